@@ -114,7 +114,7 @@ BOUNDS = {
 def test_the_bound_holds_for_one_reader(
     folder: Path, shard_server: ShardServer, served: str, bound: Bound
 ) -> None:
-    """A bound of one shard or more holds at any moment, a smaller one but for that shard."""
+    """The folder never exceeds the bound, or one shard if the bound is smaller."""
     shard_server.faults, compressed = SERVED[served]
     urls = put_shards(shard_server, compressed=compressed)
     with watched(folder) as found, open_dataset(urls, folder, bound.value) as dataset:
@@ -131,7 +131,7 @@ def test_the_bound_holds_for_one_reader(
 def test_the_bound_holds_for_threads(
     folder: Path, shard_server: ShardServer, served: str, bound: Bound
 ) -> None:
-    """Beyond the bound lie at most the shards that the threads are fetching or opening."""
+    """The folder exceeds the bound at most by the shards that threads fetch or open."""
     shard_server.faults, compressed = SERVED[served]
     urls = put_shards(shard_server, compressed=compressed)
     with (
@@ -148,7 +148,7 @@ def test_the_bound_holds_for_threads(
 
 
 def test_the_bound_holds_for_workers_and_fetch_ahead(folder: Path, urls: list[str]) -> None:
-    """What a sampler mixes, two workers open and a thread fetches ahead lies within the bound."""
+    """The bound holds with a sampler, two workers and shards fetched ahead."""
     bound = Bound(5)
     with watched(folder) as found, open_dataset(urls, folder, bound.value) as dataset:
         sampler = DistributedShardSampler(dataset, interleave=2, seed=1)
@@ -162,7 +162,7 @@ def test_the_bound_holds_for_workers_and_fetch_ahead(folder: Path, urls: list[st
 
 @pytest.mark.parametrize("bound", BOUNDS.values(), ids=BOUNDS)
 def test_the_bound_holds_for_a_loader(folder: Path, urls: list[str], bound: Bound) -> None:
-    """The threads of a loader keep nothing from eviction once they have it open."""
+    """Threads of a loader do not prevent the eviction of open shards."""
     with watched(folder) as found, open_dataset(urls, folder, bound.value) as dataset:
         sampler = DistributedShardSampler(dataset, interleave=2, seed=1)
         for batch in Loader(dataset, batch_size=10, sampler=sampler, num_workers=2):
@@ -174,7 +174,7 @@ def test_the_bound_holds_for_a_loader(folder: Path, urls: list[str], bound: Boun
 
 
 def test_the_larger_of_two_bounds_holds_for_both(folder: Path, urls: list[str]) -> None:
-    """Who fetches evicts down to his own bound, whatever the others'."""
+    """A cache evicts down to its own bound, whatever the bounds of others."""
     small, large = Bound(2), Bound(4)
     with (
         watched(folder) as found,
@@ -191,7 +191,7 @@ def test_the_larger_of_two_bounds_holds_for_both(folder: Path, urls: list[str]) 
 
 
 def test_who_ends_a_lease_restores_the_bound_of_another(folder: Path, urls: list[str]) -> None:
-    """A shard that one cache could not evict, as it was given out, goes when that lease ends."""
+    """A leased shard that another cache wanted to evict is evicted when the lease ends."""
     bound = Bound(1)
     unbounded = ShardCache(folder, fetcher=Fetcher(PATIENT))
     bounded = ShardCache(folder, cache_size=bound.value, fetcher=Fetcher(PATIENT))
@@ -208,7 +208,7 @@ def test_who_ends_a_lease_restores_the_bound_of_another(folder: Path, urls: list
 
 
 def test_a_damaged_shard_goes_although_another_was_given_it(folder: Path, urls: list[str]) -> None:
-    """Of several who open a damaged shard at once, the first to notice has it fetched again."""
+    """A damaged shard is fetched again by the first of several openers."""
     first, second = (ShardCache(folder, fetcher=Fetcher(PATIENT)) for _ in range(2))
     path = first.get(urls[0])
     assert second.get(urls[0]) == path
@@ -221,7 +221,7 @@ def test_a_damaged_shard_goes_although_another_was_given_it(folder: Path, urls: 
 def test_a_size_that_is_not_announced_evicts_little(
     folder: Path, shard_server: ShardServer, urls: list[str]
 ) -> None:
-    """Room is made in proportion to what has come, whatever else is unknown."""
+    """Without a stated size, shards are evicted in proportion to the received bytes."""
     bound = Bound(5)
     cache = ShardCache(folder, cache_size=bound.value, fetcher=Fetcher(PATIENT))
     paths = [cache.get(url) for url in urls[:4]]
@@ -234,7 +234,7 @@ def test_a_size_that_is_not_announced_evicts_little(
 def test_what_a_killed_process_left_gives_way(
     folder: Path, shard_server: ShardServer, urls: list[str]
 ) -> None:
-    """The part of a dead process counts to the bound, and is evicted like a shard."""
+    """The part of a killed process counts towards the bound, and is evicted."""
     bound = Bound(2)
     cache = ShardCache(folder, cache_size=bound.value, fetcher=Fetcher(PATIENT))
     path = cache.get(urls[0])

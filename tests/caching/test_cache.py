@@ -53,7 +53,7 @@ def held_nbytes(cache: ShardCache) -> int:
 
 @pytest.mark.parametrize("form", ["{}", "file://{}", "file://localhost{}", "file:{}"])
 def test_local_shards_are_used_where_they_lie(cache: ShardCache, tmp_path: Path, form: str) -> None:
-    """A path or a file: URL gives that very file: no copy, no lock, no folder."""
+    """A local path is returned unchanged, without copy, lock and folder."""
     path = tmp_path / "a b.tar"
     path.write_bytes(SHARD)
     url = form.format(str(path).replace(" ", "%20") if form != "{}" else path)
@@ -92,7 +92,7 @@ def test_a_local_shard_of_another_size_is_refused(cache: ShardCache, tmp_path: P
 
 
 def test_equal_base_names_do_not_collide(cache: ShardCache, shard_server: ShardServer) -> None:
-    """Two URLs that differ in folder or query give two files, both with a readable name."""
+    """URLs that differ in folder or query get different files with readable names."""
     other = tar_of(100, seed=5)
     first = cache.get(shard_server.put("x/a.tar", SHARD))
     second = cache.get(shard_server.put("y/a.tar", other))
@@ -108,7 +108,7 @@ def test_equal_base_names_do_not_collide(cache: ShardCache, shard_server: ShardS
     ["a" * 3000 + ".tar", "..%2F..%2Fetc.tar", "ä ö.tar", ".hidden.tar", "%00x.tar", "x;y.tar"],
 )
 def test_no_url_leaves_the_folder(cache: ShardCache, shard_server: ShardServer, path: str) -> None:
-    """Long, odd and hostile URLs end up as plain file names in the cache folder."""
+    """Any URL gives a plain file name in the cache folder."""
     got = cache.get(shard_server.put(path, SHARD))
     assert got.parent == cache.cache_dir
     assert len(got.name) < 120
@@ -116,7 +116,7 @@ def test_no_url_leaves_the_folder(cache: ShardCache, shard_server: ShardServer, 
 
 
 def test_a_new_digest_means_a_new_shard(cache: ShardCache, shard_server: ShardServer) -> None:
-    """When the spec names another md5 for the same URL, the new shard is fetched."""
+    """Another md5 for the same URL makes the cache fetch the shard again."""
     url = shard_server.put("a.tar", SHARD)
     cache.get(ShardRef.of(url, md5sum=MD5))
     new = tar_of(100, seed=6)
@@ -141,7 +141,7 @@ def test_the_folder_is_chosen_by_argument_environment_and_user(
 
 
 def test_a_new_folder_is_private(cache: ShardCache, shard_server: ShardServer) -> None:
-    """Nobody else may look into or write to a folder that the cache made."""
+    """A folder that the cache makes is accessible to its owner alone."""
     cache.get(shard_server.put("a.tar", SHARD))
     assert stat.S_IMODE(cache.cache_dir.stat().st_mode) == 0o700
 
@@ -150,7 +150,7 @@ def test_a_new_folder_is_private(cache: ShardCache, shard_server: ShardServer) -
 def test_a_folder_that_others_can_write_to_is_refused(
     cache: ShardCache, shard_server: ShardServer, mode: int
 ) -> None:
-    """The error names the folder and what to do; nothing is fetched."""
+    """A folder that others can write to is refused by name, and nothing is fetched."""
     cache.cache_dir.mkdir()
     cache.cache_dir.chmod(mode)
     with pytest.raises(CacheError, match=rf"{cache.cache_dir}.*chmod go-w.*shared=True"):
@@ -161,7 +161,7 @@ def test_a_folder_that_others_can_write_to_is_refused(
 def test_a_folder_below_a_writable_one_is_refused(
     tmp_path: Path, shard_server: ShardServer
 ) -> None:
-    """Who can rename the folder can exchange it."""
+    """A folder whose parent others can write to is refused."""
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(0o777)
     with pytest.raises(CacheError, match=r"chmod o-w or \+t"):
@@ -170,7 +170,7 @@ def test_a_folder_below_a_writable_one_is_refused(
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
 def test_another_users_folder_is_refused(cache: ShardCache, shard_server: ShardServer) -> None:
-    """A folder that someone else owns may hold what they like."""
+    """A folder of another user is refused."""
     cache.cache_dir.mkdir()
     os.chown(cache.cache_dir, NOBODY, NOBODY)
     with pytest.raises(CacheError, match=f"belongs to user {NOBODY}, not to you"):
@@ -178,7 +178,7 @@ def test_another_users_folder_is_refused(cache: ShardCache, shard_server: ShardS
 
 
 def test_a_shared_folder_is_used_on_request(tmp_path: Path, shard_server: ShardServer) -> None:
-    """A team that trusts its members says so."""
+    """`shared=True` allows a folder that others can write to."""
     folder = tmp_path / "team"
     folder.mkdir()
     folder.chmod(0o2775)
@@ -202,7 +202,7 @@ def test_import_and_construction_touch_nothing(tmp_path: Path) -> None:
 
 
 def test_links_are_not_followed(cache: ShardCache, shard_server: ShardServer) -> None:
-    """A link where the shard belongs gives way to the shard; what it leads to stays as it is."""
+    """A link in place of a shard is replaced, and its target is unchanged."""
     other = cache.cache_dir.parent / "other.tar"
     other.write_bytes(tar_of(100, seed=5))
     url = shard_server.put("a.tar", SHARD)
@@ -236,7 +236,7 @@ OTHER_KINDS: dict[str, Callable[[Path], object]] = {
 def test_what_is_no_file_gives_way_to_the_shard(
     cache: ShardCache, shard_server: ShardServer, kind: str, recorded: bool
 ) -> None:
-    """Whatever stands in a shard's place, nobody waits for it, and the shard is fetched again."""
+    """A pipe, socket or link in place of a shard is replaced without waiting."""
     url = shard_server.put("a.tar", SHARD)
     path = cache.get(url)
     cache.close()
@@ -251,7 +251,7 @@ def test_what_is_no_file_gives_way_to_the_shard(
 
 @pytest.mark.parametrize("folder", ["s3://bucket/cache", "//me:secret@host/cache", "http:/host/c"])
 def test_a_url_is_refused_as_cache_folder(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cache folder is on this machine: a URL would become a folder named "s3:" or "//me..."."""
+    """A URL as cache folder is refused."""
     with pytest.raises(CacheError, match="is a URL; set cache_dir or WIDS_CACHE") as caught:
         ShardCache(folder)
     assert "secret" not in str(caught.value)
@@ -263,7 +263,7 @@ def test_a_url_is_refused_as_cache_folder(folder: str, monkeypatch: pytest.Monke
 def test_a_folder_in_the_place_of_a_shard_is_named(
     cache: ShardCache, shard_server: ShardServer
 ) -> None:
-    """A folder may hold something of the user's: the error names it before anything is fetched."""
+    """A folder in place of a shard raises an error before anything is fetched."""
     url = shard_server.put("a.tar", SHARD)
     path = cache.get(url)
     path.unlink()
@@ -310,7 +310,7 @@ def public_folder() -> Iterator[Path]:
 def test_a_read_only_cache_serves_what_it_holds(
     public_folder: Path, shard_server: ShardServer
 ) -> None:
-    """Neither a lock nor a write is needed for a shard that is there."""
+    """A cached shard is returned from a read-only folder."""
     url = shard_server.put("a.tar", SHARD)
     ShardCache(public_folder).get(ShardRef.of(url, md5sum=MD5))
     done = run_without_rights(public_folder, url, MD5)
@@ -321,7 +321,7 @@ def test_a_read_only_cache_serves_what_it_holds(
 def test_a_read_only_cache_says_what_it_lacks(
     public_folder: Path, shard_server: ShardServer
 ) -> None:
-    """A shard that is not there is a CacheError that names the folder."""
+    """A missing shard in a read-only folder raises a CacheError that names the folder."""
     done = run_without_rights(public_folder, shard_server.put("a.tar", SHARD), MD5)
     assert b"wids.errors.CacheError" in done.stderr
     assert b"Permission denied" in done.stderr
@@ -363,7 +363,7 @@ def change_record(path: Path, **fields: object) -> None:
 def test_a_damaged_file_is_fetched_anew(
     cache: ShardCache, shard_server: ShardServer, damage: str
 ) -> None:
-    """What is not the file that was put there is not served."""
+    """A file that differs from its record is fetched again."""
     url = shard_server.put("a.tar", SHARD)
     path = cache.get(url)
     cache.close()  # or the record is written once more when the disk has the shard
@@ -375,7 +375,7 @@ def test_a_damaged_file_is_fetched_anew(
 def test_a_copied_cache_is_believed_by_its_digests(
     cache: ShardCache, tmp_path: Path, shard_server: ShardServer
 ) -> None:
-    """A cache folder that was copied without its dates is used without fetching."""
+    """A copied folder without dates is used after its digests are checked."""
     url = shard_server.put("a.tar", SHARD)
     path = cache.get(url)
     os.utime(path, (1, 1))
@@ -384,7 +384,7 @@ def test_a_copied_cache_is_believed_by_its_digests(
 
 
 def test_verify_finds_silent_damage(cache: ShardCache, shard_server: ShardServer) -> None:
-    """Bytes that changed under the same size and date are found by reading all again."""
+    """`verify` finds changed bytes under the same size and date."""
     good = cache.get(shard_server.put("a.tar", SHARD))
     bad = cache.get(shard_server.put("b.tar", SHARD))
     before = bad.stat()
@@ -407,7 +407,7 @@ def fetch_many(cache: ShardCache, server: ShardServer, count: int) -> list[Path]
 
 
 def test_cache_size_bounds_the_folder(tmp_path: Path, shard_server: ShardServer) -> None:
-    """At no time does the folder hold more than the bound, and the oldest shards go first."""
+    """The folder never exceeds the bound, and the oldest shards are evicted first."""
     bound = 3 * len(SHARD) + 20_000
     cache = ShardCache(tmp_path / "cache", cache_size=bound)
     paths = []
@@ -418,7 +418,7 @@ def test_cache_size_bounds_the_folder(tmp_path: Path, shard_server: ShardServer)
 
 
 def test_a_used_shard_stays_longer(tmp_path: Path, shard_server: ShardServer) -> None:
-    """Use, not age, decides what goes."""
+    """The least recently used shard is evicted, not the oldest."""
     cache = ShardCache(tmp_path / "cache", cache_size=3 * len(SHARD) + 20_000)
     first, second, _ = fetch_many(cache, shard_server, 3)
     os.utime(second.with_name(second.name + ".ok"), (1e9, 1e9))
@@ -429,7 +429,7 @@ def test_a_used_shard_stays_longer(tmp_path: Path, shard_server: ShardServer) ->
 
 
 def test_two_datasets_share_one_bound(tmp_path: Path, shard_server: ShardServer) -> None:
-    """The bound counts what others put into the folder."""
+    """The bound counts the shards of all datasets in the folder."""
     bound = 3 * len(SHARD) + 20_000
     one, two = (ShardCache(tmp_path / "cache", cache_size=bound) for _ in range(2))
     fetch_many(one, shard_server, 3)
@@ -438,7 +438,7 @@ def test_two_datasets_share_one_bound(tmp_path: Path, shard_server: ShardServer)
 
 
 def test_a_bound_below_one_shard_works(tmp_path: Path, shard_server: ShardServer) -> None:
-    """Each shard comes, and pushes out the one before."""
+    """With a bound below one shard, each shard evicts the previous one."""
     cache = ShardCache(tmp_path / "cache", cache_size=1000)
     for number in range(4):
         path = cache.get(shard_server.put(f"{number}.tar", SHARD))
@@ -450,7 +450,7 @@ def test_a_bound_below_one_shard_works(tmp_path: Path, shard_server: ShardServer
 def test_a_false_size_evicts_next_to_nothing(
     tmp_path: Path, shard_server: ShardServer, claimed: int, lost_nbytes: int
 ) -> None:
-    """Room is made as bytes come: a server that only claims a size has few shards evicted."""
+    """A false stated size evicts few shards, since room is made as bytes come."""
     bound = 45 * len(SHARD)
     cache = ShardCache(tmp_path / "cache", cache_size=bound, fetcher=Fetcher(QUICK))
     fetch_many(cache, shard_server, 43)
@@ -463,7 +463,7 @@ def test_a_false_size_evicts_next_to_nothing(
 
 
 def test_an_open_shard_outlives_its_eviction(tmp_path: Path, shard_server: ShardServer) -> None:
-    """Who has a shard open reads on after it was evicted."""
+    """A reader of an open shard continues after its eviction."""
     cache = ShardCache(tmp_path / "cache", cache_size=1000)
     path = cache.get(shard_server.put("a.tar", SHARD))
     with path.open("rb") as stream:
@@ -475,7 +475,7 @@ def test_an_open_shard_outlives_its_eviction(tmp_path: Path, shard_server: Shard
 def test_an_open_shard_outlives_what_takes_its_place(
     cache: ShardCache, shard_server: ShardServer
 ) -> None:
-    """Files are replaced, never written in: who has the old one mapped reads on."""
+    """A reader of an open shard continues after its file is replaced."""
     url = shard_server.put("a.tar", SHARD)
     path = cache.get(url)
     with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, prot=mmap.PROT_READ) as mapped:
@@ -488,7 +488,7 @@ def test_an_open_shard_outlives_what_takes_its_place(
 def test_a_shard_just_given_to_another_thread_is_not_evicted(
     tmp_path: Path, shard_server: ShardServer
 ) -> None:
-    """Between `get` and the opening of the file nobody takes it away."""
+    """A shard is not evicted between `get` and the opening of its file."""
     cache = ShardCache(tmp_path / "cache", cache_size=1000)
     given, done = threading.Event(), threading.Event()
     found: list[bool] = []
@@ -539,7 +539,7 @@ def test_what_a_forked_process_was_not_given_is_evicted(
 
 
 def test_keep_pins(tmp_path: Path, shard_server: ShardServer) -> None:
-    """What a cache with keep=True gave out is evicted by nobody, fetched before or not."""
+    """A shard that a cache with keep=True returned is never evicted."""
     early = ShardCache(tmp_path / "cache").get(shard_server.put("0.tar", SHARD))
     keeping = ShardCache(tmp_path / "cache", keep=True)
     kept = [keeping.get(shard_server.put(f"{number}.tar", SHARD)) for number in range(3)]
@@ -662,7 +662,7 @@ def test_localname_names_files_that_are_there(tmp_path: Path) -> None:
 
 
 def test_localname_names_where_to_fetch_to(tmp_path: Path, shard_server: ShardServer) -> None:
-    """What is not there is fetched to that path, checked, and then used in place."""
+    """A missing file is fetched to the path of `localname`, checked and used there."""
     cache = ShardCache(
         tmp_path / "cache", localname=lambda url: tmp_path / "mine" / url.rpartition("/")[2]
     )
@@ -699,7 +699,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_a_full_disk_is_a_clear_error(
     small_disk: Path, shard_server: ShardServer, announced: bool
 ) -> None:
-    """The error says where, how much is wanted and free; the shards that are there stay."""
+    """The error has path, needed and free bytes; cached shards stay."""
     cache = ShardCache(small_disk / "cache", fetcher=Fetcher(QUICK))
     first = cache.get(shard_server.put("a.tar", SHARD))
     large = tar_of(600)
@@ -713,7 +713,7 @@ def test_a_full_disk_is_a_clear_error(
 
 
 def test_a_bound_makes_room_on_a_small_disk(small_disk: Path, shard_server: ShardServer) -> None:
-    """With a bound that fits the disk, any number of shards passes through it."""
+    """With a suitable bound, any number of shards passes through a small disk."""
     cache = ShardCache(small_disk / "cache", cache_size=700_000)
     for number in range(10):
         assert cache.get(shard_server.put(f"{number}.tar", SHARD)).read_bytes() == SHARD
@@ -722,7 +722,7 @@ def test_a_bound_makes_room_on_a_small_disk(small_disk: Path, shard_server: Shar
 def test_a_folder_that_is_removed_is_made_anew(
     cache: ShardCache, shard_server: ShardServer
 ) -> None:
-    """A program goes on fetching after somebody has removed the cache folder under it."""
+    """Fetching continues after the cache folder was removed."""
     url = shard_server.put("a.tar", SHARD)
     cache.get(url)
     cache.close()
@@ -731,7 +731,7 @@ def test_a_folder_that_is_removed_is_made_anew(
 
 
 def test_a_folder_is_safe_whatever_the_umask(tmp_path: Path, shard_server: ShardServer) -> None:
-    """With a umask of 0, neither the folder nor one above it is made for all users to write to."""
+    """With a umask of 0, no folder is made that others can write to."""
     before = os.umask(0)
     try:
         cache = ShardCache(tmp_path / "new" / "folders" / "cache")
@@ -769,7 +769,7 @@ os.kill(os.getpid(), 9)
 
 
 def test_a_killed_download_is_resumed(cache: ShardCache, shard_server: ShardServer) -> None:
-    """The next process goes on where a killed one stopped, if the server has the same file."""
+    """The part of a killed process is continued if the server has the same file."""
     url = shard_server.put("a.tar", SHARD)
     leave_part(cache, url, SHARD[:200_000], f'"{MD5}"')
     path = cache.get(url)
@@ -782,7 +782,7 @@ def test_a_killed_download_is_resumed(cache: ShardCache, shard_server: ShardServ
 def test_a_part_of_another_file_is_thrown_away(
     cache: ShardCache, shard_server: ShardServer, validator: str | None
 ) -> None:
-    """What cannot be shown to belong to the same file is not built upon."""
+    """A part that may belong to another file is discarded."""
     url = shard_server.put("a.tar", SHARD)
     leave_part(cache, url, tar_of(100, seed=3)[:200_000], validator)
     path = cache.get(url)
@@ -791,7 +791,7 @@ def test_a_part_of_another_file_is_thrown_away(
 
 
 def test_a_living_process_keeps_its_part(cache: ShardCache, shard_server: ShardServer) -> None:
-    """Where locks fail, two downloads of one shard do not touch each other's file."""
+    """Without locks, two downloads of one shard use different files."""
     url = shard_server.put("a.tar", SHARD)
     part = leave_part(cache, url, SHARD[:1000], f'"{MD5}"')
     words = part.name.split(".")
@@ -802,7 +802,7 @@ def test_a_living_process_keeps_its_part(cache: ShardCache, shard_server: ShardS
 
 
 def test_old_parts_are_swept(cache: ShardCache, shard_server: ShardServer) -> None:
-    """What nobody goes on with is removed by the next process that fetches anything."""
+    """Abandoned parts are removed by the next process that fetches."""
     part = leave_part(cache, shard_server.put("a.tar", SHARD), SHARD[:1000], '"x"')
     os.utime(part, (1e9, 1e9))
     os.utime(part.with_name(part.name + ".json"), (1e9, 1e9))
@@ -811,7 +811,7 @@ def test_old_parts_are_swept(cache: ShardCache, shard_server: ShardServer) -> No
 
 
 def test_trim_and_clear_leave_what_they_say(cache: ShardCache, shard_server: ShardServer) -> None:
-    """Trimming evicts down to a bound, clearing takes all."""
+    """`trim` evicts down to a bound, `clear` removes everything."""
     paths = fetch_many(cache, shard_server, 4)
     assert cache.trim(2 * len(SHARD) + 20_000) == 0
     assert [path.exists() for path in paths] == [False, False, True, True]
@@ -824,7 +824,7 @@ def test_trim_and_clear_leave_what_they_say(cache: ShardCache, shard_server: Sha
 
 
 def test_clearing_takes_nothing_that_is_not_the_caches(tmp_path: Path) -> None:
-    """A folder of the user's that was taken for a cache keeps his files, whatever their names."""
+    """`clear` keeps files that the cache did not make."""
     names = ["a.tar", "specs/train.json", "specs/a.columns", "specs/old/b.json", ".hidden.part"]
     for name in names:
         path = tmp_path / "mine" / name
@@ -835,7 +835,7 @@ def test_clearing_takes_nothing_that_is_not_the_caches(tmp_path: Path) -> None:
 
 
 def test_an_unused_cache_can_be_listed(cache: ShardCache) -> None:
-    """A folder that does not exist holds nothing, and asking does not make it."""
+    """Listing a missing folder gives nothing, and does not make it."""
     assert cache.shards() == cache.verify() == []
     assert cache.trim(0) == 0
     cache.clear()
@@ -854,7 +854,7 @@ def test_a_failing_disk_is_a_clear_error(
     call: str,
     number: int,
 ) -> None:
-    """Whatever call fails, the error is a CacheError, and the next attempt finds nothing broken."""
+    """A failing system call raises CacheError, and the next try succeeds."""
     url = shard_server.put("a.tar", SHARD)
 
     def fail(*arguments: object, **options: object) -> object:
@@ -874,7 +874,7 @@ def test_a_shard_that_the_disk_cannot_keep_is_fetched_anew(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """When the disk fails after the shard was given out, the next use fetches it again."""
+    """If writing back fails after a shard was returned, it is fetched again."""
     url = shard_server.put("a.tar", SHARD)
 
     def fail(descriptor: int) -> None:
@@ -923,7 +923,7 @@ def set_boot(path: Path, boot: str) -> None:
 def test_a_power_cut_serves_no_wrong_byte(
     cache: ShardCache, shard_server: ShardServer, cut: str
 ) -> None:
-    """A shard that the disk may not have had is checked after the next boot."""
+    """A shard that was perhaps not written before a power cut is checked after the boot."""
     url = shard_server.put("a.tar", SHARD)
     path = cache.get(url)
     cache.close()
@@ -935,7 +935,7 @@ def test_a_power_cut_serves_no_wrong_byte(
 
 
 def test_a_settled_shard_is_not_read_again(cache: ShardCache, shard_server: ShardServer) -> None:
-    """Once the disk has a shard, neither a boot nor another machine makes it be checked."""
+    """A shard known to be on disk is not checked again after a boot."""
     url = shard_server.put("a.tar", SHARD)
     path = cache.get(url)
     cache.close()
@@ -947,7 +947,7 @@ def test_a_settled_shard_is_not_read_again(cache: ShardCache, shard_server: Shar
 def test_an_eviction_while_a_shard_settles_leaves_nothing(
     cache: ShardCache, shard_server: ShardServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A record made final at the moment of its shard's eviction goes with the shard."""
+    """If a shard is evicted while its record is written, the record is removed too."""
     save = Entry.save_record
 
     def save_late(entry: Entry, record: Record, *, used: bool) -> None:
@@ -967,7 +967,7 @@ def test_an_eviction_while_a_shard_settles_leaves_nothing(
 def test_a_record_without_its_shard_is_no_shard(
     cache: ShardCache, shard_server: ShardServer
 ) -> None:
-    """What is left beside a shard that someone removed does not count as one."""
+    """A record whose shard was removed does not count as a shard."""
     path = cache.get(shard_server.put("a.tar", SHARD))
     cache.close()
     path.unlink()
@@ -978,7 +978,7 @@ def test_a_record_without_its_shard_is_no_shard(
 
 
 def test_a_cache_travels(cache: ShardCache, shard_server: ShardServer) -> None:
-    """A used cache can be pickled; the copy uses the same folder."""
+    """A used cache can be pickled, and the copy uses the same folder."""
     url = shard_server.put("a.tar", SHARD)
     path = cache.get(url)
     copy = pickle.loads(pickle.dumps(cache))
@@ -987,7 +987,7 @@ def test_a_cache_travels(cache: ShardCache, shard_server: ShardServer) -> None:
 
 
 def test_threads_fetch_a_shard_once(cache: ShardCache, shard_server: ShardServer) -> None:
-    """Sixteen threads that want one shard make one request."""
+    """Sixteen threads that need one shard make one request."""
     url = shard_server.put("a.tar", SHARD)
     shard_server.faults = Faults(rate=2e6)
     found: list[bytes] = []
@@ -1006,7 +1006,7 @@ def test_threads_fetch_a_shard_once(cache: ShardCache, shard_server: ShardServer
 def test_closing_frees_every_descriptor(
     cache: ShardCache, shard_server: ShardServer, no_fd_leaks: None
 ) -> None:
-    """After `close` no file of the cache is open; the cache can still be used."""
+    """After `close` no file is open, and the cache can still be used."""
     for number in range(3):
         cache.get(shard_server.put(f"{number}.tar", SHARD))
     cache.close()
@@ -1015,7 +1015,7 @@ def test_closing_frees_every_descriptor(
 def test_what_is_fetched_is_logged_without_secrets(
     cache: ShardCache, shard_server: ShardServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A log line says what goes where; queries are left out."""
+    """The log names URL without query, and path."""
     caplog.set_level(logging.INFO, "wids")
     url = shard_server.put("a.tar", SHARD)
     path = cache.get(f"{url}?signature=secret")
@@ -1025,7 +1025,7 @@ def test_what_is_fetched_is_logged_without_secrets(
 
 
 def test_unpacked_local_shards_lie_in_the_cache(cache: ShardCache, tmp_path: Path) -> None:
-    """A compressed shard on this machine is unpacked once, and again when it changes."""
+    """A compressed local shard is decompressed once, and again when it changes."""
     path = tmp_path / "a.tar.gz"
     path.write_bytes(gzip.compress(SHARD))
     first = cache.get(ShardRef.of(str(path), filesize=path.stat().st_size))
@@ -1041,7 +1041,7 @@ def test_unpacked_local_shards_lie_in_the_cache(cache: ShardCache, tmp_path: Pat
     [("10GB", TypeError), (True, TypeError), (-1, ValueError), (float("nan"), ValueError)],
 )
 def test_a_bound_that_cannot_be_meant_is_refused(bound: Any, error: type[Exception]) -> None:
-    """A bound that is no number of bytes is an error at once, not when the first shard comes."""
+    """A `cache_size` that is not a number of bytes raises when the cache is made."""
     with pytest.raises(error, match="cache_size: expected"):
         ShardCache(cache_size=bound)
 
@@ -1069,7 +1069,7 @@ ODD_URLS = [
 @pytest.mark.filterwarnings("ignore:.*are fetched whole:wids.WidsWarning")
 @pytest.mark.parametrize("url", ODD_URLS)
 def test_an_odd_location_is_an_error_of_ours(tmp_path: Path, url: str) -> None:
-    """Whatever is asked of the cache or of a dataset, nothing but our errors comes out."""
+    """Odd locations raise our errors only."""
     policy = FetchPolicy(attempts=1, connect_timeout_seconds=2.0, header_timeout_seconds=2.0)
     cache = ShardCache(tmp_path / "cache", fetcher=Fetcher(policy))
     with pytest.raises(WidsError):

@@ -49,7 +49,7 @@ CROWDS = {
 def test_sixty_four_processes_make_one_download(
     folder: Path, shard_server: ShardServer, case: str
 ) -> None:
-    """However many want a shard at once, one fetches it and all read it right."""
+    """Of 64 processes that need one shard, one fetches it and all read it."""
     faults, options, requests = CROWDS[case]
     digest = hashlib.md5(SHARD).hexdigest()
     for number in range(LONG):
@@ -68,7 +68,7 @@ def test_sixty_four_processes_make_one_download(
 def test_without_locks_every_process_still_reads_right(
     folder: Path, shard_server: ShardServer, case: str, faults: Faults
 ) -> None:
-    """Where locks do not work, there are more downloads but no wrong byte."""
+    """Without locks there are more downloads, but no wrong bytes."""
     shard_server.faults = Faults(**vars(faults))
     if case == "no lock can be made":
         (folder / "locks").write_bytes(b"")
@@ -88,7 +88,7 @@ def test_without_locks_every_process_still_reads_right(
 
 @pytest.mark.parametrize("bounded", [False, True])
 def test_kills_leave_nothing_wrong(folder: Path, shard_server: ShardServer, bounded: bool) -> None:
-    """Processes killed while they fetch, publish and evict leave no wrong byte and no litter."""
+    """Processes killed while they fetch, publish and evict leave no wrong bytes and no files."""
     digests = put_shards(shard_server, 12)
     nbytes = len(tar_of(30))
     shard_server.faults = Faults(rate=4e6, piece=8192)
@@ -106,7 +106,7 @@ def test_kills_leave_nothing_wrong(folder: Path, shard_server: ShardServer, boun
 
 
 def test_kills_while_indexing_leave_nothing_wrong(folder: Path, tmp_path: Path) -> None:
-    """Processes killed while they scan and write sidecars leave no wrong sample and no litter."""
+    """Processes killed while they scan and write sidecars leave no wrong samples and no files."""
     digests = {}
     for number in range(3):
         shard = tar_of(3000, nbytes=100, seed=number)
@@ -144,7 +144,7 @@ def test_the_bound_holds_under_many_readers(folder: Path, shard_server: ShardSer
 
 
 def test_a_bound_below_one_shard_works_for_many(folder: Path, shard_server: ShardServer) -> None:
-    """With room for nothing, each process still reads each shard right."""
+    """With a bound below one shard, each process still reads each shard."""
     digests = put_shards(shard_server, 10)
     nbytes = len(tar_of(30))
     found = run_worker(
@@ -155,7 +155,7 @@ def test_a_bound_below_one_shard_works_for_many(folder: Path, shard_server: Shar
 
 
 def test_any_call_may_fail(tmp_path: Path, shard_server: ShardServer) -> None:
-    """Each system call on the folder fails in turn: the data are right or the error is ours."""
+    """If any system call on the folder fails, the data are right or the error is ours."""
     if shutil.which("gcc") is None:
         pytest.skip("no C compiler here")
     shim = tmp_path / "failing_calls.so"

@@ -51,7 +51,7 @@ def fetch_slowly(cache: ShardCache, server: ShardServer) -> None:
 def test_a_long_download_draws_a_bar(
     cache: ShardCache, shard_server: ShardServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It names the shard, counts bytes up to the size, and is gone at the end."""
+    """The bar names the shard, counts bytes up to the size, and is erased at the end."""
     terminal = on_terminal(monkeypatch)
     fetch_slowly(cache, shard_server)
     drawn = terminal.getvalue()
@@ -63,7 +63,7 @@ def test_a_long_download_draws_a_bar(
 def test_a_thread_in_the_background_draws_none(
     cache: ShardCache, shard_server: ShardServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only what the user waits for is drawn."""
+    """A download in a background thread draws no bar."""
     terminal = on_terminal(monkeypatch)
     thread = threading.Thread(target=fetch_slowly, args=(cache, shard_server))
     thread.start()
@@ -74,7 +74,7 @@ def test_a_thread_in_the_background_draws_none(
 def test_without_a_terminal_lines_are_logged(
     cache: ShardCache, shard_server: ShardServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One line says that a download begins, the last how long it took."""
+    """Without a terminal, the log has a line at the start and one at the end."""
     with caplog.at_level(logging.INFO, "wids"):
         cache.get(shard_server.put("train-000.tar", SHARD))
     lines = [record.getMessage() for record in caplog.records]
@@ -84,7 +84,7 @@ def test_without_a_terminal_lines_are_logged(
 
 
 def test_a_long_download_says_how_far_it_is(caplog: pytest.LogCaptureFixture) -> None:
-    """After some time there is a line with what has come of how much."""
+    """During a long download the log has lines with the bytes so far."""
     display = ProgressDisplay("a.tar", report_seconds=0)
     display.begin(100)
     with caplog.at_level(logging.INFO, "wids"):
@@ -93,7 +93,7 @@ def test_a_long_download_says_how_far_it_is(caplog: pytest.LogCaptureFixture) ->
 
 
 def test_a_bar_survives_a_new_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a download begins again or resumes a part, the bar goes to the right place."""
+    """The bar follows a download that begins again or resumes a part."""
     terminal = on_terminal(monkeypatch)
     display = ProgressDisplay("a.tar")
     display.begin(100)
@@ -110,7 +110,7 @@ def test_a_bar_survives_a_new_beginning(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_download_can_be_given_up(
     cache: ShardCache, shard_server: ShardServer, asked: int
 ) -> None:
-    """Once nobody wants it, the next bytes or the next try end it, and nothing is left behind."""
+    """A cancelled download ends with the next bytes or try, and leaves nothing."""
     answers = iter([False] * asked)
     url = shard_server.put("a.tar", SHARD)
     with pytest.raises(StoppedError, match=url):
@@ -121,7 +121,7 @@ def test_a_download_can_be_given_up(
 
 
 def test_no_console_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Under pythonw there is no standard error: nothing is drawn and nothing fails."""
+    """Without standard error (pythonw), nothing is drawn and nothing fails."""
     monkeypatch.setattr(sys, "stderr", None)
     assert progress_bar(total=3) is None
 
@@ -140,7 +140,7 @@ def test_no_console_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_download_takes_the_checksums_that_the_reader_takes(
     tmp_path: Path, field: bytes, is_one: bool
 ) -> None:
-    """What the tar reader accepts is not refused when it comes, nor the other way round."""
+    """Download and tar reader accept the same header checksums."""
     blank = SHARD[:148] + b" " * 8 + SHARD[156:512]
     header = blank[:148] + field % sum(blank) + blank[156:]
     assert len(header) == 512
@@ -156,7 +156,7 @@ def test_the_download_takes_the_checksums_that_the_reader_takes(
 
 
 def test_halves_of_two_files_are_fetched_anew(cache: ShardCache, shard_server: ShardServer) -> None:
-    """Where no validator tells an exchange between two tries, the digest does, once."""
+    """Without a validator, the digest finds halves of two files, which are fetched once more."""
     older = SHARD[:1000] + bytes([SHARD[1000] ^ 1]) + SHARD[1001:]
     url = shard_server.put("a.tar", older)
     shard_server.faults = Faults(no_etag=True, cut_at=100_000, times=1)

@@ -59,7 +59,7 @@ def cache(tmp_path: Path) -> ShardCache:
 def test_a_fetched_shard_is_unpacked_once(
     cache: ShardCache, shard_server: ShardServer, case: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The plain shard lies in the cache; size and digest are those of what was fetched."""
+    """The plain shard is cached; size and digest are checked on the fetched file."""
     caplog.set_level(logging.INFO, "wids")
     name, compress = WHOLE[case]
     packed = compress(SHARD)
@@ -78,7 +78,7 @@ def test_a_fetched_shard_is_unpacked_once(
 
 @pytest.mark.parametrize("case", [case for case in WHOLE if case != "gzip under a plain name"])
 def test_a_local_shard_is_unpacked_once(cache: ShardCache, tmp_path: Path, case: str) -> None:
-    """A compressed shard on this machine is served plain from the cache."""
+    """A compressed local shard is decompressed to the cache once."""
     name, compress = WHOLE[case]
     (tmp_path / name).write_bytes(compress(SHARD))
     path = cache.get(str(tmp_path / name))
@@ -107,7 +107,7 @@ DAMAGED = {
 def test_a_damaged_local_shard_is_a_clear_error(
     cache: ShardCache, tmp_path: Path, case: str
 ) -> None:
-    """The error names the file and what is wrong; nothing stays in the cache."""
+    """The error names file and fault, and nothing is left in the cache."""
     name, data = DAMAGED[case]
     (tmp_path / name).write_bytes(data)
     with pytest.raises(ShardFormatError, match=name):
@@ -118,7 +118,7 @@ def test_a_damaged_local_shard_is_a_clear_error(
 def test_a_plain_tar_under_a_compressed_name_is_called_so(
     cache: ShardCache, tmp_path: Path
 ) -> None:
-    """The error says that nothing is compressed, and which name would be right."""
+    """The error says that the file is not compressed, and gives the right name."""
     (tmp_path / "a.tgz").write_bytes(SHARD)
     with pytest.raises(ShardFormatError, match=r"a\.tgz: is a plain tar.*rename it to 'a\.tar'"):
         cache.get(str(tmp_path / "a.tgz"))
@@ -128,7 +128,7 @@ def test_a_plain_tar_under_a_compressed_name_is_called_so(
 def test_a_damaged_fetched_shard_is_a_clear_error(
     cache: ShardCache, shard_server: ShardServer, case: str
 ) -> None:
-    """The error names the URL; nothing stays in the cache."""
+    """The error names the URL, and nothing is left in the cache."""
     name, data = DAMAGED[case]
     url = shard_server.put(name, data)
     with pytest.raises(ShardFormatError, match=url):
@@ -137,7 +137,7 @@ def test_a_damaged_fetched_shard_is_a_clear_error(
 
 
 def test_a_compressed_page_is_no_shard(cache: ShardCache, shard_server: ShardServer) -> None:
-    """What unpacks to something else than a tar is refused."""
+    """Compressed data other than a tar are refused."""
     url = shard_server.put("a.tar.gz", gzip.compress(b"<html>" * 1000))
     with pytest.raises(FetchError, match="expected a tar archive"):
         cache.get(url)
@@ -147,7 +147,7 @@ def test_a_compressed_page_is_no_shard(cache: ShardCache, shard_server: ShardSer
 def test_the_digest_is_checked_before_anything_is_unpacked(
     cache: ShardCache, shard_server: ShardServer
 ) -> None:
-    """What is not as promised is not fed to a decompressor."""
+    """A file with a wrong digest is not decompressed."""
     url = shard_server.put("a.tar.gz", gzip.compress(SHARD)[:-40])
     with pytest.raises(IntegrityError, match="sha256"):
         cache.get(ShardRef.of(url, sha256="0" * 64))
@@ -157,7 +157,7 @@ def test_the_digest_is_checked_before_anything_is_unpacked(
 def test_bombs_are_refused(
     cache: ShardCache, tmp_path: Path, compress: Callable[[bytes], bytes]
 ) -> None:
-    """A file that unpacks to hundreds of times its size is given up, and leaves nothing."""
+    """A file that decompresses to hundreds of times its size is refused, and leaves nothing."""
     (tmp_path / "bomb.tar.gz").write_bytes(compress(bytes(100 << 20)))
     with pytest.raises(ShardFormatError, match=r"decompresses to more than \d+ bytes"):
         cache.get(str(tmp_path / "bomb.tar.gz"))
@@ -165,14 +165,14 @@ def test_bombs_are_refused(
 
 
 def test_a_small_shard_of_zeros_is_no_bomb(cache: ShardCache, tmp_path: Path) -> None:
-    """Real data that compresses well is served."""
+    """A small shard that compresses well is read."""
     shard = tar_of(3)[: -1024 * 5] + bytes(20 << 20)
     (tmp_path / "a.tar.gz").write_bytes(gzip.compress(shard))
     assert cache.get(str(tmp_path / "a.tar.gz")).read_bytes() == shard
 
 
 def test_compressions_are_known_by_their_first_bytes() -> None:
-    """Each format that shards come in is named."""
+    """Each compression of shards is recognised by its first bytes."""
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w") as stream:
         stream.writestr("a", b"")

@@ -78,7 +78,7 @@ def test_unusual_npy_files_read_as_numpy_reads_them(array):
 
 
 def test_npy_copies_nothing():
-    """The array lies in the given bytes and is as read-only as those."""
+    """The array is a view of the given bytes, and is writable only if they are."""
     data = numpy_saves(np.arange(1000))
     array = decode_npy(memoryview(data))
     assert np.shares_memory(array, np.frombuffer(data, np.uint8))
@@ -92,7 +92,7 @@ def test_bytes_after_the_array_are_ignored_as_by_numpy():
 
 
 def test_object_arrays_are_refused_with_the_name_of_the_opt_in():
-    """Python objects in an array are a pickle, whatever the file is called."""
+    """An array of Python objects, which is a pickle, is refused; the error names `allow_pickle`."""
     data = numpy_saves(np.array([{"a": 1}], dtype=object), allow_pickle=True)
     with pytest.raises(PermissionError, match="allow_pickle=True"):
         decode_npy(data)
@@ -146,14 +146,14 @@ def test_object_arrays_are_refused_with_the_name_of_the_opt_in():
     ids=str,
 )
 def test_malformed_npy_files_are_refused(data, message):
-    """A header that lies or does not parse is a DecodeError, before anything is allocated."""
+    """A header that is wrong or unreadable raises DecodeError before memory is allocated."""
     with pytest.raises(DecodeError, match=message):
         decode_npy(data)
 
 
 @given(st.integers(0, 199), st.integers(0, 255))
 def test_a_damaged_npy_file_is_an_error_or_an_array_inside_the_file(position, byte):
-    """No single changed byte leads to a crash or to memory beyond the file."""
+    """One changed byte gives an error or an array within the file, never a crash."""
     data = bytearray(numpy_saves(np.arange(9.0).reshape(3, 3)))
     data[position] = byte
     try:
@@ -176,7 +176,7 @@ def test_npz_reads_as_numpy_reads_it():
 
 
 def test_npz_that_we_write_is_read_by_numpy_and_always_the_same():
-    """The zip archive carries no time of day."""
+    """Numpy reads our archives, and equal arrays give equal bytes at any time."""
     arrays = {"x": np.arange(3), "y": [1.5, 2.5]}
     data = encode_npz(arrays)
     with np.load(io.BytesIO(data)) as loaded:
@@ -187,7 +187,7 @@ def test_npz_that_we_write_is_read_by_numpy_and_always_the_same():
 
 
 def test_an_npz_bomb_is_refused_before_it_unpacks():
-    """The sizes that the archive states are added up and held against the bound."""
+    """An archive whose stated sizes exceed `max_nbytes` is refused before it is unpacked."""
     stream = io.BytesIO()
     np.savez_compressed(stream, zeros=np.zeros(1_000_000))
     assert len(stream.getvalue()) < 20_000
@@ -208,13 +208,13 @@ def test_an_npz_archive_that_states_too_small_a_size_is_refused():
 
 @pytest.mark.parametrize("data", [b"", b"no zip at all", encode_npz({"a": [1]})[:-10]])
 def test_what_is_no_npz_is_refused(data):
-    """Damage is named by the format."""
+    """Data that are not an archive raise a DecodeError that names the format."""
     with pytest.raises(DecodeError, match="npz"):
         decode_npz(data, max_nbytes=1000)
 
 
 def test_objects_inside_npz_are_refused():
-    """A pickle does not get in through the zip archive either."""
+    """Arrays of Python objects in an archive are refused."""
     stream = io.BytesIO()
     np.savez(stream, allow_pickle=True, x=np.array([{}], dtype=object))
     with pytest.raises(PermissionError):
@@ -251,7 +251,7 @@ def test_safetensors_copies_nothing():
 
 
 def test_types_without_a_numpy_name_come_as_torch_tensors():
-    """bfloat16 and float8 survive both ways, equal to what the library gives."""
+    """bfloat16 and float8 are torch tensors, equal to those of the library, in both directions."""
     torch = pytest.importorskip("torch")
     library = pytest.importorskip("safetensors.torch")
     tensors = {
@@ -270,7 +270,7 @@ def test_types_without_a_numpy_name_come_as_torch_tensors():
 
 
 def test_the_metadata_of_safetensors_is_no_tensor():
-    """What the library keeps beside the tensors is left out."""
+    """The metadata of a file are not among its tensors."""
     library = pytest.importorskip("safetensors.numpy")
     data = library.save({"a": np.zeros(1)}, metadata={"format": "np"})
     assert list(decode_safetensors(data)) == ["a"]
@@ -281,7 +281,7 @@ def entry(begin, end, shape=(1,), kind="U8"):
 
 
 def test_metadata_is_written_as_the_library_writes_it(tmp_path):
-    """The library reads what was given, and our reader what the library wrote."""
+    """The library reads our metadata, and we read the library's."""
     library = pytest.importorskip("safetensors")
     tensors, metadata = {"a": np.arange(3)}, {"epoch": "3", "made by": "zwölf"}
     path = tmp_path / "a.safetensors"
@@ -296,7 +296,7 @@ def test_metadata_is_written_as_the_library_writes_it(tmp_path):
 
 @pytest.mark.parametrize("metadata", [[], {"a": 1}, "text"])
 def test_metadata_of_another_kind_is_refused(metadata):
-    """The format has strings by name and nothing else."""
+    """Metadata that are not strings by name raise DecodeError."""
     with pytest.raises(DecodeError, match="expected strings by name"):
         safetensors_metadata(safetensors_with({"__metadata__": metadata}))
 
@@ -304,10 +304,10 @@ def test_metadata_of_another_kind_is_refused(metadata):
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"", "header should end"),
-        (struct.pack("<Q", 1 << 60), "header should end"),
-        (safetensors_with(b"{"), "no JSON"),
-        (safetensors_with(b"[" * 20_000), "no JSON"),
+        (b"", "the header ends at byte"),
+        (struct.pack("<Q", 1 << 60), "the header ends at byte"),
+        (safetensors_with(b"{"), "not valid JSON"),
+        (safetensors_with(b"[" * 20_000), "not valid JSON"),
         (safetensors_with(b"[]"), "expected a JSON object"),
         (safetensors_with({"a": 3}), "malformed header"),
         (safetensors_with({"a": {"dtype": "U8"}}), "malformed header"),
@@ -324,13 +324,13 @@ def test_metadata_of_another_kind_is_refused(metadata):
     ids=str,
 )
 def test_malformed_safetensors_files_are_refused(data, message):
-    """Headers that lie, overlap, leave holes or do not parse are DecodeErrors."""
+    """Headers that overlap, leave holes or cannot be parsed raise DecodeError."""
     with pytest.raises(DecodeError, match=message):
         decode_safetensors(data)
 
 
 def test_what_the_library_refuses_is_refused_here():
-    """Any cut of a valid file is an error for both."""
+    """Both we and the library refuse a file that is cut at any byte."""
     library = pytest.importorskip("safetensors")
     data = encode_safetensors({"w": np.arange(5)})
     for cut in range(len(data)):
@@ -341,7 +341,7 @@ def test_what_the_library_refuses_is_refused_here():
 
 
 def test_objects_are_not_written():
-    """An object array has no place in any of the three formats."""
+    """Each of the three formats refuses an array of Python objects."""
     objects = np.array([{}], dtype=object)
     with pytest.raises(ValueError, match="Object arrays"):
         encode_npy(objects)
@@ -352,7 +352,7 @@ def test_objects_are_not_written():
 
 
 def test_big_arrays_round_trip():
-    """Sizes beyond one read or one page change nothing."""
+    """Arrays larger than one read or one page are written and read unchanged."""
     array = np.arange(math.prod((7, 300, 300)), dtype="f4").reshape(7, 300, 300)
     np.testing.assert_array_equal(decode_npy(encode_npy(array)), array)
     np.testing.assert_array_equal(decode_safetensors(encode_safetensors({"a": array}))["a"], array)

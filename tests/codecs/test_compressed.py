@@ -23,14 +23,14 @@ unzstd, zstd_bytes = partial(unpack_field, ".zst"), partial(pack_field, ".zst")
 
 @given(st.binary(max_size=2000), st.integers(1, 9))
 def test_gzip_data_unpacks_as_gzip_does(content, level):
-    """What Python's gzip wrote comes out whole."""
+    """Data compressed by Python's gzip are decompressed completely."""
     assert gunzip(gzip.compress(content, level, mtime=0), BOUND) == content
     assert gzip.decompress(gzip_bytes(content)) == content
 
 
 @given(st.binary(max_size=2000), st.integers(1, 19))
 def test_zstd_data_unpacks_as_zstandard_does(content, level):
-    """What the library wrote comes out whole, also where the frame does not state its size."""
+    """Data of the zstandard library are decompressed, also from a frame without its size."""
     packer = zstandard.ZstdCompressor(level=level, write_content_size=False)
     assert unzstd(packer.compress(content), BOUND) == content
     assert zstandard.ZstdDecompressor().decompress(zstd_bytes(content)) == content
@@ -47,7 +47,7 @@ def test_several_members_are_one_text():
 
 
 def test_packing_leaves_no_trace_of_time():
-    """The same bytes are packed to the same bytes."""
+    """Equal bytes are compressed to equal bytes at any time."""
     assert gzip_bytes(b"text")[4:8] == bytes(4)
     assert gzip_bytes(b"text") == gzip_bytes(b"text")
     assert zstd_bytes(b"text") == zstd_bytes(b"text")
@@ -55,7 +55,7 @@ def test_packing_leaves_no_trace_of_time():
 
 @pytest.mark.parametrize("unpack", [gunzip, unzstd])
 def test_the_bound_holds_to_the_byte(unpack):
-    """Exactly max_nbytes pass, one more is refused with the name of the setting."""
+    """`max_nbytes` bytes are accepted, and one more raises an error that names the setting."""
     packed = (gzip_bytes if unpack is gunzip else zstd_bytes)(bytes(1000))
     assert unpack(packed, 1000) == bytes(1000)
     with pytest.raises(DecodeError, match="max_nbytes=999"):
@@ -63,7 +63,7 @@ def test_the_bound_holds_to_the_byte(unpack):
 
 
 def test_the_bound_holds_for_data_that_lies_about_its_size():
-    """A false size in the trailer, many members, or a frame without a size change nothing."""
+    """The bound holds for a false size in the trailer, many members, and a frame without a size."""
     lying = gzip.compress(bytes(100_000))[:-4] + bytes(4)
     with pytest.raises(DecodeError, match=r"max_nbytes=5000|length check"):
         gunzip(lying, 5000)
@@ -112,7 +112,7 @@ def test_damaged_zstd_data_is_refused(data):
 
 @pytest.mark.parametrize("damage", [lambda data: data[:-4], lambda data: data + b"junk"])
 def test_the_end_of_damaged_gzip_data_is_not_taken_for_a_size(damage):
-    """Data that breaks off, or goes on, is called that, and not too large."""
+    """The error for truncated or trailing data names these and not a wrong size."""
     data = damage(gzip.compress(bytes(range(256)) * 4))
     assert int.from_bytes(data[-4:], "little") > 1 << 20
     with pytest.raises(DecodeError, match=r"breaks off|header"):
@@ -120,7 +120,7 @@ def test_the_end_of_damaged_gzip_data_is_not_taken_for_a_size(damage):
 
 
 def test_no_bytes_are_no_gzip_text():
-    """An empty member is not taken for an empty text."""
+    """Data without bytes are an error and not an empty text."""
     with pytest.raises(DecodeError, match="gzip"):
         gunzip(b"", BOUND)
 
@@ -157,7 +157,7 @@ def test_a_bomb_that_hides_its_size_takes_no_more_than_the_bound():
 
 
 def test_very_many_empty_members_cost_no_quadratic_time():
-    """A file of 100,000 empty members, and one of mere padding, are read in linear time."""
+    """100,000 empty members, or as much padding, are read in linear time."""
     started = time.process_time()
     assert gunzip(gzip.compress(b"") * 100_000, BOUND) == b""
     assert gunzip(gzip.compress(b"text") + bytes(20_000_000), BOUND) == b"text"

@@ -43,7 +43,7 @@ def decode_one(extension, data, **options):
 
 
 def test_the_fields_of_old_datasets_become_what_old_code_expects():
-    """Each row of the old table: image, class, text, JSON, array, msgpack, gzip, unknown."""
+    """Each extension of wids 0.1.11 is decoded to the same value as there."""
     sample = {
         "__key__": "dir/0001",
         "__index__": 5,
@@ -88,7 +88,7 @@ def test_the_sample_given_is_not_changed():
 
 @pytest.mark.parametrize("wrap", [bytes, memoryview, io.BytesIO])
 def test_fields_may_be_bytes_views_or_streams(wrap):
-    """All forms in which a dataset hands fields over decode alike."""
+    """Bytes, memoryviews and streams of the same field decode to the same value."""
     sample = {".cls": wrap(b"12"), ".npy": wrap(encode_npy([1.5])), ".png": wrap(PNG)}
     decoded = SampleDecoder("numpy")({"__key__": "a", **sample})
     assert decoded[".cls"] == 12
@@ -117,13 +117,13 @@ def test_values_that_are_decoded_already_stay():
     ],
 )
 def test_extensions_match_by_their_last_parts_in_any_case(extension, data, value):
-    """What stands before the known part is the user's."""
+    """An extension is matched by its last components, in upper or lower case."""
     assert decode_one(extension, data) == value
 
 
 @pytest.mark.parametrize("extension", [".gz", ".zst", ".txt.gz.gz", ".", "..", ".jpg2", ".txtx"])
 def test_what_no_entry_names_stays_a_stream(extension):
-    """Unknown extensions, also bare wrappers and doubled ones, are left alone."""
+    """Unknown extensions, and wrappers alone or doubled, become binary streams."""
     data = pack_field(".gz", b"text")
     value = decode_one(extension, data)
     assert isinstance(value, io.BytesIO)
@@ -132,7 +132,7 @@ def test_what_no_entry_names_stays_a_stream(extension):
 
 
 def test_an_unknown_field_in_a_wrapper_is_unpacked():
-    """As it ever was: the stream holds what was packed."""
+    """The stream of an unknown extension with a wrapper holds the decompressed bytes."""
     assert decode_one(".bin.gz", pack_field(".gz", b"content")).getvalue() == b"content"
 
 
@@ -146,13 +146,13 @@ def test_an_unknown_field_in_a_wrapper_is_unpacked():
     ],
 )
 def test_pickles_are_refused(extension, data):
-    """The error names the opt-in."""
+    """A pickle raises an error that names `allow_pickle`."""
     with pytest.raises(DecodeError, match="allow_pickle=True"):
         decode_one(extension, data)
 
 
 def test_pickles_are_read_where_they_are_allowed():
-    """The opt-in covers pickles, torch files and object arrays."""
+    """With `allow_pickle`, pickles, torch files and object arrays are decoded."""
     torch = pytest.importorskip("torch")
     stream = io.BytesIO()
     torch.save({"set": {1, 2}, "range": range(3)}, stream)
@@ -180,7 +180,7 @@ def test_pickles_are_read_where_they_are_allowed():
     ],
 )
 def test_arrays_can_be_written_to_unless_they_are_views(extension, data, get):
-    """The default owns its memory; copy=False is a read-only view of the bytes given."""
+    """Arrays own writable memory; with copy=False they are read-only views of the bytes."""
     array = get(decode_one(extension, memoryview(data)))
     array[0] = 7
     assert array.tolist() == [7, 1, 2, 3]
@@ -192,7 +192,7 @@ def test_arrays_can_be_written_to_unless_they_are_views(extension, data, get):
 
 
 def test_values_do_not_keep_the_shard_mapped():
-    """Nothing that the default decoders return holds on to the buffer it came from."""
+    """No value of a default decoder keeps the buffer of the shard."""
     sources = {
         ".png": PNG,
         ".npy": encode_npy(np.arange(3)),
@@ -211,7 +211,7 @@ def test_values_do_not_keep_the_shard_mapped():
 
 
 def test_the_users_entries_come_first_and_the_longest_suffix_wins():
-    """An entry for .seg.png leaves .png alone; None leaves a field a stream."""
+    """A decoder for .seg.png does not change .png, and None leaves a field a stream."""
     decode = SampleDecoder(
         "numpy", decoders={".seg.png": len, ".TXT": shout, ".json": None, ".new": bytes}
     )
@@ -224,7 +224,7 @@ def test_the_users_entries_come_first_and_the_longest_suffix_wins():
 
 
 def test_an_entry_may_name_the_wrapper_itself():
-    """Who names .txt.gz gets the packed bytes."""
+    """A decoder for .txt.gz gets the compressed bytes."""
     assert decode_one(".txt.gz", b"raw", decoders={".txt.gz": len}) == 3
     assert decode_one(".txt.gz", b"raw", decoders={".gz": shout}) == "RAW"
 
@@ -240,7 +240,7 @@ def test_an_entry_may_name_the_wrapper_itself():
     ],
 )
 def test_wrong_settings_are_named_at_once(options, error, message):
-    """A slip in a setting is found where it is made, not at the first sample."""
+    """A wrong setting raises when the decoder is made, not at the first sample."""
     with pytest.raises(error, match=re.escape(message)):
         SampleDecoder(**options)
 
@@ -257,12 +257,12 @@ def test_wrong_settings_are_named_at_once(options, error, message):
     ],
 )
 def test_images_become_what_was_asked_for(images, check):
-    """The first argument names the kind of image."""
+    """The first argument sets the form of images."""
     assert check(decode_one(".png", PNG, images=images))
 
 
 def test_an_error_names_the_field_and_the_sample():
-    """Index, key, extension, shard and cause stand in the message; the URL's query does not."""
+    """The message has index, key, extension, shard and cause, but not the URL's query."""
     sample = {
         "__key__": "cats/0001",
         "__index__": 17,
@@ -279,20 +279,20 @@ def test_an_error_names_the_field_and_the_sample():
 
 
 def test_an_error_without_a_sample_names_the_field():
-    """decode_field knows no more than extension and cause."""
+    """The error of `decode_field` names the extension and the cause."""
     with pytest.raises(DecodeError, match=r"field '\.cls': ValueError: invalid literal"):
         decode_field(".cls", b"cat")
 
 
 def test_any_exception_of_a_decoder_is_a_decode_error():
-    """Also those of the user's own decoders, with the cause chained."""
+    """Any exception of a built-in or user decoder is the cause of a DecodeError."""
     with pytest.raises(DecodeError, match="KeyError: 'x'") as caught:
         decode_one(".txt", b"", decoders={".txt": lambda data: {}["x"]})
     assert isinstance(caught.value.__cause__, KeyError)
 
 
 def test_lack_of_memory_names_the_field_and_ctrl_c_passes():
-    """A field that takes all memory is an error that says which; Ctrl-C ends the program."""
+    """MemoryError becomes a DecodeError that names the field; KeyboardInterrupt is not caught."""
 
     def decode(data):
         raise MemoryError
@@ -309,7 +309,7 @@ def test_lack_of_memory_names_the_field_and_ctrl_c_passes():
 
 
 def test_collect_puts_the_messages_into_the_sample():
-    """The good fields are there, the bad ones are None and explained."""
+    """With "collect", bad fields are None and `__errors__` has their messages."""
     decoded = SampleDecoder(on_error="collect")(
         {"__key__": "a", ".cls": b"cat", ".txt": b"good", ".npy": b"bad"}
     )
@@ -322,7 +322,7 @@ def test_collect_puts_the_messages_into_the_sample():
 
 
 def test_a_handler_returns_the_placeholder():
-    """It gets the error, the extension and the raw sample."""
+    """A handler gets the error, the extension and the raw sample, and returns the field's value."""
     decoded = SampleDecoder(on_error=fail)({"__key__": "a", ".cls": b"cat", ".txt": b"t"})
     message, extension, key = decoded[".cls"]
     assert "invalid literal" in message
@@ -330,7 +330,7 @@ def test_a_handler_returns_the_placeholder():
 
 
 def test_a_handler_may_raise():
-    """What it raises is what the caller sees."""
+    """An exception of the handler reaches the caller."""
 
     def refuse(error, extension, sample):
         raise LookupError(extension)
@@ -341,7 +341,7 @@ def test_a_handler_may_raise():
 
 @pytest.mark.parametrize("on_error", ["collect", fail])
 def test_a_missing_library_and_a_refused_pickle_are_no_faults_of_the_data(on_error, monkeypatch):
-    """They are raised whatever answers bad fields, lest a whole dataset turns to placeholders."""
+    """`on_error` does not handle missing libraries and refused pickles: they always raise."""
     with pytest.raises(DecodeError, match="allow_pickle=True"):
         decode_one(".pkl", b"", on_error=on_error)
     monkeypatch.setitem(sys.modules, "cbor2", None)
@@ -369,7 +369,7 @@ def clear_loaded():
     ],
 )
 def test_a_missing_library_is_named_with_its_extra(extension, module, extra, monkeypatch):
-    """The message says which library, for which field, and what to type."""
+    """The message names the library, the field and the command that installs it."""
     monkeypatch.setitem(sys.modules, module, None)
     clear_loaded()
     named = rf"'{module}'.*wids\[{extra}\].*pip install {module}"
@@ -380,7 +380,7 @@ def test_a_missing_library_is_named_with_its_extra(extension, module, extra, mon
 
 
 def test_sound_and_video_stay_streams_unless_asked_for():
-    """Old code opens them itself, and decoded video is large."""
+    """Sound and video are binary streams by default."""
     for extension in (".wav", ".mp3", ".mp4", ".webm"):
         assert decode_one(extension, b"data").getvalue() == b"data"
 
@@ -399,14 +399,14 @@ def test_the_bound_reaches_the_wrappers_and_archives():
 
 
 def test_the_decoder_of_one_extension_serves_columns():
-    """What a sample's field becomes, one function gives for any number of fields."""
+    """`decoder_of` returns the function that decodes this field of a sample."""
     decode = SampleDecoder().decoder_of(".target.cls")
     assert [decode(data) for data in (b"1", memoryview(b"2"))] == [1, 2]
     assert SampleDecoder().decoder_of("__key__") is None
 
 
 def test_decoders_travel_between_processes():
-    """A pickled decoder decodes as before, in a process started by spawn too."""
+    """A pickled decoder decodes in another process, also a spawned one."""
     decoder = SampleDecoder(
         ImageDecoder("numpy", mode="L"), decoders={".up": shout}, on_error="collect", copy=False
     )
@@ -425,7 +425,7 @@ def test_decoders_travel_between_processes():
 
 
 def test_threads_may_share_a_decoder():
-    """Many threads decoding at once get what one gets."""
+    """Many threads get the same values from one decoder as one thread."""
     decode = SampleDecoder("numpy")
     samples = [
         {"__key__": str(i), f".{i % 7}.cls": b"%d" % i, ".png": PNG, ".npy": encode_npy([i])}
@@ -439,14 +439,14 @@ def test_threads_may_share_a_decoder():
 
 
 def test_the_representation_is_short_and_stable():
-    """It names what differs from the defaults, without addresses."""
+    """`repr` shows the settings that differ from the defaults, without addresses."""
     assert repr(SampleDecoder()) == "SampleDecoder('PIL')"
     shown = repr(SampleDecoder("numpy", decoders={".b": shout, ".a": None}, on_error=fail))
     assert shown == "SampleDecoder('numpy', decoders for .a, .b, on_error=fail)"
 
 
 def test_many_extensions_do_not_fill_the_memory():
-    """What is remembered of extensions is bounded; decoding goes on beyond the bound."""
+    """The memo of extensions is bounded, and decoding works beyond the bound."""
     decode = SampleDecoder()
     for start in range(0, 30_000, 1000):
         sample = {f".{number}.cls": b"1" for number in range(start, start + 1000)}
@@ -456,7 +456,7 @@ def test_many_extensions_do_not_fill_the_memory():
 
 @given(st.text(max_size=30), st.binary(max_size=30))
 def test_any_name_and_content_gives_a_value_or_a_decode_error(name, data):
-    """No extension and no content leads to another exception."""
+    """Any extension and content give a value or a DecodeError."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -469,7 +469,7 @@ def test_any_name_and_content_gives_a_value_or_a_decode_error(name, data):
 @given(data=st.binary(max_size=200))
 @settings(deadline=None)  # the first one waits for a library to be imported
 def test_rubbish_under_a_known_extension_is_a_decode_error(extension, data):
-    """Random bytes never get past the parsers as anything but an error or a value."""
+    """Random bytes give a DecodeError or a value under each known extension."""
     sample = SampleDecoder("numpy", on_error="collect", media=True)({extension: data})
     assert extension in sample
 

@@ -52,7 +52,7 @@ def test_json_reads_as_the_standard_library_reads_it(value):
     ],
 )
 def test_json_at_the_edges_reads_as_the_standard_library_reads_it(document):
-    """What orjson refuses or reads otherwise comes out as json.loads has it."""
+    """JSON that orjson refuses or reads otherwise gives the value of json.loads."""
     assert repr(decode_json(document)) == repr(json.loads(document))
 
 
@@ -60,7 +60,7 @@ def test_json_at_the_edges_reads_as_the_standard_library_reads_it(document):
     "document", [b"", b"{", b"[1,]", b"{'a': 1}", b"[1] 2", b'"\xff"', b"01", b'"\n"']
 )
 def test_what_is_no_json_is_an_error_for_both(document):
-    """Neither parser is laxer than json.loads."""
+    """Text that json.loads refuses is an error with and without orjson."""
     with pytest.raises(ValueError):
         json.loads(document)
     with pytest.raises(ValueError):
@@ -68,13 +68,13 @@ def test_what_is_no_json_is_an_error_for_both(document):
 
 
 def test_json_without_orjson_is_the_same(monkeypatch):
-    """The library that makes it fast is not needed."""
+    """Values are equal with and without orjson."""
     monkeypatch.setattr("wids.codecs.documents.load_if_present", lambda name: None)
     assert decode_json(memoryview(b'{"a": [1, 2.5]}')) == {"a": [1, 2.5]}
 
 
 def test_json_nested_without_end_is_an_error_and_no_crash():
-    """A hundred thousand brackets end in an exception."""
+    """A hundred thousand brackets raise an exception and do not crash."""
     with pytest.raises((ValueError, RecursionError)):
         decode_json(b"[" * 100_000)
 
@@ -87,13 +87,13 @@ def test_classes_are_integers(data, number):
 
 @pytest.mark.parametrize("data", [b"", b"cat", b"1.5", b"0x10", b"1 2", b"9" * 5000, b"\xff"])
 def test_what_is_no_integer_is_an_error(data):
-    """A class is never guessed."""
+    """A class that is not an integer is an error."""
     with pytest.raises(ValueError):
         decode_class(data)
 
 
 def test_text_is_utf8():
-    """Text keeps its line ends and its byte order mark; other encodings are an error."""
+    """Text keeps line ends and byte order mark; other encodings than UTF-8 are an error."""
     assert decode_text(memoryview("größer\r\n".encode())) == "größer\r\n"
     with pytest.raises(UnicodeDecodeError):
         decode_text("größer".encode("latin-1"))
@@ -101,7 +101,7 @@ def test_text_is_utf8():
 
 @given(VALUES.filter(lambda value: "int too big" not in str(value)))
 def test_msgpack_and_cbor_read_as_their_libraries_read_them(value):
-    """What the libraries write comes back as they read it."""
+    """Documents of the libraries decode to the values that the libraries read."""
     cbor2, msgpack = import_module("cbor2"), import_module("msgpack")
     data = cbor2.dumps(value)
     assert repr(decode_cbor(memoryview(data))) == repr(cbor2.loads(data))
@@ -113,7 +113,7 @@ def test_msgpack_and_cbor_read_as_their_libraries_read_them(value):
 
 
 def test_keys_of_msgpack_maps_may_be_numbers():
-    """Class names by class number, say, read as they were packed."""
+    """Maps with integer keys, such as class numbers, keep them."""
     msgpack = import_module("msgpack")
     names = {0: "cat", -1: "none", 2**63: "x", "other": {1.5: b"y"}}
     assert decode_msgpack(msgpack.packb(names)) == names
@@ -134,7 +134,7 @@ def test_keys_of_msgpack_maps_may_be_numbers():
     ],
 )
 def test_hostile_lengths_and_depths_are_errors(decode, data):
-    """What a header promises is not allocated, and nesting does not crash."""
+    """False lengths allocate nothing, and deep nesting does not crash."""
     with pytest.raises(Exception, match=r".*") as caught:
         decode(data)
     assert not isinstance(caught.value, (MemoryError, SystemError))
@@ -151,7 +151,7 @@ class Marker:
 
 
 def test_torch_files_are_refused_unread_and_read_only_by_the_other_function(tmp_path):
-    """Files of torch.save are pickles: refusing does not look at them, the opt-in reads them."""
+    """Files of torch.save are refused unread, and decoded only by the opt-in function."""
     torch = pytest.importorskip("torch")
     stream = io.BytesIO()
     torch.save({"x": Marker(str(tmp_path / "trace"))}, stream)
@@ -163,7 +163,7 @@ def test_torch_files_are_refused_unread_and_read_only_by_the_other_function(tmp_
 
 
 def test_pickles_are_refused_unread_and_read_only_by_the_other_function(tmp_path):
-    """Refusing does not look at the pickle; unpickling does what pickles do."""
+    """Pickles are refused unread, and decoded only by the opt-in function."""
     data = pickle.dumps(Marker(str(tmp_path / "trace")))
     with pytest.raises(PermissionError, match="allow_pickle=True"):
         refuse_pickle(data)

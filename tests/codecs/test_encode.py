@@ -64,7 +64,7 @@ def test_decoding_gives_back_what_was_encoded(extension):
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists, max_leaves=9))
 def test_any_document_survives(value):
-    """Whatever JSON holds comes back, unless it is text, which is taken for JSON."""
+    """JSON values are encoded and decoded unchanged, apart from text, which is taken for JSON."""
     if not isinstance(value, str):
         assert decode_field(".json", encode_field(".json", value)) == value
     assert decode_field(".txt", encode_field(".txt", str(value))) == str(value)
@@ -79,7 +79,7 @@ FOLDER = Path(__file__).parent
 
 
 def test_the_same_value_gives_the_same_bytes_in_another_process():
-    """No time of day, no order of a hash, no random number gets into a field."""
+    """Equal values give equal bytes in another process at another time."""
     code = (
         f"import sys; sys.path[:0] = {[str(FOLDER), str(FOLDER.parent)]}; "
         "import hashlib, test_encode as t;"
@@ -103,12 +103,12 @@ def _environment():
 @pytest.mark.parametrize("wrap", [bytes, bytearray, memoryview])
 @pytest.mark.parametrize("extension", [".jpg", ".json", ".txt.gz", ".whatever", ".cls"])
 def test_bytes_are_taken_as_they_are(extension, wrap):
-    """Who has the bytes of a field already writes those."""
+    """Bytes are written unchanged for any extension."""
     assert encode_field(extension, wrap(b"\x00raw\xff")) == b"\x00raw\xff"
 
 
 def test_jpegs_are_close_to_the_picture():
-    """They are lossy at a stated quality; an array and a PIL image give the same bytes."""
+    """JPEGs are written at quality 95; an array and a PIL image give the same bytes."""
     data = encode_field(".jpg", PICTURE)
     assert data == encode_field(".JPEG", Image.fromarray(PICTURE))
     with Image.open(io.BytesIO(data)) as image:
@@ -117,7 +117,7 @@ def test_jpegs_are_close_to_the_picture():
 
 
 def test_other_images_are_without_loss():
-    """Also RGBA, 16 bits, palettes, and grey with an axis for the channel."""
+    """Other formats keep all pixels, also RGBA, 16 bits, palettes, and grey with a channel axis."""
     rgba = np.dstack([PICTURE, PICTURE[..., 0]])
     deep = np.arange(1200, dtype="u2").reshape(30, 40)
     for extension, array in ((".png", rgba), (".png", deep), (".webp", rgba), (".tiff", deep)):
@@ -130,7 +130,7 @@ def test_other_images_are_without_loss():
 
 
 def test_sound_is_written_for_soundfile():
-    """Samples and rate go in as they come out."""
+    """Samples and rate are the same after encoding and decoding."""
     soundfile = pytest.importorskip("soundfile")
     samples = (np.arange(800) / 800 - 0.5).astype("f4")
     for extension in (".wav", ".flac", ".aiff"):
@@ -142,7 +142,7 @@ def test_sound_is_written_for_soundfile():
 
 
 def test_tensors_and_objects_go_through_their_own_libraries():
-    """torch.save and pickle write what the opt-in reads back."""
+    """torch.save and pickle write what `allow_pickle` reads back."""
     torch = pytest.importorskip("torch")
     data = encode_field(".pth", {"w": torch.arange(3)})
     assert data == encode_field(".pth", {"w": torch.arange(3)})
@@ -151,24 +151,24 @@ def test_tensors_and_objects_go_through_their_own_libraries():
 
 
 def test_numpy_numbers_and_digits_are_classes():
-    """Labels come in several types."""
+    """Integers of numpy and texts of digits are written as classes."""
     values = (7, np.int64(7), np.uint8(7), "7", " 7\n")
     assert {encode_field(".cls", value) for value in values} == {b"7"}
 
 
 def test_one_array_is_a_list_of_one_for_tenbin():
-    """The list may be left out."""
+    """One array is written as a list of one array."""
     assert encode_field(".ten", np.arange(3)) == encode_field(".ten", [np.arange(3)])
 
 
 def test_text_under_any_unknown_extension_is_utf8():
-    """As other writers do it; what is packed is the text."""
+    """Text is written as UTF-8 under unknown extensions, and compressed for a wrapper."""
     assert encode_field(".caption", "ü") == "ü".encode()
     assert gzip.decompress(encode_field(".caption.gz", "ü")) == "ü".encode()
 
 
 def test_text_for_json_is_json_already():
-    """It is not quoted again, and must be valid."""
+    """Text for .json must be valid JSON, and is written as it is."""
     assert encode_field(".json", '{"a": 1}') == b'{"a": 1}'
     with pytest.raises(json.JSONDecodeError):
         encode_field(".json", "plain text")
@@ -203,7 +203,7 @@ def test_values_that_do_not_fit_are_refused_with_what_would(extension, value, er
 
 
 def test_a_missing_library_is_named_with_its_extra(monkeypatch):
-    """As in decoding."""
+    """The message names the library and the command that installs it."""
     from wids.base.optional import load
 
     monkeypatch.setitem(sys.modules, "cbor2", None)

@@ -22,7 +22,7 @@ SIDES = st.integers(1, 5000)
     ],
 )
 def test_resize_keeps_the_aspect_unless_both_sides_are_given(size, image, expected):
-    """One number is the shorter side, two are height and width."""
+    """One number is the length of the shorter side, two are height and width."""
     assert Resize(size).frame(*image) == ((0, 0, *image), expected)
 
 
@@ -42,7 +42,7 @@ def test_center_crop_takes_the_middle(crop, image, box):
 
 @given(SIDES, SIDES, st.integers(1, 600), st.none() | st.integers(1, 600), st.integers(0, 2**32))
 def test_boxes_lie_inside_the_image_and_are_not_empty(width, height, size, resize, seed):
-    """For any image and any size."""
+    """Boxes lie inside the image and are not empty, for any image and size."""
     random.seed(seed)
     for framing in (CenterCrop(size, resize), CenterCrop((size, 7)), RandomResizedCrop(size)):
         (left, top, right, bottom), out = framing.frame(width, height)
@@ -52,7 +52,7 @@ def test_boxes_lie_inside_the_image_and_are_not_empty(width, height, size, resiz
 
 
 def test_random_crops_have_the_shares_and_ratios_asked_for():
-    """Area and shape stay in their ranges, up to rounding, and use all of them."""
+    """Areas and aspect ratios cover their ranges, up to rounding."""
     random.seed(1)
     framing = RandomResizedCrop(10, scale=(0.25, 0.5), ratio=(0.5, 2.0))
     boxes = [framing.frame(1000, 800)[0] for _ in range(2000)]
@@ -67,7 +67,7 @@ def test_random_crops_have_the_shares_and_ratios_asked_for():
 
 
 def test_random_crops_follow_the_seed_of_the_random_module():
-    """Seeding as a DataLoader does repeats them."""
+    """Crops are repeated by the seed of `random`, which a DataLoader sets."""
     random.seed(5)
     first = [RandomResizedCrop(10).frame(300, 200) for _ in range(5)]
     random.seed(5)
@@ -76,7 +76,7 @@ def test_random_crops_follow_the_seed_of_the_random_module():
 
 
 def test_an_image_too_thin_for_any_box_gives_its_middle():
-    """Where no random box fits, the largest allowed one in the middle is taken."""
+    """If no random box fits, the crop is the largest allowed box in the middle."""
     assert RandomResizedCrop(10).frame(1, 3000)[0] == (0, 1499, 1, 1500)
     assert RandomResizedCrop(10).frame(3000, 30)[0] == (1480, 0, 1520, 30)
 
@@ -97,11 +97,11 @@ def test_an_image_too_thin_for_any_box_gives_its_middle():
     ],
 )
 def test_sizes_that_no_picture_can_have_are_refused(make, error, message):
-    """At once, and not with the first picture, deep in a worker."""
+    """An impossible size raises when the framing is made."""
     with pytest.raises(error, match=message):
         make()
 
 
 def test_numpys_numbers_are_sizes():
-    """Whatever counts as a whole number in Python."""
+    """Integers of numpy are accepted as sizes."""
     assert Resize(np.int64(8)).frame(16, 32) == ((0, 0, 16, 32), (8, 16))

@@ -133,7 +133,7 @@ def array32(content: bytes) -> bytes:
 
 @pytest.mark.parametrize("name", BOMBS)
 def test_a_bomb_is_refused_within_bounds(name: str) -> None:
-    """The error names the field and what was too much; memory and time stay bounded."""
+    """The error names field and excess, and memory and time stay bounded."""
     extension, make, reason = BOMBS[name]
     # A quarter of the memory: counting up to the default bound takes half a minute for some.
     said, taken = decoded(extension, make(), LIMIT // 4)
@@ -152,12 +152,12 @@ def test_a_bomb_is_refused_within_bounds(name: str) -> None:
     ],
 )
 def test_large_documents_are_decoded(extension: str, data: bytes) -> None:
-    """Documents of tens of megabytes are no bombs."""
+    """Documents of tens of megabytes are decoded."""
     assert decoded(extension, data)[0] == "decoded"
 
 
 def test_lack_of_memory_is_the_fields_error() -> None:
-    """What takes all memory before any bound is an error that names sample, shard and field."""
+    """MemoryError becomes a DecodeError that names sample, shard and field."""
     said, _ = decoded(".txt.gz", pack(bytes(450 * MEBIBYTE)))
     assert said == "decoded" or "MemoryError" in said
     if "MemoryError" in said:
@@ -165,7 +165,7 @@ def test_lack_of_memory_is_the_fields_error() -> None:
 
 
 def test_arrays_within_their_size_are_decoded() -> None:
-    """Honest archives, stored and deflated, decode as ever."""
+    """Archives within the bound are decoded, stored and deflated."""
     for save in (np.savez, np.savez_compressed):
         stream = io.BytesIO()
         save(stream, a=np.zeros((1000, 1000)))
@@ -195,7 +195,7 @@ HEADERS = {
     "entries are lists": ('{"a":[0,4]}', "malformed header"),
     "a name twice": (f'{{"a":{ENTRY},"b":{EMPTY},"b":{EMPTY}}}', "the name 'b' occurs twice"),
     "a key twice": ('{"a":{"dtype":"U8","shape":[4],"shape":[4]}}', "'shape' occurs twice"),
-    "deep": ("[" * 100_000, "no JSON"),
+    "deep": ("[" * 100_000, "not valid JSON"),
     "long number": (
         '{"a":{"dtype":"U8","shape":[$],"data_offsets":[0,4]}}'.replace("$", NINES),
         "JSON",
@@ -217,7 +217,7 @@ HEADERS = {
 
 @pytest.mark.parametrize("kind", HEADERS)
 def test_odd_headers_of_tensors_are_short_errors(kind: str) -> None:
-    """The error names the field and what is wrong, without the whole of a long value."""
+    """The error names field and fault, and shortens long values."""
     header, reason = HEADERS[kind]
     with pytest.raises(DecodeError, match=reason) as caught:
         decode_field(".safetensors", tensors(header))
@@ -226,7 +226,7 @@ def test_odd_headers_of_tensors_are_short_errors(kind: str) -> None:
 
 
 def test_millions_of_values_in_a_header_of_tensors_are_refused_before_parsing() -> None:
-    """A header may have a hundred megabytes, but not the gigabytes of its empty lists."""
+    """A header of millions of empty lists is refused before it is parsed."""
     header = '{"a":[' + "[]," * (8 << 20) + "0]}"
     with pytest.raises(DecodeError, match="the values of the header could take more"):
         decode_field(".safetensors", tensors(header))
@@ -267,7 +267,7 @@ CHUNKS: dict[str, Callable[[], bytes]] = {
 
 @pytest.mark.parametrize("kind", CHUNKS)
 def test_large_chunks_of_a_picture_are_bounded(kind: str) -> None:
-    """Compressed profiles and texts take no memory without bound, whether refused or left out."""
+    """Compressed profiles and texts of a picture take bounded memory."""
     stream = io.BytesIO()
     Image.new("L", (8, 8)).save(stream, "PNG")
     data = stream.getvalue()
@@ -277,6 +277,6 @@ def test_large_chunks_of_a_picture_are_bounded(kind: str) -> None:
 
 
 def test_wrappers_in_wrappers_are_unpacked_once() -> None:
-    """What is compressed twice stays a stream of the inner one, so the bound holds."""
+    """Data compressed twice are decompressed once, to a stream, so the bound holds."""
     twice = pack(pack(b"[" + b"1," * 1000 + b"1]"))
     assert decode_field(".json.gz.gz", twice).read(2) == b"\x1f\x8b"

@@ -79,7 +79,7 @@ def pillow(data, mode=None):
 
 @pytest.mark.parametrize("name", FILES)
 def test_numpy_images_equal_pillows_in_their_own_mode(name):
-    """Same type, shape and pixels, for any format; and the array can be written to."""
+    """Arrays have Pillow's type, shape and pixels for any format, and are writable."""
     got = ImageDecoder("numpy")(FILES[name])
     expected = pillow(FILES[name])
     assert got.dtype == expected.dtype
@@ -90,13 +90,13 @@ def test_numpy_images_equal_pillows_in_their_own_mode(name):
 
 @pytest.mark.parametrize(("name", "mode"), list(itertools.product(FILES, ["L", "RGB", "RGBA"])))
 def test_modes_are_pillows_conversions(name, mode):
-    """Any file comes in any mode, with the pixels that Pillow gives for it."""
+    """An image of any file has Pillow's pixels in each mode."""
     got = ImageDecoder("numpy", mode=mode)(FILES[name])
     np.testing.assert_array_equal(got, pillow(FILES[name], mode))
 
 
 def test_the_luma_of_a_jpeg_is_nearly_the_grey_of_its_colours():
-    """Taking it directly differs from going by RGB only where colours were clipped."""
+    """The luma plane equals the grey of the RGB pixels, except where colours were clipped."""
     luma = ImageDecoder("numpy", mode="L")(JPEG)
     assert psnr(luma, np.asarray(Image.fromarray(pillow(JPEG)).convert("L"))) > 45
 
@@ -105,7 +105,7 @@ def test_the_luma_of_a_jpeg_is_nearly_the_grey_of_its_colours():
 @pytest.mark.parametrize("mode", [None, "L", "RGB", "RGBA"])
 @pytest.mark.parametrize("size", [None, Resize(50), CenterCrop(64, resize=80)])
 def test_the_fast_decoder_gives_pillows_pixels(name, mode, size):
-    """Whole images are equal bit by bit; resized ones differ by the resizer's rounding."""
+    """Whole images equal Pillow's, and resized images differ by rounding only."""
     fast = ImageDecoder("numpy", mode, size)(FILES[name])
     slow = ImageDecoder("numpy", mode, size, backend="pillow")(FILES[name])
     assert np.abs(fast.astype(int) - slow).max() <= (0 if size is None else 1)
@@ -113,7 +113,7 @@ def test_the_fast_decoder_gives_pillows_pixels(name, mode, size):
 
 @pytest.mark.parametrize("path", photos(), ids=lambda path: path.name)
 def test_real_photos_decode_as_pillow_decodes_them(path):
-    """Every photo that a library here ships, whole, and shrunk within 35 dB of Pillow's way."""
+    """Real photos equal Pillow's when whole, and are within 35 dB when reduced."""
     data = path.read_bytes()
     np.testing.assert_array_equal(ImageDecoder("numpy")(data), pillow(data))
     resized = Image.fromarray(pillow(data, "RGB")).resize((112, 112), Image.Resampling.BILINEAR)
@@ -135,7 +135,7 @@ FLAVOURS = {
 
 @pytest.mark.parametrize("flavour", FLAVOURS)
 def test_a_real_photo_in_every_flavour_of_jpeg(flavour):
-    """Whole it equals Pillow bit by bit, in any mode; shrunk it stays within a level of it."""
+    """All kinds of JPEG equal Pillow's when whole, and within one level when reduced."""
     options = dict(FLAVOURS[flavour])
     data = save(
         Image.open(io.BytesIO(PHOTO)).convert(options.pop("mode", "RGB")), "JPEG", **options
@@ -151,7 +151,7 @@ def test_a_real_photo_in_every_flavour_of_jpeg(flavour):
 
 @pytest.mark.parametrize("file_format", ["PNG", "WEBP", "AVIF", "JPEG2000", "TIFF", "BMP", "GIF"])
 def test_a_real_photo_in_every_other_format(file_format):
-    """The pixels are Pillow's, through whichever name it comes."""
+    """All other formats give Pillow's pixels."""
     data = save(Image.open(io.BytesIO(PHOTO)).resize((130, 150)), file_format)
     np.testing.assert_array_equal(ImageDecoder("numpy")(data), pillow(data))
     np.testing.assert_array_equal(ImageDecoder("numpy", "RGB")(data), pillow(data, "RGB"))
@@ -162,7 +162,7 @@ DEEP = (np.arange(64 * 48).reshape(48, 64) * 21).astype(np.uint16)
 
 @pytest.mark.parametrize("name", ["png", "pgm", "tiff"])
 def test_sixteen_bits_become_eight_by_their_high_byte(name):
-    """As OpenCV reads them; whole and unconverted they keep all sixteen."""
+    """16-bit values become their high byte, as in OpenCV; unconverted they keep 16 bits."""
     cv2 = pytest.importorskip("cv2")
     files = {
         "png": save(DEEP, "PNG"),
@@ -180,7 +180,7 @@ def test_sixteen_bits_become_eight_by_their_high_byte(name):
 
 @pytest.mark.parametrize("pixels", [np.float32([[0.1, 0.9]]), np.int32([[1, 1 << 20]])])
 def test_values_without_a_range_are_never_cut_to_bytes(pixels):
-    """Floats and wide integers come whole in their own mode, and are refused in any other."""
+    """Floats and 32-bit integers keep their values, and raise for any other mode."""
     data = save(pixels, "TIFF")
     np.testing.assert_array_equal(ImageDecoder("numpy")(data), pixels)
     for decode in (ImageDecoder("torch"), ImageDecoder(mode="L"), ImageDecoder(size=Resize(1))):
@@ -189,7 +189,7 @@ def test_values_without_a_range_are_never_cut_to_bytes(pixels):
 
 
 def test_what_is_transparent_in_a_palette_becomes_alpha():
-    """A colour of the palette or of the image that stands for nothing, as Pillow reads it."""
+    """A transparent colour of a palette or an image becomes alpha, as in Pillow."""
     colour = Image.fromarray(PICTURE).quantize(16)
     for data in (
         save(colour, "PNG", transparency=3),
@@ -203,7 +203,7 @@ def test_what_is_transparent_in_a_palette_becomes_alpha():
 
 @pytest.mark.parametrize("file_format", ["GIF", "WEBP", "PNG", "TIFF"])
 def test_the_first_frame_stands_for_an_animation(file_format):
-    """What moves further on is left to decoders of the user."""
+    """An animation decodes to its first frame."""
     frames = [Image.fromarray(draw(40, 30, seed)) for seed in range(3)]
     if file_format == "GIF":
         frames = [frame.quantize(64) for frame in frames]
@@ -215,7 +215,7 @@ def test_the_first_frame_stands_for_an_animation(file_format):
 
 
 def test_pil_images_are_opened_lazily_in_their_own_mode():
-    """The pixels are not decoded until they are used, and come as Pillow has them."""
+    """PIL images are decoded at their first use, with Pillow's pixels."""
     broken = JPEG[:2000]
     image = ImageDecoder()(broken)
     assert image.size == (301, 203)
@@ -226,7 +226,7 @@ def test_pil_images_are_opened_lazily_in_their_own_mode():
 
 
 def test_pil_images_can_be_asked_for_in_a_mode_and_size():
-    """They then hold exactly those pixels."""
+    """PIL images of a mode and size have the pixels of the array."""
     assert ImageDecoder("PIL", "L")(JPEG).mode == "L"
     image = ImageDecoder("PIL", "RGBA", Resize((20, 30)))(JPEG)
     assert (image.mode, image.size) == ("RGBA", (30, 20))
@@ -234,7 +234,7 @@ def test_pil_images_can_be_asked_for_in_a_mode_and_size():
 
 
 def test_torch_images_have_their_channels_first():
-    """RGB unless another mode is asked for, uint8, contiguous."""
+    """Tensors are uint8, contiguous, channels first, and RGB by default."""
     torch = pytest.importorskip("torch")
     for name, data in FILES.items():
         tensor = ImageDecoder("torch")(data)
@@ -248,7 +248,7 @@ def test_torch_images_have_their_channels_first():
 
 @pytest.mark.parametrize("backend", ["auto", "pillow"])
 def test_center_crops_are_those_of_pillow(backend):
-    """Cropping without resizing moves no pixel; with resizing it is crop, then resize."""
+    """A crop has the original pixels; with `resize`, the image is resized first."""
     crop = ImageDecoder("numpy", size=CenterCrop((100, 120)), backend=backend)(JPEG)
     np.testing.assert_array_equal(crop, pillow(JPEG)[51:151, 90:210])
     small = ImageDecoder("numpy", size=CenterCrop(64, resize=128), backend=backend)(JPEG)
@@ -261,7 +261,7 @@ def test_center_crops_are_those_of_pillow(backend):
 @pytest.mark.parametrize("backend", ["auto", "pillow"])
 @pytest.mark.parametrize("shrink", [2.1, 3, 4.5, 9])
 def test_scaled_decoding_stays_close_to_full_decoding(backend, shrink):
-    """A JPEG decoded at 1/2, 1/4 or 1/8 loses little against the whole, resized."""
+    """A JPEG decoded at 1/2, 1/4 or 1/8 is close to the whole image resized."""
     size = Resize((int(907 / shrink), int(1203 / shrink)))
     scaled = ImageDecoder("numpy", size=size, backend=backend)(LARGE)
     full = ImageDecoder("numpy", size=size, backend=backend, scaled=False)(LARGE)
@@ -270,7 +270,7 @@ def test_scaled_decoding_stays_close_to_full_decoding(backend, shrink):
 
 
 def test_scaled_decoding_is_the_same_through_both_libraries():
-    """Both simplejpeg and Pillow's draft choose the same scale."""
+    """Simplejpeg and Pillow's draft use the same scale."""
     for size in (Resize(453), Resize(200), CenterCrop(100, resize=113), Resize(90)):
         fast = ImageDecoder("numpy", size=size)(LARGE)
         slow = ImageDecoder("numpy", size=size, backend="pillow")(LARGE)
@@ -278,7 +278,7 @@ def test_scaled_decoding_is_the_same_through_both_libraries():
 
 
 def test_without_antialiasing_the_picture_differs_and_says_so():
-    """The choice is the user's: the one is Pillow's resize, the other skips pixels."""
+    """With antialias=True the result is Pillow's resize, without it pixels are skipped."""
     size = Resize((60, 90))
     smooth = ImageDecoder("numpy", size=size, scaled=False)(JPEG)
     rough = ImageDecoder("numpy", size=size, scaled=False, antialias=False)(JPEG)
@@ -288,14 +288,14 @@ def test_without_antialiasing_the_picture_differs_and_says_so():
 
 
 def test_fast_decoding_is_close_to_exact_decoding():
-    """It is asked for, never chosen; whatever it changes is small."""
+    """`fast=True` is off by default and changes pixels little."""
     assert 35 < psnr(ImageDecoder("numpy", fast=True)(JPEG), pillow(JPEG)) < 60
     small = ImageDecoder("numpy", size=Resize(90), fast=True)(JPEG)
     assert psnr(small, ImageDecoder("numpy", size=Resize(90))(JPEG)) > 35
 
 
 def test_random_crops_are_repeated_by_the_seed():
-    """The same seed gives the same crops, another one others."""
+    """Equal seeds give equal crops, and different seeds different ones."""
     decode = ImageDecoder("numpy", size=RandomResizedCrop(32))
     random.seed(3)
     one, two = decode(JPEG), decode(JPEG)
@@ -308,7 +308,7 @@ def test_random_crops_are_repeated_by_the_seed():
 @pytest.mark.parametrize("orientation", range(1, 9))
 @pytest.mark.parametrize("to", ["PIL", "numpy"])
 def test_exif_orientation_counts_only_where_asked_for(orientation, to):
-    """As stored by default, as Pillow's exif_transpose turns it otherwise."""
+    """Images are decoded as stored, or as Pillow's exif_transpose turns them on request."""
     data = with_orientation(JPEG, orientation)
     np.testing.assert_array_equal(np.asarray(ImageDecoder(to)(data)), pillow(data))
     upright = ImageOps.exif_transpose(Image.open(io.BytesIO(data)))
@@ -319,7 +319,7 @@ def test_exif_orientation_counts_only_where_asked_for(orientation, to):
 
 
 def test_a_name_may_lie_about_the_format():
-    """The content decides, among formats of pixels."""
+    """The content decides the format, not the extension."""
     assert ImageDecoder("numpy")(FILES["png"]).shape == (203, 301, 3)
     sample = SampleDecoder("numpy")({".jpg": FILES["webp"], ".png": JPEG})
     assert (sample[".jpg"].shape, sample[".png"].shape) == ((203, 301, 4), (203, 301, 3))
@@ -327,17 +327,17 @@ def test_a_name_may_lie_about_the_format():
 
 @pytest.mark.parametrize("name", ["EPS", "PDF"])
 def test_formats_that_run_programs_are_no_images(name):
-    """PostScript would be handed to Ghostscript; it is refused whatever it is called."""
+    """PostScript, which Pillow would give to Ghostscript, is refused under any name."""
     with pytest.raises(UnidentifiedImageError):
         open_image(save(PICTURE, name))
-    with pytest.raises(DecodeError, match="expected an image of a format that is read"):
+    with pytest.raises(DecodeError, match="expected an image of a known format"):
         SampleDecoder("PIL")({".jpg": save(PICTURE, name)})
 
 
 def test_what_is_no_image_is_shown_by_its_first_bytes():
-    """A page of HTML that was saved as a picture can be told by the message."""
+    """The error shows the first bytes, such as those of a page of HTML."""
     for data, first in ((b"<!DOCTYPE html><html", b"<!DOCTYPE html><"), (b"", b"")):
-        message = re.escape(f"found {len(data)} bytes, the first of them {first!r}") + "$"
+        message = re.escape(f"found {len(data)} bytes that begin with {first!r}") + "$"
         with pytest.raises(DecodeError, match=message):
             SampleDecoder("PIL")({".jpg": data})
 
@@ -362,13 +362,13 @@ def jpeg_of_size(width, height):
 @pytest.mark.parametrize("data", [png_of_size(60_000, 60_000), jpeg_of_size(60_000, 60_000)])
 @pytest.mark.parametrize("decode", [ImageDecoder(), ImageDecoder("numpy", size=Resize(10))])
 def test_decompression_bombs_are_refused(data, decode):
-    """Pillow's limit holds for every path, before memory is taken."""
+    """Pillow's limit of pixels holds on every path before memory is allocated."""
     with pytest.raises(Image.DecompressionBombError):
         decode(data)
 
 
 def test_pillows_limit_is_the_users_to_set(monkeypatch):
-    """Between the limit and twice the limit Pillow warns, on the fast path too."""
+    """Between the limit and twice the limit a warning is given, on the fast path too."""
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 50_000)
     with pytest.warns(Image.DecompressionBombWarning):
         ImageDecoder("numpy")(JPEG)
@@ -380,7 +380,7 @@ def test_pillows_limit_is_the_users_to_set(monkeypatch):
 
 
 def test_a_thin_image_cannot_blow_up_by_its_aspect():
-    """A line of pixels resized by its shorter side would become gigabytes; it is refused."""
+    """An image of one row whose resized form would take gigabytes is refused."""
     line = save(np.zeros((1, 65_000, 3), np.uint8), "PNG")
     with pytest.raises(DecodeError, match="MAX_IMAGE_PIXELS"):
         ImageDecoder("numpy", size=Resize(256))(line)
@@ -391,21 +391,21 @@ def test_a_thin_image_cannot_blow_up_by_its_aspect():
 
 @pytest.mark.parametrize("data", [b"", b"\xff\xd8", b"\xff\xd8\xff\xe0", JPEG[:100], b"GIF89a"])
 def test_what_is_no_image_is_an_error(data):
-    """Broken headers are Pillow's to judge, on both paths."""
+    """Broken headers raise Pillow's error on both paths."""
     for decode in (ImageDecoder(), ImageDecoder("numpy"), ImageDecoder("torch", size=Resize(9))):
         with pytest.raises((OSError, SyntaxError)):
             decode(data)
 
 
 def test_a_truncated_jpeg_is_an_error_and_never_grey_pixels():
-    """Missing data is not painted over, on either path."""
+    """A truncated JPEG raises on both paths; no pixels are made up."""
     for backend in ("auto", "pillow"):
         with pytest.raises(OSError, match="truncated"):
             ImageDecoder("numpy", backend=backend)(JPEG[: len(JPEG) // 2])
 
 
 def test_it_works_with_pillow_alone(monkeypatch):
-    """Without the fast libraries all is the same, resized images up to one level."""
+    """Without the fast libraries pixels are equal, resized ones up to one level."""
     wanted = [ImageDecoder("numpy"), ImageDecoder("numpy", "L", CenterCrop(50, resize=60))]
     fast = [decode(JPEG).astype(int) for decode in wanted]
     for module in ("simplejpeg", "torch", "cv2"):
@@ -424,20 +424,20 @@ def test_it_works_with_pillow_alone(monkeypatch):
     [({"to": "tf"}, "to: expected"), ({"mode": "XYZ"}, "mode:"), ({"backend": "x"}, "backend:")],
 )
 def test_wrong_settings_are_named(settings, message):
-    """A slip is found when the decoder is made."""
+    """A wrong setting raises when the decoder is made."""
     with pytest.raises(ValueError, match=message):
         ImageDecoder(**settings)
 
 
 @pytest.mark.parametrize("size", [224, (224, 224), "224"])
 def test_a_bare_number_is_no_framing(size):
-    """Whether to crop or to resize is the user's to say."""
+    """A number as `size` is refused, since it does not say whether to crop or to resize."""
     with pytest.raises(TypeError, match=r"size: expected Resize\(...\), CenterCrop"):
         ImageDecoder(size=size)
 
 
 def test_decoders_are_values():
-    """They compare, pickle and print as what they do."""
+    """Decoders compare, pickle and print by their settings."""
     decode = ImageDecoder("torch", "RGB", CenterCrop(224, resize=256), antialias=False)
     assert pickle.loads(pickle.dumps(decode)) == decode
     assert "CenterCrop(size=224, resize=256)" in repr(decode)
@@ -451,7 +451,7 @@ def test_decoders_are_values():
 )
 @settings(deadline=None, max_examples=100)
 def test_damaged_images_are_an_error_or_a_picture(name, changes, cut):
-    """Changed bytes and cut ends lead to a DecodeError or to pixels, on every path."""
+    """Changed and cut files give a DecodeError or pixels on every path."""
     data = bytearray(FILES[name])
     for position, byte in changes:
         data[position % len(data)] = byte

@@ -55,7 +55,7 @@ def test_sound_reads_as_soundfile_reads_it(file_format, channels):
 
 
 def test_sound_without_loss_is_what_was_written():
-    """A float WAV gives the very samples, and integers where they are asked for."""
+    """A float WAV gives the written samples, and integers on request."""
     samples, _ = decode_audio(sound("WAV", subtype="FLOAT"), max_nbytes=BOUND)
     np.testing.assert_array_equal(samples, tone()[:, 0])
     integers, _ = decode_audio(sound("WAV"), max_nbytes=BOUND, dtype="int16")
@@ -67,13 +67,13 @@ def test_sound_without_loss_is_what_was_written():
     "data", [b"", b"no sound", sound("FLAC")[:50], b"RIFF\xff\xff\xff\xffWAVE"]
 )
 def test_what_is_no_sound_is_refused(data):
-    """Rubbish and broken headers are DecodeErrors."""
+    """Random bytes and broken headers raise DecodeError."""
     with pytest.raises(DecodeError, match="audio"):
         decode_audio(data, max_nbytes=BOUND)
 
 
 def test_sound_larger_than_the_bound_is_refused():
-    """The size is known from the header."""
+    """Sound whose header states more than `max_nbytes` is refused before it is decoded."""
     decode_audio(sound("FLAC"), max_nbytes=16_000)
     with pytest.raises(DecodeError, match="max_nbytes=15999 bytes of samples, found 16000"):
         decode_audio(sound("FLAC"), max_nbytes=15_999)
@@ -84,7 +84,7 @@ def test_sound_larger_than_the_bound_is_refused():
     [(".mp4", "mp4", "mpeg4"), (".mkv", "matroska", "mpeg4"), (".avi", "avi", "mpeg4")],
 )
 def test_video_reads_as_pyav_reads_it(extension, container, codec):
-    """Frames equal the library's, in order, and look like what was filmed."""
+    """Frames equal those of PyAV, in order."""
     av = pytest.importorskip("av")
     data = film(container=container, codec=codec)
     frames, rate = decode_video(memoryview(data), max_nbytes=BOUND, extension=extension)
@@ -97,7 +97,7 @@ def test_video_reads_as_pyav_reads_it(extension, container, codec):
 
 
 def test_frames_can_be_skipped():
-    """Each third frame, at a third of the rate."""
+    """stride=3 gives every third frame, at a third of the rate."""
     data = film()
     frames, rate = decode_video(data, max_nbytes=BOUND, stride=3)
     np.testing.assert_array_equal(frames, decode_video(data, max_nbytes=BOUND)[0][::3])
@@ -105,7 +105,7 @@ def test_frames_can_be_skipped():
 
 
 def test_video_larger_than_the_bound_is_refused():
-    """It stops at the frame that would go beyond, and says how to get less."""
+    """Decoding stops before the frame that exceeds the bound; the error names `stride`."""
     data = film()
     one = 64 * 48 * 3
     assert len(decode_video(data, max_nbytes=12 * one)[0]) == 12
@@ -115,7 +115,7 @@ def test_video_larger_than_the_bound_is_refused():
 
 
 def test_a_playlist_is_no_video(tmp_path):
-    """A playlist would make ffmpeg open the files it names; the extension forbids it."""
+    """A playlist is refused, because ffmpeg would open the files that it names."""
     pytest.importorskip("av")
     (tmp_path / "secret.mp4").write_bytes(film())
     playlist = f"#EXTM3U\n#EXTINF:1,\nfile://{tmp_path}/secret.mp4\n#EXT-X-ENDLIST\n".encode()
@@ -127,7 +127,7 @@ def test_a_playlist_is_no_video(tmp_path):
 
 
 def test_a_film_without_video_is_refused():
-    """A container with sound alone has no frames."""
+    """A container with sound alone raises DecodeError."""
     av = pytest.importorskip("av")
     stream = io.BytesIO()
     with av.open(stream, "w", format="mp4") as output:

@@ -51,7 +51,7 @@ def opened(extension: str, data: bytes) -> Any:
 
 @pytest.mark.parametrize("use", USES)
 def test_a_cut_image_fails_at_its_use_by_an_error_that_names_it(use: str) -> None:
-    """Whatever method decodes the pixels, the error names sample, field, key and shard."""
+    """A truncated image raises at its first use, naming sample, field, key and shard."""
     image = opened(".png", written(".png")[:2000])
     with pytest.raises(DecodeError) as caught:
         USES[use](image)
@@ -64,7 +64,7 @@ def test_a_cut_image_fails_at_its_use_by_an_error_that_names_it(use: str) -> Non
 
 @pytest.mark.parametrize("extension", FORMATS)
 def test_an_opened_image_is_one_of_pillows(extension: str) -> None:
-    """It has Pillow's class, compares equal, and its copies and pickles are Pillow's alone."""
+    """An opened image has Pillow's class, and its copies and pickles are Pillow's."""
     data = written(extension)
     plain = Image.open(io.BytesIO(data))
     image = opened(extension, data)
@@ -83,7 +83,7 @@ def test_an_opened_image_is_one_of_pillows(extension: str) -> None:
 
 
 def test_an_image_does_not_outlive_its_use() -> None:
-    """It is freed with its last reference, without a run of the garbage collector."""
+    """An image is freed with its last reference, without the garbage collector."""
     gc.disable()
     try:
         image = opened(".jpg", written(".jpg"))
@@ -95,7 +95,7 @@ def test_an_image_does_not_outlive_its_use() -> None:
 
 
 def test_images_of_a_decoder_of_ones_own_and_in_wrappers_are_named_too() -> None:
-    """What a function of the user opens fails by the same error."""
+    """Images of a user's decoder and in wrappers raise the same error."""
     cut = written(".jpg")[:700]
     decode = SampleDecoder(decoders={".x": lambda data: Image.open(io.BytesIO(data))})
     with pytest.raises(DecodeError, match=r"field '\.x' of key 'a'"):
@@ -108,7 +108,7 @@ def test_images_of_a_decoder_of_ones_own_and_in_wrappers_are_named_too() -> None
 @given(extension=st.sampled_from(sorted(FORMATS)), data=st.data())
 @pytest.mark.filterwarnings("ignore")
 def test_damaged_images_fail_by_errors_of_the_library(extension: str, data: st.DataObject) -> None:
-    """Bytes exchanged and cut anywhere: pixels of some kind, or a `DecodeError`."""
+    """Changed and cut images give pixels or a DecodeError."""
     damaged = bytearray(written(extension))
     for _ in range(data.draw(st.integers(1, 8))):
         # Most of them in the headers, where they do the most.

@@ -18,7 +18,7 @@ PICTURE = draw(301, 203)
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("pixels", [PICTURE, PICTURE[..., 0], PICTURE[5:80, 7:90]])
 def test_antialiased_results_are_pillows_to_one_level(pixels, size):
-    """The fast way rounds otherwise at most; colour, grey and parts of an image alike."""
+    """Colour, grey and crops differ from Pillow's result by one level at most."""
     expected = np.asarray(Image.fromarray(np.ascontiguousarray(pixels)).resize(size, 2), int)
     got = resample(pixels, size, antialias=True)
     assert got.dtype == np.uint8
@@ -31,7 +31,7 @@ def test_antialiased_results_are_pillows_to_one_level(pixels, size):
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("pixels", [PICTURE, PICTURE[..., 0], PICTURE[5:80, 7:90]])
 def test_both_ways_without_antialiasing_agree(pixels, size):
-    """OpenCV and Pillow interpolate between the same neighbours, to one level of rounding."""
+    """OpenCV and Pillow agree to one level without antialiasing."""
     fast = resample(pixels, size, antialias=False).astype(int)
     slow = resample(pixels, size, antialias=False, backend="pillow").astype(int)
     assert fast.shape == slow.shape
@@ -41,7 +41,7 @@ def test_both_ways_without_antialiasing_agree(pixels, size):
 
 
 def test_antialiasing_keeps_a_fine_pattern_grey():
-    """A pattern finer than the new pixels becomes its mean, or a false pattern without."""
+    """A pattern finer than the result becomes its mean with antialiasing, and aliases without."""
     stripes = np.tile(np.uint8([0, 0, 255, 255, 0]), 80)[None].repeat(200, axis=0)
     smooth = resample(stripes, (57, 28), antialias=True)
     rough = resample(stripes, (57, 28), antialias=False)
@@ -50,7 +50,7 @@ def test_antialiasing_keeps_a_fine_pattern_grey():
 
 
 def test_colours_are_weighed_by_their_alpha():
-    """What is transparent does not bleed into what is not."""
+    """The colour of transparent pixels does not change visible ones."""
     pixels = np.zeros((8, 8, 4), np.uint8)
     pixels[:, :4] = (255, 0, 0, 255)  # opaque red beside transparent green
     pixels[:, 4:] = (0, 255, 0, 0)
@@ -73,7 +73,7 @@ print(len(os.listdir("/proc/self/task")) - before)
 
 @pytest.mark.skipif(sys.platform != "linux", reason="counts threads in /proc")
 def test_resizing_starts_no_threads_of_its_own():
-    """A loader's threads each resize alone, whatever part of an image they resize."""
+    """Resizing uses the calling thread alone, for any crop."""
     done = subprocess.run(
         [sys.executable, "-c", COUNT_THREADS], capture_output=True, text=True, check=True
     )

@@ -25,7 +25,7 @@ def header(code, name, ndim, *dims):
 
 
 def test_a_file_built_by_hand_reads_as_its_numbers():
-    """Type, name, shape and values come out as they were put in by struct."""
+    """Type, name, shape and values of a file made by struct are read."""
     data = header(b"i4", b"xs", 2, 2, 3) + chunk(struct.pack("<6i", 1, 2, 3, 4, 5, 6))
     [(name, array)] = decode_tenbin_named(data)
     assert name == "xs"
@@ -34,13 +34,13 @@ def test_a_file_built_by_hand_reads_as_its_numbers():
 
 
 def test_writing_gives_the_bytes_built_by_hand():
-    """The writer produces the layout that the description demands, byte for byte."""
+    """The written bytes are those of the documented layout."""
     expected = header(b"u1", b"", 1, 3) + chunk(b"abc")
     assert encode_tenbin([np.frombuffer(b"abc", np.uint8)]) == expected
 
 
 def test_webdataset_itself_agrees():
-    """Where webdataset is installed, each side reads what the other wrote."""
+    """webdataset, if installed, and we read each other's files."""
     theirs = pytest.importorskip("webdataset.tenbin")
     arrays = [np.arange(6, dtype="f4").reshape(2, 3), np.arange(5, dtype="u1")]
     for ours, other in zip(decode_tenbin(theirs.encode_buffer(arrays)), arrays, strict=True):
@@ -58,7 +58,7 @@ def test_webdataset_itself_agrees():
     )
 )
 def test_any_arrays_survive(arrays):
-    """Arrays of every type and shape come back equal, with their types."""
+    """Arrays of every type and shape are written and read unchanged."""
     back = decode_tenbin(encode_tenbin(arrays))
     assert len(back) == len(arrays)
     for got, expected in zip(back, arrays, strict=True):
@@ -67,7 +67,7 @@ def test_any_arrays_survive(arrays):
 
 
 def test_reading_copies_nothing():
-    """The arrays lie in the given bytes and are as read-only as those."""
+    """The arrays are views of the given bytes, and are writable only if they are."""
     data = encode_tenbin([np.arange(1000)])
     [array] = decode_tenbin(memoryview(data))
     assert np.shares_memory(array, np.frombuffer(data, np.uint8))
@@ -75,7 +75,7 @@ def test_reading_copies_nothing():
 
 
 def test_arrays_in_fortran_order_and_big_endian_are_written_as_their_values():
-    """Memory layout is not part of the value."""
+    """Memory layout and byte order do not change the written values."""
     array = np.asfortranarray(np.arange(6, dtype=">i4").reshape(2, 3))
     [back] = decode_tenbin(encode_tenbin([array]))
     assert back.tolist() == array.tolist()
@@ -101,14 +101,14 @@ def test_arrays_in_fortran_order_and_big_endian_are_written_as_their_values():
     ],
 )
 def test_malformed_files_are_refused_with_the_place(data, message):
-    """Whatever is wrong is a DecodeError that says what was expected and what is there."""
+    """A malformed file raises a DecodeError with expectation and finding."""
     with pytest.raises(DecodeError, match=message):
         decode_tenbin(data)
 
 
 @given(st.binary(max_size=60), st.integers(0, 300), st.integers(0, 255))
 def test_damage_is_an_error_or_other_numbers_but_nothing_else(tail, position, byte):
-    """A changed byte or a changed end never crashes and never reads outside the file."""
+    """A changed or cut file gives an error or other values, never a read outside the file."""
     data = bytearray(encode_tenbin([np.arange(4), np.float32([1, 2])], ["a", "b"]) + tail)
     data[position % len(data)] = byte
     try:
@@ -130,6 +130,6 @@ def test_damage_is_an_error_or_other_numbers_but_nothing_else(tail, position, by
     ],
 )
 def test_what_the_format_cannot_hold_is_refused(arrays, names, message):
-    """The writer says what it would need instead of writing something unreadable."""
+    """Arrays and names that the format cannot hold are refused, with the reason."""
     with pytest.raises(ValueError, match=message):
         encode_tenbin(arrays, names)

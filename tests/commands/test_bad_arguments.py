@@ -77,7 +77,7 @@ WRONG_USAGE = [
 
 @pytest.mark.parametrize(("typed", "words"), WRONG_USAGE, ids=[typed for typed, _ in WRONG_USAGE])
 def test_wrong_usage_names_the_argument(typed: str, words: list[str], capsys) -> None:
-    """A command that cannot be meant ends with code 2, and says which argument is wrong."""
+    """Wrong usage ends with code 2 and names the argument."""
     with pytest.raises(SystemExit) as ended:
         main(typed.split())
     said = capsys.readouterr()
@@ -186,7 +186,7 @@ def contents(folder: Path) -> dict[str, str]:
 def test_wrong_data_is_named_and_nothing_is_changed(
     typed: str, words: list[str], folder: Path, capsys
 ) -> None:
-    """What the data do not allow ends with code 1, says why, prints nothing and writes nothing."""
+    """Wrong data end with code 1 and a reason; nothing is printed or written."""
     before = contents(folder)
     assert main(typed.split()) == 1
     said = capsys.readouterr()
@@ -199,7 +199,7 @@ def test_wrong_data_is_named_and_nothing_is_changed(
 
 @pytest.mark.parametrize("command", ["check", "verify"])
 def test_faults_of_a_dataset_are_its_report(command: str, capsys) -> None:
-    """What checks find goes to standard output, for programs as well, and ends with code 1."""
+    """Faults found by checks are printed to standard output, and end with code 1."""
     document = json.loads(Path("a.json").read_text())
     document["shardlist"][0]["md5sum"] = "0" * 32
     Path("a.json").write_text(json.dumps(document))
@@ -210,7 +210,7 @@ def test_faults_of_a_dataset_are_its_report(command: str, capsys) -> None:
 
 
 def test_a_port_in_use_is_named(capsys) -> None:
-    """A port that was asked for is not exchanged for another one."""
+    """A requested port that is in use is an error."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert main(["browse", "a.json", "--no-open", "--port", str(port)]) == 1
@@ -221,7 +221,7 @@ def test_a_port_in_use_is_named(capsys) -> None:
 
 @pytest.mark.parametrize("name", ["data.mdb", "index.json", "train.tfrecord", "data.parquet"])
 def test_a_source_of_another_kind_is_named(name: str, folder: Path, capsys) -> None:
-    """A file that only has the name of a format is refused, and nothing is written."""
+    """A file whose content does not fit its name is refused, and nothing is written."""
     (folder / name).write_bytes(b"Please log in, this is no data" * 40)
     before = contents(folder)
     assert main(["import", name, "-o", "o-%d.tar"]) == 1

@@ -48,7 +48,7 @@ def keys(name: str) -> list[str]:
     ],
 )
 def test_samples_are_selected(folder: Path, options: list[str], chosen: list[int]) -> None:
-    """What each option chooses stands in the view that is written."""
+    """The saved view has the samples of each option."""
     (folder / "keys.txt").write_text("k21\nk03\n")
     (folder / "uids.txt").write_text("u7\nu0\n")
     (folder / "some.txt").write_text("k05\nnobody\n")
@@ -57,7 +57,7 @@ def test_samples_are_selected(folder: Path, options: list[str], chosen: list[int
 
 
 def test_a_split_writes_a_view_a_part(capsys: pytest.CaptureFixture[str]) -> None:
-    """The name of the part stands in its file's name; parts are disjoint and together all."""
+    """A split writes a file for each part; parts are disjoint and together complete."""
     split = ["--split", "fit=.75,val=.25", "--stratify", ".cls", "-o", "part-{split}.json"]
     assert main(["select", "all.json", *split]) == 0
     fit, val = keys("part-fit.json"), keys("part-val.json")
@@ -85,7 +85,7 @@ def test_a_split_writes_a_view_a_part(capsys: pytest.CaptureFixture[str]) -> Non
 def test_wrong_choices_write_nothing(
     folder: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
 ) -> None:
-    """The message says what is wrong, and no file is left."""
+    """A wrong option is refused with a message, and no file is written."""
     before = sorted(folder.iterdir())
     assert main(["select", "all.json", *options]) == 1
     assert message in capsys.readouterr().err
@@ -93,7 +93,7 @@ def test_wrong_choices_write_nothing(
 
 
 def test_views_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
-    """`diff` says what one has and the other has not; it succeeds where the keys are the same."""
+    """`diff` prints the keys that only one has, and succeeds if there are none."""
     assert main(["select", "all.json", "--where", ".json:w > 75", "-o", "a.json"]) == 0
     assert main(["select", "all.json", "--where", ".json:w < 98", "-o", "b.json"]) == 0
     capsys.readouterr()
@@ -113,7 +113,7 @@ def test_views_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_view_becomes_shards(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """`reshard` writes its samples, in its order, and can choose further."""
+    """`reshard` writes the samples of a view in its order, and can select further."""
     assert main(["select", "all.json", "--sort-by", ".json:w", "-o", "sorted.json"]) == 0
     assert main(["reshard", "sorted.json", "-o", "new/s-%03d.tar", "--maxcount", "15"]) == 0
     assert keys("new/s.json") == KEYS[::-1]
@@ -128,7 +128,7 @@ def test_a_view_becomes_shards(folder: Path, capsys: pytest.CaptureFixture[str])
 
 
 def test_a_version_becomes_shards(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What a document leaves out and appends is written as shards, files and tables."""
+    """A document with `exclude` and `append` is written as shards, files and tables."""
     assert main(["create", "2.tar", "-o", "two.json"]) == 0
     document = {
         "wids_version": 2,
@@ -207,7 +207,7 @@ def test_statistics_of_a_view_count_each_sample_as_often_as_it_was_chosen(
 def test_check_of_a_view_decodes_only_its_samples(
     make_shard: Callable[..., Path], capsys: pytest.CaptureFixture[str], folder: Path
 ) -> None:
-    """What the view left out because it is damaged is no fault of the view."""
+    """`check` of a view does not decode samples that the view leaves out."""
     samples = [{"__key__": key, ".json": "{" if key == "b" else "{}"} for key in "abc"]
     (folder / "bad.tar").write_bytes(make_shard("set/bad.tar", samples).read_bytes())
     assert main(["select", "bad.tar", "--keys", "good.txt", "-o", "good.json"]) == 1
@@ -220,7 +220,7 @@ def test_check_of_a_view_decodes_only_its_samples(
 
 
 def test_lists_with_saved_views_are_one_sequence() -> None:
-    """A list of locations, parsed documents among them, is opened in its order."""
+    """A list of locations and parsed documents is opened in its order."""
     assert main(["select", "all.json", "--where", ".cls == 3", "-o", "three.json"]) == 0
     few = {"wids_version": 2, "base": "all.json", "indexes": {"list": [1, 0]}}
     assert list(wids.open_view(few).keys) == ["k01", "k00"]

@@ -72,7 +72,7 @@ class TestCreate:
     """`wids create`."""
 
     def test_brace_pattern_becomes_a_spec(self, folder: Path, capsys):
-        """A pattern in quotes is expanded, and the spec says what the shards hold."""
+        """A quoted brace pattern is expanded, and the spec has the counts of its shards."""
         code, out, err = run(capsys, "create", "train-{000..001}.tar", "-o", "train.json")
         document = json.loads((folder / "train.json").read_text())
         assert (code, out) == (0, "")
@@ -84,13 +84,13 @@ class TestCreate:
 
     @pytest.mark.parametrize("given", [["."], ["train-*.tar"], ["train-000.tar", "train-001.tar"]])
     def test_folders_globs_and_names_mean_the_same(self, folder: Path, given: list[str], capsys):
-        """However the shards are named, the same two are listed."""
+        """A folder, a glob and names of the same shards give the same spec."""
         assert run(capsys, "create", *given, "-o", "x.json", "--no-digest")[0] == 0
         urls = [shard["url"] for shard in json.loads(Path("x.json").read_text())["shardlist"]]
         assert urls == ["train-000.tar", "train-001.tar"]
 
     def test_list_comes_from_standard_input(self, folder: Path, capsys, monkeypatch):
-        """`-` reads one shard a line, empty lines apart."""
+        """`-` reads one shard per line, and ignores empty lines."""
         monkeypatch.setattr("sys.stdin", io.StringIO("train-001.tar\n\ntrain-000.tar\n"))
         assert run(capsys, "create", "-", "-o", "x.json")[0] == 0
         assert len(json.loads(Path("x.json").read_text())["shardlist"]) == 2
@@ -108,25 +108,25 @@ class TestCreate:
         assert "entry 0 is wrong" in out
 
     def test_an_empty_list_is_refused(self, folder: Path, capsys, monkeypatch):
-        """Nothing on standard input is an error that says what is expected."""
+        """An empty standard input is refused with the expectation."""
         monkeypatch.setattr("sys.stdin", io.StringIO("\n"))
         code, _, err = run(capsys, "create", "-", "-o", "x.json")
         assert code == 1
         assert "standard input named no shards" in err
 
     def test_spec_goes_to_standard_output(self, folder: Path, capsys):
-        """`-o -` prints the spec and nothing else, to be piped on."""
+        """`-o -` prints the spec and nothing else."""
         code, out, _ = run(capsys, "create", "train-000.tar", "-o", "-")
         assert code == 0
         assert json.loads(out)["shardlist"][0]["nsamples"] == 3
 
     def test_spec_in_another_folder_finds_its_shards(self, folder: Path, capsys):
-        """Names count from where the spec lies, not from where the command ran."""
+        """Shards are relative to the spec's folder, not to the working directory."""
         assert run(capsys, "create", "train-000.tar", "-o", "specs/x.json")[0] == 0
         assert len(wids.ShardListDataset("specs/x.json")) == 3
 
     def test_header_options(self, folder: Path, capsys):
-        """Name, description and base stand in the spec; with a base, names stay as given."""
+        """Name, description and base are in the spec; with a base, names stay as given."""
         Path("about.txt").write_text("All about it.\n")
         given = ["-n", "mine", "-i", "about.txt", "-b", "https://host/x", "-o", "x.json"]
         assert run(capsys, "create", "train-000.tar", *given)[0] == 0
@@ -152,7 +152,7 @@ class TestCreate:
         assert len(list(folder.glob("train-*.tar.*"))) == 2
 
     def test_failed_shard_is_named_and_the_rest_is_written(self, folder: Path, capsys):
-        """A cut shard gives exit code 1 and a line with its name; the spec holds the others."""
+        """A truncated shard gives exit code 1 and a line; the spec has the others."""
         whole = Path("train-001.tar").read_bytes()
         Path("train-001.tar").write_bytes(whole[:1000])
         code, _, err = run(capsys, "create", "train-{000..001}.tar", "-o", "x.json")
@@ -162,7 +162,7 @@ class TestCreate:
         assert len(json.loads(Path("x.json").read_text())["shardlist"]) == 1
 
     def test_resume_reads_only_what_is_missing(self, folder: Path, capsys):
-        """After a failure, `--resume` keeps what the spec has and adds the mended shard."""
+        """After a failure, `--resume` keeps the entries and adds the repaired shard."""
         whole = Path("train-001.tar").read_bytes()
         Path("train-001.tar").write_bytes(whole[:1000])
         run(capsys, "create", "train-{000..001}.tar", "-o", "x.json")
@@ -176,7 +176,7 @@ class TestCreate:
         assert shards[0]["md5sum"] == "0" * 32
 
     def test_resume_reads_a_changed_shard_again(self, folder: Path, capsys):
-        """A shard that is newer than the spec is not taken from it."""
+        """A shard that is newer than the spec is read again."""
         run(capsys, "create", "train-000.tar", "-o", "x.json")
         first = Path("x.json").read_text()
         Path("x.json").write_text(first.replace('"nsamples": 3', '"nsamples": 9'))
@@ -185,14 +185,14 @@ class TestCreate:
         assert Path("x.json").read_text() == first
 
     def test_resume_reads_shards_again_for_another_digest(self, folder: Path, capsys):
-        """An entry without the digest that is asked for does not count as done."""
+        """A shard whose entry lacks the requested digest is read again."""
         run(capsys, "create", "train-000.tar", "-o", "x.json")
         run(capsys, "create", "train-000.tar", "-o", "x.json", "--resume", "--sha256")
         (shard,) = json.loads(Path("x.json").read_text())["shardlist"]
         assert {"md5sum", "sha256"} <= set(shard)
 
     def test_resume_does_not_fetch_what_the_spec_has(self, folder: Path, shard_server, capsys):
-        """Shards behind a URL that are listed are not fetched a second time."""
+        """Remote shards with an entry are not fetched again."""
         url = shard_server.put("a.tar", Path("train-000.tar").read_bytes())
         assert run(capsys, "create", url, "-o", "x.json")[0] == 0
         before = Path("x.json").read_text()
@@ -202,7 +202,7 @@ class TestCreate:
         assert Path("x.json").read_text() == before
 
     def test_resume_from_what_is_no_spec_is_refused(self, folder: Path, capsys):
-        """The file is named, and left as it is."""
+        """A file that is not a spec is refused by name, and unchanged."""
         Path("x.json").write_text("no json")
         code, _, err = run(capsys, "create", "train-000.tar", "-o", "x.json", "--resume")
         assert (code, "x.json: expected JSON" in err) == (1, True)
@@ -217,7 +217,7 @@ class TestCreate:
         assert "expected a whole number, >= 1" in capsys.readouterr().err
 
     def test_output_that_cannot_be_written_is_told_before_the_work(self, folder: Path, capsys):
-        """A folder in the place of the spec, or below a file, costs no reading of shards."""
+        """An output that cannot be written is refused before shards are read."""
         Path("here").mkdir()
         Path("train-000.tar").write_bytes(b"never read")
         for output, message in (
@@ -230,7 +230,7 @@ class TestCreate:
             assert "train-000.tar" not in err
 
     def test_interrupt_ends_quietly(self, folder: Path, monkeypatch, capsys):
-        """Ctrl-C gives the exit code that shells expect, and no traceback."""
+        """Ctrl-C gives exit code 130 and no traceback."""
 
         def interrupt(*_: object, **__: object) -> None:
             raise KeyboardInterrupt
@@ -246,7 +246,7 @@ class TestCreate:
         assert not Path("x.json").exists()
 
     def test_json_report(self, folder: Path, capsys):
-        """`--json` reports totals and failures to programs."""
+        """`--json` prints totals and failures."""
         out = run(capsys, "create", "train-000.tar", "gone.tar", "-o", "x.json", "--json")[1]
         report = json.loads(out)
         assert (report["num_shards"], report["nsamples"]) == (1, 3)
@@ -257,7 +257,7 @@ class TestInfoAndLs:
     """`wids info` and `wids ls`."""
 
     def test_info_sums_up(self, spec: str, capsys):
-        """Samples, bytes and shards are summed, one fact a line."""
+        """`info` prints samples, bytes and shards, one per line."""
         code, out, _ = run(capsys, "info", spec)
         facts = dict(line.strip().split(": ", 1) for line in out.strip().splitlines())
         assert code == 0
@@ -269,14 +269,14 @@ class TestInfoAndLs:
         assert "\t" not in out
 
     def test_info_as_json(self, spec: str, capsys):
-        """Programs get whole numbers."""
+        """`info --json` prints integers."""
         facts = json.loads(run(capsys, "info", spec, "--json")[1])
         sizes = sum(path.stat().st_size for path in Path().glob("*.tar"))
         assert (facts["nsamples"], facts["filesize"], facts["num_shards"]) == (5, sizes, 2)
 
     @pytest.mark.parametrize("source", [".", "train-*.tar", "train-{000..001}.tar"])
     def test_info_counts_what_no_spec_says(self, folder: Path, source: str, capsys):
-        """A folder or a pattern is counted, with and without sidecars."""
+        """The samples of a folder or pattern are counted, with and without sidecars."""
         for options in (["--sidecars"], []):
             run(capsys, "create", "train-{000..001}.tar", "-o", "out/x.json", *options)
             code, out, _ = run(capsys, "info", source)
@@ -297,7 +297,7 @@ class TestInfoAndLs:
     def test_info_counts_remote_shards_by_their_sidecars(
         self, folder: Path, shard_server, capsys, monkeypatch
     ):
-        """What a server keeps beside a shard says how many samples it has; no shard is fetched."""
+        """Remote shards are counted by their sidecars, without fetching a shard."""
         monkeypatch.setenv("WIDS_CACHE", str(folder / "cache"))
         run(capsys, "create", "train-000.tar", "-o", "x.json", "--sidecars")
         for name in ("train-000.tar", "train-000.tar.widx"):
@@ -308,7 +308,7 @@ class TestInfoAndLs:
         assert not list((folder / "cache").glob("*.tar"))
 
     def test_ls_lists_shards_with_their_first_index(self, spec: str, capsys):
-        """One line a shard, numbers to the right."""
+        """`ls` prints a line per shard, with numbers aligned to the right."""
         lines = run(capsys, "ls", spec)[1].splitlines()
         assert [line.split()[:3] for line in lines] == [
             ["shard", "first", "samples"],
@@ -328,7 +328,7 @@ class TestInfoAndLs:
         ],
     )
     def test_ls_lists_samples_of_a_range(self, spec: str, wanted: str, keys: list[str], capsys):
-        """Ranges are Python's, negative numbers from the end."""
+        """Ranges are those of Python, with negative numbers from the end."""
         rows = json.loads(run(capsys, "ls", spec, "--json", wanted)[1])
         assert rows == json.loads(run(capsys, "ls", spec, wanted, "--json")[1])
         assert [row["key"] for row in rows] == keys
@@ -336,7 +336,7 @@ class TestInfoAndLs:
 
     @pytest.mark.parametrize("wanted", ["x", "1:2:3:4", "", "99"])
     def test_ls_refuses_what_is_no_range(self, spec: str, wanted: str, capsys):
-        """The message says what a range looks like, or how many samples there are."""
+        """The message shows the form of a range, or the number of samples."""
         code, _, err = run(capsys, "ls", spec, wanted)
         assert code == 1
         assert "such as 0:10" in err or "5 samples" in err
@@ -346,7 +346,7 @@ class TestShowAndCat:
     """`wids show` and `wids cat`."""
 
     def test_show_says_what_each_field_is(self, spec: str, capsys):
-        """Key, shard, and one line a field with size and value."""
+        """`show` prints key, shard, and a line with size and value for each field."""
         code, out, _ = run(capsys, "show", spec, "4")
         assert code == 0
         assert "sample 4 of 5" in out
@@ -355,7 +355,7 @@ class TestShowAndCat:
         assert "'caption 1'" in out
 
     def test_show_as_json(self, spec: str, capsys):
-        """Sizes and plain values are there for programs; negative indexes count from the end."""
+        """`show --json` has sizes and plain values; negative indexes count from the end."""
         shown = json.loads(run(capsys, "show", spec, "-1", "--json")[1])
         assert (shown["index"], shown["key"], shown["shardindex"]) == (4, "key11", 1)
         assert shown["fields"][".cls"] == {
@@ -368,7 +368,7 @@ class TestShowAndCat:
         assert shown["fields"][".png"]["nbytes"] == len(red_and_blue())
 
     def test_bad_field_spoils_no_other(self, make_shard: MakeShard, capsys):
-        """What cannot be decoded is said in its line; the rest is shown."""
+        """The error of a field is printed on its line, and the other fields are shown."""
         cut = red_and_blue()[:50]
         path = make_shard(
             "x.tar", [{"__key__": "a", ".png": cut, ".pkl": b"\x80\x04.", ".txt": "fine"}]
@@ -382,7 +382,7 @@ class TestShowAndCat:
     def test_strangers_names_and_texts_cannot_drive_the_terminal(
         self, make_shard: MakeShard, capsys
     ):
-        """Escape sequences in keys, extensions and values come out as text."""
+        """Escape sequences in keys, extensions and values are printed as text."""
         evil = "\x1b[2J\x07"
         sample = {
             "__key__": f"k{evil}",
@@ -404,21 +404,21 @@ class TestShowAndCat:
         assert drawn == [red * 4 + blue * 4 + "\x1b[0m"] * 2
 
     def test_terminals_of_256_colours_are_drawn_for(self, spec: str, capsys, monkeypatch):
-        """Where nothing says that 24-bit colours are known, the ones that all know are used."""
+        """Without a sign of 24-bit colours, 256 colours are used."""
         monkeypatch.delenv("COLORTERM", raising=False)
         out = run(capsys, "show", spec, "0", "--image")[1]
         red, blue = "\x1b[38;5;196;48;5;196m▀", "\x1b[38;5;21;48;5;21m▀"
         assert out.split(".png\n")[-1].splitlines() == [red * 4 + blue * 4 + "\x1b[0m"] * 2
 
     def test_image_appears_on_a_terminal_only(self, spec: str):
-        """A terminal shows the image, unless it is told not to; a pipe never does."""
+        """A terminal shows the image unless an option forbids it; a pipe never does."""
         assert "▀" not in run_process("show", spec, "0").stdout
         assert "▀" in run_on_terminal("show", spec, "0")
         assert "▀" not in run_on_terminal("show", spec, "0", "--no-image")
         assert "▀" not in run_on_terminal("show", spec, "0", NO_COLOR="1")
 
     def test_letters_that_cannot_be_written_become_escapes(self, make_shard: MakeShard):
-        """Under LANG=C, or into a file of another encoding, nothing is lost but the letter."""
+        """Letters that the output's encoding lacks are printed as escapes."""
         path = make_shard("x.tar", [{"__key__": "a", ".txt": "grün 日本", ".cls": "1"}])
         ascii_only = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
         latin = {"PYTHONIOENCODING": "latin-1"}
@@ -434,13 +434,13 @@ class TestShowAndCat:
             assert b".cls" in done.stdout
 
     def test_cat_writes_the_bytes(self, folder: Path, capfdbinary):
-        """A field comes out as it is, with its dot or without."""
+        """`cat` writes the bytes of a field, given with its dot or without."""
         for field in (".png", "png"):
             assert main(["cat", "train-000.tar", "2", field]) == 0
             assert capfdbinary.readouterr().out == red_and_blue()
 
     def test_cat_of_a_missing_field_lists_the_fields(self, spec: str, capsys):
-        """The message says which fields there are; keys that are no fields do not count."""
+        """The error lists the fields of the sample, without its labels."""
         for field in (".jpg", "__key__"):
             code, out, err = run(capsys, "cat", spec, "0", field)
             assert (code, out) == (1, "")
@@ -470,7 +470,7 @@ class TestErrors:
     """How commands fail."""
 
     def test_error_is_one_line_without_a_traceback(self, folder: Path):
-        """Whatever is wrong with the data ends in one line on standard error and code 1."""
+        """Any error of the data gives one line on standard error and code 1."""
         Path("bad.json").write_text('{"shardlist": [{"nsamples": 1}]}')
         for arguments in (
             ["info", "missing.json"],
@@ -521,7 +521,7 @@ class TestErrors:
     def test_closed_standard_output_is_told(
         self, folder: Path, make_shard: MakeShard, arguments: str, code: int
     ):
-        """What would be printed into nothing is an error; what prints nothing works."""
+        """Printing to a closed standard output is an error; printing nothing is not."""
         make_shard("large.tar", [{"__key__": "a", ".txt": "x"}])
         done = subprocess.run(
             f"{sys.executable} -m wids {arguments} >&-",
@@ -535,7 +535,7 @@ class TestErrors:
         assert "Traceback" not in done.stderr
 
     def test_full_disk_is_told(self, folder: Path):
-        """What could not be written to standard output is an error, not a success."""
+        """A full disk behind standard output is an error."""
         done = subprocess.run(
             f"{sys.executable} -m wids ls train-000.tar > /dev/full",
             shell=True,
@@ -568,7 +568,7 @@ class TestStart:
         assert f" {command} " in shown.split("examples:")[1]
 
     def test_neither_torch_nor_numpy_is_loaded_to_show_help(self):
-        """The command line is there at once."""
+        """The help imports neither torch nor numpy."""
         code = (
             "import sys\n"
             "from wids.cli import main\n"
@@ -579,7 +579,7 @@ class TestStart:
         assert done.returncode == 0
 
     def test_no_command_imports_torch(self, spec: str):
-        """Indexing and showing work on machines without torch, and never wait for it."""
+        """No command of indexing and showing imports torch."""
         code = (
             "import sys\n"
             "from wids.cli import main\n"
@@ -591,7 +591,7 @@ class TestStart:
 
 
 def test_interrupted_while_modules_load_is_no_traceback(monkeypatch):
-    """Who presses Ctrl-C at once sees what a shell shows for it: exit code 130 and nothing else."""
+    """Ctrl-C during the import of modules gives exit code 130 and no traceback."""
     from wids import __main__ as started
 
     class Interrupting:
@@ -610,7 +610,7 @@ def test_interrupted_while_modules_load_is_no_traceback(monkeypatch):
 @pytest.mark.parametrize("command", ["info", "check"])
 @pytest.mark.parametrize("port", [99999, 1])
 def test_commands_show_no_credentials(command, port, tmp_path, monkeypatch, capsys):
-    """Neither user, password, query nor fragment of a URL reaches the terminal."""
+    """User, password, query and fragment of a URL are not printed."""
     monkeypatch.setenv("WIDS_CACHE", str(tmp_path / "cache"))
     url = f"http://me:SECRET@127.0.0.1:{port}/a.tar?sig=SECRET#SECRET"
     spec = tmp_path / "a.json"

@@ -20,7 +20,7 @@ def folder(make_shard: Callable[..., Path]) -> Path:
 
 
 def test_order_compares_interleaves(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each value gives a report; more shards at once mix more."""
+    """Each value gives a report, and more shards at once mix better."""
     assert (
         main(["order", str(folder), "--interleave", "1", "4", "--batch-size", "8", "--json"]) == 0
     )
@@ -31,7 +31,7 @@ def test_order_compares_interleaves(folder: Path, capsys: pytest.CaptureFixture[
 
 
 def test_order_prints_for_people(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Without --json the numbers come with words."""
+    """Without --json, numbers are printed with words."""
     assert main(["order", str(folder), "--nodes", "2"]) == 0
     assert "downloads a node and epoch" in capsys.readouterr().out
 
@@ -45,7 +45,7 @@ def test_order_draws_a_picture(folder: Path, tmp_path: Path) -> None:
 
 
 def test_order_refuses_nonsense(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A count below one is named by its option, with exit code 2."""
+    """A count below one gives exit code 2 and names its option."""
     with pytest.raises(SystemExit, match="2"):
         main(["order", str(folder), "--nodes", "0"])
     assert "--nodes: expected a whole number, >= 1" in capsys.readouterr().err
@@ -55,13 +55,13 @@ def test_order_refuses_nonsense(folder: Path, capsys: pytest.CaptureFixture[str]
 def test_order_refuses_counts_below_one(
     option: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each count that makes no sense is named."""
+    """Each count below one is refused by name."""
     assert main(["order", str(folder), f"--{option}", "0"]) == 1
     assert f"{option.replace('-', '_')} must be at least 1, got 0" in capsys.readouterr().err
 
 
 def test_order_takes_lanes_and_chunks(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """More lanes and shorter chunks are followed as the samplers would."""
+    """More lanes and shorter chunks change the report as they change the order."""
     options = ["--lanes", "2", "--chunksize", "5", "--interleave", "8", "--json"]
     assert main(["order", str(folder), *options]) == 0
     (report,) = json.loads(capsys.readouterr().out)
@@ -71,7 +71,7 @@ def test_order_takes_lanes_and_chunks(folder: Path, capsys: pytest.CaptureFixtur
 def test_order_of_a_full_shuffle_has_no_lanes(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Under "uniform" no lanes and no interleave are printed."""
+    """The report of a "uniform" order has no lanes and no interleave."""
     assert main(["order", str(folder), "--partition", "uniform"]) == 0
     printed = capsys.readouterr().out
     assert "uniform" in printed
@@ -95,7 +95,7 @@ def listed(cache_dir: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
 
 
 def test_cache_lists_and_clears(cache_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What was fetched is listed, and gone after clear."""
+    """Fetched shards are listed, and removed by `clear`."""
     assert len(listed(cache_dir, capsys)) == 2
     assert main(["cache", "clear", "--cache-dir", str(cache_dir)]) == 0
     assert listed(cache_dir, capsys) == []
@@ -104,7 +104,7 @@ def test_cache_lists_and_clears(cache_dir: Path, capsys: pytest.CaptureFixture[s
 def test_cache_verify_removes_what_is_damaged(
     cache_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A flipped byte is found; the shard is removed and exit code 1 says so."""
+    """A shard with a flipped byte is removed, and the exit code is 1."""
     assert main(["cache", "verify", "--cache-dir", str(cache_dir)]) == 0
     path = Path(listed(cache_dir, capsys)[0])
     data = bytearray(path.read_bytes())
@@ -117,7 +117,7 @@ def test_cache_verify_removes_what_is_damaged(
 
 
 def test_cache_trim_takes_a_bound(cache_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """`trim 0` evicts all; without a number it says what it takes."""
+    """`trim 0` evicts everything; without a number the usage is shown."""
     assert main(["cache", "trim", "--cache-dir", str(cache_dir)]) == 1
     assert "number of bytes" in capsys.readouterr().err
     assert main(["cache", "trim", "-5", "--cache-dir", str(cache_dir)]) == 1

@@ -51,7 +51,7 @@ def test_create_writes_shardindex_json_by_default(folder: Path):
 
 
 def test_info_table(folder: Path, capsys):
-    """`-t` prints the old header and one row a spec, tabs between."""
+    """`-t` prints the old header and one row per spec, separated by tabs."""
     capsys.readouterr()
     assert main(["info", "-t", "x.json", "x.json"]) == 0
     header, *rows = capsys.readouterr().out.splitlines()
@@ -62,7 +62,7 @@ def test_info_table(folder: Path, capsys):
 
 
 def test_info_labels(folder: Path, capsys):
-    """The long form keeps the labels that scripts look for."""
+    """The long form has the labels of the old program."""
     capsys.readouterr()
     main(["info", "x.json"])
     out = capsys.readouterr().out
@@ -82,7 +82,7 @@ def test_update_sets_name_info_and_base(folder: Path):
 
 @pytest.mark.parametrize("options", [[], ["-n", "shards-train"], ["-D"]])
 def test_update_that_changes_nothing_writes_nothing(folder: Path, options: list[str], capsys):
-    """The file stays the very same one, no backup is made, and the user hears of it."""
+    """If nothing changes, the file stays the same, no backup is made, and a line says so."""
     before, status = Path("x.json").read_bytes(), Path("x.json").stat()
     if options == ["-D"]:
         main(["update", "x.json", "-D"])
@@ -95,7 +95,7 @@ def test_update_that_changes_nothing_writes_nothing(folder: Path, options: list[
 
 
 def test_update_without_options_changes_nothing_but_a_missing_name(folder: Path):
-    """Nothing is set that nobody asked for: the old one always set `keep` to False."""
+    """Without options, only a missing name is set."""
     before = document()
     assert main(["update", "x.json"]) == 0
     assert document() == before
@@ -140,7 +140,7 @@ def test_update_rebase_of_several_folders_is_refused(folder: Path, capsys):
 
 @pytest.mark.parametrize("text", ["no json", "[1]", '{"shardlist": [{"nsamples": 1}]}'])
 def test_update_of_what_is_no_spec_is_refused(folder: Path, text: str, capsys):
-    """The file is named, and left alone."""
+    """A file that is not a spec is refused by name, and unchanged."""
     Path("x.json").write_text(text)
     assert main(["update", "x.json", "-n", "new"]) == 1
     assert "x.json" in capsys.readouterr().err
@@ -148,7 +148,7 @@ def test_update_of_what_is_no_spec_is_refused(folder: Path, text: str, capsys):
 
 
 def test_sample_index_is_optional(folder: Path, capsys):
-    """Without an index it is the first sample; the old one had a default that did not work."""
+    """Without an index, the first sample is printed."""
     capsys.readouterr()
     assert main(["sample", "x.json"]) == 0
     captured = capsys.readouterr()

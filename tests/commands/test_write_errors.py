@@ -36,7 +36,7 @@ COMMANDS = [
 def test_a_full_disk_is_told_with_the_file(
     make_shard: MakeShard, command: list[str], name: str
 ) -> None:
-    """One line says which file could not be written, and no half of it stays."""
+    """One line names the file that could not be written, and no part of it is left."""
     path = make_shard("x.tar", [{"__key__": f"{i}", ".txt": "x" * 30_000} for i in range(3)])
     folder = path.parent
     (folder / "t.csv").write_text("text\n" + "y" * 60_000 + "\n")
@@ -57,7 +57,7 @@ def test_a_full_disk_is_told_with_the_file(
 
 @pytest.mark.parametrize("way", ["shard", "tar", "spec"])
 def test_a_full_disk_is_told_with_the_file_in_python(tmp_path: Path, way: str) -> None:
-    """Writers and small files name what they could not write, and leave no part of it."""
+    """Writers name the file that they could not write, and leave no part of it."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
@@ -87,7 +87,7 @@ def write_something(folder: Path, way: str, nbytes: int) -> None:
 def test_a_full_disk_behind_the_standard_output_is_named(
     make_shard: MakeShard, command: list[str]
 ) -> None:
-    """What is printed into a full disk is an error that says so."""
+    """Printing to a full disk is an error that names standard output."""
     path = make_shard("x.tar", [{"__key__": "a", ".txt": "x" * 30_000}])
     run = subprocess.run(
         ["sh", "-c", f"{sys.executable} -m wids {' '.join(command)} > /dev/full"],
@@ -105,7 +105,7 @@ def die(_item: int) -> int:
 
 
 def test_a_dead_worker_of_a_callers_pool_is_told_with_its_cure() -> None:
-    """Each item that was not done says so, and what to do; none is missing from the results."""
+    """Each undone item is reported with a remedy."""
     with ProcessPoolExecutor(1) as executor:
         outcomes = run_each(die, [1, 2, 3], executor=executor)
     assert len(outcomes) == 3
@@ -115,7 +115,7 @@ def test_a_dead_worker_of_a_callers_pool_is_told_with_its_cure() -> None:
 
 
 def test_shards_that_no_spec_can_name_are_refused(make_shard: MakeShard, monkeypatch, capsys):
-    """A line break in a file name would make a spec that no reader opens."""
+    """A file name with a line break is refused, since no reader would open the spec."""
     path = make_shard("a\nb.tar", [{"__key__": "a", ".txt": "x"}])
     monkeypatch.chdir(path.parent)
     assert main(["create", ".", "-o", "x.json"]) == 1

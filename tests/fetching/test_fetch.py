@@ -58,7 +58,7 @@ def test_a_remote_document_is_read(
 
 
 def test_a_cut_document_is_never_half(fetcher: Fetcher, shard_server: ShardServer) -> None:
-    """Half a spec would be a wrong spec."""
+    """A truncated document raises an error."""
     shard_server.faults = Faults(times=1, cut_at=3)
     assert fetcher.read(shard_server.put("spec.json", b'{"a": 1}')) == b'{"a": 1}'
     shard_server.faults = Faults(cut_at=3)
@@ -70,7 +70,7 @@ def test_a_cut_document_is_never_half(fetcher: Fetcher, shard_server: ShardServe
 def test_an_endless_document_is_refused(
     fetcher: Fetcher, shard_server: ShardServer, faults: Faults
 ) -> None:
-    """A document has a size that it may not pass."""
+    """A document larger than the bound raises an error."""
     shard_server.faults = faults
     url = shard_server.put("spec.json", bytes(10_000))
     with pytest.raises(FetchError, match="larger than the 5000 bytes"):
@@ -89,7 +89,7 @@ def test_an_endless_document_is_refused(
     ],
 )
 def test_urls_that_cannot_be_fetched(url: str, message: str) -> None:
-    """What is no URL of ours is refused with a reason."""
+    """Malformed and unknown URLs are refused with a reason."""
     with pytest.raises(FetchError, match=message):
         open_url(url)
 
@@ -98,7 +98,7 @@ def test_urls_that_cannot_be_fetched(url: str, message: str) -> None:
 
 
 def test_ranges_come_in_the_order_asked(fetcher: Fetcher, shard_server: ShardServer) -> None:
-    """Neighbours share a request; far ones get their own; empty ones cost none."""
+    """Adjacent ranges share a request, distant ones do not, and empty ones need none."""
     url = shard_server.put("a.tar", SHARD)
     ranges = [(200_000, 200_010), (0, 100), (150, 300), (7, 7), (50, 120)]
     assert fetcher.read_ranges(url, ranges) == [SHARD[start:stop] for start, stop in ranges]
@@ -146,7 +146,7 @@ def test_the_bound_on_connections_is_that_of_all_threads(
 def test_an_interrupt_ends_a_process_whose_server_stalls(
     tmp_path: Path, shard_server: ShardServer, kind: str
 ) -> None:
-    """Ctrl-C does not wait for threads that wait for bytes, and none of them asks again."""
+    """Ctrl-C ends the process while threads wait for bytes."""
     urls = [shard_server.put(f"{number}.tar", SHARD) for number in range(3)]
     shard_server.faults = Faults(stall_at=100)
     process = multiprocessing.get_context("spawn").Process(
@@ -176,7 +176,7 @@ ABSURD = {
 
 @pytest.mark.parametrize("header", ABSURD)
 def test_absurd_headers_are_no_surprise(header: str) -> None:
-    """Numbers that are too long for Python are an error of the fetch, or count for nothing."""
+    """Numbers in headers that are too long for Python raise our error, or are ignored."""
     status = {"range": "206 Partial Content", "length": "200 OK"}.get(header, "503 Busy")
     answer = f"HTTP/1.1 {status}\r\nConnection: close\r\n{ABSURD[header]}\r\n\r\n".encode()
 
@@ -201,7 +201,7 @@ def test_absurd_headers_are_no_surprise(header: str) -> None:
 
 
 def test_one_range_that_fails_ends_the_batch(fetcher: Fetcher, shard_server: ShardServer) -> None:
-    """What was not asked for by then is not asked for any more."""
+    """After a failed range, no further range of the batch is requested."""
     ranges = [(number * 20_000, number * 20_000 + 10) for number in range(2000)]
     with pytest.raises(FetchError, match="404"):
         fetcher.read_ranges(f"{shard_server.url}/missing.tar", ranges)
@@ -221,7 +221,7 @@ def test_one_range_that_fails_ends_the_batch(fetcher: Fetcher, shard_server: Sha
     ids=["cut", "503", "refused", "no length", "chunked", "no ETag"],
 )
 def test_ranges_survive_faults(fetcher: Fetcher, shard_server: ShardServer, faults: Faults) -> None:
-    """A range is whole and right, or there is an error."""
+    """A range is complete and correct, or there is an error."""
     url = shard_server.put("a.tar", SHARD)
     shard_server.faults = faults
     ranges = [(1000, 3000), (100_000, 103_000)]
@@ -229,7 +229,7 @@ def test_ranges_survive_faults(fetcher: Fetcher, shard_server: ShardServer, faul
 
 
 def test_ranges_survive_a_server_that_stalls(shard_server: ShardServer) -> None:
-    """What a server left unsaid when it fell silent is asked for again."""
+    """The rest of a range is requested again after a server stalls."""
     url = shard_server.put("a.tar", SHARD)
     shard_server.faults = Faults(times=1, stall_at=100)
     ranges = [(1000, 3000), (100_000, 103_000)]
@@ -242,7 +242,7 @@ def test_ranges_survive_a_server_that_stalls(shard_server: ShardServer) -> None:
 def test_closing_ends_what_another_thread_fetches(
     shard_server: ShardServer, faults: Faults
 ) -> None:
-    """A reader gets its error at once, and begins no new try in the middle or between tries."""
+    """Closing raises an error in a fetching thread at once, also between two tries."""
     url = shard_server.put("a.tar", SHARD)
     shard_server.faults = faults
     fetcher = Fetcher()
@@ -263,7 +263,7 @@ def test_closing_ends_what_another_thread_fetches(
 def test_a_server_without_ranges_is_told_apart(
     fetcher: Fetcher, shard_server: ShardServer, start: int
 ) -> None:
-    """The caller can fall back to the whole shard."""
+    """A server without ranges raises an error by which the caller can fetch the whole shard."""
     url = shard_server.put("a.tar", SHARD * 20)
     shard_server.faults = Faults(ignore_range=True)
     with pytest.raises(RangesNotServedError, match="the whole file"):
@@ -273,7 +273,7 @@ def test_a_server_without_ranges_is_told_apart(
 def test_a_server_that_cuts_its_ranges_from_a_compressed_form_is_told_apart(
     fetcher: Fetcher, shard_server: ShardServer
 ) -> None:
-    """Such pieces are of no use, so the caller can fall back to the whole shard."""
+    """Ranges of a compressed body raise an error by which the caller can fetch the whole shard."""
     url = shard_server.put("a.tar", SHARD)
     shard_server.faults = Faults(gzip=True)
     with pytest.raises(RangesNotServedError, match=r"a\.tar: asked for .* gzip form"):
@@ -284,7 +284,7 @@ def test_a_server_that_cuts_its_ranges_from_a_compressed_form_is_told_apart(
 def test_ranges_past_the_end_are_errors(
     fetcher: Fetcher, shard_server: ShardServer, span: tuple[int, int]
 ) -> None:
-    """A file that is shorter than the sidecar says is named."""
+    """A range beyond the end of the file raises an error that names the file."""
     url = shard_server.put("a.tar", SHARD)
     with pytest.raises(FetchError, match=r"asked for bytes \["):
         fetcher.read_ranges(url, [span])
@@ -293,7 +293,7 @@ def test_ranges_past_the_end_are_errors(
 def test_a_server_that_sends_another_range_is_not_believed(
     fetcher: Fetcher, shard_server: ShardServer
 ) -> None:
-    """Content-Range must say what was asked for."""
+    """A Content-Range other than the requested range raises an error."""
     url = shard_server.put("a.tar", SHARD)
     shard_server.faults = Faults(lie_range="start")
     with pytest.raises(FetchError, match="asked for bytes from 1000, got 1007"):
@@ -308,7 +308,7 @@ def test_a_server_that_sends_another_range_is_not_believed(
 def test_spans_cover_each_range_once(
     pairs: list[tuple[int, int]], max_gap_nbytes: int, max_nbytes: int
 ) -> None:
-    """Each range lies in exactly one span, and spans carry no more waste than allowed."""
+    """Each range lies in exactly one span, and spans have no more waste than allowed."""
     ranges = [(start, start + nbytes) for start, nbytes in pairs]
     spans = coalesce(ranges, max_gap_nbytes, max_nbytes)
     members = sorted(number for span in spans for number in span.members)
@@ -324,7 +324,7 @@ def test_spans_cover_each_range_once(
 
 
 def test_impossible_ranges_are_refused(fetcher: Fetcher) -> None:
-    """A range must not end before it starts."""
+    """A range that ends before it starts is refused."""
     with pytest.raises(ValueError, match=r"got \[10, 5\)"):
         fetcher.read_ranges("http://host/a", [(10, 5)])
 
@@ -333,7 +333,7 @@ def test_impossible_ranges_are_refused(fetcher: Fetcher) -> None:
 
 
 def test_a_command_gives_its_output(tmp_path: Path) -> None:
-    """`pipe:` runs a command without a shell, once it is allowed."""
+    """With `allow_pipe`, `pipe:` runs a command without a shell."""
     (tmp_path / "a b").write_bytes(b"content")
     fetcher = Fetcher(QUICK, allow_pipe=True)
     assert fetcher.read(f"pipe:cat '{tmp_path}/a b'") == b"content"
@@ -354,13 +354,13 @@ def test_a_command_gives_its_output(tmp_path: Path) -> None:
     ],
 )
 def test_a_failing_command_gives_nothing(command: str, message: str) -> None:
-    """Output counts only if the command ends well; the error repeats what it said."""
+    """The output of a failing command is not used; the error has its messages."""
     with pytest.raises(FetchError, match=message):
         Fetcher(QUICK, allow_pipe=True).read(f"pipe:{command}")
 
 
 def test_no_shell_reads_a_command(tmp_path: Path) -> None:
-    """Shell characters inside a URL are plain arguments."""
+    """Shell characters in a URL are plain arguments."""
     mark = tmp_path / "mark"
     fetcher = Fetcher(QUICK, allow_pipe=True)
     assert fetcher.read(f"pipe:echo $(touch {mark}) `touch {mark}`;touch {mark}").startswith(b"$(")
@@ -371,7 +371,7 @@ def test_no_shell_reads_a_command(tmp_path: Path) -> None:
 
 
 def test_a_talkative_command_does_not_stall() -> None:
-    """What a command says on its error output is read while it runs."""
+    """The error output of a command is read while it runs."""
     code = "import sys; sys.stderr.write('e' * 300000); print('done')"
     fetcher = Fetcher(QUICK, allow_pipe=True)
     assert fetcher.read(f'pipe:python3 -c "{code}"') == b"done\n"
@@ -383,7 +383,7 @@ def test_a_talkative_command_does_not_stall() -> None:
 def test_the_hub_is_reached_by_its_own_urls(
     fetcher: Fetcher, shard_server: ShardServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """hf:// URLs become the hub's paths; the token goes along, but to no other host."""
+    """hf:// URLs become paths of the hub, and the token is sent to no other host."""
     monkeypatch.setenv("HF_ENDPOINT", shard_server.url)
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     shard_server.put("datasets/me/birds/resolve/main/train/a.tar", b"data")
@@ -403,7 +403,7 @@ def test_the_hub_is_reached_by_its_own_urls(
 def test_the_hub_token_is_found_in_its_file(
     fetcher: Fetcher, shard_server: ShardServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A user who is logged in to the hub needs no variable."""
+    """The token of a user who is logged in to the hub is used."""
     monkeypatch.delenv("HF_TOKEN", raising=False)
     monkeypatch.setenv("HF_HOME", str(tmp_path))
     monkeypatch.setenv("HF_ENDPOINT", shard_server.url)
@@ -415,7 +415,7 @@ def test_the_hub_token_is_found_in_its_file(
 
 @pytest.mark.parametrize("url", ["hf://datasets/me/birds", "hf://datasets/me", "hf://"])
 def test_a_hub_url_names_a_file(fetcher: Fetcher, url: str) -> None:
-    """A URL without repository or file shows the form."""
+    """The error for a URL without repository or file shows the expected form."""
     with pytest.raises(FetchError, match="hf://datasets/<owner>/<name>/<path>"):
         fetcher.read(url)
 
@@ -472,7 +472,7 @@ def make_certificate(folder: Path) -> Path:
 def test_https_never_falls_back_to_http(
     fetcher: Fetcher, secure_server: ShardServer, shard_server: ShardServer
 ) -> None:
-    """A redirect from https to http is refused before anything is asked there."""
+    """A redirect from https to http is refused before a request is made."""
     target = shard_server.put("a.tar", b"data")
     url = secure_server.put("a.tar", b"safe")
     assert fetcher.read(url) == b"safe"
@@ -486,7 +486,7 @@ def test_https_never_falls_back_to_http(
 def test_no_disguise_leads_from_https_to_http(
     fetcher: Fetcher, secure_server: ShardServer, shard_server: ShardServer, scheme: str
 ) -> None:
-    """What counts is the URL that would be requested, not how the header writes it."""
+    """Redirects are checked by the URL that would be requested, however the header is written."""
     target = shard_server.put("a.tar", b"data").removeprefix("http")
     secure_server.faults = Faults(location=f"{scheme}{target}")
     with pytest.raises(FetchError):
@@ -506,7 +506,7 @@ def test_http_may_lead_to_https(
 def test_an_unknown_certificate_is_refused_at_once(
     fetcher: Fetcher, secure_server: ShardServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A server that cannot prove who it is gets no second try."""
+    """An invalid certificate raises an error without another try."""
     monkeypatch.delenv("REQUESTS_CA_BUNDLE")
     with pytest.raises(FetchError, match="certificate"):
         fetcher.read(secure_server.put("a.tar", b"safe"))
@@ -526,7 +526,7 @@ def test_netrc_holds_the_credentials(
 def test_a_proxy_from_the_environment_is_used(
     fetcher: Fetcher, shard_server: ShardServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """http_proxy counts, as for requests."""
+    """The proxy in http_proxy is used, as by requests."""
     shard_server.put("/a.tar", b"by proxy")
     monkeypatch.setenv("http_proxy", shard_server.url)
     monkeypatch.setenv("no_proxy", "")
@@ -583,7 +583,7 @@ class FetcherOfFour(Fetcher):
 
 @pytest.mark.usefixtures("no_fd_leaks")
 def test_threads_that_come_first_at_once_share_connections(shard_server: ShardServer) -> None:
-    """None of them is left with connections of its own, which nobody would close."""
+    """Threads that start at once share one pool of connections, which `close` closes."""
     fetcher = FetcherOfFour()
     url = shard_server.put("spec.json", b"{}")
     together = threading.Barrier(4, timeout=60)

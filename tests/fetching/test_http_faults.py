@@ -92,7 +92,7 @@ HEALING = {
 def test_passing_faults_are_survived(
     cache: ShardCache, shard_server: ShardServer, fault: str, promise: str
 ) -> None:
-    """A server that recovers in time is asked again, and the shard is whole."""
+    """After a temporary fault the request is repeated, and the shard is complete."""
     url = shard_server.put("a.tar", SHARD)
     shard_server.faults = Faults(**vars(HEALING[fault]))
     promised = {"md5": {"md5sum": MD5}, "size": {"filesize": len(SHARD)}, "nothing": {}}[promise]
@@ -105,7 +105,7 @@ def test_passing_faults_are_survived(
 def test_a_stalled_download_goes_on(
     impatient_cache: ShardCache, shard_server: ShardServer, promise: dict[str, Any]
 ) -> None:
-    """A server that falls silent in mid-shard is asked for the rest."""
+    """The rest of a shard is requested again after the server stalls."""
     url = shard_server.put("a.tar", SHARD)
     shard_server.faults = Faults(times=1, stall_at=50_000)
     path = impatient_cache.get(ShardRef.of(url, **promise))
@@ -116,7 +116,7 @@ def test_a_stalled_download_goes_on(
 def test_a_cut_download_goes_on_where_it_ended(
     cache: ShardCache, shard_server: ShardServer
 ) -> None:
-    """After a cut, one more request brings the rest, not the whole."""
+    """After a cut, one more request fetches only the rest."""
     url = shard_server.put("a.tar", SHARD)
     shard_server.faults = Faults(times=1, cut_at=100_000)
     cache.get(url)
@@ -146,7 +146,7 @@ ALWAYS = {
 def test_lasting_faults_are_clear_errors(
     cache: ShardCache, shard_server: ShardServer, fault: str
 ) -> None:
-    """The error names the URL without its query; nothing stays, and a healed server serves."""
+    """The error names the URL without its query, and nothing is left in the cache."""
     url = shard_server.put("a.tar", SHARD)
     faults, requests, message = ALWAYS[fault]
     shard_server.faults = Faults(**vars(faults))
@@ -163,7 +163,7 @@ def test_lasting_faults_are_clear_errors(
 def test_a_server_that_keeps_silent_is_a_clear_error(
     impatient_cache: ShardCache, shard_server: ShardServer
 ) -> None:
-    """It is asked five times; then the error says so, nothing stays, and once healed it serves."""
+    """After five tries without an answer the error says so, and nothing is left in the cache."""
     url = shard_server.put("a.tar", SHARD)
     shard_server.faults = Faults(stall_at=0)
     with pytest.raises(FetchError, match=r"a\.tar.*timed out"):
@@ -199,7 +199,7 @@ WRONG_CONTENT = {
 def test_other_bytes_than_promised_are_never_served(
     cache: ShardCache, shard_server: ShardServer, fault: str, promise: str
 ) -> None:
-    """Whatever the spec promises is checked before the shard gets its name."""
+    """Size and digests of the spec are checked before the shard is published."""
     faults, served = WRONG_CONTENT[fault]
     promised = {
         "md5sum": MD5,
@@ -235,14 +235,14 @@ def test_a_cut_that_nothing_tells_is_seen_at_the_end_of_the_archive(
 def test_a_whole_shard_needs_no_length(
     cache: ShardCache, shard_server: ShardServer, faults: Faults
 ) -> None:
-    """A body whose end shows otherwise is taken."""
+    """A body without a length is accepted if its end is marked otherwise."""
     url = shard_server.put("a.tar", SHARD)
     shard_server.faults = faults
     assert cache.get(url).read_bytes() == SHARD
 
 
 def test_the_login_page_is_shown_in_the_error(cache: ShardCache, shard_server: ShardServer) -> None:
-    """Type and first bytes of what came instead of a tar stand in the message."""
+    """The error shows type and first bytes of a page that came instead of a tar."""
     url = shard_server.put("a.tar", LOGIN_PAGE)
     shard_server.faults = Faults(html=True)
     with pytest.raises(FetchError, match=r"text/html.*<!DOCTYPE html>.*nothing was kept"):
@@ -254,7 +254,7 @@ def test_the_login_page_is_shown_in_the_error(cache: ShardCache, shard_server: S
 def test_the_login_page_is_shown_though_its_size_tells_it_is_wrong(
     cache: ShardCache, shard_server: ShardServer, size: int, chunked: bool
 ) -> None:
-    """With a promised size, too, the error says what came, however soon the size is known."""
+    """The error shows the page also if its size already differs from the spec's."""
     url = shard_server.put("a.tar", SHARD)
     shard_server.faults = Faults(html=True, chunked=chunked)
     with pytest.raises(FetchError, match="text/html") as caught:
@@ -269,7 +269,7 @@ def test_the_login_page_is_shown_though_its_size_tells_it_is_wrong(
 def test_lies_about_ranges_do_no_harm(
     cache: ShardCache, shard_server: ShardServer, lie: str, promise: dict[str, str]
 ) -> None:
-    """A server that answers a range with other bytes is not believed: all comes again."""
+    """If a range has other bytes than requested, the whole file is fetched again."""
     url = shard_server.put("a.tar", SHARD)
     shard_server.faults = Faults(times=3, cut_at=150_000, lie_range=lie)
     assert cache.get(ShardRef.of(url, **promise)).read_bytes() == SHARD
@@ -278,7 +278,7 @@ def test_lies_about_ranges_do_no_harm(
 def test_a_file_that_changes_in_mid_download_comes_whole(
     cache: ShardCache, shard_server: ShardServer
 ) -> None:
-    """The second half of a new file is never put behind the first half of the old one."""
+    """If the file changes during the download, all of the new file is fetched."""
     old, new = SHARD, tar_of(100, seed=2)
     url = shard_server.put("a.tar", old)
     shard_server.faults = Faults(times=1, cut_at=100_000, rate=1e6, piece=10_000)
@@ -295,7 +295,7 @@ def test_a_file_that_changes_in_mid_download_comes_whole(
 
 
 def test_a_compressed_transfer_is_undone(cache: ShardCache, shard_server: ShardServer) -> None:
-    """A server that compresses although asked not to is understood; digests mean the plain file."""
+    """A compressed body is decompressed, and digests are those of the plain file."""
     url = shard_server.put("a.tar", SHARD)
     shard_server.faults = Faults(gzip=True)
     assert cache.get(ShardRef.of(url, md5sum=MD5, filesize=len(SHARD))).read_bytes() == SHARD
@@ -306,7 +306,7 @@ def test_a_compressed_transfer_is_undone(cache: ShardCache, shard_server: ShardS
 def test_retry_after_is_waited_for(
     tmp_path: Path, shard_server: ShardServer, monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:
-    """The server's own waiting time counts, not ours."""
+    """The waiting time of Retry-After is used instead of ours."""
     waits: list[float] = []
     monkeypatch.setattr("wids.fetching.fetch.time.sleep", waits.append)
     policy = FetchPolicy(backoff_seconds=0.0, max_wait_seconds=1000.0)
@@ -319,7 +319,7 @@ def test_retry_after_is_waited_for(
 
 
 def test_a_trickle_counts_as_stalled(tmp_path: Path, shard_server: ShardServer) -> None:
-    """A server that sends a byte now and then is given up, though it never falls silent."""
+    """A server that sends single bytes now and then is given up."""
     policy = replace(IMPATIENT, attempts=2, backoff_seconds=0.0, min_nbytes_per_second=1e6)
     cache = ShardCache(tmp_path / "cache", fetcher=Fetcher(policy))
     url = shard_server.put("a.tar", SHARD)
@@ -329,7 +329,7 @@ def test_a_trickle_counts_as_stalled(tmp_path: Path, shard_server: ShardServer) 
 
 
 def test_a_redirect_is_followed(cache: ShardCache, shard_server: ShardServer) -> None:
-    """The shard behind a redirect comes, under the name of the URL that was asked for."""
+    """A shard behind a redirect is stored under the requested URL."""
     target = shard_server.put("b.tar", SHARD)
     url = shard_server.put("a.tar", b"")
     shard_server.faults = Faults(times=1, location=target)
@@ -340,7 +340,7 @@ def test_a_redirect_is_followed(cache: ShardCache, shard_server: ShardServer) ->
 def test_parallel_segments_are_put_in_order(
     tmp_path: Path, shard_server: ShardServer, faults: Faults
 ) -> None:
-    """A large shard over several connections is the same file, cuts or not."""
+    """A large shard fetched over several connections is complete, also after cuts."""
     cache = ShardCache(tmp_path / "cache", fetcher=Fetcher(SEGMENTS))
     data = tar_of(500)
     url = shard_server.put("a.tar", data)
@@ -362,7 +362,7 @@ BAD_FOR_PARALLEL = {
 def test_servers_unfit_for_segments_are_asked_for_the_whole(
     tmp_path: Path, shard_server: ShardServer, fault: str
 ) -> None:
-    """Where segments cannot be trusted, one connection brings the shard."""
+    """A server without reliable ranges is asked for the whole file."""
     cache = ShardCache(tmp_path / "cache", fetcher=Fetcher(SEGMENTS))
     url = shard_server.put("a.tar", SHARD)
     shard_server.faults = Faults(**vars(BAD_FOR_PARALLEL[fault]))
@@ -372,7 +372,7 @@ def test_servers_unfit_for_segments_are_asked_for_the_whole(
 def test_segments_of_the_wrong_place_are_caught_by_the_digest(
     tmp_path: Path, shard_server: ShardServer
 ) -> None:
-    """A server that sends the first bytes for every range fails the promised digest."""
+    """Segments with wrong bytes fail the digest of the spec."""
     cache = ShardCache(tmp_path / "cache", fetcher=Fetcher(SEGMENTS))
     url = shard_server.put("a.tar", SHARD)
     shard_server.faults = Faults(lie_range="bytes")
@@ -382,7 +382,7 @@ def test_segments_of_the_wrong_place_are_caught_by_the_digest(
 
 
 def test_a_cut_compressed_shard_is_an_error(cache: ShardCache, shard_server: ShardServer) -> None:
-    """Without length, a compressed shard shows its cut on unpacking."""
+    """A truncated compressed shard without a length raises an error when it is decompressed."""
     url = shard_server.put("a.tar.gz", gzip.compress(SHARD))
     shard_server.faults = Faults(no_length=True, cut_at=50_000)
     with pytest.raises(ShardFormatError, match="damaged gzip"):

@@ -24,7 +24,7 @@ def serve() -> Iterator[Callable[[Answer], str]]:
 
 
 def test_headers_that_never_end_are_given_up(serve: Callable[[Answer], str]) -> None:
-    """A server that sends a byte of its headers now and then holds a request for a bounded time."""
+    """A server that sends its headers byte by byte is given up after a bounded time."""
 
     def trickle(
         send: Callable[[bytes], None], stopped: threading.Event, _head: list[bytes]
@@ -38,7 +38,7 @@ def test_headers_that_never_end_are_given_up(serve: Callable[[Answer], str]) -> 
 
 
 def test_a_body_that_trickles_is_given_up(serve: Callable[[Answer], str]) -> None:
-    """Nor is one waited for that sends a byte of its body now and then."""
+    """A server that sends its body byte by byte is given up after a bounded time."""
 
     def trickle(
         send: Callable[[bytes], None], stopped: threading.Event, _head: list[bytes]
@@ -52,7 +52,7 @@ def test_a_body_that_trickles_is_given_up(serve: Callable[[Answer], str]) -> Non
 
 
 def test_a_slow_start_and_a_steady_body_are_waited_for(serve: Callable[[Answer], str]) -> None:
-    """Headers and body have separate limits, and each window of a body is limited by itself."""
+    """Headers and body have separate limits, and each window of a body its own."""
 
     def steady(send: Callable[[bytes], None], stopped: threading.Event, _head: list[bytes]) -> None:
         stopped.wait(0.1)
@@ -65,7 +65,7 @@ def test_a_slow_start_and_a_steady_body_are_waited_for(serve: Callable[[Answer],
 
 
 def test_by_default_a_dead_server_holds_nobody_for_a_minute() -> None:
-    """All tries and the waits between them take less, whatever the server sends."""
+    """All tries and waits together take less than a minute by default."""
     policy = FetchPolicy()
     waits = sum(policy.backoff_seconds * 2**failure for failure in range(policy.attempts - 1))
     assert policy.attempts * policy.stall_timeout_seconds + waits < 60
@@ -75,7 +75,7 @@ def test_by_default_a_dead_server_holds_nobody_for_a_minute() -> None:
 def test_a_compressed_body_decompresses_within_bounds(
     shard_server: ShardServer, times: int
 ) -> None:
-    """A bomb in the Content-Encoding is refused; what merely compresses well is read."""
+    """A compressed body beyond the bound is refused; one that compresses well is read."""
     data = bytes(60_000_000 * times)
     url = shard_server.put("a.json", data)
     shard_server.faults = Faults(gzip=True)
@@ -93,7 +93,7 @@ def test_a_compressed_body_decompresses_within_bounds(
 def test_an_encoding_that_nobody_asked_for_is_refused(
     serve: Callable[[Answer], str], encoding: str
 ) -> None:
-    """The error names it, and nothing is decompressed."""
+    """An unknown Content-Encoding raises an error that names it."""
     body = gzip.compress(gzip.compress(bytes(1_000_000)))
 
     def answer(

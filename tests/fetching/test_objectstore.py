@@ -65,12 +65,12 @@ def cache(tmp_path: Path) -> ShardCache:
 
 @pytest.mark.parametrize("key", ["train/a.tar", "my data/a%20b.tar", "ä?x=#1.tar"])
 def test_an_object_is_fetched_and_checked(cache: ShardCache, bucket: Any, key: str) -> None:
-    """A shard comes from S3 whatever its key, with the promised digest."""
+    """An object with any key is fetched, and its digest checked."""
     assert cache.get(ShardRef.of(bucket(key, SHARD), md5sum=MD5)).read_bytes() == SHARD
 
 
 def test_another_digest_is_refused(cache: ShardCache, bucket: Any) -> None:
-    """What the spec promises counts for objects too."""
+    """An object with another digest than the spec's is refused."""
     with pytest.raises(IntegrityError, match=r"s3://shards/a\.tar: md5"):
         cache.get(ShardRef.of(bucket("a.tar", SHARD), md5sum="0" * 32))
     assert leftovers(cache) == []
@@ -78,14 +78,14 @@ def test_another_digest_is_refused(cache: ShardCache, bucket: Any) -> None:
 
 @pytest.mark.parametrize("url", ["s3://shards/none.tar", "s3://nobody/a.tar"])
 def test_a_missing_object_is_named(cache: ShardCache, bucket: Any, url: str) -> None:
-    """Neither a key nor a bucket that is missing is tried again."""
+    """A missing key or bucket raises an error without another try."""
     with pytest.raises(FetchError, match=f"{url}: .*not found"):
         cache.get(url)
 
 
 @pytest.mark.parametrize("url", ["s3://shards", "s3://shards/", "s3:///a.tar"])
 def test_a_url_names_bucket_and_key(cache: ShardCache, bucket: Any, url: str) -> None:
-    """A URL without one of them is an error that shows the form."""
+    """The error for a URL without bucket or key shows the expected form."""
     with pytest.raises(FetchError, match="expected s3://<bucket>/<path>"):
         cache.get(url)
 
@@ -101,7 +101,7 @@ def test_large_objects_come_in_parallel(tmp_path: Path, bucket: Any) -> None:
 
 
 def test_ranges_of_an_object(bucket: Any) -> None:
-    """Byte ranges come without the object."""
+    """Byte ranges are fetched without the whole object."""
     url = bucket("a.tar", SHARD)
     ranges = [(5, 10), (100_000, 100_100), (5000, 5000)]
     found = Fetcher(QUICK).read_ranges(url, ranges)
@@ -109,7 +109,7 @@ def test_ranges_of_an_object(bucket: Any) -> None:
 
 
 def test_ranges_are_of_one_version_of_an_object(bucket: Any) -> None:
-    """An object that was replaced between two requests is an error, for a part of it as well."""
+    """An object that is replaced between two requests raises an error."""
     url, version = bucket("a.tar", SHARD), FileVersion(len(SHARD))
     fetcher = Fetcher(QUICK)
     assert fetcher.read_ranges(url, [(5, 10)], version=version) == [SHARD[5:10]]
@@ -121,7 +121,7 @@ def test_ranges_are_of_one_version_of_an_object(bucket: Any) -> None:
 
 
 def test_a_changed_object_is_fetched_anew(cache: ShardCache, bucket: Any) -> None:
-    """A part of an older object is not continued with the newer one."""
+    """A part of an old version is not continued with a new version."""
     source = ObjectSource(QUICK)
     url = bucket("a.tar", SHARD)
     with source.open(url) as first:
@@ -150,7 +150,7 @@ def test_a_store_that_fails_for_a_while(
     monkeypatch: pytest.MonkeyPatch,
     faults: Faults,
 ) -> None:
-    """The same faults as over HTTP are survived, through the same retries."""
+    """Temporary faults of a store are retried as over HTTP."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", shard_server.url)
     shard_server.put("shards/a.tar", SHARD)
     shard_server.faults = faults
@@ -160,7 +160,7 @@ def test_a_store_that_fails_for_a_while(
 def test_a_store_that_stalls_is_asked_again(
     tmp_path: Path, bucket: Any, shard_server: ShardServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A store that falls silent in mid-object is asked for the rest."""
+    """The rest of an object is requested again after the store stalls."""
     monkeypatch.setenv("AWS_ENDPOINT_URL", shard_server.url)
     shard_server.put("shards/a.tar", SHARD)
     shard_server.faults = Faults(times=1, stall_at=100_000)
@@ -191,7 +191,7 @@ NO_CREDENTIALS = [
 def test_missing_credentials_are_named_at_once(
     url: str, variable: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Asking again finds none either, so the first error says which variables to set."""
+    """Missing credentials raise at the first try, and the error names the variables to set."""
     for name in [name for name in os.environ if name.startswith(("AWS_", "GOOGLE_", "AZURE_"))]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -234,7 +234,7 @@ os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
 
 def test_a_forked_process_reads_objects_though_its_parent_did(bucket: Any) -> None:
-    """The library cannot be used on both sides of a fork; workers of a DataLoader are forked."""
+    """A forked worker reads objects after its parent did."""
     bucket("a.tar", b"first")
     bucket("b.tar", bytes(3_000_000))
     done = subprocess.run(
@@ -250,7 +250,7 @@ def test_a_forked_process_reads_objects_though_its_parent_did(bucket: Any) -> No
 def test_a_helper_runs_nothing_from_the_folder_it_is_in(
     bucket: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A module that lies among the data, called like one of Python's, is not imported."""
+    """A helper does not import modules from its working directory."""
     url = bucket("a.tar", b"first")
     (tmp_path / "json.py").write_text("open('ran', 'w').close()\n")
     monkeypatch.chdir(tmp_path)
@@ -291,7 +291,7 @@ class OneObject:
 def test_a_helper_tells_a_whole_object_from_one_that_broke_off(
     error: Exception | None, kind: str | None
 ) -> None:
-    """Pieces come with their lengths; what breaks off ends in a line that says why."""
+    """The helper's output states lengths, and ends in an error line if reading fails."""
     request = {"url": "s3://b/a", "start": 2, "stop": None, "validator": "x"}
     answers = io.BytesIO()
     serve(io.BytesIO(json.dumps(request).encode()), answers, OneObject([b"abc", b"de"], error))
@@ -309,7 +309,7 @@ def test_a_helper_tells_a_whole_object_from_one_that_broke_off(
 
 
 def test_a_helper_that_dies_is_a_broken_connection(bucket: Any) -> None:
-    """Whoever asks may try again, and a new helper is started."""
+    """A dead helper is a retryable error, and the next request starts a new one."""
     url, source, before = bucket("a.tar", SHARD), HelpedSource(QUICK), _children()
     with source.open(url) as stream:
         assert b"".join(stream.chunks) == SHARD
@@ -330,7 +330,7 @@ def _children() -> set[int]:
 
 @pytest.mark.parametrize("url", ["gs://bucket/a.tar", "az://container/a.tar", "abfs://c/a.tar"])
 def test_other_stores_are_asked(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Google's and Azure's URLs reach their stores; here these can only fail, and say so."""
+    """URLs of Google and Azure reach their libraries, whose errors are reported."""
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "nobody")
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "c2VjcmV0")
     monkeypatch.setenv("AZURE_STORAGE_ENDPOINT", "http://127.0.0.1:9")

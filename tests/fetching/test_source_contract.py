@@ -105,7 +105,7 @@ def served(
 
 
 def test_a_whole_file_comes_in_pieces(served: Served) -> None:
-    """All bytes come in order, from the first on; the size is right or not stated."""
+    """All bytes are yielded in order; the size is correct or unknown."""
     stream, data = served.read()
     assert data == DATA
     assert stream.start == 0
@@ -114,7 +114,7 @@ def test_a_whole_file_comes_in_pieces(served: Served) -> None:
 
 @pytest.mark.parametrize(("start", "stop"), [(0, 10), (1_000, 1_001), (5, None), (2_999_999, None)])
 def test_a_range_comes_or_the_whole_file_does(served: Served, start: int, stop: int | None) -> None:
-    """The answer says where it begins; who cannot give ranges gives all, and says 0."""
+    """A source returns the requested range with its start, or the whole file with start 0."""
     stream, data = served.read(start, stop)
     assert stream.start in (start, 0)
     if stream.start == start and data != DATA:
@@ -125,7 +125,7 @@ def test_a_range_comes_or_the_whole_file_does(served: Served, start: int, stop: 
 
 
 def test_a_range_is_of_the_file_that_was_begun(served: Served) -> None:
-    """With the validator of a file that was replaced since, all of the new file comes."""
+    """With the validator of a replaced file, the whole new file is returned."""
     with served.source.open(served.url) as first:
         validator = first.validator
         next(first.chunks)
@@ -140,7 +140,7 @@ def test_a_range_is_of_the_file_that_was_begun(served: Served) -> None:
 
 
 def test_a_range_beyond_the_end_is_no_bytes_of_another_place(served: Served) -> None:
-    """It is told as a change of the file, or answered with all of it."""
+    """A range beyond the end is an error, or answered by the whole file."""
     try:
         stream, data = served.read(len(DATA) + 1_000, len(DATA) + 2_000)
     except ChangedError:
@@ -149,14 +149,14 @@ def test_a_range_beyond_the_end_is_no_bytes_of_another_place(served: Served) -> 
 
 
 def test_what_is_missing_is_not_asked_for_again(served: Served) -> None:
-    """A file that is not there is an error that names it and says that trying again is no use."""
+    """A missing file raises an error that names it and is not retryable."""
     missing = served.url.replace("a.tar", "missing.tar")
     with pytest.raises(FetchError, match="missing"), served.source.open(missing) as stream:
         list(stream.chunks)
 
 
 def test_a_stream_is_given_up_in_the_middle(served: Served, no_fd_leaks: None) -> None:
-    """Closing one before its end leaves nothing open, and the next one begins again."""
+    """Closing a stream before its end leaves nothing open, and the next begins anew."""
     with served.source.open(served.url) as stream:
         assert DATA.startswith(next(stream.chunks))
     assert served.read()[1] == DATA
@@ -164,14 +164,14 @@ def test_a_stream_is_given_up_in_the_middle(served: Served, no_fd_leaks: None) -
 
 
 def test_many_threads_share_a_source(served: Served) -> None:
-    """Files that are read side by side do not mix."""
+    """Threads that read at once get the bytes of their own files."""
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda _: served.read()[1], range(8)))
     assert found == [DATA] * 8
 
 
 def test_a_document_reads_alike_from_everywhere(served: Served, tmp_path: Path) -> None:
-    """By any scheme and from a file, the same bytes come, and the bound on a document holds."""
+    """All sources return the same document, and respect its size bound."""
     local = tmp_path / "local.json"
     local.write_bytes(DATA)
     fetcher = Fetcher(QUICK, allow_pipe=True)

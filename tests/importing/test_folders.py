@@ -52,7 +52,7 @@ def classes() -> list[str]:
 
 
 def test_files_beside_a_picture_are_fields_of_its_sample(capsys) -> None:
-    """Captions, arrays and JSON of the same name come along; others are listed at the end."""
+    """Captions, arrays and JSON of the picture's name are fields; other files are listed."""
     array = io.BytesIO()
     np.save(array, np.arange(3))
     write(
@@ -84,7 +84,7 @@ def test_files_beside_a_picture_are_fields_of_its_sample(capsys) -> None:
 
 
 def test_a_file_that_contradicts_the_class_is_named(capsys) -> None:
-    """The number in `1.cls` and the folder cannot both be the class."""
+    """A `.cls` file that contradicts the folder's class is refused by name."""
     write({"p/cat/1.jpg": jpeg(), "p/cat/1.cls": b"7"})
     assert main(["import", "p", "-o", "out/x-%d.tar"]) == 1
     assert "p/cat/1.cls: says the class b'7'" in capsys.readouterr().err
@@ -94,7 +94,7 @@ def test_a_file_that_contradicts_the_class_is_named(capsys) -> None:
 
 @pytest.mark.parametrize("names", [["train", "val"], ["train"], ["Train", "test", "valid"]])
 def test_parts_are_not_taken_for_classes(names: list[str], capsys) -> None:
-    """`train/` and `val/` are asked about; each reading has an option of its own."""
+    """Folders named `train` and `val` are refused until an option says parts or classes."""
     write({f"p/{name}/{each}/1.jpg": jpeg() for name in names for each in ("cat", "dog")})
     assert main(["import", "p", "-o", "out/x-%d.tar"]) == 1
     said = capsys.readouterr().err
@@ -111,7 +111,7 @@ def test_parts_are_not_taken_for_classes(names: list[str], capsys) -> None:
 
 
 def test_classes_can_be_numbered_by_the_user(capsys) -> None:
-    """A part that lacks a class keeps the numbers of the others; unknown classes are an error."""
+    """Given class numbers are kept for parts that lack a class; unknown classes are refused."""
     write({"p/dog/1.jpg": jpeg(), "p/eel/1.jpg": jpeg()})
     Path("names.txt").write_text("cat\ndog\neel\n")
     assert [sample[".cls"] for sample in run("p", "--classes", "names.txt")] == [b"1", b"2"]
@@ -122,7 +122,7 @@ def test_classes_can_be_numbered_by_the_user(capsys) -> None:
 
 
 def test_flat_folders_are_samples(capsys) -> None:
-    """`0001.jpg`, `0001.txt` and `0001.mask.png` are one sample, as in a tar."""
+    """Files of one folder are grouped into samples by key, as in a tar."""
     write(
         {
             "p/0001.jpg": jpeg(1),
@@ -145,7 +145,7 @@ def test_flat_folders_are_samples(capsys) -> None:
 
 
 def test_what_was_exported_comes_back() -> None:
-    """The files of `wids export` are a folder of samples, which has classes only if asked."""
+    """Files of `wids export` are imported as samples, with classes on request."""
     write({"p/cat/1.jpg": jpeg(1), "p/dog/2.jpg": jpeg(2), "p/cat/1.a.txt": b"a"})
     before = run("p")
     assert main(["export", "out/x.json", "files"]) == 0
@@ -153,7 +153,7 @@ def test_what_was_exported_comes_back() -> None:
 
 
 def test_pictures_beside_folders_are_asked_about(capsys) -> None:
-    """Both readings lose something, so the user says which one is meant."""
+    """Pictures beside folders are refused until an option says what they are."""
     write({"p/1.jpg": jpeg(), "p/cat/2.jpg": jpeg()})
     assert main(["import", "p", "-o", "out/x-%d.tar"]) == 1
     said = capsys.readouterr().err
@@ -166,7 +166,7 @@ def test_pictures_beside_folders_are_asked_about(capsys) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"<html>404 Not Found</html>"])
 def test_pictures_that_are_none_are_named(data: bytes, capsys) -> None:
-    """A page that a server sent under the name of a picture is listed, not packed."""
+    """A file named as a picture that is none is listed, not imported."""
     write({"p/cat/1.jpg": jpeg(), "p/cat/2.jpg": data, "q/1.jpg": jpeg(), "q/2.jpg": data})
     for folder in ("p", "q"):
         assert len(run(folder)) == 1
@@ -177,7 +177,7 @@ def test_pictures_that_are_none_are_named(data: bytes, capsys) -> None:
 
 
 def test_sound_by_class_is_imported() -> None:
-    """A folder of classes without pictures holds what else a sample can be."""
+    """Folders of classes may hold sound instead of pictures."""
     write({"p/bark/1.wav": b"RIFF....WAVE", "p/bark/1.txt": b"wuff"})
     (sample,) = run("p")
     assert (sample[".wav"], sample[".txt"], sample[".cls"]) == (b"RIFF....WAVE", b"wuff", b"0")
@@ -187,7 +187,7 @@ def test_sound_by_class_is_imported() -> None:
     "names", [["train2017", "val2017"], ["test_set", "train_set"], ["annotations", "train", "val"]]
 )
 def test_parts_with_other_names_are_not_taken_for_classes(names: list[str], capsys) -> None:
-    """A year, a word behind the part, or another folder beside the parts makes no classes."""
+    """Parts with a year or a word in their names, or beside other folders, are not classes."""
     write({f"p/{name}/1.jpg": jpeg() for name in names})
     assert main(["import", "p", "-o", "out/x-%d.tar"]) == 1
     said = capsys.readouterr().err
@@ -198,14 +198,14 @@ def test_parts_with_other_names_are_not_taken_for_classes(names: list[str], caps
 
 
 def test_a_class_may_be_called_train() -> None:
-    """Only beside another part is it asked about."""
+    """A folder `train` without another part is a class."""
     write({"p/train/1.jpg": jpeg(), "p/boat/1.jpg": jpeg()})
     run("p")
     assert classes() == ["boat", "train"]
 
 
 def test_a_folder_around_the_classes_is_not_the_class(capsys) -> None:
-    """`images/cat/1.jpg` is no sample of a class `images`, unless the user says so."""
+    """`images/cat/1.jpg` is not a sample of a class `images`, unless an option says so."""
     write({"p/images/cat/1.jpg": jpeg(), "p/images/dog/1.jpg": jpeg()})
     assert main(["import", "p", "-o", "out/x-%d.tar"]) == 1
     assert "import p/images if those are the classes" in capsys.readouterr().err
@@ -216,7 +216,7 @@ def test_a_folder_around_the_classes_is_not_the_class(capsys) -> None:
 
 
 def test_only_documentation_is_left_out_without_a_word(capsys) -> None:
-    """`license_plates.csv` is listed; `LICENSE` and `README_en.md` are not."""
+    """Files such as LICENSE and README_en.md are ignored; license_plates.csv is listed."""
     names = ["LICENSE", "README_en.md", "license_plates.csv", "citations.json"]
     write({"p/cat/1.jpg": jpeg(), **{f"p/{name}": b"x" for name in names}})
     assert main(["import", "p", "--from", "imagefolder", "-o", "out/x-%d.tar"]) == 0

@@ -73,7 +73,7 @@ def check(samples: list[dict[str, Any]]) -> None:
 
 
 def test_a_saved_dataset_becomes_shards(tmp_path: Path, dataset) -> None:
-    """The bytes of pictures are those that were put in; classes keep their names in the spec."""
+    """Pictures keep their bytes, and classes keep their names."""
     dataset.save_to_disk(str(tmp_path / "saved"))
     assert main(["import", str(tmp_path / "saved"), "-o", str(tmp_path / "x-%d.tar")]) == 0
     samples = samples_of(tmp_path / "x.json")
@@ -95,7 +95,7 @@ def test_one_part_of_several_is_chosen(tmp_path: Path, dataset, capsys) -> None:
 
 
 def test_its_parquet_files_read_alike_without_the_library(tmp_path: Path, dataset) -> None:
-    """Pictures inside a Parquet file and the classes noted there are found by pyarrow alone."""
+    """Pyarrow alone finds pictures and class names in Parquet files."""
     table = dataset.select(range(3)).remove_columns("emb")
     table.to_parquet(str(tmp_path / "x.parquet"))
     assert main(["import", str(tmp_path / "x.parquet"), "-o", str(tmp_path / "x-%d.tar")]) == 0
@@ -106,7 +106,7 @@ def test_its_parquet_files_read_alike_without_the_library(tmp_path: Path, datase
 
 @pytest.mark.parametrize("form", ["saved", "x.parquet"])
 def test_integers_called_label_are_classes(tmp_path: Path, form: str) -> None:
-    """A label needs no list of names to become `.cls`; other integers stay in `.json`."""
+    """An integer column named label becomes `.cls`; other integers stay in `.json`."""
     dataset = datasets.Dataset.from_dict({"label": [3, 1], "size": [7, 8]})
     if form == "saved":
         dataset.save_to_disk(str(tmp_path / form))
@@ -120,7 +120,7 @@ def test_integers_called_label_are_classes(tmp_path: Path, form: str) -> None:
 
 
 def test_bytes_inside_of_lists_of_a_parquet_file_are_refused(tmp_path: Path, capsys) -> None:
-    """The message names file and column before anything is written."""
+    """Bytes inside lists are refused before writing; the message names file and column."""
     table = pyarrow.table({"id": ["a"], "pages": [[b"1", b"2"]]})
     parquet.write_table(table, tmp_path / "x.parquet")
     assert main(["import", str(tmp_path / "x.parquet"), "-o", str(tmp_path / "x-%d.tar")]) == 1
@@ -129,7 +129,7 @@ def test_bytes_inside_of_lists_of_a_parquet_file_are_refused(tmp_path: Path, cap
 
 
 def test_streamed_datasets_are_read_too(dataset) -> None:
-    """A dataset without a length gives the same samples."""
+    """A streamed dataset, which has no length, gives the same samples."""
     from wids.importing.huggingface import open_huggingface
 
     streamed = open_huggingface(dataset.to_iterable_dataset())
@@ -148,7 +148,7 @@ def test_bytes_inside_of_lists_are_refused(dataset) -> None:
 
 
 def test_classes_inside_of_lists_keep_their_names(tmp_path: Path, capsys) -> None:
-    """Tags and boxes have class names in the spec, from a saved dataset as from Parquet."""
+    """Class names of tags and boxes are in the spec, from a saved dataset and from Parquet."""
     tags = datasets.ClassLabel(names=["O", "B-LOC"])
     boxes = {"category": datasets.ClassLabel(names=["car", "bus"]), "size": datasets.Value("int8")}
     features = datasets.Features(

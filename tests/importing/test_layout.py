@@ -13,7 +13,7 @@ JPEG, PNG = Blob(".jpg", b"j"), Blob(".png", b"p")
 
 
 def test_two_columns_of_a_kind_keep_their_names() -> None:
-    """Otherwise both pictures would be `.jpg`."""
+    """Two columns of pictures keep their names as extensions."""
     layout = Layout({"left": "image", "right eye": "image", "a": "label", "b": "label"})
     sample = layout.sample(0, {"left": JPEG, "right eye": JPEG, "a": 1, "b": 2})
     assert sample == {
@@ -26,14 +26,14 @@ def test_two_columns_of_a_kind_keep_their_names() -> None:
 
 
 def test_users_have_the_last_word() -> None:
-    """A column that was named goes where the user says, with or without the dot."""
+    """A column is written to the field that the user names, with or without its dot."""
     layout = Layout({"image": "image", "n": "plain", "id": "plain"}, {"image": ".x", "n": "txt"})
     sample = layout.sample(0, {"image": JPEG, "n": "5", "id": "a.b/c.d"})
     assert sample == {"__key__": "a.b/c_d", ".x": b"j", ".txt": "5"}
 
 
 def test_none_is_no_field() -> None:
-    """A picture that is missing in one row is missing in that sample; JSON knows null."""
+    """A picture of None is no field of its sample; in JSON it is null."""
     layout = Layout({"image": "image", "n": "plain"})
     assert layout.sample(0, {"image": None, "n": None}) == {
         "__key__": "000000000",
@@ -57,7 +57,7 @@ def test_none_is_no_field() -> None:
     ],
 )
 def test_what_would_be_lost_is_an_error(kinds: Any, fields: Any, row: Any, message: str) -> None:
-    """Two columns never share one field, and a sample always has a name."""
+    """Two columns for one field, and a sample without a name, are refused."""
     with pytest.raises(ValueError, match=message):
         Layout(kinds, fields).sample(0, row)
 
@@ -71,7 +71,7 @@ def test_a_column_that_is_missing_is_named(name: str) -> None:
 
 
 def test_first_bytes_tell_what_data_is() -> None:
-    """The formats that datasets hold are known by their numbers."""
+    """Formats are recognised by their first bytes."""
     heads = {
         b"\xff\xd8\xff\xe1": ".jpg",
         b"\x89PNG\r\n\x1a\n": ".png",
@@ -84,12 +84,12 @@ def test_first_bytes_tell_what_data_is() -> None:
 
 
 def test_keys_lose_the_dots_that_would_begin_an_extension() -> None:
-    """Dots of folders stay."""
+    """Dots in the last component of a key are replaced; dots of folders stay."""
     assert [clean_key(key) for key in ("a.b", "v1.2/x", "x")] == ["a_b", "v1.2/x", "x"]
 
 
 def test_folders_are_known_by_what_lies_in_them(tmp_path: Path) -> None:
-    """Each kind of folder has a file of its own; none of them means images by class."""
+    """The kind of a folder is recognised by its files; by default it holds images by class."""
     marks = {
         "mds": "index.json",
         "lmdb": "data.mdb",
@@ -115,7 +115,7 @@ def test_folders_are_known_by_what_lies_in_them(tmp_path: Path) -> None:
 def test_sources_that_cannot_be_are_one_line(
     tmp_path: Path, monkeypatch, capsys, sources: list[str], message: str
 ) -> None:
-    """The message says what was expected, and nothing is written."""
+    """An impossible source gives one line with the expectation, and writes nothing."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "x.xyz").touch()
     assert main(["import", *sources, "-o", "out/x-%d.tar"]) == 1
@@ -124,7 +124,7 @@ def test_sources_that_cannot_be_are_one_line(
 
 
 def test_a_cell_that_is_no_path_is_shown_in_short(tmp_path: Path) -> None:
-    """A picture in base64 where a path is expected does not fill the terminal."""
+    """A long cell that is no path is shortened in the message."""
     with pytest.raises(FileNotFoundError, match="row 3: names the file .*, which does") as found:
         read_listed_file(tmp_path, "iVBORw0KGgo" * 100_000, "row 3")
     assert len(str(found.value)) < 300

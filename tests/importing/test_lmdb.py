@@ -23,7 +23,7 @@ def make(path: Path, rows: dict[str, bytes], **options: bool) -> Path:
 
 
 def test_keys_with_extensions_are_grouped(tmp_path: Path) -> None:
-    """`a/0001.jpg` and `a/0001.cls` are one sample; what speaks of the database is left out."""
+    """Keys with extensions are grouped into samples; keys about the database are left out."""
     rows = {
         f"a/{i:04}.{ext}": JPEG if ext == "jpg" else b"%d" % i
         for i in range(3)
@@ -38,7 +38,7 @@ def test_keys_with_extensions_are_grouped(tmp_path: Path) -> None:
 
 
 def test_keys_without_extension_are_samples_of_what_they_hold(tmp_path: Path) -> None:
-    """A database in one file, whose values are pictures."""
+    """Keys without extensions are samples whose field follows from the first bytes."""
     path = make(tmp_path / "x.lmdb", {"0002": b"odd", "0001": JPEG}, subdir=False)
     imported = open_lmdb([path])
     assert imported.total == 2
@@ -49,7 +49,7 @@ def test_keys_without_extension_are_samples_of_what_they_hold(tmp_path: Path) ->
 
 
 def test_a_pattern_says_what_keys_mean(tmp_path: Path) -> None:
-    """Members of a sample lie apart in the database, and come together."""
+    """A pattern divides keys into key and extension, also if members are not adjacent."""
     rows = {f"{kind}-{i:09}": kind.encode() for i in (1, 2) for kind in ("image", "label")}
     path = make(tmp_path / "db", rows | {"num-samples": b"2", "other": b"?"})
     pattern = r"(?P<ext>\w+)-(?P<key>\d+)"
@@ -67,14 +67,14 @@ def test_a_pattern_says_what_keys_mean(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_is_one_line(tmp_path: Path, capsys, options: list[str], message: str):
-    """The message says what was expected."""
+    """An impossible option gives one line with the expectation."""
     path = make(tmp_path / "db", {"0001": JPEG})
     assert main(["import", str(path), "-o", str(tmp_path / "x-%d.tar"), *options]) == 1
     assert message in capsys.readouterr().err
 
 
 def test_what_is_no_database_is_named(tmp_path: Path, capsys) -> None:
-    """A file of other bytes is refused with its path."""
+    """A file that is not a database is refused by its path."""
     path = tmp_path / "x.lmdb"
     path.write_bytes(b"hello" * 5000)
     assert main(["import", str(path), "-o", str(tmp_path / "x-%d.tar")]) == 1
@@ -83,7 +83,7 @@ def test_what_is_no_database_is_named(tmp_path: Path, capsys) -> None:
 
 
 def test_nothing_is_written_beside_the_database(tmp_path: Path) -> None:
-    """A database on a read-only disk is read like any other."""
+    """A database on a read-only disk is read."""
     path = make(tmp_path / "db", {"0001": JPEG})
     (path / "lock.mdb").unlink()
     before = (path / "data.mdb").read_bytes()
@@ -93,7 +93,7 @@ def test_nothing_is_written_beside_the_database(tmp_path: Path) -> None:
 
 
 def test_database_that_was_cut_off_is_an_error(tmp_path: Path) -> None:
-    """Half a file ends in a message that says so, not in the end of the process."""
+    """A truncated database raises an error and does not end the process."""
     path = make(tmp_path / "db", {f"{i:03}.jpg": JPEG * 50 for i in range(100)})
     data = (path / "data.mdb").read_bytes()
     (path / "data.mdb").write_bytes(data[: len(data) // 2])
@@ -102,7 +102,7 @@ def test_database_that_was_cut_off_is_an_error(tmp_path: Path) -> None:
 
 
 def test_databases_inside_of_a_database_are_refused(tmp_path: Path) -> None:
-    """What only describes where other databases lie is never taken for samples."""
+    """A database that contains other databases is refused."""
     path = tmp_path / "db"
     with library.open(str(path), map_size=1 << 20, max_dbs=2) as opened:
         for name in (b"images", b"labels"):
@@ -115,7 +115,7 @@ def test_databases_inside_of_a_database_are_refused(tmp_path: Path) -> None:
 
 
 def test_the_layout_of_text_recognition_is_recognised(tmp_path: Path, capsys) -> None:
-    """`image-000000001` and `label-000000001` are a picture and its text, without options."""
+    """`image-000000001` and `label-000000001` are a picture and its text without options."""
     rows = {f"image-{i:09}": JPEG for i in (1, 2, 3)} | {f"label-{i:09}": b"word" for i in (1, 2)}
     path = make(tmp_path / "db", rows | {"num-samples": b"4"})
     assert main(["import", str(path), "-o", str(tmp_path / "x-%d.tar")]) == 0
@@ -132,7 +132,7 @@ def test_the_layout_of_text_recognition_is_recognised(tmp_path: Path, capsys) ->
 
 
 def test_keys_that_a_pattern_leaves_out_are_counted(tmp_path: Path, capsys) -> None:
-    """What the pattern does not match is listed at the end, and refused if asked for."""
+    """Keys that do not match the pattern are listed, and refused with --strict."""
     path = make(tmp_path / "db", {"a-1": b"x", "other": b"y"})
     command = ["import", str(path), "-o", str(tmp_path / "x-%d.tar")]
     command += ["--pattern", r"(?P<ext>\w+)-(?P<key>\d+)"]
@@ -142,7 +142,7 @@ def test_keys_that_a_pattern_leaves_out_are_counted(tmp_path: Path, capsys) -> N
 
 
 def test_pictures_are_samples_whatever_their_keys(tmp_path: Path, capsys) -> None:
-    """Words such as `length` may be keys of pictures; other keys about the database are counted."""
+    """A picture under a key such as `length` is a sample; other such keys are listed."""
     rows = {"len": JPEG, "length": b"3", "__x__": JPEG, "__meta__": b"{}", "__keys__": b"k"}
     path = make(tmp_path / "db", rows)
     assert main(["import", str(path), "-o", str(tmp_path / "x-%d.tar")]) == 0
@@ -154,7 +154,7 @@ def test_pictures_are_samples_whatever_their_keys(tmp_path: Path, capsys) -> Non
 
 
 def test_keys_that_become_one_text_are_refused(tmp_path: Path) -> None:
-    """A byte that is no UTF-8 and its escape are two keys, of which none replaces the other."""
+    """Two keys that become equal as text are refused."""
     path = tmp_path / "db"
     with library.open(str(path), map_size=1 << 20) as database, database.begin(write=True) as view:
         view.put(b"a\xff", JPEG)
@@ -164,7 +164,7 @@ def test_keys_that_become_one_text_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_key_that_cannot_be_found_again_is_damage(tmp_path: Path) -> None:
-    """Behind a key that was overwritten a search does not find the keys that the page lists."""
+    """A page with an overwritten key, whose keys a search cannot find, raises an error."""
     path = make(tmp_path / "db", {f"{number:04}": JPEG for number in range(9)})
     data = (path / "data.mdb").read_bytes()
     (path / "data.mdb").write_bytes(data.replace(b"0001", b"9999"))

@@ -46,7 +46,7 @@ def samples_of(folder: Path) -> list[dict[str, Any]]:
 
 
 def test_every_encoding_reads_as_it_was_written() -> None:
-    """Arrays, pictures, numbers, texts and lists are those that the fixture was made of."""
+    """All encodings of MDS give the values that were written."""
     for number, sample in enumerate(samples_of(WRITTEN / "plain")):
         assert sample["__key__"] == f"{number:09d}"
         assert sample[".cls"] == number % 4
@@ -78,18 +78,18 @@ def test_every_encoding_reads_as_it_was_written() -> None:
 
 @pytest.mark.parametrize("packed", ["gz", "bz2", "zstd"])
 def test_packed_shards_hold_the_same(packed: str) -> None:
-    """gzip, bzip2 and Zstandard unpack to the samples of the plain shards."""
+    """Shards compressed by gzip, bzip2 and Zstandard give the samples of the plain ones."""
     assert samples_of(WRITTEN / packed) == samples_of(WRITTEN / "plain")
 
 
 def test_pickles_stay_bytes(tmp_path: Path) -> None:
-    """What could run code is kept as it is, and nothing loads it."""
+    """Pickles are imported as bytes, and are not loaded."""
     (first, *_) = samples_of(WRITTEN / "plain")
     assert first[".pkl"].startswith(b"\x80")
 
 
 def test_the_command_makes_shards_of_it(tmp_path: Path) -> None:
-    """Columns go where the user says, and keys come from the column that was named."""
+    """Columns become the fields that the user names, and keys come from the named column."""
     command = ["import", str(WRITTEN / "zstd"), "-o", str(tmp_path / "x-%d.tar")]
     assert main([*command, "--key", "caption", "--field", "image=jpg", "--field", "si=id.txt"]) == 0
     with wids.ShardListDataset(tmp_path / "x.json", transformations="bytes") as dataset:
@@ -113,14 +113,14 @@ INDEX_FAULTS = [
 
 @pytest.mark.parametrize(("change", "message"), INDEX_FAULTS)
 def test_a_malformed_index_is_named(folder: Path, change: Any, message: str) -> None:
-    """The error says what was found in the index; no file outside the folder is opened."""
+    """A malformed index raises an error with its value; no file outside the folder is opened."""
     edit(folder, change)
     with pytest.raises(ValueError, match=message):
         samples_of(folder)
 
 
 def test_a_changed_shard_is_found_by_its_digest(tmp_path: Path) -> None:
-    """One flipped byte in the pixels of a picture is enough."""
+    """One flipped byte of a shard is found by its digest."""
     copy = Path(shutil.copytree(WRITTEN / "plain", tmp_path / "mds"))
     shard = copy / "shard.00000.mds"
     data = bytearray(shard.read_bytes())
@@ -134,7 +134,7 @@ def test_a_changed_shard_is_found_by_its_digest(tmp_path: Path) -> None:
 
 
 def test_a_bomb_unpacks_to_no_more_than_promised(tmp_path: Path) -> None:
-    """A packed shard that is larger than the index says is refused, not unpacked whole."""
+    """A compressed shard larger than its index says is refused before it is decompressed whole."""
     import gzip
 
     copy = Path(shutil.copytree(WRITTEN / "gz", tmp_path / "mds"))
@@ -144,7 +144,7 @@ def test_a_bomb_unpacks_to_no_more_than_promised(tmp_path: Path) -> None:
 
 
 def test_an_index_that_promises_gigabytes_does_not_allow_them(tmp_path: Path) -> None:
-    """The bound of an index is a stranger's too: beside it the ratio of a packed shard counts."""
+    """A large size in the index does not raise the bound on the compression ratio."""
     import gzip
 
     copy = Path(shutil.copytree(WRITTEN / "gz", tmp_path / "mds"))
@@ -155,7 +155,7 @@ def test_an_index_that_promises_gigabytes_does_not_allow_them(tmp_path: Path) ->
 
 
 def test_damage_is_a_value_error_or_harmless(folder: Path) -> None:
-    """Whatever bytes stand in a shard, no other error comes out, and no memory is taken."""
+    """Damaged shards raise ValueError only, and take bounded memory."""
     shard = folder / "shard.00000.mds"
     whole = shard.read_bytes()
     chance = random.Random(1)
@@ -209,7 +209,7 @@ def write_mds(folder: Path, encoding: str, data: bytes, packed: str = "") -> Non
 
 @pytest.mark.parametrize("packed", ["br:11", "snappy"])
 def test_brotli_and_snappy_are_unpacked(tmp_path: Path, packed: str) -> None:
-    """What pyarrow's codecs packed comes back, and no more than the index states."""
+    """Shards of pyarrow's codecs are decompressed, up to the size in the index."""
     text = "größe " * 1000
     write_mds(tmp_path, "str", text.encode(), packed)
     (sample,) = samples_of(tmp_path)
@@ -223,7 +223,7 @@ def test_brotli_and_snappy_are_unpacked(tmp_path: Path, packed: str) -> None:
 
 
 def test_pictures_that_are_none_are_counted(tmp_path: Path, capsys) -> None:
-    """A page of a server in a column of pictures stays as it is, is listed, and is not strict."""
+    """A value that is not a picture is kept, listed, and refused with --strict."""
     write_mds(tmp_path / "mds", "jpeg", b"<html>no picture</html>")
     command = ["import", str(tmp_path / "mds"), "-o", str(tmp_path / "x-%d.tar")]
     assert main(command) == 0
@@ -234,7 +234,7 @@ def test_pictures_that_are_none_are_counted(tmp_path: Path, capsys) -> None:
 
 
 def test_other_files_in_the_folder_are_no_longer_strict(tmp_path: Path, capsys) -> None:
-    """With --strict a file that the index does not know is an error, before anything is written."""
+    """With --strict, a file that the index does not name is refused before anything is written."""
     shutil.copytree(WRITTEN / "plain", tmp_path / "mds")
     (tmp_path / "mds" / "labels.csv").write_text("a,b")
     command = ["import", str(tmp_path / "mds"), "-o", str(tmp_path / "x-%d.tar"), "--strict"]
@@ -244,7 +244,7 @@ def test_other_files_in_the_folder_are_no_longer_strict(tmp_path: Path, capsys) 
 
 @pytest.mark.parametrize("mode", ["CMYK", "F", "YCbCr", "LAB", "L", "I;16"])
 def test_raw_images_of_every_mode_keep_their_pixels(tmp_path: Path, mode: str) -> None:
-    """Where PNG lacks the mode, the field is a TIFF; pixels and mode are those that were kept."""
+    """Images keep pixels and mode, as PNG or, if PNG lacks the mode, as TIFF."""
     import struct
 
     image = Image.frombytes(

@@ -80,7 +80,7 @@ TABLES = [
 def test_tables_that_would_lose_something_name_the_line(
     name: str, data: bytes, options: str, words: list[str], capsys
 ) -> None:
-    """A torn row, a missing header, a name or a value twice: each is named, and how to mend it."""
+    """A torn row, a missing header, or a repeated name is refused with line and remedy."""
     Path(name).write_bytes(data)
     message = refused(f"{name} {options}", capsys)
     for word in words:
@@ -88,7 +88,7 @@ def test_tables_that_would_lose_something_name_the_line(
 
 
 def test_bytes_inside_of_lists_are_refused(capsys) -> None:
-    """A list of pictures is no field; the message names the column and its type."""
+    """A list of pictures is refused; the message names column and type."""
     table = pa.table({"pictures": pa.array([[b"1", b"2"]])})
     parquet.write_table(table, "t.parquet")
     message = refused("t.parquet", capsys)
@@ -96,14 +96,14 @@ def test_bytes_inside_of_lists_are_refused(capsys) -> None:
 
 
 def test_tables_of_other_types_are_refused_together(capsys) -> None:
-    """Bytes in one table and text in the next have no common field."""
+    """Tables whose column has bytes in one and text in another are refused."""
     parquet.write_table(pa.table({"a": [b"\xff"]}), "one.parquet")
     parquet.write_table(pa.table({"a": ["x"]}), "two.parquet")
     assert "two.parquet: its columns have other types" in refused("one.parquet two.parquet", capsys)
 
 
 def test_classes_that_a_table_names_itself_are_kept_or_refused(capsys) -> None:
-    """`--classes` for a column whose names the file has would renumber them."""
+    """`--classes` is refused for a column whose class names the file has."""
     note = {"info": {"features": {"label": {"_type": "ClassLabel", "names": ["b", "a"]}}}}
     table = pa.table({"label": [0, 1]})
     table = table.replace_schema_metadata({b"huggingface": json.dumps(note).encode()})
@@ -141,7 +141,7 @@ FOLDERS = [
 def test_folders_that_could_mean_two_things_are_asked_about(
     files: dict[str, bytes], arguments: str, words: list[str], capsys
 ) -> None:
-    """Parts or classes, two files of one key, a class said twice: the message says what to do."""
+    """Ambiguous folders are refused by a message with the options to choose from."""
     write(files)
     message = refused(arguments, capsys)
     for word in words:
@@ -149,7 +149,7 @@ def test_folders_that_could_mean_two_things_are_asked_about(
 
 
 def test_a_link_that_leads_nowhere_is_named(capsys) -> None:
-    """A picture that is gone is an error, not a sample less."""
+    """A broken link to a picture is an error."""
     write({"p/cat/1.jpg": PICTURE})
     Path("p/cat/2.jpg").symlink_to("gone.jpg")
     assert (
@@ -159,14 +159,14 @@ def test_a_link_that_leads_nowhere_is_named(capsys) -> None:
 
 
 def test_a_link_to_a_folder_around_it_is_named(capsys) -> None:
-    """Folders that contain themselves would be walked for ever."""
+    """A link to a folder that contains it is an error."""
     write({"p/cat/1.jpg": PICTURE})
     Path("p/cat/again").symlink_to(Path("p/cat").resolve())
     assert "leads back to" in refused("p", capsys)
 
 
 def test_links_to_folders_elsewhere_are_followed() -> None:
-    """A folder of links is imported like one of files."""
+    """Links to other folders are followed."""
     write({"store/cat/1.jpg": PICTURE, "store/dog/2.jpg": PICTURE, "p/owl/3.jpg": PICTURE})
     Path("p/cat").symlink_to(Path("store/cat").resolve())
     Path("p/owl/4.jpg").symlink_to(Path("store/dog/2.jpg").resolve())
@@ -194,7 +194,7 @@ LEFT_OUT = [
 def test_what_is_left_out_is_counted_or_refused(
     files: dict[str, bytes], arguments: str, line: str, capsys
 ) -> None:
-    """Each file that is in no sample is listed at the end; with --strict it is an error."""
+    """Files of no sample are listed, and refused with --strict."""
     write(files)
     assert len(imported(*arguments.split())) == 1
     assert line in capsys.readouterr().err
@@ -204,7 +204,7 @@ def test_what_is_left_out_is_counted_or_refused(
 
 
 def test_pipes_and_sockets_are_left_out(capsys) -> None:
-    """What would be waited for, for ever, is no file of a sample."""
+    """Pipes and sockets are left out without waiting."""
     write({"p/cat/1.jpg": PICTURE})
     os.mkfifo("p/cat/2.jpg")
     with socket.socket(socket.AF_UNIX) as sock:
@@ -224,7 +224,7 @@ TABLE = st.integers(1, 4).flatmap(
 def test_cells_are_those_that_csv_wrote(
     table: list[list[str]], kind: tuple[str, str], marked: bool
 ) -> None:
-    """Quotes, line breaks, delimiters and the mark of spreadsheets are read as they were meant."""
+    """Quotes, line breaks, delimiters and the byte order mark of CSV files are parsed."""
     name, delimiter = kind
     columns = [f"c{place}" for place in range(len(table[0]))]
     assume(len(columns) > 1 or all(row[0] for row in table))  # csv skips rows without a cell
@@ -245,7 +245,7 @@ VALUES = st.recursive(
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.dictionaries(CELLS, VALUES, max_size=4), max_size=5), st.sampled_from("\n\r"))
 def test_json_lines_are_those_that_json_wrote(rows: list[dict[str, Any]], blank: str) -> None:
-    """Every object comes back; empty lines between them are none."""
+    """Every object of a JSON-lines file is imported, and empty lines are ignored."""
     text = f"{blank}\n".join(json.dumps(row) + "\n" for row in rows)
     Path("t.jsonl").write_text(text, encoding="utf-8", newline="")
     assert list(read_rows(Path("t.jsonl"))) == rows
@@ -255,14 +255,14 @@ def test_json_lines_are_those_that_json_wrote(rows: list[dict[str, Any]], blank:
 @given(st.lists(st.fixed_dictionaries({"n": st.integers(-(2**63), 2**63 - 1), "s": CELLS}),
                 min_size=1, max_size=9), st.integers(1, 4))  # fmt: skip
 def test_parquet_rows_are_those_that_pyarrow_wrote(rows: list[dict[str, Any]], group: int) -> None:
-    """Rows come in order through all row groups, integers of 64 bits unchanged."""
+    """Rows of all row groups come in order, with 64-bit integers unchanged."""
     parquet.write_table(pa.Table.from_pylist(rows), "t.parquet", row_group_size=group)
     assert list(read_rows(Path("t.parquet"))) == rows
 
 
 @given(st.text(st.characters(exclude_categories=["Cs", "Cc"])))
 def test_keys_have_no_dot_in_their_last_part(text: str) -> None:
-    """A dot there would begin the extension; the folders of a key keep theirs."""
+    """Dots in the last component of a key are replaced, and those of folders kept."""
     key = clean_key(text)
     assert "." not in key.rpartition("/")[2]
     assert key.rpartition("/")[0] == text.rpartition("/")[0]
@@ -270,7 +270,7 @@ def test_keys_have_no_dot_in_their_last_part(text: str) -> None:
 
 
 def test_a_damaged_parquet_is_named(capsys) -> None:
-    """Bytes that were changed on the way are an error of that file, with the cure."""
+    """A damaged Parquet file raises an error with its path and a remedy."""
     parquet.write_table(pa.table({"a": [f"text {n}" for n in range(2000)]}), "t.parquet")
     data = bytearray(Path("t.parquet").read_bytes())
     data[100:400] = bytes(300)

@@ -38,7 +38,7 @@ def keys_of(spec: Path) -> list[str]:
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("names", [PLAIN, APART])
 def test_a_pipe_becomes_shards(tmp_path: Path, packed: bool, names: list[str]) -> None:
-    """Plain or packed, in order or not, what comes through standard input is all there."""
+    """A tar from standard input is imported, compressed or not, in any order of members."""
     data = tar_of(names)
     command = [sys.executable, "-m", "wids", "import", "-", "-o", str(tmp_path / "x-%d.tar")]
     run = subprocess.run(
@@ -53,7 +53,7 @@ def test_a_pipe_becomes_shards(tmp_path: Path, packed: bool, names: list[str]) -
 
 
 def test_archives_that_cat_joined_are_all_read(tmp_path: Path) -> None:
-    """Everything behind the end of the first archive counts, too."""
+    """Archives joined by cat are read to the end."""
     data = tar_of(["a.cls", "a.jpg"]) + tar_of(["b.cls", "b.jpg"])
     command = [sys.executable, "-m", "wids", "import", "-", "-o", str(tmp_path / "x-%d.tar")]
     subprocess.run(command, input=data, capture_output=True, check=True)
@@ -61,7 +61,7 @@ def test_archives_that_cat_joined_are_all_read(tmp_path: Path) -> None:
 
 
 def test_shards_of_a_server_become_others(tmp_path: Path, shard_server) -> None:
-    """Braces name several; equal keys of different shards become numbers on request."""
+    """A brace pattern of URLs is imported; equal keys become numbers on request."""
     for number in range(2):
         url = shard_server.put(f"x-{number}.tar", tar_of(["a.cls", "a.jpg"]))
     source = url.replace("x-1", "x-{0..1}")
@@ -73,7 +73,7 @@ def test_shards_of_a_server_become_others(tmp_path: Path, shard_server) -> None:
 
 
 def test_members_that_lie_apart_are_named(tmp_path: Path, capsys) -> None:
-    """Without --grouping shard they are an error, and no shard appears."""
+    """Without --grouping shard, members that are not adjacent are an error."""
     (tmp_path / "old.tar").write_bytes(tar_of(APART))
     assert main(["import", str(tmp_path / "old.tar"), "-o", str(tmp_path / "x-%d.tar")]) == 1
     assert "old.tar" in capsys.readouterr().err
@@ -82,7 +82,7 @@ def test_members_that_lie_apart_are_named(tmp_path: Path, capsys) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"<html>Not found</html>", tar_of(PLAIN)[:3000]])
 def test_what_is_no_whole_tar_is_refused(tmp_path: Path, data: bytes) -> None:
-    """A pipe that brought nothing, a page, or half of a tar makes no shard."""
+    """An empty pipe, a page and a truncated tar are refused, and no shard is written."""
     command = [sys.executable, "-m", "wids", "import", "-", "-o", str(tmp_path / "x-%d.tar")]
     run = subprocess.run(command, input=data, capture_output=True, text=False, check=False)
     assert run.returncode == 1
@@ -92,7 +92,7 @@ def test_what_is_no_whole_tar_is_refused(tmp_path: Path, data: bytes) -> None:
 
 @pytest.mark.parametrize("command", ["import", "reshard"])
 def test_a_concatenated_file_is_read_whole_or_refused(tmp_path: Path, command: str, capsys) -> None:
-    """Half of `cat a.tar b.tar > ab.tar` is an error that names the option that reads both."""
+    """A file of two archives is refused by a message with the option that reads both."""
     (tmp_path / "ab.tar").write_bytes(tar_of(["a.cls", "a.jpg"]) + tar_of(["b.cls", "b.jpg"]))
     run = [command, str(tmp_path / "ab.tar"), "-o", str(tmp_path / "out" / "x-%d.tar")]
     assert main(run) == 1
@@ -102,7 +102,7 @@ def test_a_concatenated_file_is_read_whole_or_refused(tmp_path: Path, command: s
 
 
 def test_what_a_folder_of_shards_holds_besides_is_listed(tmp_path: Path, capsys) -> None:
-    """Shards in a subfolder and files of another kind are named; indexes and specs are not."""
+    """Subfolders with shards and other files are listed; indexes and specs are ignored."""
     (tmp_path / "in" / "more").mkdir(parents=True)
     (tmp_path / "in" / "a.tar").write_bytes(tar_of(["a.cls", "a.jpg"]))
     (tmp_path / "in" / "labels.csv").write_text("a\n")
@@ -123,7 +123,7 @@ def test_what_a_folder_of_shards_holds_besides_is_listed(tmp_path: Path, capsys)
 
 
 def test_members_of_no_sample_are_listed(tmp_path: Path, capsys) -> None:
-    """A file without extension cannot be a field; the user hears of it."""
+    """Members without an extension are listed."""
     (tmp_path / "old.tar").write_bytes(tar_of(["a.cls", "a.jpg", "README"]))
     command = ["import", str(tmp_path / "old.tar"), "-o", str(tmp_path / "x-%d.tar")]
     assert main(command) == 0

@@ -48,7 +48,7 @@ class TestParquetOfHuggingFace:
     """What `Dataset.to_parquet` writes."""
 
     def test_pictures_that_are_paths_are_read(self) -> None:
-        """The bytes of the file that a row names, and its name, are in the sample."""
+        """A path in a row gives the bytes of its file, and its name."""
         for number in range(3):
             Path(f"{number}.jpg").write_bytes(jpeg(number))
         images = datasets.Dataset.from_dict({"image": [f"{i}.jpg" for i in range(3)]})
@@ -60,7 +60,7 @@ class TestParquetOfHuggingFace:
         assert json.loads(samples[2][".json"])["image.path"] == "2.jpg"
 
     def test_a_picture_that_is_not_there_is_an_error(self, capsys) -> None:
-        """The message names row and file."""
+        """A missing picture raises an error with row and file."""
         rows = [{"image": {"bytes": None, "path": "gone.jpg"}}]
         parquet.write_table(pyarrow.Table.from_pylist(rows), "x.parquet")
         assert main(["import", "x.parquet", "-o", "out/x-%d.tar"]) == 1
@@ -69,7 +69,7 @@ class TestParquetOfHuggingFace:
         assert not Path("out/x.json").exists()
 
     def test_rows_without_a_picture_are_counted(self, capsys) -> None:
-        """A null where others have a picture is said, and is an error if asked for."""
+        """A null in a column of pictures is reported, and refused with --strict."""
         images = [{"bytes": jpeg(), "path": None}, None, None]
         dataset = datasets.Dataset.from_dict(
             {"image": images, "caption": ["a", None, "c"]},
@@ -88,7 +88,7 @@ class TestParquetOfHuggingFace:
             assert main(["import", source, "--strict", "-o", "strict/x-%d.tar"]) == 1
 
     def test_a_downloaded_folder_needs_no_options(self, capsys) -> None:
-        """README and data/*.parquet, as the hub keeps them; several parts are asked about."""
+        """A folder of the hub is imported without options; one of several parts must be chosen."""
         features = datasets.Features({"label": datasets.ClassLabel(names=["cat", "dog"])})
         part = datasets.Dataset.from_dict({"label": [0, 1, 1]}, features=features)
         Path("hub/data").mkdir(parents=True)
@@ -109,7 +109,7 @@ class TestSeveral:
 
     @pytest.mark.parametrize("suffix", [".csv", ".parquet", ".jsonl"])
     def test_tables_follow_each_other(self, suffix: str) -> None:
-        """Rows are numbered through, in the order in which the tables were named."""
+        """Rows of several tables are numbered on in the given order."""
         for name, texts in (("b", ["one", "two"]), ("a", ["three"])):
             rows = [{"text": text} for text in texts]
             if suffix == ".parquet":
@@ -123,14 +123,14 @@ class TestSeveral:
         assert [sample["__key__"] for sample in samples] == [f"{i:09}" for i in range(3)]
 
     def test_tables_of_other_columns_are_refused(self, capsys) -> None:
-        """A column that only one of them has would be lost or guessed."""
+        """Tables with different columns are refused."""
         Path("a.csv").write_text("text\none\n")
         Path("b.csv").write_text("text,more\none,two\n")
         assert main(["import", "a.csv", "b.csv", "-o", "out/x-%d.tar"]) == 1
         assert "b.csv: has the columns text, more, a.csv has text" in capsys.readouterr().err
 
     def test_pictures_described_by_metadata(self, capsys) -> None:
-        """The layout of `datasets`' ImageFolder: metadata.csv beside the files that it names."""
+        """metadata.csv, as in `datasets`' ImageFolder, describes the files that it names."""
         Path("p").mkdir()
         Path("p/1.jpg").write_bytes(jpeg(1))
         Path("p/metadata.csv").write_text("file_name,caption\n1.jpg,a cat\n")
@@ -142,7 +142,7 @@ class TestSeveral:
         assert "files that no row names: 1, such as p/more/2.jpg" in capsys.readouterr().err
 
     def test_a_table_beside_pictures_is_asked_about(self, capsys) -> None:
-        """Whether `labels.csv` describes the classes beside it, only the user knows."""
+        """A table beside folders of pictures is refused until an option says its meaning."""
         Path("p/cat").mkdir(parents=True)
         Path("p/cat/1.jpg").write_bytes(jpeg(1))
         Path("p/labels.csv").write_text("path,label\ncat/1.jpg,0\n")
@@ -154,7 +154,7 @@ class TestCells:
     """What cells become."""
 
     def test_numbers_of_a_csv_stay_numbers(self) -> None:
-        """A column of numbers is one in JSON; codes, dates and named columns keep their text."""
+        """A column of numbers is numeric in JSON; codes, dates and named columns are text."""
         with Path("t.csv").open("w", newline="") as stream:
             table = csv.writer(stream)
             table.writerow(["id", "n", "x", "zip", "mixed", "empty", "txt", "when"])
@@ -174,7 +174,7 @@ class TestCells:
 
     @pytest.mark.parametrize("text", ["1e999", "nan", "inf", "0x10", "1_000", "+5", " 5", "٣"])
     def test_what_only_looks_like_a_number_is_text(self, text: str) -> None:
-        """No JSON reader would give such a number back as it was."""
+        """A number that JSON would not reproduce is kept as text."""
         Path("t.csv").write_text(f"n\n{text}\n", encoding="utf-8")
         assert [json.loads(sample[".json"])["n"] for sample in run("t.csv")] == [text]
 
@@ -186,7 +186,7 @@ class TestCells:
     def test_names_of_classes_are_numbered_and_kept(
         self, suffix: str, named: str, expected: list[str] | None, numbers: list[bytes]
     ) -> None:
-        """Sorted or in the order given; the spec keeps the names."""
+        """Classes are numbered in sorted or given order, and the spec has their names."""
         rows = [{"label": name, "text": "t"} for name in ("dog", "cat", "dog")]
         if suffix == ".parquet":
             parquet.write_table(pyarrow.Table.from_pylist(rows), "t.parquet")
@@ -199,7 +199,7 @@ class TestCells:
         assert header()["classes"] == (expected or named.split(","))
 
     def test_a_class_that_is_none_is_named(self, capsys) -> None:
-        """A slip in a label or in the list is an error with row and cure."""
+        """An unknown class raises an error with row and remedy."""
         Path("t.csv").write_text("label\ndog\ncta\n")
         assert main(["import", "t.csv", "--classes", "cat,dog", "-o", "out/x-%d.tar"]) == 1
         said = capsys.readouterr().err
@@ -211,7 +211,7 @@ class TestCells:
         assert "--classes auto" in capsys.readouterr().err
 
     def test_long_cells_are_read(self) -> None:
-        """A text of more than 128 KiB, the limit of `csv`, is a cell like others."""
+        """A cell longer than 128 KiB, the limit of `csv`, is read."""
         limit = csv.field_size_limit()
         text = "x" * 300_000
         Path("t.csv").write_text(f"text\n{text}\n")
@@ -221,14 +221,14 @@ class TestCells:
 
 
 def test_an_option_that_means_nothing_is_refused(capsys) -> None:
-    """An option that the kind of source does not know would be lost without a word."""
+    """An option that the kind of source does not have is refused."""
     Path("t.csv").write_text("a\n1\n")
     assert main(["import", "t.csv", "--pattern", "(?P<key>.)(?P<ext>.)", "-o", "o/x-%d.tar"]) == 1
     assert "--pattern does not apply to a source of the kind 'table'" in capsys.readouterr().err
 
 
 def test_files_of_another_kind_in_the_folder_are_listed(capsys) -> None:
-    """What an importer does not look at is named, with its number."""
+    """Files that the importer does not read are listed with their number."""
     Path("p").mkdir()
     Path("p/train.csv").write_text("a\n1\n")
     Path("p/extra.bin").write_bytes(b"?")
@@ -238,7 +238,7 @@ def test_files_of_another_kind_in_the_folder_are_listed(capsys) -> None:
 
 
 def test_declaring_the_command_imports_no_importer() -> None:
-    """`wids --help` waits for no library that reads data."""
+    """`wids --help` imports no library that reads data."""
     import subprocess
 
     code = "import sys; import wids.importing.importers; print('numpy' in sys.modules)"
@@ -247,7 +247,7 @@ def test_declaring_the_command_imports_no_importer() -> None:
 
 
 def test_what_is_no_parquet_is_named(capsys) -> None:
-    """The message of the library does not say which of a thousand files it means."""
+    """A file that is not Parquet raises an error with its path."""
     Path("x.parquet").write_bytes(b"junk")
     assert main(["import", "x.parquet", "-o", "out/x-%d.tar"]) == 1
     assert "x.parquet: cannot be read as Parquet" in capsys.readouterr().err
@@ -265,7 +265,7 @@ def test_what_is_no_parquet_is_named(capsys) -> None:
 def test_tables_that_would_lose_something_are_refused(
     name: str, text: str, said: str, capsys
 ) -> None:
-    """Other delimiters hide the columns, a missing header costs a row, a name twice a value."""
+    """Other delimiters, a missing header and repeated names are refused."""
     for picture in ("a.jpg", "b.jpg"):
         Path(picture).write_bytes(jpeg())
     Path(name).write_text(text)
@@ -274,7 +274,7 @@ def test_tables_that_would_lose_something_are_refused(
 
 
 def test_parquet_with_two_columns_of_one_name_is_refused(capsys) -> None:
-    """A dict of its row would hold only one of them."""
+    """A Parquet file with two columns of one name is refused."""
     columns = [pyarrow.array([1]), pyarrow.array([2])]
     parquet.write_table(pyarrow.Table.from_arrays(columns, names=["a", "a"]), "t.parquet")
     assert main(["import", "t.parquet", "-o", "out/x-%d.tar"]) == 1
@@ -282,7 +282,7 @@ def test_parquet_with_two_columns_of_one_name_is_refused(capsys) -> None:
 
 
 def test_files_that_a_folder_lacks_are_counted(capsys) -> None:
-    """A hub's files say how many there are; a link to one that was removed is an error."""
+    """Missing files of a numbered set are counted; a broken link is an error."""
     Path("hub/data").mkdir(parents=True)
     for number in (0, 2):
         table = pyarrow.table({"text": [str(number)]})
@@ -309,7 +309,7 @@ PICTURE = b"\x89PNG\r\n\x1a\n and more"
 def test_bytes_that_are_no_picture_are_counted(
     odd_first: bool, path: str | None, odd: bytes, tmp_path: Path, capsys
 ) -> None:
-    """Whatever a column of pictures holds besides is kept, named, and an error with --strict."""
+    """Other bytes in a column of pictures are kept and listed, and refused with --strict."""
     arrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
     kind = arrow.struct([("bytes", arrow.binary()), ("path", arrow.string())])
@@ -328,7 +328,7 @@ def test_bytes_that_are_no_picture_are_counted(
 
 
 def test_columns_of_other_bytes_are_no_pictures(tmp_path: Path, monkeypatch, capsys) -> None:
-    """Bytes of any kind are fine where no value of their column is a picture."""
+    """A column of bytes without any picture is imported without a message."""
     arrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
     monkeypatch.chdir(tmp_path)
@@ -339,7 +339,7 @@ def test_columns_of_other_bytes_are_no_pictures(tmp_path: Path, monkeypatch, cap
 
 @pytest.mark.parametrize("noted", [b"no JSON", b"[]", b'{"info": 3}'])
 def test_class_names_that_cannot_be_read_are_an_error(noted: bytes, tmp_path: Path, capsys) -> None:
-    """Metadata of another form would take the class names with them, and raised other errors."""
+    """Class names in an unknown form of metadata are an error."""
     arrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
     table = arrow.table({"label": [1]}).replace_schema_metadata({b"huggingface": noted})
@@ -349,7 +349,7 @@ def test_class_names_that_cannot_be_read_are_an_error(noted: bytes, tmp_path: Pa
 
 
 def test_columns_in_the_names_of_folders_are_counted(tmp_path: Path, capsys) -> None:
-    """What `write_to_dataset` put into the names of folders is in no file, and is said."""
+    """Columns that `write_to_dataset` stores in folder names are reported as missing."""
     pa = pytest.importorskip("pyarrow")
     table = pa.table({"x": [1, 2, 3], "label": ["cat", "dog", "cat"]})
     pa.parquet.write_to_dataset(table, tmp_path / "rows", partition_cols=["label"])

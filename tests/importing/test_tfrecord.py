@@ -54,7 +54,7 @@ def example(features: dict[str, bytes]) -> bytes:
 
 @pytest.mark.parametrize("name", ["written.tfrecord", "written.tfrecord.gz"])
 def test_what_another_library_wrote_reads_as_it_was_given(tmp_path: Path, name: str) -> None:
-    """Pictures and raw bytes are fields, the label is the class, the rest is JSON."""
+    """Pictures and bytes are fields, the label is the class, and the rest is JSON."""
     output = str(tmp_path / "x-%d.tar")
     assert main(["import", str(WRITTEN / name), "-o", output, "--field", "text=txt"]) == 0
     with wids.ShardListDataset(tmp_path / "x.json", transformations="bytes") as dataset:
@@ -70,7 +70,7 @@ def test_what_another_library_wrote_reads_as_it_was_given(tmp_path: Path, name: 
 
 
 def test_several_files_and_folders_follow_each_other(tmp_path: Path) -> None:
-    """Files are taken in the order given, those of a folder sorted, and numbered through."""
+    """Files come in the given order, those of a folder sorted, numbered on."""
     data = (WRITTEN / "written.tfrecord").read_bytes()
     for number in range(2):
         (tmp_path / f"x.tfrecord-0000{number}-of-00002").write_bytes(data)
@@ -103,14 +103,14 @@ def imported(folder: Path, records: list[dict[str, bytes]], **options: Any) -> l
     ["BMW in the rain", "GIF87a is old", "ID3 tags", "II*", "1234ftyp", "OggSound", "%", "größe"],
 )
 def test_text_that_begins_as_a_picture_does_is_text(tmp_path: Path, caption: str) -> None:
-    """A caption is a caption, whatever its first letters are the sign of elsewhere."""
+    """Text that begins with a magic number stays text."""
     record = {"image": texts(PICTURE), "caption": texts(caption.encode())}
     (sample,) = imported(tmp_path, [record])
     assert sample == {"__key__": "000000000", ".jpg": PICTURE, ".json": {"caption": caption}}
 
 
 def test_classes_of_several_objects_are_no_class_of_the_sample(tmp_path: Path) -> None:
-    """Where some records hold one label and others more, all keep theirs in `.json`."""
+    """If some records have several labels, all labels stay in `.json`."""
     records = [
         {"image/encoded": texts(PICTURE), "image/object/class/label": small_ints(*labels)}
         for labels in ([4], [1, 2, 3], [])
@@ -126,14 +126,14 @@ def test_classes_of_several_objects_are_no_class_of_the_sample(tmp_path: Path) -
 
 
 def test_second_label_after_many_single_ones_is_named_with_its_cure(tmp_path: Path) -> None:
-    """Once `.cls` was chosen, a record with two labels is an error, not a traceback."""
+    """After `.cls` was chosen, a record of two labels raises an error with a remedy."""
     records = [{"label": small_ints(1)}] * 200 + [{"label": small_ints(1, 2)}]
     with pytest.raises(ValueError, match="'label' is taken for a class.*--field label="):
         imported(tmp_path, records)
 
 
 def test_feature_that_the_first_record_lacks_can_be_named(tmp_path: Path) -> None:
-    """Records leave out what they have not, the first one, too."""
+    """An option may name a feature that the first record does not have."""
     records = [{"label": small_ints(1)}, {"label": small_ints(2), "image": texts(PICTURE)}]
     assert imported(tmp_path, records)[1] == {"__key__": "000000001", ".cls": 2, ".jpg": PICTURE}
     named = imported(tmp_path, records, fields={"image": "left.jpg"})
@@ -143,7 +143,7 @@ def test_feature_that_the_first_record_lacks_can_be_named(tmp_path: Path) -> Non
 @settings(deadline=None)
 @given(st.lists(st.binary(max_size=600), max_size=5))
 def test_records_come_back_as_they_were_framed(records: list[bytes]) -> None:
-    """Any bytes, none at all too, are records."""
+    """Records of any bytes, also empty ones, are read."""
     import tempfile
 
     with tempfile.TemporaryDirectory() as folder:
@@ -160,7 +160,7 @@ def test_records_come_back_as_they_were_framed(records: list[bytes]) -> None:
     st.lists(st.floats(width=32, allow_nan=False), min_size=1, max_size=5),
 )
 def test_numbers_come_packed_or_one_by_one(ints: list[int], floats: list[float]) -> None:
-    """Both ways of writing a list of numbers mean the same list."""
+    """Packed and unpacked lists of numbers are equal."""
 
     def varint(value: int) -> bytes:
         value %= 2**64
@@ -200,7 +200,7 @@ DAMAGE = [
 
 @pytest.mark.parametrize(("damage", "message"), DAMAGE)
 def test_damage_is_named_with_its_place(tmp_path: Path, damage: Any, message: str) -> None:
-    """The message says which file, which byte or record, and what is wrong."""
+    """Damage raises an error with file, byte or record, and fault."""
     path = tmp_path / "x.tfrecord"
     path.write_bytes(damage((WRITTEN / "written.tfrecord").read_bytes()))
     with pytest.raises(ValueError, match=f"x.tfrecord: .*{message}"):
@@ -208,7 +208,7 @@ def test_damage_is_named_with_its_place(tmp_path: Path, damage: Any, message: st
 
 
 def test_hostile_messages_are_value_errors() -> None:
-    """Records whose checksums hold may say anything; the parser stays inside of them."""
+    """Malformed records with valid checksums raise ValueError."""
     (record, *_) = read_records(WRITTEN / "written.tfrecord")
     chance = random.Random(2)
     refused = 0
@@ -224,7 +224,7 @@ def test_hostile_messages_are_value_errors() -> None:
 
 
 def test_an_empty_file_has_no_samples(tmp_path: Path) -> None:
-    """A job that wrote nothing left a file of no bytes."""
+    """An empty file gives no samples."""
     path = tmp_path / "x.tfrecord"
     path.write_bytes(b"")
     assert list(open_tfrecords([path]).samples) == []

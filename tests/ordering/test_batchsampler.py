@@ -57,7 +57,7 @@ def make_batches(rank=0, ranks=2, size=4, **options):
     shuffle=st.booleans(),
 )
 def test_batches_are_those_of_torch(size, ranks, drop_last, shuffle):
-    """On every rank, in two epochs, batches and their number are those of torch's class."""
+    """Batches and their number equal those of torch's class on every rank."""
     for rank in range(ranks):
         ours = BatchSampler(make_sampler(rank, ranks, shuffle=shuffle), size, drop_last)
         theirs = torch.utils.data.BatchSampler(
@@ -76,7 +76,7 @@ def test_batches_are_those_of_torch(size, ranks, drop_last, shuffle):
     )
 )
 def test_a_run_goes_on_with_other_ranks_and_batch_sizes(runs):
-    """Stopped after any batch, on any ranks and sizes in turn, each sample still comes once."""
+    """A run stopped and resumed with any ranks and sizes has each sample once."""
     state, seen = make_batches().state_dict(), []
     for ranks, size, steps in runs:
         for rank in range(ranks):
@@ -123,7 +123,7 @@ def test_batches_resume_after_the_consumed_number():
 
 
 def test_the_epoch_is_the_samplers():
-    """An epoch that is set through the batches is that of the sampler."""
+    """An epoch set on the batch sampler is that of its sampler."""
     batches = make_batches()
     batches.set_epoch(4)
     assert batches.epoch == batches.sampler.epoch == 4
@@ -131,7 +131,7 @@ def test_the_epoch_is_the_samplers():
 
 
 def test_wrong_arguments_are_refused():
-    """Another library's sampler, and batches of nothing, are named."""
+    """A sampler of another library and a batch size of 0 are refused."""
     with pytest.raises(TypeError, match="expected a sampler of wids.*RandomSampler"):
         BatchSampler(torch.utils.data.RandomSampler(range(3)), 2)
     with pytest.raises(ValueError, match="batch_size must be at least 1"):
@@ -162,7 +162,7 @@ def dataset(tmp_path):
 
 @pytest.mark.parametrize("seed", [0, 9])
 def test_seeds_depend_on_seed_epoch_and_index_alone(dataset, seed):
-    """Any loader, number of workers, batch size and rank gives a sample of an epoch one seed."""
+    """The seed of a sample does not depend on loader, workers, batch size and rank."""
 
     def batches(size=8, rank=0, ranks=1):
         sampler = DistributedShardSampler(dataset, ranks, rank, seed=seed, interleave=2)
@@ -185,7 +185,7 @@ def test_seeds_depend_on_seed_epoch_and_index_alone(dataset, seed):
 
 
 def test_seeds_of_other_runs_differ(dataset):
-    """Another seed of the sampler is another seed for every sample."""
+    """Another seed of the sampler gives another seed for every sample."""
     seeds = [
         seeds_of(wids.Loader(dataset, 8, sampler=DistributedShardSampler(dataset, seed=seed)))
         for seed in range(2)
@@ -194,7 +194,7 @@ def test_seeds_of_other_runs_differ(dataset):
 
 
 def test_a_sample_by_itself_has_a_seed(dataset):
-    """Outside of a batch, and after one, a sample is of seed 0 and epoch 0."""
+    """A sample read outside a batch has the seed of seed 0 and epoch 0."""
     alone = dataset[7]["seed"]
     list(wids.Loader(dataset, 8, sampler=DistributedShardSampler(dataset, seed=3), num_workers=0))
     assert dataset[7]["seed"] == alone == wids.random_seed(7)
@@ -224,7 +224,7 @@ def caught(seeds, loader):
 
 @pytest.mark.parametrize("wrap", [lambda dataset: dataset, read_one_by_one])
 def test_batches_without_an_epoch_are_warned_of(dataset, wrap):
-    """A plain DataLoader with a sampler gives the same seeds every epoch, and says so."""
+    """A DataLoader with a plain sampler repeats seeds every epoch, which a warning says."""
     sampler = DistributedShardSampler(dataset)
     seeds = []
     known = {"random_seed does not know the epoch of this batch"}
@@ -241,7 +241,7 @@ def test_batches_without_an_epoch_are_warned_of(dataset, wrap):
 
 @pytest.mark.parametrize("size", [8, None])
 def test_samples_read_one_by_one_without_workers_are_warned_of(dataset, size):
-    """A DataLoader that asks for single samples says so in the process of the program, too."""
+    """The warning comes for a DataLoader without workers, too."""
     read = dataset if size is None else read_one_by_one(dataset)
     loader = DataLoader(read, size, sampler=DistributedShardSampler(dataset))
     with warnings.catch_warnings(record=True) as found:
@@ -255,7 +255,7 @@ def test_samples_read_one_by_one_without_workers_are_warned_of(dataset, size):
 
 
 def test_parts_of_a_mixture_know_the_epoch(dataset):
-    """What a mixture reads has the seeds of the epoch and of its own indexes, in every part."""
+    """Samples of a mixture have seeds of the epoch and of their indexes in the mixture."""
     mixture = wids.Mixture([dataset, dataset], num_samples=80)
     sampler = DistributedShardSampler(mixture, seed=5)
     batches = BatchSampler(sampler, 8)
@@ -275,7 +275,7 @@ def test_parts_of_a_mixture_know_the_epoch(dataset):
 
 
 def test_a_resumed_epoch_has_its_seeds(dataset):
-    """What is drawn after a restore is what would have been drawn without the stop."""
+    """A resumed epoch has the same seeds as an undisturbed one."""
     whole = seeds_of(wids.Loader(dataset, 8, sampler=DistributedShardSampler(dataset)))
     stopped = wids.Loader(dataset, 8, sampler=DistributedShardSampler(dataset))
     next(iter(stopped))
@@ -287,7 +287,7 @@ def test_a_resumed_epoch_has_its_seeds(dataset):
 
 
 def test_a_batch_takes_its_epoch_along():
-    """What a batch knows of its epoch survives the way to a worker."""
+    """A batch keeps its epoch when it is pickled for a worker."""
     batches = make_batches()
     batches.set_epoch(6)
     batch = pickle.loads(pickle.dumps(next(iter(batches))))
@@ -296,7 +296,7 @@ def test_a_batch_takes_its_epoch_along():
 
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_less_than_a_batch_is_nothing_left(ranks):
-    """With `drop_last`, a state after the last batch leads to the next epoch, on all ranks."""
+    """With `drop_last`, a state after the last batch leads to the next epoch."""
     for rank in range(ranks):
         batches = make_batches(rank, ranks, 8, drop_last=True)
         one_pass = iter(batches)

@@ -69,7 +69,7 @@ def cases(draw):
 @THOROUGH
 @given(case=cases(), ranks=st.integers(1, 5))
 def test_batches_are_bounded_and_exact(case, ranks):
-    """Each sample comes once, batches are as many as `len` says and cost at most the bound."""
+    """Each sample comes once, `len` is exact, and no batch exceeds the bound."""
     dataset, costs, max_cost, options = case
     for epoch in range(2):
         seen, repeats = Counter(), 0
@@ -95,7 +95,7 @@ def test_batches_are_bounded_and_exact(case, ranks):
     runs=st.lists(st.tuples(st.integers(1, 6), st.integers(0, 9)), max_size=4),
 )
 def test_a_run_goes_on_with_other_ranks(case, runs):
-    """Stopped after any step, on any ranks in turn, each sample still comes once."""
+    """A run stopped and resumed with any ranks has each sample once."""
     dataset, costs, max_cost, options = case
     state = make_batches(0, 3, max_cost, dataset, costs, **options).state_dict()
     seen = Counter()
@@ -131,7 +131,7 @@ def test_batches_resume_after_the_consumed_number():
 
 
 def test_epochs_advance_and_can_be_set():
-    """Each pass is another epoch, an abandoned one too, until one is set."""
+    """Each pass, also an abandoned one, is another epoch, until an epoch is set."""
     epochs = []
     for epoch in range(3):
         batches = make_batches()
@@ -147,7 +147,7 @@ def test_epochs_advance_and_can_be_set():
 
 
 def test_tokens_are_real_and_ranks_alike():
-    """On lognormal lengths hardly anything is padding, and the ranks of a step cost the same."""
+    """With lognormal lengths little is padding, and ranks of a step cost the same."""
     n = 100_000
     lengths = np.random.default_rng(1).lognormal(5.5, 0.9, n).clip(8, 8000).astype(int)
     data = Numbers([1000] * 100)
@@ -160,7 +160,7 @@ def test_tokens_are_real_and_ranks_alike():
 
 @pytest.mark.parametrize("max_cost", [8192, 16384])
 def test_packed_rows_are_full_of_tokens(max_cost):
-    """Rows of lognormal lengths are full to 99 %, and those of one step hold as much."""
+    """With lognormal lengths rows are filled to 99 %, equally within a step."""
     n = 50_000
     lengths = np.random.default_rng(1).lognormal(5.5, 0.9, n).clip(8, 8000).astype(int)
     data = Numbers([1000] * 50)
@@ -185,7 +185,7 @@ def test_packed_rows_are_full_of_tokens(max_cost):
     ],
 )
 def test_packed_rows_of_few_samples(lengths, least):
-    """Samples that are large for a row leave no more room than they must, or hardly more."""
+    """Rows of large samples waste hardly more than necessary."""
     n = 3000
     costs = {
         "half a row": np.full(n, 50),
@@ -201,7 +201,7 @@ def test_packed_rows_of_few_samples(lengths, least):
 
 
 def test_the_number_of_packed_rows_is_that_of_the_epoch():
-    """`len` is right before, in and after each epoch, and on ranks that set it by themselves."""
+    """`len` is exact before, during and after each epoch, also with set epochs."""
     batches, other = make_batches(pack=True), make_batches(1, pack=True)
     for epoch in range(4):
         other.set_epoch(epoch)
@@ -239,7 +239,7 @@ def test_samples_of_equal_cost_come_from_all_shards():
 
 @pytest.mark.parametrize("pack", [False, True])
 def test_a_batch_may_have_a_most_number_of_samples(pack):
-    """With a size as well, batches keep to both."""
+    """With `batch_size`, batches keep both bounds."""
     sampler = DistributedShardSampler(DATA, 1, 0)
     drawn = list(BatchSampler(sampler, 5, cost=LENGTHS, max_cost=1000, pack=pack))
     assert max(map(len, drawn)) == 5
@@ -249,7 +249,7 @@ def test_a_batch_may_have_a_most_number_of_samples(pack):
 
 @pytest.mark.parametrize("pack", [False, True])
 def test_a_mixture_is_drawn_by_cost(pack):
-    """Of a mixture, each epoch has the counts of its weights, and `len` is right for it."""
+    """Each epoch of a mixture has the counts of its weights, and `len` is exact."""
     mixture = Mixture([DATA, Numbers([50])], weights=[1, 1], num_samples=400)
     lengths = np.append(LENGTHS, np.full(50, 20))
     batches = make_batches(0, 1, 1000, mixture, lengths, pack=pack, lanes=1)
@@ -262,7 +262,7 @@ def test_a_mixture_is_drawn_by_cost(pack):
 
 
 def test_states_that_do_not_fit_are_refused():
-    """States of other costs, of indexes within an epoch, and of batches for indexes, are named."""
+    """States of other costs, and of samplers in the middle of an epoch, are refused."""
     batches = make_batches()
     next(iter(batches))
     state = batches.state_dict()
@@ -286,13 +286,17 @@ def test_states_that_do_not_fit_are_refused():
     [
         ({"cost": LENGTHS}, TypeError, "or cost and max_cost"),
         ({}, TypeError, "give a BatchSampler batch_size"),
-        ({"cost": LENGTHS, "max_cost": 100}, ValueError, r"sample \d+ costs"),
+        ({"cost": LENGTHS, "max_cost": 100}, ValueError, r"for sample \d+"),
         ({"cost": LENGTHS[1:], "max_cost": 1000}, ValueError, "for each of 1010 samples"),
         ({"cost": [*LENGTHS, 5], "max_cost": 1000}, ValueError, "for each of 1010.* got 1011"),
-        ({"cost": LENGTHS * np.nan, "max_cost": 1000}, ValueError, "sample 0 costs nan"),
+        ({"cost": LENGTHS * np.nan, "max_cost": 1000}, ValueError, "got nan for sample 0"),
         ({"cost": ["a"] * 1010, "max_cost": 1000}, ValueError, "a number for each"),
-        ({"cost": -LENGTHS, "max_cost": 1000}, ValueError, "sample 0 costs"),
-        ({"cost": LENGTHS, "max_cost": 100, "pack": True}, ValueError, r"sample \d+ costs"),
+        ({"cost": -LENGTHS, "max_cost": 1000}, ValueError, "for sample 0"),
+        (
+            {"cost": LENGTHS, "max_cost": 100, "pack": True},
+            ValueError,
+            r"for sample \d+",
+        ),
         ({"batch_size": 4, "pack": True}, TypeError, "give cost and max_cost"),
         ({"cost": LENGTHS, "max_cost": "1000"}, TypeError, "max_cost must be .* got '1000'"),
         ({"cost": LENGTHS, "max_cost": True}, TypeError, "max_cost must be .* got True"),
@@ -309,6 +313,6 @@ def test_states_that_do_not_fit_are_refused():
     ],
 )
 def test_wrong_arguments_are_refused(arguments, error, message):
-    """What cannot be batched is named."""
+    """Wrong arguments are refused by name and value."""
     with pytest.raises(error, match=message):
         BatchSampler(DistributedShardSampler(DATA, 1, 0), **arguments)

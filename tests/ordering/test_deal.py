@@ -16,7 +16,7 @@ FIRST = np.zeros(1, np.int64)
 @given(QUOTAS)
 @settings(deadline=None, max_examples=150)
 def test_each_part_gets_its_quota_in_order(quotas):
-    """Every part has as many turns as it is due, numbered from 0 on."""
+    """Every part gets its quota of turns, numbered from 0."""
     deal = Deal(np.array([quotas], np.int64))
     parts, numbers = deal.find(np.arange(sum(quotas)), FIRST)
     for part, quota in enumerate(quotas):
@@ -26,7 +26,7 @@ def test_each_part_gets_its_quota_in_order(quotas):
 @given(QUOTAS)
 @settings(deadline=None, max_examples=150)
 def test_every_part_has_its_share_at_every_moment(quotas):
-    """After any number of turns a part lacks, or exceeds, no more than a turn for each level."""
+    """After any turns a part differs from its share by at most one turn per level."""
     total = sum(quotas)
     parts, _ = Deal(np.array([quotas], np.int64)).find(np.arange(total), FIRST)
     counts = np.cumsum(parts[:, None] == np.arange(len(quotas)), axis=0)
@@ -37,7 +37,7 @@ def test_every_part_has_its_share_at_every_moment(quotas):
 @given(st.lists(st.lists(st.integers(0, 30), min_size=5, max_size=5), min_size=1, max_size=4))
 @settings(deadline=None)
 def test_deals_side_by_side_are_those_alone(quotas):
-    """Several deals made at once answer as each does by itself."""
+    """Several deals computed at once equal single ones."""
     together = Deal(np.array(quotas, np.int64))
     for number, row in enumerate(quotas):
         turns = np.arange(sum(row))
@@ -51,7 +51,7 @@ def test_deals_side_by_side_are_those_alone(quotas):
 )
 @pytest.mark.parametrize("where", [0, 0.37, 1])
 def test_huge_quotas_are_exact(quotas, where):
-    """Far out, too, the turns of a part are numbered one by one, up to its quota."""
+    """The turns of huge quotas are numbered without gaps up to the quota."""
     total, count = sum(quotas), 20_000
     start = int(where * (total - count))
     deal = Deal(np.array([quotas], np.int64))

@@ -49,7 +49,7 @@ def strict():
 @pytest.mark.parametrize(("workers", "ahead"), [(1, 2), (2, 4)])
 @pytest.mark.parametrize("steps", [1, 5])
 def test_a_loop_that_was_left_is_warned_of_after_its_loader_is_gone(workers, ahead, steps):
-    """Batches that an ended loop had drawn ahead count as used, whoever asks after it."""
+    """Batches that an abandoned loop had drawn are warned of after its loader is freed."""
     sampler = ChunkedSampler(Echo())
     for _ in islice(make_loader(sampler, workers), steps):
         pass
@@ -61,7 +61,7 @@ def test_a_loop_that_was_left_is_warned_of_after_its_loader_is_gone(workers, ahe
 
 
 def test_a_loop_left_just_before_its_end_is_warned_of():
-    """Where all indexes are drawn and three batches are not used, the next epoch would begin."""
+    """A loop abandoned when all indexes are drawn and three batches unused is warned of."""
     sampler = ChunkedSampler(Echo())
     for _ in islice(make_loader(sampler), STEPS - 3):
         pass
@@ -74,7 +74,7 @@ def test_a_loop_left_just_before_its_end_is_warned_of():
 @pytest.mark.usefixtures("strict")
 @pytest.mark.parametrize("persistent", [False, True])
 def test_loops_that_end_are_not_warned_of(persistent):
-    """After whole epochs the state is the start of the next one, and nothing is said."""
+    """After complete epochs the state is the start of the next, without a warning."""
     sampler = ChunkedSampler(Echo())
     loader = make_loader(sampler, persistent_workers=persistent)
     for epoch in range(1, 3):
@@ -84,7 +84,7 @@ def test_loops_that_end_are_not_warned_of(persistent):
 
 @pytest.mark.usefixtures("strict")
 def test_what_was_drawn_before_another_place_was_set_is_not_warned_of():
-    """A state that tells of no pass counts no batch of the one before."""
+    """Batches drawn before `set_epoch` are not warned of."""
     sampler = ChunkedSampler(Echo())
     for _ in islice(make_loader(sampler), 2):
         pass
@@ -95,7 +95,7 @@ def test_what_was_drawn_before_another_place_was_set_is_not_warned_of():
 @pytest.mark.usefixtures("strict")
 @pytest.mark.parametrize("batch_sampler", [False, True])
 def test_a_stateful_loader_is_not_warned_of(batch_sampler):
-    """A StatefulDataLoader with workers counts what was used by itself."""
+    """A StatefulDataLoader, which counts used batches itself, is not warned of."""
     sampler = ChunkedSampler(Echo())
     options = {"batch_size": BATCH, "sampler": sampler}
     if batch_sampler:
@@ -132,7 +132,7 @@ class DrawsAhead:
 @pytest.mark.parametrize("steps", [1, 4, STEPS - 1])
 @pytest.mark.parametrize("alive", [False, True])
 def test_a_loader_whose_number_of_batches_is_unknown_is_warned_of(steps, alive):
-    """With a torch that has other private names the warning comes all the same, with no number."""
+    """A loader of a torch with other private names is warned of, without a number."""
     sampler = ChunkedSampler(Echo())
     batches = iter(LoaderOfAnotherRelease(Echo(), BATCH, sampler=sampler, num_workers=2))
     assert len([next(batches) for _ in range(steps)]) == steps
@@ -145,7 +145,7 @@ def test_a_loader_whose_number_of_batches_is_unknown_is_warned_of(steps, alive):
 
 
 def test_a_loader_of_another_release_is_warned_of_after_its_last_batch():
-    """That all batches were used cannot be seen; who passes `consumed` is not warned."""
+    """Such a loader is also warned of at the end, unless `consumed` is given."""
     sampler = ChunkedSampler(Echo())
     loader = LoaderOfAnotherRelease(Echo(), BATCH, sampler=sampler, num_workers=2)
     assert len(list(loader)) == STEPS
@@ -172,7 +172,7 @@ class Prepared(DataLoader):
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_prepared_loader_is_warned_of_up_to_its_last_batch(workers):
-    """Accelerate draws a batch ahead without workers, too, and none beyond the end."""
+    """A loader of Accelerate, which draws a batch ahead, is warned of until its last batch."""
     sampler = ChunkedSampler(Echo())
     loader = Prepared(Echo(), BATCH, sampler=sampler, num_workers=workers)
     for step, _ in enumerate(loader, 1):
@@ -200,7 +200,7 @@ class WrappedByRay(DataLoader):
 
 
 def test_a_wrapped_loader_is_warned_of_up_to_its_last_batch():
-    """The batch that Ray Train holds back counts as used in the state, until there is none."""
+    """A loader of Ray Train, which holds back a batch, is warned of until its last batch."""
     sampler = ChunkedSampler(Echo())
     loader = iter(WrappedByRay(Echo(), BATCH, sampler=sampler))
     next(loader)
@@ -235,7 +235,7 @@ def dealt_out(sampler, **options):
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_share_that_is_dealt_out_again_is_refused(workers):
-    """A distributed sampler in a loader that Accelerate prepared would lose half of the data."""
+    """A distributed sampler in a loader that Accelerate divides again is refused."""
     sampler = wids.DistributedShardSampler(Echo(), 2, 0)
     with pytest.raises(ValueError, match="one of 2 ranks, and BatchSamplerShard deals"):
         list(dealt_out(sampler, num_workers=workers))
@@ -244,7 +244,7 @@ def test_a_share_that_is_dealt_out_again_is_refused(workers):
 @pytest.mark.usefixtures("strict")
 @pytest.mark.parametrize("kind", [wids.DistributedShardSampler, wids.ShardListSampler])
 def test_an_order_of_all_ranks_may_be_dealt_out(kind, monkeypatch):
-    """The sampler of one process is what such a loader wants, in a process group, too."""
+    """A sampler of one process may be divided by such a loader."""
     monkeypatch.setattr("wids.ordering.replicas._process_group", lambda: (2, 0))
     options = {"num_replicas": 1, "rank": 0} if kind is wids.DistributedShardSampler else {}
     assert len(list(dealt_out(kind(Echo(), **options)))) == 7
@@ -259,14 +259,14 @@ def two_processes(monkeypatch):
 @pytest.mark.usefixtures("two_processes")
 @pytest.mark.parametrize("make", [ChunkedSampler, wids.ShardListSampler])
 def test_a_sampler_of_one_process_among_several_is_warned_of(make):
-    """Where nobody deals the batches out, each process would train on all samples."""
+    """A sampler of one process is warned of if nobody divides its batches."""
     with pytest.warns(WidsWarning, match="for one process, of 2 in the process group"):
         list(DataLoader(Echo(), BATCH, sampler=make(Echo())))
 
 
 @pytest.mark.usefixtures("two_processes", "strict")
 def test_processes_that_read_everything_on_purpose_are_not_warned_of():
-    """Without shuffling it is an evaluation, and num_replicas=1 says it in so many words."""
+    """Without shuffling, or with num_replicas=1, no warning is given."""
     assert len(list(ChunkedSampler(Echo(), shuffle=False))) == 103
     assert len(list(wids.DistributedShardSampler(Echo(), num_replicas=1, rank=0))) == 103
     assert len(list(wids.DistributedShardSampler(Echo()))) == 52
@@ -274,7 +274,7 @@ def test_processes_that_read_everything_on_purpose_are_not_warned_of():
 
 @pytest.mark.usefixtures("two_processes")
 def test_beside_accelerate_a_loader_that_was_not_prepared_is_warned_of(monkeypatch):
-    """There num_replicas=1 is for a loader that is to be prepared, so to forget it is noticed."""
+    """With Accelerate, a loader with num_replicas=1 that is not prepared is warned of."""
     monkeypatch.setitem(sys.modules, "accelerate", object())
     with pytest.warns(WidsWarning, match="with Accelerate prepare the loader"):
         list(wids.DistributedShardSampler(Echo(), num_replicas=1, rank=0))
@@ -291,7 +291,7 @@ def restored(epoch, position):
 
 @pytest.mark.parametrize(("position", "epoch"), [(0, 0), (50, 0), (50, 2)])
 def test_a_restored_place_that_is_left_is_warned_of(position, epoch):
-    """A framework that counts the epochs from 0 again after a restart would repeat or lose some."""
+    """Setting an epoch other than the restored one is warned of."""
     sampler = restored(1, position)
     with pytest.warns(WidsWarning, match=rf"set_epoch\({epoch}\) leaves .* in epoch 1: "):
         sampler.set_epoch(epoch)
@@ -299,7 +299,7 @@ def test_a_restored_place_that_is_left_is_warned_of(position, epoch):
 
 
 def test_an_epoch_that_comes_again_after_a_resumption_is_warned_of():
-    """So it is with Lightning Fabric: the epoch after the resumed one is called 1, and was done."""
+    """An epoch that Lightning Fabric repeats after a restart is warned of."""
     sampler = restored(1, 50)
     assert len(list(sampler)) == 53
     with pytest.warns(WidsWarning, match=r"set_epoch\(1\) leaves"):
@@ -309,7 +309,7 @@ def test_an_epoch_that_comes_again_after_a_resumption_is_warned_of():
 @pytest.mark.usefixtures("strict")
 @pytest.mark.parametrize("steps", [10, 53])
 def test_epochs_that_follow_a_restored_one_are_not_warned_of(steps):
-    """A loop that sets the restored epoch, and then the next one, loses nothing."""
+    """A loop that sets the restored epoch and then the next is not warned of."""
     sampler = restored(1, 50)
     sampler.set_epoch(1)
     assert len(list(islice(sampler, steps))) == steps
@@ -319,7 +319,7 @@ def test_epochs_that_follow_a_restored_one_are_not_warned_of(steps):
 
 
 def test_nothing_is_kept_of_a_loader():
-    """The iterator of a loader, and the sampler, are freed with their last use."""
+    """A loader's iterator and the sampler are freed with their last reference."""
     sampler = ChunkedSampler(Echo())
     batches = iter(make_loader(sampler))
     next(batches)
@@ -335,6 +335,6 @@ def test_nothing_is_kept_of_a_loader():
 
 
 def test_drawn_by_hand_nothing_is_ahead():
-    """Where no loader is in sight, what was drawn was used."""
+    """Without a loader, drawn indexes count as used."""
     drawing = drawing_now()
     assert (drawing.batches_ahead(), drawing.dealer) == (0, None)

@@ -42,7 +42,7 @@ def expected_visits(shards: list[int], first_step: int) -> list[tuple[int, int, 
 def test_what_is_foreseen_is_what_comes(
     lengths: list[int], ranks: int, partition: str, interleave: int, seed: int
 ) -> None:
-    """On every rank, both this epoch's and the next one's shards are those that are drawn then."""
+    """The computed shards of this and the next epoch are those drawn, on every rank."""
     ends = np.cumsum(lengths)
     for rank in range(ranks):
         sampler = DistributedShardSampler(
@@ -65,7 +65,7 @@ def test_what_is_foreseen_is_what_comes(
 
 
 def test_a_long_epoch_comes_in_blocks() -> None:
-    """However long the epoch, a piece of it is computed at a time, and the pieces fit together."""
+    """A long epoch is computed in blocks that fit together."""
     sampler = ShardListSampler(None, lengths=[10_000] * 5, interleave=2)
     ends = np.cumsum([10_000] * 5)
     shards = shards_of(list(copy.copy(sampler)), [10_000] * 5)
@@ -79,7 +79,7 @@ def test_a_long_epoch_comes_in_blocks() -> None:
 
 
 def test_the_step_follows_the_sampler_into_the_next_epoch() -> None:
-    """Steps count what was handed out, over the end of an epoch too."""
+    """Steps count handed out indexes beyond the end of an epoch."""
     sampler = ShardListSampler(None, lengths=LENGTHS)
     lookahead = Lookahead(sampler, np.cumsum(LENGTHS))
     list(lookahead)
@@ -95,7 +95,7 @@ def test_the_step_follows_the_sampler_into_the_next_epoch() -> None:
 
 
 def test_an_epoch_after_the_next_is_foreseen_in_its_time() -> None:
-    """Nothing is said of the epoch after the next one until the next one is under way."""
+    """The epoch after the next is computed when the next has begun."""
     sampler = ChunkedSampler(range(4), shuffle=False)
     lookahead = Lookahead(sampler, np.array([4]))
     assert [visits[0].first for visits in lookahead] == [0, 4]
@@ -112,7 +112,7 @@ def test_an_epoch_after_the_next_is_foreseen_in_its_time() -> None:
     ],
 )
 def test_what_was_not_foreseen_is_said(change) -> None:
-    """After a jump the step is None, and a new lookahead foresees what comes."""
+    """After a jump the step is None, and a new Lookahead is correct."""
     sampler = ShardListSampler(None, lengths=LENGTHS)
     lookahead = Lookahead(sampler, np.cumsum(LENGTHS))
     next(lookahead)
@@ -123,12 +123,12 @@ def test_what_was_not_foreseen_is_said(change) -> None:
 
 
 def test_an_empty_share_ends() -> None:
-    """A sampler without samples has no shards coming, in this epoch or any other."""
+    """A sampler without samples has no coming shards."""
     assert list(Lookahead(ChunkedSampler([]), np.array([0]))) == []
 
 
 def test_looking_ahead_changes_nothing() -> None:
-    """The order is the same with somebody looking."""
+    """Looking ahead does not change the order."""
     sampler, watched = (ShardListSampler(None, lengths=LENGTHS, seed=3) for _ in range(2))
     lookahead = Lookahead(watched, np.cumsum(LENGTHS))
     for expected, drawn in zip(sampler, watched, strict=True):
@@ -150,7 +150,7 @@ def test_looking_ahead_changes_nothing() -> None:
 def test_lanes_of_this_machine_are_counted(
     told: dict[str, str], lanes: int, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the launcher says of this machine counts; without, all eight ranks are here."""
+    """The launcher's number of ranks on this machine is used, else all eight ranks."""
     for name in ("LOCAL_WORLD_SIZE", "SLURM_TASKS_PER_NODE"):
         monkeypatch.delenv(name, raising=False)
     for name, value in told.items():

@@ -75,7 +75,7 @@ def bounds_of(spec):
 @THOROUGH
 @given(mixtures())
 def test_every_epoch_has_its_share_of_each_part(spec):
-    """Counts are the quotas, to the samples of a row, and the same in every epoch."""
+    """Counts of parts are the quotas, up to one row, in every epoch."""
     n, lanes = spec.layout.num_samples, spec.lanes
     total = sum(spec.layout.weights)
     counts = [
@@ -92,7 +92,7 @@ def test_every_epoch_has_its_share_of_each_part(spec):
 @THOROUGH
 @given(spec=mixtures(), num_epochs=st.integers(1, 5))
 def test_over_epochs_the_samples_of_a_part_come_equally_often(spec, num_epochs):
-    """How often two samples of a part were drawn differs by one at most, after any epoch."""
+    """Draws of two samples of a part differ by one at most, after any epoch."""
     seen = Counter()
     for indexes in epochs_of(spec, num_epochs):
         seen.update(indexes)
@@ -104,7 +104,7 @@ def test_over_epochs_the_samples_of_a_part_come_equally_often(spec, num_epochs):
 @THOROUGH
 @given(spec=mixtures(), epoch=st.integers(-2, 3), stops=st.lists(st.integers(1, 7), max_size=4))
 def test_a_run_resumed_on_other_ranks_draws_the_same(spec, epoch, stops):
-    """Stopped and resumed on any ranks, an epoch holds what it holds undisturbed."""
+    """An epoch stopped and resumed on any ranks has the same samples."""
     n, start, seen = spec.layout.num_samples, 0, []
     order = spec.epoch(epoch)
     for replicas in [*stops, 3]:
@@ -122,7 +122,7 @@ def test_a_run_resumed_on_other_ranks_draws_the_same(spec, epoch, stops):
 @THOROUGH
 @given(spec=mixtures(), random_seed=st.integers(0, 99))
 def test_any_position_is_found_by_itself(spec, random_seed):
-    """A position asked for alone gives what it gives among all."""
+    """A position computed alone gives the same index as among all."""
     n = spec.layout.num_samples
     order = spec.epoch(2)
     whole = order.at(np.arange(n, dtype=np.int64))
@@ -134,7 +134,7 @@ def test_any_position_is_found_by_itself(spec, random_seed):
 
 
 def test_a_mixture_is_pinned():
-    """A small mixture is today what it was when version 1 of the order was made."""
+    """A small mixture equals the stored order of version 1."""
     layout = MixtureLayout(
         [chunk_layout(0, 9, 4), chunk_layout(0, 3)], [Fraction(2), Fraction(1)], 12
     )
@@ -144,7 +144,7 @@ def test_a_mixture_is_pinned():
 
 @pytest.mark.parametrize("ranks", [1, 2, 8])
 def test_batches_hold_the_parts_evenly(ranks):
-    """In batches of a rank the parts vary no more than by independent draws."""
+    """Parts vary in a rank's batches no more than by independent draws."""
     shares = np.array([0.6, 0.3, 0.1])
     parts = [chunk_layout(0, size, 1000) for size in (100_000, 10_000, 2000)]
     layout = MixtureLayout(parts, [Fraction(6), Fraction(3), Fraction(1)], 64_000)
@@ -163,7 +163,7 @@ def make_sampler(mixture, rank=0, ranks=2, **options):
 
 
 def test_a_sampler_over_a_mixture_draws_by_weight():
-    """Each rank gets equally many, together they have the counts of the weights, every epoch."""
+    """All ranks get equally many samples, together in proportion to the weights."""
     mixture = Mixture(three_parts(), weights=[0.5, 0.3, 0.2], num_samples=200)
     samplers = [make_sampler(mixture, rank) for rank in range(2)]
     for _ in range(3):
@@ -176,7 +176,7 @@ def test_a_sampler_over_a_mixture_draws_by_weight():
 
 
 def test_a_sampler_over_a_mixture_is_saved_and_restored():
-    """Its state goes on another number of ranks; one of other weights is refused."""
+    """Its state can be resumed on other ranks; that of other weights is refused."""
     mixture = Mixture(three_parts(), weights=[5, 3, 2], num_samples=200)
     whole = Counter(make_sampler(mixture, ranks=1))
     seen = []
@@ -196,7 +196,7 @@ def test_a_sampler_over_a_mixture_is_saved_and_restored():
 
 
 def test_loaders_take_a_mixture():
-    """DataLoader, StatefulDataLoader in the middle, and `wids.Loader` serve it alike."""
+    """DataLoader, StatefulDataLoader and `wids.Loader` read a mixture equally."""
     mixture = Mixture(three_parts(), num_samples=60)
     batches = BatchSampler(make_sampler(mixture), 7)
     expected = [batch.tolist() for batch in DataLoader(mixture, batch_sampler=batches)]
@@ -212,7 +212,7 @@ def test_loaders_take_a_mixture():
 
 
 def test_it_is_the_parts_one_after_the_other():
-    """As a dataset it is a concatenation: length, items from both ends, batches, shards."""
+    """As a dataset it is the concatenation of its parts."""
     mixture = Mixture(three_parts())
     values = list(range(128))
     assert len(mixture) == 128
@@ -227,7 +227,7 @@ def test_it_is_the_parts_one_after_the_other():
 
 
 def test_weights_and_length_may_be_left_to_it():
-    """Sizes are the weights unless others are given; an epoch ends with the first part, or all."""
+    """Default weights are the sizes; an epoch ends with the first part, or with all."""
     parts = [range(60), range(30)]
     assert Mixture(parts).num_samples == 90
     assert Mixture(parts, "size").weights == [60, 30]
@@ -241,7 +241,7 @@ def test_weights_and_length_may_be_left_to_it():
 
 
 def test_weights_come_from_the_spec(tmp_path):
-    """A weight in the spec of each part is its weight, unless others are given."""
+    """A weight in the spec of a part is used unless others are given."""
     parts = []
     for name, weight in (("a", 3), ("b", 1)):
         with wids.ShardWriter(f"{tmp_path}/{name}-%d.tar", maxcount=4) as writer:
@@ -269,7 +269,7 @@ def test_weights_come_from_the_spec(tmp_path):
     )
 )
 def test_no_weight_is_lost_in_reading_it(weights):
-    """Each weight is read to 12 digits, also one that is tiny; what it does not draw is refused."""
+    """Weights are exact to 12 digits; a weight that draws nothing is refused."""
     sizes = [10**6] * len(weights)
     try:
         mixture = Mixture([range(size) for size in sizes], weights, "all")
@@ -284,7 +284,7 @@ def test_no_weight_is_lost_in_reading_it(weights):
 
 
 def test_tiny_weights_are_drawn_in_proportion():
-    """Weights of a billionth and less count like others that are as far apart."""
+    """Tiny weights are drawn in proportion."""
     mixture = Mixture([range(30), range(10)], [3e-12, 1e-12], 40)
     indexes = list(DistributedShardSampler(mixture, 1, 0))
     assert (len(indexes), sum(index >= 30 for index in indexes)) == (40, 10)
@@ -292,7 +292,7 @@ def test_tiny_weights_are_drawn_in_proportion():
 
 
 def test_lanes_that_leave_a_part_out_are_warned_of():
-    """An epoch too short for the lanes to draw from each part says so."""
+    """An epoch too short for its lanes to draw from each part is warned of."""
     mixture = Mixture([range(30), range(10)], [3, 1], 40)
     sampler = DistributedShardSampler(mixture, 40, 0, lanes=40)
     with pytest.warns(wids.WidsWarning, match="1 rows of 40 lanes.* part 1 .* lanes=1"):
@@ -318,13 +318,13 @@ def test_lanes_that_leave_a_part_out_are_warned_of():
     ],
 )
 def test_wrong_arguments_are_refused(arguments, message):
-    """What cannot be mixed is named."""
+    """Wrong arguments are refused by name and value."""
     with pytest.raises(ValueError, match=message):
         Mixture(*arguments)
 
 
 def test_samplers_that_would_not_keep_the_weights_refuse_a_mixture():
-    """A part of a mixture, and shards by themselves, are no mixture."""
+    """Samplers that cannot keep the weights refuse a mixture."""
     mixture = Mixture(three_parts())
     with pytest.raises(ValueError, match="given to the Mixture"):
         ChunkedSampler(mixture, num_samples=10)

@@ -33,14 +33,14 @@ THOROUGH = settings(
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 7, 10, 64, 1000, 9973, 40000])
 def test_permute_is_a_bijection(size):
-    """Every place of a range is hit exactly once, whatever the key."""
+    """Every place of a range is the image of one place, for any key."""
     for key in (0, 1, 2**64 - 1):
         images = permute(np.arange(size, dtype=np.int64), size, key)
         assert sorted(images.tolist()) == list(range(size))
 
 
 def test_permute_takes_a_size_and_key_for_each_place():
-    """Each place goes through the permutation of its own size and key."""
+    """Each place is permuted by its own size and key."""
     sizes = np.array([5, 9, 70, 1], np.int64)
     keys = derive_keys(3, np.arange(4, dtype=np.int64))
     places = np.array([4, 0, 69, 0], np.int64)
@@ -50,7 +50,7 @@ def test_permute_takes_a_size_and_key_for_each_place():
 
 @pytest.mark.parametrize("size", [3, 8, 20, 100])
 def test_permute_puts_every_place_everywhere_equally_often(size):
-    """Over many keys the images are uniform, by a chi-square test."""
+    """Over many keys images are uniform, by a chi-square test."""
     trials = 400 * size
     keys = np.repeat(derive_keys(7, np.arange(trials, dtype=np.int64)), size)
     places = np.tile(np.arange(size, dtype=np.int64), trials)
@@ -101,7 +101,7 @@ def test_map_repeated_maps_each_value(values, times):
 
 
 def test_keys_of_any_integers_differ():
-    """Negative, huge and swapped numbers all give keys of their own."""
+    """Negative, huge and swapped numbers give different keys."""
     parts = [(0,), (1,), (-1,), (0, 0), (0, 1), (1, 0), (2**63,), (10**18, -5)]
     keys = [derive_key(*part) for part in parts]
     assert len(set(keys)) == len(parts)
@@ -109,36 +109,36 @@ def test_keys_of_any_integers_differ():
 
 
 def test_a_seed_counts_modulo_the_word_size():
-    """Seeds beyond 64 bits are taken modulo 2**64, so that any integer will do."""
+    """Seeds are taken modulo 2**64."""
     assert derive_key(5 + 2**64) == derive_key(5)
 
 
 def test_even_shards_are_a_grid():
-    """Shards of one size, with a shorter last one, need no table."""
+    """Shards of one size, with a shorter last one, are stored without a table."""
     assert chunk_layout(0, 25, None, [10, 10, 5]) == ChunkGrid(25, 10)
     assert chunk_layout(0, 30, 5, [10, 10, 10]) == ChunkGrid(30, 5)
 
 
 def test_uneven_shards_are_a_table():
-    """Shards of several sizes are kept one by one, empty ones left out."""
+    """Shards of several sizes are stored in a table without empty ones."""
     layout = chunk_layout(0, 25, None, [5, 0, 10, 10])
     assert isinstance(layout, ChunkTable)
     assert layout.sizes.tolist() == [5, 10, 10]
 
 
 def test_no_chunk_straddles_two_shards():
-    """A shard longer than a chunk is cut by itself, its rest is a chunk of its own."""
+    """A shard longer than a chunk is divided by itself."""
     layout = chunk_layout(0, 20, 4, [9, 11])
     assert layout.table().sizes.tolist() == [4, 4, 1, 4, 4, 3]
 
 
 def test_a_part_of_the_shards_takes_part():
-    """Bounds that cut shards shorten their chunks."""
+    """Bounds within shards shorten their chunks."""
     assert chunk_layout(2, 16, None, [5, 0, 10, 10]).table().sizes.tolist() == [3, 10, 1]
 
 
 def test_layouts_that_differ_have_other_digests():
-    """The digest tells layouts apart that have the same length."""
+    """Different layouts of the same length have different digests."""
     layouts = [
         chunk_layout(0, 25, 5),
         chunk_layout(0, 25, 6),
@@ -189,7 +189,7 @@ def indexes_of(spec, epoch, share, *, shuffle_chunks=True):
     shuffle_chunks=st.booleans(),
 )
 def test_every_epoch_is_exact(spec, epoch, replicas, tail, shuffle_chunks):
-    """All ranks yield the promised number, and together each sample once but for the remainder."""
+    """All ranks have the promised number, and together each sample once, up to the remainder."""
     n = spec.num_samples
     shares = [RankShare(n, rank, replicas, spec.lanes, 0, tail) for rank in range(replicas)]
     ranks = [indexes_of(spec, epoch, share, shuffle_chunks=shuffle_chunks) for share in shares]
@@ -216,7 +216,7 @@ def test_every_epoch_is_exact(spec, epoch, replicas, tail, shuffle_chunks):
     stops=st.lists(st.tuples(st.integers(1, 9), st.floats(0, 1)), min_size=1, max_size=4),
 )
 def test_a_run_resumed_on_other_ranks_stays_exact(spec, epoch, stops):
-    """Stopped and resumed on any numbers of ranks, an epoch holds each sample exactly once."""
+    """An epoch stopped and resumed on any ranks has each sample once."""
     n, position, seen = spec.num_samples, 0, []
     for replicas, fraction in stops:
         shares = [RankShare(n, rank, replicas, spec.lanes, position) for rank in range(replicas)]
@@ -235,7 +235,7 @@ def test_a_run_resumed_on_other_ranks_stays_exact(spec, epoch, stops):
 @THOROUGH
 @given(spec=order_specs(), epoch=st.integers(0, 2), random_seed=st.integers(0, 99))
 def test_any_position_is_found_by_itself(spec, epoch, random_seed):
-    """Positions asked for one by one, in any order, give what the whole epoch gives."""
+    """Positions computed one by one, in any order, give the indexes of the whole epoch."""
     n = spec.num_samples
     if n == 0:
         return
@@ -251,7 +251,7 @@ def test_any_position_is_found_by_itself(spec, epoch, random_seed):
 @given(n=st.integers(1, 300), replicas=st.integers(1, 12), lanes=st.integers(1, 12))
 @settings(deadline=None)
 def test_ranks_take_runs_of_positions(n, replicas, lanes):
-    """After any number of steps the ranks together hold a prefix of the epoch."""
+    """After any steps, the ranks together have a prefix of the epoch."""
     shares = [RankShare(n, rank, replicas, lanes) for rank in range(replicas)]
     for steps in range(n // replicas + 1):
         taken = sorted(p for share in shares for p in share.positions(0, steps).tolist())
@@ -261,7 +261,7 @@ def test_ranks_take_runs_of_positions(n, replicas, lanes):
 @pytest.mark.parametrize("start", [0, 32 * 77])
 @pytest.mark.parametrize(("replicas", "lanes"), [(6, 4), (5, 4), (40, 16), (4, 8), (24, 7)])
 def test_ranks_stay_near_their_lane_where_lanes_cannot_be_dealt_evenly(start, replicas, lanes):
-    """Resumed on a number of ranks that the lanes do not divide, a rank draws from few of them."""
+    """Ranks whose number the lanes do not divide draw from few lanes each."""
     n = 48_000
     for rank in range(replicas):
         share = RankShare(n, rank, replicas, lanes, start)
@@ -270,13 +270,13 @@ def test_ranks_stay_near_their_lane_where_lanes_cannot_be_dealt_evenly(start, re
 
 
 def test_ranks_of_a_node_share_a_lane():
-    """Ranks that follow each other take from the same lane."""
+    """Adjacent ranks draw from the same lane."""
     lanes = [RankShare(100, rank, 8, 2).lane for rank in range(8)]
     assert lanes == [0, 0, 0, 0, 1, 1, 1, 1]
 
 
 def test_what_fills_up_comes_from_the_run_before():
-    """A position past the end repeats a neighbour's of the same lane, never the rank's own."""
+    """A position beyond the end repeats a neighbour's of the lane, not the rank's own."""
     for rank in range(8):
         share = RankShare(101, rank, 8, 2)
         positions = share.positions(0, share.count).tolist()
@@ -286,12 +286,12 @@ def test_what_fills_up_comes_from_the_run_before():
 
 
 def test_a_rank_with_a_lane_of_its_own_repeats_its_own():
-    """Where each rank has its own lane the repeat is the rank's last sample, which is at hand."""
+    """If each rank has its own lane, it repeats its own last sample."""
     assert RankShare(10, 3, 4, 4).positions(0, 3).tolist() == [3, 7, 7]
 
 
 def test_contiguous_chunks_come_whole():
-    """Without interleave each chunk is finished before the next begins."""
+    """With interleave=1 each chunk is finished before the next begins."""
     spec = OrderSpec(chunk_layout(0, 100, 10), seed=3)
     order = spec.epoch(0).at(np.arange(100, dtype=np.int64))
     chunks = (order // 10).reshape(10, 10)
@@ -340,7 +340,7 @@ def test_a_run_is_spread_over_its_range(size):
 
 @pytest.mark.parametrize("chunks", [16, 25, 64, 250])
 def test_interleave_mixes_that_many_chunks_from_the_first_to_the_last(chunks):
-    """As many chunks are drawn from as are mixed, at the ends of an epoch as in its middle."""
+    """`interleave` chunks are mixed at the start, middle and end of an epoch."""
     spec = OrderSpec(chunk_layout(0, chunks * 96, 96), seed=3, partition="global", interleave=16)
     order = spec.epoch(1).at(np.arange(chunks * 96, dtype=np.int64)) // 96
     distinct = [len(set(some)) for some in order.reshape(-1, 48).tolist()]
@@ -350,7 +350,7 @@ def test_interleave_mixes_that_many_chunks_from_the_first_to_the_last(chunks):
 
 @pytest.mark.parametrize("ranks", [2, 4, 8])
 def test_ranks_draw_from_all_chunks_alike(ranks):
-    """No rank's batches come from a part of the chunks alone, whatever divides what."""
+    """All ranks draw from all chunks equally, for any numbers."""
     n, batch = 64_000, 32
     order = OrderSpec(chunk_layout(0, n, 1000), 3, "global", interleave=16).epoch(0)
     least, mean = [], []
@@ -367,7 +367,7 @@ def test_ranks_draw_from_all_chunks_alike(ranks):
 
 
 def test_sub_lanes_change_their_chunks_one_after_the_other():
-    """No two steps bring many new chunks at once, even where all chunks have one size."""
+    """No two steps bring many new chunks, also if all chunks have one size."""
     spec = OrderSpec(chunk_layout(0, 16000, 100), seed=5, partition="global", interleave=10)
     order = spec.epoch(0).at(np.arange(16000, dtype=np.int64)) // 100
     seen: set[int] = set()
@@ -380,7 +380,7 @@ def test_sub_lanes_change_their_chunks_one_after_the_other():
 
 @pytest.mark.parametrize("interleave", [2, 5, 16, 24, 64])
 def test_no_chunk_is_needed_again_after_the_epoch_left_it(interleave):
-    """A cache of one chunk more than are mixed fetches each chunk but once."""
+    """A cache of `interleave` + 1 chunks fetches each chunk once."""
     spec = OrderSpec(
         chunk_layout(0, 50_000, 500), seed=5, partition="global", interleave=interleave
     )
@@ -398,7 +398,7 @@ def test_no_chunk_is_needed_again_after_the_epoch_left_it(interleave):
 
 
 def test_shards_of_a_lane_stay_there_if_the_partition_is_fixed():
-    """A fixed partition deals the same chunks to a lane in every epoch, and shuffles them."""
+    """A fixed partition gives a lane the same chunks in every epoch, shuffled."""
     spec = OrderSpec(chunk_layout(0, 1000, 10), seed=3, partition="fixed", lanes=4)
     epochs = [spec.epoch(e).at(np.arange(0, 1000, 4, dtype=np.int64)) for e in range(2)]
     assert set(epochs[0].tolist()) == set(epochs[1].tolist())
@@ -407,7 +407,7 @@ def test_shards_of_a_lane_stay_there_if_the_partition_is_fixed():
 
 
 def test_a_global_partition_deals_anew_each_epoch():
-    """In a global partition a lane sees other chunks in each epoch."""
+    """A global partition gives a lane other chunks in each epoch."""
     spec = OrderSpec(chunk_layout(0, 1000, 10), seed=3, partition="global", lanes=4)
     epochs = [set(spec.epoch(e).at(np.arange(0, 1000, 4)).tolist()) for e in range(2)]
     assert len(epochs[0] - epochs[1]) > 100
@@ -420,7 +420,7 @@ def test_storage_order_without_shuffling():
 
 
 def test_chunks_keep_storage_order_if_only_samples_are_shuffled():
-    """With chunks unshuffled, chunk follows chunk, each shuffled inside."""
+    """With shuffle_chunks=False, chunks keep storage order, each shuffled inside."""
     for partition in ("contiguous", "fixed", "global"):
         spec = OrderSpec(chunk_layout(0, 100, 10), partition=partition, interleave=4)
         order = spec.epoch(0, shuffle_chunks=False).at(np.arange(100, dtype=np.int64))
@@ -473,31 +473,31 @@ def digest_of_golden_orders():
 
 
 def test_the_permutation_is_pinned():
-    """The permutation under a key is today what it was when version 1 was made."""
+    """The permutation of a key equals the stored one of version 1."""
     assert permute(np.arange(20, dtype=np.int64), 20, 42).tolist() == GOLDEN_PERMUTATION
 
 
 @pytest.mark.parametrize(("partition", "interleave"), list(GOLDEN_ORDERS))
 def test_small_orders_are_pinned(partition, interleave):
-    """Small orders, which one can read, are today what they were when version 1 was made."""
+    """Small orders equal the stored ones of version 1."""
     spec = OrderSpec(chunk_layout(0, 17, 4), 42, partition, 2, interleave)
     order = spec.epoch(1).at(np.arange(17, dtype=np.int64)).tolist()
     assert order == GOLDEN_ORDERS[partition, interleave]
 
 
 def test_all_orders_are_pinned():
-    """Orders of all kinds of geometry are today what they were when version 1 was made."""
+    """Orders of all kinds equal the stored ones of version 1."""
     assert digest_of_golden_orders() == GOLDEN_DIGEST
 
 
 def test_layout_digests_are_pinned():
-    """States saved by one release are recognised by the next."""
+    """Digests of layouts equal the stored ones, so later releases accept saved states."""
     assert chunk_layout(0, 97, 10).digest == "105e78363e0baf9f"
     assert chunk_layout(0, 15, None, [5, 10]).digest == "dfc663b0902b5854"
 
 
 def test_the_order_needs_no_torch_and_no_random_generator():
-    """Orders come from arithmetic alone: neither torch nor any random module is imported."""
+    """Computing an order imports neither torch nor a random module."""
     code = (
         "import sys, numpy as np\n"
         "from wids.ordering import chunks, order\n"
@@ -511,6 +511,6 @@ def test_the_order_needs_no_torch_and_no_random_generator():
 
 
 def test_thousands_of_chunks_at_once_cost_little():
-    """An order that mixes 20,000 chunks answers for a few positions without a table of pairs."""
+    """An order that mixes 20,000 chunks computes a few positions quickly."""
     spec = OrderSpec(chunk_layout(0, 400_000, 10), interleave=20_000)
     assert len(set(spec.epoch(0).at(np.arange(300)).tolist())) == 300

@@ -8,7 +8,7 @@ from wids.ordering.orderreport import Cluster, compare_interleaves, order_report
 
 
 def test_without_interleave_a_node_reads_shard_by_shard():
-    """One shard at a time: each is downloaded and opened once, and a batch comes from one."""
+    """With interleave=1, each shard is downloaded and opened once."""
     report = order_report([64] * 20, Cluster(batch_size=8), interleave=1)
     assert report.node_shards_mean == report.node_shards_max == 1
     assert report.downloads == report.downloads_least == 20
@@ -18,7 +18,7 @@ def test_without_interleave_a_node_reads_shard_by_shard():
 
 
 def test_interleave_is_the_number_of_shards_in_use():
-    """A node needs as many shards at once as are mixed, and a few that begin or end."""
+    """A node needs as many shards at once as are mixed, and few more."""
     cluster = Cluster(nodes=2, ranks_per_node=4, workers=2, batch_size=16, cache_shards=10)
     report = order_report([500] * 100, cluster, interleave=8)
     assert (report.lanes, report.interleave) == (2, 8)
@@ -39,14 +39,14 @@ def test_workers_read_from_the_same_shards():
 
 
 def test_a_small_cache_downloads_again():
-    """With less room than shards in use, shards are fetched again and again."""
+    """A cache smaller than the shards in use downloads them again."""
     roomy = order_report([100] * 40, Cluster(cache_shards=10), interleave=8)
     tight = order_report([100] * 40, Cluster(cache_shards=4), interleave=8)
     assert roomy.downloads < 2 * roomy.downloads_least < tight.downloads
 
 
 def test_more_interleave_mixes_better():
-    """Shards in a batch grow with interleave, up to those of a full shuffle."""
+    """A larger interleave has more shards in a batch, up to a full shuffle."""
     reports = compare_interleaves([100] * 200, Cluster(batch_size=32), (1, 4, 16, 64))
     mixing = [report.shards_per_batch for report in reports]
     assert mixing == sorted(mixing)
@@ -57,7 +57,7 @@ def test_more_interleave_mixes_better():
 @pytest.mark.parametrize("shards", [10, 25, 50, 100, 250])
 @pytest.mark.parametrize("uneven", [False, True])
 def test_the_ends_of_an_epoch_are_as_mixed_as_its_middle(shards, uneven):
-    """In its first and last 2 % batches come from as many shards; each is downloaded once."""
+    """Batches at both ends have as many shards as in the middle."""
     lengths = [1000 + uneven * (i * 389 % 401 - 200) for i in range(shards)]
     cluster = Cluster(ranks_per_node=8, cache_shards=18)
     report = order_report(lengths, cluster, interleave=16)
@@ -70,7 +70,7 @@ def test_the_ends_of_an_epoch_are_as_mixed_as_its_middle(shards, uneven):
 
 
 def test_the_ends_are_those_of_the_whole_epoch():
-    """The end is the end of the epoch, also where only a part of it was followed."""
+    """The last batches are those of the epoch, also if only its beginning is simulated."""
     lengths = [1000] * 40
     cluster = Cluster(batch_size=100)
     whole = order_report(lengths, cluster, interleave=8)
@@ -87,7 +87,7 @@ def test_fewer_samples_than_a_batch_are_reported():
 
 
 def test_a_part_of_a_large_epoch_is_scaled_up():
-    """Followed in part, an epoch's counts are close to those of the whole."""
+    """Counts of a partly simulated epoch are close to those of the whole."""
     lengths = [1000] * 300
     whole = order_report(lengths, Cluster(cache_shards=32))
     part = order_report(lengths, Cluster(cache_shards=32), max_samples=100_000)
@@ -97,21 +97,21 @@ def test_a_part_of_a_large_epoch_is_scaled_up():
 
 
 def test_reports_read_well_and_travel_as_json():
-    """A report prints one number a line and turns into plain JSON."""
+    """A report prints one number per line, and converts to JSON."""
     report = order_report([100] * 50, Cluster(), interleave=4)
     assert json.loads(json.dumps(report.to_dict()))["downloads"] == 50
     assert "downloads a node and epoch   50 (at the least 50)" in report.lines()
 
 
 def test_shards_without_samples_are_refused():
-    """There is no order over nothing."""
+    """Shards without samples are refused."""
     with pytest.raises(ValueError, match="got 2 shards without samples"):
         order_report([0, 0], Cluster())
 
 
 @pytest.mark.parametrize("name", ["nodes", "ranks_per_node", "batch_size", "open_shards"])
 def test_a_cluster_has_at_least_one_of_each(name):
-    """Zero machines, ranks, samples or open shards make no run."""
+    """A cluster with zero machines, ranks, samples or open shards is refused."""
     with pytest.raises(ValueError, match=f"{name} must be at least 1, got 0"):
         Cluster(**{name: 0})
 
@@ -125,7 +125,7 @@ def test_the_plot_is_an_image(tmp_path):
 
 
 def test_without_matplotlib_the_plot_says_what_to_install(monkeypatch, tmp_path):
-    """The error of a plot without matplotlib names the extra."""
+    """Without matplotlib, the error names the extra."""
     monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
     with pytest.raises(ModuleNotFoundError, match=r'pip install "wids\[plot\]"'):
         plot_order([], tmp_path / "order.png")

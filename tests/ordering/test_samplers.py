@@ -64,7 +64,7 @@ class process_group:  # noqa: N801 (used like a function)
 
 
 def test_old_attributes_and_ranges():
-    """Ranges, seed, shuffle, shufflefirst and epoch read as they always did."""
+    """Ranges, seed, shuffle, shufflefirst and epoch read as in 0.1.11."""
     sampler = ChunkedSampler(
         list(range(10000)), num_samples=5000, chunksize=1000, shufflefirst=False
     )
@@ -89,19 +89,19 @@ def test_a_range_of_samples():
 
 
 def test_a_range_of_samples_may_be_an_array():
-    """NumPy's pair of bounds is as good as a tuple."""
+    """`num_samples` may be an array of two bounds."""
     assert sorted(ChunkedSampler(range(10), num_samples=np.array([1, 5]))) == [1, 2, 3, 4]
 
 
 def test_a_chunk_may_be_longer_than_all_data():
-    """A chunksize beyond 64 bits is one chunk, like any that is longer than the data."""
+    """A chunksize beyond the data, even beyond 64 bits, gives one chunk."""
     huge = ChunkedSampler(range(10), chunksize=2**70)
     assert sorted(huge) == list(range(10))
     assert huge.ranges == [(0, 10)]
 
 
 def test_no_samples_are_none():
-    """`num_samples=0` is no samples, not all."""
+    """`num_samples=0` gives no samples, not all."""
     assert list(ChunkedSampler(range(10), num_samples=0)) == []
 
 
@@ -122,7 +122,7 @@ def test_shard_sampler_finishes_a_shard_before_the_next():
 
 
 def test_passes_differ_and_advance_the_epoch():
-    """Without `set_epoch` each pass is another epoch."""
+    """Without `set_epoch`, each pass is the next epoch."""
     sampler = ShardedSampler(Shards())
     first, second = list(sampler), list(sampler)
     assert first != second
@@ -130,7 +130,7 @@ def test_passes_differ_and_advance_the_epoch():
 
 
 def test_a_process_group_gives_rank_and_size():
-    """In a process group a rank takes its contiguous range, restarted chunks and all."""
+    """In a process group each rank has its contiguous range."""
     with process_group(0, 2):
         first = DistributedChunkedSampler(list(range(10000)), num_samples=5000, chunksize=1000)
     with process_group(1, 2):
@@ -143,7 +143,7 @@ def test_a_process_group_gives_rank_and_size():
 
 
 def test_arguments_win_over_the_process_group():
-    """An explicit rank 0, and an explicit number of ranks, are not overridden."""
+    """An explicit rank or number of ranks is preferred to the process group."""
     with process_group(3, 4):
         sampler = DistributedChunkedSampler(range(10), rank=0)
         assert (sampler.rank, sampler.num_replicas) == (0, 4)
@@ -163,7 +163,7 @@ def no_launcher(monkeypatch):
 @pytest.mark.usefixtures("no_launcher")
 @pytest.mark.parametrize("kind", [DistributedChunkedSampler, DistributedShardSampler])
 def test_without_a_process_group_it_is_one_process(kind):
-    """Without group, launcher and arguments all samples come."""
+    """Without group, launcher and arguments, all samples come."""
     sampler = kind(Shards())
     assert (sampler.rank, sampler.num_replicas, sampler.lanes) == (0, 1, 1)
     assert sorted(sampler) == list(range(101))
@@ -173,7 +173,7 @@ def test_without_a_process_group_it_is_one_process(kind):
 @pytest.mark.parametrize("looked_at", [False, True])
 @pytest.mark.parametrize("kind", [DistributedChunkedSampler, DistributedShardSampler])
 def test_a_sampler_may_be_made_before_the_process_group(kind, looked_at, monkeypatch):
-    """Rank and number of ranks are those of the group that is there when a pass begins."""
+    """Rank and number of ranks are read when a pass begins."""
     samplers = [kind(Shards(), interleave=2) for _ in range(4)]
     if looked_at:
         assert {len(sampler) for sampler in samplers} == {101}
@@ -196,7 +196,7 @@ def test_a_sampler_may_be_made_before_the_process_group(kind, looked_at, monkeyp
 
 @pytest.mark.usefixtures("no_launcher")
 def test_a_launcher_without_a_group_counts_and_is_warned_of(monkeypatch):
-    """Under torchrun without a process group ranks share the data, and a warning is visible."""
+    """Under torchrun without a process group, ranks share the data, with a warning."""
     monkeypatch.setenv("WORLD_SIZE", "3")
     seen = []
     for rank in range(3):
@@ -211,7 +211,7 @@ def test_a_launcher_without_a_group_counts_and_is_warned_of(monkeypatch):
 @pytest.mark.usefixtures("no_launcher")
 @pytest.mark.parametrize(("size", "rank"), [("1", "0"), ("4", "4"), ("4", ""), ("many", "0")])
 def test_a_launcher_that_tells_of_one_process_or_nonsense_does_not_count(size, rank, monkeypatch):
-    """What cannot be a rank among several is left aside."""
+    """Variables of a launcher that give one process or an impossible rank are ignored."""
     monkeypatch.setenv("WORLD_SIZE", size)
     monkeypatch.setenv("RANK", rank)
     assert len(DistributedChunkedSampler(range(10))) == 10
@@ -219,7 +219,7 @@ def test_a_launcher_that_tells_of_one_process_or_nonsense_does_not_count(size, r
 
 @pytest.mark.usefixtures("no_launcher")
 def test_arguments_and_the_group_win_over_the_launcher(monkeypatch):
-    """What the environment says counts only where nothing else does, and no warning comes."""
+    """Arguments and process group are preferred to the environment."""
     monkeypatch.setenv("WORLD_SIZE", "8")
     monkeypatch.setenv("RANK", "7")
     assert DistributedChunkedSampler(range(10), 2, 1).rank == 1
@@ -230,7 +230,7 @@ def test_arguments_and_the_group_win_over_the_launcher(monkeypatch):
 
 @pytest.mark.usefixtures("no_launcher")
 def test_a_sampler_travels_before_its_rank_is_known():
-    """A copy made before the process group finds its rank where it lands."""
+    """A copy made before the process group gets the rank of its process."""
     copied = pickle.loads(pickle.dumps(DistributedShardSampler(Shards())))
     with process_group(1, 2):
         assert (copied.rank, copied.num_replicas, len(copied)) == (1, 2, 51)
@@ -238,7 +238,7 @@ def test_a_sampler_travels_before_its_rank_is_known():
 
 @pytest.mark.usefixtures("no_launcher")
 def test_rank_and_lanes_may_be_assigned():
-    """Assigned numbers hold, as in torch's class."""
+    """Assigned ranks and lanes are used, as in torch's class."""
     sampler = DistributedShardSampler(Shards(), 4, 0)
     sampler.rank, sampler.lanes = 3, 4
     assert list(sampler) == list(DistributedShardSampler(Shards(), 4, 3, lanes=4))
@@ -252,7 +252,7 @@ def test_drop_last_none_is_the_old_default():
 
 
 def test_length_is_what_comes():
-    """`dslength_per_replica` cannot make `len` lie; it is ignored and a warning says so."""
+    """`dslength_per_replica` is ignored with a warning, and `len` stays exact."""
     with pytest.warns(WidsWarning, match="dslength_per_replica=3 has no effect"):
         sampler = ChunkedSampler(range(10), dslength_per_replica=3)
     assert len(sampler) == len(list(sampler)) == 10
@@ -285,7 +285,7 @@ GEOMETRIES = [
 @pytest.mark.parametrize("options", GEOMETRIES)
 @pytest.mark.parametrize("replicas", [1, 2, 3, 4, 7, 101, 150])
 def test_ranks_are_exact(options, replicas):
-    """Every rank yields `len`, all the same; together they cover all, with the fewest repeats."""
+    """All ranks yield `len` indexes, and together all samples with the fewest repeats."""
     shares = ranks(lambda **who: DistributedChunkedSampler(range(101), **who, **options), replicas)
     length = -(-101 // replicas)
     assert {len(share) for share in shares} == {length}
@@ -294,7 +294,7 @@ def test_ranks_are_exact(options, replicas):
 
 
 def test_a_full_shuffle_repeats_no_sample_on_a_rank():
-    """Under "uniform" what fills a rank up is another rank's sample."""
+    """Under "uniform" a rank is padded by samples of other ranks."""
     shares = ranks(lambda **w: DistributedChunkedSampler(range(9), partition="uniform", **w), 4)
     assert [len(set(share)) for share in shares] == [3, 3, 3, 3]
 
@@ -311,7 +311,7 @@ def test_drop_last_drops_fewer_than_the_ranks(options):
 
 @pytest.mark.parametrize("options", GEOMETRIES)
 def test_evaluation_repeats_nothing(options):
-    """With `pad=False` each sample comes once, and ranks differ by one at most, as `len` says."""
+    """With `pad=False` each sample comes once, and `len` of ranks differs by one at most."""
 
     def make(**who):
         return DistributedChunkedSampler(range(101), pad=False, **who, **options)
@@ -325,7 +325,7 @@ def test_evaluation_repeats_nothing(options):
 
 
 def test_the_end_is_the_same_on_ranks_of_other_counts():
-    """After an evaluation all ranks stand at one place, also those that had an index less."""
+    """At the end of an evaluation all ranks have the same state."""
     states = []
     for rank in range(4):
         sampler = DistributedChunkedSampler(range(10), 4, rank, pad=False)
@@ -336,7 +336,7 @@ def test_the_end_is_the_same_on_ranks_of_other_counts():
 
 
 def test_before_the_end_ranks_of_other_counts_stand_at_one_place():
-    """A rank that has had its last index, but not asked for another, tells of the same step."""
+    """A rank that has not asked beyond its last index has the state of the same step."""
     for rank in range(4):
         one_pass = iter(DistributedChunkedSampler(range(10), 4, rank, pad=False))
         assert len(list(islice(one_pass, 2))) == 2
@@ -344,13 +344,13 @@ def test_before_the_end_ranks_of_other_counts_stand_at_one_place():
 
 
 def test_a_shard_sampler_travels_as_light_as_the_others():
-    """A sampler of even shards weighs next to nothing, however many there are."""
+    """A sampler of even shards pickles to few bytes."""
     lengths = [100] * 100_000
     assert len(pickle.dumps(ShardListSampler(None, lengths=lengths))) < 1000
 
 
 def test_shards_without_samples_keep_their_ranges():
-    """Empty shards at the start, the end and between are counted among the ranges."""
+    """Empty shards have empty ranges."""
     lengths = [0, 0, 3, 0, 2, 0]
     ranges = [(0, 0), (0, 0), (0, 3), (3, 3), (3, 5), (5, 5)]
     assert ShardListSampler(None, lengths=lengths).ranges == ranges
@@ -358,7 +358,7 @@ def test_shards_without_samples_keep_their_ranges():
 
 
 def test_a_sampler_says_what_its_order_is():
-    """The representation names the kind of order, the rank and where it stands."""
+    """`repr` has the kind of order, the rank and the position."""
     sampler = DistributedShardSampler(Shards(), 4, 2, interleave=2, lanes=2, seed=5)
     sampler.set_epoch(3)
     assert repr(sampler) == (
@@ -373,7 +373,7 @@ def test_a_sampler_says_what_its_order_is():
 
 
 def test_torch_names_of_the_numbers():
-    """`num_samples` and `total_size` mean what they mean in torch's own class."""
+    """`num_samples` and `total_size` mean the same as in torch's class."""
     ours = DistributedChunkedSampler(range(10), 4, 1)
     theirs = torch.utils.data.DistributedSampler(range(10), 4, 1)
     for name in ("num_samples", "total_size", "rank", "num_replicas", "drop_last", "epoch"):
@@ -383,7 +383,7 @@ def test_torch_names_of_the_numbers():
 
 
 def test_shard_sampler_shares_lanes_by_node(monkeypatch):
-    """Nodes are counted by what torchrun or SLURM says; alone, all ranks are one node."""
+    """Nodes are counted by torchrun or SLURM; otherwise all ranks are one node."""
     for name in ("GROUP_WORLD_SIZE", "SLURM_JOB_NUM_NODES", "LOCAL_WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
     assert DistributedShardSampler(Shards(), 8, 0).lanes == 1
@@ -410,7 +410,7 @@ dist.destroy_process_group()
 
 @pytest.mark.parametrize(("told", "lanes"), [("2,2,2,2", 2), ("3,3,3,1", 1), ("3,3,3,3", 1)])
 def test_ranks_of_a_node_count_only_if_all_ranks_agree(told, lanes, tmp_path, monkeypatch):
-    """Real ranks that were told different sizes of their nodes still have the same lanes."""
+    """Ranks with different sizes of nodes agree on the lanes."""
     for name in ("GROUP_WORLD_SIZE", "SLURM_JOB_NUM_NODES"):
         monkeypatch.delenv(name, raising=False)
     command = [sys.executable, "-c", LANES_OF_A_RANK]
@@ -425,7 +425,7 @@ def test_ranks_of_a_node_count_only_if_all_ranks_agree(told, lanes, tmp_path, mo
 
 
 def test_that_nodes_are_unknown_is_said_once(monkeypatch, caplog):
-    """A sampler that waits for its process group says once that it does not know the nodes."""
+    """The warning that nodes are unknown is given once."""
     for name in ("GROUP_WORLD_SIZE", "SLURM_JOB_NUM_NODES", "LOCAL_WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
     with caplog.at_level(logging.WARNING, "wids"):
@@ -439,7 +439,7 @@ def test_that_nodes_are_unknown_is_said_once(monkeypatch, caplog):
 
 @pytest.mark.parametrize("kind", [DistributedChunkedSampler, DistributedShardSampler])
 def test_a_tail_is_dropped_or_dealt_out_not_both(kind):
-    """`drop_last` with `pad=False` asks for two things that exclude each other."""
+    """`drop_last` with `pad=False` is refused."""
     with pytest.raises(ValueError, match="drop_last=True and pad=False exclude each other"):
         kind(range(10), 4, 0, lengths=[10], drop_last=True, pad=False)
     assert len(kind(range(10), 4, 0, lengths=[10], drop_last=True)) == 2
@@ -447,7 +447,7 @@ def test_a_tail_is_dropped_or_dealt_out_not_both(kind):
 
 
 def test_ranks_of_a_node_alone_are_not_trusted(monkeypatch, caplog):
-    """Without a process group nobody knows what other ranks were told: one lane, and a warning."""
+    """Without a process group there is one lane, with a warning."""
     for name in ("GROUP_WORLD_SIZE", "SLURM_JOB_NUM_NODES"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
@@ -457,7 +457,7 @@ def test_ranks_of_a_node_alone_are_not_trusted(monkeypatch, caplog):
 
 
 def test_no_shard_is_straddled_by_a_chunk():
-    """With lengths each chunk lies in one shard, longer shards are cut."""
+    """With lengths, each chunk lies in one shard."""
     sampler = ChunkedSampler(range(101), chunksize=25, lengths=LENGTHS)
     assert sampler.ranges == [(0, 25), (25, 30), (30, 41), (41, 66), (66, 91), (91, 101)]
 
@@ -466,7 +466,7 @@ def test_no_shard_is_straddled_by_a_chunk():
 
 
 def test_an_explicit_epoch_stays():
-    """After `set_epoch` passes repeat that epoch, and the attribute says so."""
+    """After `set_epoch`, passes repeat that epoch."""
     sampler = ChunkedSampler(range(100), chunksize=10)
     sampler.set_epoch(3)
     first, second = list(sampler), list(sampler)
@@ -475,7 +475,7 @@ def test_an_explicit_epoch_stays():
 
 
 def test_epochs_are_the_same_set_or_counted():
-    """The third pass is what `set_epoch(2)` gives."""
+    """The third pass equals that after `set_epoch(2)`."""
     counted, set_ = ChunkedSampler(range(100)), ChunkedSampler(range(100))
     passes = [list(counted) for _ in range(3)]
     set_.set_epoch(2)
@@ -491,7 +491,7 @@ def test_assigning_the_epoch_sets_it():
 
 
 def test_iterators_side_by_side_are_equal():
-    """Two iterators made before a pass begins follow the same epoch and count as one pass."""
+    """Two iterators made before a pass begins have one epoch and count as one pass."""
     sampler = ChunkedSampler(range(1000))
     pairs = list(zip(sampler, sampler, strict=True))
     assert all(one == other for one, other in pairs)
@@ -499,7 +499,7 @@ def test_iterators_side_by_side_are_equal():
 
 
 def test_an_unused_iterator_is_no_pass():
-    """An iterator that is thrown away before its first index changes nothing."""
+    """An iterator dropped before its first index changes nothing."""
     sampler = ChunkedSampler(range(100))
     iter(sampler)
     assert sampler.epoch == 0
@@ -507,7 +507,7 @@ def test_an_unused_iterator_is_no_pass():
 
 
 def test_an_abandoned_pass_is_a_pass():
-    """After a pass was broken off the next pass is the next epoch, not the same samples again."""
+    """After an abandoned pass the next pass is the next epoch."""
     sampler, whole = ChunkedSampler(range(100)), ChunkedSampler(range(100))
     first = list(islice(sampler, 10))
     second = list(sampler)
@@ -517,7 +517,7 @@ def test_an_abandoned_pass_is_a_pass():
 
 
 def test_an_abandoned_pass_of_an_explicit_epoch_is_repeated():
-    """A pass broken off under `set_epoch` starts again from its beginning."""
+    """A pass abandoned under `set_epoch` begins again."""
     sampler = ChunkedSampler(range(100))
     sampler.set_epoch(1)
     first = list(islice(sampler, 10))
@@ -525,7 +525,7 @@ def test_an_abandoned_pass_of_an_explicit_epoch_is_repeated():
 
 
 def test_a_pass_keeps_its_epoch():
-    """`set_epoch` does not disturb a pass under way."""
+    """`set_epoch` does not change a pass in progress."""
     sampler, undisturbed = ChunkedSampler(range(1000)), ChunkedSampler(range(1000))
     one = iter(sampler)
     start = [next(one) for _ in range(3)]
@@ -549,7 +549,7 @@ def test_state_is_small_and_plain():
 @pytest.mark.parametrize("options", GEOMETRIES)
 @pytest.mark.parametrize("steps", [0, 1, 13, 25, 26])
 def test_resume_goes_on_where_it_stopped(options, steps):
-    """A restored sampler yields what was left, then whole epochs like an undisturbed one."""
+    """A restored sampler yields the remaining indexes, then complete epochs."""
 
     def make():
         return DistributedChunkedSampler(range(101), 4, 1, **options)
@@ -573,7 +573,7 @@ def test_resume_goes_on_where_it_stopped(options, steps):
 )
 @settings(deadline=None, max_examples=80)
 def test_elastic_chain(n, runs, options):
-    """A run that changes its number of ranks again and again sees each sample exactly once."""
+    """A run that changes its number of ranks repeatedly has each sample once."""
     seen, state, epoch_of_state = [], None, 0
     for replicas, fraction in runs:
         samplers = [
@@ -603,7 +603,7 @@ def test_elastic_chain(n, runs, options):
 
 
 def test_prefetched_indexes_do_not_count_as_consumed():
-    """With `consumed` the state is that of the batches used, not of the indexes handed out."""
+    """With `consumed`, the state is that of the used batches."""
     sampler, resumed = ChunkedSampler(range(100)), ChunkedSampler(range(100))
     whole = list(ChunkedSampler(range(100)))
     iterator = iter(sampler)
@@ -613,7 +613,7 @@ def test_prefetched_indexes_do_not_count_as_consumed():
 
 
 def test_consumed_counts_in_a_pass_that_was_handed_out_whole():
-    """The loader may have taken the last index long before the last batch is used."""
+    """`consumed` applies also after the last index was handed out."""
     sampler, resumed = ChunkedSampler(range(100)), ChunkedSampler(range(100))
     whole = list(sampler)
     resumed.load_state_dict(sampler.state_dict(consumed=90))
@@ -622,7 +622,7 @@ def test_consumed_counts_in_a_pass_that_was_handed_out_whole():
 
 
 def test_consumed_counts_from_the_resumed_position():
-    """`consumed` counts from where this pass began, itself perhaps a resumed one."""
+    """`consumed` counts from the start of this pass, also of a resumed one."""
     whole = list(ChunkedSampler(range(100)))
     sampler = ChunkedSampler(range(100))
     for steps in (10, 20, 30):
@@ -634,7 +634,7 @@ def test_consumed_counts_from_the_resumed_position():
 
 @pytest.mark.parametrize("pinned", [False, True])
 def test_nothing_consumed_between_passes_is_the_start_of_the_next(pinned):
-    """`consumed=0` after a whole pass does not go back to the beginning of that pass."""
+    """`consumed=0` after a complete pass is the start of the next epoch."""
     sampler = ChunkedSampler(range(100))
     if pinned:
         sampler.set_epoch(0)
@@ -658,7 +658,7 @@ def test_a_finished_epoch_resumes_with_the_next():
 
 
 def test_a_finished_explicit_epoch_resumes_with_the_next():
-    """It makes no difference that the epoch was set."""
+    """The state after a pass of a set epoch is the start of the next epoch."""
     sampler = ChunkedSampler(range(100))
     sampler.set_epoch(4)
     list(sampler)
@@ -673,7 +673,7 @@ def test_a_finished_explicit_epoch_resumes_with_the_next():
 @pytest.mark.parametrize("tail", [{}, {"pad": False}, {"drop_last": True}])
 @pytest.mark.parametrize("asked", ["after the pass", "consumed", "at the last index"])
 def test_the_end_of_an_epoch_leads_to_the_next(tail, asked):
-    """However the state was taken at its end, on every rank, the next pass is the next epoch."""
+    """Any state taken at the end of an epoch, on any rank, leads to the next epoch."""
 
     def make(rank):
         return DistributedChunkedSampler(range(10), 4, rank, **tail)
@@ -702,7 +702,7 @@ def test_the_end_of_an_epoch_leads_to_the_next(tail, asked):
 
 
 def test_a_used_up_epoch_that_is_asked_for_is_empty():
-    """A loop that counts its epochs itself, and was left at the last batch, sees nothing twice."""
+    """Setting an epoch that was restored at its end gives no samples again."""
     sampler, resumed = ChunkedSampler(range(100)), ChunkedSampler(range(100))
     list(sampler)
     resumed.load_state_dict(sampler.state_dict())
@@ -715,7 +715,7 @@ def test_a_used_up_epoch_that_is_asked_for_is_empty():
 
 
 def test_a_restored_end_can_be_saved_again():
-    """A state that was restored and not used is given back as it was, also from a copy."""
+    """A restored, unused state is returned unchanged, also by a copy."""
     sampler, resumed = ChunkedSampler(range(100)), ChunkedSampler(range(100))
     list(sampler)
     state = sampler.state_dict()
@@ -730,7 +730,7 @@ def test_a_restored_end_can_be_saved_again():
 
 
 def test_setting_the_restored_epoch_keeps_the_position():
-    """Frameworks call `set_epoch` right after a restore; the same epoch changes nothing."""
+    """`set_epoch` with the restored epoch keeps the position."""
     sampler, resumed = ChunkedSampler(range(100)), ChunkedSampler(range(100))
     sampler.set_epoch(2)
     iterator = iter(sampler)
@@ -745,7 +745,7 @@ def test_setting_the_restored_epoch_keeps_the_position():
 
 
 def test_setting_another_epoch_drops_the_position():
-    """A restored position belongs to its epoch alone."""
+    """`set_epoch` with another epoch drops the restored position."""
     sampler = ChunkedSampler(range(100))
     sampler.load_state_dict({**sampler.state_dict(), "epoch": 2, "position": 50})
     with pytest.warns(WidsWarning, match=r"set_epoch\(3\) leaves the state"):
@@ -754,7 +754,7 @@ def test_setting_another_epoch_drops_the_position():
 
 
 def test_iterators_do_not_consume_the_resume_point():
-    """Iterators made and dropped after a restore leave the position where it is."""
+    """Unused iterators leave the restored position unchanged."""
     sampler = ChunkedSampler(range(100))
     whole = list(ChunkedSampler(range(100)))
     sampler.load_state_dict({**sampler.state_dict(), "position": 50})
@@ -763,7 +763,7 @@ def test_iterators_do_not_consume_the_resume_point():
 
 
 def test_the_epoch_begun_keeps_its_order():
-    """A restored epoch is finished as begun, later ones follow the new arguments."""
+    """A restored epoch keeps its order, and later epochs follow the new arguments."""
     old = ChunkedSampler(range(100), chunksize=10, seed=1, interleave=4)
     whole = list(ChunkedSampler(range(100), chunksize=10, seed=1, interleave=4))
     list(islice(iter(old), 0))
@@ -778,7 +778,7 @@ def test_the_epoch_begun_keeps_its_order():
 
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda s: pickle.loads(pickle.dumps(s))])
 def test_a_copy_stands_where_the_sampler_stands(duplicate):
-    """Copied or pickled in the middle of a pass, a sampler goes on from there."""
+    """A copy made in the middle of a pass continues from there."""
     sampler = DistributedShardSampler(Shards(), 2, 0)
     iterator = iter(sampler)
     list(islice(iterator, 20))
@@ -787,7 +787,7 @@ def test_a_copy_stands_where_the_sampler_stands(duplicate):
 
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda s: pickle.loads(pickle.dumps(s))])
 def test_a_copy_keeps_an_explicit_epoch(duplicate):
-    """Between two passes a copy has the epoch that was set, like the sampler itself."""
+    """A copy made between two passes has the set epoch."""
     sampler = ChunkedSampler(range(100))
     sampler.set_epoch(3)
     order = list(sampler)
@@ -798,7 +798,7 @@ def test_a_copy_keeps_an_explicit_epoch(duplicate):
 @pytest.mark.parametrize("again", [lambda s: s.set_epoch(0), iter], ids=["set_epoch", "iter"])
 @pytest.mark.parametrize("taken", [10, 100])
 def test_an_abandoned_pass_leaves_no_position(again, taken):
-    """Once the epoch is set or begun again the sampler stands at its start, with all to come."""
+    """After the epoch is set or begun again, the position is its start."""
     sampler = ChunkedSampler(range(100))
     sampler.set_epoch(0)
     list(islice(sampler, taken))
@@ -808,7 +808,7 @@ def test_an_abandoned_pass_leaves_no_position(again, taken):
 
 
 def test_an_abandoned_resumed_pass_is_followed_by_a_whole_one():
-    """The rest of an explicit epoch comes once; the next pass is all of it."""
+    """After the rest of a set epoch, the next pass is complete."""
     sampler = ChunkedSampler(range(20))
     whole = list(ChunkedSampler(range(20)))
     sampler.load_state_dict({**sampler.state_dict(), "position": 5})
@@ -818,7 +818,7 @@ def test_an_abandoned_resumed_pass_is_followed_by_a_whole_one():
 
 
 def test_a_state_of_other_data_is_refused():
-    """Another length, or other shards of the same length, are named in the error."""
+    """A state of another length or other shards is refused by name."""
     state = ChunkedSampler(range(100)).state_dict()
     with pytest.raises(ValueError, match="n was 100, is 90"):
         ChunkedSampler(range(90)).load_state_dict(state)
@@ -829,7 +829,7 @@ def test_a_state_of_other_data_is_refused():
 
 
 def test_a_state_of_other_data_may_be_forced():
-    """With `strict=False` epoch and position are kept over other data."""
+    """With `strict=False`, epoch and position of other data are used."""
     state = {**ChunkedSampler(range(100)).state_dict(), "epoch": 3, "position": 95}
     grown, shrunk = ChunkedSampler(range(120)), ChunkedSampler(range(90))
     grown.load_state_dict(state, strict=False)
@@ -859,14 +859,14 @@ def test_a_state_of_other_data_may_be_forced():
     ],
 )
 def test_a_wrong_state_is_refused(change, message):
-    """Another version and impossible positions are errors that say so."""
+    """Another version and impossible positions are refused."""
     sampler = ChunkedSampler(range(100))
     with pytest.raises(ValueError, match=message):
         sampler.load_state_dict({**sampler.state_dict(), **change})
 
 
 def test_a_state_of_other_libraries_numbers_is_welcome():
-    """NumPy's and torch's integers and flags in a state count as Python's."""
+    """Integers and flags of NumPy and torch in a state are accepted."""
     sampler, whole = ChunkedSampler(range(100)), list(ChunkedSampler(range(100)))
     numbers = {"position": np.int64(40), "epoch": torch.tensor(0), "shuffle": np.bool_(True)}
     sampler.load_state_dict({**sampler.state_dict(), **numbers})
@@ -875,7 +875,7 @@ def test_a_state_of_other_libraries_numbers_is_welcome():
 
 
 def test_assigned_attributes_are_checked():
-    """What is assigned later is checked like an argument, and becomes a plain integer."""
+    """Assigned attributes are checked like arguments."""
     sampler = ChunkedSampler(range(100), chunksize=10)
     sampler.interleave = np.int64(3)
     json.dumps(sampler.state_dict())
@@ -886,7 +886,7 @@ def test_assigned_attributes_are_checked():
 
 
 def test_what_is_no_state_is_refused():
-    """A foreign dict is named as one, with what it lacks."""
+    """A dict that is not a state is refused, with the missing keys."""
     with pytest.raises(ValueError, match=r"not the state of a sampler: it lacks .*position"):
         ChunkedSampler(range(100)).load_state_dict({"yielded": 3})
 
@@ -911,7 +911,7 @@ def test_what_is_no_state_is_refused():
     ],
 )
 def test_wrong_arguments_are_refused(arguments, message):
-    """Each wrong argument is a ValueError with its name, what is allowed and what was given."""
+    """A wrong argument raises ValueError with name, allowed values and value."""
     with pytest.raises(ValueError, match=message):
         ChunkedSampler(range(10), **arguments)
 
@@ -928,13 +928,13 @@ def test_wrong_arguments_are_refused(arguments, message):
     ],
 )
 def test_wrong_ranks_are_refused(arguments, message):
-    """Each wrong rank is a ValueError with what is allowed and what was given."""
+    """A wrong rank raises ValueError with allowed values and value."""
     with pytest.raises(ValueError, match=message):
         DistributedChunkedSampler(range(10), **arguments)
 
 
 def test_fractions_are_no_numbers_of_samples():
-    """A float where an integer belongs is a TypeError, as elsewhere in Python."""
+    """A float as a number of samples raises TypeError."""
     for arguments in ({"num_samples": 2.5}, {"seed": 1.5}, {"chunksize": 2.5}):
         with pytest.raises(TypeError):
             ChunkedSampler(range(10), **arguments)
@@ -947,7 +947,7 @@ def test_negative_consumption_is_refused():
 
 
 def test_numpy_integers_are_welcome():
-    """NumPy's integers work wherever Python's do, and Python's come out."""
+    """NumPy integers are accepted and converted to Python's."""
     sampler = DistributedChunkedSampler(
         range(10),
         np.int64(2),
@@ -964,7 +964,7 @@ def test_numpy_integers_are_welcome():
 
 
 def test_too_few_open_shards_are_warned_of():
-    """A dataset that keeps fewer shards open than are mixed makes for a warning."""
+    """A dataset that keeps fewer shards open than are mixed is warned of."""
     shards = Shards()
     shards.lru_size = 10
     with pytest.warns(WidsWarning, match="lru_size=18"):
@@ -972,12 +972,12 @@ def test_too_few_open_shards_are_warned_of():
 
 
 def test_no_attribute_called_generator():
-    """Accelerate seeds and synchronises whatever is called `generator`; we have none."""
+    """Samplers have no attribute `generator`, which Accelerate would seed."""
     assert not hasattr(DistributedShardSampler(Shards(), 2, 0), "generator")
 
 
 def test_samplers_work_without_torch():
-    """Where torch is not installed the samplers are plain classes that do the same."""
+    """Without torch, samplers are plain classes of the same behaviour."""
     code = (
         "import sys; sys.modules['torch'] = None\n"
         "from wids.ordering.samplers import DistributedChunkedSampler as D, ShardListSampler as S\n"
@@ -993,7 +993,7 @@ def test_samplers_work_without_torch():
 
 @pytest.mark.parametrize("batch_sampler", [False, True])
 def test_a_state_that_counts_batches_drawn_ahead_is_warned_of(batch_sampler):
-    """A DataLoader with workers has drawn more than the loop has seen; samples would be missed."""
+    """A state with batches that a loader's workers drew ahead is warned of."""
     sampler = DistributedChunkedSampler(Shards(), num_replicas=1, rank=0)
     options = {"batch_size": 8, "sampler": sampler}
     if batch_sampler:
@@ -1011,7 +1011,7 @@ def test_a_state_that_counts_batches_drawn_ahead_is_warned_of(batch_sampler):
 
 
 def test_a_state_of_what_was_used_is_not_warned_of():
-    """Without workers, or drawn by the program itself, what was handed out is what was used."""
+    """Without workers, or without a loader, no warning is given."""
     sampler = DistributedChunkedSampler(Shards(), num_replicas=1, rank=0)
     batches = iter(torch.utils.data.DataLoader(Shards(), 8, sampler=sampler))
     next(batches)

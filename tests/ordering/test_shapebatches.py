@@ -71,7 +71,7 @@ def size_of(options, shape):
     short=st.booleans(),
 )
 def test_batches_are_of_one_shape_and_exact(case, ranks, tail, short):
-    """Ranks share a shape at each step; samples come once, but for what the sampler's rules say."""
+    """Ranks have one shape at each step, and samples come once, up to the sampler's padding."""
     shapes = case["shapes"]
     for epoch in range(2):
         drawn = []
@@ -132,7 +132,7 @@ def check_samples(case, drawn, ranks, tail, *, short):
     last=st.integers(1, 4),
 )
 def test_a_run_goes_on_with_other_ranks(case, runs, last):
-    """Stopped after any step, on any ranks in turn, each sample still comes once."""
+    """A run stopped and resumed with any ranks has each sample once."""
     state, seen = make_batches(0, 3, **case).state_dict(), Counter()
     for ranks, steps in runs:
         states = []
@@ -162,7 +162,7 @@ def test_a_run_goes_on_with_other_ranks(case, runs, last):
 
 @pytest.mark.parametrize("tail", [{}, {"pad": False}, {"drop_last": True}])
 def test_a_resumed_run_is_the_same(tail):
-    """With the same ranks the batches after any stop are those of an undisturbed run."""
+    """A run resumed on the same ranks equals an undisturbed run."""
     for rank in range(3):
 
         def make(rank=rank):
@@ -193,7 +193,7 @@ def test_batches_resume_after_the_consumed_number():
 
 
 def test_shapes_are_named_in_any_way():
-    """Strings, rows of integers and tensors are shapes; sizes are given by their values."""
+    """Shapes may be strings, rows of integers and tensors, and are keys of sizes."""
     rows = np.stack([SHAPES * 64, np.full(len(DATA), 512)], axis=1)
     expected = list(make_batches(size={shape: shape + 1 for shape in range(5)}))
     for shapes, sizes in [
@@ -205,7 +205,7 @@ def test_shapes_are_named_in_any_way():
 
 
 def test_buckets_are_spread_over_the_epoch():
-    """At any step each shape has had its share of the batches, to a few, in another sequence."""
+    """At any step each shape has had its share of batches, in another order each epoch."""
     shapes = np.random.default_rng(1).choice(4, 40_000, p=[0.4, 0.3, 0.2, 0.1])
     epochs = []
     batches = make_batches(dataset=Numbers([1000] * 40), shapes=shapes, size=10)
@@ -245,7 +245,7 @@ def test_buckets_share_their_shards(partition):
 
 
 def test_a_mixture_is_drawn_by_shape():
-    """Of a mixture, each epoch has the counts of its weights, in batches of one shape."""
+    """Each epoch of a mixture has the counts of its weights, in batches of one shape."""
     mixture = Mixture([DATA, Numbers([50])], weights=[1, 1], num_samples=400)
     shapes = np.append(SHAPES, np.full(50, 7))
     drawn = []
@@ -262,7 +262,7 @@ def test_a_mixture_is_drawn_by_shape():
 
 
 def test_a_range_of_samples():
-    """Of a range of the dataset, shapes are looked up by the index in the dataset."""
+    """For a range of the dataset, shapes are indexed by the dataset's indexes."""
     sampler = DistributedChunkedSampler(DATA, 1, 0, num_samples=(100, 400), chunksize=50)
     drawn = list(BatchSampler(sampler, 8, shape=SHAPES))
     assert sorted(index for batch in drawn for index in batch) == list(range(100, 400))
@@ -270,7 +270,7 @@ def test_a_range_of_samples():
 
 
 def test_states_that_do_not_fit_are_refused():
-    """States of other shapes, and of indexes within an epoch, are named."""
+    """States of other shapes, and of samplers in the middle of an epoch, are refused."""
     batches = make_batches()
     next(iter(batches))
     with pytest.raises(ValueError, match="other shapes"):
@@ -295,7 +295,7 @@ def test_states_that_do_not_fit_are_refused():
     ],
 )
 def test_wrong_arguments_are_refused(arguments, error, message):
-    """What cannot be batched is named."""
+    """Wrong arguments are refused by name and value."""
     sampler = DistributedShardSampler(DATA, 1, 0)
     if error is None:
         assert len(BatchSampler(sampler, **arguments)) == len(DATA)
@@ -305,7 +305,7 @@ def test_wrong_arguments_are_refused(arguments, error, message):
 
 
 def test_images_get_the_nearest_shape():
-    """Each image gets the shape whose aspect ratio is nearest, of no more pixels than allowed."""
+    """Each image gets the shape of the nearest aspect ratio within the bound of pixels."""
     rng = np.random.default_rng(3)
     widths, heights = rng.integers(200, 3000, (2, 500))
     chosen = wids.shape_buckets(widths, heights, pixels=512 * 512, step=32, most_aspect=3)
@@ -332,7 +332,7 @@ def test_images_get_the_nearest_shape():
     ],
 )
 def test_wrong_images_are_refused(arguments, message):
-    """What has no shape is named."""
+    """Widths and heights that are not above 0 are refused."""
     *sides, options = arguments if isinstance(arguments[-1], dict) else (*arguments, {})
     with pytest.raises(ValueError, match=message):
         wids.shape_buckets(*sides, **options)

@@ -68,7 +68,7 @@ def counts_of(spec, epoch):
 @THOROUGH
 @given(drawn=weighted(), epoch=st.integers(-(2**40), 2**40))
 def test_each_sample_has_its_share_rounded_down_or_up(drawn, epoch):
-    """In any epoch a sample is drawn as often as its share says, but for less than one time."""
+    """A sample is drawn in an epoch as often as its share, rounded down or up."""
     spec, weights, classes = drawn
     counts = counts_of(spec, epoch)
     assert counts.sum() == spec.layout.num_samples
@@ -79,7 +79,7 @@ def test_each_sample_has_its_share_rounded_down_or_up(drawn, epoch):
 @THOROUGH
 @given(drawn=weighted(), epochs=st.sampled_from([2, 4, 8]), number=st.integers(-3, 3))
 def test_two_four_or_eight_epochs_have_their_share_too(drawn, epochs, number):
-    """Over epochs a sample comes in proportion: rounded once for all of them, not in each."""
+    """Over 2, 4 or 8 epochs a sample has its share of all draws, rounded once."""
     spec, weights, classes = drawn
     counts = sum(counts_of(spec, number * epochs + epoch) for epoch in range(epochs))
     for count, share in zip(counts, shares_of(weights, classes, counts.sum()), strict=True):
@@ -89,7 +89,7 @@ def test_two_four_or_eight_epochs_have_their_share_too(drawn, epochs, number):
 @THOROUGH
 @given(drawn=weighted(), epoch=st.integers(0, 9))
 def test_all_classes_come_equally_often(drawn, epoch):
-    """Counts of any two classes, of those that have a weight, differ by one at most."""
+    """Counts of two classes with weights differ by one at most."""
     spec, weights, classes = drawn
     if classes is not None:
         counts = Counter()
@@ -104,7 +104,7 @@ def test_all_classes_come_equally_often(drawn, epoch):
 @THOROUGH
 @given(drawn=weighted(), epoch=st.integers(-2, 3), stops=st.lists(st.integers(1, 7), max_size=4))
 def test_a_run_resumed_on_other_ranks_draws_the_same(drawn, epoch, stops):
-    """Stopped and resumed on any ranks, an epoch holds what it holds undisturbed."""
+    """An epoch stopped and resumed on any ranks has the same samples."""
     spec, _, _ = drawn
     n, start, seen = spec.layout.num_samples, 0, []
     order = spec.epoch(epoch)
@@ -126,7 +126,7 @@ def make_sampler(dataset, rank=0, ranks=1, **options):
 
 
 def test_weighted_draws_are_pinned():
-    """Small weighted epochs are today what they were when version 1 of the order was made."""
+    """Small weighted epochs equal the stored ones of version 1."""
     dataset = Numbers([4, 3, 5])
     by_weight = make_sampler(dataset, weights=[1, 2, 3, 4] * 3, seed=42)
     balanced = make_sampler(dataset, balance=list("aaaaaaaaabbc"), num_samples=9, seed=42)
@@ -138,7 +138,7 @@ def test_weighted_draws_are_pinned():
 
 
 def test_ranks_share_the_draws():
-    """All ranks get equally many, and together what one rank gets alone, every epoch."""
+    """All ranks have equally many samples, and together those of one rank."""
     dataset = Numbers([30, 11, 0, 60])
     options = {"weights": np.arange(101), "num_samples": 400}
     alone = make_sampler(dataset, **options)
@@ -150,14 +150,14 @@ def test_ranks_share_the_draws():
 
 
 def test_with_equal_weights_each_sample_comes_once():
-    """Weights that are all alike, and classes of one sample each, are no weights at all."""
+    """With equal weights, and with classes of one sample, each sample comes once."""
     dataset = Numbers([30, 11, 60])
     for options in ({"weights": [0.1] * 101}, {"balance": range(101)}, {"weights": [7] * 101}):
         assert sorted(make_sampler(dataset, **options)) == list(range(101))
 
 
 def test_a_pattern_in_the_data_does_not_meet_the_steps():
-    """Every second sample drawn is not every second one as stored, which could be one class."""
+    """Drawing half of the samples does not draw every second one as stored."""
     sampler = make_sampler(Numbers([100] * 40), weights=np.ones(4000), num_samples=2000)
     for _ in range(4):
         odd = sum(index % 2 for index in sampler)
@@ -165,7 +165,7 @@ def test_a_pattern_in_the_data_does_not_meet_the_steps():
 
 
 def test_draws_keep_to_a_few_shards_at_a_time():
-    """Repeats come while their shard is open; at once no more shards are open than otherwise."""
+    """Weighted draws need no more open shards at once than others."""
     lengths = [100] * 40
     weights = np.random.default_rng(0).pareto(1.5, 4000)
     indexes = np.array(list(make_sampler(Numbers(lengths), weights=weights)))
@@ -180,7 +180,7 @@ def test_draws_keep_to_a_few_shards_at_a_time():
 
 
 def test_many_classes_and_huge_weights_are_drawn_exactly():
-    """A thousand classes of very different sizes and weights have their draws each."""
+    """A thousand classes of very different sizes and weights have exact counts."""
     rng = np.random.default_rng(1)
     classes = rng.zipf(1.3, 20_000) % 1000
     weights = 10.0 ** rng.integers(-100, 100, 20_000)
@@ -194,7 +194,7 @@ def test_many_classes_and_huge_weights_are_drawn_exactly():
 
 
 def test_a_sampler_with_weights_is_saved_and_restored():
-    """Its state goes on another number of ranks; one of other weights or draws is refused."""
+    """Its state can be resumed on other ranks; that of other weights is refused."""
     dataset, weights = Numbers([30, 11, 0, 60]), list(range(101))
     whole = Counter(make_sampler(dataset, weights=weights))
     seen = []
@@ -217,7 +217,7 @@ def test_a_sampler_with_weights_is_saved_and_restored():
 
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_loaders_draw_by_weight(num_workers):
-    """DataLoader, StatefulDataLoader in the middle, and `wids.Loader` serve it alike."""
+    """DataLoader, StatefulDataLoader and `wids.Loader` read the same draws."""
     dataset = Numbers([30, 11, 60])
     options = {"balance": [index % 7 % 3 for index in range(101)], "num_samples": 60}
     batches = BatchSampler(make_sampler(dataset, **options), 7)
@@ -240,7 +240,7 @@ def test_loaders_draw_by_weight(num_workers):
 
 
 def test_batches_by_cost_are_drawn_by_weight():
-    """Batches by cost hold the draws, and a sample that is drawn twice twice."""
+    """Batches by cost contain each draw of a sample."""
     dataset = Numbers([30, 11, 60])
     weights = [index % 5 for index in range(101)]
     drawn = Counter(make_sampler(dataset, weights=weights, num_samples=300))
@@ -253,7 +253,7 @@ def test_batches_by_cost_are_drawn_by_weight():
 
 
 def test_classes_come_from_a_column(tmp_path):
-    """Columns of numbers, and of strings, are classes."""
+    """Columns of numbers and of strings are accepted as classes."""
     with wids.ShardWriter(f"{tmp_path}/a-%d.tar", maxcount=4) as writer:
         for number in range(12):
             name = "cat" if number < 9 else "giraffe"
@@ -267,7 +267,7 @@ def test_classes_come_from_a_column(tmp_path):
 
 
 def test_what_it_draws_is_told():
-    """`repr` says that it draws by weight, `ranges` which shards it draws from."""
+    """`repr` mentions the weights, and `ranges` has the chunks of all shards."""
     sampler = make_sampler(Numbers([4, 0, 8]), weights=range(12), num_samples=1000)
     assert repr(sampler).startswith("DistributedShardSampler(1,000 samples drawn by weight, ")
     assert sampler.ranges == [(0, 4), (4, 12)]
@@ -285,7 +285,7 @@ def test_what_it_draws_is_told():
         ({"weights": [1, 2, float("nan")]}, "sample 2 has nan"),
         ({"weights": [float("inf"), 2, 3]}, "sample 0 has inf"),
         ({"weights": [0, 0, 0]}, "weights must not all be 0"),
-        ({"weights": [1, 2, 3], "num_samples": 0}, "number of draws an epoch.*got 0"),
+        ({"weights": [1, 2, 3], "num_samples": 0}, "number of draws per epoch.*got 0"),
         ({"weights": [1, 2, 3], "num_samples": (0, 2)}, r"got \(0, 2\); to leave samples out"),
         ({"balance": ["a"]}, "balance must be 3 classes"),
         ({"balance": ["a", None, "b"]}, "sample 1 has none"),
@@ -296,13 +296,13 @@ def test_what_it_draws_is_told():
     ],
 )
 def test_wrong_weights_are_refused(options, message):
-    """What cannot be drawn by is named, with what to do."""
+    """Wrong weights are refused with a remedy."""
     with pytest.raises(ValueError, match=message):
         make_sampler(Numbers([2, 1]), **options)
 
 
 def test_other_samplers_and_datasets_say_that_they_take_no_weights():
-    """A mixture has weights of its own, an empty dataset nothing to draw."""
+    """A mixture and an empty dataset refuse weights."""
     with pytest.raises(ValueError, match="weights of its parts"):
         make_sampler(Mixture([Numbers([3])]), weights=[1, 2, 3])
     with pytest.raises(ValueError, match="the dataset has none"):

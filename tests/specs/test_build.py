@@ -44,7 +44,7 @@ def shards(make_shard: MakeShard) -> list[str]:
 
 
 def test_spec_holds_counts_sizes_and_digests(shards: list[str], tmp_path: Path):
-    """Every entry says what the file is, by hashlib and by its size on disk."""
+    """Each entry has the count, the size on disk and the digests of hashlib."""
     built = build_spec(shards, folder=tmp_path, header={"name": "x"}, digests=("md5", "sha256"))
     assert built.failures == {}
     assert built.spec.name == "x"
@@ -71,13 +71,13 @@ def test_written_spec_is_read_back(shards: list[str], tmp_path: Path):
 
 
 def test_shards_are_sorted_by_name_whatever_order_they_came_in(shards: list[str], tmp_path: Path):
-    """The order of samples does not depend on how the shell listed the files."""
+    """Shards are sorted by name, in whatever order they are given."""
     built = build_spec(shards[::-1], folder=tmp_path, workers=1)
     assert [shard["nsamples"] for shard in built.spec.shards] == [3, 1, 2]
 
 
 def test_names_count_from_the_folder_of_the_spec(shards: list[str], tmp_path: Path, monkeypatch):
-    """Shards below the spec are named relative to it, whatever the working directory."""
+    """Shards are named relative to the spec's folder, whatever the working directory."""
     monkeypatch.chdir(tmp_path.parent)
     given = [str(Path(tmp_path.name) / Path(shard).name) for shard in shards]
     below = build_spec(given, folder=tmp_path, workers=1)
@@ -95,7 +95,7 @@ def test_without_digests_only_headers_are_read(shards: list[str]):
 
 
 def test_failed_shard_is_reported_and_the_rest_goes_on(shards: list[str], tmp_path: Path):
-    """A cut shard and a missing one are named with their errors; the others are in the spec."""
+    """Truncated and missing shards are reported, and the others are in the spec."""
     Path(shards[1]).write_bytes(Path(shards[1]).read_bytes()[:700])
     missing = str(tmp_path / "missing.tar")
     built = build_spec([*shards, missing], folder=tmp_path, workers=2)
@@ -106,7 +106,7 @@ def test_failed_shard_is_reported_and_the_rest_goes_on(shards: list[str], tmp_pa
 
 
 def test_known_shards_are_not_read_again(shards: list[str], tmp_path: Path):
-    """Entries that are known are taken over; a shard that cannot be read does not matter then."""
+    """Known entries are kept without reading their shards."""
     known = {"x-1.tar": {"url": "x-1.tar", "nsamples": 7, "filesize": 1}}
     Path(shards[1]).unlink()
     built = build_spec(shards, folder=tmp_path, known=known, workers=1)
@@ -115,14 +115,14 @@ def test_known_shards_are_not_read_again(shards: list[str], tmp_path: Path):
 
 
 def test_shard_listed_twice_is_refused(shards: list[str], tmp_path: Path):
-    """The same file under two spellings is still the same file."""
+    """One file under two paths is refused."""
     twice = str(tmp_path / "." / "sub" / ".." / "x-0.tar")
     with pytest.raises(ValueError, match=r"x-0\.tar: is listed twice"):
         build_spec([*shards, twice], folder=tmp_path)
 
 
 def test_sidecars_are_written_on_request(shards: list[str]):
-    """A sidecar beside the shard says what a scan says."""
+    """A sidecar holds the same tar index as a scan."""
     index_shard(shards[0], sidecar=True)
     (sidecar,) = (path for path in Path(shards[0]).parent.iterdir() if path.name[-4:] == "widx")
     loaded = TarIndex.load(sidecar, tar=shards[0])
@@ -130,7 +130,7 @@ def test_sidecars_are_written_on_request(shards: list[str]):
 
 
 def test_indexes_of_other_tools_are_written_on_request(shards: list[str]):
-    """DALI's and Energon's indexes lie where those look for them, and are right."""
+    """DALI's and Energon's indexes are correct and at the paths those tools expect."""
     index_shard(shards[0], indexes=["dali", "energon"])
     path = Path(shards[0])
     assert check_foreign_index(path.with_suffix(".idx"), path) == len(TarIndex.from_tar(path))
@@ -138,7 +138,7 @@ def test_indexes_of_other_tools_are_written_on_request(shards: list[str]):
 
 
 def test_no_index_is_written_for_what_was_unpacked(shards: list[str], tmp_path: Path):
-    """Offsets into a plain tar that lies in a cache are of no use to other tools."""
+    """No index for other tools is written for a decompressed shard."""
     packed = tmp_path / "packed.tar.gz"
     packed.write_bytes(gzip.compress(Path(shards[0]).read_bytes()))
     with pytest.raises(ShardFormatError, match="expected a plain tar"):
@@ -146,7 +146,7 @@ def test_no_index_is_written_for_what_was_unpacked(shards: list[str], tmp_path: 
 
 
 def test_records_tell_what_no_sample_holds(make_shard: MakeShard):
-    """Members without an extension are counted with their reason."""
+    """Members of no sample are counted by reason."""
     path = make_shard("odd.tar", [*shard_samples(1), {"__key__": "README", "": "no dot"}])
     record = index_shard(str(path))
     assert record.entry["nsamples"] == 1
@@ -154,7 +154,7 @@ def test_records_tell_what_no_sample_holds(make_shard: MakeShard):
 
 
 def test_remote_shards_are_indexed_and_not_kept(shard_server, tmp_path: Path, monkeypatch):
-    """A shard from a server is digested like a local one, and its copy is removed."""
+    """A remote shard is digested like a local one, and its copy is removed."""
     monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
     monkeypatch.setattr("tempfile.tempdir", None)
     (tmp_path / "temporary").mkdir()
@@ -174,7 +174,7 @@ def serve_shard(server, folder: Path) -> tuple[str, bytes]:
 
 
 def test_compressed_shards_are_described_as_they_are_stored(shards: list[str], tmp_path: Path):
-    """Size and digest are those of the .tar.gz, so that reading it finds what the spec says."""
+    """Size and digest are those of the .tar.gz, which readers check."""
     packed = tmp_path / "packed.tar.gz"
     packed.write_bytes(gzip.compress(Path(shards[0]).read_bytes()))
     built = build_spec([str(packed)], folder=tmp_path, workers=1)
@@ -187,13 +187,13 @@ def test_compressed_shards_are_described_as_they_are_stored(shards: list[str], t
 
 
 def test_compressed_shard_from_a_server_is_counted_only(shard_server, shards: list[str]):
-    """What was sent is not kept, so nothing is said of its size."""
+    """A remote compressed shard gets a count, but no size and digest."""
     url = shard_server.put("a.tar.gz", gzip.compress(Path(shards[0]).read_bytes()))
     assert index_shard(url).entry == {"url": url, "nsamples": 3}
 
 
 def test_function_for_executors_is_picklable(shards: list[str]):
-    """Job and result travel to another machine."""
+    """Function and result can be pickled for another machine."""
     job = pickle.loads(pickle.dumps(index_shard))
     record = job(shards[0])
     assert pickle.loads(pickle.dumps(record)) == record
@@ -203,7 +203,7 @@ def test_function_for_executors_is_picklable(shards: list[str]):
 def test_any_executor_gives_the_same_spec(
     shards: list[str], tmp_path: Path, make_executor: Callable[[int], Executor]
 ):
-    """Threads and processes build what one process builds, and stay open."""
+    """Thread and process pools give the spec of one process, and stay open."""
     alone = build_spec(shards, folder=tmp_path, workers=1).spec.to_json()
     with make_executor(2) as executor:
         assert build_spec(shards, folder=tmp_path, executor=executor).spec.to_json() == alone
@@ -233,7 +233,7 @@ def late_square(number: int) -> int:
 
 
 def test_results_keep_the_order_of_the_items():
-    """What ends first does not come first, and errors stand in their places."""
+    """Results and errors are in the order of the items, not of completion."""
     with ThreadPoolExecutor(4) as executor:
         outcomes = run_each(late_square, [0, 1, -2, 3], executor=executor)
     assert outcomes[:2] + outcomes[3:] == [0, 1, 9]
@@ -241,7 +241,7 @@ def test_results_keep_the_order_of_the_items():
 
 
 def test_more_items_than_the_window_are_all_done():
-    """Thousands of jobs go through an executor a window at a time."""
+    """Thousands of items are submitted to an executor a window at a time."""
     with ThreadPoolExecutor(2) as executor:
         assert run_each(abs, range(-2500, 0), executor=executor) == list(range(2500, 0, -1))
     assert run_each(abs, [], workers=4) == []
@@ -255,13 +255,13 @@ def die(number: int) -> int:
 
 
 def test_killed_worker_is_an_error_of_the_items_it_took():
-    """A worker that dies is reported, not waited for."""
+    """A worker that dies is reported as the error of its items."""
     outcomes = run_each(die, [1, 1], workers=2)
     assert all(isinstance(outcome, Exception) for outcome in outcomes)
 
 
 def test_killed_worker_takes_no_other_item_with_it():
-    """Where one item ends its process, each other item is done, more than a window of them too."""
+    """All other items are done if one ends its worker, also more than a window of them."""
     known = []
     outcomes = run_each(
         die, [0, 1, *range(2, 2100)], workers=3, done=lambda *row: known.append(row)
@@ -287,7 +287,7 @@ class BreakingExecutor(Executor):
 
 
 def test_broken_executor_is_an_error_of_all_it_did_not_do():
-    """An executor of the caller's that breaks is reported item by item, not raised."""
+    """If the caller's executor breaks, each undone item is reported."""
     outcomes = run_each(abs, range(1500), executor=BreakingExecutor())
     assert outcomes[:2] == [0, 1]
     assert len(outcomes) == 1500
@@ -310,7 +310,7 @@ def refuse(number: int) -> object:
 
 
 def test_outcome_that_cannot_be_sent_back_is_an_error():
-    """What no process can send, or none can receive, is reported with its item."""
+    """A result that cannot be pickled or unpickled is reported with its item."""
     outcomes = run_each(refuse, [0, 1, 2, 1], workers=2)
     expected = [RuntimeError, OverflowError, ValueError, OverflowError]
     assert [type(outcome) for outcome in outcomes] == expected

@@ -40,7 +40,7 @@ MALFORMED: dict[str, Any] = {
 
 @pytest.mark.parametrize("kind", MALFORMED)
 def test_no_error_of_a_spec_shows_credentials(kind: str) -> None:
-    """The message names the spec, and neither user nor query of it or of a shard."""
+    """An error names the spec without users and queries of it and of its shards."""
     text = MALFORMED[kind] if kind == "no JSON" else json.dumps(MALFORMED[kind])
     with pytest.raises(SpecError, match=r"https://host/sets/train\.json\?\.\.\.") as caught:
         DatasetSpec.parse(text, BASE)
@@ -50,7 +50,7 @@ def test_no_error_of_a_spec_shows_credentials(kind: str) -> None:
 def test_no_line_about_a_dataset_shows_credentials(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Neither its log line nor its description, whose base may come from the spec."""
+    """Log line and description of a dataset show no credentials of its base."""
     path = tmp_path / "train.json"
     path.write_text(json.dumps({"base": "https://user:SECRET@host/sets", "shardlist": [SHARD]}))
     with caplog.at_level(logging.DEBUG), wids.ShardListDataset(str(path)) as dataset:
@@ -61,7 +61,7 @@ def test_no_line_about_a_dataset_shows_credentials(
 
 @pytest.mark.parametrize("kind", ["device", "pipe", "folder"])
 def test_a_spec_names_no_device_as_another_spec(tmp_path: Path, kind: str) -> None:
-    """What has no end, or waits for a writer, is not read."""
+    """A spec that refers to a device, a pipe or a folder is refused unread."""
     named = tmp_path / "named.json"
     if kind == "device":
         named.symlink_to("/dev/zero")
@@ -76,7 +76,7 @@ def test_a_spec_names_no_device_as_another_spec(tmp_path: Path, kind: str) -> No
 
 
 def test_a_device_is_read_up_to_a_bound() -> None:
-    """A spec that the user names himself may be a pipe, but has a largest size too."""
+    """A spec at a path of the user may be a pipe, and is read up to a bound."""
     with pytest.raises(WidsError, match="larger than"):
         load_spec("/dev/zero")
 
@@ -104,7 +104,7 @@ def test_the_specs_that_one_names_have_a_bound_in_all() -> None:
 
 @pytest.mark.parametrize("pattern", ["{0..1000000000}.tar", "{1..999}{1..999}{1..999}.tar"])
 def test_a_brace_pattern_has_a_bound(pattern: str) -> None:
-    """More names than any dataset has shards are an error at once."""
+    """A brace pattern of more names than a dataset may have is refused at once."""
     with pytest.raises(SpecError, match="1"):
         expand_braces(pattern)
 
@@ -112,7 +112,7 @@ def test_a_brace_pattern_has_a_bound(pattern: str) -> None:
 @pytest.mark.parametrize("weight", [-1, "2", [], True, float("inf"), float("nan")])
 @pytest.mark.parametrize("where", ["top", "component"])
 def test_weights_of_datasets_are_numbers_from_0_on(weight, where, tmp_path):
-    """A weight of the whole spec or of a part is checked as one of a shard is."""
+    """Weights of a spec and of its parts are checked like those of shards."""
     document = {"wids_version": 1, "weight": weight, "shardlist": [{"url": "a.tar", "nsamples": 1}]}
     if where == "component":
         document = {"wids_version": 1, "datasets": [document]}
@@ -124,7 +124,7 @@ def test_weights_of_datasets_are_numbers_from_0_on(weight, where, tmp_path):
 
 @pytest.mark.parametrize("url", ["http://[::1", "az://[c/k.tar", "s3://b`/k.tar"])
 def test_odd_locations_fail_by_errors_of_the_library(url, tmp_path, monkeypatch):
-    """Neither urllib's ValueError nor a panic of the object-store library comes through."""
+    """Odd locations raise our errors, not urllib's ValueError or a panic of obstore."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "y")
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "x")
@@ -165,7 +165,7 @@ LONG: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize("kind", LONG)
 def test_names_and_locations_have_a_longest_and_errors_are_short(kind: str) -> None:
-    """What each shard would repeat is bounded, and no message shows a whole value."""
+    """Names and locations have a largest length, and messages shorten long values."""
     document, reason = LONG[kind]
     with pytest.raises(SpecError, match=reason) as caught:
         DatasetSpec.parse(json.dumps(document), BASE, read=lambda _: json.dumps([SHARD]).encode())
@@ -174,7 +174,7 @@ def test_names_and_locations_have_a_longest_and_errors_are_short(kind: str) -> N
 
 
 def test_names_and_locations_of_the_longest_are_kept(tmp_path: Path) -> None:
-    """The bounds themselves are allowed, joined to a base, too."""
+    """Names and locations of exactly the largest length are accepted."""
     document = {"name": "n" * 1000, "base": "b" * 8192, "shardlist": [{"url": "u" * 8192}] * 2}
     spec = DatasetSpec.parse(json.dumps(document), str(tmp_path / "a.json"))
     assert spec.name == spec.shards[0]["name"] == "n" * 1000
@@ -184,7 +184,7 @@ def test_names_and_locations_of_the_longest_are_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize("url", ["http://host/{}", "../{}", "{}"])
 @pytest.mark.parametrize("base", ["https://host/sets/x", "/data", "sub", ""])
 def test_a_base_is_kept_once_and_gives_the_same_urls(base: str, url: str) -> None:
-    """Many shards alike resolve as each by itself does."""
+    """Shards checked by column and one by one get the same URLs."""
     rows = [{"url": url.format(f"{number}.tar"), "nsamples": 1} for number in range(20)]
     together = DatasetSpec.from_list(rows, base=base).shards
     singly = [DatasetSpec.from_list([row | {"weight": 1}], base=base).shards[0] for row in rows]
@@ -193,7 +193,7 @@ def test_a_base_is_kept_once_and_gives_the_same_urls(base: str, url: str) -> Non
 
 
 def test_what_shards_inherit_has_a_bound_in_all() -> None:
-    """Many shards times a long base or name is refused before it is made."""
+    """The product of shards and the length of inherited fields is bounded."""
     bounds = SpecBounds(inherited_characters=100_000)
     rows = [{"url": f"{number}.tar", "nsamples": 1} for number in range(1000)]
     for field in ("base", "name"):
@@ -213,7 +213,7 @@ def test_inherited_fields_alike_take_no_memory_for_each_shard() -> None:
 
 
 def test_a_document_counts_at_each_reference() -> None:
-    """A document that is named many times is parsed as often, so it is no way around the bound."""
+    """A document counts to the bound at each reference to it."""
     part = json.dumps([SHARD]).encode()
     bounds = SpecBounds(documents_nbytes=100 * len(part))
 
@@ -245,7 +245,7 @@ def test_the_values_of_a_spec_are_bounded_before_they_are_parsed(value: str) -> 
 
 @pytest.mark.parametrize("pattern", ["{1..100000}" + "a" * 8000, "{" * 5000, "a" * 8193])
 def test_a_brace_pattern_has_a_length_and_a_depth(pattern: str) -> None:
-    """Names of gigabytes in all, and braces that nest endlessly, are refused at once."""
+    """Patterns of gigabytes of names, or of endless nesting, are refused at once."""
     with pytest.raises(SpecError) as caught:
         expand_braces(pattern)
     assert len(str(caught.value)) < 500
@@ -253,7 +253,7 @@ def test_a_brace_pattern_has_a_length_and_a_depth(pattern: str) -> None:
 
 @pytest.mark.parametrize("length", [300, 5000])
 def test_a_named_spec_of_a_name_too_long_for_a_file_is_an_error(tmp_path: Path, length: int):
-    """The system's refusal of a long file name is told as an error of the spec."""
+    """A file name that is too long for the system raises SpecError."""
     path = tmp_path / "all.json"
     path.write_text(json.dumps({"datasets": [{"source_url": "n" * length}]}))
     with pytest.raises(SpecError, match="name too long"):
@@ -280,7 +280,7 @@ def test_a_location_that_no_file_can_have_is_an_error(location: str, listed: boo
 
 
 def test_lack_of_memory_is_an_error_of_the_spec() -> None:
-    """The message names the spec."""
+    """MemoryError becomes a SpecError that names the spec."""
 
     class Exhausting:
         name = "https://user:SECRET@host/large.json"
@@ -294,7 +294,7 @@ def test_lack_of_memory_is_an_error_of_the_spec() -> None:
 
 @given(rows=st.lists(st.binary(max_size=6) | st.sampled_from([b"a.tar", b"aa.tar"]), max_size=8))
 def test_columns_of_text_give_their_rows_back(rows: list[bytes]) -> None:
-    """Common beginnings and ends, of whatever lengths, are cut off and put back."""
+    """Rows are unchanged, whatever beginnings and ends they have in common."""
     column = BytesColumn(rows)
     assert list(column) == rows
     texts = [row.hex() for row in rows]
@@ -302,7 +302,7 @@ def test_columns_of_text_give_their_rows_back(rows: list[bytes]) -> None:
 
 
 def test_a_row_of_millions_of_letters_is_packed_at_once() -> None:
-    """The common beginning and end are not sought letter by letter."""
+    """A row of millions of letters is packed without a loop over its letters."""
     letters = b"a" * 2_000_000
     rows = [letters + b"b" + letters, letters + b"c" + letters, b"a" + b"b" + letters]
     column = BytesColumn(rows)

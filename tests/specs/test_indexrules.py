@@ -25,7 +25,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_spec_keeps_the_rules(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What `create` was told holds for every reader of the spec, unless that says otherwise."""
+    """Rules that `create` stores in a spec apply to every reader that gives no others."""
     rules = ["--grouping", "shard", "--key-rule", "last_dot"]
     assert main(["create", "s.tar", "-o", "s.json", *rules, "--sidecars"]) == 0
     document = json.loads((folder / "s.json").read_text())
@@ -71,7 +71,7 @@ def test_a_spec_keeps_the_rules(folder: Path, capsys: pytest.CaptureFixture[str]
     ids=lambda command: command[0],
 )
 def test_every_command_that_reads_shards_takes_the_rules(command: list[str]) -> None:
-    """A shard without a spec is read by the rules of the command line, and refused without them."""
+    """Every command that reads shards has options for the rules, and needs them without a spec."""
     name, *rest = command
     rules = ["--grouping", "shard", "--key-rule", "last_dot"]
     assert main([name, "s.tar", *rest, *rules]) == 0
@@ -79,7 +79,7 @@ def test_every_command_that_reads_shards_takes_the_rules(command: list[str]) -> 
 
 
 def test_specs_that_are_read_in_different_ways_are_not_merged(folder: Path) -> None:
-    """Shards of one dataset are read by one rule; a spec that says nothing has the usual ones."""
+    """Specs with different rules are not merged; a spec without rules has the defaults."""
     entry = {"shardlist": [{"url": "s.tar", "nsamples": 2}]}
     (folder / "a.json").write_text(json.dumps(entry | {"grouping": "shard"}))
     (folder / "b.json").write_text(json.dumps(entry | {"grouping": "adjacent"}))

@@ -14,7 +14,7 @@ ENTRY = {"url": "a.tar", "nsamples": 3}
 
 @pytest.mark.parametrize("cut", range(1, len(json.dumps(ENTRY)) + 2))
 def test_a_line_that_a_crash_cut_off_costs_itself_alone(tmp_path: Path, cut: int) -> None:
-    """Whatever is left of the last line, those before and after it are read."""
+    """A truncated last line is ignored, and the lines before and after it are read."""
     path = tmp_path / "x.journal"
     Journal(path).note(ENTRY | {"url": "first.tar"})
     Journal(path).note(ENTRY)
@@ -36,7 +36,7 @@ def test_a_line_that_a_crash_cut_off_costs_itself_alone(tmp_path: Path, cut: int
     "line", [b"\xff", b"7", b"[]", b"{}", b'{"url": 7}', b'{"url": []}', b'{"left": "a"}']
 )
 def test_lines_that_are_none_of_ours_are_passed_over(tmp_path: Path, line: bytes) -> None:
-    """A file that something else wrote to gives what is in order in it."""
+    """Lines of other programs are ignored."""
     path = tmp_path / "x.journal"
     path.write_bytes(line + b"\n")
     journal = Journal(path)
@@ -46,7 +46,7 @@ def test_lines_that_are_none_of_ours_are_passed_over(tmp_path: Path, line: bytes
 
 
 def test_what_an_earlier_run_left_is_known_until_it_is_replaced(tmp_path: Path) -> None:
-    """A file counts as left as long as it is the same one, and no new one does."""
+    """A file of an earlier run counts as left over until it is replaced."""
     shards = [tmp_path / name for name in ("a.tar", "b.tar", "c.tar")]
     for shard in shards[:2]:
         shard.write_bytes(b"old")
@@ -62,7 +62,7 @@ def test_what_an_earlier_run_left_is_known_until_it_is_replaced(tmp_path: Path) 
 
 @pytest.mark.parametrize("plant", ["symlink", "dangling", "hard link", "pipe"])
 def test_a_planted_link_or_pipe_is_not_written_to(tmp_path: Path, plant: str) -> None:
-    """What somebody else put in the journal's place is refused by name, and reading never waits."""
+    """A link or pipe at the journal's path is refused by name, and reading does not wait."""
     precious, path = tmp_path / "precious", tmp_path / "x.journal"
     if plant == "pipe":
         os.mkfifo(path)

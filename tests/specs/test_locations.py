@@ -38,7 +38,7 @@ def test_relative_urls_resolve_as_the_standard_library_does(
     ],
 )
 def test_each_kind_of_location_joins_as_it_should(base: str, location: str, expected: str) -> None:
-    """Absolute locations win, hosts are kept, queries stay, local names are taken as they are."""
+    """Absolute locations are unchanged, and hosts, queries and local names are kept."""
     assert locations.join(base, location) == expected
 
 
@@ -59,5 +59,5 @@ def test_file_urls_are_local_paths(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("location", ["c:/data/a.tar", "a:b.tar", "/data/x.tar"])
 def test_a_colon_does_not_make_a_url(location: str) -> None:
-    """Only `scheme://`, `file:` and `pipe:` do."""
+    """Only `scheme://`, `file:` and `pipe:` begin a URL."""
     assert scheme_of(location) == ""

@@ -48,7 +48,7 @@ AGREEING = [
 @pytest.mark.parametrize(("first", "second", "merged"), AGREEING)
 @pytest.mark.parametrize("way", ["merge", "datasets", "reshard"])
 def test_classes_that_agree_are_kept(spec, way: str, first: Any, second: Any, merged: Any) -> None:
-    """The longer list wins where the shorter one is its beginning."""
+    """The longer list of classes is kept if the shorter one is its beginning."""
     a = spec("a", ["a.tar"], classes=first, license="MIT")
     b = spec("b", ["b.tar"], license="MIT", **({} if second is None else {"classes": second}))
     if way == "merge":
@@ -76,7 +76,7 @@ DISAGREEING = [
 def test_classes_that_disagree_are_refused(
     spec, way: str, disagreeing: tuple[Any, Any, str], capsys
 ) -> None:
-    """One number for two classes would train a model on the wrong labels."""
+    """Specs that give one number to two classes are refused."""
     first, second, message = disagreeing
     a, b = spec("a", ["a.tar"], classes=first), spec("b", ["b.tar"], classes=second)
     if way == "datasets":
@@ -111,7 +111,7 @@ def apart(spec, monkeypatch) -> Callable[[str, str], list[str]]:
 
 @pytest.mark.parametrize("way", ["merge", "datasets", "reshard"])
 def test_names_of_classes_in_files_beside_specs_are_kept(apart, way: str) -> None:
-    """A new spec in another folder has the names that stood in files beside the old ones."""
+    """A spec in another folder gets the class names of files beside the old specs."""
     sources = apart("cat\n", "cat\ndog\n")
     if way == "merge":
         assert main(["merge", *sources, "-o", "all.json"]) == 0
@@ -126,7 +126,7 @@ def test_names_of_classes_in_files_beside_specs_are_kept(apart, way: str) -> Non
 
 @pytest.mark.parametrize("way", ["merge", "datasets", "reshard"])
 def test_files_of_names_that_disagree_name_nothing(apart, way: str, capsys) -> None:
-    """The names of one folder are not given to the numbers of another."""
+    """If files of several folders disagree, no class names are used."""
     sources = apart("cat\ndog\n", "dog\ncat\n")
     message = "classes have no names, as the files beside the shards disagree"
     if way == "datasets":
@@ -150,7 +150,7 @@ def composed(*sources: str, **own: Any) -> str:
 
 @pytest.mark.parametrize("way", ["open", "merge", "reshard"])
 def test_what_components_say_is_kept(spec, way: str) -> None:
-    """Keys that all datasets share are those of the whole; others say whose they are."""
+    """Keys that all components share are kept once, others by component."""
     a = spec("a", ["a.tar"], license="MIT", info="first", weight=2)
     b = spec("b", ["b.tar"], license="MIT", info="second", author={"name": "me"})
     source = composed(a, b)
@@ -170,7 +170,7 @@ def test_what_components_say_is_kept(spec, way: str) -> None:
 
 
 def test_the_spec_itself_takes_precedence_over_its_components(spec) -> None:
-    """A key of the outer spec holds for all; datasets of one name are told apart by number."""
+    """Keys of the outer spec are preferred; components of one name are numbered."""
     a, b = (spec("same", [f"{name}.tar"], license=name, note=name) for name in "ab")
     Path("b.json").write_bytes(Path(b).read_bytes())
     spec("same", ["a.tar"], license="a", note="a")
@@ -180,7 +180,7 @@ def test_the_spec_itself_takes_precedence_over_its_components(spec) -> None:
 
 
 def test_components_without_classes_are_warned_of(spec) -> None:
-    """Names of one dataset hold for numbers of another, unless the spec itself names them."""
+    """A warning is given if class names of one component are used for another."""
     a, b = spec("a", ["a.tar"], classes=["cat"]), spec("b", ["b.tar"])
     with pytest.warns(
         wids.WidsWarning, match=r"datasets\[1\]: has no class names; .* in all\.json"
@@ -191,7 +191,7 @@ def test_components_without_classes_are_warned_of(spec) -> None:
 
 @pytest.mark.filterwarnings("default")
 def test_order_and_names_are_kept(spec, capsys) -> None:
-    """Shards stand in the order of the specs, and say of which dataset they are."""
+    """Shards keep the order of the specs, and name their dataset."""
     a, b = spec("zoo", ["z2.tar", "z1.tar"], note="one"), spec("ark", ["a.tar"], note="two")
     assert main(["merge", a, b, "-o", "all.json"]) == 0
     shards = read("all.json")["shardlist"]
@@ -204,7 +204,7 @@ def test_order_and_names_are_kept(spec, capsys) -> None:
 
 
 def test_what_resharding_leaves_out_is_listed(spec, capsys) -> None:
-    """Members without extension and keys of a shard's entry are named; --strict refuses."""
+    """Members without extension and extra keys of shards are listed; --strict refuses them."""
     source = spec("a", ["a.tar"])
     document = read(source)
     document["shardlist"][0]["author"] = "me"
@@ -218,7 +218,7 @@ def test_what_resharding_leaves_out_is_listed(spec, capsys) -> None:
 
 
 def test_what_exporting_leaves_out_is_listed(spec, capsys) -> None:
-    """Files hold no top-level keys of a spec, and a table no bytes that are no text."""
+    """Top-level keys, and bytes that are not text, are listed as left out of exports."""
     source = spec("a", ["a.tar"], classes=["cat"])
     assert main(["export", source, "files"]) == 0
     said = capsys.readouterr().err
@@ -228,7 +228,7 @@ def test_what_exporting_leaves_out_is_listed(spec, capsys) -> None:
 
 
 def test_values_that_are_no_text_are_listed(make_shard: MakeShard, monkeypatch, capsys) -> None:
-    """A table of texts with replacement characters says how many it has."""
+    """The number of texts with replacement characters is reported."""
     path = make_shard("x.tar", [{"__key__": "a", ".bin": b"\xff\xfe"}])
     monkeypatch.chdir(path.parent)
     assert main(["export", "x.tar", "t.csv", "--values", "bin"]) == 0
@@ -239,7 +239,7 @@ def test_values_that_are_no_text_are_listed(make_shard: MakeShard, monkeypatch, 
 
 @pytest.mark.filterwarnings("default::wids.WidsWarning")
 def test_a_spec_without_classes_is_named(spec, capsys) -> None:
-    """Its numbers get the names of another spec only with a warning, and only where it has none."""
+    """A spec without class names gets those of another spec, with a warning."""
     named, silent = spec("a", ["a.tar"], classes=["cat"]), spec("b", ["b.tar"])
     assert main(["merge", named, silent, "-o", "all.json"]) == 0
     assert "b.json: has no class names; those of a.json are used" in capsys.readouterr().err
@@ -252,7 +252,7 @@ def test_a_spec_without_classes_is_named(spec, capsys) -> None:
 
 
 def test_a_merge_can_be_printed(spec, capsys) -> None:
-    """`-` stands for standard output, as for `wids create`, and no file of that name is made."""
+    """`-o -` prints the spec, and makes no file of that name."""
     assert main(["merge", spec("a", ["a.tar"]), spec("b", ["b.tar"]), "-o", "-"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert [shard["url"] for shard in printed["shardlist"]] == ["a.tar", "b.tar"]
@@ -261,7 +261,7 @@ def test_a_merge_can_be_printed(spec, capsys) -> None:
 
 
 def test_a_merge_never_replaces_what_it_reads(spec, capsys) -> None:
-    """The specs that are merged stay as they are, by whatever path the new one is named."""
+    """A merge refuses to overwrite one of its sources, under any path."""
     a, b = spec("a", ["a.tar"]), spec("b", ["b.tar"], classes=["cat"])
     before = Path(b).read_bytes()
     assert main(["merge", a, b, "-o", str(Path(b).resolve())]) == 1
@@ -270,7 +270,7 @@ def test_a_merge_never_replaces_what_it_reads(spec, capsys) -> None:
 
 
 def test_creating_over_a_spec_that_says_more_keeps_it(spec, capsys) -> None:
-    """Class names that were added by hand are named and stand in a backup."""
+    """Class names added by hand are reported and kept in a backup."""
     source = spec("a", ["a.tar"], classes=["cat"], license="MIT")
     before = Path(source).read_bytes()
     assert main(["create", "a.tar", "-o", source]) == 0
@@ -283,7 +283,7 @@ def test_creating_over_a_spec_that_says_more_keeps_it(spec, capsys) -> None:
 
 
 def test_tables_list_the_keys_that_they_have_not(spec, capsys) -> None:
-    """A table holds no class names, and says so; a column that would be empty is refused."""
+    """Class names that a table cannot hold are reported; an empty column is refused."""
     source = spec("a", ["a.tar"], classes=["cat"])
     assert main(["export", source, "t.csv", "--values", "cls"]) == 0
     assert "top-level keys of the spec: 1, such as classes" in capsys.readouterr().err
@@ -293,7 +293,7 @@ def test_tables_list_the_keys_that_they_have_not(spec, capsys) -> None:
 
 
 def test_a_planted_folder_does_not_lead_an_export_away(tmp_path: Path, spec, capsys) -> None:
-    """A link in place of a folder of the export is refused before anything is written through."""
+    """A link in place of a folder of the export is refused before anything is written."""
     source = spec("a", ["a.tar"])
     (tmp_path / "a.tar").unlink()
     with wids.TarWriter(tmp_path / "a.tar") as writer:

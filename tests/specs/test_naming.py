@@ -41,7 +41,7 @@ def folder(tmp_path: Path) -> Path:
     ],
 )
 def test_a_dataset_is_called_as_what_it_was_opened_from(folder: Path, source: str, name: str):
-    """Folder, spec, shard and pattern give their own names, and the page and repr say them."""
+    """The default name is that of the folder, spec, shard or pattern."""
     dataset = ShardListDataset(str(folder / source))
     assert dataset.dataset_name == name
     assert repr(dataset).startswith(f"ShardListDataset({name!r}, ")
@@ -49,7 +49,7 @@ def test_a_dataset_is_called_as_what_it_was_opened_from(folder: Path, source: st
 
 
 def test_lists_are_called_as_their_folder(folder: Path, monkeypatch: pytest.MonkeyPatch):
-    """However the shards are listed; shards of several folders have no name in common."""
+    """A list of shards has the name of their common folder, if there is one."""
     shards = [str(folder / f"c-{number}.tar") for number in range(2)]
     other = str(write_shard(folder.parent / "dogs" / "d.tar", [{"__key__": "a", ".txt": "x"}]))
     assert ShardListDataset(shards).dataset_name == "cats"
@@ -63,14 +63,14 @@ def test_lists_are_called_as_their_folder(folder: Path, monkeypatch: pytest.Monk
 
 
 def test_a_link_keeps_its_own_name(folder: Path):
-    """Who opens `newest` means that, not what it points to today."""
+    """A link gives its own name and not that of its target."""
     link = folder.parent / "newest"
     link.symlink_to(folder)
     assert ShardListDataset(str(link)).dataset_name == "newest"
 
 
 def test_names_that_were_given_go_first(folder: Path):
-    """The argument, then the spec's own, then the file's."""
+    """The argument is preferred to the spec's name, and that to the file's."""
     spec = folder / "train.json"
     assert ShardListDataset(spec, dataset_name="mine").dataset_name == "mine"
     assert ShardListDataset(spec)[0]["__dataset__"] == "train"
@@ -79,7 +79,7 @@ def test_names_that_were_given_go_first(folder: Path):
 
 
 def test_open_files_are_called_as_their_path(folder: Path):
-    """A stream in memory or opened by its number has none, and the shards' folder counts."""
+    """An open file gives the name of its path, or else of the shards' folder."""
     spec = folder / "train.json"
     with spec.open() as stream:
         assert ShardListDataset(stream).dataset_name == "train"
@@ -100,12 +100,12 @@ def test_open_files_are_called_as_their_path(folder: Path):
     ],
 )
 def test_urls_give_their_last_part_and_no_secret(source: str, name: str):
-    """Neither user nor query is part of a name."""
+    """A URL gives its last component, without user and query."""
     assert name_of(source, ["https://host/other/x.tar"]) == name
 
 
 def test_commands_are_no_names():
-    """What a pipe runs may hold a token, so a digest stands for it."""
+    """A `pipe:` command, which may hold a token, is named by a digest."""
     command = "pipe:curl -H 'Authorization: secret' https://host/a.tar"
     assert "secret" not in name_of(command, [command])
     assert len(name_of(command, [command])) == 16
@@ -113,7 +113,7 @@ def test_commands_are_no_names():
 
 @given(st.text(), st.lists(st.text(), min_size=1, max_size=4))
 def test_whatever_is_opened_has_a_name(source: str, urls: list[Any]):
-    """No text makes it fail, and the same always has the same name."""
+    """Any text gives a name, always the same."""
     try:
         name = name_of(source, urls)
     except OSError:  # a file: URL of another host, or the home of nobody

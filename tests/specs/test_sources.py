@@ -25,33 +25,33 @@ def names(source: object, **options: object) -> list[str]:
 
 
 def test_a_folder_means_the_shards_in_it(folder: Path) -> None:
-    """Shards come in sorted order; other files are left out."""
+    """A folder gives its shards in sorted order, without other files."""
     assert names(folder) == ["b-00.tar", "b-01.tar", "c.tar.gz"]
     assert names(f"{folder}/") == names(folder)
 
 
 def test_a_glob_means_the_files_that_match(folder: Path) -> None:
-    """A pattern with a star finds files in sorted order, in deeper folders too with two."""
+    """`*` matches files in sorted order, and `**` those of deeper folders too."""
     assert names(f"{folder}/b-*.tar") == ["b-00.tar", "b-01.tar"]
     assert names(f"{folder.parent}/**/*.tar") == ["b-00.tar", "b-01.tar"]
 
 
 def test_a_folder_that_is_called_like_a_shard_is_none(folder: Path) -> None:
-    """What somebody unpacked beside the shards is passed over, by patterns too."""
+    """A folder with the name of a shard is ignored, also by patterns."""
     (folder / "b-02.tar").mkdir()
     assert names(folder) == ["b-00.tar", "b-01.tar", "c.tar.gz"]
     assert names(f"{folder}/b-*.tar") == ["b-00.tar", "b-01.tar"]
 
 
 def test_hidden_files_of_a_folder_are_passed_over(folder: Path) -> None:
-    """What macOS leaves beside copied files, and what is still being copied, is no shard."""
+    """Hidden files, such as those of macOS and unfinished copies, are ignored."""
     for name in ("._b-00.tar", ".b-02.tar"):
         (folder / name).write_bytes(b"\0\5\x16\7")
     assert names(folder) == ["b-00.tar", "b-01.tar", "c.tar.gz"]
 
 
 def test_suffixes_count_in_any_case(folder: Path) -> None:
-    """A shard that some other system named in capitals is a shard, by itself and in a folder."""
+    """Suffixes of shards match in upper and lower case."""
     (folder / "A.TAR").touch()
     assert names(folder) == ["A.TAR", "b-00.tar", "b-01.tar", "c.tar.gz"]
     assert names(folder / "A.TAR") == ["A.TAR"]
@@ -59,45 +59,45 @@ def test_suffixes_count_in_any_case(folder: Path) -> None:
 
 @pytest.mark.parametrize("pattern", ["b-{00..00}.tar", "b-{00..00}*.tar", "b-{01..01..-1}.tar"])
 def test_braces_may_make_a_single_name(folder: Path, pattern: str) -> None:
-    """A pattern that a script made for a dataset of one shard means that shard."""
+    """A brace pattern of one name gives that shard."""
     (name,) = names(f"{folder}/{pattern}")
     assert name in {"b-00.tar", "b-01.tar"}
     assert names([f"{folder}/{pattern}"]) == [name]
 
 
 def test_braces_that_expand_to_nothing_else_stand_for_themselves(folder: Path) -> None:
-    """A file with braces in its name is found under it."""
+    """A file with braces in its name is found."""
     (folder / "{b}.tar").touch()
     assert names(f"{folder}/{{b}}.tar") == ["{b}.tar"]
     assert names("https://host/{b}.tar") == ["{b}.tar"]
 
 
 def test_a_brace_pattern_means_all_its_names(folder: Path) -> None:
-    """Braces expand without looking at files, local or remote, beyond any default limit."""
+    """Braces expand without file access, beyond the default limit of the library."""
     assert names(f"{folder}/b-{{00..01}}.tar") == ["b-00.tar", "b-01.tar"]
     urls = load_spec("https://host/train-{0000..1999}.tar").shards.urls
     assert (len(urls), urls[-1]) == (2000, "https://host/train-1999.tar")
 
 
 def test_braces_and_stars_combine(folder: Path) -> None:
-    """Each name that braces make is taken as if it had been given alone."""
+    """Each name of a brace pattern may be a pattern with stars."""
     assert names(f"{folder}/{{b,c}}*.tar*") == ["b-00.tar", "b-01.tar", "b.tar.widx", "c.tar.gz"]
 
 
 def test_one_shard_is_a_dataset(folder: Path) -> None:
-    """The path or URL of a shard is taken as a list of one."""
+    """The path or URL of one shard is opened as a list of one."""
     assert names(folder / "b-00.tar") == ["b-00.tar"]
     assert names("https://host/a.tar?signature=x") == ["a.tar?signature=x"]
 
 
 def test_a_list_may_mix_what_names_shards(folder: Path) -> None:
-    """Dicts, pairs, paths, patterns and folders stand side by side."""
+    """A list may mix dicts, pairs, paths, patterns and folders."""
     mixed = [{"url": "x.tar", "nsamples": 1}, ("y.tar", 2), folder / "b-00.tar", "z-{1..2}.tar"]
     assert names(mixed) == ["x.tar", "y.tar", "b-00.tar", "z-1.tar", "z-2.tar"]
 
 
 def test_a_base_counts_for_lists(folder: Path) -> None:
-    """Relative locations count from `base`, which may be a Path."""
+    """Relative locations in a list are resolved against `base`, also a Path."""
     assert list(load_spec(["b-00.tar"], base=folder).shards.urls) == [str(folder / "b-00.tar")]
 
 
@@ -129,7 +129,7 @@ def test_home_folders_expand(folder: Path, monkeypatch: pytest.MonkeyPatch) -> N
     ],
 )
 def test_what_names_no_dataset_is_refused(source: object, message: str) -> None:
-    """The error says what was found and what could have been given."""
+    """The error has the value found and the accepted kinds of sources."""
     with pytest.raises(SpecError, match=message):
         load_spec(source)
 

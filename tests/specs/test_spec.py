@@ -29,7 +29,7 @@ def urls_of(spec: DatasetSpec) -> list[str]:
 
 
 def test_a_plain_spec_resolves_against_its_own_folder() -> None:
-    """Relative URLs count from the folder of the JSON; all else is kept."""
+    """Relative URLs are resolved against the JSON's folder; other values are kept."""
     spec = parse({"wids_version": 1, "name": "digits", "shardlist": [SHARD | {"filesize": 7}]})
     assert spec.name == "digits"
     assert list(spec.shards) == [
@@ -53,19 +53,19 @@ def test_a_plain_spec_resolves_against_its_own_folder() -> None:
 def test_the_nearest_base_wins(
     document_base: dict[str, str], argument: str | None, expected: str
 ) -> None:
-    """The argument comes before the JSON's base or base_path, that before the JSON's folder."""
+    """The argument is preferred to the JSON's base, and that to the JSON's folder."""
     spec = parse(document_base | {"shardlist": [SHARD]}, base=argument)
     assert urls_of(spec) == [expected]
 
 
 def test_absolute_urls_are_left_alone() -> None:
-    """A base concerns relative URLs only."""
+    """A base changes relative URLs only."""
     spec = parse({"shardlist": [{"url": "s3://bucket/a.tar"}, {"url": "/x/b.tar"}], "base": "/b"})
     assert urls_of(spec) == ["s3://bucket/a.tar", "/x/b.tar"]
 
 
 def test_a_sidecar_resolves_like_its_shard() -> None:
-    """`index`, where a shard's sidecar lies, counts from the same base as `url`."""
+    """`index` is resolved against the same base as `url`."""
     spec = parse([SHARD | {"index": "idx/a.widx"}], "https://host/set/x.json")
     assert spec.shards[0]["index"] == "https://host/set/idx/a.widx"
     with pytest.raises(SpecError, match="shard 0: index: expected a path or URL, found 7"):
@@ -73,7 +73,7 @@ def test_a_sidecar_resolves_like_its_shard() -> None:
 
 
 def test_a_bare_list_is_a_spec() -> None:
-    """Some writers leave out the object around the list of shards."""
+    """A JSON list of shards is a spec."""
     assert parse([SHARD]).shards.nsamples.tolist() == [3]
 
 
@@ -85,20 +85,20 @@ def test_a_missing_count_is_unknown() -> None:
 
 
 def test_options_replace_top_level_keys() -> None:
-    """What the caller says wins over the JSON."""
+    """Options replace top-level keys of the JSON."""
     spec = parse({"name": "old", "shardlist": [SHARD]}, options={"name": "new"})
     assert spec.name == "new"
 
 
 def test_lists_of_dicts_pairs_and_paths_are_specs() -> None:
-    """All that may stand in a list of shards means the same as in the JSON."""
+    """A Python list of shards has the same entries as in JSON."""
     spec = DatasetSpec.from_list([SHARD, ("b.tar", np.int64(2)), Path("c.tar"), "https://h/d.tar"])
     assert urls_of(spec) == ["a.tar", "b.tar", "c.tar", "https://h/d.tar"]
     assert spec.shards.nsamples.tolist() == [3, 2, -1, -1]
 
 
 def test_a_list_resolves_against_an_explicit_base() -> None:
-    """`base` counts for lists too."""
+    """`base` applies to lists."""
     assert urls_of(DatasetSpec.from_list(["a.tar"], base="/b")) == ["/b/a.tar"]
 
 
@@ -106,7 +106,7 @@ def test_a_list_resolves_against_an_explicit_base() -> None:
 
 
 def test_inline_datasets_follow_the_own_shards() -> None:
-    """Components come after the top-level list, each with its name and weight on its shards."""
+    """Shards of components follow the top-level shards, with the component's name and weight."""
     spec = parse(
         {
             "shardlist": [SHARD],
@@ -123,7 +123,7 @@ def test_inline_datasets_follow_the_own_shards() -> None:
 
 
 def test_a_source_url_is_read_and_resolves_against_itself() -> None:
-    """A referenced spec is found relative to its parent, its shards relative to it."""
+    """A referenced spec is relative to its parent, and its shards to the referenced spec."""
     asked: list[str] = []
 
     def read(url: str) -> bytes:
@@ -143,7 +143,7 @@ def test_a_source_url_is_read_and_resolves_against_itself() -> None:
 
 
 def test_a_base_beside_a_source_url_wins() -> None:
-    """Where the reference itself gives a base, the referenced shards count from it."""
+    """A `base` beside a `source_url` is the base of the referenced shards."""
     text = json.dumps([{"url": "b.tar"}]).encode()
     document = {"datasets": [{"source_url": "https://host/sub.json", "base": "/mirror"}]}
     spec = parse(document, read=lambda _: text, allow_local=True)
@@ -151,14 +151,14 @@ def test_a_base_beside_a_source_url_wins() -> None:
 
 
 def test_specs_that_refer_to_themselves_end() -> None:
-    """A cycle of references is an error, not a hang."""
+    """A cycle of references raises an error."""
     document = {"datasets": [{"source_url": "set.json"}]}
     with pytest.raises(SpecError, match="expected at most 8 levels of datasets"):
         parse(document, read=lambda _: json.dumps(document).encode())
 
 
 def test_specs_that_fan_out_end() -> None:
-    """Few documents that name each other many times are an error, each read once."""
+    """Documents that name each other many times raise an error, and are read once each."""
     documents = {f"/data/{level}.json": [f"{level + 1}.json"] * 6 for level in range(8)}
     asked: list[str] = []
 
@@ -173,7 +173,7 @@ def test_specs_that_fan_out_end() -> None:
 
 
 def test_a_list_may_hold_what_programs_put_there() -> None:
-    """NumPy scalars and paths in extra keys become plain values; others are named."""
+    """NumPy scalars and paths become plain values; other objects are refused by name."""
     spec = DatasetSpec.from_list([SHARD | {"weight": np.float32(1), "note": Path("x")}])
     assert spec.shards[0] == SHARD | {"weight": 1.0, "note": "x"}
     with pytest.raises(SpecError, match="shard 0: 'a.tar': .*no set in JSON"):
@@ -187,32 +187,32 @@ SERVER = "https://host/sets/x.json"
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "FILE:///etc/passwd"])
 def test_a_spec_from_a_server_names_no_local_file(url: str) -> None:
-    """Only `allow_local=True` lets a downloaded spec point into this machine."""
+    """A downloaded spec may name local files only with `allow_local=True`."""
     with pytest.raises(SpecError, match="shard 0: url: .*allow_local=True"):
         parse([{"url": url}], SERVER)
     assert urls_of(parse([{"url": url}], SERVER, allow_local=True)) == [url]
 
 
 def test_a_local_base_inside_a_spec_from_a_server_is_refused() -> None:
-    """A server may not choose a folder of this machine as the base."""
+    """A downloaded spec may not have a local base."""
     with pytest.raises(SpecError, match="allow_local"):
         parse({"base": "file:///etc", "shardlist": [{"url": "passwd"}]}, SERVER)
 
 
 def test_a_spec_from_a_server_refers_to_no_local_spec() -> None:
-    """Nor may it pull in a JSON file of this machine."""
+    """A downloaded spec may not refer to a local spec."""
     document = {"datasets": [{"source_url": "file:///home/x.json"}]}
     with pytest.raises(SpecError, match=r"datasets\[0\]: source_url: .*allow_local"):
         parse(document, SERVER, read=lambda _: b"[]")
 
 
 def test_a_path_from_the_root_stays_on_the_server() -> None:
-    """Like in a browser, `/a.tar` in a spec from a server is a file of that server."""
+    """`/a.tar` in a downloaded spec is a file of the server, as in a browser."""
     assert urls_of(parse([{"url": "/a.tar"}], SERVER)) == ["https://host/a.tar"]
 
 
 def test_the_user_may_choose_a_local_base_for_a_spec_from_a_server() -> None:
-    """With `base=` the shards of a downloaded spec lie where the user says, and only there."""
+    """With a local `base=`, shards of a downloaded spec lie below it, and nowhere else."""
     assert urls_of(parse([SHARD], SERVER, base="/mirror")) == ["/mirror/a.tar"]
     for escape in ("../a.tar", "/etc/passwd", "~/a.tar"):
         with pytest.raises(SpecError, match="allow_local"):
@@ -248,7 +248,7 @@ def test_the_user_may_choose_a_local_base_for_a_spec_from_a_server() -> None:
     ],
 )
 def test_a_malformed_shard_is_named_with_its_field_and_value(shard: Any, place: str) -> None:
-    """The message says source, shard, field and what was found."""
+    """The message has source, shard, field and value."""
     with pytest.raises(SpecError, match="^/data/set.json: " + place):
         parse([SHARD, shard])
 
@@ -272,14 +272,14 @@ def test_a_malformed_shard_is_named_with_its_field_and_value(shard: Any, place: 
     ],
 )
 def test_a_malformed_document_is_named_with_its_field(document: Any, message: str) -> None:
-    """Whatever is wrong above the shards is a SpecError that names the field."""
+    """A malformed top-level key raises a SpecError that names it."""
     with pytest.raises(SpecError, match="^/data/set.json: " + message):
         parse(document)
 
 
 @pytest.mark.parametrize("text", ["", "{", "<html>Login</html>", b"\xff\xfe", "[" * 100_000])
 def test_what_is_no_json_is_named_as_such(text: str | bytes) -> None:
-    """Broken, foreign or absurdly nested text is a SpecError that names the source."""
+    """Broken, foreign or deeply nested text raises a SpecError that names the source."""
     gc.collect()  # or finalizers of earlier tests' objects run where no stack is left for them
     with pytest.raises(SpecError, match="^x.json: is"):
         DatasetSpec.parse(text, "x.json")
@@ -287,7 +287,7 @@ def test_what_is_no_json_is_named_as_such(text: str | bytes) -> None:
 
 @pytest.mark.parametrize("others", [{}, {"weight": 1}])
 def test_a_filesize_of_zero_means_unknown(others: dict[str, Any]) -> None:
-    """Old writers put 0 where they did not know a shard's size; it promises nothing."""
+    """A `filesize` of 0, as old writers put it, counts as unknown."""
     spec = parse([{"url": "/a.tar", "nsamples": 5, "filesize": 0, **others}, SHARD])
     assert spec.shards[0] == {"url": "/a.tar", "nsamples": 5, **others}
 
@@ -316,7 +316,7 @@ shards = st.fixed_dictionaries(
 
 @given(st.lists(shards, min_size=1, max_size=6), json_values)
 def test_a_spec_survives_writing_reading_and_pickling(rows: list[Any], custom: Any) -> None:
-    """Known and unknown keys come back from JSON and from pickle as they went in."""
+    """JSON and pickle keep known and unknown keys."""
     spec = parse({"wids_version": 1, "custom": custom, "shardlist": rows})
     assert list(spec.shards) == rows
     again = DatasetSpec.parse(spec.to_json(), "/elsewhere/x.json")
@@ -328,7 +328,7 @@ def test_a_spec_survives_writing_reading_and_pickling(rows: list[Any], custom: A
 
 
 def test_many_shards_take_little_room() -> None:
-    """Twenty thousand shards pickle to some 40 bytes each: workers are handed them."""
+    """Twenty thousand shards pickle to about 40 bytes each."""
     rows = [
         {
             "url": f"https://host/set/train-{i:06d}.tar",
@@ -362,7 +362,7 @@ odd_shards = st.fixed_dictionaries(
     st.sampled_from(["", "/data", "../x", "https://host/set?key=1", "s3://bucket/../set"]),
 )
 def test_a_table_does_not_depend_on_how_it_was_checked(rows: list[Any], base: str) -> None:
-    """A shard with a weight makes the parser look at each by itself; the others stay the same."""
+    """Shards checked by column and one by one give the same table."""
     together = parse(rows, base=base)
     by_itself = parse([*rows, {"url": "w.tar", "weight": 1}], base=base)
     assert list(by_itself.shards)[:-1] == list(together.shards)
@@ -370,13 +370,13 @@ def test_a_table_does_not_depend_on_how_it_was_checked(rows: list[Any], base: st
 
 @pytest.mark.parametrize("digest", ["0" * 30 + " 0", "\u0660" * 32, 32 * ["0"], {"a": 1}])
 def test_a_digest_that_nearly_is_one_is_named(digest: Any) -> None:
-    """Spaces, digits of other scripts, lists and objects are no hex digits."""
+    """Spaces, digits of other scripts, lists and objects are refused as digests."""
     with pytest.raises(SpecError, match="shard 0: md5sum: expected 32 hex digits"):
         parse([{"url": "a.tar", "md5sum": digest}])
 
 
 def test_a_million_shards_fit_what_a_worker_is_handed() -> None:
-    """Numbered names, sizes and MD5 of a shard pickle to less than 30 bytes."""
+    """Numbered names, sizes and MD5 pickle to less than 30 bytes per shard."""
     rows = [
         {
             "url": f"train-{i:07d}.tar",

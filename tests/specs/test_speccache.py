@@ -81,7 +81,7 @@ shards = st.fixed_dictionaries(
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(shards, min_size=1, max_size=5), st.none() | st.text(max_size=4))
 def test_columns_say_what_the_json_says(tmp_path: Path, parsed, listed: list[Any], name) -> None:
-    """Name, base, header and every shard are the same, and the JSON is not read for them."""
+    """Name, base, header and shards from the cache equal the JSON's, which is not read again."""
     path = write(tmp_path / "x.json", {"name": name, "classes": ["a"], "shardlist": listed})
     plain = DatasetSpec.parse(path.read_bytes(), str(path))
     parsed.clear()
@@ -91,7 +91,7 @@ def test_columns_say_what_the_json_says(tmp_path: Path, parsed, listed: list[Any
 
 
 def test_a_changed_json_is_read_anew(tmp_path: Path, parsed) -> None:
-    """Neither the same size nor the same modification time hides a change."""
+    """A changed JSON is read again, even with the same size and modification time."""
     path = write(tmp_path / "x.json", rows(9))
     load(path)
     status = path.stat()
@@ -109,7 +109,7 @@ def test_a_json_that_was_written_just_now_is_not_kept(tmp_path: Path) -> None:
 
 
 def test_another_base_is_another_spec(tmp_path: Path) -> None:
-    """Columns of resolved URLs serve only who resolves them in the same way."""
+    """Another base gives other URLs, not the cached ones."""
     path = write(tmp_path / "x.json", rows(2))
     assert load(path).shards.urls[0] == str(tmp_path / "x-000.tar")
     assert load(path, base="/b").shards.urls[0] == "/b/x-000.tar"
@@ -118,7 +118,7 @@ def test_another_base_is_another_spec(tmp_path: Path) -> None:
 
 
 def test_a_spec_that_refers_to_others_is_not_kept(tmp_path: Path) -> None:
-    """A change in one of the others would go unseen."""
+    """A spec that refers to other documents is not cached."""
     write(tmp_path / "sub.json", rows(2))
     path = write(tmp_path / "x.json", {"datasets": [{"source_url": "sub.json"}]})
     assert len(load(path).shards) == 2
@@ -133,7 +133,7 @@ def test_small_and_missing_files_have_no_columns(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_others_could_write_to_is_not_used(tmp_path: Path, parsed) -> None:
-    """Whoever can exchange the columns could exchange every URL."""
+    """A cache folder that other users can write to is not used."""
     folder = tmp_path / "cache" / "specs"
     folder.mkdir(parents=True)
     folder.chmod(0o777)
@@ -152,7 +152,7 @@ def test_only_so_many_are_kept(tmp_path: Path) -> None:
 
 
 def test_damage_anywhere_leads_back_to_the_json(tmp_path: Path) -> None:
-    """Flipped bytes, cut ends and foreign files change nothing but the time that loading takes."""
+    """If the cached file is damaged, truncated or foreign, the JSON is read."""
     path = write(tmp_path / "x.json", {"name": "n", "shardlist": rows(20, weight=2)})
     plain = contents(load(path))
     kept = kept_file(tmp_path)
@@ -193,7 +193,7 @@ FORGERIES = [
 
 @pytest.mark.parametrize(("what", "value"), FORGERIES)
 def test_forged_columns_lead_back_to_the_json(tmp_path: Path, what: str, value: Any) -> None:
-    """Columns whose checksums hold and whose numbers do not are refused before a row is cut."""
+    """If cached columns have wrong values under a right checksum, the JSON is read."""
     path = write(tmp_path / "x.json", rows(20))
     plain = contents(load(path))
     about, columns = read_arrays(kept_file(tmp_path))
@@ -207,7 +207,7 @@ def test_forged_columns_lead_back_to_the_json(tmp_path: Path, what: str, value: 
 
 @pytest.mark.parametrize("ends", [[9, 3, 21], [-1, 3, 21], [1, 2, 22], [1, 21]])
 def test_forged_ends_of_rows_are_refused(tmp_path: Path, ends: list[int]) -> None:
-    """A row that would lie outside the blob is found before it is asked for."""
+    """If an end of a row lies outside the blob, the JSON is read."""
     listed = [{"url": "a" * n + ".tar"} for n in (1, 4, 16)]
     path = write(tmp_path / "x.json", listed)
     plain = contents(load(path))
@@ -218,7 +218,7 @@ def test_forged_ends_of_rows_are_refused(tmp_path: Path, ends: list[int]) -> Non
 
 
 def test_mapped_columns_outlive_their_file(tmp_path: Path) -> None:
-    """Whoever has a spec open keeps it when another process replaces or removes the columns."""
+    """An open spec stays readable after its cached file is replaced or removed."""
     path = write(tmp_path / "x.json", rows(50))
     spec = load(path)
     kept_file(tmp_path).unlink()

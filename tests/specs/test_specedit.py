@@ -28,7 +28,7 @@ def urls_of(path: Path) -> list[str]:
 
 
 def test_keys_are_set_and_the_rest_stays(tmp_path: Path) -> None:
-    """Keys and entries that nobody knows are kept as they stand; the old spec is beside it."""
+    """Keys are set, unknown keys are kept, and the old spec becomes a backup."""
     path = write(tmp_path / "x.json", ["b.tar", "a.tar"])
     old = path.read_bytes()
     edit_spec(path, {"info": "pets", "name": "zoo"})
@@ -38,7 +38,7 @@ def test_keys_are_set_and_the_rest_stays(tmp_path: Path) -> None:
 
 
 def test_a_spec_that_says_all_this_is_left_alone(tmp_path: Path) -> None:
-    """Neither the file nor its date changes, and no backup is made of it."""
+    """If nothing changes, the file keeps its date and no backup is made."""
     path = write(tmp_path / "x.json", ["a.tar"], name="zoo")
     before = path.stat().st_mtime_ns, path.read_bytes()
     assert edit_spec(path, {"name": "zoo"}) is None
@@ -56,7 +56,7 @@ def test_a_spec_that_says_all_this_is_left_alone(tmp_path: Path) -> None:
     ],
 )
 def test_folders_are_replaced(tmp_path: Path, folder: str, expected: list[str]) -> None:
-    """File names stay, with their queries; shards are sorted as the old program did."""
+    """Folders are replaced; file names and queries are kept, and shards are sorted."""
     path = write(tmp_path / "x.json", ["https://old/deep/b.tar?v=1", "old/a.tar"])
     edit_spec(path, {}, folder=folder)
     assert urls_of(path) == expected
@@ -64,7 +64,7 @@ def test_folders_are_replaced(tmp_path: Path, folder: str, expected: list[str]) 
 
 @pytest.mark.parametrize("folder", ["", "/data"])
 def test_two_shards_never_become_one(tmp_path: Path, folder: str) -> None:
-    """Shards of two folders may share a name; the message names both, and nothing is changed."""
+    """If two shards would get one URL, the message names both and nothing is changed."""
     path = write(tmp_path / "x.json", ["cats/0.tar", "cats/1.tar", "dogs/0.tar"])
     before = path.read_bytes()
     with pytest.raises(SpecError, match=r"cats/0.tar and dogs/0.tar would both become .*0.tar"):
@@ -78,7 +78,7 @@ NAMES = st.text("ab", min_size=1, max_size=2)
 
 @given(st.lists(st.tuples(NAMES, NAMES).map("/".join), unique=True, max_size=6), NAMES)
 def test_renaming_keeps_every_shard_or_is_refused(urls: list[str], folder: str) -> None:
-    """Afterwards there are as many distinct shards as before."""
+    """The number of distinct shards stays the same."""
     shards = [{"url": url, "was": url} for url in urls]
     files = {url.rpartition("/")[2] for url in urls}
     if len(files) < len(urls):
@@ -91,7 +91,7 @@ def test_renaming_keeps_every_shard_or_is_refused(urls: list[str], folder: str) 
 
 
 def test_a_spec_that_was_rebased_opens_from_elsewhere(tmp_path: Path) -> None:
-    """The base is the folder of the shards, so a copy of the spec finds them from anywhere."""
+    """A rebased spec finds its shards from any folder."""
     for name in ("a", "b"):
         write_shard(tmp_path / "sets" / f"{name}.tar", [{"__key__": name, ".txt": name}])
     path = write(tmp_path / "x.json", ["sets/a.tar", "sets/b.tar"])
@@ -105,7 +105,7 @@ def test_a_spec_that_was_rebased_opens_from_elsewhere(tmp_path: Path) -> None:
 
 
 def test_shards_of_several_folders_have_no_common_base(tmp_path: Path) -> None:
-    """The message counts the folders and names them; the spec stays."""
+    """Shards of several folders are refused by a message that lists the folders."""
     path = write(tmp_path / "x.json", ["cats/0.tar", "dogs/1.tar"])
     before = path.read_bytes()
     with pytest.raises(SpecError, match="expected all shards in one folder, found 2") as raised:
@@ -125,7 +125,7 @@ def test_shards_of_several_folders_have_no_common_base(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_no_spec_is_not_rewritten(tmp_path: Path, text: str, words: str) -> None:
-    """A file of another kind is named, and stays as it is."""
+    """A file that is not a spec is refused by name, and unchanged."""
     path = tmp_path / "x.json"
     path.write_text(text)
     with pytest.raises(SpecError, match=words):
@@ -134,13 +134,13 @@ def test_what_is_no_spec_is_not_rewritten(tmp_path: Path, text: str, words: str)
 
 
 def test_a_document_is_read_as_it_stands(tmp_path: Path) -> None:
-    """Nothing is resolved, checked or added."""
+    """A document is read without resolving, checking or adding anything."""
     path = write(tmp_path / "x.json", ["~/a.tar", "../b.tar"], base="there")
     assert read_document(path) == json.loads(path.read_text())
 
 
 def test_the_command_names_both_shards(tmp_path: Path, capsys) -> None:
-    """`wids update -D` of shards with equal names is refused: half of them would be lost."""
+    """`wids update -D` refuses shards with equal file names, and names both."""
     path = write(tmp_path / "x.json", ["cats/0.tar", "dogs/0.tar"])
     assert main(["update", str(path), "-D"]) == 1
     assert "would both become 0.tar" in capsys.readouterr().err

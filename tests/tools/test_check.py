@@ -54,7 +54,7 @@ def change_entry(spec: Path, **fields) -> None:
 
 
 def test_sound_dataset_has_no_faults(spec: Path):
-    """Headers, counts, sizes, digests and every field are as they should be."""
+    """A dataset without faults gives an empty report."""
     assert faults_of(spec, decode=True) == []
 
 
@@ -63,13 +63,13 @@ def test_sound_dataset_has_no_faults(spec: Path):
     [("nsamples", 4), ("filesize", 5), ("md5sum", "0" * 32), ("sha256", "f" * 64)],
 )
 def test_wrong_entry_is_found(spec: Path, field: str, value: object):
-    """A count, size or digest that differs is an error at that field."""
+    """A wrong count, size or digest is an error of that field."""
     change_entry(spec, **{field: value})
     assert faults_of(spec) == [("x-0.tar", field, "error")]
 
 
 def test_digest_in_capitals_is_no_fault(spec: Path):
-    """Hexadecimal digits may be written either way."""
+    """Digests in upper case are accepted."""
     md5sum = json.loads(spec.read_text())["shardlist"][0]["md5sum"]
     change_entry(spec, md5sum=md5sum.upper())
     assert faults_of(spec) == []
@@ -82,7 +82,7 @@ def test_digests_are_left_out_on_request(spec: Path):
 
 
 def test_flipped_bit_in_the_data_is_found_by_its_digest(spec: Path):
-    """One bit anywhere in the data differs from both digests."""
+    """One flipped bit changes both digests."""
     damaged = bytearray(Path("x-1.tar").read_bytes())
     damaged[600] ^= 1
     Path("x-1.tar").write_bytes(damaged)
@@ -90,7 +90,7 @@ def test_flipped_bit_in_the_data_is_found_by_its_digest(spec: Path):
 
 
 def test_cut_shard_is_found_with_its_byte(spec: Path):
-    """A shard that breaks off differs in size and names the byte where it stops."""
+    """A truncated shard is reported with its size and the byte where it ends."""
     Path("x-0.tar").write_bytes(Path("x-0.tar").read_bytes()[:2000])
     found = check_spec(load_spec(spec), workers=1, digests=False)
     assert [fault.place for fault in found] == ["filesize", "headers"]
@@ -98,14 +98,14 @@ def test_cut_shard_is_found_with_its_byte(spec: Path):
 
 
 def test_missing_shard_is_found_and_the_others_are_checked(spec: Path):
-    """What is not there is an error of that shard alone."""
+    """A missing shard is reported, and the others are checked."""
     Path("x-0.tar").unlink()
     change_entry(spec, nsamples=99)
     assert faults_of(spec) == [("x-0.tar", "url", "error")]
 
 
 def test_members_of_no_sample_and_odd_fields_are_notes(spec: Path, make_shard: MakeShard):
-    """What is no fault but may surprise is said, and is no error."""
+    """Members of no sample and odd fields are notes, not errors."""
     odd = [*samples(2), {"__key__": "x", ".txt": "no image"}, {"__key__": "README", "": "no dot"}]
     path = make_shard("odd.tar", odd)
     found = check_shard({"url": str(path)})
@@ -117,7 +117,7 @@ def test_members_of_no_sample_and_odd_fields_are_notes(spec: Path, make_shard: M
 
 
 def test_what_follows_the_end_is_a_note_or_a_fault(spec: Path, make_shard: MakeShard):
-    """Other bytes are noted; a second archive is a fault, since its samples would be missing."""
+    """Bytes after the end are a note, a second archive is an error."""
     first, second = make_shard("a.tar", samples(1)), make_shard("b.tar", samples(1))
     plain = first.read_bytes()
     for rest, expected in (
@@ -130,7 +130,7 @@ def test_what_follows_the_end_is_a_note_or_a_fault(spec: Path, make_shard: MakeS
 
 
 def test_field_that_cannot_be_decoded_is_found_on_request(spec: Path, make_shard: MakeShard):
-    """Each broken field is placed by sample, key and extension."""
+    """Each broken field is reported with sample, key and extension."""
     broken = [*samples(2), {"__key__": "bad", ".png": png()[:50], ".cls": "one", ".txt": "t"}]
     entry = {"url": str(make_shard("broken.tar", broken))}
     assert check_shard(entry) == []
@@ -139,7 +139,7 @@ def test_field_that_cannot_be_decoded_is_found_on_request(spec: Path, make_shard
 
 
 def test_many_broken_fields_are_summed_up(spec: Path, make_shard: MakeShard):
-    """A shard full of broken images does not fill the screen."""
+    """Many broken fields of a shard are summarised."""
     broken = [{"__key__": f"{n:04}", ".png": b"none"} for n in range(50)]
     found = check_shard({"url": str(make_shard("broken.tar", broken))}, decode=True)
     assert len(found) == 21
@@ -147,7 +147,7 @@ def test_many_broken_fields_are_summed_up(spec: Path, make_shard: MakeShard):
 
 
 def test_stale_sidecar_is_a_note(spec: Path, make_shard: MakeShard):
-    """A sidecar that does not fit its shard is not used, and is said."""
+    """A sidecar that does not fit its shard is a note."""
     main(["create", "x-0.tar", "--sidecars", "-o", "y.json"])
     make_shard("x-0.tar", samples(4))
     found = check_shard({"url": "x-0.tar"})
@@ -155,7 +155,7 @@ def test_stale_sidecar_is_a_note(spec: Path, make_shard: MakeShard):
 
 
 def test_interleaved_samples_are_an_error_with_both_places(spec: Path, make_shard: MakeShard):
-    """Members of one sample that are not neighbours cannot be read, and are found."""
+    """Members of a sample that are not adjacent are an error with both places."""
     rows = [{"__key__": key, extension: "x"} for extension in (".a", ".b") for key in ("1", "2")]
     found = check_shard({"url": str(make_shard("mixed.tar", rows))})
     assert [(fault.place, fault.severity) for fault in found] == [("headers", "error")]
@@ -169,7 +169,7 @@ def test_remote_shards_are_checked(spec: Path, shard_server):
 
 
 def test_any_executor_finds_the_same(spec: Path):
-    """Threads find what one process finds, in the same order."""
+    """Threads report the same faults in the same order as one process."""
     change_entry(spec, nsamples=4)
     Path("x-1.tar").unlink()
     with ThreadPoolExecutor(2) as executor:
@@ -188,7 +188,7 @@ class TestCommand:
         assert "2 shards checked, no faults" in captured.err
 
     def test_fault_is_printed_with_its_cure_and_exits_1(self, spec: Path, capsys):
-        """Each fault takes two lines: what, and what to do."""
+        """Each fault is printed on two lines, fault and remedy."""
         change_entry(spec, nsamples=4)
         assert main(["check", "x.json", "--no-digest"]) == 1
         captured = capsys.readouterr()
@@ -198,7 +198,7 @@ class TestCommand:
         assert "1 faults in 1 of them" in captured.err
 
     def test_report_as_json(self, spec: Path, capsys):
-        """Programs get the same faults."""
+        """`--json` has the same faults."""
         change_entry(spec, nsamples=4)
         main(["check", "x.json", "--json"])
         report = json.loads(capsys.readouterr().out)
@@ -206,13 +206,13 @@ class TestCommand:
         assert set(report["faults"][0]) == {"shard", "place", "what", "cure", "severity"}
 
     def test_notes_alone_exit_0(self, spec: Path, make_shard: MakeShard, capsys):
-        """What may surprise is printed, and is no failure."""
+        """Notes are printed, and the exit code is 0."""
         make_shard("odd.tar", [*samples(2), {"__key__": "README", "": "no dot"}])
         assert main(["check", "odd.tar"]) == 0
         assert "note: " in capsys.readouterr().out
 
     def test_bare_folder_can_be_checked(self, spec: Path):
-        """Without a spec, headers, keys and fields are checked all the same."""
+        """Without a spec, headers, keys and fields are checked."""
         spec.unlink()
         assert main(["check", ".", "--decode"]) == 0
 
@@ -228,7 +228,7 @@ class TestVerify:
         assert "2 shards verified, no faults" in captured.err
 
     def test_changed_byte_and_lost_end_are_found(self, spec: Path, capsys):
-        """What `md5sum --check` finds is found, and a cut shard by its size as well."""
+        """Changed bytes and truncated shards are found by digest and size."""
         first, second = Path("x-0.tar"), Path("x-1.tar")
         data = bytearray(first.read_bytes())
         data[700] ^= 1
@@ -245,13 +245,13 @@ class TestVerify:
         ]
 
     def test_missing_shard_is_a_fault(self, spec: Path, capsys):
-        """It is named, and the others are verified all the same."""
+        """A missing shard is reported, and the others are verified."""
         Path("x-1.tar").unlink()
         assert main(["verify", "x.json"]) == 1
         assert "x-1.tar" in capsys.readouterr().out
 
     def test_spec_without_digests_is_refused(self, spec: Path, capsys):
-        """Agreeing with nothing does not pass for agreement."""
+        """A spec without digests cannot be verified, and is refused."""
         assert main(["create", "x-{0..1}.tar", "-o", "bare.json", "--no-digest"]) == 0
         for bare in ("bare.json", "x-0.tar"):
             assert main(["verify", bare]) == 1

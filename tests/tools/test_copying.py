@@ -98,7 +98,7 @@ def written_anew(
 
 @pytest.mark.parametrize("rekey", [False, True])
 def test_copies_are_what_writing_anew_gives(shards: list[str], rekey: bool, tmp_path: Path):
-    """Wherever members come from, and whether they are copied whole or not, the bytes agree."""
+    """Copied members have the bytes of newly written ones, whole shards or not."""
     indexes = random.Random(1).sample(range(120), 90)
     with wids.ShardListDataset(shards, transformations="bytes") as dataset:
         expected = written_anew(dataset, indexes, tmp_path / "anew-%d.tar", rekey)
@@ -107,7 +107,7 @@ def test_copies_are_what_writing_anew_gives(shards: list[str], rekey: bool, tmp_
 
 
 def test_a_choice_of_fields_is_copied(shards: list[str], tmp_path: Path):
-    """Members that are not wanted lie between those that are, and stay behind."""
+    """Only the requested fields are copied, also if others lie between them."""
     with wids.ShardListDataset(shards, transformations="bytes", fields=[".txt", ".bin"]) as dataset:
         expected = written_anew(dataset, list(range(120)), tmp_path / "anew-%d.tar")
         reshard(dataset, np.arange(120), tmp_path / "new-%d.tar", workers=1)
@@ -118,7 +118,7 @@ def test_a_choice_of_fields_is_copied(shards: list[str], tmp_path: Path):
 
 @pytest.mark.parametrize("nbytes", [100, 300_000, 2_000_001])
 def test_padding_that_is_not_zero_is_not_copied(nbytes: int, tmp_path: Path):
-    """What lies behind a member's end may be anything, and must not come along."""
+    """Bytes of the padding are not copied."""
     write_ours(tmp_path / "old-0.tar", [{"__key__": "a", "bin": os.urandom(nbytes)}])
     clean = (tmp_path / "old-0.tar").read_bytes()
     dirty = bytearray(clean)
@@ -138,7 +138,7 @@ class Renaming(wids.ShardListDataset):
 
 
 def test_a_subclass_that_makes_samples_of_its_own_is_asked_for_them(tmp_path: Path):
-    """What `dataset[i]` says is what is copied."""
+    """For a subclass with its own `__getitem__`, its samples are written."""
     write_ours(tmp_path / "old-0.tar", make_samples(0, 5))
     with Renaming([str(tmp_path / "old-0.tar")]) as dataset:
         reshard(dataset, np.arange(5), tmp_path / "new-%d.tar", workers=1)
@@ -147,7 +147,7 @@ def test_a_subclass_that_makes_samples_of_its_own_is_asked_for_them(tmp_path: Pa
 
 
 def test_a_writer_can_be_sent_to_another_process(tmp_path: Path):
-    """Before and after its first shard, and the copy writes the same."""
+    """A pickled writer writes the same shards."""
     write_ours(tmp_path / "old-0.tar", make_samples(0, 8))
     target = [
         Target(f"{tmp_path}/{out}-%d.tar", rekey=False, options=shard_options()) for out in "ab"
@@ -167,7 +167,7 @@ def test_a_writer_can_be_sent_to_another_process(tmp_path: Path):
     st.integers(1, 9),
 )
 def test_any_choice_of_samples_comes_in_its_order(tmp_path_factory, indexes, maxcount):
-    """Negative indexes, too; every new shard holds the samples of its part."""
+    """Samples come in the given order, with negative indexes, each shard with its part."""
     folder = tmp_path_factory.mktemp("any")
     samples = make_samples(0, 60)
     write_ours(folder / "old-0.tar", samples[:25])
@@ -199,5 +199,5 @@ class CountingCalls:
 
 
 def test_a_worker_keeps_the_function_from_item_to_item():
-    """Of ten items one of two workers gets five: what it opened for the first serves the others."""
+    """A worker process uses one copy of the function for all its items."""
     assert max(run_each(CountingCalls(), list(range(10)), workers=2)) >= 5

@@ -15,7 +15,7 @@ from wids.tools.listing import shard_rows, spec_facts, spec_lines
 
 @given(st.text(st.characters(exclude_categories=[]), max_size=50))
 def test_cleaned_text_has_nothing_that_a_terminal_obeys(text: str):
-    """Every character is printable, and printable text stays as it is."""
+    """All characters of cleaned text are printable, and printable text is unchanged."""
     assert clean(text).isprintable()
     if text.isprintable():
         assert clean(text) == text
@@ -23,7 +23,7 @@ def test_cleaned_text_has_nothing_that_a_terminal_obeys(text: str):
 
 @given(st.text(max_size=50), st.integers(1, 30))
 def test_cleaned_text_keeps_its_width(text: str, width: int):
-    """A cut text is never wider than asked, and one that fits is not cut."""
+    """A cut text is not wider than requested, and a text that fits is not cut."""
     shown = clean(text, width)
     assert columns_of(shown) <= width
     assert shown == clean(text) or shown.endswith("…")
@@ -35,12 +35,12 @@ def test_cleaned_text_keeps_its_width(text: str, width: int):
      (10**12, "1.0 TB"), (5 * 10**15, "5000.0 TB")],
 )  # fmt: skip
 def test_bytes_are_written_in_decimal_units(nbytes: int, shown: str):
-    """1,000 bytes are a kilobyte, and rounding never shows 1000.0 of a unit that has a next one."""
+    """1,000 bytes are a kilobyte, and rounding never shows 1000.0 of a unit."""
     assert format_nbytes(nbytes) == shown
 
 
 def test_columns_are_straight():
-    """Cells of a column begin, or end, at the same place in every line."""
+    """The cells of a column are aligned in every line."""
     lines = table([("name", "n"), ("a", 1), ("long name", 1000)], right=[1])
     assert lines == ["name          n", "a             1", "long name  1000"]
 
@@ -51,7 +51,7 @@ def spec_of(*shards: dict) -> DatasetSpec:
 
 
 def test_first_indexes_are_known_up_to_the_first_unknown_count():
-    """Behind a shard that does not say its count, nobody knows where the next begins."""
+    """After a shard of unknown count, first indexes are unknown."""
     rows = shard_rows(
         spec_of({"url": "a.tar", "nsamples": 3}, {"url": "b.tar"}, {"url": "c.tar", "nsamples": 1})
     )
@@ -59,7 +59,7 @@ def test_first_indexes_are_known_up_to_the_first_unknown_count():
 
 
 def test_facts_count_what_shards_leave_out():
-    """Totals are of the shards that say their number, and the others are counted."""
+    """Totals count known numbers, and the shards without are counted."""
     facts = spec_facts(
         spec_of({"url": "a.tar", "nsamples": 3, "filesize": 10}, {"url": "b.tar"}), "x.json"
     )
@@ -71,13 +71,13 @@ def test_facts_count_what_shards_leave_out():
 
 @pytest.mark.parametrize("mode", ["1", "L", "P", "LA", "RGBA", "CMYK", "I;16", "F"])
 def test_images_of_all_modes_are_drawn(mode: str):
-    """Whatever PIL opened can be drawn, an odd height included."""
+    """Images of all modes and of odd height are drawn."""
     lines = draw_image(Image.new(mode, (5, 3)), 80, 40)
     assert [line.count("▀") for line in lines] == [5, 5]
 
 
 def test_large_images_are_drawn_within_bounds():
-    """Both sides fit, and the shape is kept."""
+    """A large image is reduced to fit, with its aspect ratio."""
     wide = draw_image(Image.new("RGB", (1000, 100)), 50, 40)
     tall = draw_image(Image.new("RGB", (100, 1000)), 50, 40)
     assert (len(wide), wide[0].count("▀")) == (3, 50)
@@ -85,14 +85,14 @@ def test_large_images_are_drawn_within_bounds():
 
 
 def test_transparent_parts_are_drawn_on_white():
-    """A cut-out shows its shape, not the colour that lies under it."""
+    """Transparent pixels are drawn white."""
     (line,) = draw_image(Image.new("RGBA", (1, 2), (255, 0, 0, 0)), 10, 10)
     assert line.startswith("\x1b[38;2;255;255;255;48;2;255;255;255m")
 
 
 @pytest.mark.parametrize("true_colour", [True, False])
 def test_drawings_hold_colours_and_nothing_else(true_colour: bool):
-    """Whatever the image, the escapes set colours, and each line ends by resetting them."""
+    """Escape sequences of a drawing only set colours, and each line resets them."""
     drawn = draw_image(Image.effect_noise((30, 20), 90), 20, 20, true_colour=true_colour)
     for line in drawn:
         assert re.fullmatch(r"(\x1b\[[0-9;]+m▀)+\x1b\[0m", line)
@@ -100,7 +100,7 @@ def test_drawings_hold_colours_and_nothing_else(true_colour: bool):
 
 @given(st.lists(st.integers(0, 255), min_size=3, max_size=3))
 def test_of_256_colours_the_nearest_is_taken(colour: list[int]):
-    """No colour of the palette, as xterm defines it, lies closer."""
+    """The nearest colour of xterm's palette is used."""
     levels = [0, 95, 135, 175, 215, 255]
     palette = [[r, g, b] for r in levels for g in levels for b in levels]
     palette += [[8 + 10 * grey] * 3 for grey in range(24)]
@@ -115,7 +115,7 @@ def test_of_256_colours_the_nearest_is_taken(colour: list[int]):
 
 
 def test_wide_letters_take_two_columns():
-    """Chinese and Japanese line up, and are cut where the terminal would wrap."""
+    """Wide letters count as two columns in alignment and cutting."""
     assert [columns_of(text) for text in ("abc", "日本語", "e\u0301", "\uff21", "")] == [
         3,
         6,

@@ -67,7 +67,7 @@ def repaired(tmp_path: Path, data: bytes, name: str = "x.tar") -> list[str]:
 
 
 def test_truncated_shards_give_all_samples_before_the_cut(tmp_path: Path) -> None:
-    """Wherever the file ends, each sample that lies before the end comes back."""
+    """All samples before the cut are recovered, wherever the file ends."""
     chance = random.Random(1)
     bounds = ends()
     for cut in [*(chance.randrange(len(WHOLE)) for _ in range(60)), bounds[3][1], bounds[3][1] + 5]:
@@ -91,7 +91,7 @@ def is_sound(path: Path, data: bytes) -> bool:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_torn_shards_give_whole_samples_only(tmp_path: Path, seed: int) -> None:
-    """Bytes are lost, inserted, overwritten or zeroed: what comes back is right, and most does."""
+    """From shards with lost, inserted or changed bytes, only complete samples come, and most do."""
     chance = random.Random(seed)
     start = chance.randrange(512, len(WHOLE) - 12_000)
     length = chance.choice([1, 100, 512, 4096, 10_000])
@@ -118,7 +118,7 @@ def test_torn_shards_give_whole_samples_only(tmp_path: Path, seed: int) -> None:
 
 
 def test_the_command_lists_what_it_leaves_out_by_byte(tmp_path: Path, capsys) -> None:
-    """Each gap has its bytes and its reason; the error of a damaged shard names the command."""
+    """Each gap is listed with its bytes and reason."""
     first, _ = ends()[5]
     damaged = WHOLE[: first + 600] + WHOLE[first + 700 :]
     (tmp_path / "x.tar").write_bytes(damaged)
@@ -138,7 +138,7 @@ def test_the_command_lists_what_it_leaves_out_by_byte(tmp_path: Path, capsys) ->
 
 
 def test_a_sound_shard_is_left_alone(tmp_path: Path, capsys) -> None:
-    """Nothing is written where nothing is damaged, and never over the shard itself."""
+    """Nothing is written for an undamaged shard, and never over the shard itself."""
     path = tmp_path / "x.tar"
     path.write_bytes(WHOLE)
     assert main(["repair", str(path), "-o", str(tmp_path / "new.tar")]) == 0
@@ -151,7 +151,7 @@ def test_a_sound_shard_is_left_alone(tmp_path: Path, capsys) -> None:
 
 @pytest.mark.parametrize("form", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])
 def test_long_names_survive(tmp_path: Path, form: int) -> None:
-    """Extended headers before a member are part of it."""
+    """Long names, stored in extended headers, are recovered."""
     members = {f"{'folder' * 30}/größe {i:04}.txt": b"x" * 600 for i in range(10)}
     data = tar_of(members, form)
     (tmp_path / "x.tar").write_bytes(data[:-12_000])
@@ -164,7 +164,7 @@ def test_long_names_survive(tmp_path: Path, form: int) -> None:
 
 
 def test_a_tar_inside_of_a_field_is_no_sample(tmp_path: Path) -> None:
-    """Behind damage, the headers of an archive that is a field are not taken for the shard's."""
+    """After damage, headers of an archive in a field are not taken for the shard's."""
     inner = tar_of({"inner.txt": b"no sample"})
     members = {f"{i}.tar": inner for i in range(5)}
     data = bytearray(tar_of(members))
@@ -180,7 +180,7 @@ def test_a_tar_inside_of_a_field_is_no_sample(tmp_path: Path) -> None:
 
 
 def test_compressed_shards_are_unpacked_as_far_as_they_go(tmp_path: Path) -> None:
-    """A `.tar.gz` that breaks off gives the samples that it still holds."""
+    """The samples of a truncated `.tar.gz` up to the cut are recovered."""
     packed = gzip.compress(WHOLE)
     found = repaired(tmp_path, packed[: len(packed) // 2], "x.tar.gz")
     assert NUM_SAMPLES // 4 < len(found) < NUM_SAMPLES
@@ -188,7 +188,7 @@ def test_compressed_shards_are_unpacked_as_far_as_they_go(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("form", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])
 def test_a_cut_behind_an_extended_header_ends_the_search(tmp_path: Path, form: int) -> None:
-    """The member before the cut is not searched for headers over and over again."""
+    """A cut after an extended header does not repeat the search before it."""
     members = {f"{'x' * 130}{i:04}.txt": b"y" * 700 for i in range(6)}
     data = tar_of(members, form)
     with tarfile.open(fileobj=io.BytesIO(data)) as archive:
@@ -201,7 +201,7 @@ def test_a_cut_behind_an_extended_header_ends_the_search(tmp_path: Path, form: i
 
 
 def test_hard_links_do_not_lead_the_search_back(tmp_path: Path) -> None:
-    """The data of a hard link stand before it, and are not where the damage begins."""
+    """A hard link, whose data lie before it, does not move the search back."""
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w") as archive:
         for number in range(6):
@@ -243,7 +243,7 @@ def damaged_somehow(chance: random.Random, data: bytes, bounds: list[int]) -> by
 
 @pytest.mark.parametrize("block", range(4))
 def test_a_sample_is_whole_or_listed(tmp_path: Path, block: int) -> None:
-    """Of each sample all fields come back, or a line of the report names it or its bytes."""
+    """Every sample is recovered completely or listed in the report."""
     for seed in range(25 * block, 25 * block + 25):
         chance = random.Random(seed)
         samples = [some_fields(chance, number) for number in range(chance.choice([3, 12]))]

@@ -68,7 +68,7 @@ def digests(folder: str) -> dict[str, str]:
 
 
 def test_resizing_keeps_every_member_and_its_order(folder: Path):
-    """Only the borders between shards move."""
+    """Resizing moves only the borders between shards."""
     assert main(["reshard", "x.json", "-o", "out/y-%03d.tar", "--maxcount", "6"]) == 0
     assert new_members() == old_members()
     document = json.loads(Path("out/y.json").read_text())
@@ -77,14 +77,14 @@ def test_resizing_keeps_every_member_and_its_order(folder: Path):
 
 
 def test_bound_in_bytes(folder: Path):
-    """`--maxsize` takes k or K, M, G and bounds every shard."""
+    """`--maxsize` with k, M, G bounds every shard."""
     assert main(["reshard", "x.json", "-o", "out/y-%03d.tar", "--maxsize", "8K"]) == 0
     assert all(path.stat().st_size <= 8000 for path in Path("out").glob("*.tar"))
     assert new_members() == old_members()
 
 
 def test_shuffle_moves_samples_over_all_shards_the_same_way_each_time(folder: Path):
-    """One seed is one order, another seed another; every sample stays whole and comes once."""
+    """A seed gives one order; every sample is complete and comes once."""
     for seed, out in (("1", "a"), ("1", "b"), ("2", "c")):
         command = ["reshard", "x.json", "-o", f"{out}/y-%03d.tar", "--maxcount", "5"]
         assert main([*command, "--shuffle", seed]) == 0
@@ -96,7 +96,7 @@ def test_shuffle_moves_samples_over_all_shards_the_same_way_each_time(folder: Pa
 
 
 def test_range_indexes_and_where_choose_samples(folder: Path):
-    """Subsets by place, by list, and by the value of a field."""
+    """Samples are selected by range, by list and by the value of a field."""
     Path("list.txt").write_text("19\n0\n")
     choices = {
         "a": ["--range", "2:5"],
@@ -117,7 +117,7 @@ def test_range_indexes_and_where_choose_samples(folder: Path):
 
 
 def test_a_part_of_a_split_without_samples_is_refused_before_any_is_written(folder, capsys):
-    """A share may be too small for the few samples that were chosen."""
+    """A split with an empty part is refused before anything is written."""
     command = ["reshard", "x.json", "-o", "out/{split}-%03d.tar", "--range", "0:2"]
     assert main([*command, "--split", "train=0.9,val=0.1"]) == 1
     assert "out/val-%03d.tar" in capsys.readouterr().err
@@ -125,7 +125,7 @@ def test_a_part_of_a_split_without_samples_is_refused_before_any_is_written(fold
 
 
 def test_resharding_no_samples_is_an_error(folder: Path):
-    """The library refuses it as the command does."""
+    """Resharding no samples is refused by library and command."""
     with (
         wids.ShardListDataset("x.json") as dataset,
         pytest.raises(ValueError, match="at least one sample"),
@@ -135,7 +135,7 @@ def test_resharding_no_samples_is_an_error(folder: Path):
 
 
 def test_split_gives_each_sample_to_one_part(folder: Path):
-    """Parts have specs of their own, and together hold everything once."""
+    """Parts have their own specs, and together each sample once."""
     command = ["reshard", "x.json", "-o", "out/{split}-%03d.tar", "--shuffle", "1"]
     assert main([*command, "--split", "train=0.7,val=0.3"]) == 0
     train, val = new_members("out/train-*.tar"), new_members("out/val-*.tar")
@@ -146,7 +146,7 @@ def test_split_gives_each_sample_to_one_part(folder: Path):
 
 
 def test_merging_datasets_with_equal_keys_needs_new_keys(folder: Path, capsys):
-    """Equal keys in one shard are refused, and `--rekey` names samples by their place."""
+    """Equal keys in one shard are refused; `--rekey` numbers the samples."""
     assert main(["reshard", "x.json", "x.json", "-o", "out/y-%d.tar"]) == 1
     assert "already" in capsys.readouterr().err
     assert main(["reshard", "x.json", "x.json", "-o", "out/y-%d.tar", "--rekey"]) == 0
@@ -163,14 +163,14 @@ def test_merging_datasets_with_equal_keys_needs_new_keys(folder: Path, capsys):
     ],
 )
 def test_wrong_choices_are_one_line(folder: Path, options: list[str], capsys):
-    """What cannot be understood is said, and nothing is written."""
+    """A wrong option gives one line, and nothing is written."""
     assert main(["reshard", "x.json", "-o", "out/y-%d.tar", *options]) == 1
     assert len(capsys.readouterr().err.splitlines()) == 1
     assert not Path("out").exists()
 
 
 def test_index_outside_the_dataset_is_refused(folder: Path, capsys):
-    """The message names the index."""
+    """An index out of range is refused by name."""
     Path("list.txt").write_text("20")
     assert main(["reshard", "x.json", "-o", "out/y-%d.tar", "--indexes", "list.txt"]) == 1
     assert "20" in capsys.readouterr().err
@@ -178,14 +178,14 @@ def test_index_outside_the_dataset_is_refused(folder: Path, capsys):
 
 @pytest.mark.parametrize("size", ["1X", "", "-1"])
 def test_size_that_is_none_is_wrong_usage(folder: Path, size: str):
-    """Argparse says what a size looks like."""
+    """A malformed size is wrong usage, and the message shows the form."""
     with pytest.raises(SystemExit) as stopped:
         main(["reshard", "x.json", "-o", "out/y-%d.tar", f"--maxsize={size}"])
     assert stopped.value.code == 2
 
 
 def test_killed_run_is_resumed_to_the_same_files(folder: Path):
-    """After kill -9 at several moments, `--resume` ends with the files of a whole run."""
+    """After kill -9, `--resume` gives the files of a complete run."""
     command = [sys.executable, "-m", "wids", "reshard", "x.json", "--maxcount", "1"]
     command += ["--shuffle", "3", "--resume", "-o"]
     whole = subprocess.run(
@@ -214,7 +214,7 @@ rows = st.lists(
 @settings(deadline=None, max_examples=60)
 @given(rows, st.integers(1, 5), st.integers(1, 12_000), st.booleans(), st.integers(0, 9))
 def test_borders_are_those_of_a_writer(samples, maxcount, maxsize, rekey, seed):
-    """Drawn beforehand or while writing, the shards are the same, whatever names and sizes."""
+    """Shards have the borders that a ShardWriter makes, for any names and sizes."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with wids.ShardWriter(folder / "x-%d.tar", maxcount=4) as writer:
@@ -233,7 +233,7 @@ def test_borders_are_those_of_a_writer(samples, maxcount, maxsize, rekey, seed):
 
 
 def test_a_shard_that_fails_leaves_the_others_whole(folder: Path, capsys):
-    """What cannot be read is reported; a rerun after the repair writes only what is missing."""
+    """A shard that cannot be read is reported; a rerun writes only what is missing."""
     command = ["reshard", "x.json", "-o", "out/y-%03d.tar", "--maxcount", "5", "--resume"]
     assert main([*command[:3], "whole/y-%03d.tar", *command[4:]]) == 0
     damaged = Path("x-2.tar").read_bytes()
@@ -259,7 +259,7 @@ def unlinked(parts: list[Part]) -> list[Part]:
 
 
 def test_failures_end_the_command_with_one(folder: Path, capsys):
-    """Two samples of one key in one new shard: that shard is named, the others are there."""
+    """A new shard with two equal keys is reported by exit code 1, and the others are written."""
     command = ["reshard", "x.json", "x.json", "-o", "out/y-%d.tar", "--maxcount", "25"]
     assert main([*command, "--workers", "2"]) == 1
     errors = capsys.readouterr().err
@@ -269,7 +269,7 @@ def test_failures_end_the_command_with_one(folder: Path, capsys):
 
 
 def test_resuming_with_other_bounds_is_refused(folder: Path, capsys):
-    """What is there would not be what is asked for."""
+    """Resuming with other bounds is refused."""
     command = ["reshard", "x.json", "-o", "out/y-%d.tar", "--resume", "--maxcount"]
     assert main([*command, "5"]) == 0
     assert main([*command, "4"]) == 1
@@ -277,7 +277,7 @@ def test_resuming_with_other_bounds_is_refused(folder: Path, capsys):
 
 
 def test_shards_that_were_finished_and_not_noted_are_taken_over(folder: Path):
-    """A crash between the two leaves a whole shard, which is digested and kept."""
+    """A complete shard without a journal entry is digested and kept."""
     command = ["reshard", "x.json", "-o", "out/y-%d.tar", "--resume", "--maxcount", "5"]
     assert main(command) == 0
     spec = Path("out/y.json").read_text()
@@ -290,7 +290,7 @@ def test_shards_that_were_finished_and_not_noted_are_taken_over(folder: Path):
 
 
 def test_any_executor_writes_the_same_shards(folder: Path):
-    """Threads, processes and a Dask cluster of two workers give what one process gives."""
+    """Threads, processes and a Dask cluster write the shards of one process."""
     distributed = pytest.importorskip("distributed")
     with wids.ShardListDataset("x.json") as dataset, contextlib.ExitStack() as stack:
         order = shuffled(np.arange(20), 1)
@@ -315,7 +315,7 @@ def test_any_executor_writes_the_same_shards(folder: Path):
 
 @given(st.integers(0, 500), st.integers(0, 2**63))
 def test_shuffling_loses_and_doubles_nothing(count: int, seed: int):
-    """Every index comes once, in an order that the seed alone decides."""
+    """A shuffle has every index once, in an order of the seed alone."""
     order = shuffled(np.arange(count), seed)
     assert sorted(order.tolist()) == list(range(count))
     assert shuffled(np.arange(count), seed).tolist() == order.tolist()
@@ -323,7 +323,7 @@ def test_shuffling_loses_and_doubles_nothing(count: int, seed: int):
 
 @given(st.integers(0, 300), st.lists(st.floats(0.01, 10), min_size=1, max_size=5))
 def test_splitting_loses_and_doubles_nothing(count: int, shares: list[float]):
-    """The parts in a row are the whole, and each is within one of its share."""
+    """The parts have all indexes once, each within one of its share."""
     parts = split_order(np.arange(count), {str(n): share for n, share in enumerate(shares)})
     assert np.concatenate(list(parts.values())).tolist() == list(range(count))
     for part, share in zip(parts.values(), shares, strict=True):
@@ -338,7 +338,7 @@ def test_shares_must_be_positive():
 
 
 def test_spec_is_named_after_the_pattern():
-    """The number and what joins it to the name are left out."""
+    """The spec's name is that of the pattern without number and separator."""
     assert spec_path_for("out/train_%d.tar") == "out/train.json"
     assert spec_path_for("out/%06d.tar") == "out/shards.json"
 
@@ -357,14 +357,14 @@ class TestSourcesAreKept:
         ],
     )
     def test_shards_and_specs_that_are_read_stay(self, folder: Path, arguments, capsys):
-        """It is refused before anything is written."""
+        """Overwriting a source is refused before anything is written."""
         before = {path.name: path.read_bytes() for path in folder.glob("x*")}
         assert main(arguments) == 1
         assert "would replace" in capsys.readouterr().err
         assert {path.name: path.read_bytes() for path in folder.glob("x*")} == before
 
     def test_link_to_the_folder_is_seen_through(self, folder: Path, capsys):
-        """Another path to the same file is the same file."""
+        """Overwriting a source through a link is refused."""
         (folder / "link").symlink_to(folder)
         assert main(["reshard", "x.json", "-o", "link/x-%d.tar"]) == 1
         assert "would replace" in capsys.readouterr().err
@@ -383,7 +383,7 @@ class TestSourcesAreKept:
     ],
 )
 def test_choices_that_say_nothing_clear_are_refused(folder: Path, options, message: str, capsys):
-    """No sample goes where nobody sent it because of a slip of the pen."""
+    """Contradictory selections are refused."""
     (folder / "list.txt").write_text("1\nx\n")
     assert main(["reshard", "x.json", "-o", "out/{split}-%d.tar", *options]) == 1
     assert message in capsys.readouterr().err
@@ -391,7 +391,7 @@ def test_choices_that_say_nothing_clear_are_refused(folder: Path, options, messa
 
 
 def test_old_shards_with_the_same_keys_are_not_resumed(folder: Path):
-    """A run that began again and failed in part goes on with its own shards only."""
+    """A resumed run continues with its own shards, not with those of an older run."""
     with wids.ShardListDataset("x.json", transformations=[]) as dataset:
         order = np.arange(len(dataset))
         reshard(dataset, order, "out/y-%d.tar", maxcount=5, workers=1)

@@ -32,7 +32,7 @@ def folder(make_shard: MakeShard, tmp_path: Path, monkeypatch) -> Path:
 
 
 def test_counts_and_sizes_are_summed_over_shards(folder: Path):
-    """Fields by extension, and samples as the sum of their fields."""
+    """Fields are counted by extension, and a sample's size is the sum of its fields."""
     stats = spec_stats(load_spec("."), workers=1)
     text, label = stats.fields[".txt"], stats.fields[".cls"]
     assert (text.count, text.nbytes, text.smallest, text.largest, text.mean) == (5, 15, 1, 5, 3.0)
@@ -42,12 +42,12 @@ def test_counts_and_sizes_are_summed_over_shards(folder: Path):
 
 
 def test_values_of_a_field_are_counted(folder: Path):
-    """Classes are counted as they stand in the shard."""
+    """Class values are counted."""
     assert spec_stats(load_spec("."), values=".cls", workers=1).values == {"cat": 2, "dog": 1}
 
 
 def test_shard_that_cannot_be_read_is_reported(folder: Path):
-    """The others are summed up."""
+    """A shard that cannot be read is reported, and the others are counted."""
     Path("c.tar").write_bytes(b"no tar" * 1000)
     stats = spec_stats(load_spec("."), workers=1)
     assert stats.samples.count == 5
@@ -66,7 +66,7 @@ sizes = st.lists(st.integers(0, 2**40), max_size=30)
 
 @given(sizes, sizes)
 def test_sums_of_parts_are_the_figures_of_the_whole(left: list[int], right: list[int]):
-    """It does not matter how samples are spread over shards."""
+    """The figures do not depend on how samples are divided into shards."""
     assert SizeStats.of(left) + SizeStats.of(right) == SizeStats.of(left + right)
 
 
@@ -80,7 +80,7 @@ def test_bins_are_powers_of_two(found: list[int]):
 
 
 def test_table_lists_fields_then_samples_then_values(folder: Path):
-    """One line a field, and no more values than asked for."""
+    """The table has a line per field, then samples, then the requested number of values."""
     stats = spec_stats(load_spec("."), values=".cls", workers=1)
     lines = stats_lines(stats, max_values=1)
     assert [line.split()[:2] for line in lines[:4]] == [
@@ -93,7 +93,7 @@ def test_table_lists_fields_then_samples_then_values(folder: Path):
 
 
 def test_command_prints_json(folder: Path, capsys):
-    """Programs get whole numbers; the dot of the extension may be left out."""
+    """`--json` prints integers; the extension may be given without its dot."""
     assert main(["stats", ".", "--values", "cls", "--json", "--workers", "1"]) == 0
     stats = json.loads(capsys.readouterr().out)
     assert stats["fields"][".txt"]["nbytes"] == 15
@@ -101,7 +101,7 @@ def test_command_prints_json(folder: Path, capsys):
 
 
 def test_command_names_what_it_left_out(folder: Path, capsys):
-    """A shard that cannot be read gives exit code 1 and its name."""
+    """A shard that cannot be read is named, and the exit code is 1."""
     Path("c.tar").write_bytes(b"no tar" * 1000)
     assert main(["stats", "."]) == 1
     captured = capsys.readouterr()
@@ -110,7 +110,7 @@ def test_command_names_what_it_left_out(folder: Path, capsys):
 
 
 def test_no_zeros_stand_for_shards_that_were_not_read(folder: Path, capsys):
-    """Where no shard can be read, an empty table would look like a dataset without samples."""
+    """If no shard can be read, no table of zeros is printed."""
     Path("bad.tar").write_bytes(b"no tar" * 1000)
     assert main(["stats", "bad.tar", "--values", "cls"]) == 1
     captured = capsys.readouterr()
@@ -120,7 +120,7 @@ def test_no_zeros_stand_for_shards_that_were_not_read(folder: Path, capsys):
 
 
 def test_missing_field_is_named(folder: Path, capsys):
-    """To count the values of a field that no sample has is a mistake, and the fields are listed."""
+    """Counting the values of a field that no sample has is an error that lists the fields."""
     assert main(["stats", ".", "--values", "clz"]) == 1
     captured = capsys.readouterr()
     assert "no sample has a field .clz; there are .cls .txt" in captured.err
@@ -128,7 +128,7 @@ def test_missing_field_is_named(folder: Path, capsys):
 
 
 def test_classes_go_with_their_names(make_shard: MakeShard, tmp_path: Path, capsys):
-    """Where the spec names the classes, the table does; other fields of numbers have no names."""
+    """Values of `.cls` are shown with class names, other integers without."""
     rows = [{"__key__": f"{n}", ".cls": str(n % 2), ".txt": str(n % 2)} for n in range(3)]
     path = make_shard("a.tar", rows)
     spec = {"shardlist": [{"url": path.name, "nsamples": 3}], "class_names": ["cat", "dog"]}
@@ -141,7 +141,7 @@ def test_classes_go_with_their_names(make_shard: MakeShard, tmp_path: Path, caps
 
 @pytest.mark.filterwarnings("default::wids.WidsWarning")
 def test_broken_file_of_names_spoils_nothing(folder: Path, capsys):
-    """The classes are counted, and it is said why they have no names."""
+    """With a broken file of class names, classes are counted, and a warning is given."""
     Path("classes.json").write_text("12")
     assert main(["stats", ".", "--values", ".cls"]) == 0
     assert "classes have no names" in capsys.readouterr().err
@@ -156,27 +156,27 @@ class TestPlot:
 
     @pytest.mark.parametrize(("suffix", "magic"), [("png", b"\x89PNG"), ("svg", b"<?xml")])
     def test_suffix_says_of_what_kind_it_is(self, folder: Path, suffix: str, magic: bytes):
-        """A picture for a page, or lines for print."""
+        """The suffix of the plot selects pixels or vector graphics."""
         path = Path(f"plot.{suffix}")
         plot_stats(spec_stats(load_spec("."), values=".cls", workers=1), path, {"0": "cat"})
         assert path.read_bytes().startswith(magic)
 
     def test_command_draws_and_names_what_it_cannot(self, folder: Path, capsys):
-        """`--plot` writes the file; of an unknown kind it says which there are."""
+        """`--plot` writes the file; an unknown suffix is refused with the known ones."""
         assert main(["stats", ".", "--plot", "plot.png"]) == 0
         assert Path("plot.png").exists()
         assert main(["stats", ".", "--plot", "plot.foo"]) == 1
         assert "expected the name of a picture" in capsys.readouterr().err
 
     def test_svg_tells_fields_and_values(self, folder: Path):
-        """Each field with its count, each value, and the name of a class beside it."""
+        """The plot has each field with its count, and each value with its class name."""
         stats = spec_stats(load_spec("."), values=".cls", workers=1)
         texts = svg_texts(stats, {"cat": "a cat"})
         assert {".txt  5", ".cls  3", "cat a cat", "dog"} <= texts
         assert "5 samples, 24 B" in texts
 
     def test_strangers_texts_are_drawn_as_text(self):
-        """Formulas, escapes, letters that no font has and long texts are labels like others."""
+        """Formulas, escapes, unknown letters and long texts are plain labels."""
         strange = ["$x^{", "\\frac", "_hidden", "\x1b[2J", "\u202e", "\U0001f9ff", "x" * 500, ""]
         one = SizeStats.of([1])
         stats = Stats(one, {f".{name}": one for name in strange}, Counter(strange))
@@ -185,7 +185,7 @@ class TestPlot:
         assert max(map(len, texts)) < 60
 
     def test_of_many_the_largest_and_commonest_are_drawn(self):
-        """A thousand fields and values make a plot that one can look at, and it says so."""
+        """Of a thousand fields and values the most frequent are drawn, and the plot says so."""
         fields = {f".{n}": SizeStats.of([n]) for n in range(1000)}
         values = Counter({str(n): n for n in range(1000)})
         texts = svg_texts(Stats(SizeStats.of(range(1000)), fields, values))
@@ -194,7 +194,7 @@ class TestPlot:
         assert "samples, the 40 commonest of 1,000 values" in texts
 
     def test_nothing_can_be_plotted(self):
-        """A dataset without samples has an empty plot."""
+        """A dataset without samples gives an empty plot."""
         assert "0 samples, 0 B" in svg_texts(Stats())
 
 

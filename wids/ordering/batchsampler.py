@@ -223,7 +223,7 @@ def _check_choice(
     if cost is not None and shape is not None:
         raise TypeError("give a BatchSampler cost or shape, not both")
     if pack and cost is None:
-        raise TypeError("pack needs cost and max_cost, the length of the rows")
+        raise TypeError("pack makes rows of length max_cost: give cost and max_cost")
     if cost is not None and drop_last:
         raise ValueError("drop_last has no effect with cost: batches differ in size; leave it out")
     if isinstance(batch_size, Mapping) and shape is None:

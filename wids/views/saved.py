@@ -130,8 +130,8 @@ class _Writer:
         if isinstance(samples, ShardList):
             return self._dataset(samples)
         raise TypeError(
-            f"save: expected a dataset, a selection, a concatenation or a join, got a "
-            f"{type(samples).__name__}; save its parts"
+            f"save: a {type(samples).__name__} cannot be saved; expected a dataset, a selection, a "
+            "concatenation or a join: save its parts"
         )
 
     def _dataset(self, dataset: ShardList) -> dict[str, Any]:
