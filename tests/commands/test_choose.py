@@ -226,5 +226,5 @@ def test_lists_with_saved_views_are_one_sequence() -> None:
     assert list(wids.open_view(few).keys) == ["k01", "k00"]
     both = wids.open_view(["three.json", "3.tar"])
     assert list(both.keys) == [key for key in KEYS if int(key[1:]) % 4 == 3] + KEYS[30:]
-    with pytest.raises(wids.SpecError, match=r"opened by wids\.open_view"):
+    with pytest.raises(wids.SpecError, match=r"by wids\.open_view"):
         wids.ShardListDataset("three.json")

@@ -141,7 +141,7 @@ def test_no_index_is_written_for_what_was_unpacked(shards: list[str], tmp_path: 
     """No index for other tools is written for a decompressed shard."""
     packed = tmp_path / "packed.tar.gz"
     packed.write_bytes(gzip.compress(Path(shards[0]).read_bytes()))
-    with pytest.raises(ShardFormatError, match="expected a plain tar"):
+    with pytest.raises(ShardFormatError, match="expected a local, uncompressed tar"):
         index_shard(str(packed), indexes=["dali"], cache_dir=tmp_path / "cache")
 
 

@@ -288,7 +288,7 @@ def test_lack_of_memory_is_an_error_of_the_spec() -> None:
         def read(self) -> bytes:
             raise MemoryError
 
-    with pytest.raises(SpecError, match=r"https://host/large\.json: takes more memory"):
+    with pytest.raises(SpecError, match=r"https://host/large\.json: not enough memory"):
         load_spec(Exhausting())
 
 

@@ -67,7 +67,7 @@ def test_classes_that_agree_are_kept(spec, way: str, first: Any, second: Any, me
 DISAGREEING = [
     (["cat", "dog"], ["dog", "cat"], "class 0 is 'dog', in a.json it is 'cat'"),
     (["cat", "dog"], {"2": "dog"}, "'dog' is class 2, in a.json it is class 1"),
-    ({"x": ["y"]}, {"x": ["z"]}, "different ways"),
+    ({"x": ["y"]}, {"x": ["z"]}, "in a form that cannot be merged"),
 ]
 
 

@@ -122,7 +122,7 @@ def test_home_folders_expand(folder: Path, monkeypatch: pytest.MonkeyPatch) -> N
     [
         ("missing.json", "missing.json: cannot be read as a shard-spec"),
         ("nowhere/*.tar", "no file matches"),
-        ([], "list of shards is empty"),
+        ([], "found an empty list"),
         (17, "expected a path, a URL, an open file, a list, a dict or a DatasetSpec, found 17"),
         (b"a.tar", "expected a path"),
         ({"url": "a.tar"}, "the dict: holds no shards; expected a 'shardlist'"),

@@ -281,7 +281,7 @@ def test_a_malformed_document_is_named_with_its_field(document: Any, message: st
 def test_what_is_no_json_is_named_as_such(text: str | bytes) -> None:
     """Broken, foreign or deeply nested text raises a SpecError that names the source."""
     gc.collect()  # or finalizers of earlier tests' objects run where no stack is left for them
-    with pytest.raises(SpecError, match="^x.json: is"):
+    with pytest.raises(SpecError, match="^x.json: expected"):
         DatasetSpec.parse(text, "x.json")
 
 
