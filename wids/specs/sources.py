@@ -235,9 +235,7 @@ def expand_braces(pattern: str) -> list[str]:
     except bracex.ExpansionLimitException as error:
         raise SpecError(f"{display_url(pattern):.200}: {error}") from error
     except (ValueError, RecursionError) as error:  # a number beyond 64 bits; too many braces
-        raise SpecError(
-            f"{display_url(pattern):.200}: malformed brace pattern: {error}"
-        ) from error
+        raise SpecError(f"{display_url(pattern):.200}: malformed brace pattern: {error}") from error
     return names
 
 
