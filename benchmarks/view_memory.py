@@ -6,6 +6,16 @@ much the memory of the second process grew: its own, and that of mapped files, w
 
     python benchmarks/view_memory.py [--samples 100000000] [--rows wids torch-list ...]
 
+Result, 4,999,105 of 100,000,000 samples (the times are of the processor, on a busy machine):
+
+    row            pickle KiB  private KiB   mapped KiB  us an index
+    wids                  0.1            0         9780       0.96
+    numpy             39055.7        39056            0       0.47
+    torch-list        24416.3       196828            0       1.30
+    datasets          39310.6        46772          184      69.46
+
+Reason: a large list of indexes is pickled as the path of a file, which all workers map; of
+ascending indexes the last 16 bits are kept.
 """
 
 import argparse

@@ -379,3 +379,15 @@ def test_batches_are_compared_in_a_small_form(tmp_path: Path):
     assert by_row["wids-plain"]["not_seen"] == 0
     assert by_row["wids-mixture"]["parts"] == [2400, 1200, 400]
     assert max(by_row["wids-mixture"]["draws"]) <= 1
+
+
+def test_selections_and_keys_are_measured():
+    """A small run has a row for each way to hold a selection, and for each step of a look-up."""
+    done = run("view_memory.py", "--samples", "5000", "--rows", "wids", "numpy")
+    assert done.returncode == 0, done.stderr
+    rows = [line.split() for line in done.stdout.splitlines()[2:]]
+    assert [row[0] for row in rows] == ["wids", "numpy"]
+    assert all(len(row) == 5 and float(row[1]) > 0 for row in rows)
+    done = run("key_lookup.py", "--keys", "1000", "--rounds", "1")
+    assert done.returncode == 0, done.stderr
+    assert "dict find" in done.stdout
