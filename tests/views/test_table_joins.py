@@ -495,3 +495,86 @@ def test_tables_that_are_missing_are_named(dataset: wids.ShardListDataset, tmp_p
     remote = wids.ShardListDataset([("https://host/0.tar", 5)])
     with pytest.raises(ValueError, match=r"https://host/0.tar is remote; fetch the tables"):
         remote.join_tables("{shard}.parquet")
+
+
+@pytest.fixture
+def saved(dataset: wids.ShardListDataset, tmp_path: Path) -> Path:
+    """Save a filtered join of a file of a table, with samples that have no row."""
+    as_parquet(tmp_path)
+    some = dataset.join(tmp_path / "t.parquet", fields=["width"], rename={"width": ".w"})
+    few = frame()[frame().key > "k03"][["key", "caption"]]
+    few.to_csv(tmp_path / "few.csv", index=False)
+    some[2:].join(tmp_path / "few.csv", missing="fill").save(tmp_path / "view.json")
+    return tmp_path / "view.json"
+
+
+def test_a_saved_join_names_its_tables(saved: Path, tmp_path: Path) -> None:
+    """It opens in another folder, with the same fields; a changed table is refused by its name."""
+    moved = tmp_path / "moved"
+    moved.mkdir()
+    for path in tmp_path.glob("*.*"):
+        shutil.copy(path, moved)
+    for home in (tmp_path, moved):
+        view = wids.open_view(home / "view.json")
+        assert [sample[".w"] for sample in view] == list(range(102, 112))
+        assert [sample[".caption"] for sample in view][:3] == [None, None, "caption 4, grün"]
+        assert pickle.loads(pickle.dumps(view))[4][".w"] == 106
+    assert str(tmp_path) not in (moved / "view.json").read_text()
+    table = pyarrow.parquet.read_table(moved / "t.parquet")
+    pyarrow.parquet.write_table(table.slice(1), moved / "t.parquet")
+    with pytest.raises(wids.SpecError, match=r"moved/t\.parquet: the table has changed"):
+        wids.open_view(moved / "view.json")
+    (moved / "t.parquet").unlink()
+    with pytest.raises(wids.SpecError, match=r"moved/t\.parquet"):
+        wids.open_view(moved / "view.json")
+
+
+def test_saved_joins_of_all_kinds_open(
+    dataset: wids.ShardListDataset, tmp_path: Path, make_shard: Callable[..., Path]
+) -> None:
+    """Tables beside shards, arrays in order, fields as keys, and samples without counterparts."""
+    write_tables(tmp_path)
+    np.save(tmp_path / "score.npy", np.arange(COUNT))
+    as_parquet(tmp_path)
+    texts = [{"__key__": KEYS[n], ".txt": f"t{n}"} for n in (1, 3)]
+    other = wids.ShardListDataset([(str(make_shard("other.tar", texts)), 2)])
+    joins = {
+        "beside": dataset.join_tables("{shard}.parquet", fields=["url"]),
+        "npy": dataset.join(tmp_path / "score.npy"),
+        "field": dataset.join(tmp_path / "t.parquet", on=".json:uid", fields=["width"]),
+        "filled": dataset.join(other, missing="fill"),
+    }
+    for name, joined in joins.items():
+        joined.save(tmp_path / f"{name}.json")
+        assert list(wids.open_view(tmp_path / f"{name}.json")) == list(joined)
+    pyarrow.parquet.write_table(pa.table({"key": KEYS, "url": KEYS}), tmp_path / "0.parquet")
+    with pytest.raises(wids.SpecError, match=r"\{shard\}.parquet: the tables .* have changed"):
+        wids.open_view(tmp_path / "beside.json")
+    with pytest.raises(TypeError, match="a table in memory cannot be saved: write it to a file"):
+        dataset.join(frame()).save(tmp_path / "memory.json")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"on": "key"},
+        {"fields": {"w": "width"}},
+        {"digest": 3},
+        {"missing": 1},
+        {"table": 7},
+        {"fields": {".w": "none"}},
+        {"on": [None, "none"]},
+        {"table": "https://host/t.parquet"},
+    ],
+)
+def test_malformed_saved_joins_are_refused(saved: Path, change: dict[str, Any]) -> None:
+    """Whatever is wrong is a SpecError that names the document."""
+    document = json.loads(saved.read_text())
+    node = document["join"] if "join" in document else document["base"]["join"]
+    inner = node[0]
+    while "join" not in inner:
+        inner = inner["base"]
+    inner["join"][1] |= change
+    saved.write_text(json.dumps(document))
+    with pytest.raises(wids.SpecError, match=r"view\.json"):
+        wids.open_view(saved)

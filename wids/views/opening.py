@@ -21,13 +21,19 @@ from wids.specs.indexrules import USUAL_RULES
 from wids.specs.locations import folder_of, join
 from wids.specs.merging import merged_header
 from wids.specs.sources import find_shards, read_document
+from wids.views.filling import Filled
 from wids.views.joining import matching_rows
 from wids.views.keytable import KeyTable, read_keys
 from wids.views.saved import VERSION, digest_of, indexes_from
+from wids.views.tablejoin import joins_folder, rows_as_saved, shards_of
+from wids.views.tablerows import Match
+from wids.views.tables import FileStamp
+from wids.views.tablesources import beside_shards, table_source
 from wids.views.viewable import Concatenation, Join, View, Viewable, ViewableShards, concat
 
 if TYPE_CHECKING:
     from wids.views.indexlist import IndexList
+    from wids.views.tablerows import TableRows
 
 __all__ = ["Open", "is_saved_view", "open_samples", "shards_and_rows"]
 
@@ -156,10 +162,56 @@ class _Opener:
             parts = [self.base(part, home, depth + 1) for part in node["concat"]]
             return concat(parts, node.get("names"))
         if isinstance(node.get("join"), list) and len(node["join"]) == 2:
-            left, right = (self.base(side, home, depth + 1) for side in node["join"])
+            left = self.base(node["join"][0], home, depth + 1)
+            right = self._right_side(node["join"][1], left, home, depth)
             _check_count(right, len(left), where)
             return Join(left, right, node.get("rename") or {}, replace=bool(node.get("replace")))
         return self._dataset(node, home, depth)
+
+    def _right_side(self, node: Any, left: Any, home: str, depth: int) -> Any:
+        """Open the right side of a join: a base, a table, or a sample for each or none."""
+        if isinstance(node, dict) and ("table" in node or "tables" in node):
+            return self._table(node, left, home)
+        if isinstance(node, dict) and "of" in node:
+            base = self.base(node["of"], home, depth + 1)
+            return Filled(base, self._indexes(node.get("rows"), len(base) + 1, home))
+        return self.base(node, home, depth + 1)
+
+    def _table(self, node: dict[str, Any], left: Any, home: str) -> TableRows:
+        """Open the rows of a table, which must be the one that was joined."""
+        where = display_url(home)
+        on, fields = node.get("on"), node.get("fields")
+        numbers = (node.get("nbytes"), node.get("missing", 0))
+        if (
+            not (isinstance(on, list) and len(on) == 2)
+            or not all(each is None or isinstance(each, str) for each in on)
+            or not (isinstance(fields, dict) and all(map(_is_text_pair, fields.items())))
+            or not all(type(number) is int for number in numbers)
+            or not isinstance(node.get("digest"), str)
+        ):
+            raise SpecError(f"{where}: join: expected a table as it is saved, found {node!r:.200}")
+        stamp = FileStamp(node["nbytes"], node["digest"])
+        named = self._located(node.get("table", node.get("tables")), home)
+        try:
+            if "tables" in node:
+                shards = shards_of(left)
+                pattern = node["tables"]
+                source = beside_shards(pattern, shards, missing="fill", stamp=stamp)
+            elif is_local(named):
+                copies = joins_folder(left)
+                source = table_source(local_path(named), copies=copies, stamp=stamp)
+            else:
+                raise SpecError(f"{where}: {display_url(named)}: fetch this table, and join it")
+            rows = rows_as_saved(left, source, Match(*on), fields)
+        except (ValueError, OSError) as error:
+            raise SpecError(f"{where}: {error}") from error
+        lost = int((rows.rows.array() == rows.table.num_rows).sum())
+        if lost != node.get("missing", 0):
+            raise SpecError(
+                f"{where}: {source.title}: {lost} samples have no row there, when it was saved "
+                f"{node.get('missing', 0)} had none; join the table again"
+            )
+        return rows
 
     def _dataset(self, node: dict[str, Any], home: str, depth: int) -> Any:
         where = display_url(home)
@@ -267,6 +319,10 @@ def patched(samples: Any, patch: Any) -> Any:
         return joined
     order = np.argsort(np.concatenate([rows, others]), kind="stable")
     return concat([joined, samples.select(others)]).select(order)
+
+
+def _is_text_pair(item: tuple[Any, Any]) -> bool:
+    return isinstance(item[1], str) and item[0][:1] == "."
 
 
 @contextmanager

@@ -12,6 +12,12 @@ A base is the location of a dataset, or one of these objects:
     {"base", "indexes", "exclude", "patch", "append"}    a selection; all keys but "base" are
                                                      optional, and are applied in this order
 
+The right side of a join may also be
+
+    {"table" or "tables", "nbytes", "digest",        a file of a table, or the pattern of tables
+     "fields", "on", "missing"}                      that lie beside shards
+    {"of": base, "rows": indexes}                    a sample for each, or none
+
 The version is 2, because a reader of version 1 would ignore the selection and return all samples.
 """
 
@@ -31,9 +37,11 @@ from wids.reading.shardlist import ShardList
 from wids.specs.indexrules import unusual_rules
 from wids.specs.newspec import name_in_spec
 from wids.views.concatenation import Chain
+from wids.views.filling import Filled
 from wids.views.indexlist import IndexList
 from wids.views.joining import Pairing
 from wids.views.selection import Mapped, Selection
+from wids.views.tablerows import TableRows
 
 if TYPE_CHECKING:
     import os
@@ -124,6 +132,10 @@ class _Writer:
         if isinstance(samples, Chain) and not hasattr(samples, "part_lengths"):
             names = {} if samples.names is None else {"names": samples.names}
             return {"concat": [self.node(part) for part in samples.parts], **names}
+        if isinstance(samples, TableRows):
+            return self._table(samples)
+        if isinstance(samples, Filled):
+            return {"of": self.node(samples.base), "rows": self._indexes(samples.rows)}
         if isinstance(samples, Pairing):
             sides = [self.node(samples.left), self.node(samples.right)]
             return {"join": sides, "rename": samples.rename, "replace": samples.replace}
@@ -155,6 +167,24 @@ class _Writer:
         if self._target is not None:
             return name_in_spec(location, self._target.absolute().parent)
         return str(local_path(location).absolute()) if is_local(location) else location
+
+    def _table(self, rows: TableRows) -> dict[str, Any]:
+        origin = rows.table.origin
+        if origin is None:
+            raise TypeError(
+                "save: a table in memory cannot be saved: write it to a file, such as Parquet, "
+                "and join that"
+            )
+        missing = int((rows.rows.array() == rows.table.num_rows).sum())
+        named = origin.location if origin.is_pattern else self._located(origin.location)
+        return {
+            "tables" if origin.is_pattern else "table": named,
+            "nbytes": origin.stamp.nbytes,
+            "digest": origin.stamp.digest,
+            "fields": rows.fields,
+            "on": list(rows.match),
+            "missing": missing,
+        }
 
     def _indexes(self, rows: IndexList) -> dict[str, Any]:
         if rows.kind == "range":

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from wids.views.tables import Table
     from wids.views.tablesources import TableSource
 
-__all__ = ["On", "datasets_of", "first_dataset", "joined_rows", "joins_folder"]
+__all__ = ["On", "first_dataset", "joined_rows", "joins_folder", "rows_as_saved", "shards_of"]
 
 Integers = npt.NDArray[np.int64]
 On = str | tuple[str, str] | None
@@ -82,6 +82,30 @@ def joined_rows(
     dataset = first_dataset(left)
     pipeline = None if dataset is None else dataset.pipeline
     return kept, TableRows(table, IndexList.of(rows), chosen, match, pipeline)
+
+
+def rows_as_saved(
+    left: SampleSequence, source: TableSource, match: Match, fields: Mapping[str, str]
+) -> TableRows:
+    """Find the rows of a table for each sample again, for the fields of a saved join.
+
+    Raises:
+        ValueError: The table has no such columns, or a key is in two rows.
+    """
+    used = [*fields.values(), *([match.column] if match.column else [])]
+    for name in used:
+        _check_column(source, name, "join")
+    table = source.read(list(dict.fromkeys(used)) or source.names[:1])
+    dataset = first_dataset(left)
+    pipeline = None if dataset is None else dataset.pipeline
+    found = IndexList.of(_found_rows(left, table, match))
+    return TableRows(table, found, fields, match, pipeline)
+
+
+def shards_of(samples: Any) -> list[str]:
+    """Return the shards of all datasets that a sequence was made of, each once."""
+    urls = (url for dataset in datasets_of(samples) for url in dataset.shards.urls)
+    return list(dict.fromkeys(urls))
 
 
 def joins_folder(samples: SampleSequence) -> Path | None:

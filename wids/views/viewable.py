@@ -46,7 +46,7 @@ from wids.views.keytable import KeptTable, Keys, KeyTable, find_all, read_keys
 from wids.views.saved import save_view
 from wids.views.selection import Mapped, Selection
 from wids.views.splitting import by_exact_share, by_hash, hash_values, seeded, shuffled_ranks
-from wids.views.tablejoin import datasets_of, first_dataset, joined_rows, joins_folder
+from wids.views.tablejoin import first_dataset, joined_rows, joins_folder, shards_of
 from wids.views.tablerows import TableRows
 from wids.views.tablesources import beside_shards, is_table, table_source
 
@@ -487,8 +487,7 @@ class Viewable(_Sequence):
             ValueError: A table or a row is missing, or as for `join`.
         """
         check_choice("missing", missing, ("error", "drop", "fill"))
-        shards = [url for dataset in datasets_of(self) for url in dataset.shards.urls]
-        source = beside_shards(pattern, dict.fromkeys(shards), missing=missing)
+        source = beside_shards(pattern, shards_of(self), missing=missing)
         how: Any = {"on": on, "missing": missing, "fields": fields, "rename": rename}
         return self._with_rows(joined_rows(self, source, **how), replace)
 
