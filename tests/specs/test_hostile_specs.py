@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,7 @@ def test_a_device_is_read_up_to_a_bound() -> None:
 
 
 def test_the_specs_that_one_names_have_a_bound_in_all() -> None:
-    """A small spec that names many large ones is refused before they fill the memory."""
+    """A spec that names many large documents is refused before all of them are read."""
     rows = [{"url": f"{number}.tar", "nsamples": 1} for number in range(100)]
     part = json.dumps(rows).encode()
     named = [{"source_url": f"{number}.json"} for number in range(9)]
@@ -233,6 +234,43 @@ def test_a_spec_has_a_largest_number_of_shards() -> None:
     parts = {"datasets": [{"shardlist": ["a", "b"]}, {"shardlist": ["c", "d"]}]}
     with pytest.raises(SpecError, match=r"datasets\[1\]: expected 3 shards at most, found 4"):
         DatasetSpec.parse(json.dumps(parts), bounds=bounds)
+
+
+# A spec with two levels of datasets, three components, four shards and two references.
+NESTED = {
+    "datasets": [
+        {"datasets": [{"source_url": "part.json"}, {"base": "b" * 10, "shardlist": ["a", "b"]}]},
+    ]
+}
+PART = json.dumps(["c", "d"]).encode()
+EXACT = SpecBounds(nesting=2, components=3, documents_nbytes=len(PART), shards=4)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "message"),
+    [
+        (EXACT, None),
+        (replace(EXACT, nesting=1), "expected at most 1 levels of datasets"),
+        (replace(EXACT, components=2), "expected at most 2 datasets in all"),
+        (replace(EXACT, documents_nbytes=len(PART) - 1), "expected documents of at most 9 bytes"),
+        (replace(EXACT, shards=3), "expected 3 shards at most, found 4"),
+        (replace(EXACT, inherited_characters=19), "expected at most 19 characters"),
+        (replace(EXACT, values_nbytes=100), "could take more than 100 bytes of memory"),
+    ],
+)
+def test_a_spec_may_reach_its_bounds_and_not_exceed_them(
+    bounds: SpecBounds, message: str | None
+) -> None:
+    """A spec at each bound is parsed, and one beyond a bound is refused with that bound."""
+
+    def parse() -> DatasetSpec:
+        return DatasetSpec.parse(json.dumps(NESTED), "x.json", read=lambda _: PART, bounds=bounds)
+
+    if message is None:
+        assert list(parse().shards.urls) == ["c", "d", "bbbbbbbbbb/a", "bbbbbbbbbb/b"]
+        return
+    with pytest.raises(SpecError, match=message):
+        parse()
 
 
 @pytest.mark.parametrize("value", ["[],", "{},", '{"a":1},'])

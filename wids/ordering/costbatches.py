@@ -1,6 +1,6 @@
 """A rank's batches of bounded cost.
 
-CostPlan    how epochs are cut into batches
+CostPlan    division of epochs into batches
 CostPlace   the position within an epoch, the same on all ranks
 """
 
@@ -25,7 +25,7 @@ _BLOCK = 256
 
 @dataclass(frozen=True)
 class CostPlace:
-    """Where batches by cost stand within an epoch, the same on all ranks.
+    """Position of batches by cost in an epoch, the same on all ranks.
 
     Attributes:
         pool: Where the pool under way begins.
@@ -40,13 +40,13 @@ class CostPlace:
     total: int
 
     def to_dict(self) -> dict[str, Any]:
-        """The place as a dict of plain values."""
+        """Return the place as a dict of plain values."""
         place = {"done": self.done, "group": self.group, "total": self.total}
         return {**asdict(self.pool), **place}
 
 
 class CostPlan:
-    """How the epochs of a sampler are cut into batches of bounded cost.
+    """Division of the epochs of a sampler into batches of bounded cost.
 
     Args:
         sampler: Whose samples are drawn.
@@ -81,7 +81,7 @@ class CostPlan:
         self._rows: dict[OrderState, int] = {}
 
     def parse(self, saved: Mapping[str, Any]) -> CostPlace:
-        """Read back a place within an epoch.
+        """Parse a saved place within an epoch.
 
         Raises:
             ValueError: It was taken with other costs.
@@ -95,13 +95,13 @@ class CostPlan:
         return CostPlace(pool, saved["done"], saved["group"], saved["total"])
 
     def count(self, state: OrderState, within: CostPlace | None) -> int:
-        """Number of batches of this rank from a place on."""
+        """Return the number of batches of this rank from a place on."""
         share = self._sampler.__planner__().share(state)
         done = within.done if within else 0
         return _share_of_batches(share, self._num_batches(state), done).count
 
     def begin(self, state: OrderState, within: CostPlace | None) -> "CostRun":
-        """Make the tables of an epoch."""
+        """Compute the tables of an epoch, and return its batches from a place on."""
         share = self._sampler.__planner__().share(state)
         place = within or CostPlace(PoolStart(), 0, share.num_replicas, self._pools.need)
         mine = _share_of_batches(share, self._num_batches(state), place.done)
@@ -119,7 +119,7 @@ class CostPlan:
         )
 
     def _num_batches(self, state: OrderState) -> int:
-        """Batches of all ranks in the epoch of a state."""
+        """Return the number of batches of all ranks in the epoch of a state."""
         if not self._pools.packed:
             return number_of_batches(state.n, self._need(state), self._pools.spare)
         start = state.moved(0)
@@ -138,7 +138,7 @@ class CostPlan:
 
 
 class CostRun:
-    """The batches of one rank, from some place in an epoch on.
+    """The batches of one rank, from a place in an epoch on.
 
     Attributes:
         count: Number of them.
@@ -158,7 +158,7 @@ class CostRun:
         self._numbers: Iterator[int] = iter(())
 
     def batch(self) -> list[int]:
-        """Draw the next one."""
+        """Draw the next batch."""
         number = next(self._numbers, None)
         if number is None:
             stop = min(self.count, self._drawn + _BLOCK)
@@ -182,7 +182,7 @@ class CostRun:
         return position, replace(self._start, pool=pool, done=done)
 
     def _pool(self, number: int) -> Pool:
-        """The pool that a batch is in."""
+        """Return the pool that holds a batch."""
         starts, pools = self._starts, self._pools
         while number >= starts[-1].used and starts[-1].position < self._epoch.num_samples:
             pools.append(self._epoch.pool(starts[-1]))
@@ -195,5 +195,5 @@ class CostRun:
 
 
 def _share_of_batches(share: RankShare, num_batches: int, done: int) -> RankShare:
-    """Deal batches to ranks as a sampler deals indexes."""
+    """Return this rank's share of the batches, which are divided like the indexes of a sampler."""
     return replace(share, num_samples=num_batches, lanes=1, start=min(done, num_batches))

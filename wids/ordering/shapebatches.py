@@ -1,6 +1,6 @@
 """A rank's batches of samples of one shape, which is the same on all ranks at each step.
 
-    ShapePlan       how epochs are cut into batches
+    ShapePlan       division of epochs into batches
     ShapePlace      the position within an epoch, the same on all ranks
     shape_buckets   chooses shapes of similar numbers of pixels for images, by width and height
 
@@ -47,7 +47,7 @@ class _Order(Protocol):
 
 @dataclass(frozen=True)
 class ShapePlace:
-    """Where batches by shape stand within an epoch, the same on all ranks.
+    """Position of batches by shape in an epoch, the same on all ranks.
 
     Attributes:
         begun: Samples of each bucket that were used when the present number of ranks began.
@@ -62,12 +62,12 @@ class ShapePlace:
     shapes: str
 
     def to_dict(self) -> dict[str, Any]:
-        """The place as a dict of plain values."""
+        """Return the place as a dict of plain values."""
         return {**asdict(self), "begun": list(self.begun), "done": list(self.done)}
 
 
 class ShapePlan:
-    """How the epochs of a sampler are cut into batches of one shape each.
+    """Division of the epochs of a sampler into batches of one shape each.
 
     Args:
         sampler: Whose samples are drawn.
@@ -103,7 +103,7 @@ class ShapePlan:
         self._drawn: tuple[OrderState, list[Integers]] | None = None
 
     def parse(self, saved: Mapping[str, Any]) -> ShapePlace:
-        """Read back a place within an epoch.
+        """Parse a saved place within an epoch.
 
         Raises:
             ValueError: It was taken with other shapes.
@@ -117,14 +117,14 @@ class ShapePlan:
         return ShapePlace(begun, done, saved["step"], self._digest)
 
     def count(self, state: OrderState, within: ShapePlace | None) -> int:
-        """Number of batches of this rank from a place on."""
+        """Return the number of batches of this rank from a place on."""
         share = self._sampler.__planner__().share(state)
         counts = [bucket.size for bucket in self._buckets(state)]
         segment, step = self._segment(share, counts, state, within)
         return segment.count_from(step)
 
     def begin(self, state: OrderState, within: ShapePlace | None) -> "ShapeRun":
-        """Make the tables of an epoch."""
+        """Compute the tables of an epoch, and return its batches from a place on."""
         order, share = self._sampler.__planner__().whole(state)
         buckets = self._buckets(state)
         counts = [bucket.size for bucket in buckets]
@@ -300,7 +300,7 @@ class ShapeRun:
         return self._begun + self._left * self._drawn // self.count
 
     def batch(self) -> list[int]:
-        """Draw the next one."""
+        """Draw the next batch."""
         bucket = next(self._buckets)
         self._drawn += 1
         return list(islice(self._indexes[bucket], self._segment.sizes[bucket]))
@@ -326,7 +326,7 @@ class ShapeRun:
         yield from (segment.extra[at] for at in segment.own_extra)
 
     def _of_bucket(self, bucket: int, steps: int) -> Iterator[int]:
-        """This rank's indexes of a bucket after some steps."""
+        """Return this rank's indexes of a bucket after some steps."""
         share, size = self._segment.shares[bucket], self._segment.sizes[bucket]
 
         def blocks() -> Iterator[list[int]]:
@@ -343,7 +343,7 @@ class ShapeRun:
 def _bucket_numbers(
     shapes: Any, first: int, stop: int, dataset: Any
 ) -> tuple[NDArray[np.int32], list[Any]]:
-    """Number the shapes of the samples that take part; return the shape of each number too."""
+    """Return the number of each sample's shape, and the shape of each number."""
     array = np.asarray(shapes)
     length = len(dataset) if hasattr(dataset, "__len__") else max(stop, len(array))
     if array.ndim not in (1, 2) or array.dtype.kind not in "iubUS" or len(array) != length:
