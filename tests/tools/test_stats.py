@@ -119,6 +119,21 @@ def test_no_zeros_stand_for_shards_that_were_not_read(folder: Path, capsys):
     assert "no sample has a field .cls; there are none, as no sample was read" in captured.err
 
 
+def test_json_counts_and_names_what_was_not_read(folder: Path, capsys):
+    """`--json` has the number and names of unreadable shards, without the secrets of a URL."""
+    Path("c.tar").write_bytes(b"no tar" * 1000)
+    urls = ["a.tar", "c.tar", "http://me:SECRET@127.0.0.1:bad/x.tar?sig=SECRET"]
+    spec = {"shardlist": [{"url": url, "nsamples": 2} for url in urls]}
+    Path("x.json").write_text(json.dumps(spec))
+    assert main(["stats", "x.json", "--json", "--workers", "1"]) == 1
+    captured = capsys.readouterr()
+    assert "SECRET" not in captured.out + captured.err
+    assert "2 parts could not be read" in captured.err
+    found = json.loads(captured.out)
+    assert found["samples"]["count"] == found["num_failures"] == len(found["failures"]) == 2
+    assert [name.rpartition("/")[2] for name in found["failures"]] == ["c.tar", "x.tar?..."]
+
+
 def test_missing_field_is_named(folder: Path, capsys):
     """Counting the values of a field that no sample has is an error that lists the fields."""
     assert main(["stats", ".", "--values", "clz"]) == 1
@@ -167,6 +182,15 @@ class TestPlot:
         assert Path("plot.png").exists()
         assert main(["stats", ".", "--plot", "plot.foo"]) == 1
         assert "expected the name of a picture" in capsys.readouterr().err
+
+    def test_plot_counts_what_was_not_read(self, folder: Path, capsys):
+        """The title counts unreadable shards; without any readable shard nothing is drawn."""
+        Path("c.tar").write_bytes(b"no tar" * 1000)
+        assert main(["stats", ".", "--plot", "plot.svg", "--workers", "1"]) == 1
+        assert "5 samples, 24 B, 1 parts not read" in Path("plot.svg").read_text()
+        assert main(["stats", "c.tar", "--plot", "none.svg", "--workers", "1"]) == 1
+        assert "none.svg is not drawn, as no sample was read" in capsys.readouterr().err
+        assert not Path("none.svg").exists()
 
     def test_svg_tells_fields_and_values(self, folder: Path):
         """The plot has each field with its count, and each value with its class name."""

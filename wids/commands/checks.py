@@ -136,16 +136,21 @@ def stats(args: Arguments) -> int:
     found, names = _stats_and_names(args, values)
     for shard, message in found.failures.items():
         complain(f"{shard} is left out: {message}")
+    if found.failures:
+        complain(f"{len(found.failures)} parts could not be read; the figures are of the others")
     if values is not None and not found.values:
         # An empty table would look like a dataset without classes.
         there = " ".join(found.fields) or "none, as no sample was read"
         complain(f"no sample has a field {values}; there are {there}")
+    # Zeros for shards that could not be read would look like an empty dataset.
+    is_empty = bool(found.failures) and not found.samples.count
     if args.json:
         print_json(found.as_dict())
-    elif found.samples.count or not found.failures:
-        # Zeros for shards that could not be read would look like an empty dataset.
+    elif not is_empty:
         out(stats_lines(found, names=names))
-    if args.plot:
+    if args.plot and is_empty:
+        complain(f"{args.plot} is not drawn, as no sample was read")
+    elif args.plot:
         from wids.tools.stats import plot_stats
 
         plot_stats(found, Path(args.plot), names)

@@ -26,6 +26,7 @@ from wids.fetching.transport import (
     DeniedError,
     FetchPolicy,
     RangesNotServedError,
+    SlowServerError,
     Stream,
 )
 
@@ -187,6 +188,8 @@ def _cause(error: Exception) -> str:
     """Return the innermost reason of an error, without the URL, which may hold secrets."""
     while error.args and isinstance(error.args[0], Exception):
         error = error.args[0]
+    if isinstance(error.__cause__, SlowServerError):
+        return f"timed out: {error.__cause__}"
     reason = getattr(error, "reason", None)
     if isinstance(reason, Exception):
         return _cause(reason)

@@ -23,6 +23,7 @@ from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
 from wids.base.urls import display_url, scheme_of
 from wids.errors import FetchError
+from wids.fetching.transport import SlowServerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -160,7 +161,7 @@ class _TimedReader(io.RawIOBase):
         self._raw = raw
         self._window_seconds = policy.stall_timeout_seconds
         self._min_body_nbytes = policy.min_nbytes_per_second * policy.stall_timeout_seconds
-        self._left_seconds = policy.header_timeout_seconds
+        self._header_seconds = self._left_seconds = policy.header_timeout_seconds
         self._is_body = False
         self._received = 0
 
@@ -178,10 +179,13 @@ class _TimedReader(io.RawIOBase):
             nbytes = self._receive(buffer)
             if self._left_seconds <= 0:
                 if not self._is_body:
-                    raise TimeoutError("the response headers take too long")
+                    raise SlowServerError(
+                        f"no complete response headers within {self._header_seconds:g} s"
+                    )
                 if self._received < self._min_body_nbytes:
-                    raise TimeoutError(
-                        f"only {self._received} bytes in {self._window_seconds:.0f} s"
+                    raise SlowServerError(
+                        f"only {self._received} bytes of the body within "
+                        f"{self._window_seconds:g} s, expected {self._min_body_nbytes:g}"
                     )
                 self.begin_body()
             if nbytes is not None:

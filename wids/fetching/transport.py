@@ -22,6 +22,7 @@ __all__ = [
     "RangesNotServedError",
     "ReplacedError",
     "SizeMismatchError",
+    "SlowServerError",
     "Source",
     "StoppedError",
     "Stream",
@@ -55,6 +56,13 @@ class DeniedError(FetchError):
 
 class AnsweredError(ConnectionError):
     """Useless or incomplete response of a server that is reachable; another try may help."""
+
+
+class SlowServerError(TimeoutError):
+    """A response took longer than a time limit, which the message names.
+
+    urllib3 makes it the cause of an error of its own, which names a limit that did not apply.
+    """
 
 
 class StoppedError(Exception):

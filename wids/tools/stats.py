@@ -15,7 +15,7 @@ from wids.base.optional import load
 from wids.base.plots import save_plot
 from wids.base.processes import run_each
 from wids.base.text import clean, format_nbytes, table
-from wids.base.urls import display_url
+from wids.base.urls import display_url, hide_credentials
 from wids.specs.build import local_copy
 from wids.specs.indexrules import rules_of
 from wids.tar.shard import Shard
@@ -110,7 +110,7 @@ class Stats:
         samples: The samples, each with all its fields.
         fields: The fields of each extension.
         values: How often each value of the field asked for occurs.
-        failures: Shards that could not be read, and why.
+        failures: Shards that could not be read, and why; of a view, runs of samples.
     """
 
     samples: SizeStats = SizeStats()
@@ -134,7 +134,9 @@ class Stats:
             "samples": _size_dict(self.samples),
             "fields": {extension: _size_dict(sizes) for extension, sizes in self.fields.items()},
             "values": dict(self.values.most_common()),
-            "failures": self.failures,
+            "num_failures": len(self.failures),
+            # The URLs of shards may hold passwords and signatures.
+            "failures": {hide_credentials(url): why for url, why in self.failures.items()},
         }
 
 
@@ -307,7 +309,9 @@ def plot_stats(stats: Stats, path: Path, names: Mapping[str, str] | None = None)
     )
     axes = figure.subplots(len(rows), 1, squeeze=False, height_ratios=rows)[:, 0]
     shown = "" if len(fields) == len(stats.fields) else f", {len(fields)} fields of the most bytes"
-    total = f"{stats.samples.count:,} samples, {format_nbytes(stats.samples.nbytes)}{shown}"
+    left_out = f", {len(stats.failures)} parts not read" if stats.failures else ""
+    nbytes = format_nbytes(stats.samples.nbytes)
+    total = f"{stats.samples.count:,} samples, {nbytes}{shown}{left_out}"
     axes[0].set_title(total, loc="left", fontsize="medium")
     _draw_sizes(axes[0], fields)
     if values:
