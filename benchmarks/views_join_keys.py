@@ -8,7 +8,23 @@ from the tar indexes; then again, with the rows that the first run kept.
 
 RESULT
 
+1e7 samples in 100 shards, on 2 cores of AMD EPYC with a load of 10 by other work, Python 3.11,
+numpy 2.4, pyarrow 26; the hashes of the keys were kept (0.2 s to 1.9 s to read):
+
+    first    26 s    971 MiB at most, of which 330 MiB are Python, numpy, torch and pyarrow
+    again     4 s    572 MiB
+    again     2 s    572 MiB
+
+Wanted were 60 s and 1 GiB. The first run took 9 s of processor time. To read the keys of tars that
+were never indexed took 142 s under the same load, once.
+
 REASON
+
+Keys are compared by hashes of 64 bits. Those of the table are sorted once, those of the samples
+looked up a million at a time, sorted, so that neighbours are found in the same pages. The columns
+are copied batch by batch into a file that is mapped, so that only hashes, 8 bytes a key on each
+side, and one sort are in memory. The key of a row is compared with that of the sample when both
+are read.
 """
 
 import argparse
