@@ -193,7 +193,9 @@ class BatchSampler(TorchBatchSampler):
         else:
             self.sampler.load_state_dict(state_dict, strict)
             state = OrderState.parse(self.sampler.state_dict(consumed=0))
-            left = -(-(state.n - state.position) // self.sampler.num_replicas)
+            # The most of any rank, so that all ranks decide alike.
+            left, rest = divmod(state.n - state.position, self.sampler.num_replicas)
+            left += rest > 0 and not getattr(self.sampler, "drop_last", False)
             # Fewer samples are left than a batch needs, so `drop_last` ends the epoch here.
             if state.position and not self._batches_of(left):
                 self.sampler.load_state_dict(state.moved(state.n).to_dict(), strict)
