@@ -305,13 +305,7 @@ def _add_create(commands: Any) -> None:
                 const=kind.algorithm,
                 help=f"record {field} in addition to md5sum",
             )
-    parser.add_argument(
-        "--sidecars", action="store_true", help="write the tar index of each shard as a .widx file"
-    )
-    parser.add_argument("--dali-index", action="store_true", help="write an index for DALI, .idx")
-    parser.add_argument(
-        "--energon-index", action="store_true", help="write an index for Energon, .tar.idx"
-    )
+    _add_indexes(parser)
     parser.add_argument(
         "--resume",
         action="store_true",
@@ -320,6 +314,16 @@ def _add_create(commands: Any) -> None:
     add_rules(parser)
     add_workers(parser)
     add_json(parser)
+
+
+def _add_indexes(parser: Any) -> None:
+    parser.add_argument(
+        "--sidecars", action="store_true", help="write the tar index of each shard as a .widx file"
+    )
+    parser.add_argument("--dali-index", action="store_true", help="write an index for DALI, .idx")
+    parser.add_argument(
+        "--energon-index", action="store_true", help="write an index for Energon, .tar.idx"
+    )
 
 
 def merge(args: Arguments) -> int:

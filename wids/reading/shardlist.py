@@ -83,9 +83,9 @@ if TYPE_CHECKING:
 
 __all__ = ["ShardList"]
 
+_MOST_FOLDERS = 100  # in which a file of class names is looked for
 # Attributes of the hot path, kept in slots. In a class with cached properties, Python 3.11 takes
 # far longer to find other attributes.
-_MOST_FOLDERS = 100  # in which a file of class names is looked for
 _HOT = ("_locator", "_opened", "_pipeline")
 
 allow_pickling_views()  # on import, because a spawned worker only unpickles a dataset
@@ -180,16 +180,7 @@ class ShardList:
     ) -> None:
         show_if_verbose()
         check_flag("allow_local", allow_local)
-        if concatenated is not None:
-            check_flag("concatenated", concatenated)
-        if dataset_name is not None:
-            check_text("dataset_name", dataset_name)
-        if options is not None:
-            check_mapping("options", options, "top-level keys of a spec")
-        if base is not None:
-            check_path("base", base)
-        if on_uncounted is not None:
-            check_callable("on_uncounted", on_uncounted)
+        _check_optional(dataset_name, options, base, concatenated, on_uncounted)
         spec = load_spec(
             shards, base=base, options=options, allow_local=allow_local, cache_dir=cache_dir
         )
@@ -205,12 +196,9 @@ class ShardList:
             localname=localname,
             shared=shared,
         )
-        given: dict[str, Any] = {
-            "key_rule": key_rule,
-            "grouping": grouping,
-            "concatenated": concatenated,
-        }
-        rules = rules_of(spec.header, **given)
+        rules = rules_of(
+            spec.header, key_rule=key_rule, grouping=grouping, concatenated=concatenated
+        )
         self._opener = ShardOpener(self.cache, rules, _reads_by_range(remote, localname))
         # The settings are checked before the shards are counted, which may take long.
         self._pipeline = Pipeline.of_options(
@@ -851,6 +839,22 @@ class ShardList:
 
 # Compared with that of a subclass, which may override it.
 _GETITEM = ShardList.__getitem__
+
+
+def _check_optional(
+    dataset_name: object, options: object, base: object, concatenated: object, on_uncounted: object
+) -> None:
+    """Check the types of the arguments that may be None."""
+    if dataset_name is not None:
+        check_text("dataset_name", dataset_name)
+    if options is not None:
+        check_mapping("options", options, "top-level keys of a spec")
+    if base is not None:
+        check_path("base", base)
+    if concatenated is not None:
+        check_flag("concatenated", concatenated)
+    if on_uncounted is not None:
+        check_callable("on_uncounted", on_uncounted)
 
 
 def _reads_by_range(remote: str, localname: object) -> bool:
