@@ -79,7 +79,7 @@ def test_a_split_writes_a_view_a_part(capsys: pytest.CaptureFixture[str]) -> Non
         (["--split", "a=1", "-o", "{split}.json"], "one part alone"),
         (["--split", "a=1,b", "-o", "{split}.json"], "different names"),
         (["--keys", "none.txt", "-o", "x.json"], "none.txt"),
-        (["--take", "41", "-o", "x.json"], "0 to 40"),
+        (["--take", "41", "-o", "x.json"], "at most 40"),
     ],
 )
 def test_wrong_choices_write_nothing(
