@@ -55,7 +55,8 @@ def read_header(extension: str, data: bytes | memoryview, *, whole: bool = True)
         DecodeError: It has another format, or is damaged.
         ModuleNotFoundError: The library of the format is not installed.
 
-    >>> read_header(".gif", b"GIF89a" + bytes([3, 0, 2, 0, 0, 0, 0]), whole=False)
+    >>> start = bytes.fromhex("89504e470d0a1a0a 0000000d 49484452 00000003 00000002")
+    >>> read_header(".png", start, whole=False)
     {'width': 3, 'height': 2}
     """
     wrapper = wrapper_of(extension)
