@@ -68,6 +68,7 @@ DISAGREEING = [
     (["cat", "dog"], ["dog", "cat"], "class 0 is 'dog', in a.json it is 'cat'"),
     (["cat", "dog"], {"2": "dog"}, "'dog' is class 2, in a.json it is class 1"),
     ({"x": ["y"]}, {"x": ["z"]}, "in a form that cannot be merged"),
+    (["cat", "dog"], {"cls": ["dog", "cat"]}, "in a form that cannot be merged"),
 ]
 
 

@@ -64,6 +64,15 @@ def test_a_filter_means_what_it_says(
         assert numbers(dataset.with_options(fields=[".cls"]).join(other).filter(text)) == expected
 
 
+def test_a_misspelt_class_is_warned_of(dataset: wids.ShardListDataset) -> None:
+    """A name that no class has chooses nothing, which is said; numbers in quotes are values."""
+    for text in (".cls == owl", "not .cls != owl", ".cls in (2, cow, owl)"):
+        with pytest.warns(wids.WidsWarning, match="no class has the name 'owl'.*ant, bee"):
+            dataset.filter(text)
+    assert numbers(dataset.filter(".cls == '2'")) == numbers(dataset.filter(".cls == 2"))
+    assert not len(dataset.filter(".txt == owl"))
+
+
 def test_a_filter_may_be_a_function_of_columns(dataset: wids.ShardListDataset) -> None:
     """It gets arrays, one for each column named, and returns truth values."""
     view = dataset.filter(

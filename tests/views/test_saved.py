@@ -152,6 +152,17 @@ def test_a_malformed_document_is_an_error(folder: Path, changes: Any, message: s
         wids.open_view(folder / "bad.json")
 
 
+def test_a_misspelt_key_is_warned_of(folder: Path) -> None:
+    """A key without effect, beside the base or in it, would otherwise change which samples open."""
+    for document in (
+        {"base": "train.json", "exclud": ["k0001"]},
+        {"base": {"spec": "train.json", "exclud": 3}},
+    ):
+        (folder / "v.json").write_text(json.dumps({"wids_version": 2, **document}))
+        with pytest.warns(wids.WidsWarning, match="'exclud' has no effect.*expected.*nsamples"):
+            wids.open_view(folder / "v.json")
+
+
 def test_a_damaged_file_of_indexes_is_refused(folder: Path) -> None:
     """One byte more or less in it is noticed before a sample is read."""
     wids.ShardListDataset(folder / "train.json").take(300).save(folder / "thin.json")

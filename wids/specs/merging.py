@@ -50,7 +50,8 @@ def merged_classes(headers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         more classes than another; an empty dict if no spec names any.
 
     Raises:
-        SpecError: Two specs give one number to two classes, or two numbers to one class.
+        SpecError: Two specs give one number to two classes, or two numbers to one class, or specs
+            differ and one has its names in a form that is not understood.
 
     >>> merged_classes({"a.json": {"classes": ["cat"]}, "b.json": {"classes": ["cat", "dog"]}})
     {'classes': ['cat', 'dog']}
@@ -72,12 +73,18 @@ def merged_classes(headers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         return dict(said[0])  # unchanged: it may have two columns, or a form that is not understood
     if not merged and not said:
         return {}
-    if not merged:
+    if not merged or any(_has_unread_names(header) for header in headers.values()):
         raise SpecError(
             f"{_listed(headers)}: have different keys for class names, in a form that cannot be "
             "merged; make them equal before you merge the specs"
         )
     return {"classes": listed_classes(merged)}
+
+
+def _has_unread_names(header: Mapping[str, Any]) -> bool:
+    """Return whether a spec has objects of class names, and none that is understood."""
+    objects = [header[key] for key in _KEYS if isinstance(header.get(key), Mapping)]
+    return any(objects) and not class_names(header)
 
 
 def listed_classes(names: Mapping[int, str]) -> Any:
@@ -168,6 +175,7 @@ def composed_header(
     >>> composed_header({}, {"first": first, "second": second}, ["a", "b"], "all.json")
     {'license': 'MIT', 'info': {'a': 'old'}}
     """
+    classes = merged_classes({source: own, **components})
     if not class_names(own):
         _warn_of_silent(components, f"in {source}")
     texts = {name for name in names if isinstance(name, str) and name}
@@ -187,7 +195,7 @@ def composed_header(
         agreed = len(values) == len(components) and all(each == first for each in values.values())
         composed[key] = first if agreed else values
     rules = common_rules(components)
-    return {**composed, **rules, **own, **merged_classes({source: own, **components})}
+    return {**composed, **rules, **own, **classes}
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -11,12 +11,14 @@ import numpy.typing as npt
 
 from wids.base.arguments import check_text
 from wids.base.progress import progress
+from wids.base.warn import warn
 from wids.codecs.formats import field_kind
 from wids.codecs.headers import has_fact
 from wids.errors import DecodeError
 from wids.views.filterlanguage import (
     MISSING,
     Comparison,
+    Condition,
     comparisons_of,
     evaluate,
     parse_filter,
@@ -25,7 +27,7 @@ from wids.views.filterlanguage import (
 from wids.views.joining import in_table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from wids.reading.samplesequence import SampleSequence
 
@@ -50,7 +52,9 @@ def holding(samples: SampleSequence, text: str) -> Mask:
         ValueError: It is no filter, or names a field that no sample has; the message says what the
             first sample has.
     """
-    condition = with_class_names(parse_filter(text), is_class, samples.class_names)
+    typed = parse_filter(text)
+    _warn_of_unknown_classes(typed, samples.class_names)
+    condition = with_class_names(typed, is_class, samples.class_names)
     comparisons = dict.fromkeys(comparisons_of(condition))
     held: dict[Comparison, Mask] = {}
     for comparison in comparisons:
@@ -66,6 +70,20 @@ def holding(samples: SampleSequence, text: str) -> Mask:
         held |= _by_sample(samples, rest)
     fulfilled: Mask = evaluate(condition, held.__getitem__)
     return fulfilled
+
+
+def _warn_of_unknown_classes(condition: Condition, names: Mapping[int, str]) -> None:
+    """Warn of class names that no class has: they choose nothing, and are probably misspelt."""
+    for each in comparisons_of(condition):
+        if each.path or not is_class(each.field) or each.operator not in ("==", "!=", "in"):
+            continue
+        values = each.value if each.operator == "in" else (each.value,)
+        # A number in quotes is compared with the text of the field.
+        words = [word for word in values if isinstance(word, str) and not word.isdecimal()]
+        unknown = [word for word in words if word not in names.values()]
+        if names and unknown:
+            shown = ", ".join(list(names.values())[:_MOST_NAMED])
+            warn(f"filter: no class has the name {unknown[0]!r:.80}; the first names are {shown}")
 
 
 def _by_column(samples: SampleSequence, comparison: Comparison) -> Mask | None:

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wids.base.urls import base_name, display_url, is_local, local_path
+from wids.base.warn import warn
 from wids.errors import SpecError
 from wids.fetching.fetch import open_url
 from wids.specs.indexrules import USUAL_RULES
@@ -40,6 +41,12 @@ __all__ = ["Open", "is_saved_view", "open_samples", "shards_and_rows"]
 Open = Callable[..., Viewable]
 
 _VERSION = re.compile(rb'"wids_version"\s*:\s*%d\b' % VERSION)
+_BASE_KEYS = {"spec", "shardlist", "nsamples", "digest", *USUAL_RULES} | {
+    *("concat", "names", "join", "rename", "replace")
+}
+_CHOICE_KEYS = {"wids_version", "name", "nsamples", "made", "base"} | {
+    *("indexes", "exclude", "patch", "append")
+}
 _MOST_NESTED = 8  # levels of documents and bases; a document may refer to itself
 
 
@@ -156,6 +163,12 @@ class _Opener:
             return self.open(self._located(node, home), depth + 1)
         if not isinstance(node, dict):
             raise SpecError(f"{where}: base: expected a location or an object, found {node!r:.60}")
+        known = _CHOICE_KEYS if "base" in node else _BASE_KEYS
+        if unknown := [key for key in node if key not in known]:
+            warn(
+                f"{where}: the key {unknown[0]!r:.80} has no effect; expected some of "
+                f"{', '.join(sorted(known))}"
+            )
         if "base" in node:
             return self._chosen(node, home, depth)
         if isinstance(node.get("concat"), list) and node["concat"]:
