@@ -178,3 +178,34 @@ def test_classes_inside_of_lists_keep_their_names(tmp_path: Path, capsys) -> Non
         assert json.loads(sample[".json"])["objects"] == row["objects"]
     told = load_spec(tmp_path / "saved.json").header
     assert (told["license"], told["info"]) == ("mit", "tagged")
+
+
+def test_what_shards_will_not_have_is_counted(tmp_path: Path, dataset, capsys) -> None:
+    """Missing values, other bytes and stray files are counted; `--strict` leaves nothing behind."""
+    saved = tmp_path / "saved"
+    images = [{"bytes": jpeg(0), "path": None}, None, {"bytes": b"no image", "path": "a.jpg"}]
+    rows = dataset.select(range(3)).remove_columns("image")
+    rows = rows.add_column("image", images, feature=datasets.Image())
+    rows.save_to_disk(str(saved))
+    command = ["import", str(saved), "-o", str(tmp_path / "new" / "x-%d.tar")]
+    for stray in (False, True):
+        if stray:
+            (saved / "notes.txt").write_text("x")
+        assert main([*command, "--strict"]) == 1
+        assert "which --strict forbids" in capsys.readouterr().err
+        assert not (tmp_path / "new").exists()
+    assert main(command) == 0
+    lines = [line for line in capsys.readouterr().err.splitlines() if "left out: " in line]
+    assert [line.partition(", such as ")[0].removeprefix("wids: left out: ") for line in lines] == [
+        "files of another kind: 1",
+        "samples without a value in the column 'image': 1",
+        "samples without a value in the column 'label': 1",
+        "images of the column 'image' whose bytes are not an image (kept unchanged): 1",
+    ]
+
+
+def test_a_saved_dataset_without_rows_is_named(tmp_path: Path, capsys) -> None:
+    """What `datasets` cannot load again is an error that names the folder."""
+    datasets.Dataset.from_dict({"a": []}).save_to_disk(str(tmp_path / "none"))
+    assert main(["import", str(tmp_path / "none"), "-o", str(tmp_path / "x-%d.tar")]) == 1
+    assert f"{tmp_path / 'none'}: the library datasets cannot load it" in capsys.readouterr().err

@@ -129,3 +129,34 @@ def test_members_of_no_sample_are_listed(tmp_path: Path, capsys) -> None:
     assert main(command) == 0
     assert "members of tars that are in no sample" in capsys.readouterr().err
     assert main([*command, "--strict"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        (["a", "d/b", "größe", "x" * 200], []),
+        (["a", ".b", "d/.c"], ["members of tars that are in no sample (hidden): 4"]),
+        (["a", "__info__/b"], ["members of tars that are in no sample (meta): 2"]),
+    ],
+)
+def test_members_that_webdataset_wrote_are_kept_or_counted(
+    tmp_path: Path, keys: list[str], expected: list[str], capsys
+) -> None:
+    """What `webdataset.TarWriter` wrote becomes samples, or is counted and refused by --strict."""
+    webdataset = pytest.importorskip("webdataset")
+    with webdataset.TarWriter(str(tmp_path / "old.tar")) as writer:
+        for number, key in enumerate(keys):
+            writer.write({"__key__": key, "cls": number, "seg.txt": key})
+    command = ["import", str(tmp_path / "old.tar"), "-o", str(tmp_path / "new" / "x-%d.tar")]
+    assert main([*command, "--strict"]) == (1 if expected else 0)
+    assert (tmp_path / "new").exists() is not bool(expected)
+    capsys.readouterr()
+    assert main(command) == 0
+    lines = [line for line in capsys.readouterr().err.splitlines() if "left out: " in line]
+    found = [line.partition(", such as ")[0].removeprefix("wids: left out: ") for line in lines]
+    assert found == expected
+    with wids.ShardListDataset(tmp_path / "new" / "x.json", transformations="bytes") as dataset:
+        assert len(dataset) == len(keys) - len(expected and keys[1:])
+        for sample in dataset:
+            assert sample[".seg.txt"].decode() == sample["__key__"]
+            assert keys[int(sample[".cls"])] == sample["__key__"]

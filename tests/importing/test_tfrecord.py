@@ -236,3 +236,70 @@ def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "google_crc32c", None)
     with pytest.raises(ModuleNotFoundError, match=r"wids\[tfrecord\].*pip install google-crc32c"):
         list(read_records(WRITTEN / "written.tfrecord"))
+
+
+def listed(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """Return what the last import listed as left out: counts by reason."""
+    lines = capsys.readouterr().err.splitlines()
+    left_out = [line.removeprefix("wids: left out: ") for line in lines if "left out: " in line]
+    return [line.partition(", such as ")[0] for line in left_out]
+
+
+CAPTION = example({"caption": texts(b"x")})
+FEATURE = message(1, b"caption") + message(2, texts(b"x"))
+EXTRA = "parts of records that tf.train.Example does not define"
+OMITTED = {
+    "nothing": (example({"image": texts(PICTURE), "caption": texts(b"x")}), []),
+    "missing": (CAPTION, ["samples without a value in the column 'image': 1"]),
+    "empty": (
+        example({"image": message(1, b""), "caption": texts(b"x")}),
+        ["samples without a value in the column 'image': 1"],
+    ),
+    "other bytes": (
+        example({"image": texts(b"\xff\0 none")}),
+        ["images of the column 'image' whose bytes are not an image (kept unchanged): 1"],
+    ),
+    "field of Example": (
+        example({"image": texts(PICTURE)}) + message(9, b"more") + message(8, b""),
+        [f"{EXTRA}: 2"],
+    ),
+    "field of Features": (
+        message(1, message(1, message(1, b"image") + message(2, texts(PICTURE))) + message(2, b"")),
+        [f"{EXTRA}: 1"],
+    ),
+    "kind of list": (
+        example({"image": texts(PICTURE), "a": message(7, b"1")}),
+        [f"{EXTRA}: 1"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OMITTED)
+def test_what_shards_will_not_have_is_counted(
+    tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What a record has and its sample has not is counted; `--strict` leaves nothing behind."""
+    record, expected = OMITTED[name]
+    source = tmp_path / "x.tfrecord"
+    source.write_bytes(framed(example({"image": texts(PICTURE)})) + framed(record))
+    command = ["import", str(source), "-o", str(tmp_path / "new" / "out" / "x-%d.tar")]
+    assert main([*command, "--strict"]) == (1 if expected else 0)
+    assert (tmp_path / "new").exists() is not bool(expected)
+    assert ("which --strict forbids" in capsys.readouterr().err) is bool(expected)
+    assert main(command) == 0
+    assert listed(capsys) == expected
+
+
+@pytest.mark.parametrize(
+    ("record", "message_expected"),
+    [
+        (message(1, 2 * message(1, FEATURE)), "'caption' twice"),
+        (message(1, message(1, FEATURE + message(2, texts(b"y")))), "2 lists of values"),
+        (example({"caption": texts(b"x") + small_ints(5)}), "2 lists of values"),
+        (CAPTION + message(2, b""), "SequenceExample"),
+    ],
+)
+def test_values_given_twice_are_refused(record: bytes, message_expected: str) -> None:
+    """A record of which only some values would be read is refused."""
+    with pytest.raises(ValueError, match=message_expected):
+        parse_example(record)

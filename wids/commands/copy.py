@@ -116,7 +116,7 @@ def _writer_options(args: Arguments) -> dict[str, Any]:
 
 def import_(args: Arguments) -> int:
     """Convert a dataset in another format to shards."""
-    from wids.base.files import named_write_errors
+    from wids.base.files import named_write_errors, new_folders_removed
     from wids.base.progress import progress
     from wids.importing.importers import open_source
     from wids.importing.options import ImportOptions
@@ -140,8 +140,9 @@ def import_(args: Arguments) -> int:
     spec = spec_path_for(args.output)
     refuse_overwriting(args.output, imported.shards)
     samples = _some_samples(args, imported)
-    writing = ShardWriter(args.output, spec=spec, **_writer_options(args))
-    with named_write_errors(args.output), writing as writer:
+    written = ShardWriter(args.output, spec=spec, **_writer_options(args))
+    cleaned = new_folders_removed(Path(args.output))
+    with cleaned, named_write_errors(args.output), written as writer:
         writer.header |= imported.header
         shown = progress(samples, total=imported.total, desc="importing", unit="sample")
         for number, sample in enumerate(shown):

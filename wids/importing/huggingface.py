@@ -37,11 +37,19 @@ def load_saved(source: str, split: str | None = None) -> Any:
 
     Raises:
         ModuleNotFoundError: `datasets` is not installed.
-        ValueError: There are several splits, and none or an unknown one is named.
+        ValueError: There are several splits, and none or an unknown one is named; or `datasets`
+            cannot load it.
     """
     datasets = load("datasets", "huggingface")
     saved = Path(source).is_dir() and is_saved_dataset(Path(source))
-    dataset = datasets.load_from_disk(source) if saved else datasets.load_dataset(source)
+    try:
+        dataset = datasets.load_from_disk(source) if saved else datasets.load_dataset(source)
+    except (LookupError, TypeError) as error:
+        # What `datasets` raises for a folder of its own that has no rows or was damaged.
+        raise ValueError(
+            f"{source}: the library datasets cannot load it ({type(error).__name__}: {error}); "
+            "save it again, with at least one row"
+        ) from error
     if not isinstance(dataset, dict):
         return dataset
     return dataset[choose_split(dataset, split, source)]

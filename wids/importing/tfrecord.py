@@ -34,6 +34,7 @@ __all__ = ["open_tfrecords", "parse_example", "read_records"]
 # Also a guard: a length is believed only once its own checksum holds.
 _MOST_NBYTES = 2**31  # bound of a protocol buffer
 _READ_NBYTES = 1 << 20
+_UNKNOWN = "parts of records that tf.train.Example does not define"
 _NUM_FIRST = 100  # records that are read to learn which features there are
 _LENGTH = struct.Struct("<QI")
 _CHECKSUM = struct.Struct("<I")
@@ -67,7 +68,7 @@ def open_tfrecords(sources: Sequence[str | Path], options: ImportOptions | None 
 def _samples(
     paths: Sequence[Path], options: ImportOptions, omissions: Omissions
 ) -> Iterator[dict[str, Any]]:
-    rows = _rows(paths)
+    rows = _rows(paths, omissions)
     # A file does not list its features, and a record leaves out those without values.
     first = list(islice(rows, _NUM_FIRST))
     if first:
@@ -83,13 +84,18 @@ def _samples(
             yield layout.sample(number, row)
 
 
-def _rows(paths: Sequence[Path]) -> Iterator[dict[str, Any]]:
+def _rows(paths: Sequence[Path], omissions: Omissions) -> Iterator[dict[str, Any]]:
     for path in paths:
         for number, record in enumerate(read_records(path)):
+            unknown: list[int] = []
             try:
-                yield {name: _value(values) for name, values in parse_example(record).items()}
+                features = parse_example(record, unknown)
+                row = {name: _value(values) for name, values in features.items()}
             except ValueError as error:
                 raise ValueError(f"{path}: record {number}: {error}") from error
+            if unknown:
+                omissions.add(_UNKNOWN, f"{path}: record {number}", len(unknown))
+            yield row
 
 
 def _kinds(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
@@ -198,46 +204,60 @@ def _masked(data: bytes) -> int:
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
-def parse_example(record: bytes) -> dict[str, Any]:
+def parse_example(record: bytes, unknown: list[int] | None = None) -> dict[str, Any]:
     """Parse a `tf.train.Example`.
 
     Args:
         record: Its bytes.
+        unknown: Takes the field numbers of parts that an Example does not define.
 
     Returns:
         Feature to a list of bytes, or to an array of float32 or int64, sorted by name, since the
         order in a record is arbitrary.
 
     Raises:
-        ValueError: The record is not an Example.
+        ValueError: The record is not an Example, or gives a feature twice.
     """
     features: dict[str, Any] = {}
-    for number, part in _fields_of(memoryview(record)):
+    unknown = [] if unknown is None else unknown
+    for number, part in _known(memoryview(record), (1, 2), unknown):
         if number == 2:
             raise ValueError("is a SequenceExample, expected an Example; convert it first")
-        if number == 1:
-            for each, entry in _fields_of(_as_bytes(part)):
-                if each == 1:
-                    name, values = _entry(_as_bytes(entry))
-                    features[name] = values
+        for _, entry in _known(_as_bytes(part), (1,), unknown):
+            name, values = _entry(_as_bytes(entry), unknown)
+            if name in features:
+                raise ValueError(f"has the feature {name!r:.80} twice, expected it once")
+            features[name] = values
     if not features:
         raise ValueError("holds no features; expected a tf.train.Example")
     return dict(sorted(features.items()))
 
 
-def _entry(data: memoryview) -> tuple[str, Any]:
-    name, feature = "", memoryview(b"")
-    for number, part in _fields_of(data):
+def _entry(data: memoryview, unknown: list[int]) -> tuple[str, Any]:
+    name, lists = "", []
+    for number, part in _known(data, (1, 2), unknown):
         if number == 1:
             name = str(_as_bytes(part), "utf-8")
-        elif number == 2:
-            feature = _as_bytes(part)
+        else:
+            lists += _known(_as_bytes(part), tuple(_LISTS), unknown)
+    # Parsers of protocol buffers merge such lists or keep the last one, by their kinds.
+    if len(lists) > 1:
+        raise ValueError(f"has {len(lists)} lists of values for {name!r:.80}, expected one")
     values: Any = []
-    for number, part in _fields_of(feature):
-        reader = {1: _bytes_list, 2: _float_list, 3: _int_list}.get(number)
-        if reader is not None:
-            values = reader(_as_bytes(part))
+    for number, part in lists:
+        values = _LISTS[number](_as_bytes(part))
     return name, values
+
+
+def _known(
+    data: memoryview, numbers: tuple[int, ...], unknown: list[int]
+) -> Iterator[tuple[int, Any]]:
+    """Yield the fields of a message that have these numbers; add those of others to `unknown`."""
+    for number, part in _fields_of(data):
+        if number in numbers:
+            yield number, part
+        else:
+            unknown.append(number)
 
 
 def _bytes_list(data: memoryview) -> list[bytes]:
@@ -260,6 +280,9 @@ def _int_list(data: memoryview) -> Any:
                 value, offset = _varint(part, offset)
                 values.append(value)
     return np.array(values, np.uint64).astype(np.int64)  # negative ones come as 2**64 - n
+
+
+_LISTS = {1: _bytes_list, 2: _float_list, 3: _int_list}
 
 
 def _fields_of(data: memoryview) -> Iterator[tuple[int, Any]]:
