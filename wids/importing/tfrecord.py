@@ -234,7 +234,8 @@ def parse_example(record: bytes, unknown: list[int] | None = None) -> dict[str, 
 
 
 def _entry(data: memoryview, unknown: list[int]) -> tuple[str, Any]:
-    name, lists = "", []
+    name = ""
+    lists: list[tuple[int, Any]] = []
     for number, part in _known(data, (1, 2), unknown):
         if number == 1:
             name = str(_as_bytes(part), "utf-8")
