@@ -1,11 +1,13 @@
 """Samples of remote shards by byte range."""
 
 import errno
+import io
 import json
 import pickle
 import random
 import re
 import shutil
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -464,3 +466,38 @@ def test_a_part_is_read_by_a_sidecar_that_fits(remote: Open, exchange: Any) -> N
     shard, place, _ = dataset.locate_sample(3)
     exchange()
     assert shard.read_part(place, ".bin", 5, 7) == bytes([3, 3])
+
+
+def apart(names: list[str]) -> bytes:
+    """Return a tar whose samples have their members apart, each as large as any other."""
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as archive:
+        for name in names:
+            member = tarfile.TarInfo(name)
+            member.size = len(b"abc")
+            archive.addfile(member, io.BytesIO(b"abc"))
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("place", [2, 5], ids=["in place of another file", "at the end"])
+@pytest.mark.filterwarnings("default::wids.WidsWarning")
+def test_a_field_that_lies_apart_and_that_the_sidecar_lacks_is_read(
+    tmp_path: Path, shard_server: Any, place: int
+) -> None:
+    """With `grouping="shard"`, an outdated sidecar of a shard of the same size hides no field."""
+    names = ["0.jpg", "1.jpg", "README", "0.cls", "1.cls"]
+    old, new = apart(names), apart([*names[:place], "0.seg", *names[place + 1 :]])
+    assert len(old) == len(new)
+    (tmp_path / "a.tar").write_bytes(old)
+    sidecar = tmp_path / f"a.tar{SIDECAR_SUFFIX}"
+    TarIndex.from_tar(tmp_path / "a.tar", grouping="shard").save(sidecar)
+    url = shard_server.put("a.tar", new)
+    shard_server.put(f"a.tar{SIDECAR_SUFFIX}", sidecar.read_bytes())
+    with ShardListDataset(
+        [{"url": url, "nsamples": 2}],
+        remote="range",
+        grouping="shard",
+        transformations="bytes",
+        cache_dir=tmp_path / "cache",
+    ) as dataset:
+        assert {".jpg", ".cls", ".seg"} <= dataset[0].keys()

@@ -112,6 +112,8 @@ class FieldProof:
 
         Raises:
             ShardFormatError: A field does not lie within the shard.
+            UnprovenFieldError: The members of a sample may lie apart, and the answer depends on
+                which there are.
         """
         located = self.index.fields(local_index)
         pieces = [self.field(slot, local_index, each) for each in located]
@@ -124,9 +126,13 @@ class FieldProof:
             piece if kept else piece._replace(stop=piece.offset, kept=False)
             for piece, kept in zip(pieces, wanted, strict=True)
         ]
-        # Samples whose fields lie apart have no end to look at.
-        if self.index.source.grouping == "adjacent":
-            self._add_end(pieces, self.index.key(local_index))
+        if self.index.source.grouping != "adjacent":
+            # A sample whose fields lie apart has no end behind which no other field can be.
+            raise UnprovenFieldError(
+                f"{display_url(self.url)}: with grouping='shard', a field that the sidecar does "
+                "not know may lie anywhere in the shard; ask with fields= for those known"
+            )
+        self._add_end(pieces, self.index.key(local_index))
         return pieces
 
     def _add_end(self, pieces: list[Piece], key: str) -> None:
