@@ -327,7 +327,7 @@ def test_images_get_the_nearest_shape():
         (([1, 0], [3, 4]), "above 0"),
         (([1], [float("nan")]), "above 0"),
         (([1], [3], {"pixels": 100}), "pixels must be at least"),
-        (([1], [3], {"most_aspect": 0.5}), "most_aspect at least 1"),
+        (([1], [3], {"most_aspect": 0.5}), "most_aspect must be a finite number of at least 1"),
         (([1], [3], {"step": 0}), "step must be at least 1"),
     ],
 )

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from wids.codecs.formats import is_class
 from wids.errors import WidsError
-from wids.views.filtering import has_column, is_class, plain_value
+from wids.views.filtering import has_column, plain_value
 from wids.views.filterlanguage import (
     Comparison,
     Condition,

@@ -55,6 +55,7 @@ __all__ = [
     "encode_field",
     "field_kind",
     "format_suffix",
+    "is_class",
     "media_type",
     "pack_field",
     "unpack_field",
@@ -262,6 +263,15 @@ def field_kind(extension: str) -> Kind:
     """
     known = FORMAT_OF.get(format_suffix(extension))
     return known.kind if known else "bytes"
+
+
+def is_class(extension: str) -> bool:
+    """Return whether fields of an extension hold the number of a class.
+
+    >>> is_class(".cls"), is_class(".txt")
+    (True, False)
+    """
+    return field_kind(extension) == "class"
 
 
 def media_type(extension: str) -> str:

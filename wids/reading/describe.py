@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from wids.base.text import clean, format_nbytes
 from wids.base.urls import display_url, is_local, local_path
+from wids.codecs.formats import is_class
 from wids.specs.shardtable import UNKNOWN
 from wids.tar.grouping import split_name
 from wids.tar.tarscan import first_members
@@ -90,7 +91,10 @@ def view_sample(dataset: SampleSequence, index: int, most_nbytes: int | None = N
     sample = dataset.read_raw(index, fields)
     sample["__shard__"] = display_url(sample["__shard__"])
     del sample["__dataset__"]  # the caller knows the dataset
-    return SampleView.of(sample, dataset.class_names)
+    # To find the names may take requests to a server, which a sample without a class need not wait
+    # for.
+    has_class = any(extension.startswith(".") and is_class(extension) for extension in sample)
+    return SampleView.of(sample, dataset.class_names if has_class else None)
 
 
 def _sample_or_error(dataset: SampleSequence, index: int) -> SampleView | Exception:

@@ -276,13 +276,13 @@ def merge_specs(
 def _merged_header(sources: Sequence[str], headers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Merge the top-level keys of specs, with the names of classes that lie beside them."""
     folders = [folder_of(source) or os.curdir for source in sources]
-    own = {display_url(source): dict(each) for source, each in zip(sources, headers, strict=True)}
-    named = any(map(class_names, own.values()))
-    for folder, each in zip(folders, own.values(), strict=True):
+    own = [dict(header) for header in headers]
+    named = any(map(class_names, own))
+    for folder, each in zip(folders, own, strict=True):
         # A spec with names is compared with the files beside the others.
         if named and not class_names(each) and (names := find_class_names({}, folder)):
             each["classes"] = listed_classes(names)
-    header = merged_header(own)
+    header = merged_header(dict(zip(map(display_url, sources), own, strict=True)))
     if not named and (names := find_class_names({}, "", *folders)):
         header["classes"] = listed_classes(names)
     return header

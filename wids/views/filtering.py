@@ -12,7 +12,7 @@ import numpy.typing as npt
 from wids.base.arguments import check_text
 from wids.base.progress import progress
 from wids.base.warn import warn
-from wids.codecs.formats import field_kind
+from wids.codecs.formats import field_kind, is_class
 from wids.codecs.headers import has_fact
 from wids.errors import DecodeError
 from wids.views.filterlanguage import (
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from wids.reading.samplesequence import SampleSequence
 
-__all__ = ["column_named", "has_column", "holding", "is_class", "plain_value"]
+__all__ = ["column_named", "has_column", "holding", "plain_value"]
 
 Mask = npt.NDArray[np.bool_]
 _MOST_NAMED = 20  # fields in a message
@@ -176,11 +176,6 @@ def column_named(name: str, argument: str = "column") -> tuple[str, tuple[str, .
             f"{argument}: expected a column such as '.cls' or '.json:size.width', got {name!r}"
         )
     return field, tuple(path.split(".")) if path else ()
-
-
-def is_class(extension: str) -> bool:
-    """Return whether fields of an extension hold classes."""
-    return field_kind(extension) == "class"
 
 
 def has_column(condition: Comparison) -> bool:
