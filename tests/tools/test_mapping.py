@@ -116,6 +116,22 @@ def test_order_and_number_of_samples(options: list[str], keys: list[str]) -> Non
     assert max(dataset.lengths) <= 7
 
 
+def test_a_misspelt_rename_is_said() -> None:
+    """A rename that changes nothing names the fields that are there."""
+    dataset = wids.ShardListDataset("all.json")
+    with pytest.warns(wids.WidsWarning, match="first sample has no '.typo'.*it has .cls, .txt"):
+        map_samples(dataset, None, "n-%d.tar", rename={"typo": ".caption.txt"}, workers=1)
+
+
+@pytest.mark.parametrize("program", ["mkdir sample.dir", "ln -s sample.txt sample.copy"])
+def test_a_field_that_is_no_file_is_an_error(
+    program: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Folders and links under the name of a field would otherwise be passed over."""
+    assert mapped("--command", program, "-o", "n-%d.tar") == 1
+    assert "which is a folder or a link" in capsys.readouterr().err
+
+
 def test_several_datasets_are_mixed(folder: Path) -> None:
     """The samples of several specs become one order, the same for a seed."""
     assert main(["create", "0.tar", "-o", "zero.json"]) == 0

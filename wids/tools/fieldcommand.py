@@ -52,17 +52,22 @@ class FieldCommand:
         """Return the fields that the program made or changed; None for those it removed.
 
         Raises:
-            WidsError: The program failed, or cannot be run.
+            WidsError: The program failed, cannot be run, or made a folder or a link.
         """
         old = {name: bytes(sample[name]) for name in sample if name.startswith(".")}
         with TemporaryDirectory(prefix="wids-map-") as folder:
             for name, data in old.items():
                 Path(folder, f"{_STEM}{name}").write_bytes(data)
             self._run(folder, sample)
+            for path in sorted(Path(folder).glob(f"{_STEM}.*")):
+                if path.is_symlink() or not path.is_file():
+                    raise WidsError(
+                        f"{self._arguments[0]}: made {path.name}, which is a folder or a link; "
+                        "expected a file with the bytes of the field"
+                    )
             new = {
                 path.name.removeprefix(_STEM): path.read_bytes()
                 for path in sorted(Path(folder).glob(f"{_STEM}.*"))
-                if path.is_file() and not path.is_symlink()
             }
         gone: dict[str, bytes | None] = dict.fromkeys(old.keys() - new.keys())
         return gone | {name: data for name, data in new.items() if old.get(name) != data}

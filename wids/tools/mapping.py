@@ -22,6 +22,7 @@ from wids.base.files import named_write_errors, write_output
 from wids.base.processes import run_each
 from wids.base.progress import progress
 from wids.base.urls import display_url
+from wids.base.warn import warn
 from wids.errors import WidsError
 from wids.specs.indexrules import USUAL_RULES
 from wids.specs.journal import Journal
@@ -45,6 +46,7 @@ __all__ = ["MapResult", "map_samples"]
 
 Function = Callable[[Any], Any]
 
+_MOST_NAMED = 20  # fields in a message
 _LEAST_OF_A_PART = 1000  # samples, where no other number is asked for
 _MOST_TOLD = 20  # samples that were skipped, of each part
 
@@ -148,6 +150,7 @@ def map_samples(
     make = _Maker(
         samples, function, dict(rename or {}), only_new=only_new, skips=on_error == "skip"
     )
+    _warn_of_unknown_fields(make)
     if target == "-":
         return _to_stream(make)
     cuts = (
@@ -170,6 +173,16 @@ def map_samples(
             "write a .parquet, which has their keys"
         )
     return _to_column(make, parts, column, run)
+
+
+def _warn_of_unknown_fields(make: _Maker) -> None:
+    """Warn of fields to rename that the first sample has not, since they are probably misspelt."""
+    there = make.samples.field_sizes(0) if make.rename else {}
+    if unknown := [name for name in make.rename if name not in there]:
+        warn(
+            f"rename: the first sample has no {unknown[0]!r:.80}, and samples without it are not "
+            f"changed; it has {', '.join(sorted(there)[:_MOST_NAMED])}"
+        )
 
 
 @dataclass(frozen=True)
@@ -216,7 +229,7 @@ class _Maker:
         self.samples = samples
         self.skips = skips
         self._function = function
-        self._rename = {_dotted(old): _dotted(new) for old, new in rename.items()}
+        self.rename = {_dotted(old): _dotted(new) for old, new in rename.items()}
         self._only_new = only_new
 
     def value(self, index: int) -> Any:
@@ -254,7 +267,7 @@ class _Maker:
     def _stored(self, index: int) -> dict[str, Any]:
         raw = self.samples.read_raw(index)
         fields = {name: data for name, data in raw.items() if not _is_label(name)}
-        renamed = {self._rename.get(name, name): data for name, data in fields.items()}
+        renamed = {self.rename.get(name, name): data for name, data in fields.items()}
         if len(renamed) < len(fields):
             raise self.error(index, f"rename gives one name to two of {', '.join(fields)}")
         return renamed
@@ -297,7 +310,7 @@ class _Maker:
     def identity(self, part: _Part) -> str:
         """Return a digest of the samples of a part, and of what is written of them."""
         keys = self.samples.keys_at(np.arange(part.indexes.start, part.indexes.stop))
-        how = [part.number, self._only_new, self.skips, sorted(self._rename.items()), keys]
+        how = [part.number, self._only_new, self.skips, sorted(self.rename.items()), keys]
         return hashlib.sha256(json.dumps(how).encode()).hexdigest()[:32]
 
 
