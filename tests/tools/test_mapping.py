@@ -132,6 +132,18 @@ def test_a_field_that_is_no_file_is_an_error(
     assert "which is a folder or a link" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("program", ["cp sample.txt other.txt", "mkdir made"])
+def test_a_file_that_is_no_field_is_an_error(
+    program: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file of another name would otherwise disappear with the working folder."""
+    assert mapped("--command", program, "-o", "n-%d.tar") == 1
+    name = program.rsplit(maxsplit=1)[-1]
+    assert f"made {name}, which is no field; expected files named sample.EXT" in (
+        capsys.readouterr().err
+    )
+
+
 def test_several_datasets_are_mixed(folder: Path) -> None:
     """The samples of several specs become one order, the same for a seed."""
     assert main(["create", "0.tar", "-o", "zero.json"]) == 0

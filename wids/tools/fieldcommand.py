@@ -52,25 +52,33 @@ class FieldCommand:
         """Return the fields that the program made or changed; None for those it removed.
 
         Raises:
-            WidsError: The program failed, cannot be run, or made a folder or a link.
+            WidsError: The program failed, cannot be run, or made a folder, a link, or a file of
+                another name.
         """
         old = {name: bytes(sample[name]) for name in sample if name.startswith(".")}
         with TemporaryDirectory(prefix="wids-map-") as folder:
             for name, data in old.items():
                 Path(folder, f"{_STEM}{name}").write_bytes(data)
             self._run(folder, sample)
-            for path in sorted(Path(folder).glob(f"{_STEM}.*")):
-                if path.is_symlink() or not path.is_file():
-                    raise WidsError(
-                        f"{self._arguments[0]}: made {path.name}, which is a folder or a link; "
-                        "expected a file with the bytes of the field"
-                    )
-            new = {
-                path.name.removeprefix(_STEM): path.read_bytes()
-                for path in sorted(Path(folder).glob(f"{_STEM}.*"))
-            }
+            made = sorted(Path(folder).iterdir())
+            for path in made:
+                self._check(path)
+            new = {path.name.removeprefix(_STEM): path.read_bytes() for path in made}
         gone: dict[str, bytes | None] = dict.fromkeys(old.keys() - new.keys())
         return gone | {name: data for name, data in new.items() if old.get(name) != data}
+
+    def _check(self, path: Path) -> None:
+        """Refuse what would be no field, and would disappear with the folder."""
+        if not path.name.startswith(f"{_STEM}."):
+            raise WidsError(
+                f"{self._arguments[0]}: made {path.name}, which is no field; expected files named "
+                f"{_STEM}.EXT alone: name it so, or remove it at the end of the command"
+            )
+        if path.is_symlink() or not path.is_file():
+            raise WidsError(
+                f"{self._arguments[0]}: made {path.name}, which is a folder or a link; "
+                "expected a file with the bytes of the field"
+            )
 
     def _run(self, folder: str, sample: Mapping[str, Any]) -> None:
         labels = {"WIDS_KEY": sample.get("__key__", ""), "WIDS_INDEX": sample.get("__index__", "")}
