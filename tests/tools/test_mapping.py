@@ -93,12 +93,11 @@ CASES: list[tuple[list[str], dict[str, bytes]]] = [
 def test_fields_of_new_shards(
     options: list[str], expected: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """New fields are encoded, stored ones are copied, and the spec keeps the classes."""
+    """New fields are encoded, and stored ones are copied."""
     monkeypatch.setattr(sys, "path", list(sys.path))  # a module of the working folder is found
     assert mapped(*options, "-o", "new/x-%03d.tar") == 0
     found = members(Path("new/x-000.tar").read_bytes())
     assert {name[3:]: data for name, data in found.items() if name[:3] == "k05"} == expected
-    assert json.loads(Path("new/x.json").read_text())["classes"] == ["cat", "dog"]
 
 
 @pytest.mark.parametrize(
@@ -142,6 +141,77 @@ def test_a_file_that_is_no_field_is_an_error(
     assert f"made {name}, which is no field; expected files named sample.EXT" in (
         capsys.readouterr().err
     )
+
+
+DOUBLED = ["--function", "functions.py:doubled"]
+
+
+@pytest.mark.parametrize(
+    ("options", "keeps"),
+    [
+        ([], True),
+        (["--rename", "cls=.label.cls"], True),
+        (DOUBLED, True),
+        (["--rename", "cls=.was"], False),
+        ([*DOUBLED, "--rename", "cls=.was"], False),
+        ([*DOUBLED, "--only-new"], False),
+        (["--fields", "txt", *DOUBLED[:1], "functions.py:made"], False),
+        (["--command", "rm sample.cls"], False),
+    ],
+)
+@pytest.mark.parametrize("header", [{"classes": ["cat"]}, {"info": {"labels": ["cat"]}}])
+def test_class_names_stay_with_their_field(
+    options: list[str], keeps: bool, header: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Class names are left out, and said so, where they would name another field or none."""
+    spec = json.loads(Path("all.json").read_text())
+    Path("all.json").write_text(json.dumps({"shardlist": spec["shardlist"][:1], **header}))
+    if "txt" in options:  # the field of the classes is not read
+        Path("functions.py").write_text("def made(sample):\n    return {'.made.cls': 1}\n")
+    assert mapped(*options, "-o", "new/x-%d.tar") == 0
+    written = json.loads(Path("new/x.json").read_text())
+    assert (header.items() <= written.items()) == keeps
+    assert ("cat" in Path("new/x.json").read_text()) == keeps
+    assert ("left out: class names" in capsys.readouterr().err) != keeps
+
+
+def add_hidden(path: str) -> None:
+    """Append a hidden member and one without an extension, by Python's own module."""
+    with tarfile.open(path, "a") as tar:
+        for name in (".hidden", "README", "LICENSE"):
+            member = tarfile.TarInfo(name)
+            member.size = 1
+            tar.addfile(member, io.BytesIO(b"x"))
+
+
+def test_members_in_no_sample_are_listed(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    """Each shard is counted once, in whatever parts, orders and views its samples are written."""
+    add_hidden("0.tar")
+    add_hidden("1.tar")
+    with tarfile.open("0.tar") as tar:
+        lost = [name for name in tar.getnames() if not name.startswith("k")]
+    assert len(lost) == 3
+    assert mapped("-o", "-", "--strict") == 1
+    assert mapped("-o", "new/x-%d.tar", "--strict") == 1
+    assert capsys.readouterr().err.count("which --strict forbids") == 2
+    assert not (folder / "new").exists()
+    for options in ([], ["--shuffle", "1", "--maxcount", "7"]):
+        assert mapped("-o", "new/x-%d.tar", *options) == 0
+        told = capsys.readouterr().err
+        assert told.count("left out: members of tars that are in no sample") == 2, told
+        assert "(no extension): 4, such as" in told, told
+    assert mapped("-o", "third/x-%d.tar", "--where", ".cls >= 20", "--strict") == 0
+    assert mapped("-o", "only/x-%d.tar", *DOUBLED, "--only-new", "--strict") == 0
+    assert "in no sample" not in capsys.readouterr().err
+
+
+def test_keys_of_entries_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    """Keys of old entries, which no new entry can have, are left out as by `wids reshard`."""
+    Path("all.json").write_text(json.dumps([{"url": "0.tar", "licence": "MIT"}]))
+    assert mapped("-o", "new/x-%d.tar") == 0
+    assert "left out: shards' keys 'licence' in the spec: 1, such as" in capsys.readouterr().err
+    assert mapped("-o", "-", "--strict") == 0
+    assert mapped("-o", "new/y-%d.tar", "--strict") == 1
 
 
 def test_several_datasets_are_mixed(folder: Path) -> None:
@@ -222,6 +292,7 @@ def test_samples_that_fail_are_named(capsys: pytest.CaptureFixture[str], folder:
         "written": 28,
         "dropped": 0,
         "skipped": 2,
+        "left_out": [],
         "failures": {},
     }
     assert "left out: sample 19, key 'k19'" in captured.err
@@ -300,6 +371,7 @@ WRONG = [
     (["-o", "x.parquet", "--function", "functions.py:keyed"], "the column of the keys"),
     (["-o", "x.npy", "--function", "functions.py:number", "--on-error", "skip"], "row for each"),
     (["-o", "x.npy", "--function", "functions.py:number", "--sidecars"], "for new shards"),
+    (["-o", "x.npy", "--function", "functions.py:number", "--strict"], "for new shards"),
     (["-o", "x.npy", "--function", "functions.py:number", "--only-new"], "options of shards"),
 ]
 

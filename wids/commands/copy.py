@@ -16,8 +16,10 @@ from wids.commands.terminal import (
     add_command,
     add_json,
     add_rules,
+    add_strict,
     add_workers,
     complain,
+    list_omissions,
     message_of,
     note,
     out,
@@ -26,7 +28,7 @@ from wids.commands.terminal import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     import numpy as np
     from numpy.typing import NDArray
@@ -80,7 +82,7 @@ def _add_reshard(commands: Any) -> None:
     )
     parser.add_argument("--rekey", action="store_true", help="replace the keys by numbers")
     add_rules(parser)
-    _add_strict(parser)
+    add_strict(parser)
     add_workers(parser)
 
 
@@ -102,10 +104,6 @@ def _add_writing(parser: Any) -> None:
     parser.add_argument("--no-digest", action="store_true", help="do not compute MD5 and SHA-256")
     parser.add_argument("--sidecars", action="store_true", help="write the tar index of each shard")
     parser.add_argument("--resume", action="store_true", help="continue a run that was interrupted")
-
-
-def _add_strict(parser: Any) -> None:
-    parser.add_argument("--strict", action="store_true", help="fail if anything would be left out")
 
 
 def _writer_options(args: Arguments) -> dict[str, Any]:
@@ -149,7 +147,7 @@ def import_(args: Arguments) -> int:
             if args.rekey:
                 sample["__key__"] = f"{number:09d}"
             _write(writer, sample, f"{_shown(args.sources)}: sample {number}")
-    _list_omissions(imported.omissions.lines())
+    list_omissions(imported.omissions.lines())
     total = sum(shard["nsamples"] for shard in writer.shardlist)
     note(f"{spec}: {len(writer.shardlist)} shards, {total} samples")
     return DONE
@@ -168,11 +166,6 @@ def _classes(text: str | None) -> list[str] | str | None:
     if not names or twice is not None:
         raise ValueError(f"--classes: expected different names, got {twice or text!r:.80}")
     return names
-
-
-def _list_omissions(lines: Iterable[str]) -> None:
-    for line in lines:
-        complain(f"left out: {line}")
 
 
 def _some_samples(args: Arguments, imported: Imported) -> Iterator[dict[str, Any]]:
@@ -259,7 +252,7 @@ def _add_import(commands: Any) -> None:
     )
     add_rules(parser)
     parser.add_argument("--rekey", action="store_true", help="replace the keys by numbers")
-    _add_strict(parser)
+    add_strict(parser)
 
 
 def repair(args: Arguments) -> int:
@@ -319,7 +312,7 @@ def export(args: Arguments) -> int:
             note(f"{output}: {export_table(dataset, output, values, omissions, rows=rows)} rows")
         else:
             note(f"{output}: {export_files(dataset, output, omissions, rows=rows)} files")
-    _list_omissions(omissions.lines())
+    list_omissions(omissions.lines())
     return DONE
 
 
@@ -345,7 +338,7 @@ def _add_export(commands: Any) -> None:
         help="add the text of this field as a column",
     )
     add_rules(parser)
-    _add_strict(parser)
+    add_strict(parser)
 
 
 def reshard(args: Arguments) -> int:
@@ -378,7 +371,7 @@ def reshard(args: Arguments) -> int:
             )
             code = max(code, _report_reshard(pattern, done, len(part)))
             lines |= dict.fromkeys(done.omissions.lines())
-    _list_omissions(lines)
+    list_omissions(lines)
     return code
 
 

@@ -11,8 +11,10 @@ from wids.commands.terminal import (
     add_command,
     add_json,
     add_rules,
+    add_strict,
     add_workers,
     complain,
+    list_omissions,
     message_of,
     note,
     positive,
@@ -83,6 +85,7 @@ def add_map_command(commands: Any) -> None:
     parser.add_argument("--sidecars", action="store_true", help="write the tar index of each shard")
     parser.add_argument("--resume", action="store_true", help="continue a run that was interrupted")
     add_rules(parser)
+    add_strict(parser)
     add_workers(parser)
     add_json(parser)
 
@@ -117,6 +120,7 @@ def map_(args: Arguments) -> int:
             on_error=args.on_error,
             resume=args.resume,
             workers=args.workers,
+            strict=args.strict,
             **_shard_options(args),
         )
         return _report(args, done, len(chosen))
@@ -151,6 +155,8 @@ def _renamed(text: str) -> tuple[str, str]:
 def _shard_options(args: Arguments) -> dict[str, Any]:
     if not args.output.endswith(".tar"):
         given = {"--no-digest": args.no_digest, "--sidecars": args.sidecars}
+        if args.output != "-":
+            given["--strict"] = args.strict
         if wrong := [name for name, value in given.items() if value]:
             raise ValueError(f"{' and '.join(wrong)}: for new shards, and -o is {args.output}")
         return {}
@@ -160,6 +166,8 @@ def _shard_options(args: Arguments) -> dict[str, Any]:
 def _report(args: Arguments, done: MapResult, total: int) -> int:
     for line in done.skipped:
         complain(f"left out: {line}")
+    omitted = done.omissions.lines()
+    list_omissions(omitted)
     for name, error in done.failures.items():
         complain(f"{name} failed: {message_of(error)}")
     counts = {
@@ -169,7 +177,8 @@ def _report(args: Arguments, done: MapResult, total: int) -> int:
         "skipped": done.num_skipped,
     }
     if args.json and args.output != "-":
-        print_json({**counts, "failures": {n: message_of(e) for n, e in done.failures.items()}})
+        failures = {name: message_of(error) for name, error in done.failures.items()}
+        print_json({**counts, "left_out": omitted, "failures": failures})
     what = ", ".join(f"{count} {name}" for name, count in list(counts.items())[1:])
     note(f"{args.output}: of {total} samples {what}")
     if done.failures:

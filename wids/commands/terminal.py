@@ -21,9 +21,11 @@ __all__ = [
     "add_json",
     "add_rules",
     "add_sample_arguments",
+    "add_strict",
     "add_workers",
     "complain",
     "flush_output",
+    "list_omissions",
     "message_of",
     "note",
     "out",
@@ -110,6 +112,17 @@ def add_rules(parser: Any) -> None:
         default=None,
         help="also read archives that follow the first one in a tar",
     )
+
+
+def add_strict(parser: Any) -> None:
+    """Declare the option of a command that copies samples: what would be lost is an error."""
+    parser.add_argument("--strict", action="store_true", help="fail if anything would be left out")
+
+
+def list_omissions(lines: Iterable[str]) -> None:
+    """List what a copy has left out, as `Omissions.lines` returns it."""
+    for line in lines:
+        complain(f"left out: {line}")
 
 
 def rules_given(args: Arguments) -> dict[str, Any]:

@@ -15,6 +15,7 @@ __all__ = [
     "listed_classes",
     "merged_classes",
     "merged_header",
+    "without_classes",
 ]
 
 _KEYS = ("class_names", "classes", "labels", "id2label", "label2id")
@@ -37,6 +38,19 @@ def class_names(header: Mapping[str, Any]) -> dict[int, str]:
             if names:
                 return names
     return {}
+
+
+def without_classes(header: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the top-level keys of a spec without its class names, and those of its `info`.
+
+    >>> without_classes({"classes": ["cat"], "info": {"labels": ["cat"], "license": "MIT"}})
+    {'info': {'license': 'MIT'}}
+    """
+    kept = {key: value for key, value in header.items() if key not in _KEYS}
+    info = header.get("info")
+    if isinstance(info, Mapping) and class_names({"info": info}):
+        kept["info"] = {key: value for key, value in info.items() if key not in _KEYS}
+    return kept
 
 
 def merged_classes(headers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

@@ -19,16 +19,19 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack
 import numpy as np
 
 from wids.base.files import named_write_errors, write_output
+from wids.base.omissions import Omissions
 from wids.base.processes import run_each
 from wids.base.progress import progress
 from wids.base.urls import display_url
 from wids.base.warn import warn
+from wids.codecs.formats import is_class
 from wids.errors import WidsError
 from wids.specs.indexrules import USUAL_RULES
 from wids.specs.journal import Journal
-from wids.specs.merging import class_names, listed_classes, merged_header
+from wids.specs.merging import class_names, listed_classes, merged_header, without_classes
 from wids.specs.newspec import new_spec, refuse_overwriting
 from wids.tools.columnfile import ColumnFile, column_file
+from wids.tools.leftout import check_none_left_out, note_entry_keys, skipped_members, stores_class
 from wids.tools.ranges import cut_evenly, cut_runs
 from wids.tools.reshard import spec_path_for
 from wids.views.chosenshards import chosen_shards
@@ -63,6 +66,7 @@ class MapResult:
         entries: Spec entries of the new shards, in order; none for one tar or a column.
         failures: Files or parts that could not be written: name to error. Nothing else was
             published then but the shards that are complete.
+        omissions: Counts of the data of the old shards that the new ones do not have.
     """
 
     num_samples: int = 0
@@ -71,6 +75,7 @@ class MapResult:
     skipped: list[str] = field(default_factory=list)
     entries: list[dict[str, Any]] = field(default_factory=list)
     failures: dict[str, Exception] = field(default_factory=dict)
+    omissions: Omissions = field(default_factory=Omissions)
 
     def plus(self, counts: Mapping[str, Any]) -> MapResult:
         """Return the sum with the counts of one part."""
@@ -81,6 +86,7 @@ class MapResult:
             self.skipped + counts["skipped"],
             self.entries + ([counts["entry"]] if counts.get("entry") else []),
             self.failures,
+            self.omissions,
         )
 
 
@@ -96,6 +102,7 @@ def map_samples(
     resume: bool = False,
     executor: Executor | None = None,
     workers: int | None = None,
+    strict: bool = False,
     **options: Unpack[ShardOptions],
 ) -> MapResult:
     """Call a function for every sample, and write what it returns.
@@ -119,6 +126,8 @@ def map_samples(
         resume: Keep the parts that an earlier run with the same arguments has finished.
         executor: Executor that maps the parts; a process pool by default.
         workers: Processes of that pool; by default one per core.
+        strict: Fail before anything is written if members in no sample or keys of spec entries
+            would be left out; only where stored fields are copied.
         options: `sidecars`, `digests`, `mtime` and `fsync` of new shards, as for `ShardWriter`.
 
     Returns:
@@ -126,7 +135,8 @@ def map_samples(
         is written only where none failed.
 
     Raises:
-        ValueError: There are no samples, the output is none of these, or an option is wrong.
+        ValueError: There are no samples, the output is none of these, an option is wrong, or data
+            would be left out and `strict` is set.
 
     >>> import tempfile, wids
     >>> folder = tempfile.mkdtemp()
@@ -151,6 +161,9 @@ def map_samples(
         samples, function, dict(rename or {}), only_new=only_new, skips=on_error == "skip"
     )
     _warn_of_unknown_fields(make)
+    is_tar = target == "-" or target.endswith(".tar")
+    if strict and is_tar and not only_new:
+        check_none_left_out(samples, entries=target != "-")
     if target == "-":
         return _to_stream(make)
     cuts = (
@@ -163,7 +176,7 @@ def map_samples(
     if target.endswith(".tar"):
         return _to_shards(make, parts, target, run, shard_options(**options))
     column = column_file(Path(target))
-    if options or rename or only_new:
+    if options or rename or only_new or strict:
         raise ValueError(f"{target}: options of shards were given, and the output is a column")
     if function is None:
         raise ValueError(f"{target}: expected a function that returns the values of the column")
@@ -230,7 +243,8 @@ class _Maker:
         self.skips = skips
         self._function = function
         self.rename = {_dotted(old): _dotted(new) for old, new in rename.items()}
-        self._only_new = only_new
+        self.only_new = only_new
+        self._origins = {new: old for old, new in self.rename.items()}
 
     def value(self, index: int) -> Any:
         """Return what the function returns for a sample.
@@ -243,8 +257,8 @@ class _Maker:
         except Exception as error:
             raise self.error(index, f"{type(error).__name__}: {error}") from error
 
-    def sample(self, index: int) -> dict[str, Any] | None:
-        """Return the new sample; None if the function drops it.
+    def sample(self, index: int, counts: dict[str, Any]) -> dict[str, Any] | None:
+        """Return the new sample; None if the function drops it. Count its fields of classes.
 
         Raises:
             WidsError: The function failed, or returned something else.
@@ -259,10 +273,20 @@ class _Maker:
                 "fields, or None to leave out the sample",
             )
         changed = {name if _is_label(name) else _dotted(name): made[name] for name in made}
-        stored = {} if self._only_new else self._stored(index)
+        stored = {} if self.only_new else self._stored(index)
         key = changed.get("__key__") or self.samples.key_at(index)
         fields = {name: data for name, data in (stored | changed).items() if not _is_label(name)}
-        return {"__key__": key} | {name: data for name, data in fields.items() if data is not None}
+        written = {name: data for name, data in fields.items() if data is not None}
+        self._count_classes(stored, written, counts)
+        return {"__key__": key} | written
+
+    def _count_classes(
+        self, stored: Iterable[str], written: Mapping[str, Any], counts: dict[str, Any]
+    ) -> None:
+        """Count a sample that had a field of a class, and one that has it still."""
+        had = [name for name in stored if is_class(self._origins.get(name, name))]
+        counts["classes_had"] += bool(had)
+        counts["classes_kept"] += any(is_class(name) and name in written for name in had)
 
     def _stored(self, index: int) -> dict[str, Any]:
         raw = self.samples.read_raw(index)
@@ -282,7 +306,7 @@ class _Maker:
         encode = SampleEncoder()
         for index in indexes:
             try:
-                sample = self.sample(index)
+                sample = self.sample(index, counts)
                 if sample is None:
                     counts["dropped"] += 1
                     continue
@@ -307,15 +331,20 @@ class _Maker:
         if len(counts["skipped"]) < _MOST_TOLD:
             counts["skipped"].append(str(error))
 
+    def members_left_out(self, indexes: range) -> dict[str, dict[str, int]]:
+        """Return how many members in no sample the shards of samples have, if they are copied."""
+        return {} if self.only_new else skipped_members(self.samples, indexes)
+
     def identity(self, part: _Part) -> str:
         """Return a digest of the samples of a part, and of what is written of them."""
         keys = self.samples.keys_at(np.arange(part.indexes.start, part.indexes.stop))
-        how = [part.number, self._only_new, self.skips, sorted(self.rename.items()), keys]
+        how = [part.number, self.only_new, self.skips, sorted(self.rename.items()), keys]
         return hashlib.sha256(json.dumps(how).encode()).hexdigest()[:32]
 
 
 def _no_counts() -> dict[str, Any]:
-    return {"written": 0, "dropped": 0, "failed": 0, "skipped": []}
+    named: dict[str, Any] = {"skipped": [], "members": {}}
+    return {"written": 0, "dropped": 0, "failed": 0, "classes_had": 0, "classes_kept": 0, **named}
 
 
 def _dotted(name: Any) -> str:
@@ -333,7 +362,19 @@ def _to_stream(make: _Maker) -> MapResult:
         for key, members in make.encoded(shown, counts):
             fields = {name.removeprefix(key): data for name, data in members}
             writer.write({"__key__": key, **fields})
-    return MapResult().plus(counts)
+    counts["members"] = make.members_left_out(range(len(make.samples)))
+    done = MapResult().plus(counts)
+    _note_members([counts], done.omissions)
+    return done
+
+
+def _note_members(parts: Iterable[Mapping[str, Any]], omissions: Omissions) -> None:
+    """Count the members in no sample of the shards that parts have read, each shard once."""
+    every: dict[str, Any] = {}
+    for counts in parts:
+        every |= counts.get("members", {})
+    for url, skipped in every.items():
+        omissions.add_members(skipped, url)
 
 
 class _ShardMaker:
@@ -357,6 +398,7 @@ class _ShardMaker:
             with named_write_errors(path):
                 for key, members in self._make.encoded(part.indexes, counts):
                     shard.archive.write(key, members)
+                counts["members"] = self._make.members_left_out(part.indexes)
                 entry = shard.publish(path.parent) if counts["written"] else None
         finally:
             shard.discard()
@@ -390,15 +432,43 @@ def _to_shards(
     done = MapResult(failures=failures)
     for number in sorted(found):
         done = done.plus(found[number])
+    _note_members(found.values(), done.omissions)
+    if not make.only_new:
+        note_entry_keys((shard.ref for shard in chosen_shards(make.samples)), done.omissions)
     if not failures:
         if not done.entries:
             journal.remove()
             raise ValueError(f"{pattern}: no sample is left, no spec was written")
-        header = _header_of(make.samples) | {"name": spec.stem}
+        header = _header_of(make.samples)
+        if not _keeps_classes(make, found.values()):
+            header = _without_classes(header, done.omissions)
+        header["name"] = spec.stem
         write_output(spec, f"{new_spec(done.entries, header).to_json()}\n".encode())
         journal.remove()
         warn_of_older(pattern, len(parts))
     return done
+
+
+def _keeps_classes(make: _Maker, parts: Iterable[Mapping[str, Any]]) -> bool:
+    """Return whether the field that class names belong to is copied under a class extension.
+
+    Otherwise the names would name the numbers of another field. Where no sample has a field of a
+    class, they name something else, such as a value in `.json`, and are kept with it.
+    """
+    every = list(parts)
+    if make.only_new or any(counts.get("classes_kept", 1) for counts in every):
+        return not make.only_new
+    had = any(counts["classes_had"] for counts in every)
+    return not had and not stores_class(make.samples)
+
+
+def _without_classes(header: dict[str, Any], omissions: Omissions) -> dict[str, Any]:
+    """Return top-level keys without class names, which are counted as left out."""
+    if names := class_names(header):
+        first = names[min(names)]
+        what = "class names, as the field of the classes is not copied under a class extension"
+        omissions.add(what, first, len(names))
+    return without_classes(header)
 
 
 def _finished(

@@ -18,9 +18,9 @@ from wids.specs.indexrules import USUAL_RULES
 from wids.specs.journal import Journal, is_left_over
 from wids.specs.merging import class_names, listed_classes, merged_header
 from wids.specs.newspec import new_spec, refuse_overwriting
-from wids.specs.shardtable import COLUMNS
 from wids.tar.sidecar import SIDECAR_SUFFIX
 from wids.tools.copying import Part, PartWriter, Target, plan_parts
+from wids.tools.leftout import note_entry_keys
 from wids.writing.resume import WholeShards
 from wids.writing.shardfile import ShardOptions, shard_options, warn_of_older
 from wids.writing.shardwriter import ShardWriter
@@ -40,9 +40,6 @@ __all__ = [
     "spec_path_for",
     "split_order",
 ]
-
-# Keys of an entry that describe the shard itself, which new shards get again, and the spec's name.
-_ENTRY_KEYS = {*COLUMNS, "index", "name"}
 
 
 @dataclass(frozen=True)
@@ -113,7 +110,7 @@ def reshard(
     journal = Journal(spec.with_name(f"{spec.name}.journal"))
     refuse_overwriting(pattern, (shard["url"] for shard in dataset.shards))
     omissions = Omissions(strict=strict)
-    _note_entries(dataset, omissions)
+    note_entry_keys(dataset.shards, omissions)
     parts = plan_parts(dataset, indexes, maxcount, maxsize, rekey=rekey, omissions=omissions)
     target = Target(pattern, rekey, written)
     entries = _found(parts, target, dataset, journal) if resume else {}
@@ -149,13 +146,6 @@ def reshard(
         journal.remove()
         warn_of_older(pattern, len(parts))
     return Resharded(rows, failures, omissions)
-
-
-def _note_entries(dataset: ShardedSequence, omissions: Omissions) -> None:
-    """Count the keys of old spec entries that new entries cannot have."""
-    for shard in dataset.shards:
-        for key in shard.keys() - _ENTRY_KEYS:
-            omissions.add(f"shards' keys {key!r} in the spec", shard["url"])
 
 
 def _found(

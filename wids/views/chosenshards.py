@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from wids.base.shardref import ShardRef
 
-__all__ = ["ChosenShard", "chosen_shards", "shard_counts"]
+__all__ = ["ChosenShard", "chosen_shards", "shard_counts", "shards_of_rows"]
 
 Rows = npt.NDArray[np.int64]
 
@@ -61,6 +61,19 @@ def chosen_shards(samples: Any) -> list[ChosenShard]:
                 entry = dataset.shards[number]
                 found.append(ChosenShard(entry, dataset.index_rules, None if whole else local))
     return found
+
+
+def shards_of_rows(samples: Any, rows: Rows) -> Iterator[tuple[ShardList, int]]:
+    """Yield each shard in which some samples lie: its dataset, and the index of one sample in it.
+
+    Args:
+        samples: A dataset, a view, a join (both sides count) or a concatenation.
+        rows: Indexes of the samples; int64, shape `(n,)`.
+    """
+    for dataset, inside in _leaves(samples, rows):
+        shards = np.searchsorted(dataset.cum_lengths, inside, side="right")
+        for first in np.unique(shards, return_index=True)[1].tolist():
+            yield dataset, int(inside[first])
 
 
 def _leaves(samples: Any, rows: Rows) -> Iterator[tuple[ShardList, Rows]]:

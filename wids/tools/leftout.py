@@ -1,0 +1,81 @@
+"""What shards have and shards made of their samples lack: members in no sample, keys of entries."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from wids.base.omissions import Omissions
+from wids.base.urls import display_url
+from wids.codecs.formats import is_class
+from wids.errors import WidsError
+from wids.specs.shardtable import COLUMNS
+from wids.views.chosenshards import chosen_shards, shards_of_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from wids.base.shardref import ShardRef
+    from wids.reading.samplesequence import SampleSequence
+
+__all__ = ["check_none_left_out", "note_entry_keys", "skipped_members", "stores_class"]
+
+# Keys of an entry that describe the shard itself, which new shards get again, and the spec's name.
+_ENTRY_KEYS = {*COLUMNS, "index", "name"}
+
+
+def note_entry_keys(shards: Iterable[ShardRef], omissions: Omissions) -> None:
+    """Count the keys of old spec entries that new entries cannot have."""
+    for shard in shards:
+        for key in shard.keys() - _ENTRY_KEYS:
+            omissions.add(f"shards' keys {key!r} in the spec", shard["url"])
+
+
+def skipped_members(samples: SampleSequence, indexes: range) -> dict[str, dict[str, int]]:
+    """Return the number of members in no sample, by reason, of each shard that has some.
+
+    Args:
+        samples: A dataset, a view, a join or a concatenation.
+        indexes: The samples whose shards are opened. A shard that cannot be read is passed over,
+            since the error of its samples names it.
+    """
+    found = {}
+    rows = np.arange(indexes.start, indexes.stop, dtype=np.int64)
+    for dataset, first in shards_of_rows(samples, rows):
+        try:
+            shard, _, entry = dataset.locate_sample(first)
+        except (WidsError, OSError):
+            continue
+        if shard.index.skipped:
+            found[display_url(entry.url)] = dict(shard.index.skipped)
+    return found
+
+
+def stores_class(samples: SampleSequence) -> bool:
+    """Return whether the first sample has a field of a class in its shard, wanted or not."""
+    for dataset, first in shards_of_rows(samples, np.zeros(1, np.int64)):
+        try:
+            shard, local_index, _ = dataset.locate_sample(first)
+        except (WidsError, OSError):
+            continue
+        if any(is_class(extension) for extension, _, _ in shard.index.fields(local_index)):
+            return True
+    return False
+
+
+def check_none_left_out(samples: Any, *, entries: bool) -> None:
+    """Refuse samples whose shards have something that shards made of them would lack.
+
+    Args:
+        samples: A dataset, a view, a join or a concatenation; its shards are indexed.
+        entries: Whether the new shards have a spec, so that keys of entries count.
+
+    Raises:
+        ValueError: There are members in no sample, or keys of entries that new ones cannot have.
+    """
+    omissions = Omissions(strict=True)
+    if entries:
+        note_entry_keys((shard.ref for shard in chosen_shards(samples)), omissions)
+    for url, skipped in skipped_members(samples, range(len(samples))).items():
+        omissions.add_members(skipped, url)
