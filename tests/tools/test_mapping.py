@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import shutil
 import sys
 import tarfile
 from collections.abc import Callable
@@ -347,6 +348,15 @@ def test_joins_are_mapped(folder: Path) -> None:
     dataset.join(dataset[::-1], rename={".txt": ".a", ".cls": ".b"}).save("joined.json")
     assert main(["map", "joined.json", "-o", "new/x-%d.tar", "--workers", "1"]) == 0
     assert sorted(wids.ShardListDataset("new/x.json")[4])[:4] == [".a", ".b", ".cls", ".txt"]
+
+
+def test_shards_of_a_join_with_gaps_are_not_replaced(folder: Path) -> None:
+    """Those of the right side are read, too, where not all samples have a counterpart."""
+    shutil.copy("0.tar", "left.tar")
+    left = wids.ShardListDataset(["left.tar"], fields=[".cls"])
+    right = wids.ShardListDataset(["0.tar"], fields=[".txt"])[5:]
+    with pytest.raises(ValueError, match=r"would replace .*0\.tar"):
+        map_samples(left.join(right, missing="fill"), None, "%d.tar", workers=1)
 
 
 WRONG = [

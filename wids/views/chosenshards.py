@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from wids.reading.shardlist import ShardList
 from wids.views.concatenation import Chain
+from wids.views.filling import Filled
 from wids.views.joining import Pairing
 from wids.views.selection import Selection
 
@@ -85,6 +86,8 @@ def _leaves(samples: Any, rows: Rows) -> Iterator[tuple[ShardList, Rows]]:
     elif isinstance(samples, Pairing):
         yield from _leaves(samples.left, rows)
         yield from _leaves(samples.right, rows)
+    elif isinstance(samples, Filled):
+        yield from _leaves(samples.base, samples.present_rows(rows))
     elif isinstance(samples, Chain):
         start = 0
         for part in samples.parts:

@@ -132,6 +132,11 @@ class Filled:
         found = self.base.column_at(rows[present], extension, *path, fill=fill)
         return fill_in(found, np.flatnonzero(~present), fill)
 
+    def present_rows(self, indexes: Integers) -> Integers:
+        """Return the indexes in the base of those samples that have a counterpart there."""
+        rows, present = self._present(indexes)
+        return rows[present]
+
     def _present(self, indexes: Integers) -> tuple[Integers, npt.NDArray[np.bool_]]:
         rows = self.rows.take(indexes)
         return rows, rows != self._absent
