@@ -466,6 +466,17 @@ def test_fields_that_the_first_shard_lacks_are_warned_of(spec):
         dataset[1], dataset[len(dataset) - 1]  # said once
 
 
+def test_fields_that_are_chosen_later_are_checked_too(spec):
+    """`with_options` warns of a field that no sample has, whether a shard is open or not yet."""
+    with ShardListDataset(spec) as dataset:
+        later = dataset.with_options(fields=[".typo"])
+        with pytest.warns(WidsWarning, match=r"fields: no sample of .* has '\.typo'"):
+            later[0]
+        with pytest.warns(WidsWarning, match=r"fields: no sample of .* has '\.other'"):
+            dataset.with_options(fields=[".other", ".cls"])
+        assert ".cls" in dataset.with_options(fields=[".cls"])[0]  # without a warning
+
+
 def test_a_transformation_is_told_that_extensions_keep_their_dot(spec):
     """The KeyError for `sample["cls"]` has a note on the dot."""
     dataset = ShardListDataset(spec, transformations=["PIL", lambda sample: sample["cls"]])

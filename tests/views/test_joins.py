@@ -203,3 +203,16 @@ def test_transformed_samples_cannot_be_joined(
     with pytest.raises(TypeError, match=r"map\(\) of the join"):
         odd.join(new)[0]
     assert pictures.join(new).map(lambda sample: sample[".txt"])[2] == "caption 2"
+
+
+def test_names_of_the_other_dataset_are_checked(
+    pictures: wids.ShardListDataset, write: Write
+) -> None:
+    """A misspelt name in `rename` or `fields` is warned of, with the names that there are."""
+    new = captions(write, ORDERS["aligned"])
+    joined = pictures.join(new, rename={".typo": ".caption"})
+    with pytest.warns(wids.WidsWarning, match=r"rename: .* has no '\.typo'; it has \.txt"):
+        joined[0]
+    with pytest.warns(wids.WidsWarning, match=r"fields: no sample of .* has '\.typo'"):
+        pictures.join(new, fields=[".typo"])[0]
+    assert pictures.join(new, rename={".txt": ".caption"})[3][".caption"] == "caption 3"

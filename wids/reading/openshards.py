@@ -20,7 +20,7 @@ from wids.reading.pipeline import Sample, while_reading
 from wids.specs.shardtable import UNKNOWN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -36,6 +36,7 @@ __all__ = [
     "OpenShard",
     "OpenShards",
     "ShardSamples",
+    "WantedFields",
     "checked_position",
     "checked_positions",
     "default_max_open_shards",
@@ -263,6 +264,36 @@ ShardSamples = tuple[OpenShard, list[int]]
 
 
 @dataclass(frozen=True, slots=True)
+class WantedFields:
+    """Extensions that a caller wants to read, checked against the first shard that is open.
+
+    Attributes:
+        unchecked: Extensions to look for in the next shard that is opened.
+    """
+
+    unchecked: list[str] = field(default_factory=list)
+
+    def want(self, extensions: Collection[str], opened: Mapping[int, OpenShard]) -> None:
+        """Check extensions against an open shard, now or as soon as there is one."""
+        self.unchecked.extend(extensions)
+        for each in list(opened.values())[:1]:
+            self.check(each.shard, each.url)
+
+    def check(self, shard: ReadableShard, url: str) -> None:
+        """Warn of wanted fields that no sample of a shard has, probably misspelt."""
+        if not self.unchecked or not len(shard):
+            return
+        extensions = shard.index.extensions
+        missing = [name for name in self.unchecked if name not in extensions]
+        self.unchecked.clear()
+        if missing:
+            warn(
+                f"fields: no sample of {display_url(url)} has {', '.join(map(repr, missing))}; "
+                f"its samples have {', '.join(sorted(extensions)[:_MOST_NAMED])}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
 class NumberedShards:
     """The shards of a dataset, each opened by its number.
 
@@ -272,7 +303,7 @@ class NumberedShards:
         opener: Opens them.
         dataset_name: Name of the dataset, for shards that name none.
         seen: Versions of the shards that were opened before.
-        unchecked_fields: Extensions that the caller wants to read, until the first shard is open.
+        wanted: Extensions that the caller wants to read.
     """
 
     table: ShardTable
@@ -280,7 +311,7 @@ class NumberedShards:
     opener: ShardOpener
     dataset_name: str
     seen: SeenVersions
-    unchecked_fields: list[str] = field(default_factory=list)
+    wanted: WantedFields
 
     def open(self, shard_index: int) -> OpenShard:
         """Open a shard, and check that it holds as many samples as the spec says.
@@ -301,21 +332,9 @@ class NumberedShards:
                 f"the shard holds {len(shard)}; a new spec (`wids create`) or another key_rule may "
                 "help"
             )
-        if self.unchecked_fields and len(shard):
-            self._check_fields(shard, ref.url)
+        self.wanted.check(shard, ref.url)
         dataset = ref.dataset or self.dataset_name
         return OpenShard(shard, ref.url, dataset, int(self.ends[shard_index]) - len(shard))
-
-    def _check_fields(self, shard: ReadableShard, url: str) -> None:
-        """Warn of wanted fields that no sample of the first shard has, probably misspelt."""
-        extensions = shard.index.extensions
-        missing = [name for name in self.unchecked_fields if name not in extensions]
-        self.unchecked_fields.clear()
-        if missing:
-            warn(
-                f"fields: no sample of {display_url(url)} has {', '.join(map(repr, missing))}; "
-                f"its samples have {', '.join(sorted(extensions)[:_MOST_NAMED])}"
-            )
 
     def keep_open(self, limit: int) -> OpenShards:
         """Return an empty set that keeps at most `limit` of these shards open."""

@@ -41,6 +41,7 @@ from wids.reading.openshards import (
     Locator,
     NumberedShards,
     OpenShards,
+    WantedFields,
     default_max_open_shards,
 )
 from wids.reading.pipeline import Pipeline, StreamedShard
@@ -214,6 +215,7 @@ class ShardList:
         self.lru_size = limit or default_max_open_shards()
         self.shards = _counted(spec.shards, self._opener, on_uncounted)
         self._locator = Locator(self.shards.nsamples)
+        self._wanted = WantedFields(list(self._pipeline.fields or ()))
         self._opened = self._no_open_shards()
         self._read_ahead = ReadAhead()
         self._ahead: FetchAhead | None = None
@@ -227,7 +229,7 @@ class ShardList:
             self._opener,
             self.dataset_name,
             SeenVersions(len(self.shards)),
-            unchecked_fields=list(self._pipeline.fields or ()),
+            self._wanted,
         )
         return numbered.keep_open(self.lru_size)
 
@@ -501,6 +503,8 @@ class ShardList:
         pipeline = self._pipeline.with_options(**options)
         # Both share the set of open shards; a pickled copy would have a set of its own.
         twin.__setstate__({**self.__getstate__(), "_opened": self._opened, "_pipeline": pipeline})
+        if "fields" in options:
+            self._wanted.want(pipeline.fields or (), self._opened)
         return twin
 
     def column_reader(self, extension: str, *path: str | int) -> ColumnReader:

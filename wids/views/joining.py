@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from wids.base.warn import warn
 from wids.reading.fetchahead import check_foreseeable
 from wids.reading.openshards import checked_position
 from wids.views.concatenation import Chain, Together
@@ -67,6 +68,7 @@ class Pairing:
         self.left, self.right = left, right
         self.rename, self.replace = dict(rename), replace
         self._read_left, self._read_right = left.read_as, right.read_as
+        self._unchecked = list(self.rename)
         self._count, self._strict = len(left), not (rename or replace)
         # A row of a table is read straight into the sample.
         self._extended = None
@@ -129,9 +131,21 @@ class Pairing:
             )
         return {**left, **fields}
 
+    def _check_names(self, fields: Mapping[str, Any]) -> None:
+        """Warn of names to change that the first sample does not have, probably misspelt."""
+        missing = [name for name in self._unchecked if name not in fields]
+        self._unchecked.clear()
+        if missing:
+            warn(
+                f"rename: the first sample that is read of the joined dataset has no "
+                f"{', '.join(map(repr, missing))}; it has {', '.join(sorted(fields))}"
+            )
+
     def _renamed(self, fields: dict[str, Any]) -> dict[str, Any]:
         if not self.rename:
             return fields
+        if self._unchecked and fields:
+            self._check_names(fields)
         return {self.rename.get(name, name): value for name, value in fields.items()}
 
     def read_batch_as(
