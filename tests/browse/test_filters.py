@@ -182,12 +182,26 @@ def test_names_of_classes_stand_for_their_numbers(text: str, expected: set[int])
     assert found == expected
 
 
-def test_an_unknown_field_is_said(tmp_path: Path):
-    """A filter on an unknown field lists the fields of the first shard."""
-    path = write_shard(tmp_path / "a.tar", [{"__key__": "a", ".cls": "1", ".txt": "x"}])
-    with browsing([str(path)]) as server:
-        filtering = server.ask_until_finished("page", where=".typo == 1 or .cls == 2")["filtering"]
-        assert (filtering["unknown_fields"], filtering["fields"]) == ([".typo"], [".cls", ".txt"])
+def test_an_unknown_field_or_class_is_said(tmp_path: Path):
+    """A field that no sample has is an error; a field of a later shard and a class are named."""
+    paths = [
+        write_shard(tmp_path / "a.tar", [{"__key__": "a", ".cls": "1", ".txt": "x"}]),
+        write_shard(tmp_path / "b.tar", [{"__key__": "b", ".cls": "0", ".late": "1"}]),
+    ]
+    with browsing([str(path) for path in paths], class_names={0: "cat", 1: "dog"}) as server:
+        late = server.ask_until_finished("page", where=".late == 1")
+        assert (late["total"], late["filtering"]["unknown_fields"]) == (1, [])
+        owl = server.ask_until_finished("page", where=".cls == owl")["filtering"]
+        assert (owl["found"], owl["hint"]) == (
+            0,
+            "no class has the name 'owl'; the first names are cat, dog",
+        )
+        where = ".typo == 1 or .cls == 2"
+        with pytest.raises(AssertionError, match="no sample has a field '.typo'.*has .cls, .txt"):
+            server.ask_until_finished("page", where=where)
+        answer = server.get("api/search", q=".typo==1")
+        assert answer.status_code == 400
+        assert "got the filter '.typo==1'" in answer.json()["error"]
 
 
 def test_columns_and_samples_agree(tmp_path: Path):

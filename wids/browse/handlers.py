@@ -21,6 +21,7 @@ from wids.browse.search import search_keys
 from wids.browse.thumbnailpool import LARGE, Thumbnails
 from wids.display.fieldview import class_name
 from wids.errors import WidsError
+from wids.views.filterlanguage import parse_filter
 from wids.views.indexlist import IndexList
 from wids.views.saved import view_document
 from wids.views.selection import Selection
@@ -277,6 +278,11 @@ class ApiHandlers:
             shard=_number(query, "shard", 0),
             local_index=_number(query, "place", 0),
         )
+        if not found.hits and not query.get("shard") and _is_filter(text):
+            raise ValueError(
+                f"q: expected a key or its beginning, got the filter {text[:80]!r}, which no key "
+                "begins with; type it into the field of the filter (where=)"
+            )
         return found.as_dict(self.reader.num_shards)
 
     def shards(self, query: Query) -> dict[str, Any]:
@@ -309,6 +315,14 @@ class ApiHandlers:
             for fault in faults[start : start + _MOST_ROWS]
         ]
         return {"num_faults": len(faults), "faults": shown}
+
+
+def _is_filter(text: str) -> bool:
+    """Return whether a text is a comparison of a field, such as `.cls == 3`."""
+    try:
+        return text.startswith(".") and bool(parse_filter(text))
+    except ValueError:
+        return False
 
 
 def _number(query: Query, name: str, default: int) -> int:

@@ -232,7 +232,8 @@ class Grid:
         """Return the order for the parameters of a request.
 
         Raises:
-            ValueError: A parameter is malformed or out of range.
+            ValueError: A parameter is malformed or out of range, or the filter has read all shards
+                and names a field that no sample has.
         """
         wanted = OrderQuery.parse(query)
         text = query.get("where", "").strip()
@@ -242,6 +243,11 @@ class Grid:
             return Shown(self._over_all(wanted), None)
         scan, visitor = self._filter(text)
         progress = scan.progress()
+        if progress["finished"] and not progress["skipped"] and visitor.unknown:
+            raise ValueError(
+                f"filter: no sample has a field {visitor.unknown[0]!r:.80}; the first shard has "
+                f"{', '.join(visitor.known[:_MOST_FIELDS])}"
+            )
         found = visitor.indexes()
         if self._chosen is not None:
             found = self._chosen[np.isin(self._chosen, found)]
@@ -258,6 +264,7 @@ class Grid:
                 "full": visitor.full,
                 "unknown_fields": visitor.unknown,
                 "fields": visitor.known[:_MOST_FIELDS],
+                "hint": visitor.hint,
             },
         )
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from wids.codecs.formats import is_class
 from wids.errors import WidsError
-from wids.views.filtering import has_column, plain_value
+from wids.views.filtering import has_column, plain_value, unknown_class
 from wids.views.filterlanguage import (
     Comparison,
     Condition,
@@ -137,8 +137,9 @@ class FilterVisitor:
     Attributes:
         count: Number of samples found so far.
         full: Whether more were found than are kept.
-        unknown: Fields of the filter that the first shard does not have.
+        unknown: Fields of the filter that no shard read so far has.
         known: Fields that the first shard has; empty until it was read.
+        hint: What is probably misspelt in the filter, besides fields; "" for nothing.
     """
 
     def __init__(
@@ -149,6 +150,7 @@ class FilterVisitor:
         self._reader = reader
         self.unknown: list[str] = []
         self.known: list[str] = []
+        self.hint = unknown_class(condition, class_names)
         self._condition = with_class_names(condition, is_class, class_names)
         self._comparisons = comparisons_of(self._condition)
         self._extensions = tuple({each.field for each in self._comparisons} - {"key"})
@@ -163,9 +165,7 @@ class FilterVisitor:
         index = self._reader.tar_index(shard_index)
         if index is None:
             return self._reader.num_samples(shard_index) == 0
-        if not self.known:
-            self.known = sorted(index.columns().sizes_by_extension())
-            self.unknown = sorted(set(self._extensions) - set(self.known))
+        self._note_fields(index)
         local_indexes = self._by_columns(shard_index)
         if local_indexes is None:
             rows = self._reader.rows(shard_index, self._extensions, _MOST_FIELD_NBYTES) or ()
@@ -178,6 +178,15 @@ class FilterVisitor:
                 self._pieces.append(found)
                 self.count += int(found.size)
         return True
+
+    def _note_fields(self, index: TarIndex) -> None:
+        """Note which fields of the filter a shard has, until each was seen in one."""
+        if self.known and not self.unknown:
+            return
+        here = set(index.columns().sizes_by_extension())
+        missing = set(self.unknown) if self.known else set(self._extensions)
+        self.known = self.known or sorted(here)
+        self.unknown = sorted(missing - here)
 
     def indexes(self) -> Integers:
         """Return the indexes found so far, ascending."""

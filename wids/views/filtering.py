@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from wids.reading.samplesequence import SampleSequence
 
-__all__ = ["column_named", "has_column", "holding", "plain_value"]
+__all__ = ["column_named", "has_column", "holding", "plain_value", "unknown_class"]
 
 Mask = npt.NDArray[np.bool_]
 _MOST_NAMED = 20  # fields in a message
@@ -53,7 +53,8 @@ def holding(samples: SampleSequence, text: str) -> Mask:
             first sample has.
     """
     typed = parse_filter(text)
-    _warn_of_unknown_classes(typed, samples.class_names)
+    if message := unknown_class(typed, samples.class_names):
+        warn(f"filter: {message}")
     condition = with_class_names(typed, is_class, samples.class_names)
     comparisons = dict.fromkeys(comparisons_of(condition))
     held: dict[Comparison, Mask] = {}
@@ -72,8 +73,16 @@ def holding(samples: SampleSequence, text: str) -> Mask:
     return fulfilled
 
 
-def _warn_of_unknown_classes(condition: Condition, names: Mapping[int, str]) -> None:
-    """Warn of class names that no class has: they choose nothing, and are probably misspelt."""
+def unknown_class(condition: Condition, names: Mapping[int, str]) -> str:
+    """Return a message if a filter has a class name that no class has, probably misspelt; else "".
+
+    Args:
+        condition: The filter as it was typed.
+        names: Names of classes, by number.
+
+    >>> unknown_class(parse_filter(".cls == owl"), {0: "cat", 1: "dog"})
+    "no class has the name 'owl'; the first names are cat, dog"
+    """
     for each in comparisons_of(condition):
         if each.path or not is_class(each.field) or each.operator not in ("==", "!=", "in"):
             continue
@@ -83,7 +92,8 @@ def _warn_of_unknown_classes(condition: Condition, names: Mapping[int, str]) -> 
         unknown = [word for word in words if word not in names.values()]
         if names and unknown:
             shown = ", ".join(list(names.values())[:_MOST_NAMED])
-            warn(f"filter: no class has the name {unknown[0]!r:.80}; the first names are {shown}")
+            return f"no class has the name {unknown[0]!r:.80}; the first names are {shown}"
+    return ""
 
 
 def _by_column(samples: SampleSequence, comparison: Comparison) -> Mask | None:

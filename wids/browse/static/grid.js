@@ -31,7 +31,7 @@ export async function showGrid({ view, state, signal, shown }) {
     try {
       page = await ask("page", { ...orderPart(state), at, count }, signal);
     } catch (error) {
-      if (error.name === "AbortError" || placed) throw error;
+      if (error.name === "AbortError") throw error;
       place(view, bar, h("p", { class: "problem", role: "alert" }, error.message));
       shown();
       return;
@@ -82,7 +82,8 @@ function filterProgress(page, state) {
   if (!finished) parts.push(`${number(done)} of ${counted(total, "shard")} read`);
   const left = leftOut(filtering);
   if (left) parts.push(left);
-  if (filtering.unknown_fields.length) parts.push(`the first shard has no field ${filtering.unknown_fields.join(", ")}; it has ${filtering.fields.join(", ")}`);
+  if (filtering.unknown_fields.length) parts.push(`no shard read so far has the field ${filtering.unknown_fields.join(", ")}; the first has ${filtering.fields.join(", ")}`);
+  if (filtering.hint) parts.push(filtering.hint);
   if (full) parts.push("more than are kept; narrow the filter");
   return [
     h("div", { class: "progress" },
