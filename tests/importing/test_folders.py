@@ -164,6 +164,33 @@ def test_pictures_beside_folders_are_asked_about(capsys) -> None:
     assert "files that lie in no class: 1, such as p/1.jpg" in capsys.readouterr().err
 
 
+def test_splits_with_different_classes_are_refused(capsys) -> None:
+    """One number for two classes is refused until an option numbers the classes."""
+    write({"p/train/cat/1.jpg": jpeg(), "p/val/dog/2.jpg": jpeg(), "p/test/3.jpg": jpeg()})
+    assert main(["import", "p", "--split", "val", "-o", "out/x-%d.tar"]) == 1
+    said = capsys.readouterr().err
+    assert "p/val and p/train have different classes (cat is only in train)" in said
+    assert "--classes cat,dog" in said
+    assert [each[".cls"] for each in run("p", "--split", "val", "--classes", "cat,dog")] == [b"1"]
+    assert [each[".cls"] for each in run("p", "--split", "val", "--classes", "auto")] == [b"0"]
+
+
+def test_pictures_of_any_extension_are_checked(capsys) -> None:
+    """Each extension of pictures is checked, and pictures that Pillow writes are accepted."""
+    formats = {"avif": "AVIF", "jp2": "JPEG2000", "ppm": "PPM", "pgm": "PPM", "tiff": "TIFF"}
+    wanted = set()
+    Image.init()  # registers the optional formats of this build
+    for suffix, name in formats.items():
+        write({f"p/cat/bad_{suffix}.{suffix}": b"<html>404 Not Found</html>"})
+        if name in Image.SAVE:
+            stream = io.BytesIO()
+            Image.new("RGB", (16, 16)).save(stream, name)
+            write({f"p/cat/good_{suffix}.{suffix}": stream.getvalue()})
+            wanted.add(f"cat/good_{suffix}")
+    assert {sample["__key__"] for sample in run("p")} == wanted >= {"cat/good_ppm"}
+    assert "samples whose image is not an image" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("data", [b"", b"<html>404 Not Found</html>"])
 def test_pictures_that_are_none_are_named(data: bytes, capsys) -> None:
     """A file named as a picture that is none is listed, not imported."""

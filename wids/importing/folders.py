@@ -7,6 +7,7 @@ share a name become one sample, even if several of them are images.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,10 +31,14 @@ __all__ = ["MEDIA_SUFFIXES", "folder_kind", "open_image_folder", "open_samples"]
 MEDIA_SUFFIXES = tuple(
     suffix for suffix, each in FORMAT_OF.items() if each.kind in {"image", "audio", "video"}
 )
-# Image formats that the first bytes identify reliably.
-_CHECKED_SUFFIXES = {".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp"}
+# First bytes of images that the table of magic numbers does not have: AVIF (whose first box lists
+# its brands), JPEG 2000 (file and codestream), Netpbm, and TIFF of 64 bits.
+_OTHER_PICTURES = re.compile(
+    rb"....ftyp.{0,60}avi[fs]|\0\0\0\x0cjP  |\xffO\xffQ|P[1-7Ff]\s|II\+\0|MM\0\+", re.DOTALL
+)
 _NO_PICTURE = "samples whose image is not an image (perhaps an error page of a server)"
 _HIDDEN = "hidden files and folders"
+_MOST_SHOWN = 20  # classes in a message
 
 
 def folder_kind(folder: Path, options: ImportOptions) -> str:
@@ -69,13 +74,16 @@ def open_image_folder(sources: Sequence[str], options: ImportOptions) -> Importe
         video files take their place.
 
     Raises:
-        ValueError: The tree has no class, or its folders may be splits or classes. While samples
-            are read: two files have the same key, or a link leads back to a folder above it.
+        ValueError: The tree has no class, its folders may be splits or classes, or its splits have
+            different classes and `classes` is not given. While samples are read: two files have
+            the same key, or a link leads back to a folder above it.
         FileNotFoundError: While samples are read: the target of a link does not exist.
     """
     folder = Path(sources[0]).expanduser()
     if options.split is not None:
         folder = _split_folder(folder, options.split)
+        if options.classes is None:
+            _check_splits_agree(folder)
     folders = _subfolders(folder)
     if not folders:
         raise ValueError(
@@ -124,6 +132,24 @@ def _split_folder(folder: Path, split: str) -> Path:
             f"({', '.join(found) or 'it has none'}), got {split!r}"
         )
     return folder / split
+
+
+def _check_splits_agree(split: Path) -> None:
+    """Raise ValueError if another split has other classes: a number would mean two of them."""
+    own = [each.name for each in _subfolders(split)]
+    for other in _subfolders(split.parent):
+        names = [each.name for each in _subfolders(other)]
+        if other == split or not names or not own or not split_of(other.name) or names == own:
+            continue
+        lone = min(set(own) ^ set(names))
+        every = sorted({*own, *names})
+        shown = ",".join(every) if len(every) <= _MOST_SHOWN else "FILE, with one name a line,"
+        raise ValueError(
+            f"{split} and {other} have different classes ({lone} is only in "
+            f"{(split if lone in own else other).name}), so the same number would mean different "
+            f"classes; say --classes {shown} for both, or --classes {SORTED_CLASSES} to number "
+            f"the classes of {split.name} alone"
+        )
 
 
 def _check_classes(folder: Path, found: list[str]) -> None:
@@ -274,7 +300,9 @@ def _join(group: dict[str, Path], path: Path, stem: Path) -> None:
 
 def _is_disguised(path: Path, data: bytes) -> bool:
     """Return whether a file is named like an image but does not begin like one."""
-    return path.suffix.lower() in _CHECKED_SUFFIXES and family_of(sniffed(data)) != "image"
+    if path.suffix.lower() not in IMAGE_EXTENSIONS or family_of(sniffed(data)) == "image":
+        return False
+    return _OTHER_PICTURES.match(data) is None
 
 
 def _is_media(path: Path) -> bool:
