@@ -146,11 +146,11 @@ def test_pictures_are_samples_whatever_their_keys(tmp_path: Path, capsys) -> Non
     rows = {"len": JPEG, "length": b"3", "__x__": JPEG, "__meta__": b"{}", "__keys__": b"k"}
     path = make(tmp_path / "db", rows)
     assert main(["import", str(path), "-o", str(tmp_path / "x-%d.tar")]) == 0
-    assert "keys that describe the whole database: 1, such as __meta__" in capsys.readouterr().err
+    assert "keys that describe the whole database: 3, such as __keys__" in capsys.readouterr().err
     with wids.ShardListDataset(tmp_path / "x.json", transformations="bytes") as dataset:
         assert [sample["__key__"] for sample in dataset] == ["__x__", "len"]
     assert main(["import", str(path), "-o", str(tmp_path / "y-%d.tar"), "--strict"]) == 1
-    assert "__meta__: would be left out" in capsys.readouterr().err
+    assert "__keys__: would be left out" in capsys.readouterr().err
 
 
 def test_keys_that_become_one_text_are_refused(tmp_path: Path) -> None:
