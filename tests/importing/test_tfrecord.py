@@ -132,6 +132,17 @@ def test_second_label_after_many_single_ones_is_named_with_its_cure(tmp_path: Pa
         imported(tmp_path, records)
 
 
+def test_late_text_of_another_encoding_keeps_the_name_of_its_column(tmp_path: Path) -> None:
+    """Bytes in a column of texts become a field with the name of the column."""
+    records = [{"image": texts(PICTURE), "caption": texts(b"x")}] * 100
+    late = {"image": texts(PICTURE), "caption": texts(b"caf\xe9")}
+    assert imported(tmp_path, [*records, late])[100] == {
+        "__key__": "000000100",
+        ".jpg": PICTURE,
+        ".caption.bin": b"caf\xe9",
+    }
+
+
 def test_feature_that_the_first_record_lacks_can_be_named(tmp_path: Path) -> None:
     """An option may name a feature that the first record does not have."""
     records = [{"label": small_ints(1)}, {"label": small_ints(2), "image": texts(PICTURE)}]

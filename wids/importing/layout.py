@@ -304,7 +304,9 @@ class Layout:
                 (".cls" if name in self._alone else f".{_word(name)}.cls", self._one(name, value))
             ]
         if not isinstance(value, list):
-            stem = "" if name in self._alone else f".{_word(name)}"
+            # Bytes in a column of texts, such as text that is not UTF-8, keep its name.
+            alone = name in self._alone and self._kinds[name] not in {*_TEXTS, "label"}
+            stem = "" if alone else f".{_word(name)}"
             return [(stem + value.suffix, value.data)]
         return [
             (f".{_word(name)}.{number:03d}{blob.suffix}", blob.data)
