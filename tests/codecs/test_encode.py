@@ -211,3 +211,13 @@ def test_a_missing_library_is_named_with_its_extra(monkeypatch):
     with pytest.raises(ModuleNotFoundError, match=r"wids\[cbor\].*: pip install cbor2$"):
         encode_field(".cbor", [1])
     load.cache_clear()
+
+
+@pytest.mark.parametrize(
+    "document", [{1: "a", "1": "b"}, [{"x": ({True: 1, "true": 2},)}], {None: 1, "null": 2}]
+)
+def test_keys_that_become_one_in_json_are_refused(document):
+    """Two keys of a dict that JSON writes alike are refused by name; other keys are kept."""
+    with pytest.raises(ValueError, match=r"the keys .* are both '(1|true|null)' in JSON"):
+        encode_field(".json", document)
+    assert encode_field(".json", {1: "a", "2": {3.5: "b"}}) == b'{"1":"a","2":{"3.5":"b"}}'

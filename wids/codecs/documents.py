@@ -203,12 +203,45 @@ def encode_class(number: Any) -> bytes:
 
 
 def encode_json(document: Any) -> bytes:
-    """Return compact UTF-8 JSON with keys in the order of the dict; text must already be JSON."""
+    """Return compact UTF-8 JSON with keys in the order of the dict; text must already be JSON.
+
+    Raises:
+        ValueError: A text is no JSON, or two keys of a dict are the same text in JSON.
+        TypeError: JSON has no such value.
+    """
     if isinstance(document, str):
         json.loads(document)
         return document.encode()
     # Not sorted: reading gives back the user's order of keys.
-    return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
+    data = json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
+    _check_keys_differ(document)
+    return data
+
+
+def _check_keys_differ(document: Any) -> None:
+    """Raise ValueError if two keys of a dict in a document are the same text in JSON."""
+    # No recursion: a document may be nested more deeply than Python's stack allows.
+    waiting = [document]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            if not all(isinstance(key, str) for key in value):
+                _check_texts_differ(value)
+            waiting.extend(value.values())
+        elif isinstance(value, list | tuple):
+            waiting.extend(each for each in value if isinstance(each, dict | list | tuple))
+
+
+def _check_texts_differ(value: dict[Any, Any]) -> None:
+    key_of: dict[str, Any] = {}
+    for key in value:
+        text = key if isinstance(key, str) else json.dumps(key)
+        if text in key_of:
+            raise ValueError(
+                f"the keys {key_of[text]!r:.80} and {key!r:.80} are both {text!r:.80} in JSON, "
+                "where readers keep one of their values; rename one of them"
+            )
+        key_of[text] = key
 
 
 def encode_msgpack(document: Any) -> bytes:
