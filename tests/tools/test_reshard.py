@@ -116,6 +116,16 @@ def test_range_indexes_and_where_choose_samples(folder: Path):
     assert new_members("d/*.tar") == old[36:38]
 
 
+def test_range_beyond_the_samples_is_noted(folder: Path, capsys):
+    """A range that reaches beyond the dataset says how many samples there are."""
+    for wanted, noted in {"15:99": True, "15:20": False, "-99:3": True}.items():
+        assert main(["reshard", "x.json", "-o", f"n{noted}/y-%d.tar", f"--range={wanted}"]) == 0
+        said = capsys.readouterr().err
+        assert (f"range {wanted}: there are only 20 samples" in said) is noted
+        assert main(["ls", "x.json", "--", wanted]) == 0
+        assert ("there are only 20 samples" in capsys.readouterr().err) is noted
+
+
 def test_a_part_of_a_split_without_samples_is_refused_before_any_is_written(folder, capsys):
     """A split with an empty part is refused before anything is written."""
     command = ["reshard", "x.json", "-o", "out/{split}-%03d.tar", "--range", "0:2"]

@@ -22,6 +22,7 @@ from wids.commands.terminal import (
     list_omissions,
     message_of,
     note,
+    note_beyond,
     out,
     print_json,
     rules_given,
@@ -441,7 +442,9 @@ def _chosen(args: Arguments, dataset: ViewableShards, view: Any) -> NDArray[np.i
         match = re.fullmatch(r"(-?\d+)?:(-?\d+)?", args.range)
         if match is None:
             raise ValueError(f"--range: expected [first, last) such as 0:100, got {args.range!r}")
-        view = view[slice(*(None if text is None else int(text) for text in match.groups()))]
+        bounds = [None if text is None else int(text) for text in match.groups()]
+        note_beyond(args.range, bounds, len(view))
+        view = view[slice(*bounds)]
     elif args.indexes is not None:
         lines = Path(args.indexes).read_text(encoding="utf-8").split()
         for line in lines:

@@ -15,6 +15,7 @@ from wids.commands.terminal import (
     add_rules,
     add_sample_arguments,
     note,
+    note_beyond,
     out,
     print_json,
     rules_given,
@@ -111,6 +112,7 @@ def _parse_range(text: str, total: int) -> range:
     except ValueError:
         bounds = []
     if len(bounds) == 2:
+        note_beyond(text, bounds, total)
         return range(*slice(*bounds).indices(total))
     if len(bounds) == 1 and bounds[0] is not None:
         if not -total <= bounds[0] < total:

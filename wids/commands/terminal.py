@@ -28,6 +28,7 @@ __all__ = [
     "list_omissions",
     "message_of",
     "note",
+    "note_beyond",
     "out",
     "positive",
     "print_json",
@@ -181,6 +182,18 @@ def note(message: str) -> None:
 
     # Standard error ends in the logs of jobs, and messages of other libraries quote whole URLs.
     sys.stderr.write(f"{clean(hide_credentials(message))}\n")
+
+
+def note_beyond(text: str, bounds: Iterable[int | None], total: int) -> None:
+    """Note that a range reaches beyond the samples there are.
+
+    Args:
+        text: The range as it was given.
+        bounds: Its first index and that after its last; negative ones count from the end.
+        total: Number of samples.
+    """
+    if any(bound is not None and not -total <= bound <= total for bound in bounds):
+        note(f"range {text}: there are only {total} samples; those within the range are taken")
 
 
 def complain(message: str) -> None:
