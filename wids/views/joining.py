@@ -193,6 +193,20 @@ class Pairing:
             names = list(self.right.field_sizes(0)) if len(self) else []
         return {self.rename.get(name, name): name for name in names}
 
+    def fields_of_sides(self, fields: Sequence[str]) -> tuple[list[str], list[str]]:
+        """Return which of some fields the left sequence is to read, and which the right one.
+
+        The right ones have their names there. A field that is in the first sample of neither, as
+        not all samples need to have it, is read from both.
+        """
+        mine = [name for name in fields if name not in self._in_right]
+        theirs = [self._in_right[name] for name in fields if name in self._in_right]
+        if mine and not isinstance(self.right, TableRows):
+            known = self.left.field_sizes(0) if len(self) else {}
+            original = {new: old for old, new in self.rename.items()}
+            theirs += [original.get(name, name) for name in mine if name not in known]
+        return mine, theirs
+
     def _home(self, extension: str) -> tuple[SampleSequence | TableRows | Filled, str]:
         """Return the sequence that has a field, and its name there."""
         if extension in self._in_right:

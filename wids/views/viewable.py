@@ -668,13 +668,17 @@ class Join(Pairing, Viewable):
 
     def with_options(self, **options: Unpack[ReadingOptions]) -> Join:
         """Return the same join of samples that are read with other options."""
-        left, right = self.left.with_options(**options), self.right
+        fields, right = options.get("fields"), self.right
+        mine, theirs = options.copy(), options.copy()
+        if fields is not None:
+            mine["fields"], theirs["fields"] = self.fields_of_sides(list(fields))
+        left = self.left.with_options(**mine)
         if isinstance(right, TableRows):
             dataset = first_dataset(left)
             pipeline = None if dataset is None else dataset.pipeline
-            right = right.with_pipeline(pipeline, options.get("fields"))
+            right = right.with_pipeline(pipeline, fields)
         else:
-            right = right.with_options(**options)
+            right = right.with_options(**theirs)
         return Join(left, right, self.rename, replace=self.replace)
 
     def __repr__(self) -> str:
