@@ -48,15 +48,17 @@ def write_wheel(folder: Path, name: str, version: str, files: dict[str, str]) ->
     return wheel
 
 
+def our_files() -> dict[str, str]:
+    """Return the modules at the top of the package, which import nothing else on their own."""
+    folder = REPOSITORY / "wids"
+    return {f"wids/{path.name}": path.read_text() for path in folder.glob("*.py")}
+
+
 @pytest.mark.slow
 def test_a_package_that_overwrites_or_removes_files_is_named(tmp_path):
     """The command line says so after an installation over ours, and after the removal of it."""
-    ours = {
-        f"wids/{path.relative_to(REPOSITORY / 'wids')}": path.read_text()
-        for path in (REPOSITORY / "wids").glob("*.py")
-    }
     environment = Environment(tmp_path / "env")
-    environment.pip("install", "--no-index", write_wheel(tmp_path, "wids", "1.0", ours))
+    environment.pip("install", "--no-index", write_wheel(tmp_path, "wids", "1.0", our_files()))
     find = "from wids.installation import installation_fault as f; print(f())"
     assert environment.run("-c", find).stdout == "None\n"
 
@@ -78,14 +80,10 @@ def test_a_package_that_overwrites_or_removes_files_is_named(tmp_path):
 @pytest.mark.slow
 def test_an_owner_of_our_files_is_named_before_it_does_harm(tmp_path):
     """Installed before ours, it has done none; a module that cannot be imported names it."""
-    ours = {
-        f"wids/{path.relative_to(REPOSITORY / 'wids')}": path.read_text()
-        for path in (REPOSITORY / "wids").glob("*.py")
-    }
     environment = Environment(tmp_path / "env")
     theirs = {"wids/__init__.py": "", "wids/wids.py": ""}
     environment.pip("install", "--no-index", write_wheel(tmp_path, "webdataset", "0.2", theirs))
-    environment.pip("install", "--no-index", write_wheel(tmp_path, "wids", "1.0", ours))
+    environment.pip("install", "--no-index", write_wheel(tmp_path, "wids", "1.0", our_files()))
     find = "import wids.installation as i; print(i.installation_fault(), i.other_owners())"
     assert environment.run("-c", find).stdout == "None ['webdataset 0.2']\n"
     asked = environment.run("-c", "import wids; wids.Loader")  # its module is in no wheel here

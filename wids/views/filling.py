@@ -107,7 +107,7 @@ class Filled:
 
     @property
     def batch_kind(self) -> BatchKind:
-        """How batches are made: from "raw" or "decoded" fields, or from "samples"."""
+        """Whether batches are made from "raw" or "decoded" fields, or from "samples"."""
         return self.base.batch_kind
 
     def gather_fields(
