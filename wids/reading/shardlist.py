@@ -209,10 +209,7 @@ class ShardList:
             on_error=on_error,
             allow_pickle=allow_pickle,
         )
-        # At least 1, even for `lru_size=0`, because a dataset cannot read a shard without opening
-        # it.
-        limit = 0 if lru_size is None else check_integer("lru_size", lru_size, 0)
-        self.lru_size = limit or default_max_open_shards()
+        self.lru_size = _most_open(lru_size)
         self.shards = _counted(spec.shards, self._opener, on_uncounted)
         self._locator = Locator(self.shards.nsamples)
         self._wanted = WantedFields(list(self._pipeline.fields or ()))
@@ -859,6 +856,15 @@ def _check_optional(
         check_flag("concatenated", concatenated)
     if on_uncounted is not None:
         check_callable("on_uncounted", on_uncounted)
+
+
+def _most_open(lru_size: int | None) -> int:
+    """Return how many shards to keep open: the default for None and 0.
+
+    It is never 0, because a dataset cannot read a shard without opening it.
+    """
+    limit = 0 if lru_size is None else check_integer("lru_size", lru_size, 0)
+    return limit or default_max_open_shards()
 
 
 def _reads_by_range(remote: str, localname: object) -> bool:
