@@ -174,6 +174,14 @@ def test_all_names_what_is_there(name: str) -> None:
     assert set(public) <= defined
 
 
+def test_the_repository_holds_no_shard_and_no_index() -> None:
+    """No shard and no index that a trial left behind is part of the repository."""
+    root = PACKAGE.parent
+    run = ["git", "ls-files", "*.tar", "*.widx", "*.part", "*.lock"]
+    if (root / ".git").exists():
+        assert not subprocess.run(run, cwd=root, capture_output=True, text=True, check=True).stdout
+
+
 def test_the_indexer_and_the_command_line_never_load_torch() -> None:
     """The indexer and the command line do not import torch."""
     code = (
