@@ -194,14 +194,40 @@ def test_views_say_what_they_are(dataset: wids.ShardListDataset) -> None:
     assert repr(dataset[:3] + dataset[:1]).startswith("Concatenation(4 samples: View(3 samples of ")
 
 
-def test_class_names_of_parts_must_agree(make_shard: Callable[..., Path]) -> None:
-    """A number that two parts name differently has no name, and that is said."""
+@pytest.fixture
+def two_numberings(make_shard: Callable[..., Path]) -> list[wids.ShardListDataset]:
+    """Open two datasets whose specs give class 1 to different names."""
     path = str(make_shard("c.tar", [{"__key__": "a", ".cls": "0"}]))
-    first, second = (
+    return [
         wids.ShardListDataset([path], options={"classes": names})
         for names in (["cat", "dog"], ["cat", "owl", "fox"])
-    )
+    ]
+
+
+def test_class_names_of_parts_must_agree(two_numberings: list[wids.ShardListDataset]) -> None:
+    """A number that two parts name differently has no name, and that is said."""
+    first, second = two_numberings
     with pytest.warns(wids.WidsWarning, match="class 1"):
         assert (first + second).class_names == {0: "cat", 2: "fox"}
     assert (first + first).class_names == {0: "cat", 1: "dog"}
     assert first[:1].class_names == {0: "cat", 1: "dog"}
+
+
+@pytest.mark.parametrize(
+    "together",
+    [
+        lambda first, second: first + second,
+        lambda first, second: wids.concat([range(3), wids.concat([first[:1]]), second[::-1]]),
+        lambda first, second: wids.Mixture([first + first, second]),
+        lambda first, second: first.join(second, replace=True),
+    ],
+)
+def test_parts_with_other_numbers_of_classes_are_said_at_once(
+    two_numberings: list[wids.ShardListDataset], together: Callable[..., Any]
+) -> None:
+    """No class name needs to be asked for; a map, which may number them anew, is believed."""
+    first, second = two_numberings
+    with pytest.warns(wids.WidsWarning, match="class 1 is 'owl', in .* it is 'dog'"):
+        together(first, second)
+    together(first, first)
+    together(first, second.map(dict))

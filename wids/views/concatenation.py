@@ -14,11 +14,13 @@ import numpy.typing as npt
 
 from wids.base.arguments import check_text, to_list
 from wids.base.warn import warn
+from wids.errors import SpecError
 from wids.reading.collate import column_of
 from wids.reading.fetchahead import check_foreseeable
 from wids.reading.openshards import checked_position, checked_positions
 from wids.reading.ragged import Ragged, Values, join, take
 from wids.reading.samplesequence import relabelled
+from wids.specs.merging import class_names, merged_classes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from wids.reading.pipeline import BatchKind
     from wids.reading.samplesequence import SampleLocation
 
-__all__ = ["Chain", "Together", "checked_parts"]
+__all__ = ["Chain", "Together", "checked_parts", "warn_of_other_classes"]
 
 Integers = npt.NDArray[np.int64]
 
@@ -52,6 +54,33 @@ def checked_parts(parts: Any) -> list[Any]:
                 f"{part!r:.80}"
             )
     return listed
+
+
+def warn_of_other_classes(parts: Sequence[Any]) -> None:
+    """Warn if the specs of sequences that are put together number their classes differently.
+
+    Only the names that a spec states are compared, since looking for a file of names may ask a
+    server. A function that maps samples may number their classes anew, so its results have none.
+    """
+    headers = {f"part {place}": {"classes": _stated(part)} for place, part in enumerate(parts)}
+    try:
+        merged_classes(headers)
+    except SpecError as error:
+        warn(f"the parts number their classes differently, so a class mixes samples: {error}")
+
+
+def _stated(samples: Any) -> Mapping[int, str]:
+    """Return the class names that the specs of the datasets under a sequence state."""
+    header = getattr(samples, "header", None)
+    if isinstance(header, Mapping):
+        return class_names(header)
+    if hasattr(samples, "function") or not hasattr(samples, "read_as"):
+        return {}
+    if isinstance(samples, Chain):
+        every = [_stated(part) for part in reversed(samples.parts)]
+        return {number: name for names in every for number, name in names.items()}
+    under = (getattr(samples, name, None) for name in ("base", "left", "right"))
+    return next(filter(None, map(_stated, under)), {})
 
 
 class Chain:
@@ -78,6 +107,7 @@ class Chain:
             raise ValueError(
                 f"names: expected one for each of {len(self.parts)} parts, got {names!r}"
             )
+        warn_of_other_classes(self.parts)
         self._ends = np.cumsum([len(part) for part in self.parts], dtype=np.int64)
         self._search: list[int] = self._ends.tolist()
         self._starts = [0, *self._search[:-1]]

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from wids.base.warn import warn
 from wids.reading.fetchahead import check_foreseeable
 from wids.reading.openshards import checked_position
-from wids.views.concatenation import Chain, Together
+from wids.views.concatenation import Chain, Together, warn_of_other_classes
 from wids.views.filling import Filled
 from wids.views.selection import Selection
 from wids.views.tablerows import TableRows
@@ -51,7 +51,8 @@ class Pairing:
         left: The sequence whose samples get more fields.
         right: Has them, for the same keys in the same order.
         rename: New names of fields of `right`, by their names there.
-        replace: Whether a field of `right` takes the place of one of `left`.
+        replace: Whether a field of `right` takes the place of one of `left`. A warning says so if
+            their specs number the classes differently.
 
     Attributes:
         left, right, rename, replace: As given.
@@ -68,6 +69,8 @@ class Pairing:
         self.left, self.right = left, right
         self.rename, self.replace = dict(rename), replace
         self._read_left, self._read_right = left.read_as, right.read_as
+        if replace:
+            warn_of_other_classes([left, right])
         self._unchecked = list(self.rename)
         self._count, self._strict = len(left), not (rename or replace)
         # A row of a table is read straight into the sample.
