@@ -112,6 +112,50 @@ def test_a_list_of_shards_is_written_into_the_document(folder: Path) -> None:
     assert opened.base.index_rules["grouping"] == "shard"
 
 
+def test_options_of_the_dataset_are_kept(folder: Path) -> None:
+    """Class names, rules and names that a dataset was opened with come back; new ones win."""
+    given: dict[str, Any] = {"classes": ["a", "b"], "grouping": "shard", "license": "MIT"}
+    shards = sorted(map(str, folder.glob("*.tar")))
+    for source in (folder / "train.json", shards):
+        for options in (
+            {"options": given | {"name": "x"}},
+            {"options": given, "dataset_name": "x"},
+        ):
+            wids.ShardListDataset(source, **options)[5:].save(folder / "rest.json")
+            opened = wids.open_view(folder / "rest.json").base
+            assert opened.class_names == {0: "a", 1: "b"}
+            assert opened.index_rules["grouping"] == "shard"
+            assert (opened.header["license"], opened[0]["__dataset__"]) == ("MIT", "x")
+    again = wids.open_view(folder / "rest.json", dataset_name="y", options={"classes": ["c"]}).base
+    assert again.class_names == {0: "c"}
+    assert (again.header["license"], again[0]["__dataset__"]) == ("MIT", "y")
+
+
+def test_options_that_cannot_be_kept_are_refused(folder: Path) -> None:
+    """Values that are no JSON when the view is saved; shards of its own when it is opened."""
+    dataset = wids.ShardListDataset(folder / "train.json", options={"made_by": folder})
+    with pytest.raises(TypeError, match="save: options .*made_by"):
+        dataset.save(folder / "rest.json")
+    options = {"shardlist": [{"url": "/etc/hosts", "nsamples": 1}]}
+    wids.ShardListDataset(folder / "train.json", options=options).save(folder / "own.json")
+    assert "spec" not in json.loads((folder / "own.json").read_text())["base"]
+    base = {"spec": "train.json", "options": options}
+    edited(folder / "own.json", base=base)
+    with pytest.raises(wids.SpecError, match="options: expected an object of top-level keys"):
+        wids.open_view(folder / "own.json")
+
+
+def test_appended_samples_with_other_numbers_of_classes_are_said(folder: Path) -> None:
+    """A document that puts two specs together says where a class has two names."""
+    spec = json.loads((folder / "train.json").read_text())
+    for name, classes in (("one.json", ["a", "b"]), ("two.json", ["b", "a"])):
+        (folder / name).write_text(json.dumps(spec | {"classes": classes}))
+    document = {"wids_version": 2, "base": "one.json", "append": ["two.json"]}
+    (folder / "both.json").write_text(json.dumps(document))
+    with pytest.warns(wids.WidsWarning, match="number their classes differently"):
+        assert len(wids.open_view(folder / "both.json")) == 2 * COUNT
+
+
 def test_a_changed_base_is_refused(folder: Path) -> None:
     """Another number of samples, another order or other names are not what was chosen from."""
     wids.ShardListDataset(folder / "train.json")[::-1].save(folder / "back.json")

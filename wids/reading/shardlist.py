@@ -188,6 +188,7 @@ class ShardList:
         self.dataset_name = dataset_name or spec.name or name_of(shards, spec.shards.urls)
         located = isinstance(shards, str | os.PathLike) and base is None
         self.source = os.fspath(shards) if located else None
+        self.options = dict(options or {})
         self.base, self._header = spec.base, spec.header | {"name": spec.name}
         self.cache = ShardCache(
             cache_dir,

@@ -25,7 +25,7 @@ from wids.specs.sources import find_shards, read_document
 from wids.views.filling import Filled
 from wids.views.joining import matching_rows
 from wids.views.keytable import KeyTable, read_keys
-from wids.views.saved import VERSION, digest_of, indexes_from
+from wids.views.saved import OWN_SHARDS, VERSION, digest_of, indexes_from
 from wids.views.tablejoin import joins_folder, rows_as_saved, shards_of
 from wids.views.tablerows import Match
 from wids.views.tables import FileStamp
@@ -41,7 +41,7 @@ __all__ = ["Open", "is_saved_view", "open_samples", "shards_and_rows"]
 Open = Callable[..., Viewable]
 
 _VERSION = re.compile(rb'"wids_version"\s*:\s*%d\b' % VERSION)
-_BASE_KEYS = {"spec", "shardlist", "nsamples", "digest", *USUAL_RULES} | {
+_BASE_KEYS = {"spec", "shardlist", "nsamples", "digest", "options", *USUAL_RULES} | {
     *("concat", "names", "join", "rename", "replace")
 }
 _CHOICE_KEYS = {"wids_version", "name", "nsamples", "made", "base"} | {
@@ -228,8 +228,10 @@ class _Opener:
 
     def _dataset(self, node: dict[str, Any], home: str, depth: int) -> Any:
         where = display_url(home)
-        rules = {name: node[name] for name in USUAL_RULES if name in node}
-        opener = _Opener(self._make, self._options | rules)
+        own = {name: node[name] for name in USUAL_RULES if name in node}
+        if kept := self._options_kept(node, where):
+            own["options"] = kept
+        opener = _Opener(self._make, self._options | own)
         if "spec" in node:
             named = node["spec"]
             dataset = opener.open(self._located(named, home), depth + 1)
@@ -238,7 +240,7 @@ class _Opener:
                 {**row, "url": self._located(row.get("url"), home)} for row in node["shardlist"]
             ]
             named = f"{len(rows)} shards"
-            dataset = self._make(rows, **self._options, **rules)
+            dataset = self._make(rows, **self._options | own)
         else:
             raise SpecError(
                 f"{where}: base: expected 'spec', 'shardlist', 'concat', 'join' or 'base', found "
@@ -256,6 +258,18 @@ class _Opener:
                 "dataset"
             )
         return dataset
+
+    def _options_kept(self, node: dict[str, Any], where: str) -> dict[str, Any]:
+        """Return the options that a document keeps for its dataset, and those given now."""
+        kept = node.get("options", {})
+        if not isinstance(kept, dict) or OWN_SHARDS & kept.keys():
+            raise SpecError(
+                f"{where}: options: expected an object of top-level keys without shards and base, "
+                f"found {kept!r:.60}"
+            )
+        given = self._options.get("options") or {}
+        named = {"name"} if self._options.get("dataset_name") else set()
+        return {key: kept[key] for key in kept if key not in named} | given
 
     def _chosen(self, node: dict[str, Any], home: str, depth: int) -> Any:
         """Apply the `indexes`, `exclude`, `patch` and `append` of a document to its base."""

@@ -7,6 +7,7 @@
 A base is the location of a dataset, or one of these objects:
 
     {"spec" or "shardlist", "nsamples", "digest"}    a dataset, with its state at the time of saving
+    {..., "options"}                                 the same, with top-level keys of a spec for it
     {"concat": [bases], "names"}                     a concatenation
     {"join": [left, right], "rename", "replace"}     a join
     {"base", "indexes", "exclude", "patch", "append"}    a selection; all keys but "base" are
@@ -34,7 +35,8 @@ from wids.base.arguments import check_path
 from wids.base.files import write_output
 from wids.base.urls import base_name, is_local, local_path
 from wids.reading.shardlist import ShardList
-from wids.specs.indexrules import unusual_rules
+from wids.specs.indexrules import USUAL_RULES, unusual_rules
+from wids.specs.locations import name_of
 from wids.specs.newspec import name_in_spec
 from wids.views.concatenation import Chain
 from wids.views.filling import Filled
@@ -49,11 +51,14 @@ if TYPE_CHECKING:
 
     from wids.specs.shardtable import ShardTable
 
-__all__ = ["VERSION", "digest_of", "indexes_from", "save_view", "view_document"]
+__all__ = ["OWN_SHARDS", "VERSION", "digest_of", "indexes_from", "save_view", "view_document"]
 
 VERSION = 2
 # A longer list of indexes is written to a file of its own, so that the document stays readable.
 _MOST_INLINE = 100
+# Keys of a spec by which options replace its shards.
+OWN_SHARDS = {"shardlist", "datasets", "base", "base_path"}
+_NOT_KEPT = {"wids_version", "__kind__", *OWN_SHARDS, *USUAL_RULES}  # rules have their own keys
 
 
 def save_view(samples: Any, path: str | os.PathLike[str], made: Sequence[str] = ()) -> None:
@@ -155,8 +160,11 @@ class _Writer:
             **unusual_rules(rules),
             **said,  # the view keeps what takes precedence over the spec
         }
-        if dataset.source is not None:
-            return {"spec": self._located(dataset.source), **node}
+        source = None if OWN_SHARDS & dataset.options.keys() else dataset.source
+        if options := _options_of(dataset, source):
+            node["options"] = options
+        if source is not None:
+            return {"spec": self._located(source), **node}
         rows = [dict(shard) for shard in dataset.shards]
         return {
             "shardlist": [row | {"url": self._located(row["url"])} for row in rows],
@@ -196,6 +204,31 @@ class _Writer:
         self._num_files += 1
         rows.save(path)
         return {"file": path.name, "nsamples": len(rows)}
+
+
+def _options_of(dataset: ShardList, source: str | None) -> dict[str, Any]:
+    """Return the top-level keys that a dataset has beside those of its spec, with its name.
+
+    Args:
+        dataset: The dataset.
+        source: Location of the spec; None if the document lists the shards in place of a spec.
+
+    Raises:
+        TypeError: One of them cannot be written as JSON.
+    """
+    options = dataset.header if source is None else dict(dataset.options)
+    options = {key: options[key] for key in options if key not in _NOT_KEPT}
+    usual = source and (dataset.header["name"] or name_of(source, dataset.shards.urls))
+    if dataset.dataset_name != usual:
+        options["name"] = dataset.dataset_name
+    try:
+        json.dumps(options)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"save: options of the dataset must be as in a JSON spec, got {options!r:.200} "
+            f"({error}); open the dataset without what cannot be written"
+        ) from error
+    return options
 
 
 def digest_of(shards: ShardTable) -> str:
