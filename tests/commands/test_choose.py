@@ -146,11 +146,9 @@ def test_a_version_becomes_shards(folder: Path, capsys: pytest.CaptureFixture[st
     assert main(["export", "new.json", "table.csv"]) == 0
     lines = (folder / "table.csv").read_text().splitlines()
     assert [line.split(",")[1] for line in lines[1:]] == chosen
-    (folder / "new.json").write_text(json.dumps(document | {"patch": "all.json"}))
-    capsys.readouterr()
-    for command in (["reshard", "new.json", "-o", "x/%d.tar"], ["export", "new.json", "x"]):
-        assert main(command) == 1
-        assert "are not stored in shards; wids map writes " in capsys.readouterr().err
+    (folder / "new.json").write_text(json.dumps(document | {"patch": "two.json"}))
+    assert main(["reshard", "new.json", "-o", "patched/s-%d.tar"]) == 0
+    assert keys("patched/s.json") == chosen
 
 
 # Every command that takes a SPEC, and what it prints of the ten samples of class 3.

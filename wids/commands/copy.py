@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     from wids.importing.options import Imported
     from wids.tools.reshard import Resharded
-    from wids.views.viewable import ViewableShards
     from wids.writing.shardwriter import ShardWriter
 
 __all__ = ["add_copy_commands"]
@@ -82,6 +81,11 @@ def _add_reshard(commands: Any) -> None:
         help="divide the samples; NAME replaces {split} in PATTERN",
     )
     parser.add_argument("--rekey", action="store_true", help="replace the keys by numbers")
+    parser.add_argument(
+        "--columns-as",
+        metavar="EXT",
+        help="write the columns of a joined table as one JSON field, such as .json",
+    )
     add_rules(parser)
     add_strict(parser)
     add_workers(parser)
@@ -292,7 +296,7 @@ def export(args: Arguments) -> int:
     """Write a dataset as files or as a table."""
     from wids.base.omissions import Omissions
     from wids.tools.exporters import export_files, export_table
-    from wids.views.opening import open_samples, shards_and_rows
+    from wids.views.opening import is_joined, open_samples, shards_and_rows
 
     output = Path(args.output)
     is_table = output.suffix.lower() in _TABLES
@@ -307,7 +311,9 @@ def export(args: Arguments) -> int:
     with open_samples(args.spec, transformations=[], **rules) as samples:
         if not len(samples):
             raise ValueError(f"{args.spec}: holds no samples, nothing was written")
-        dataset, rows = shards_and_rows(samples, transformations=[])
+        dataset, rows = samples, None
+        if not is_joined(samples):
+            dataset, rows = shards_and_rows(samples, transformations=[])
         if is_table:
             values = [f".{extension.lstrip('.')}" for extension in args.values]
             note(f"{output}: {export_table(dataset, output, values, omissions, rows=rows)} rows")
@@ -366,6 +372,7 @@ def reshard(args: Arguments) -> int:
                 part,
                 pattern,
                 rekey=args.rekey,
+                columns_as=args.columns_as,
                 workers=args.workers,
                 strict=args.strict,
                 **_writer_options(args),
@@ -376,10 +383,10 @@ def reshard(args: Arguments) -> int:
     return code
 
 
-def _opened(args: Arguments) -> tuple[ViewableShards, Any]:
+def _opened(args: Arguments) -> tuple[Any, Any]:
     """Open the shards that are read, and the samples of them that take part."""
-    from wids.views.opening import is_saved_view, open_samples, shards_and_rows
-    from wids.views.viewable import ViewableShards
+    from wids.views.opening import is_joined, is_saved_view, open_samples, shards_and_rows
+    from wids.views.viewable import View, ViewableShards
 
     options: dict[str, Any] = {"cache_dir": args.cache_dir, **rules_given(args)}
     saved = [source for source in args.specs if is_saved_view(source)]
@@ -390,6 +397,8 @@ def _opened(args: Arguments) -> tuple[ViewableShards, Any]:
         )
     if saved:
         view = open_samples(saved[0], transformations=[], **options)
+        if is_joined(view):
+            return (view.base if isinstance(view, View) else view), view
         dataset, rows = shards_and_rows(view, transformations=[], **options)
         return dataset, dataset if rows is None else dataset.select(rows)
     specs = args.specs if len(args.specs) > 1 else args.specs[0]
@@ -434,7 +443,7 @@ def _report_reshard(pattern: str, done: Resharded, nsamples: int) -> int:
     return DONE
 
 
-def _chosen(args: Arguments, dataset: ViewableShards, view: Any) -> NDArray[np.int64]:
+def _chosen(args: Arguments, dataset: Any, view: Any) -> NDArray[np.int64]:
     """Return the indexes of the selected samples among those of the dataset, in order."""
     import numpy as np
 

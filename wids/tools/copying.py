@@ -2,7 +2,8 @@
 
 The tar index gives the size of each sample, so the samples of each new shard are known before a
 byte is copied, and the new shards are written in parallel. A sample that does not change is copied
-in one piece, headers included.
+in one piece, headers included. A sample of a join, whose fields lie in several places, is read and
+written field by field.
 """
 
 from __future__ import annotations
@@ -11,13 +12,15 @@ import time
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeGuard
 
 import numpy as np
 
 from wids.base.files import named_write_errors
 from wids.base.omissions import Omissions
+from wids.tools.leftout import skipped_members
 from wids.writing.memberwriter import BLOCK, END_NBYTES, member_header, padded
+from wids.writing.sampleencoder import SampleEncoder
 from wids.writing.shardfile import NewShard
 
 if TYPE_CHECKING:
@@ -25,13 +28,13 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from wids.reading.samplesequence import ShardedSequence
+    from wids.reading.samplesequence import SampleSequence, ShardedSequence
     from wids.tar.indexcolumns import IndexColumns
     from wids.tar.shard import Shard
     from wids.writing.memberwriter import SampleArchive
     from wids.writing.shardfile import ShardOptions
 
-__all__ = ["Part", "PartWriter", "Target", "plan_parts"]
+__all__ = ["Part", "PartWriter", "Target", "is_sharded", "plan_parts"]
 
 _PLAIN_NAME = 100  # a longer name, or one that is not ASCII, may take a PAX header
 # Eleven octal digits; a larger size takes a PAX header.
@@ -82,8 +85,13 @@ class Target:
         return f"{number:09d}" if self.rekey else key
 
 
+def is_sharded(samples: Any) -> TypeGuard[ShardedSequence]:
+    """Return whether samples are those of a list of shards, one shard after another."""
+    return hasattr(samples, "locate_batch")
+
+
 def plan_parts(
-    dataset: ShardedSequence,
+    dataset: ShardedSequence | SampleSequence,
     indexes: NDArray[np.int64],
     maxcount: int,
     maxsize: int,
@@ -119,7 +127,11 @@ def plan_parts(
 
 
 def _written_nbytes(
-    dataset: ShardedSequence, indexes: NDArray[np.int64], omissions: Omissions, *, rekey: bool
+    dataset: ShardedSequence | SampleSequence,
+    indexes: NDArray[np.int64],
+    omissions: Omissions,
+    *,
+    rekey: bool,
 ) -> NDArray[np.int64]:
     """Return the bytes that each sample takes in a new shard; int64, shape `(n,)`."""
     total = len(dataset)
@@ -127,6 +139,8 @@ def _written_nbytes(
     if wrong.size:
         raise IndexError(f"index {wrong[0]} is out of range for a dataset of {total} samples")
     positions = np.where(indexes < 0, indexes + total, indexes)
+    if not is_sharded(dataset):
+        return _joined_nbytes(dataset, positions, omissions, rekey=rekey)
     ends = dataset.cum_lengths
     nbytes = np.empty(len(indexes), np.int64)
     # Samples are grouped by old shard, so that each shard is opened once for any order.
@@ -147,6 +161,24 @@ def _written_nbytes(
                 len(member_header(key + extension, size)) + padded(size)
                 for extension, _, size in fields
             )
+    return nbytes
+
+
+def _joined_nbytes(
+    samples: SampleSequence, positions: NDArray[np.int64], omissions: Omissions, *, rekey: bool
+) -> NDArray[np.int64]:
+    """Return the bytes that each sample takes in a new shard, from the sizes of its fields."""
+    for url, skipped in skipped_members(samples, positions).items():
+        omissions.add_members(skipped, url)
+    # A field that is in both sides is found now, rather than by each new shard.
+    samples.read_raw(int(positions[0]))
+    nbytes = np.empty(len(positions), np.int64)
+    for row, position in enumerate(positions.tolist()):
+        key = f"{row:09d}" if rekey else samples.key_at(position)
+        nbytes[row] = sum(
+            len(member_header(key + extension, size)) + padded(size)
+            for extension, size in samples.field_sizes(position).items()
+        )
     return nbytes
 
 
@@ -192,17 +224,20 @@ class PartWriter:
     each new shard, and mapping and verifying them again would take as long as the copying.
     """
 
-    def __init__(self, dataset: ShardedSequence, target: Target) -> None:
+    def __init__(self, dataset: ShardedSequence | SampleSequence, target: Target) -> None:
         """Create a writer, which opens shards only when it is called.
 
         Args:
             dataset: Dataset with the samples.
             target: Paths and options of the new shards.
         """
-        # A separate reader leaves the decoder of the caller's dataset unchanged.
-        self._reader = copy(dataset)
-        self._reader.transformations = "memoryview"
         self._target = target
+        self._joined = None if is_sharded(dataset) else dataset
+        self._encode = SampleEncoder()
+        if is_sharded(dataset):
+            # A separate reader leaves the decoder of the caller's dataset unchanged.
+            self._reader = copy(dataset)
+            self._reader.transformations = "memoryview"
 
     def __call__(self, part: Part) -> dict[str, Any]:
         """Write one new shard.
@@ -232,7 +267,10 @@ class PartWriter:
         path = self._target.path(part)
         shard = NewShard(path, self._target.options)
         # Subclasses may compute samples, and remote shards are not mapped; both are read instead.
-        copying = self._copy if self._reader.batch_kind != "samples" else self._read
+        if self._joined is not None:
+            copying = self._write_joined
+        else:
+            copying = self._copy if self._reader.batch_kind != "samples" else self._read
         try:
             with named_write_errors(path):
                 for start in range(0, len(part.indexes), _WINDOW):
@@ -268,11 +306,24 @@ class PartWriter:
             fields = [(key + name, data) for name, data in sample.items() if name[0] == "."]
             archive.write(key, fields, stable=True)
 
+    def _write_joined(
+        self, indexes: NDArray[np.int64], first_number: int, archive: SampleArchive
+    ) -> None:
+        """Read samples whose fields lie in several places, and write them."""
+        samples: Any = self._joined
+        for number, index in enumerate(indexes.tolist(), first_number):
+            raw = samples.read_raw(index)
+            # Names of columns may be none that a member can have, so they are checked.
+            sample = {name: data for name, data in raw.items() if name[:2] != "__"}
+            key = self._target.key(number, raw["__key__"])
+            archive.write(*self._encode({"__key__": key, **sample}), stable=True)
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._reader.close()
+        if self._joined is None:
+            self._reader.close()
 
 
 def _take(

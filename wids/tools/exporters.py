@@ -1,4 +1,7 @@
-"""Export of a dataset as plain files, or as a table of its samples."""
+"""Export of a dataset as plain files, or as a table of its samples.
+
+Of a join, the table has the values of joined tables, and the places of fields in other shards.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +25,19 @@ from wids.base.files import (
 from wids.base.omissions import Omissions
 from wids.base.optional import load
 from wids.base.progress import progress
-from wids.specs.merging import class_names, merged_header
+from wids.specs.merging import class_names
+from wids.tools.copying import is_sharded
+from wids.tools.leftout import skipped_members
+from wids.tools.reshard import header_of
+from wids.views.storedfields import StoredField, stored_fields
+from wids.views.tablerows import TableRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from wids.reading.samplesequence import ShardedSequence
+    from wids.reading.samplesequence import SampleSequence, ShardedSequence
 
 __all__ = ["export_files", "export_table"]
 
@@ -37,7 +45,7 @@ _PLACE_COLUMNS: dict[str, type] = {"index": int, "key": str, "shard": str, "shar
 
 
 def export_files(
-    dataset: ShardedSequence,
+    dataset: ShardedSequence | SampleSequence,
     folder: Path,
     omissions: Omissions | None = None,
     *,
@@ -46,7 +54,7 @@ def export_files(
     """Write every member as a file under its name.
 
     Args:
-        dataset: A dataset; its decoder is not used.
+        dataset: A dataset or a join; its decoder is not used.
         folder: Folder of the files. An existing file is replaced once the new one is complete.
         omissions: Counts the data without a file: top-level keys of the spec, and members of shards
             that are in no sample.
@@ -62,16 +70,9 @@ def export_files(
     refuse_url(folder)
     omissions = omissions or Omissions()
     _add_keys(dataset, omissions)
-    seen: set[str] = set()
     written: dict[str, int] = {}
     folders: set[Path] = set()
-    for index in _indexes(dataset, rows):
-        shard, local_index, entry = dataset.locate_sample(index)
-        if entry["url"] not in seen:
-            seen.add(entry["url"])
-            omissions.add_members(shard.index.skipped, entry["url"])
-        fields = shard.read(local_index)
-        key = fields.pop("__key__")
+    for index, key, fields in _raw_samples(dataset, rows, omissions):
         for extension, data in fields.items():
             name = key + extension
             path = folder / _safe_name(name, index)
@@ -91,10 +92,35 @@ def export_files(
     return len(written)
 
 
-def _add_keys(dataset: ShardedSequence, omissions: Omissions) -> None:
-    for key in merged_header({"the dataset": dataset.header}):
-        omissions.add("top-level keys of the spec", key)
-    if not class_names(dataset.header) and dataset.class_names:
+def _raw_samples(
+    dataset: ShardedSequence | SampleSequence, rows: NDArray[np.int64] | None, omissions: Omissions
+) -> Iterator[tuple[int, str, dict[str, Any]]]:
+    """Yield index, key and raw fields of samples, and count members that are in none."""
+    if not is_sharded(dataset):
+        positions = range(len(dataset)) if rows is None else rows
+        for url, skipped in skipped_members(dataset, positions).items():
+            omissions.add_members(skipped, url)
+        for index in _indexes(dataset, rows):
+            sample = dataset.read_raw(index)
+            fields = {name: data for name, data in sample.items() if name[:2] != "__"}
+            yield index, sample["__key__"], fields
+        return
+    seen: set[str] = set()
+    for index in _indexes(dataset, rows):
+        shard, local_index, entry = dataset.locate_sample(index)
+        if entry["url"] not in seen:
+            seen.add(entry["url"])
+            omissions.add_members(shard.index.skipped, entry["url"])
+        fields = shard.read(local_index)
+        yield index, fields.pop("__key__"), fields
+
+
+def _add_keys(dataset: ShardedSequence | SampleSequence, omissions: Omissions) -> None:
+    beside = is_sharded(dataset) and not class_names(dataset.header) and dataset.class_names
+    for key in header_of(dataset):
+        if not (beside and key == "classes"):
+            omissions.add("top-level keys of the spec", key)
+    if is_sharded(dataset) and beside:
         omissions.add("names of classes in a file beside the shards", str(dataset.dataset_name))
 
 
@@ -118,7 +144,7 @@ def _safe_name(name: str, index: int) -> PurePosixPath:
 
 
 def export_table(
-    dataset: ShardedSequence,
+    dataset: ShardedSequence | SampleSequence,
     path: Path,
     values: Sequence[str] = (),
     omissions: Omissions | None = None,
@@ -129,7 +155,7 @@ def export_table(
     """Write one row per sample: key, location, and offset and size of each field.
 
     Args:
-        dataset: A dataset; its decoder is not used.
+        dataset: A dataset or a join; its decoder is not used.
         path: The table: `.csv`, `.jsonl` or `.parquet`.
         values: Extensions of fields whose text goes into the table, such as ".cls".
         omissions: Counts the values that are no UTF-8 text, and have replacement characters, and
@@ -153,15 +179,19 @@ def export_table(
     }
     if suffix not in writers:
         raise ValueError(f"{path}: expected a table ({', '.join(writers)})")
-    fields = _field_columns(dataset)
+    joined = not is_sharded(dataset)
+    fields = _field_columns(dataset) if is_sharded(dataset) else _joined_columns(dataset, rows)
+    there = dict.fromkeys(name.partition(" ")[0] for name in fields)
     for extension in values:
-        if f"{extension} offset" not in fields:
-            there = " ".join(dict.fromkeys(name.partition(" ")[0] for name in fields))
-            raise ValueError(f"values: no sample has a field {extension!r}; there are {there}")
+        if extension not in there:
+            raise ValueError(
+                f"values: no sample has a field {extension!r}; there are {' '.join(there)}"
+            )
     columns = {**_PLACE_COLUMNS, **fields, **dict.fromkeys(values, str)}
     omissions = omissions or Omissions()
     _add_keys(dataset, omissions)
-    found = (_row(dataset, index, values, omissions) for index in _indexes(dataset, rows))
+    row: Callable[..., dict[str, Any]] = partial(_joined_row, columns) if joined else _row
+    found = (row(dataset, index, values, omissions) for index in _indexes(dataset, rows))
     # As a whole or not at all: half a table looks like a whole one.
     out = OutputFile(path)
     try:
@@ -212,6 +242,72 @@ def _row(
     return row
 
 
+def _joined_columns(samples: SampleSequence, rows: NDArray[np.int64] | None) -> dict[str, type]:
+    """Return the columns of all fields of a join: places in shards, or values of tables."""
+    found: dict[str, type] = {}
+    known: set[tuple[int, str, bool]] = set()
+    for index in range(len(samples)) if rows is None else rows.tolist():
+        url = samples.locate(index).shard.url
+        for field in stored_fields(samples, index):
+            elsewhere = _shard_of(field) != url
+            case = (id(field.home), field.extension, elsewhere)
+            if case not in known:
+                known.add(case)
+                for name, kind in _columns_of(field, elsewhere=elsewhere).items():
+                    found[name] = _common_kind(found.get(name, kind), kind)
+    return found
+
+
+def _common_kind(first: type, second: type) -> type:
+    """Return the type of a column that has values of two types; of unlike ones it is text."""
+    if first is second:
+        return first
+    return float if {first, second} == {int, float} else str
+
+
+def _columns_of(field: StoredField, *, elsewhere: bool) -> dict[str, type]:
+    extension = field.extension
+    if isinstance(field.home, TableRows):
+        kind = field.home.plain_kind(field.name)
+        return {f"{extension} size": int} if kind is bytes else {extension: kind}
+    places: dict[str, type] = {f"{extension} offset": int, f"{extension} size": int}
+    return {f"{extension} shard": str, **places} if elsewhere else places
+
+
+def _shard_of(field: StoredField) -> str:
+    home = field.home
+    return "" if isinstance(home, TableRows) else home.locate(field.position).shard.url
+
+
+def _joined_row(
+    columns: Mapping[str, type],
+    samples: SampleSequence,
+    index: int,
+    values: Sequence[str],
+    omissions: Omissions,
+) -> dict[str, Any]:
+    place = samples.locate(index)
+    key = samples.key_at(index)
+    row: dict[str, Any] = {"index": index, "key": key, "shard": place.shard.url}
+    row["shardindex"] = place.local_index
+    raw = samples.read_raw(index)
+    for field in stored_fields(samples, index):
+        extension, data = field.extension, raw[field.extension]
+        if not isinstance(field.home, TableRows):
+            row[f"{extension} offset"], row[f"{extension} size"] = field.offset, field.nbytes
+            if (shard := _shard_of(field)) != place.shard.url:
+                row[f"{extension} shard"] = shard
+        elif extension in columns and columns[extension] is not str:
+            row[extension] = field.home.values_at(field.position)[field.name]
+        elif extension in columns:
+            row[extension] = _text(bytes(data), extension, key, omissions)
+        else:
+            row[f"{extension} size"] = len(data)
+        if extension in values:
+            row[extension] = _text(bytes(data), extension, key, omissions)
+    return row
+
+
 def _text(data: bytes, extension: str, key: str, omissions: Omissions) -> str:
     try:
         return data.decode()
@@ -245,7 +341,7 @@ def _write_parquet(
     stream: Any, rows: Iterable[dict[str, Any]], columns: Mapping[str, type], *, group_rows: int
 ) -> None:
     arrow = load("pyarrow", "parquet")
-    types = {int: arrow.int64(), str: arrow.string()}
+    types = {int: arrow.int64(), str: arrow.string(), float: arrow.float64(), bool: arrow.bool_()}
     schema = arrow.schema([(name, types[kind]) for name, kind in columns.items()])
     waiting = iter(rows)
     with load("pyarrow.parquet", "parquet").ParquetWriter(stream, schema) as writer:
@@ -253,6 +349,8 @@ def _write_parquet(
             writer.write_table(arrow.Table.from_pylist(group, schema))
 
 
-def _indexes(dataset: ShardedSequence, rows: NDArray[np.int64] | None) -> Iterator[int]:
+def _indexes(
+    dataset: ShardedSequence | SampleSequence, rows: NDArray[np.int64] | None
+) -> Iterator[int]:
     indexes = range(len(dataset)) if rows is None else rows.tolist()
     return progress(indexes, total=len(indexes), desc="exporting", unit="sample")

@@ -16,6 +16,8 @@ from wids.views.chosenshards import chosen_shards, shards_of_rows
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from numpy.typing import NDArray
+
     from wids.base.shardref import ShardRef
     from wids.reading.samplesequence import SampleSequence
 
@@ -32,7 +34,9 @@ def note_entry_keys(shards: Iterable[ShardRef], omissions: Omissions) -> None:
             omissions.add(f"shards' keys {key!r} in the spec", shard["url"])
 
 
-def skipped_members(samples: SampleSequence, indexes: range) -> dict[str, dict[str, int]]:
+def skipped_members(
+    samples: SampleSequence, indexes: range | NDArray[np.int64]
+) -> dict[str, dict[str, int]]:
     """Return the number of members in no sample, by reason, of each shard that has some.
 
     Args:
@@ -41,7 +45,7 @@ def skipped_members(samples: SampleSequence, indexes: range) -> dict[str, dict[s
             since the error of its samples names it.
     """
     found = {}
-    rows = np.arange(indexes.start, indexes.stop, dtype=np.int64)
+    rows = np.asarray(indexes, np.int64)
     for dataset, first in shards_of_rows(samples, rows):
         try:
             shard, _, entry = dataset.locate_sample(first)

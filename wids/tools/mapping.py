@@ -26,14 +26,13 @@ from wids.base.urls import display_url
 from wids.base.warn import warn
 from wids.codecs.formats import is_class
 from wids.errors import WidsError
-from wids.specs.indexrules import USUAL_RULES
 from wids.specs.journal import Journal
-from wids.specs.merging import class_names, listed_classes, merged_header, without_classes
+from wids.specs.merging import class_names, without_classes
 from wids.specs.newspec import new_spec, refuse_overwriting
 from wids.tools.columnfile import ColumnFile, column_file
 from wids.tools.leftout import check_none_left_out, note_entry_keys, skipped_members, stores_class
 from wids.tools.ranges import cut_evenly, cut_runs
-from wids.tools.reshard import spec_path_for
+from wids.tools.reshard import header_of, spec_path_for
 from wids.views.chosenshards import chosen_shards
 from wids.writing.sampleencoder import SampleEncoder
 from wids.writing.shardfile import NewShard, ShardOptions, shard_options, warn_of_older
@@ -439,7 +438,7 @@ def _to_shards(
         if not done.entries:
             journal.remove()
             raise ValueError(f"{pattern}: no sample is left, no spec was written")
-        header = _header_of(make.samples)
+        header = header_of(make.samples)
         if not _keeps_classes(make, found.values()):
             header = _without_classes(header, done.omissions)
         header["name"] = spec.stem
@@ -485,18 +484,6 @@ def _finished(
         if entry is None or (path.is_file() and path.stat().st_size == entry["filesize"]):
             found[part.number] = row
     return found
-
-
-def _header_of(samples: Any) -> dict[str, Any]:
-    """Return the top-level keys of a spec of new samples that were made of others."""
-    base = samples
-    while not hasattr(base, "header") and hasattr(base, "base"):
-        base = base.base
-    header = merged_header({"the dataset": base.header}) if hasattr(base, "header") else {}
-    header = {key: value for key, value in header.items() if key not in USUAL_RULES}
-    if not class_names(header) and samples.class_names:
-        header["classes"] = listed_classes(samples.class_names)
-    return header
 
 
 class _ValuesMaker:

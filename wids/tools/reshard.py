@@ -14,13 +14,18 @@ from wids.base.files import remove_parts, write_output
 from wids.base.omissions import Omissions
 from wids.base.processes import run_each
 from wids.ordering.permute import derive_key, permute
+from wids.reading.openshards import checked_positions
 from wids.specs.indexrules import USUAL_RULES
 from wids.specs.journal import Journal, is_left_over
 from wids.specs.merging import class_names, listed_classes, merged_header
 from wids.specs.newspec import new_spec, refuse_overwriting
 from wids.tar.sidecar import SIDECAR_SUFFIX
-from wids.tools.copying import Part, PartWriter, Target, plan_parts
+from wids.tools.copying import Part, PartWriter, Target, is_sharded, plan_parts
 from wids.tools.leftout import note_entry_keys
+from wids.views.chosenshards import chosen_shards
+from wids.views.columnstogether import columns_together
+from wids.views.selection import Mapped
+from wids.views.viewable import View
 from wids.writing.resume import WholeShards
 from wids.writing.shardfile import ShardOptions, shard_options, warn_of_older
 from wids.writing.shardwriter import ShardWriter
@@ -31,10 +36,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from wids.reading.samplesequence import ShardedSequence
+    from wids.reading.samplesequence import SampleSequence, ShardedSequence
 
 __all__ = [
     "Resharded",
+    "header_of",
     "reshard",
     "shuffled",
     "spec_path_for",
@@ -58,10 +64,11 @@ class Resharded:
 
 
 def reshard(
-    dataset: ShardedSequence,
+    dataset: ShardedSequence | SampleSequence,
     indexes: NDArray[np.int64],
     pattern: str | os.PathLike[str],
     *,
+    columns_as: str | None = None,
     maxcount: int = 100_000,
     maxsize: int = 3_000_000_000,
     rekey: bool = False,
@@ -78,10 +85,15 @@ def reshard(
     the top-level keys of the dataset, such as class names. A shard that fails does not stop the
     others. Warns of shards with higher numbers that an earlier run has left.
 
+    A sample of a join gets the fields of both sides. Each column of a joined table becomes a field
+    of its own, as in the join, as text or JSON; `columns_as` puts all but those of bytes into one.
+
     Args:
-        dataset: Dataset with the samples. Only its `fields` are copied, by default all.
+        dataset: Dataset, view, join or concatenation with the samples. Only its `fields` are
+            copied, by default all.
         indexes: Global indexes of the samples, in their new order; int64, shape `(n,)`.
         pattern: Path of the new shards, with a `%d` for their number.
+        columns_as: Name of a field, such as ".json", for all columns of a joined table.
         maxcount: Most samples in a shard, `>= 1`.
         maxsize: Most bytes in a shard, `>= 1`; a shard with a single larger sample exceeds it.
         rekey: Replace the keys by numbers, `000000000` and so on; needed if samples of different
@@ -97,20 +109,31 @@ def reshard(
     Raises:
         IndexError: An index lies outside the dataset.
         ValueError: `indexes` is empty, a bound is below 1, the pattern is invalid, a new shard
-            would replace one that is read, or data would be left out and `strict` is set.
+            would replace one that is read, data would be left out and `strict` is set, or a field
+            is in both sides of a join.
     """
     pattern = os.fspath(pattern)
     if not len(indexes):
         raise ValueError(f"{pattern}: expected at least one sample to copy, got none")
+    if _has_function(dataset):
+        raise ValueError("reshard copies stored fields; map_samples writes what a function returns")
+    if isinstance(dataset, View) and is_sharded(dataset.base):
+        # Samples of one dataset are copied in one piece.
+        indexes = dataset.rows.take(checked_positions(indexes, len(dataset)))
+        dataset = dataset.base
+    if columns_as is not None:
+        dataset = columns_together(dataset, columns_as)
     spec = Path(spec_path_for(pattern))
     # `ShardWriter` checks the pattern and the bounds before anything is fetched; this one writes
     # nothing.
     written = shard_options(**options)
     ShardWriter(pattern, maxcount, maxsize).abandon()
     journal = Journal(spec.with_name(f"{spec.name}.journal"))
-    refuse_overwriting(pattern, (shard["url"] for shard in dataset.shards))
+    refs = dataset.shards if is_sharded(dataset) else [s.ref for s in chosen_shards(dataset)]
+    read = list(refs)
+    refuse_overwriting(pattern, (ref.url for ref in read))
     omissions = Omissions(strict=strict)
-    note_entry_keys(dataset.shards, omissions)
+    note_entry_keys(read, omissions)
     parts = plan_parts(dataset, indexes, maxcount, maxsize, rekey=rekey, omissions=omissions)
     target = Target(pattern, rekey, written)
     entries = _found(parts, target, dataset, journal) if resume else {}
@@ -134,13 +157,7 @@ def reshard(
         if isinstance(outcome, Exception)
     }
     rows = [entries[number] for number in sorted(entries)]
-    header = merged_header({"the dataset": dataset.header}) | {"name": spec.stem}
-    # The members of a new sample are adjacent, in one archive; their names are the old ones.
-    header = {key: value for key, value in header.items() if key not in USUAL_RULES}
-    if dataset.index_rules["key_rule"] != USUAL_RULES["key_rule"]:
-        header["key_rule"] = dataset.index_rules["key_rule"]
-    if not class_names(header) and dataset.class_names:  # of a file beside the shards
-        header["classes"] = listed_classes(dataset.class_names)
+    header = header_of(dataset) | {"name": spec.stem}
     if not failures:
         write_output(spec, f"{new_spec(rows, header).to_json()}\n".encode())
         journal.remove()
@@ -148,8 +165,37 @@ def reshard(
     return Resharded(rows, failures, omissions)
 
 
+def _has_function(samples: Any) -> bool:
+    """Return whether a function of `map` makes the samples, or some of their fields."""
+    inner = [getattr(samples, name, None) for name in ("base", "left", "right")]
+    inner += getattr(samples, "parts", None) or []
+    return isinstance(samples, Mapped) or any(_has_function(each) for each in inner if each)
+
+
+def header_of(samples: Any) -> dict[str, Any]:
+    """Return the top-level keys of the spec of new shards: those of the samples' dataset.
+
+    Args:
+        samples: A dataset, or what is made of one; of a join, the left side counts.
+    """
+    base = samples
+    while not hasattr(base, "header") and (hasattr(base, "base") or hasattr(base, "left")):
+        base = base.base if hasattr(base, "base") else base.left
+    header = merged_header({"the dataset": base.header}) if hasattr(base, "header") else {}
+    # The members of a new sample are adjacent, in one archive; their names are the old ones.
+    header = {key: value for key, value in header.items() if key not in USUAL_RULES}
+    if is_sharded(samples) and samples.index_rules["key_rule"] != USUAL_RULES["key_rule"]:
+        header["key_rule"] = samples.index_rules["key_rule"]
+    if not class_names(header) and samples.class_names:  # of a file beside the shards
+        header["classes"] = listed_classes(samples.class_names)
+    return header
+
+
 def _found(
-    parts: list[Part], target: Target, dataset: ShardedSequence, journal: Journal
+    parts: list[Part],
+    target: Target,
+    dataset: ShardedSequence | SampleSequence,
+    journal: Journal,
 ) -> dict[int, dict[str, Any]]:
     """Return the entries of new shards that an earlier run finished, by number."""
     noted, left = journal.entries(), journal.left_over()
@@ -162,7 +208,7 @@ def _found(
         if path.exists() and (path.name in noted or not is_left_over(path, left)):
             whole = WholeShards([(path, path.name)], noted, target.options["digests"])
             for number, index in enumerate(part.indexes.tolist(), part.first_number):
-                whole.pass_by(target.key(number, _key(dataset, index)))
+                whole.pass_by(target.key(number, dataset.key_at(index % len(dataset))))
             whole.check_all_passed()
             if whole.num_samples != len(part.indexes):
                 raise ValueError(
@@ -171,11 +217,6 @@ def _found(
                 )
             entries[part.number] = whole.entries[0]
     return entries
-
-
-def _key(dataset: ShardedSequence, index: int) -> str:
-    shard, local_index, _ = dataset.locate_sample(index)
-    return shard.index.key(local_index)
 
 
 def shuffled(indexes: NDArray[np.int64], seed: int) -> NDArray[np.int64]:

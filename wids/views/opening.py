@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from wids.views.indexlist import IndexList
     from wids.views.tablerows import TableRows
 
-__all__ = ["Open", "is_saved_view", "open_samples", "shards_and_rows"]
+__all__ = ["Open", "is_joined", "is_saved_view", "open_samples", "shards_and_rows"]
 
 Open = Callable[..., Viewable]
 
@@ -71,6 +71,15 @@ def is_saved_view(source: Any) -> bool:
     return _saved_document(source) is not None
 
 
+def is_joined(samples: Any) -> bool:
+    """Return whether the fields of a sample may lie in several shards or in a table."""
+    if isinstance(samples, View):
+        return is_joined(samples.base)
+    if type(samples) is Concatenation:
+        return any(map(is_joined, samples.parts))
+    return not isinstance(samples, ViewableShards)
+
+
 def shards_and_rows(
     samples: Any, **options: Any
 ) -> tuple[ViewableShards, npt.NDArray[np.int64] | None]:
@@ -98,8 +107,8 @@ def shards_and_rows(
     if type(samples) is not Concatenation:
         raise SpecError(
             f"{samples!r:.200}: expected a dataset, a selection or a concatenation, found a "
-            f"{type(samples).__name__}, whose samples are not stored in shards; wids map writes "
-            "them as shards"
+            f"{type(samples).__name__}, whose samples are not stored in one dataset; wids reshard "
+            "writes them as shards"
         )
     parts = [shards_and_rows(part, **options) for part in samples.parts]
     datasets = list({id(dataset): dataset for dataset, _ in parts}.values())

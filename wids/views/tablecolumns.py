@@ -3,6 +3,7 @@
     Numbers    an array: numbers, truth values, or a row of an array for each sample
     Texts      text or bytes end to end, and where each begins, as Arrow stores them
     Objects    anything else: lists and structs of Arrow, or objects of Python
+    Records    the values of several columns as one dict
     Column     one or several of these, one after the other
 
 The arrays may be views of a mapped file.
@@ -20,9 +21,9 @@ from wids.base.keyhash import hash_keys, hash_packed
 from wids.reading.ragged import Ragged, RaggedText, Values, join, pack, take
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["Column", "Kind", "Numbers", "Objects", "Piece", "Texts"]
+__all__ = ["Column", "Kind", "Numbers", "Objects", "Piece", "Records", "Texts"]
 
 Integers = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
@@ -190,6 +191,42 @@ class Objects:
         return _given(nulls=self.nulls), {"values": self._values}
 
 
+class Records:
+    """Rows of several columns, each as a dict; a null is None in it.
+
+    Args:
+        columns: Of one length, by the names in the dict.
+    """
+
+    def __init__(self, columns: Mapping[str, Column]) -> None:
+        self._columns = dict(columns)
+        self.nulls: Flags | None = None
+        self.kind: Kind = "objects"
+        self.at: Callable[[int], Any] = self._dict_of
+
+    def _dict_of(self, row: int) -> dict[str, Any]:
+        found = {name: column.at(row) for name, column in self._columns.items()}
+        return {
+            name: value.tolist() if isinstance(value, np.ndarray) else value
+            for name, value in found.items()
+        }
+
+    def __len__(self) -> int:
+        return min(map(len, self._columns.values()), default=0)
+
+    def take(self, rows: Integers) -> Values:
+        """Return the dicts of some rows."""
+        return [self.at(row) for row in rows.tolist()]
+
+    def hashes(self, start: int, stop: int) -> Hashes:
+        """Return the hash of the text of each dict in a range of rows."""
+        return hash_keys([str(self.at(row)) for row in range(start, stop)])
+
+    def parts(self) -> Parts:
+        """Return its arguments: the arrays, and the others."""
+        return {}, {"columns": self._columns}
+
+
 class Column:
     """A column of a table.
 
@@ -237,6 +274,15 @@ class Column:
             (self.pieces[number], slots, rows[slots] - self._starts[number])
             for number, slots in zip(present.tolist(), groups, strict=True)
         ]
+
+    def first_rows(self) -> list[int]:
+        """Return the first row of each piece that is no null; pieces of nulls have none."""
+        found = []
+        for piece, start in zip(self.pieces, self._starts, strict=True):
+            first = 0 if piece.nulls is None else int(np.argmin(piece.nulls))
+            if piece.nulls is None or not piece.nulls[first]:
+                found.append(start + first)
+        return found
 
     def nulls(self) -> Flags | None:
         """Return whether each value is null; None if none is."""

@@ -38,8 +38,15 @@ __all__ = ["Match", "TableRows"]
 
 Integers = npt.NDArray[np.int64]
 
-# What is no JSON, such as a date, is written as text.
-_as_json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, default=str).encode
+
+def _as_text(value: Any) -> str:
+    """Return what is no JSON, such as a date, as text."""
+    if isinstance(value, bytes):
+        raise TypeError("bytes inside a list or a struct of a table have no JSON; leave them out")
+    return str(value)
+
+
+_as_json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, default=_as_text).encode
 
 
 class Match(NamedTuple):
@@ -148,6 +155,26 @@ class TableRows:
                 sample[name] = _encoder(name)(value)
         return sample
 
+    def values_at(self, index: int) -> dict[str, Any]:
+        """Return the values of a sample as they are in the table, without nulls."""
+        row = self.rows.at(index)
+        if row >= self.table.num_rows:
+            return {}
+        found = {name: at(row) for name, at, _ in self._readers}
+        return {name: value for name, value in found.items() if value is not None}
+
+    def plain_kind(self, field: str) -> type:
+        """Return the type of the values of a field; str for those that are written as JSON."""
+        column = self.table.columns[self.fields[field]]
+        if column.kind == "bytes" or _holds_bytes(column):
+            return bytes
+        if column.kind != "numbers":
+            return str
+        kinds = {type(value) for value in map(column.at, column.first_rows()) if value is not None}
+        if kinds <= {int, float} and kinds:
+            return float if float in kinds else int
+        return bool if kinds == {bool} else str
+
     def field_sizes(self, index: int) -> dict[str, int]:
         """Return the size in bytes of each field as it would be stored in a shard."""
         raw = self.read_raw(index)
@@ -245,6 +272,25 @@ class TableRows:
         kept = {name: column for name, column in self.fields.items() if name in wanted}
         return TableRows(self.table, self.rows, kept, self.match, pipeline)
 
+    def together(self, field: str) -> TableRows:
+        """Return the same rows with all columns but those of bytes in one field.
+
+        Args:
+            field: Its name; a value is a dict of the values of a row, by the names of the columns.
+        """
+        table = self.table
+        own = {
+            name: column
+            for name, column in self.fields.items()
+            if table.columns[column].kind == "bytes" or _holds_bytes(table.columns[column])
+        }
+        names = [column for name, column in self.fields.items() if name not in own]
+        if field in own:
+            raise ValueError(f"columns_as: {field!r} is a column of bytes of {table.name}")
+        joined = table.with_record(field, names) if names else table
+        fields = own | ({field: field} if names else {})
+        return TableRows(joined, self.rows, fields, self.match, self._pipeline)
+
     def _finisher(self, name: str, *, arrays: bool = False) -> Callable[[Any], Any] | None:
         """Return what makes the value in a sample of that in a table; None if it stays."""
         pipeline = self._pipeline
@@ -299,6 +345,14 @@ def _text_reader(column: Column) -> Callable[[int], str]:
     """Return the function from a row to the text of its value."""
     at = column.at
     return at if column.kind == "text" else lambda row: str(at(row))
+
+
+def _holds_bytes(column: Column) -> bool:
+    """Return whether the first value of a column of objects is bytes."""
+    if column.kind != "objects":
+        return False
+    values = map(column.at, range(len(column)))
+    return isinstance(next((value for value in values if value is not None), None), bytes)
 
 
 def _encoder(name: str) -> Callable[[Any], bytes]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from wids.base.arrayfile import read_arrays, write_arrays
 from wids.errors import SpecError, WidsError
-from wids.views.tablecolumns import Column, Numbers, Objects, Texts
+from wids.views.tablecolumns import Column, Numbers, Objects, Records, Texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -150,6 +150,17 @@ class Table:
         write_arrays(Path(name), None, arrays)
         self._shared = layout, name, self.origin
         return _of_file, self._shared
+
+    def with_record(self, name: str, names: Sequence[str]) -> Table:
+        """Return the table with one more column, whose values are dicts of those of others.
+
+        Args:
+            name: Name of the new column.
+            names: Names of the columns in it.
+        """
+        record = Column([Records({each: self.columns[each] for each in names})])
+        reopen = (Table.with_record, self, name, list(names))
+        return Table({**self.columns, name: record}, self.origin, reopen)
 
     def _layout(self) -> tuple[Layout, dict[str, npt.NDArray[Any]]]:
         layout: Layout = {}

@@ -1,0 +1,174 @@
+"""`wids reshard` and `wids export` of joins: the fields of both sides become one dataset."""
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+import wids
+from wids.cli import main
+from wids.views.viewable import Join
+
+COUNT = 9
+KEYS = [f"k{number}" for number in range(COUNT)]
+
+
+@pytest.fixture
+def joined(make_shard: Callable[..., Path], tmp_path: Path, monkeypatch: Any) -> Join:
+    """Join nine samples with shards in another order, which lack one, and with a table."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WIDS_CACHE", str(tmp_path / "cache"))
+    left = [{"__key__": key, ".cls": str(n), ".bin": f"p{n}" * 300} for n, key in enumerate(KEYS)]
+    right = [{"__key__": key, ".txt": f"text of {key}"} for key in reversed(KEYS[:-1])]
+    for start in (0, 4):
+        make_shard(f"left-{start}.tar", left[start : start + 4 + start // 4])
+        make_shard(f"right-{start}.tar", right[start : start + 4])
+    spec = {"license": "MIT", "classes": list("abcdefghi")}
+    for side, counts in (("left", (4, 5)), ("right", (4, 4))):
+        rows = [{"url": f"{side}-{4 * n}.tar", "nsamples": count} for n, count in enumerate(counts)]
+        head = {"wids_version": 1, "name": side, **(spec if side == "left" else {})}
+        Path(f"{side}.json").write_text(json.dumps({**head, "shardlist": rows}))
+    table = {
+        "key": list(reversed(KEYS)),
+        "width": pa.array([None if n == 3 else 100 * n for n in reversed(range(COUNT))]),
+        "caption": [f"grün {key}" for key in reversed(KEYS)],
+        "box": [[n, n + 1] for n in reversed(range(COUNT))],
+        "hash": [b"\xff%d" % n for n in reversed(range(COUNT))],
+    }
+    pyarrow.parquet.write_table(pa.table(table), "t.parquet")
+    both = wids.ShardListDataset("left.json").join(
+        wids.ShardListDataset("right.json"), missing="fill"
+    )
+    return both.join("t.parquet")
+
+
+def stored(sample: Any) -> dict[str, bytes]:
+    """Return the raw fields of a sample that it has."""
+    return {
+        name: bytes(data) for name, data in sample.items() if name[0] == "." and data is not None
+    }
+
+
+@pytest.mark.parametrize("order", [np.arange(COUNT), np.array([7, 0, -1, 3])])
+def test_a_join_becomes_shards(joined: Join, order: Any) -> None:
+    """Each new sample has the raw fields of both sides and the columns, in the order asked for."""
+    done = wids.reshard(joined, order, "out/n-%03d.tar", maxcount=4, workers=1)
+    assert not done.failures
+    new = wids.ShardListDataset("out/n.json", transformations="bytes")
+    assert [stored(sample) for sample in new] == [
+        stored(joined.read_raw(index)) for index in order.tolist()
+    ]
+    assert new.keys[0] == joined.keys[int(order[0])]
+    assert new.header["license"] == "MIT"
+    assert new.class_names[8] == "i"
+    assert stored(new[3])[".caption"] == f"grün {KEYS[3]}".encode()
+    assert ".width" not in new[3] if order[3] == 3 else True
+
+
+def test_saved_joins_and_choices_of_them_are_resharded(joined: Join) -> None:
+    """The command copies a saved join, a filter of one, and both parts of a split, by processes."""
+    joined.save("join.json")
+    joined.filter(".width >= 500").save("wide.json")
+    assert main(["reshard", "join.json", "-o", "all/n-%03d.tar", "--maxsize", "9k"]) == 0
+    whole = wids.ShardListDataset("all/n.json", transformations="bytes")
+    assert [stored(each) for each in whole] == [stored(joined.read_raw(n)) for n in range(COUNT)]
+    assert len(whole.shards) > 2
+    assert main(["reshard", "wide.json", "-o", "w/n-%03d.tar", "--where", ".cls >= 6"]) == 0
+    assert list(wids.ShardListDataset("w/n.json").keys) == KEYS[6:]
+    split = ["reshard", "join.json", "-o", "s/{split}-%03d.tar", "--split", "a=2,b=1"]
+    assert main([*split, "--shuffle", "3"]) == 0
+    parts = [list(wids.ShardListDataset(f"s/{name}.json").keys) for name in "ab"]
+    assert sorted(parts[0] + parts[1]) == KEYS
+
+
+def test_columns_become_one_field(joined: Join) -> None:
+    """`columns_as` writes all columns but those of bytes into one JSON field."""
+    wids.reshard(joined, np.arange(COUNT), "out/n-%d.tar", columns_as=".meta.json", workers=1)
+    new = wids.ShardListDataset("out/n.json")
+    assert sorted(name for name in new[2] if name[0] == ".") == sorted(
+        [".cls", ".bin", ".txt", ".hash", ".meta.json"]
+    )
+    assert new.column(".meta.json", "width", fill=-1).tolist()[:4] == [0, 100, 200, -1]
+    assert new[3][".meta.json"] == {"width": None, "caption": "grün k3", "box": [3, 4]}
+    assert new.read_raw(3)[".hash"] == b"\xff3"
+
+
+def test_an_interrupted_run_continues(joined: Join) -> None:
+    """With `resume`, shards that are complete are kept, and the rest is written."""
+    whole = wids.reshard(joined, np.arange(COUNT), "out/n-%d.tar", maxcount=3, workers=1)
+    first = Path("out/n-0.tar").stat().st_mtime_ns
+    Path("out/n-1.tar").unlink()
+    again = wids.reshard(
+        joined, np.arange(COUNT), "out/n-%d.tar", maxcount=3, workers=1, resume=True
+    )
+    assert again.entries == whole.entries
+    assert Path("out/n-0.tar").stat().st_mtime_ns == first
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda j: wids.reshard(j.map(len), np.arange(2), "o-%d.tar"), "map_samples"),
+        (lambda j: wids.reshard(j.left, np.arange(2), "o-%d.tar", columns_as=".json"), "no table"),
+        (lambda j: wids.reshard(j, np.arange(2), "o-%d.tar", columns_as="json"), "'.meta.json'"),
+        (lambda j: wids.reshard(j, np.arange(2), "left-%d.tar"), "replace"),
+        (lambda j: wids.reshard(j.join("t.parquet"), np.arange(2), "o-%d.tar"), "replace=True"),
+        (lambda j: wids.reshard(j, np.array([COUNT]), "o-%d.tar"), "out of range"),
+    ],
+)
+def test_what_cannot_be_copied_is_said_first(joined: Join, spoil: Any, said: str) -> None:
+    """A function, a wrong field, a replaced shard, a field of both sides: nothing is written."""
+    with pytest.raises((ValueError, IndexError), match=said):
+        spoil(joined)
+    assert not list(Path().glob("o-*"))
+
+
+def test_names_that_no_member_can_have_are_refused(joined: Join) -> None:
+    """A column whose name would change the key of a sample fails, and names the sample."""
+    table = {"key": KEYS, "a/b": list(range(COUNT))}
+    done = wids.reshard(joined.left.join(table), np.arange(COUNT), "out/n-%d.tar", workers=1)
+    assert "a/b" in str(next(iter(done.failures.values())))
+    assert not Path("out/n.json").exists()
+
+
+def test_files_of_a_join(joined: Join) -> None:
+    """An export writes every field of both sides and every column that is no null as a file."""
+    joined.save("join.json")
+    assert main(["export", "join.json", "files"]) == 0
+    found = {path.name: path.read_bytes() for path in Path("files").iterdir()}
+    assert found == {
+        key + name: data
+        for number, key in enumerate(KEYS)
+        for name, data in stored(joined.read_raw(number)).items()
+    }
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_table_of_a_join(joined: Join, suffix: str) -> None:
+    """An exported table has the values of the joined table, and where each field of a shard is."""
+    joined[1:].save("join.json")
+    assert main(["export", "join.json", f"out{suffix}", "--values", ".txt"]) == 0
+    if suffix == ".csv":
+        rows = list(csv.DictReader(io.StringIO(Path("out.csv").read_text())))
+    else:
+        rows = pyarrow.parquet.read_table("out.parquet").to_pylist()
+    assert [row["key"] for row in rows] == KEYS[1:]
+    assert [row[".width"] or None for row in rows[:4]] == (
+        ["100", "200", None, "400"] if suffix == ".csv" else [100, 200, None, 400]
+    )
+    assert rows[0][".caption"] == "grün k1"
+    assert json.loads(rows[0][".box"]) == [1, 2]
+    assert (rows[0][".txt"], rows[-1][".txt"] or None) == ("text of k1", None)
+    for row in rows[:-1]:
+        for field, shard in ((".bin", row["shard"]), (".txt", row[".txt shard"])):
+            data = Path(shard).read_bytes()
+            start = int(row[f"{field} offset"])
+            part = data[start : start + int(row[f"{field} size"])]
+            assert part == joined.read_raw(int(row["index"]) + 1)[field]
