@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgpack
 import numpy as np
+import pytest
 from helpers.shards import SHARED_DATA
 
 import wids
@@ -107,6 +108,7 @@ def test_files_of_webdataset_read_and_rewrite_to_the_same_bytes():
         assert again == data
 
 
+@pytest.mark.filterwarnings("ignore:.*follow the end of the archive:wids.WidsWarning")
 def test_real_archives_are_indexed_or_named(tmp_path: Path):
     """Each of hundreds of real tars is indexed or reported."""
     archives = sorted((ARCHIVES).rglob("*.tar"))

@@ -160,3 +160,20 @@ def test_members_that_webdataset_wrote_are_kept_or_counted(
         for sample in dataset:
             assert sample[".seg.txt"].decode() == sample["__key__"]
             assert keys[int(sample[".cls"])] == sample["__key__"]
+
+
+def test_an_end_that_became_zeros_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Opening with and without a sidecar, indexing and importing name the shard."""
+    monkeypatch.chdir(tmp_path)
+    data = tar_of([f"{i:04}.{ext}" for i in range(100) for ext in ("cls", "jpg")])
+    Path("cut.tar").write_bytes(data[:102_400] + bytes(len(data) - 102_400))
+    for _ in range(2):  # the second one finds the sidecar in the cache
+        with pytest.warns(wids.WidsWarning, match=r"cut\.tar: \d+ zero bytes follow .* been"):
+            assert len(wids.ShardListDataset("cut.tar", cache_dir=tmp_path / "cache")) == 25
+    assert main(["create", "cut.tar", "-o", "cut.json"]) == 0
+    assert "1 of the shards have such an end" in capsys.readouterr()[1]
+    assert main(["import", "cut.tar", "-o", "x-%d.tar"]) == 0
+    assert "ends of tars, where samples may have been: 1, such as cut.tar" in capsys.readouterr()[1]
+    assert main(["import", "cut.tar", "-o", "y-%d.tar", "--strict"]) == 1

@@ -164,6 +164,7 @@ def test_the_rest_of_a_volume_is_refused(tree: Path, tmp_path: Path) -> None:
             read(volume)
 
 
+@pytest.mark.filterwarnings("ignore:.*follow the end of the archive:wids.WidsWarning")
 def test_all_archives_are_indexed_or_named(tmp_path: Path) -> None:
     """Each of hundreds of archives is indexed or reported, and none stops the indexer."""
     contents = [content for content, _ in GOOD.values()] + [*BAD.values(), *STRICT.values()]

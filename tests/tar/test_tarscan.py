@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from wids.errors import ShardFormatError
+from wids.tar.sidecar import IndexSource
 from wids.tar.tarscan import scan_tar
 
 FORMATS = {
@@ -538,6 +539,25 @@ def test_what_follows_the_end_is_reported(scan):
     both = scan(one + bytes(2048) + two, concatenated=True)
     assert [name for name, *_ in listed(both)] == ["0.txt", "1.txt"]
     assert both.trailing_nbytes == 0
+
+
+@pytest.mark.parametrize(
+    ("end", "nbytes", "doubtful"),
+    [
+        (1024, 2048, False),  # no padding
+        (1024, 10_240, False),
+        (9728, 20_480, False),  # GNU tar's record, begun anew for the second zero block
+        (1024, 1 << 20, False),  # tar --blocking-factor=2048
+        (1024, 40_960, True),
+        (1024, 409_600, True),
+        (1 << 20, 2_100_224, True),
+    ],
+)
+def test_zeros_that_are_no_padding_are_doubtful(end: int, nbytes: int, doubtful: bool) -> None:
+    """The end of a shard that became zeros reads as an end, but goes on for too long."""
+    doubt = IndexSource(nbytes=nbytes, end=end).doubt
+    assert bool(doubt) == doubtful
+    assert not doubt or doubt.startswith(f"{nbytes - end} zero bytes")
 
 
 def test_hidden_bytes_after_a_name_do_not_count(scan):

@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import IO, TYPE_CHECKING, Any
 
 from wids.base.omissions import Omissions
+from wids.base.urls import display_url
 from wids.caching.unpack import compression_of
 from wids.errors import ShardFormatError
 from wids.importing.options import Imported, ImportOptions
@@ -73,6 +74,9 @@ def _samples(
                 concatenated=concatenated,
             )
             omissions.add_members(index.skipped, source)
+            if index.source.doubt:
+                what = "ends of tars, where samples may have been"
+                omissions.add(what, f"{display_url(source)} ({index.source.doubt})")
             shard = stack.enter_context(Shard(path, index))
             for local_index in range(len(shard)):
                 yield shard.read(local_index)

@@ -76,8 +76,10 @@ class ShardOpener:
         ranged = self._open_by_range(ref, note) if self.by_range else None
         # Compared with None, since a shard without samples is false.
         if ranged is not None:
+            self._warn_of_end(ref, ranged.index)
             return ranged
         mapped = self.open_mapped(ref)
+        self._warn_of_end(ref, mapped.index)
         if not note(self._version(ref, mapped)):
             warn(
                 f"{display_url(ref.url)}: was replaced since this dataset opened it for the first "
@@ -300,7 +302,20 @@ class ShardOpener:
             index = self._kept_index(url, cache.get(ref))
         except (WidsError, OSError):
             return None  # raised again when the other shards are counted
-        return None if index is None else index.num_samples
+        if index is None:
+            return None
+        self._warn_of_end(ref, index)
+        return index.num_samples
+
+    def _warn_of_end(self, ref: ShardRef, index: TarIndex) -> None:
+        """Warn of an archive that may have lost its end, which became zeros."""
+        if doubt := index.source.doubt:
+            self.warnings.warn(
+                "end of archive",
+                f"{display_url(ref.url)}: {doubt}, where samples may have been; compare the shard "
+                "with its source, or fetch it again. `wids check` lists every shard with such an "
+                "end",
+            )
 
     def _count_one(self, on_uncounted: OnUncounted | None, ref: ShardRef) -> int:
         try:

@@ -14,6 +14,7 @@ from wids.base.files import remove_parts
 from wids.base.hashing import hash_file
 from wids.base.processes import run_each
 from wids.base.urls import base_name, display_url, is_local, local_path
+from wids.base.warn import warn
 from wids.caching.cache import ShardCache
 from wids.caching.unpack import is_compressed_name
 from wids.errors import ShardFormatError
@@ -55,13 +56,13 @@ class ShardRecord:
         url: Path or URL of the shard, as given.
         entry: The shard's entry in a spec, with the requested digests.
         skipped: Number of tar entries that belong to no sample, by reason.
-        trailing_nbytes: Bytes after the end of the archive, which no reader sees.
+        doubt: What follows the end of the archive and may have been samples; "" for padding.
     """
 
     url: str
     entry: dict[str, Any]
     skipped: dict[str, int] = field(default_factory=dict)
-    trailing_nbytes: int = 0
+    doubt: str = ""
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,7 @@ def index_shard(
         entry: dict[str, Any] = {"url": url, "nsamples": index.num_samples}
         if stored is not None:
             entry = shard_entry(url, index.num_samples, stored.stat().st_size, found)
-    return ShardRecord(url, entry, dict(index.skipped), index.trailing_nbytes)
+    return ShardRecord(url, entry, dict(index.skipped), index.source.doubt)
 
 
 def _save_indexes(url: str, path: Path, index: TarIndex, indexes: Collection[str]) -> None:
@@ -227,11 +228,22 @@ def build_spec(
             records.append(outcome)
         else:
             failures[shard] = outcome
+    _warn_of_doubts(records)
     # Sorted by name: the spec must not depend on the order in which the workers finish.
     rows = [{**entries[name], "url": name} for name in sorted(entries)]
     return Build(
         new_spec(rows, {**(header or {}), **(options.get("rules") or {})}), records, failures
     )
+
+
+def _warn_of_doubts(records: Sequence[ShardRecord]) -> None:
+    doubtful = [record for record in records if record.doubt]
+    if doubtful:
+        first = doubtful[0]
+        warn(
+            f"{display_url(first.url)}: {first.doubt}, where samples may have been; compare it "
+            f"with its source, or fetch it again. {len(doubtful)} of the shards have such an end"
+        )
 
 
 def merge_specs(

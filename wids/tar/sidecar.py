@@ -124,6 +124,10 @@ ROW = struct.Struct("<4I")
 # Flags for the rules by which the shard was read, since other rules give other samples.
 LAST_DOT, WHOLE_SHARD, CONCATENATED, ORDER = 1, 2, 4, 8
 _MAX_COUNT = 2**32 - 1
+_END_NBYTES = 1024  # two zero blocks
+# Writers pad an archive to whole records: 20 blocks, or another size that somebody chose.
+_USUAL_RECORD = 10240
+_RECORDS = (_USUAL_RECORD, *(512 << power for power in range(1, 12)))
 
 
 class IndexRules(TypedDict):
@@ -163,6 +167,28 @@ class IndexSource:
         return IndexRules(
             key_rule=self.key_rule, grouping=self.grouping, concatenated=self.concatenated
         )
+
+    @property
+    def doubt(self) -> str:
+        """What follows the end of the archive and may have been samples; "" for usual padding.
+
+        A lost end that became zeros (a broken download, a disk) reads as the end of the archive.
+
+        >>> IndexSource(nbytes=10240, end=1024).doubt, IndexSource(nbytes=4_000_000, end=1024).doubt
+        ('', '3998976 zero bytes follow the end of the archive at byte 1024')
+        """
+        if self.trailing_nbytes:
+            return (
+                f"{self.trailing_nbytes} bytes that are no padding follow the end of the archive "
+                f"at byte {self.end}"
+            )
+        zeros = self.nbytes - self.end
+        if any(
+            zeros <= record + _END_NBYTES and (record == _USUAL_RECORD or self.nbytes % record == 0)
+            for record in _RECORDS
+        ):
+            return ""
+        return f"{zeros} zero bytes follow the end of the archive at byte {self.end}"
 
 
 class SidecarHeader(NamedTuple):

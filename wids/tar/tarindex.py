@@ -129,13 +129,6 @@ class TarIndex(MemberTable):
             concatenated=concatenated,
             fingerprint=_fingerprint(path, members, table.spans),
         )
-        # Not an error: tapes are padded with arbitrary bytes, and the scan has refused an archive.
-        if source.trailing_nbytes:
-            _log.info(
-                "%s: %d bytes follow the end of the archive; they are no archive and are not read",
-                path,
-                source.trailing_nbytes,
-            )
         return cls(lay_out(source, table), shard_mtime_ns=members.shard_mtime_ns)
 
     @classmethod

@@ -230,8 +230,8 @@ def _index_faults(entry: Mapping[str, Any], index: TarIndex) -> Iterator[Fault]:
     for reason, count in sorted(index.skipped.items()):
         what = f"{count} entries belong to no sample: {reason}"
         yield Fault(url, "members", what, "nothing, if this is intended", "note")
-    if index.trailing_nbytes:
-        what = f"{index.trailing_nbytes} bytes after the end of the archive are not read"
+    if index.source.doubt:
+        what = f"{index.source.doubt}, which are not read"
         cure = "nothing, if they are padding; else fetch or write the shard again"
         yield Fault(url, "end", what, cure, "note")
     # This is only a note: it is intended in some datasets, and a lost caption in others.
