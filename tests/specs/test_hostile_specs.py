@@ -48,6 +48,19 @@ def test_no_error_of_a_spec_shows_credentials(kind: str) -> None:
     assert "SECRET" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("entry", "found"),
+    [
+        ({"datasets": [{"source_url": "/proc/self/status"}]}, "expected JSON"),
+        ({"shardlist": [{"url": "/proc/self/status"}]}, "found 0 bytes"),
+    ],
+)
+def test_a_file_that_says_it_is_empty_is_not_read(entry: dict[str, Any], found: str) -> None:
+    """No byte is read beyond the size of a file: some files of /proc would never answer."""
+    with pytest.raises(WidsError, match=found):
+        wids.ShardListDataset(entry)
+
+
 def test_no_line_about_a_dataset_shows_credentials(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import stat
 import threading
 import time
 from collections import deque
@@ -473,6 +474,9 @@ def _read_local(url: str) -> bytes:
     path = local_path(url)
     try:
         with path.open("rb") as stream:
+            status = os.fstat(stream.fileno())
+            if stat.S_ISREG(status.st_mode) and not status.st_size:
+                return b""  # not read: some files of /proc say 0 bytes and let a reader wait
             data = stream.read(_MAX_DOCUMENT_NBYTES + 1)
     except OSError as error:
         raise FetchError(f"{display_url(url)}: {error.strerror}") from without_secrets(error)

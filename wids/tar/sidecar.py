@@ -399,6 +399,8 @@ def read_sidecar(path: str | os.PathLike[str]) -> Sidecar:
         status = os.fstat(file_descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise _unfit(path, "a regular file", "a pipe or device")
+        if not status.st_size:  # as files of /proc say, some of which let a reader wait for ever
+            raise _unfit(path, "a sidecar", "an empty file")
         # For most sidecars this one call reads everything that is needed to open them.
         first = os.pread(file_descriptor, _FIRST_NBYTES, 0)
 

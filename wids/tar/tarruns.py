@@ -86,7 +86,10 @@ class HeaderRuns:
     def _search(self, position: int) -> "_Batch":
         """Read a window and return every block that looks like a header."""
         window = self._window
-        nbytes = os.preadv(self._file_descriptor, [window.data], position)
+        # No byte beyond the size: reading one waits for ever in some files of /proc.
+        most = max(self._file_nbytes - position, 0)
+        buffer = memoryview(window).cast("B")[:most]
+        nbytes = os.preadv(self._file_descriptor, [buffer], position) if most else 0
         self._end = position + nbytes
         num_blocks = nbytes // BLOCK_SIZE
         magics: NDArray[np.uint32] = np.ndarray(

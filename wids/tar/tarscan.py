@@ -488,7 +488,9 @@ class HeaderWalk:
         start = position - self._window_start
         if start < 0 or start + nbytes > len(self._window):
             window = _SPARSE_WINDOW_NBYTES if self._runs.sparse else _WINDOW_NBYTES
-            self._window = os.pread(self._file_descriptor, max(nbytes, window), position)
+            # No byte beyond the size: reading one waits for ever in some files of /proc.
+            most = min(max(nbytes, window), max(self._nbytes - position, 0))
+            self._window = os.pread(self._file_descriptor, most, position) if most else b""
             self._window_start = position
             start = 0
         return self._window[start : start + nbytes]
