@@ -20,6 +20,7 @@ from wids.reading.shardlist import ShardList
 
 NOTHING = object()  # no value is known to be the right one
 MAX_NBYTES = 64 << 20  # the default takes seconds to fill, so few variants use it
+MAX_PIXELS = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,9 @@ def _read(path: Path, extension: str, decoder: SampleDecoder) -> Any:
         try:
             value = dataset[0][extension]
             if isinstance(value, Image.Image):
-                value = np.asarray(value)
+                # As an array, its bytes would be there three times, which is the caller's choice.
+                value.load()
+                value = np.asarray(value) if value.width * value.height < MAX_PIXELS else value
             elif isinstance(value, io.BytesIO):
                 value = value.read()
         except DecodeError as error:

@@ -63,6 +63,13 @@ def test_no_message_of_another_library_tells_a_secret(
         assert display_url(url) in shown
 
 
+def test_a_long_message_is_searched_in_one_pass() -> None:
+    """A megabyte without a URL, as a server may send it, comes back; the square takes hours."""
+    text = "a" * (1 << 20)
+    assert hide_credentials(text) == text
+    assert hide_credentials(f"{text}://me:secret@host/") == f"{text}://host/"
+
+
 @given(urls())
 def test_the_scheme_is_that_of_the_standard_library(drawn: tuple[str, list[str]]) -> None:
     """The scheme is in lower case; only paths and file URLs are local."""

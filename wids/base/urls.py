@@ -22,9 +22,10 @@ __all__ = [
 # Two slashes are required, since "a:1.tar" is a file name; only `file:` and `pipe:` need none.
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://|(file|pipe):", re.IGNORECASE)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-# Also as it is mistyped, with one slash or none of a scheme, and percent-encoded.
+# Also as it is mistyped, with one slash or none of a scheme, and percent-encoded. The scheme is
+# bounded, since a search in a long text without any would take time by the square of its length.
 _URL_IN_TEXT = re.compile(
-    r"(?:[A-Za-z][A-Za-z0-9+.-]*(?::[/\\]|:%2F|%3A%2F)|(?<![\w/:])//(?=[^\s'\"<>/]*@))"
+    r"(?:[A-Za-z][A-Za-z0-9+.-]{0,30}(?::[/\\]|:%2F|%3A%2F)|(?<![\w/:])//(?=[^\s'\"<>/]*@))"
     r"[^\s'\"<>]+(?<![:,;])",
     re.IGNORECASE,
 )

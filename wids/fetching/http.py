@@ -47,6 +47,7 @@ _ENCODINGS = {"gzip": "gzip", "x-gzip": "gzip", "deflate": "zlib", "zstd": "zstd
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19}|\*)", re.ASCII)
 _HUB_KINDS = ("datasets", "spaces")
 _LENGTH = re.compile(r"\d{1,19}", re.ASCII)
+_MAX_CAUSE_CHARACTERS = 2_000  # of a message that may quote what a server sent
 
 
 class ServerBusyError(AnsweredError):
@@ -194,7 +195,9 @@ def _cause(error: Exception) -> str:
     if isinstance(reason, Exception):
         return _cause(reason)
     said = error.args[0] if error.args and isinstance(error.args[0], str) else str(error)
-    return re.sub(r"^<[^>]*>:?\s*", "", hide_credentials(said)) or type(error).__name__
+    # Cut afterwards: of half a URL it is not known what is a password.
+    shown = re.sub(r"^<[^>]*>:?\s*", "", hide_credentials(said))[:_MAX_CAUSE_CHARACTERS]
+    return shown or type(error).__name__
 
 
 def _check_status(response: Response, url: str, *, ranged: bool) -> None:
