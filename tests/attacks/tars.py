@@ -228,8 +228,9 @@ def _compressed(scene: Scene) -> Callable[[], str]:
     """Make a compressed shard that is a bomb, damaged, or says another size."""
     chance = scene.chance
     suffix = chance.choice([".tar.gz", ".tgz", ".tar.zst"])
-    size = chance.choice([1 << 10, 10 << 20, 90 << 20, 90 << 20, 300 << 20])
-    content = chance.choice([bytes(size), numbered(0, _many(chance)) + bytes(size), b"\xff" * size])
+    size = chance.choice([1 << 10, 10 << 20, 90 << 20, 90 << 20, 200 << 20])
+    members, fill = chance.choice([(0, b"\0"), (_many(chance), b"\0"), (0, b"\xff")])
+    content = (numbered(0, members) if members else b"") + fill * size
     if suffix == ".tar.zst":
         packed = zstandard.ZstdCompressor(1).compress(content)
     else:

@@ -4,6 +4,7 @@ import json
 import struct
 import tracemalloc
 from collections.abc import Callable
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
@@ -121,6 +122,9 @@ def test_cbor_that_takes_hours_is_refused_and_small_fractions_are_not() -> None:
     long = b"\xc2\x5a" + struct.pack(">I", 10**5) + b"\xff" * 10**5
     with pytest.raises(DecodeError, match="tag 30, a rational number"):
         cbor_nbytes(b"\xd8\x1e\x82" + long + long, 1 << 30)
+    with pytest.raises(DecodeError, match="fewer than 65536 bytes"):
+        cbor_nbytes(b"\xc4\x82\x01" + long, 1 << 30)  # digits of a decimal fraction
+    cbor_nbytes(cbor2.dumps(Decimal(10**1000) / 3), 10_000)
     # The same bytes within a byte string are no tag.
     text = cbor2.dumps(b"\xd8\x1e\xd8\x23" * 50_000)
     assert cbor_nbytes(text, 1 << 30) < 10**6

@@ -294,12 +294,18 @@ def test_the_values_of_a_spec_are_bounded_before_they_are_parsed(value: str) -> 
         DatasetSpec.parse(text, "a.json", bounds=SpecBounds(values_nbytes=3 << 20))
 
 
-@pytest.mark.parametrize("pattern", ["{1..100000}" + "a" * 8000, "{" * 5000, "a" * 8193])
+@pytest.mark.parametrize("pattern", ["{1..100000}" + "a" * 8000, "{" * 50, "a" * 8193])
 def test_a_brace_pattern_has_a_length_and_a_depth(pattern: str) -> None:
     """Patterns of gigabytes of names, or of endless nesting, are refused at once."""
     with pytest.raises(SpecError) as caught:
         expand_braces(pattern)
     assert len(str(caught.value)) < 500
+
+
+def test_a_name_that_no_file_can_have_is_an_error() -> None:
+    """A location with a zero character raises an error of ours."""
+    with pytest.raises(WidsError, match="null"):
+        wids.ShardListDataset("a\0.json")
 
 
 @pytest.mark.parametrize("length", [300, 5000])

@@ -29,6 +29,10 @@ _SLOW_TAGS = {
     35: ("a regular expression", 0),
     36: ("a MIME message", 0),
 }
+# A number whose bytes have a length of four or eight bytes, or come in parts. As the digits of a
+# decimal fraction (tag 4) it takes time by the square of its length.
+_LONG_NUMBERS, _LONG_HEADS = {2, 3}, {b"\x5a", b"\x5b", b"\x5f"}
+_LONG_NUMBER = re.compile(rb"(?:[\xc2\xc3]|[\xd8-\xdb]\0*[\x02\x03])[\x5a\x5b\x5f]")
 _RARE_TAGS, _MOST_RARE = {2, 3, 4, 5, 37}, 10_000
 _SLOW_TAG = re.compile(rb"(?:\xd8|\xd9\0|\xda\0{3}|\xdb\0{7})[\x1e\x23\x24]")
 _RARE_TAG = re.compile(rb"[\xc2-\xc5]|\xd8\x25|[\xd8-\xdb]\0*[\x02-\x05\x25]")
@@ -108,8 +112,10 @@ def cbor_nbytes(data: bytes, max_nbytes: int) -> int:
     241
     """
     rough = _MOST_CBOR_COST * len(data)
-    slow = _SLOW_TAG.search(data) or (
-        len(data) > _MOST_RARE and sum(1 for _ in _RARE_TAG.finditer(data)) > _MOST_RARE
+    slow = (
+        _SLOW_TAG.search(data)
+        or _LONG_NUMBER.search(data)
+        or (len(data) > _MOST_RARE and sum(1 for _ in _RARE_TAG.finditer(data)) > _MOST_RARE)
     )
     if rough <= max_nbytes and not slow:
         return rough
@@ -167,7 +173,7 @@ def _walked(data: bytes, max_nbytes: int, heads: list[_Head], runs: Mapping[int,
         else:
             if head.kind == "tag":
                 num_rare += count in _RARE_TAGS
-                _check_tag(count, num_rare, len(data))
+                _check_tag(count, num_rare, data, position)
                 count = 1
             count = min(count, len(data))  # each value has at least one byte
             total += _container_nbytes(head.kind, count)
@@ -175,9 +181,22 @@ def _walked(data: bytes, max_nbytes: int, heads: list[_Head], runs: Mapping[int,
     return total
 
 
-def _check_tag(tag: int, num_rare: int, nbytes: int) -> None:
-    """Raise DecodeError for values of CBOR that may take hours to build or to use as keys."""
-    if tag in _SLOW_TAGS and nbytes > _SLOW_TAGS[tag][1]:
+def _check_tag(tag: int, num_rare: int, data: bytes, position: int) -> None:
+    """Raise DecodeError for values of CBOR that may take hours to build or to use as keys.
+
+    Args:
+        tag: Number of the tag.
+        num_rare: Number of rare tags so far.
+        data: The document.
+        position: Where the value of the tag begins.
+    """
+    if tag in _LONG_NUMBERS and data[position : position + 1] in _LONG_HEADS:
+        raise DecodeError(
+            "cbor: expected numbers of fewer than 65536 bytes, found one that is declared longer, "
+            "which can take hours to build; decode such fields by a function of your own "
+            "(decoders=)"
+        )
+    if tag in _SLOW_TAGS and len(data) > _SLOW_TAGS[tag][1]:
         raise DecodeError(
             f"cbor: tag {tag}, {_SLOW_TAGS[tag][0]}, can take hours to build; decode such fields "
             "by a function of your own (decoders=)"

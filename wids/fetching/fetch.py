@@ -480,6 +480,8 @@ def _read_local(url: str) -> bytes:
             data = stream.read(_MAX_DOCUMENT_NBYTES + 1)
     except OSError as error:
         raise FetchError(f"{display_url(url)}: {error.strerror}") from without_secrets(error)
+    except ValueError as error:  # a name that no file can have
+        raise FetchError(f"{display_url(url)}: {error}") from None
     if len(data) > _MAX_DOCUMENT_NBYTES:
         raise FetchError(too_large(url, _MAX_DOCUMENT_NBYTES))
     return data

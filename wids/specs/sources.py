@@ -20,7 +20,7 @@ __all__ = ["SHARD_SUFFIXES", "expand_braces", "load_spec"]
 
 _MAX_EXPANSION = 2_000_000
 _MAX_EXPANDED = 256 << 20  # characters of all names
-_MAX_PATTERN = 8192
+_MAX_PATTERN, _MAX_BRACES = 8192, 16  # of one pattern; many braces take hours to tell apart
 SHARD_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.zst")
 
 
@@ -210,7 +210,8 @@ def expand_braces(pattern: str) -> list[str]:
     """Return the names of a brace pattern, expanded as by a shell.
 
     Raises:
-        SpecError: The pattern stands for more than two million names, or is longer than any.
+        SpecError: The pattern stands for more than two million names, is longer than any, or has
+            more than 16 opening braces.
 
     >>> expand_braces("train-{08..10}.tar")
     ['train-08.tar', 'train-09.tar', 'train-10.tar']
@@ -221,6 +222,11 @@ def expand_braces(pattern: str) -> list[str]:
     if len(pattern) > _MAX_PATTERN:
         raise SpecError(
             f"expected a brace pattern of {_MAX_PATTERN} characters at most, found {len(pattern)}"
+        )
+    if (num_braces := pattern.count("{")) > _MAX_BRACES:
+        raise SpecError(
+            f"{display_url(pattern):.200}: expected {_MAX_BRACES} opening braces at most, found "
+            f"{num_braces}; list the shards, or give one pattern for each of several datasets"
         )
     names, total = [], 0
     try:

@@ -88,7 +88,7 @@ class HeaderRuns:
         window = self._window
         # No byte beyond the size: reading one waits for ever in some files of /proc.
         most = max(self._file_nbytes - position, 0)
-        buffer = memoryview(window).cast("B")[:most]
+        buffer = window.data.cast("B")[:most]
         nbytes = os.preadv(self._file_descriptor, [buffer], position) if most else 0
         self._end = position + nbytes
         num_blocks = nbytes // BLOCK_SIZE
