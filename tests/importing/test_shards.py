@@ -162,6 +162,7 @@ def test_members_that_webdataset_wrote_are_kept_or_counted(
             assert keys[int(sample[".cls"])] == sample["__key__"]
 
 
+@pytest.mark.filterwarnings("always::wids.WidsWarning")
 def test_an_end_that_became_zeros_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
