@@ -477,9 +477,27 @@ def test_fields_that_are_chosen_later_are_checked_too(spec):
         assert ".cls" in dataset.with_options(fields=[".cls"])[0]  # without a warning
 
 
-def test_a_transformation_is_told_that_extensions_keep_their_dot(spec):
+def _class_of(sample):
+    return sample["cls"]
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda spec: ShardListDataset(spec, transformations=["PIL", _class_of])[0],
+        lambda spec: ShardListDataset(spec).map(_class_of)[0],
+        lambda spec: ShardListDataset(spec).map(_class_of).__getitems__([0, 1]),
+        lambda spec: list(
+            wids.Loader(
+                ShardListDataset(spec),
+                batch_size=2,
+                collate_fn=lambda each: [*map(_class_of, each)],
+            )
+        ),
+    ],
+)
+def test_functions_of_samples_are_told_that_extensions_keep_their_dot(spec, read):
     """The KeyError for `sample["cls"]` has a note on the dot."""
-    dataset = ShardListDataset(spec, transformations=["PIL", lambda sample: sample["cls"]])
     with pytest.raises(KeyError) as caught:
-        dataset[0]
+        read(spec)
     assert any("the field is sample['.cls']" in note for note in caught.value.__notes__)

@@ -16,6 +16,7 @@ import numpy as np
 
 from wids.base.processes import num_cores
 from wids.reading.collate import collate
+from wids.reading.pipeline import note_missing_dot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -104,7 +105,12 @@ class _SampleBatches:
         samples = self._read(indexes)
         if self._collate_fn is None:
             return collate(samples, self._allocate)
-        return self._collate_fn(samples)
+        try:
+            return self._collate_fn(samples)
+        except KeyError as error:
+            if samples:
+                note_missing_dot(error, samples[0])
+            raise
 
     def _read_each(self, indexes: Sequence[int]) -> list[Any]:
         samples = []

@@ -29,6 +29,7 @@ __all__ = [
     "Transformations",
     "images_as_arrays",
     "note_decoded_field",
+    "note_missing_dot",
     "while_reading",
     "wrap_in_streams",
 ]

@@ -13,7 +13,7 @@ import numpy as np
 
 from wids.reading.fetchahead import check_foreseeable
 from wids.reading.openshards import checked_position, checked_positions
-from wids.reading.pipeline import while_reading
+from wids.reading.pipeline import note_decoded_field, note_missing_dot, while_reading
 from wids.views.indexlist import IndexList
 
 if TYPE_CHECKING:
@@ -206,6 +206,8 @@ class Mapped(Selection):
         except Exception as error:
             url = self.base.locate(index).shard.url
             error.add_note(while_reading(number, self.base.key_at(index), url))
+            note_decoded_field(error)
+            note_missing_dot(error, sample)
             raise
 
     @property
