@@ -13,7 +13,8 @@ from helpers.server import ShardServer
 
 from wids.errors import FetchError
 from wids.fetching.fetch import Fetcher, open_url
-from wids.fetching.http import HttpSource, HubSource
+from wids.fetching.http import HttpSource
+from wids.fetching.hub import HubSource
 from wids.fetching.objecthelper import HelpedSource
 from wids.fetching.objectstore import ObjectSource
 from wids.fetching.pipe import PipeSource

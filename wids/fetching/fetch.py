@@ -1,4 +1,4 @@
-"""`Fetcher`: reads and downloads URLs of all schemes, with retries and resumption."""
+"""`Fetcher`: reads, lists and downloads URLs, with retries and resumption."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from wids.base.threads import DaemonThreadPool, result_of
 from wids.base.urls import check_url, display_url, is_local, local_path, scheme_of, without_secrets
 from wids.errors import FetchError, IntegrityError
-from wids.fetching.http import HttpSource, HubSource
+from wids.fetching.http import HttpSource
+from wids.fetching.hub import HubSource
+from wids.fetching.listing import Listing
 from wids.fetching.objecthelper import object_source
 from wids.fetching.objectstore import OBJECT_SCHEMES
 from wids.fetching.pipe import PipeSource
@@ -35,6 +37,7 @@ from wids.fetching.transport import (
     BeyondEndError,
     ChangedError,
     FetchPolicy,
+    Lister,
     RangesNotServedError,
     ReplacedError,
     Source,
@@ -130,6 +133,29 @@ class Fetcher:
                 return read_bounded(url, stream, max_nbytes)
 
         return self._tried(url, read_once, lambda: 0)
+
+    def list_folder(self, url: str) -> Listing:
+        """List all files in a folder of a bucket or of a repository of the hub.
+
+        Args:
+            url: The folder. A revision of the hub is resolved once, so that all files are of one
+                commit.
+
+        Raises:
+            FetchError: Its scheme has no listings, the server refuses or lists more than
+                `policy.most_listed` files, or all tries failed.
+        """
+        source = self._source(url)
+        if not isinstance(source, Lister):
+            raise FetchError(
+                f"{display_url(url)}: a server of {scheme_of(url)}: URLs cannot be asked which "
+                "files it has"
+            )
+        folder = self._tried(url, lambda: source.pin(url), lambda: 0)
+        listing = Listing(folder, self.policy.most_listed)
+        # A page is progress, like many bytes.
+        self._tried(url, lambda: listing.read(source), lambda: listing.num_pages * _PROGRESS_NBYTES)
+        return listing
 
     def download(
         self,

@@ -1,4 +1,4 @@
-"""Sources of `http:`, `https:` and `hf:` URLs: one request, its checked response, its bytes.
+"""Source of `http:` and `https:` URLs: one request, its checked response, its bytes.
 
 An error that another try cannot solve is a `FetchError`. Any other is a `ConnectionError`, after
 which the caller tries again.
@@ -6,14 +6,11 @@ which the caller tries again.
 
 from __future__ import annotations
 
-import os
 import re
 import time
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 from wids.base.decompression import DecompressionError, TooLargeError, decompressed
 from wids.base.urls import display_url, hide_credentials
@@ -37,7 +34,7 @@ if TYPE_CHECKING:
 
     from wids.fetching.transport import FetchPolicy
 
-__all__ = ["HttpSource", "HubSource", "ServerBusyError", "hub_location", "parse_retry_after"]
+__all__ = ["HttpSource", "ServerBusyError", "parse_retry_after"]
 
 _READ_NBYTES = 256 << 10  # larger reads are slower on loopback, because of page faults
 # The server or its gateway is overloaded. Other errors, such as 404 and 403, are final.
@@ -45,7 +42,6 @@ _WORTH_ANOTHER_TRY = frozenset({408, 425, 429, 500, 502, 503, 504, 507, 509, *ra
 _ENCODINGS = {"gzip": "gzip", "x-gzip": "gzip", "deflate": "zlib", "zstd": "zstd"}
 # At most 19 digits, as file sizes have: Python refuses to parse numbers of thousands of digits.
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19}|\*)", re.ASCII)
-_HUB_KINDS = ("datasets", "spaces")
 _LENGTH = re.compile(r"\d{1,19}", re.ASCII)
 _MAX_CAUSE_CHARACTERS = 2_000  # of a message that may quote what a server sent
 
@@ -177,6 +173,7 @@ class HttpSource:
             validator=validator,
             content_type=headers.get("Content-Type", ""),
             ranges=not decode and headers.get("Accept-Ranges", "").lower() == "bytes",
+            next_url=response.links.get("next", {}).get("url"),
             delimited=chunked or known,
             chunks=_decoded(_body(response), encoding, display_url(url))
             if decode
@@ -284,69 +281,3 @@ def _decoded(blocks: Iterator[bytes], encoding: str, shown: str) -> Iterator[byt
         raise AnsweredError(str(error)) from error
     except ModuleNotFoundError as error:
         raise FetchError(f"{shown}: {error}") from error
-
-
-def hub_location(url: str, environment: Mapping[str, str]) -> str:
-    """Return the https URL of `hf://datasets/<owner>/<name>[@<revision>]/<path>`.
-
-    Args:
-        url: A URL in the form of `huggingface_hub`; without `datasets/` it names a model.
-        environment: `HF_ENDPOINT` names another hub.
-
-    Raises:
-        FetchError: It names no repository or no file.
-
-    >>> hub_location("hf://datasets/me/birds@v1/train/a.tar", {})
-    'https://huggingface.co/datasets/me/birds/resolve/v1/train/a.tar'
-    """
-    words = url.partition("://")[2].split("/")
-    kind = [words.pop(0)] if words[0] in _HUB_KINDS else []
-    if len(words) < 3 or not all(words[:3]):
-        raise FetchError(
-            f"{display_url(url)}: expected hf://datasets/<owner>/<name>/<path>, "
-            f"or @<revision> after the name"
-        )
-    owner, name, *path = words
-    name, _, revision = name.partition("@")
-    # Plain HTTP in place of `huggingface_hub` gives hub files the same ranges, retries and cache
-    # as other shards.
-    endpoint = environment.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
-    quoted = [quote(word) for word in path]
-    parts = [*kind, owner, name, "resolve", quote(revision or "main", safe="%"), *quoted]
-    return "/".join([endpoint, *parts])
-
-
-class HubSource:
-    """Opens `hf://` URLs; the user's token is sent to the hub and to no other host.
-
-    Args:
-        policy: Its time limits.
-    """
-
-    def __init__(self, policy: FetchPolicy) -> None:
-        self._http = HttpSource(policy)
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._http.close()
-
-    def open(
-        self, url: str, start: int = 0, stop: int | None = None, *, validator: str | None = None
-    ) -> Stream:
-        """Request a file of the hub; see `Source.open`."""
-        token = _hub_token(os.environ)
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
-        location = hub_location(url, os.environ)
-        return self._http.open(location, start, stop, validator=validator, headers=headers)
-
-
-def _hub_token(environment: Mapping[str, str]) -> str:
-    """Return the token that `huggingface_hub` has stored; "" if there is none."""
-    if environment.get("HF_TOKEN"):
-        return environment["HF_TOKEN"]
-    home = environment.get("HF_HOME") or "~/.cache/huggingface"
-    path = Path(environment.get("HF_TOKEN_PATH") or f"{home}/token").expanduser()
-    try:
-        return path.read_text(encoding="utf-8").strip()
-    except OSError:
-        return ""

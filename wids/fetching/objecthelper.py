@@ -6,7 +6,7 @@ from a bucket. The helper process is a new interpreter that shares no state with
 
 A request is a line of JSON. The response is a line of JSON, followed by pieces, each preceded by
 its length; an empty piece is the last one. If the object breaks off, the length is 0xFFFFFFFF, and
-a line with the error follows.
+a line with the error follows. The pieces of a listing are its pages, as JSON.
 """
 
 from __future__ import annotations
@@ -24,7 +24,14 @@ from wids.base.processes import fresh_python
 from wids.base.urls import display_url
 from wids.errors import FetchError
 from wids.fetching.objectstore import ObjectSource
-from wids.fetching.transport import AbsentError, ChangedError, FetchPolicy, Stream
+from wids.fetching.transport import (
+    AbsentError,
+    ChangedError,
+    FetchPolicy,
+    ListedFile,
+    ListingPage,
+    Stream,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -87,12 +94,34 @@ class HelpedSource:
             ChangedError: The range lies outside the object.
             ConnectionError: The store did not respond, or asks for a retry.
         """
+        request = {"url": url, "start": start, "stop": stop, "validator": validator}
+        said, reply = self._ask(request)
+        return Stream(**said, chunks=reply.chunks(), close=reply.close)
+
+    def pin(self, url: str) -> str:
+        """Return the URL of a folder as it is, since buckets have no revisions."""
+        return url
+
+    def pages(self, url: str, cursor: str | None = None) -> Iterator[ListingPage]:
+        """List the objects in a folder of a bucket; see `Lister.pages`.
+
+        Raises:
+            FetchError: There is no such bucket, access is denied, or obstore is missing.
+            ConnectionError: The store did not respond, or asks for a retry.
+        """
+        _, reply = self._ask({"url": url, "cursor": cursor})
+        with closing(reply):
+            for page in reply.chunks():
+                files, following = json.loads(page)
+                yield ListingPage([ListedFile(*each) for each in files], following)
+
+    def _ask(self, request: dict[str, Any]) -> tuple[dict[str, Any], _Reply]:
         try:
             helper = self._idle.pop()  # atomic: several threads open objects
         except IndexError:
             helper = _Helper(self._policy)
         try:
-            said = helper.ask({"url": url, "start": start, "stop": stop, "validator": validator})
+            said = helper.ask(request)
         except (ChangedError, FetchError):
             self._idle.append(helper)  # the request failed, not the helper
             raise
@@ -100,8 +129,7 @@ class HelpedSource:
         except BaseException:
             helper.close()
             raise
-        reply = _Reply(helper, self._idle)
-        return Stream(**said, chunks=reply.chunks(), close=reply.close)
+        return said, _Reply(helper, self._idle)
 
 
 class _Reply:
@@ -188,7 +216,7 @@ def _there(pipe: IO[bytes] | None) -> IO[bytes]:
     return pipe
 
 
-def serve(requests: IO[bytes], answers: IO[bytes], source: Source) -> None:
+def serve(requests: IO[bytes], answers: IO[bytes], source: ObjectSource) -> None:
     """Serve requests until the stream of requests ends.
 
     Args:
@@ -205,9 +233,13 @@ def serve(requests: IO[bytes], answers: IO[bytes], source: Source) -> None:
         request = json.loads(line)
         url = request.pop("url")
         try:
+            if "cursor" in request:
+                say()
+                _send((json.dumps(page).encode() for page in source.pages(url, **request)), answers)
+                continue
             with closing(source.open(url, **request)) as stream:
                 say(**{name: getattr(stream, name) for name in _SAID})
-                _send(stream, answers)
+                _send(stream.chunks, answers)
         except FetchError as error:
             say(refused=str(error), **({"absent": True} if isinstance(error, AbsentError) else {}))
         except ChangedError as error:
@@ -220,10 +252,10 @@ def serve(requests: IO[bytes], answers: IO[bytes], source: Source) -> None:
             say(refused=f"{display_url(url)}: {error}")
 
 
-def _send(stream: Stream, answers: IO[bytes]) -> None:
+def _send(chunks: Iterator[bytes], answers: IO[bytes]) -> None:
     """Send the pieces of an object, and an error mark if it breaks off."""
     try:
-        for chunk in stream.chunks:
+        for chunk in chunks:
             answers.write(_LENGTH.pack(len(chunk)))
             answers.write(chunk)
         answers.write(_LENGTH.pack(0))

@@ -1,4 +1,4 @@
-"""Source of `s3://`, `gs://` and `az://` URLs, based on the library obstore."""
+"""Source of `s3://`, `gs://` and `az://` URLs and their listings, based on the library obstore."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from wids.base.urls import display_url, hide_credentials, scheme_of
 from wids.errors import FetchError
-from wids.fetching.transport import AbsentError, ChangedError, Stream
+from wids.fetching.transport import (
+    AbsentError,
+    ChangedError,
+    ListedFile,
+    ListingPage,
+    Stream,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["OBJECT_SCHEMES", "ObjectSource"]
 
 _CHUNK_NBYTES = 1 << 20
+_PAGE_LENGTH = 1000  # as stores send them
 _WHOLE_REQUEST = timedelta(days=1)  # the library's default of 30 seconds is too short for shards
 _EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gs", "az": "azure", "abfs": "azure", "abfss": "azure"}
 OBJECT_SCHEMES = tuple(_EXTRAS)
@@ -34,6 +41,7 @@ _NO_CREDENTIALS = re.compile(
     r"latest/api/token|latest/meta-data|computeMetadata|metadata/identity|Account must be specified"
 )
 _BEYOND_END = re.compile(r"status code: 416\b|requested range was invalid", re.IGNORECASE)
+_ABSENT = re.compile(r"status code: 404\b")
 _MAY_PASS = re.compile(r"status code: (5\d\d|429)")
 _CREDENTIALS = {
     "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (and AWS_SESSION_TOKEN, AWS_REGION, "
@@ -90,6 +98,8 @@ class ObjectSource:
             from obstore.exceptions import PreconditionError
 
             store, path = self._locate(url)
+            if not path:
+                raise FetchError(f"{display_url(url)}: expected {scheme_of(url)}://<bucket>/<path>")
             try:
                 result = obstore.get(store, path, options=options)
             except PreconditionError:  # it has changed: get the whole object, like HTTP's If-Range
@@ -105,12 +115,38 @@ class ObjectSource:
                 close=_nothing,
             )
 
+    def pin(self, url: str) -> str:
+        """Return the URL of a folder as it is, since buckets have no revisions."""
+        return url
+
+    def pages(self, url: str, cursor: str | None = None) -> Iterator[ListingPage]:
+        """List the objects in a folder of a bucket; see `Lister.pages`.
+
+        Raises:
+            FetchError: There is no such bucket, access is denied, or obstore is missing.
+            ConnectionError: The store did not respond, or asks for a retry.
+        """
+        bucket_url = "/".join(url.split("/", 3)[:3])
+        with _translated_errors(url):
+            import obstore
+
+            store, path = self._locate(url)
+            # Only its last key says where a listing goes on.
+            listing = obstore.list(
+                store, path.strip("/") or None, offset=cursor, chunk_size=_PAGE_LENGTH
+            )
+            for objects in listing:
+                files = [
+                    ListedFile(f"{bucket_url}/{each['path']}", each["size"]) for each in objects
+                ]
+                yield ListingPage(files, objects[-1]["path"] if objects else cursor)
+
     def _locate(self, url: str) -> tuple[ObjectStore, str]:
         from obstore.store import from_url
 
         scheme, _, rest = url.partition("://")
         bucket, _, path = rest.partition("/")
-        if not bucket or not path:
+        if not bucket:
             raise FetchError(f"{display_url(url)}: expected {scheme}://<bucket>/<path>")
         if bucket not in self._stores:
             options: Any = {**self._client_options, "allow_http": _plain_http_endpoint()}
@@ -162,6 +198,9 @@ def _translated_errors(url: str) -> Iterator[None]:
             _refuse_anonymous(url, error)
             if _BEYOND_END.search(str(error)):
                 raise ChangedError("the server says that the file ends before the range") from None
+            if _ABSENT.search(str(error)):  # only in listings; a missing object is another error
+                message = f"{display_url(url)}: no such bucket ({_first_line(error)})"
+                raise AbsentError(message) from None
             raise ConnectionError(_first_line(error)) from None
         kind = AbsentError if isinstance(error, FileNotFoundError) else FetchError
         raise kind(f"{display_url(url)}: {_first_line(error)}") from None

@@ -1,10 +1,10 @@
-"""`Source`, the protocol of URL sources, with its streams, errors and limits."""
+"""`Source` and `Lister`, the protocols of URL sources, with their streams, errors and limits."""
 
 from __future__ import annotations
 
 import random
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Self, runtime_checkable
 
 from wids.errors import FetchError
 
@@ -19,6 +19,9 @@ __all__ = [
     "DeniedError",
     "DownloadObserver",
     "FetchPolicy",
+    "ListedFile",
+    "Lister",
+    "ListingPage",
     "RangesNotServedError",
     "ReplacedError",
     "SizeMismatchError",
@@ -98,6 +101,7 @@ class Stream:
         chunks: The bytes in order, in pieces of up to about 1 MiB. Raises `ConnectionError` where
             trying again may help, `FetchError` where not.
         close: Drops the rest of the response.
+        next_url: URL of the next page, if the response is one page of several.
     """
 
     start: int
@@ -108,6 +112,7 @@ class Stream:
     delimited: bool
     chunks: Iterator[bytes]
     close: Callable[[], None]
+    next_url: str | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -141,6 +146,57 @@ class Source(Protocol):
 
     def close(self) -> None:
         """Close the connections."""
+
+
+class ListedFile(NamedTuple):
+    """File that a store lists.
+
+    Attributes:
+        url: Its URL.
+        nbytes: Its size.
+        sha256: Its digest in hexadecimal digits, or None if the store does not know it.
+    """
+
+    url: str
+    nbytes: int
+    sha256: str | None = None
+
+
+class ListingPage(NamedTuple):
+    """Part of a listing, as one response of a store gives it.
+
+    Attributes:
+        files: Its files.
+        cursor: Where the listing goes on; None after the last page.
+    """
+
+    files: list[ListedFile]
+    cursor: str | None
+
+
+@runtime_checkable
+class Lister(Protocol):
+    """Source that can list the files whose URLs begin with a folder."""
+
+    def pin(self, url: str) -> str:
+        """Return the URL of a folder in one fixed revision, where the store has revisions.
+
+        Raises:
+            FetchError: Another try will not help.
+            ConnectionError: Another try may help.
+        """
+
+    def pages(self, url: str, cursor: str | None = None) -> Iterator[ListingPage]:
+        """List the files in a folder and all folders in it.
+
+        Args:
+            url: The folder, pinned, with or without a slash at its end.
+            cursor: Cursor of the last page that came; None to begin.
+
+        Raises:
+            FetchError: Another try will not help.
+            ConnectionError: Another try may help, from the cursor of the last page on.
+        """
 
 
 class DownloadObserver(Protocol):
@@ -181,6 +237,7 @@ class FetchPolicy:
         parallel_nbytes: A file with more bytes left than this may use several connections.
         fast_nbytes_per_second: A connection that is at least this fast is used alone.
         judge_after_seconds: Time of waiting for bytes after which a connection may count as slow.
+        most_listed: Largest number of files in a listing.
     """
 
     connect_timeout_seconds: float = 10.0
@@ -196,6 +253,7 @@ class FetchPolicy:
     parallel_nbytes: int = 64 << 20
     fast_nbytes_per_second: float = 100e6
     judge_after_seconds: float = 0.1
+    most_listed: int = 2_000_000
 
     def wait_seconds(self, failures: int, retry_after_seconds: float | None = None) -> float:
         """Return how many seconds to wait after `failures` failed tries in a row.
