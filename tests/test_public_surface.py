@@ -16,7 +16,12 @@ USERS_DOCUMENTS = [path for path in DOCUMENTS if path.name != "architecture.md"]
 EXAMPLES = sorted((REPOSITORY / "examples").glob("*.py"))
 OF_OLD = {"wids", "wids_decode", "wids_mmtar"}  # modules that programs for 0.1.11 import
 # What a page names to say that it is not public, or no more.
-NO_NAMES = {"api.md": {"__all__", "reading"}, "coming-from-wids-0.1.11.md": {"wids_dl"}}
+NO_NAMES = {
+    "api.md": {"__all__", "reading"},
+    "coming-from-wids-0.1.11.md": {"wids_dl"},
+    "loading.md": {"json"},  # the file wids.json
+    "spec-format.md": {"json"},
+}
 PYTHON_BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 IN_BACKTICKS = re.compile(r"`wids\.(\w+)")
 

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 
 from wids.base.processes import num_cores
 from wids.base.progress import progress
+from wids.base.text import format_nbytes
 from wids.base.threads import DaemonThreadPool
-from wids.base.urls import display_url
+from wids.base.urls import display_url, scheme_of
 from wids.base.warn import WarningsOnce, warn
 from wids.caching.unpack import is_compressed_name
 from wids.errors import FetchError, SampleCountError, ShardFormatError, WidsError
+from wids.fetching.responses import FileVersion
 from wids.fetching.transport import is_unreachable
 from wids.log import logger
 from wids.reading.rangeshard import RangeShard, fetch_index, sidecar_url, warn_fetched_whole
@@ -36,6 +38,8 @@ __all__ = ["OnUncounted", "ShardOpener"]
 OnUncounted = Callable[[str, WidsError | OSError], None]
 
 _ATTEMPTS = 5
+_NO_SIDECAR_REMEDY = "put sidecars beside them with `wids create --sidecars`"
+_NO_COUNT_REMEDY = "`wids create` makes a spec that says it"
 
 
 @dataclass(frozen=True)
@@ -193,34 +197,10 @@ class ShardOpener:
         # A local copy need not be fetched again.
         if self.cache.is_local(url) or self.cache.holds(ref):
             return None
-        index_url = ref.index or sidecar_url(url, SIDECAR_SUFFIX)
-        try:
-            index = fetch_index(index_url, SIDECAR_SUFFIX, self.cache, ref)
-            if ref.nsamples not in {None, index.num_samples}:
-                # A cached copy may be older than the spec, which may have no digests.
-                index = fetch_index(index_url, SIDECAR_SUFFIX, self.cache, ref, again=True)
-        except (FetchError, ShardFormatError) as error:
-            # Fetching the shard would wait for a silent server once more, minutes in all.
-            if is_unreachable(error) and not ref.index:
-                raise
-            warn_fetched_whole(
-                self.warnings,
-                "no sidecar",
-                url,
-                f"there is no usable sidecar ({error})",
-                remedy="put sidecars beside them with `wids create --sidecars`",
-            )
+        index = self._remote_index(ref)
+        if index is None:
             return None
-        if index.source.rules != self.rules:
-            made_by = index.source.rules
-            warn_fetched_whole(
-                self.warnings,
-                "other rules",
-                url,
-                f"its sidecar was made with {made_by}, the dataset was opened with {self.rules}",
-                remedy="write the sidecars again with these rules",
-            )
-            return None
+        index_url = self._index_url(ref)
         bound = self.cache.cache_size
         return RangeShard(
             url,
@@ -235,6 +215,48 @@ class ShardOpener:
             note=note,
             warnings=self.warnings,
         )
+
+    @staticmethod
+    def _index_url(ref: ShardRef) -> str:
+        return ref.index or sidecar_url(ref.url, SIDECAR_SUFFIX)
+
+    def _remote_index(self, ref: ShardRef, why: str = "") -> TarIndex | None:
+        """Return the tar index of a remote shard from its sidecar; None if it has to be fetched.
+
+        Args:
+            ref: The entry of the shard.
+            why: Why it is needed, for the warning if there is none.
+        """
+        url, index_url = ref.url, self._index_url(ref)
+        try:
+            index = fetch_index(index_url, SIDECAR_SUFFIX, self.cache, ref)
+            if ref.nsamples not in {None, index.num_samples}:
+                # A cached copy may be older than the spec, which may have no digests.
+                index = fetch_index(index_url, SIDECAR_SUFFIX, self.cache, ref, again=True)
+        except (FetchError, ShardFormatError) as error:
+            # Fetching the shard would wait for a silent server once more, minutes in all.
+            if is_unreachable(error) and not ref.index:
+                raise
+            warn_fetched_whole(
+                self.warnings,
+                "no sidecar",
+                url,
+                f"{why}there is no usable sidecar ({error})",
+                remedy=_NO_COUNT_REMEDY if why else _NO_SIDECAR_REMEDY,
+            )
+            return None
+        if index.source.rules != self.rules:
+            made_by = index.source.rules
+            warn_fetched_whole(
+                self.warnings,
+                "other rules",
+                url,
+                f"{why}its sidecar was made with {made_by}, the dataset was opened with "
+                f"{self.rules}",
+                remedy="write the sidecars again with these rules",
+            )
+            return None
+        return index
 
     def count(
         self,
@@ -259,22 +281,20 @@ class ShardOpener:
             WidsError: A shard cannot be fetched or read, without `on_uncounted`.
             OSError: A shard cannot be opened, without `on_uncounted`.
         """
-        far = [] if self.by_range else [s.url for s in shards if not self.cache.is_local(s.url)]
-        if far:
-            warn_fetched_whole(
-                self.warnings,
-                "uncounted",
-                far[0],
-                f"the spec does not say how many samples they hold ({len(far)} remote shards)",
-                remedy="`wids create` makes a spec that says it",
-            )
+        far = [shard for shard in shards if not self.cache.is_local(shard.url)]
+        nbytes = sum(shard.filesize or 0 for shard in far)
+        size = f", {format_nbytes(nbytes)}" if nbytes else ""
+        why = (
+            f"the spec does not say how many samples they hold ({len(far)} remote shards{size}), "
+            "and "
+        )
         logger.info(
             "the spec does not say how many samples %d shards hold: counting them", len(shards)
         )
         counts = self._count_alone(shards, alone_seconds)
         rest = shards[len(counts) :]
         if rest:
-            count_one = partial(self._count_one, on_uncounted)
+            count_one = partial(self._count_one, on_uncounted, why)
             with DaemonThreadPool(2 * num_cores(), "wids-shards") as pool:
                 found = pool.map(count_one, rest)
                 counts += progress(found, total=len(rest), desc="indexing shards", unit="shard")
@@ -317,14 +337,52 @@ class ShardOpener:
                 "end",
             )
 
-    def _count_one(self, on_uncounted: OnUncounted | None, ref: ShardRef) -> int:
+    def _count_one(self, on_uncounted: OnUncounted | None, why: str, ref: ShardRef) -> int:
         try:
-            return len(self.open(ref))  # with a sidecar, no other bytes are read
+            count = None if self.by_range else self._remote_count(ref, why)
+            return len(self.open(ref)) if count is None else count
         except (WidsError, OSError) as error:
             if on_uncounted is None:
                 raise
             on_uncounted(ref.url, error)
             return 0
+
+    def _remote_count(self, ref: ShardRef, why: str) -> int | None:
+        """Return the number of samples from the sidecar on the server; None if there is none."""
+        url, cache = ref.url, self.cache
+        # The sidecar of a command would be another command.
+        if cache.is_local(url) or cache.localname is not None or scheme_of(url) == "pipe":
+            return None
+        if cache.holds(ref) or (index := self._remote_index(ref, why)) is None:
+            return None
+        try:
+            self._check_size(ref, index)
+        except (FetchError, ShardFormatError) as error:
+            warn_fetched_whole(
+                self.warnings,
+                "stale sidecar",
+                url,
+                f"{why}its sidecar does not fit it ({error})",
+                remedy="write the sidecars again",
+            )
+            return None
+        return index.num_samples
+
+    def _check_size(self, ref: ShardRef, index: TarIndex) -> None:
+        """Refuse the sidecar of a remote shard that has another size.
+
+        Raises:
+            FetchError: The server says that the shard has another size, or does not say it.
+            ShardFormatError: The spec says that the shard has another size.
+        """
+        nbytes = index.source.nbytes
+        if ref.filesize is None:
+            self.cache.fetcher.read_ranges(ref.url, [(0, 1)], version=FileVersion(nbytes))
+        elif ref.filesize != nbytes:
+            raise ShardFormatError(
+                f"{display_url(ref.url)}: expected the sidecar of a shard of {ref.filesize} bytes, "
+                f"found that of a shard of {nbytes} bytes"
+            )
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

@@ -11,7 +11,9 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 from wids.base.urls import display_url, is_local, local_path, scheme_of
 
-__all__ = ["folder_of", "join", "join_all", "name_of"]
+__all__ = ["SHARD_SUFFIXES", "folder_of", "is_shard_name", "join", "join_all", "name_of"]
+
+SHARD_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.zst")
 
 # In lines of locations: parts that normalisation would remove, or that make a path absolute.
 _TO_TAKE_APART = (
@@ -22,6 +24,15 @@ _IN_URLS = ("?", "#")
 _SUFFIX = re.compile(r"\.(json|tar|tar\.gz|tgz|tar\.zst)$", re.IGNORECASE)
 _SLASH_IN_BRACES = re.compile(r"\{[^}]*/")
 _TELLING = re.compile(r"[^\W_]")  # a name needs a letter or digit: "*" and "{}" are none
+
+
+def is_shard_name(name: str) -> bool:
+    """Return whether a file has the name of a shard.
+
+    >>> is_shard_name("a.TAR"), is_shard_name("a.tar.json")
+    (True, False)
+    """
+    return name.lower().endswith(SHARD_SUFFIXES)
 
 
 def folder_of(location: str) -> str:

@@ -11,7 +11,9 @@ from typing import Any
 from wids.base.urls import base_name, display_url, is_local, local_path
 from wids.errors import FetchError, SpecError
 from wids.fetching.fetch import open_url
+from wids.specs.locations import SHARD_SUFFIXES, is_shard_name
 from wids.specs.merging import merged_header
+from wids.specs.prefixes import ListedShards, is_listed, list_shards
 from wids.specs.shardtable import ShardTable
 from wids.specs.spec import DatasetSpec
 from wids.specs.speccache import CACHED_SPECS, CachedSpecs, SpecCache, give_back_memory
@@ -21,7 +23,6 @@ __all__ = ["SHARD_SUFFIXES", "expand_braces", "load_spec"]
 _MAX_EXPANSION = 2_000_000
 _MAX_EXPANDED = 256 << 20  # characters of all names
 _MAX_PATTERN, _MAX_BRACES = 8192, 16  # of one pattern; many braces take hours to tell apart
-SHARD_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.zst")
 
 
 def load_spec(
@@ -41,6 +42,9 @@ def load_spec(
             - path or URL of a JSON spec, or an open file that holds one;
             - a folder with shards, a glob (`train-*.tar`), a brace pattern (`train-{000..146}.tar`)
               or one shard;
+            - a folder or glob in an object store or on the hub (`s3://bucket/train/`,
+              `hf://datasets/owner/name`), which is listed; a `wids.json` or `shardindex.json` in
+              the folder is used;
             - a list of shards: `{"url", "nsamples", ...}` dicts, `(url, nsamples)` pairs, paths,
               URLs, patterns;
             - a `DatasetSpec`, or a dict as `json.load` returns it for a spec;
@@ -86,18 +90,55 @@ def _loaded(
         return parse(source.read(), str(name))
     if isinstance(source, str | os.PathLike):
         location = os.fspath(source)
-        shards = find_shards(location)
-        if shards is None:
-            # The cache keeps a spec without options only: each set of options would need a copy.
-            plain = options is None and not allow_local
-            kept = cache_of(location, base) if plain else None
-            return _parsed_once(location, parse, kept)
-        return DatasetSpec.from_list(shards, base=base, options=options)
+        found = _shards_at(location, base, options, parse)
+        if found is not None:
+            return found
+        # The cache keeps a spec without options only: each set of options would need a copy.
+        plain = options is None and not allow_local
+        return _parsed_once(location, parse, cache_of(location, base) if plain else None)
     if isinstance(source, DatasetSpec):
         return _changed(source, base, options)
     if isinstance(source, Mapping):
         return parse(source, "the dict")
     return _listed(source, base, options)
+
+
+def _shards_at(
+    location: str,
+    base: str | None,
+    options: Mapping[str, Any] | None,
+    parse: Callable[..., DatasetSpec],
+) -> DatasetSpec | None:
+    """Return the spec of a folder, a pattern or a shard; None for the location of a spec."""
+    if (listed := _find_listed(location)) is None:
+        shards = find_shards(location)
+        if shards is None:
+            return None
+        return DatasetSpec.from_list(shards, base=base, options=options)
+    if listed.spec is None:
+        return DatasetSpec.from_list(listed.entries, base=base, options=options)
+    spec = parse(read_document(listed.spec), listed.spec)
+    listed.compare(spec.shards)
+    return spec
+
+
+def _find_listed(location: str, *, alone: bool = True) -> ListedShards | None:
+    """Return the shards that a store lists for a location; None if it is of another kind.
+
+    Args:
+        location: A path, URL or pattern.
+        alone: Whether the location stands alone. In a list, one that ends in no slash is a shard.
+    """
+    names = _names(location)
+    return list_shards(names) if any(is_listed(name, alone=alone) for name in names) else None
+
+
+def _names(location: str) -> list[str]:
+    """Return the names for which `is_listed` has to be asked."""
+    # Braces may stand for a million names of shards, which nobody has to list.
+    braces = "{" in location and not is_local(location)
+    plain = "*" not in location and is_shard_name(location)
+    return expand_braces(location) if braces and not plain else [location]
 
 
 def _changed(spec: DatasetSpec, base: str | None, options: Mapping[str, Any] | None) -> DatasetSpec:
@@ -142,9 +183,11 @@ def _listed(source: Any, base: str | None, options: Mapping[str, Any] | None) ->
 
 
 def _is_spec(item: Any) -> bool:
-    """Return whether an entry of a list is a spec and not a shard."""
+    """Return whether an entry of a list is a spec, or a remote folder, and not a shard."""
     if isinstance(item, str | os.PathLike):
         location = os.fspath(item)
+        if any(is_listed(name, alone=False) for name in _names(location)):
+            return True  # there may be a spec in the folder
         return base_name(location).endswith(".json") and find_shards(location) is None
     if isinstance(item, Mapping):
         return "url" not in item and ("shardlist" in item or "datasets" in item)
@@ -174,25 +217,32 @@ def _parsed_once(
     return spec
 
 
-def find_shards(location: str) -> list[str] | None:
+def find_shards(location: str, *, alone: bool = True) -> list[str] | None:
     """Return the shards that a folder, a pattern or the location of one shard stands for.
+
+    Args:
+        location: A path, URL or pattern.
+        alone: Whether the location stands alone. In a list, one that ends in no slash is a shard.
 
     Returns:
         Their locations in sorted order, or None if `location` is that of a JSON spec.
 
     Raises:
-        SpecError: The folder or pattern has no shards.
+        SpecError: The folder or pattern has no shards, or a server cannot list it.
+        FetchError: A remote folder could not be listed.
     """
+    if (listed := _find_listed(location, alone=alone)) is not None:
+        return [entry["url"] for entry in listed.entries]
     path = local_path(location) if is_local(location) else None
     # `Path.is_dir` and `is_file` raise for a name that is too long for any file.
     if path is not None and os.path.isdir(path):  # noqa: PTH112
         # A folder may have the name of the tar that was unpacked into it. Hidden files are
         # metadata of macOS (`._a.tar`) or unfinished copies.
-        entries = (entry for entry in path.iterdir() if _is_shard(entry.name))
+        entries = (entry for entry in path.iterdir() if is_shard_name(entry.name))
         shards = sorted(str(e) for e in entries if not e.name.startswith(".") and not e.is_dir())
         return _not_empty(shards, location, f"no file that ends in {' or '.join(SHARD_SUFFIXES)}")
     if path is not None and os.path.isfile(path):  # noqa: PTH113
-        return [str(path)] if _is_shard(path.name) else None
+        return [str(path)] if is_shard_name(path.name) else None
     if "{" in location and (names := expand_braces(location)) != [location]:
         return [shard for name in names for shard in find_shards(name) or [name]]
     if path is not None and glob.has_magic(str(path)):
@@ -203,7 +253,7 @@ def find_shards(location: str) -> list[str] | None:
             raise SpecError(f"{shown:.200}: expected a pattern of fewer folders") from None
         shards = sorted(name for name in found if not os.path.isdir(name))  # noqa: PTH112 (as above)
         return _not_empty(shards, location, "no file matches")
-    return [location] if _is_shard(base_name(location)) else None
+    return [location] if is_shard_name(base_name(location)) else None
 
 
 def expand_braces(pattern: str) -> list[str]:
@@ -276,10 +326,6 @@ def _read_named(location: str) -> bytes:
     return read_document(location)
 
 
-def _is_shard(name: str) -> bool:
-    return name.lower().endswith(SHARD_SUFFIXES)
-
-
 def _not_empty(shards: list[str], location: str, what: str) -> list[str]:
     if not shards:
         raise SpecError(f"{display_url(location)}: holds no shards: {what}")
@@ -292,7 +338,7 @@ def _expanded(shards: Iterable[Any]) -> list[Any]:
     for shard in shards:
         if isinstance(shard, str | os.PathLike):
             location = os.fspath(shard)
-            expanded += find_shards(location) or [location]
+            expanded += find_shards(location, alone=False) or [location]
         else:
             expanded.append(shard)
     return expanded

@@ -1,0 +1,267 @@
+"""Shards that an object store or the hub lists: those of a folder, and those of a pattern."""
+
+from __future__ import annotations
+
+import logging
+import posixpath
+import re
+from bisect import bisect_left
+from collections import Counter
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from wids.base.urls import display_url, scheme_of
+from wids.base.warn import warn
+from wids.errors import SpecError
+from wids.fetching.fetch import Fetcher
+from wids.fetching.hub import names_repository
+from wids.fetching.objectstore import OBJECT_SCHEMES
+from wids.specs.locations import is_shard_name
+from wids.tar.sidecar import SIDECAR_SUFFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from wids.fetching.listing import Listing
+
+__all__ = ["ListedShards", "is_listed", "list_shards", "natural_order"]
+
+_log = logging.getLogger(__name__)
+# The second is what `wids create` calls a spec by default, as widsindex did.
+_SPEC_NAMES = ("wids.json", "shardindex.json")
+_LISTABLE = {*OBJECT_SCHEMES, "hf"}
+_NUMBER = re.compile(r"([0-9]+)")
+_MOST_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class ListedShards:
+    """Shards that a store lists.
+
+    Attributes:
+        folder: URL of the folder that was listed, in one revision, with a slash at its end.
+        entries: The entry of each shard in a spec, in natural order, with its size; with its digest
+            if the store knows it, and with `index` if a sidecar lies beside it.
+        spec: URL of a spec in the folder, or None.
+    """
+
+    folder: str
+    entries: list[dict[str, Any]]
+    spec: str | None = None
+
+    def compare(self, shards: Iterable[Mapping[str, Any]]) -> None:
+        """Warn if the spec in the folder is not that of the shards in the folder.
+
+        Args:
+            shards: The shards of the spec.
+        """
+        listed = {entry["url"]: entry["filesize"] for entry in self.entries}
+        named = {shard["url"]: shard.get("filesize") for shard in shards}
+        if not listed.keys() & named.keys():
+            return  # a spec of shards in other places
+        faults = {
+            "are not in the spec, so the dataset leaves them out": listed.keys() - named.keys(),
+            "have another size than the spec says": {
+                url
+                for url, nbytes in named.items()
+                if nbytes is not None and listed.get(url, nbytes) != nbytes
+            },
+        }
+        found = [
+            f"{len(urls)} shards of the folder {what} (for example "
+            f"{display_url(min(urls, key=natural_order))})"
+            for what, urls in faults.items()
+            if urls
+        ]
+        if found:
+            folder = display_url(self.folder)
+            warn(
+                f"{display_url(str(self.spec))}: {'; '.join(found)}; make the spec again (`wids "
+                f"create {folder} -o wids.json`), or open {folder}*.tar to read all shards "
+                "without it"
+            )
+
+
+def natural_order(name: str) -> tuple[list[str | int], str]:
+    """Return the key by which names are sorted, with numbers in them by value.
+
+    >>> sorted(["a-10.tar", "a-9.tar", "a-09.tar"], key=natural_order)
+    ['a-09.tar', 'a-9.tar', 'a-10.tar']
+    """
+    # Texts and numbers alternate, so that texts are compared with texts only.
+    parts = _NUMBER.split(name)
+    return [int(part) if i % 2 else part for i, part in enumerate(parts)], name
+
+
+def is_listed(location: str, *, alone: bool = True) -> bool:
+    """Return whether a location without braces stands for shards that a store lists.
+
+    Args:
+        location: A path, URL or pattern.
+        alone: Whether the location stands alone. In a list, one that ends in no slash is a shard.
+
+    Raises:
+        SpecError: A web server would have to list them.
+
+    >>> is_listed("s3://bucket/train/"), is_listed("s3://bucket/train-*.tar"), is_listed("train/")
+    (True, True, False)
+    >>> is_listed("s3://bucket/train.json"), is_listed("hf://datasets/me/birds")
+    (False, True)
+    """
+    scheme = scheme_of(location)
+    if scheme in ("http", "https"):
+        _refuse_listing(location)
+    if scheme not in _LISTABLE:
+        return False
+    path = location.partition("://")[2]
+    if path.endswith("/") or "*" in path or "/" not in path:
+        return True
+    if scheme == "hf" and names_repository(location):
+        return True
+    return alone and not (is_shard_name(path) or path.lower().endswith(".json"))
+
+
+def _refuse_listing(location: str) -> None:
+    """Raise if a web server would have to be asked which files it has."""
+    path = location.partition("?")[0]
+    if not path.endswith("/") and "*" not in path:
+        return
+    if "?" in location and "*" not in path:
+        return  # a document that a program makes
+    shown = display_url(location)
+    folder = shown[: shown.rfind("/", 0, shown.find("*") if "*" in shown else None)]
+    raise SpecError(
+        f"{shown}: a web server cannot be asked which files it has; name a spec "
+        f"({folder}/wids.json, which `wids create` makes), a brace pattern "
+        f"({folder}/train-{{000..146}}.tar) or a list of shards"
+    )
+
+
+def list_shards(locations: Sequence[str]) -> ListedShards:
+    """List the shards of remote folders and patterns.
+
+    Args:
+        locations: The names that a location with braces expands to; without braces, one.
+
+    Raises:
+        SpecError: A folder or pattern has no shards.
+        FetchError: A folder could not be listed.
+    """
+    fetcher = Fetcher()
+    listings: dict[str, Listing] = {}
+    try:
+        for location in locations:
+            folder = _folder(location)
+            if is_listed(location) and folder not in listings:
+                listings[folder] = fetcher.list_folder(folder)
+    finally:
+        fetcher.close()
+    if len(locations) == 1 and "*" not in locations[0]:
+        return _of_folder(locations[0], listings[_folder(locations[0])])
+    entries: dict[str, dict[str, Any]] = {}
+    for location in locations:
+        for entry in _matching(location, listings.get(_folder(location))):
+            entries.setdefault(entry["url"], entry)  # patterns may overlap
+    return ListedShards(next(iter(listings.values())).folder, list(entries.values()))
+
+
+def _folder(location: str) -> str:
+    """Return the folder that has to be listed for a location, without a slash at its end."""
+    star = location.find("*")
+    return (location if star < 0 else location[: location.rfind("/", 0, star)]).rstrip("/")
+
+
+def _matching(location: str, listing: Listing | None) -> list[dict[str, Any]]:
+    """Return the entries of one location of several."""
+    if listing is None:
+        return [{"url": location}]
+    if "*" not in location:
+        return _of_folder(location, listing).entries
+    pattern = location[len(_folder(location)) :].lstrip("/")
+    names = _shards(listing, _matches(pattern, sorted(listing.files)))
+    if not names:
+        raise SpecError(
+            f"{display_url(location)}: no shard matches among {len(listing.files)} files in "
+            f"{display_url(listing.folder)}; ** stands for folders, too"
+        )
+    return [_entry(listing, name) for name in names]
+
+
+def _matches(pattern: str, names: Sequence[str]) -> Iterator[str]:
+    """Yield the sorted names that match a pattern."""
+    start = pattern.partition("*")[0]
+    regex = re.compile(
+        "".join(_REGEXES.get(part) or re.escape(part) for part in _STARS.split(pattern)), re.DOTALL
+    )
+    beginning = takewhile(
+        lambda name: name.startswith(start),
+        (names[place] for place in range(bisect_left(names, start), len(names))),
+    )
+    return filter(regex.fullmatch, beginning)
+
+
+_STARS = re.compile(r"((?<![^/])\*\*/|\*+)")
+_REGEXES = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*"}
+
+
+def _of_folder(location: str, listing: Listing) -> ListedShards:
+    """Return the shards that lie directly in a folder, or else in the only folder that has some."""
+    shards = _shards(listing, listing.files)
+    counts = Counter(posixpath.dirname(name) for name in shards)
+    inner = "" if counts[""] or len(counts) != 1 else f"{next(iter(counts))}/"
+    spec = next(
+        (
+            listing.files[path].url
+            for folder in dict.fromkeys(["", inner])
+            for name in _SPEC_NAMES
+            if (path := folder + name) in listing.files
+        ),
+        None,
+    )
+    entries = [_entry(listing, name) for name in shards if posixpath.dirname(name) == inner[:-1]]
+    if not entries and spec is None:
+        _fail_empty(location, listing, counts)
+    if inner:
+        _log.info("%s: its shards lie in %s", display_url(location), inner)
+    return ListedShards(listing.folder + inner, entries, spec)
+
+
+def _fail_empty(location: str, listing: Listing, counts: Counter[str]) -> NoReturn:
+    shown = display_url(location).rstrip("/")
+    if not counts:
+        raise SpecError(
+            f"{shown}/: holds no shards: none of the {len(listing.files)} files in it ends in "
+            ".tar, .tar.gz, .tgz or .tar.zst, and none is called wids.json or shardindex.json; "
+            "check the location (the name of a spec has to end in .json)"
+        )
+    some = sorted(counts, key=natural_order)[:_MOST_SHOWN]
+    named = ", ".join(f"{folder:.100}/ ({counts[folder]})" for folder in some)
+    more = f" and {len(counts) - len(some)} more" if len(counts) > len(some) else ""
+    raise SpecError(
+        f"{shown}/: its shards lie in {len(counts)} folders, {named}{more}; name one of them, "
+        f"such as {shown}/{some[0]}/, or {shown}/**/*.tar for all"
+    )
+
+
+def _shards(listing: Listing, names: Iterable[str]) -> list[str]:
+    """Return the shards among the names of a listing, in natural order."""
+    # A folder may have the name of the tar that was unpacked into it, and stores list it, too.
+    # Hidden files are metadata of macOS (`._a.tar`).
+    shards = [
+        name
+        for name in names
+        if is_shard_name(name) and not posixpath.basename(name).startswith(".")
+    ]
+    folders = {posixpath.dirname(name) for name in listing.files}
+    return sorted((name for name in shards if name not in folders), key=natural_order)
+
+
+def _entry(listing: Listing, name: str) -> dict[str, Any]:
+    file = listing.files[name]
+    entry: dict[str, Any] = {"url": file.url, "filesize": file.nbytes}
+    if file.sha256 is not None:
+        entry["sha256"] = file.sha256
+    if (sidecar := listing.files.get(name + SIDECAR_SUFFIX)) is not None:
+        entry["index"] = sidecar.url
+    return entry
