@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import wids
+from wids.views.splitting import by_exact_share
 
 COUNT = 60
 RECORDS = [
@@ -155,6 +156,21 @@ def test_a_split_may_have_exact_shares(dataset: wids.ShardListDataset) -> None:
         assert (len(parts["train"]), len(parts["val"])) == (45, 15)
     names = [RECORDS[n]["name"] for n in numbers(parts["val"])]
     assert sorted(names) == sorted(f"n{n % 5}" for n in range(15))
+
+
+@pytest.mark.parametrize(
+    "shares", [{"a": 0.8, "b": 0.1, "c": 0.1}, {"a": 0.95, "b": 0.05}, {"a": 1, "b": 1, "c": 1}]
+)
+@pytest.mark.parametrize("size", [1, 3, 5])
+def test_shares_of_small_classes_add_up(shares: dict[str, float], size: int) -> None:
+    """Each class is rounded by less than one sample, and their sum has the shares."""
+    classes = np.repeat(np.arange(100), size)
+    numbers = by_exact_share(np.random.default_rng(1).permutation(100 * size), classes, shares)
+    total = sum(shares.values())
+    for part, share in enumerate(shares.values()):
+        assert abs((numbers == part).sum() - 100 * size * share / total) <= 1
+        of_each = np.bincount(classes[numbers == part], minlength=100)
+        assert (abs(of_each - size * share / total) < 1).all()
 
 
 def test_groups_stay_together(dataset: wids.ShardListDataset) -> None:

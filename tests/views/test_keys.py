@@ -176,3 +176,16 @@ def test_keys_are_kept(dataset: Any, shard_server: Any, tmp_path: Path) -> None:
     again = wids.ShardListDataset(dataset.shards)
     assert again.index_of("new3") == 3
     assert "key01" not in again.keys
+
+
+@pytest.mark.parametrize("given", [[5, 7], ["5", "7"], np.array([5, 7])])
+def test_numbers_are_values_of_a_column(make_shard: Callable[..., Path], given: Any) -> None:
+    """In a column, numbers choose the samples that have them, and are no indexes."""
+    rows = [{"__key__": KEYS[n], ".json": f'{{"i": {n}}}'} for n in range(10)]
+    dataset = wids.ShardListDataset([(str(make_shard("n.tar", rows)), 10)])[::-1]
+    assert keys(dataset.select_keys(given, column=".json:i")) == ["key05", "key07"]
+    assert keys(dataset.exclude(given, column=".json:i")) == [
+        key for key in KEYS[9::-1] if key not in ("key05", "key07")
+    ]
+    with pytest.raises(TypeError, match="texts"):
+        dataset.select_keys([5, 7])

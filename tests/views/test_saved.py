@@ -265,3 +265,46 @@ def test_readers_of_version_1_refuse_it(folder: Path) -> None:
     (folder / "no-base.json").write_text('{"wids_version": 2}')
     with pytest.raises(wids.SpecError, match="'base'"):
         wids.open_view(folder / "no-base.json")
+
+
+def test_a_view_does_not_replace_its_dataset(folder: Path) -> None:
+    """A file that is no saved view stays; an older view, and an empty file, are replaced."""
+    dataset = wids.ShardListDataset(folder / "train.json")
+    before = (folder / "train.json").read_bytes()
+    (folder / "link.json").symlink_to("train.json")
+    for name in ("train.json", "link.json"):
+        with pytest.raises(ValueError, match="no saved view"):
+            dataset[:4].save(folder / name)
+    assert (folder / "train.json").read_bytes() == before
+    (folder / "few.json").touch()
+    for count in (4, 6):
+        dataset[:count].save(folder / "few.json")
+        assert len(wids.open_view(folder / "few.json")) == count
+
+
+@pytest.mark.parametrize("fact", ["filesize", "md5sum", "sha256"])
+def test_shards_with_other_contents_are_refused(folder: Path, fact: str) -> None:
+    """Sizes and digests of shards are compared, where the spec says them then and now."""
+    document = json.loads((folder / "train.json").read_text())
+    values: dict[str, list[Any]] = {
+        "filesize": [(folder / f"s{n}.tar").stat().st_size for n in range(3)],
+        "md5sum": ["a" * 32, "b" * 32, "c" * 32],
+        "sha256": ["a" * 64, "b" * 64, "c" * 64],
+    }
+
+    other = {"filesize": 10240, "md5sum": "d" * 32, "sha256": "d" * 64}
+
+    def write(values: list[Any]) -> None:
+        shards = document["shardlist"]
+        rows = [row | {fact: value} for row, value in zip(shards, values, strict=False)]
+        new = document | {"shardlist": rows or shards}
+        (folder / "train.json").write_text(json.dumps(new))
+
+    write(values[fact])
+    wids.ShardListDataset(folder / "train.json")[5:9].save(folder / "v.json")
+    assert len(wids.open_view(folder / "v.json")) == 4
+    write([])  # a spec that does not say it
+    assert len(wids.open_view(folder / "v.json")) == 4
+    write([other[fact], *values[fact][1:]])
+    with pytest.raises(wids.SpecError, match=f"another {fact}"):
+        wids.open_view(folder / "v.json")

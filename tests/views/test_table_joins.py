@@ -1,5 +1,7 @@
 """Joins of tables: their columns are fields of the samples, as pyarrow and pandas read them."""
 
+import datetime as dt
+import decimal
 import io
 import json
 import os
@@ -578,3 +580,80 @@ def test_malformed_saved_joins_are_refused(saved: Path, change: dict[str, Any]) 
     saved.write_text(json.dumps(document))
     with pytest.raises(wids.SpecError, match=r"view\.json"):
         wids.open_view(saved)
+
+
+@pytest.mark.parametrize(
+    ("condition", "numbers"),
+    [
+        (".caption == null", [1]),
+        (".caption != null", [0, 2]),
+        (".when > '2020-01-01 12'", [1, 2]),
+        (".when == '2020-01-02 00:00:00'", [1]),
+        (".when contains 2020", [0, 1, 2]),
+        (".price > 1", [1, 2]),
+        (".price == 2.5", [2]),
+        (".good == true", [0, 2]),
+        (".good == True and .word == True", [0]),
+        (".word == false", [1]),
+        (".day >= '2021-05-03'", [2]),
+    ],
+)
+def test_filters_compare_every_kind_of_value(
+    dataset: wids.ShardListDataset, condition: str, numbers: list[int]
+) -> None:
+    """Nulls equal null; dates compare as ISO text, decimals as numbers, "True" as true."""
+    first = dt.datetime.fromisoformat("2020-01-01")
+    table = pa.table(
+        {
+            "key": KEYS[:3],
+            "caption": ["one", None, "three"],
+            "when": [first, first + dt.timedelta(days=1), first + dt.timedelta(days=2)],
+            "price": [decimal.Decimal(text) for text in ("0.50", "2.00", "2.50")],
+            "good": [True, False, True],
+            "word": ["True", "false", "x"],
+            "day": np.array(["2021-05-01", "2021-05-02", "2021-05-03"], "datetime64[ns]"),
+        }
+    )
+    joined = dataset[:3].join(table)
+    assert [sample["__key__"] for sample in joined.filter(condition)] == [KEYS[n] for n in numbers]
+
+
+@pytest.mark.parametrize("condition", [".when > 2020", ".good == 1", ".width == true"])
+def test_a_comparison_of_other_kinds_is_warned_of(
+    dataset: wids.ShardListDataset, condition: str
+) -> None:
+    """A comparison that no value of a column can fulfil says what the column has."""
+    columns = {"when": ["2020", "2021"], "good": [True, False], "width": [5, 6]}
+    joined = dataset[:2].join({"key": KEYS[:2]} | columns)
+    with pytest.warns(wids.WidsWarning, match="has none; its first value"):
+        assert not len(joined.filter(condition))
+
+
+def test_dates_of_arrays_stay_dates(dataset: wids.ShardListDataset) -> None:
+    """Nanoseconds of numpy become dates and not integers."""
+    days = np.array(["2021-05-01", "NaT"], "datetime64[ns]")
+    joined = dataset[:2].join({"key": KEYS[:2], "day": days})
+    assert [sample[".day"] for sample in joined] == [dt.datetime.fromisoformat("2021-05-01"), None]
+
+
+def test_rows_in_order_must_have_the_keys(dataset: wids.ShardListDataset) -> None:
+    """With `aligned`, a table whose own keys are in another order is refused."""
+    table = {"key": KEYS, "n": list(range(COUNT))}
+    assert dataset.join(table, aligned=True)[5][".n"] == 5
+    with pytest.raises(ValueError, match="row 0 of the table has the key 'k11'"):
+        dataset.join(table | {"key": KEYS[::-1]}, aligned=True)
+
+
+def test_a_relative_table_moves_with_the_view(
+    dataset: wids.ShardListDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table beside the folder of the document is found after both were moved."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("old/tables", "old/views"):
+        Path(name).mkdir(parents=True)
+    as_parquet(Path("old/tables"))
+    dataset.join("old/tables/t.parquet").save("old/views/wide.json")
+    shutil.move("old", "new")
+    document = json.loads(Path("new/views/wide.json").read_text())
+    assert document["base"]["join"][1]["table"] == "../tables/t.parquet"
+    assert wids.open_view("new/views/wide.json")[4][".width"] == 104

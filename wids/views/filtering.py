@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import decimal
 import json
 import math
 from typing import TYPE_CHECKING, Any
@@ -125,9 +127,47 @@ def _by_table(samples: SampleSequence, comparison: Comparison) -> Mask:
         return found
     everything = np.arange(len(samples), dtype=np.int64)
     values = samples.column_at(everything, comparison.field, fill=MISSING)
-    items = values.tolist() if isinstance(values, np.ndarray) else values
-    held = (comparison.holds(each) for each in items)
-    return np.fromiter(held, np.bool_, len(samples))
+    listed = values.tolist() if isinstance(values, np.ndarray) else values
+    # Where the table has no value, the sample has None, which is null.
+    listed = [None if each is MISSING else _comparable(each) for each in listed]
+    items = [comparison.follow(each) for each in listed]
+    held = np.fromiter(map(comparison.holds_of, items), np.bool_, len(items))
+    if not held.any():
+        _warn_of_kinds(comparison, items)
+    return held
+
+
+def _comparable(value: Any) -> Any:
+    """Return a value of a table as filters compare it: a number, or a date as ISO text."""
+    if isinstance(value, decimal.Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    is_date = isinstance(value, dt.date | dt.time | dt.timedelta)
+    return str(value) if is_date else value
+
+
+def _warn_of_kinds(comparison: Comparison, items: Sequence[Any]) -> None:
+    """Warn of a comparison that no sample can fulfil, as all values are of another kind."""
+    wanted = comparison.value if isinstance(comparison.value, tuple) else (comparison.value,)
+    present = [each for each in items if each is not None]
+    ordered = comparison.operator[0] in "<>"
+    plain = [each for each in present if isinstance(each, str | int | float)]
+    if not plain or comparison.operator == "contains" or None in wanted:
+        return
+    kinds = {_kind(each) for each in plain}
+    if all(_kind(each) not in kinds for each in wanted):
+        # A text that looks like a number equals it.
+        if not ordered and "truth value" not in kinds and _kind(wanted[0]) != "truth value":
+            return
+        warn(
+            f"filter: {wanted[0]!r:.60} is a {_kind(wanted[0])}, and {comparison.field} has none; "
+            f"its first value is {plain[0]!r:.60}"
+        )
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, bool):
+        return "truth value"
+    return "text" if isinstance(value, str) else "number"
 
 
 def _by_sample(

@@ -8,8 +8,9 @@
     operator   = "==" | "!=" | "<" | "<=" | ">" | ">=" | "contains"
     value      = number | true | false | null | word | 'text' | "text"
 
-Numbers compare with numbers, texts with texts, and "7" equals 7; a field that is missing, or of
-another type, fulfils no comparison but `!=`. Nothing of a filter is ever evaluated as code.
+Numbers compare with numbers, texts with texts; "7" equals 7, and "True" equals true. A field that
+is missing, or of another type, fulfils no comparison but `!=`. Nothing of a filter is ever
+evaluated as code.
 """
 
 from __future__ import annotations
@@ -40,7 +41,14 @@ __all__ = [
 # Far beyond what is typed; a regular expression over megabytes would hold up the page.
 _MOST_CHARACTERS = 1000
 _MOST_DEPTH = 50  # of parentheses and `not`
-_WORDS: dict[str, Any] = {"true": True, "false": False, "null": None}
+_WORDS: dict[str, Any] = {
+    "true": True,
+    "false": False,
+    "null": None,
+    "True": True,
+    "False": False,
+    "None": None,
+}
 
 
 @dataclass(frozen=True)
@@ -186,6 +194,8 @@ def _step(value: Any, step: str) -> Any:
 
 
 def _same(found: Any, value: Any) -> bool:
+    if isinstance(found, str) and isinstance(value, bool):
+        return found.strip().lower() == str(value).lower()
     # `1 == True` in Python, but a field that holds 1 is no field that holds true.
     if isinstance(found, bool) or isinstance(value, bool):
         return found is value

@@ -167,13 +167,14 @@ def find_all(
     return rows[same], places[same]
 
 
-def read_keys(keys: Any) -> list[str]:
+def read_keys(keys: Any, *, numbers: bool = False) -> list[str]:
     """Return the keys that a list or a file holds.
 
     Args:
         keys: Texts; or the path of a file: text with a key a line, or a `.npy` of texts, or of
             pairs of 64-bit numbers, as DataComp's lists of uids are, which are read as 32
             hexadecimal digits.
+        numbers: Whether whole numbers stand for their text.
 
     Raises:
         TypeError: They are no texts.
@@ -197,7 +198,9 @@ def read_keys(keys: Any) -> list[str]:
             return [f"{high:016x}{low:016x}" for high, low in pairs]
         keys = keys.tolist()
     found = list(keys) if isinstance(keys, Iterable) else [keys]
-    for key in found:
-        if not isinstance(key, str):
+    for place, key in enumerate(found):
+        if numbers and isinstance(key, int | np.integer) and not isinstance(key, bool):
+            found[place] = str(key)
+        elif not isinstance(key, str):
             raise TypeError(f"keys: expected a list of texts, got {key!r:.80}")
     return found

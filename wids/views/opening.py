@@ -25,7 +25,7 @@ from wids.specs.sources import find_shards, read_document
 from wids.views.filling import Filled
 from wids.views.joining import matching_rows
 from wids.views.keytable import KeyTable, read_keys
-from wids.views.saved import OWN_SHARDS, VERSION, digest_of, indexes_from
+from wids.views.saved import OWN_SHARDS, VERSION, contents_of, digest_of, indexes_from
 from wids.views.tablejoin import joins_folder, rows_as_saved, shards_of
 from wids.views.tablerows import Match
 from wids.views.tables import FileStamp
@@ -42,7 +42,7 @@ Open = Callable[..., Viewable]
 
 _VERSION = re.compile(rb'"wids_version"\s*:\s*%d\b' % VERSION)
 _BASE_KEYS = {"spec", "shardlist", "nsamples", "digest", "options", *USUAL_RULES} | {
-    *("concat", "names", "join", "rename", "replace")
+    *("contents", "concat", "names", "join", "rename", "replace")
 }
 _CHOICE_KEYS = {"wids_version", "name", "nsamples", "made", "base"} | {
     *("indexes", "exclude", "patch", "append")
@@ -266,6 +266,8 @@ class _Opener:
                 f"{len(dataset)} samples or other shards; make the view again, or restore the "
                 "dataset"
             )
+        if shards is not None and isinstance(node.get("contents"), Mapping):
+            _check_contents(node["contents"], shards, f"{where}: {display_url(str(named))}")
         return dataset
 
     def _options_kept(self, node: dict[str, Any], where: str) -> dict[str, Any]:
@@ -394,6 +396,20 @@ def _saved_document(source: Any) -> dict[str, Any] | None:
     if "base" not in document:
         raise SpecError(f"{display_url(location)}: expected a 'base', found none")
     return dict(document)
+
+
+def _check_contents(then: Mapping[str, Any], shards: Any, where: str) -> None:
+    """Refuse shards of the same names and counts whose sizes or digests have changed.
+
+    Only what a spec said then and says now can be compared.
+    """
+    now = contents_of(shards) if then else {}
+    if other := [name for name in then if name in now and now[name] != then[name]]:
+        raise SpecError(
+            f"{where} has changed since the view was saved: its shards have another "
+            f"{' and '.join(map(str, other))}, so their samples may be others; make the view "
+            "again, or restore the dataset"
+        )
 
 
 def _as_list(value: Any, where: str, name: str) -> list[Any]:

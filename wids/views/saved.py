@@ -6,7 +6,8 @@
 
 A base is the location of a dataset, or one of these objects:
 
-    {"spec" or "shardlist", "nsamples", "digest"}    a dataset, with its state at the time of saving
+    {"spec" or "shardlist", "nsamples", "digest",    a dataset, with its state at the time of saving
+     "contents"}
     {..., "options"}                                 the same, with top-level keys of a spec for it
     {"concat": [bases], "names"}                     a concatenation
     {"join": [left, right], "rename", "replace"}     a join
@@ -26,6 +27,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +49,6 @@ from wids.views.selection import Mapped, Selection
 from wids.views.tablerows import TableRows
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Sequence
 
     from wids.specs.shardtable import ShardTable
@@ -54,6 +56,8 @@ if TYPE_CHECKING:
 __all__ = ["OWN_SHARDS", "VERSION", "digest_of", "indexes_from", "save_view", "view_document"]
 
 VERSION = 2
+_VERSION_KEY = re.compile(rb'"wids_version"\s*:\s*%d\b' % VERSION)
+_HEAD_NBYTES = 1 << 20  # of a document, in which its version is looked for
 # A longer list of indexes is written to a file of its own, so that the document stays readable.
 _MOST_INLINE = 100
 # Keys of a spec by which options replace its shards.
@@ -77,6 +81,12 @@ def save_view(samples: Any, path: str | os.PathLike[str], made: Sequence[str] = 
     target = Path(check_path("path", path))
     if target.suffix != ".json":
         raise ValueError(f"path {str(target)!r}: expected a name that ends in .json")
+    if target.is_file() and target.stat().st_size and not _is_document(target):
+        # Such as the spec of the very dataset, without which no view of it can be opened.
+        raise ValueError(
+            f"path {str(target)!r}: is there already, and is no saved view; choose another name, "
+            "or remove the file first"
+        )
     node = _Writer(target).node(samples)
     if "base" not in node:
         node = {"base": node}
@@ -89,6 +99,12 @@ def save_view(samples: Any, path: str | os.PathLike[str], made: Sequence[str] = 
     }
     # Written last, so that the document never names a file that does not exist yet.
     write_output(target, f"{json.dumps(document, indent=2)}\n".encode())
+
+
+def _is_document(path: Path) -> bool:
+    """Return whether a file is the document of a view."""
+    with path.open("rb") as stream:
+        return _VERSION_KEY.search(stream.read(_HEAD_NBYTES)) is not None
 
 
 def view_document(samples: Any, name: str, made: Sequence[str] = ()) -> dict[str, Any]:
@@ -157,6 +173,7 @@ class _Writer:
         node: dict[str, Any] = {
             "nsamples": len(dataset),
             "digest": digest_of(dataset.shards),
+            "contents": contents_of(dataset.shards),
             **unusual_rules(rules),
             **said,  # the view keeps what takes precedence over the spec
         }
@@ -184,7 +201,8 @@ class _Writer:
                 "and join that"
             )
         missing = int((rows.rows.array() == rows.table.num_rows).sum())
-        named = origin.location if origin.is_pattern else self._located(origin.location)
+        location = os.path.relpath(origin.location) if origin.is_relative else origin.location
+        named = location if origin.is_pattern else self._located(location)
         return {
             "tables" if origin.is_pattern else "table": named,
             "nbytes": origin.stamp.nbytes,
@@ -240,6 +258,23 @@ def digest_of(shards: ShardTable) -> str:
     for url, nsamples in zip(shards.urls, shards.nsamples.tolist(), strict=True):
         digest.update(f"{base_name(url)} {nsamples}\n".encode("utf-8", "surrogateescape"))
     return digest.hexdigest()
+
+
+def contents_of(shards: ShardTable) -> dict[str, str]:
+    """Return a digest of the sizes of shards, and one of each kind of digest that all have.
+
+    >>> from wids.specs.shardtable import ShardTable
+    >>> list(contents_of(ShardTable([{"url": "a.tar", "nsamples": 2, "filesize": 1024}])))
+    ['filesize']
+    """
+    sizes = shards.filesize
+    facts: dict[str, Any] = {} if (sizes < 0).any() else {"filesize": map(str, sizes.tolist())}
+    for name, column in shards.digests.items():
+        if all(column):
+            facts[name] = (each.hex() for each in column)
+    return {
+        name: hashlib.sha256("\n".join(texts).encode()).hexdigest() for name, texts in facts.items()
+    }
 
 
 def indexes_from(node: Any, path: Path | None, where: str) -> IndexList:

@@ -62,12 +62,37 @@ def by_exact_share(ranks: Integers, classes: Any, shares: Mapping[str, float]) -
     order = np.lexsort((ranks, labels))
     counts = np.bincount(labels) if len(ranks) else np.zeros(0, np.int64)
     firsts = np.cumsum(counts) - counts
+    owed = np.zeros(len(ends))
     for first, count in zip(firsts.tolist(), counts.tolist(), strict=True):
         # Rounded after summing up: rounded shares might not add up to all samples.
         bounds = np.rint(ends * count).astype(np.int64)
+        if len(counts) > 1:
+            sizes = _sizes_of_class(np.diff(ends, prepend=0) * count, count, owed)
+            bounds = np.cumsum(sizes)
         members = order[first : first + count]
         parts[members] = np.searchsorted(bounds[:-1], np.arange(count), "right")
     return parts
+
+
+def _sizes_of_class(
+    shares: npt.NDArray[np.float64], count: int, owed: npt.NDArray[np.float64]
+) -> Integers:
+    """Return how many samples of a class each part gets: its share, rounded up or down.
+
+    Args:
+        shares: Exact share of each part.
+        count: Number of samples of the class.
+        owed: What each part got too little of the classes before, which is changed. Whichever part
+            is owed most is rounded up, so that the errors of many small classes do not add up.
+    """
+    sizes = np.floor(shares + 1e-9).astype(np.int64)
+    owed += shares - sizes
+    # Those whose share is a whole number are not rounded up.
+    rounded = np.where(shares - sizes > 1e-9, owed, -np.inf)
+    up = np.argsort(-rounded, kind="stable")[: count - int(sizes.sum())]
+    sizes[up] += 1
+    owed[up] -= 1
+    return sizes
 
 
 def shuffled_ranks(count: int, seed: int) -> Integers:

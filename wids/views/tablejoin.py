@@ -72,6 +72,8 @@ def joined_rows(
     used = dict.fromkeys([*chosen.values(), *([match.column] if match.column else [])])
     table = source.read(list(used) or source.names[:1])
     rows = _found_rows(left, table, match)
+    if aligned:
+        _check_aligned(left, source)
     kept = None
     lost = np.flatnonzero(rows == table.num_rows)
     if len(lost) and missing == "error":
@@ -225,6 +227,22 @@ def _found_rows(left: SampleSequence, table: Table, match: Match) -> Integers:
         with suppress(OSError):  # a folder that may only be read
             IndexList.of(rows).save(kept)
     return rows
+
+
+def _check_aligned(left: SampleSequence, source: TableSource) -> None:
+    """Refuse a table in the order of the samples whose own column of keys says otherwise."""
+    name = next((name for name in _KEY_COLUMNS if name in source.names), None)
+    column = None if name is None else source.read([name]).columns[name]
+    if column is None or column.kind != "text":
+        return
+    (other,) = np.nonzero(column.hashes() != left.key_hashes())
+    if len(other):
+        first = int(other[0])
+        raise ValueError(
+            f"aligned: row {first} of {source.title} has the {name} {column.at(first)!r}, and "
+            f"sample {first} has {left.key_at(first)!r}; leave out aligned= to find rows by their "
+            "keys, or drop that column of the table"
+        )
 
 
 def _key_table(table: Table, column: str) -> tuple[KeyTable, Integers | None]:

@@ -91,11 +91,13 @@ class Origin:
             paths, with `{shard}` for the name of a shard.
         stamp: That of the file, or of all files, when they were read.
         is_pattern: Whether the location is such a pattern.
+        is_relative: Whether the path was given relative to the current folder.
     """
 
     location: str
     stamp: FileStamp
     is_pattern: bool = False
+    is_relative: bool = False
 
 
 class Table:

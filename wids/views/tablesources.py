@@ -93,7 +93,8 @@ def table_source(
         ModuleNotFoundError: pyarrow is needed and not installed.
     """
     if isinstance(source, str | os.PathLike):
-        path = Path(source).expanduser().absolute()
+        given = Path(source).expanduser()
+        path = given.absolute()
         opener = _FILES.get(path.suffix.lower())
         if opener is None:
             raise ValueError(f"{path}: expected a table, a file named {', '.join(_FILES)}")
@@ -101,7 +102,8 @@ def table_source(
             stamp = stamp_of(path)
         else:
             stamp.check(path)
-        return opener(path, _Unpacked(copies, stamp, most_held_nbytes))
+        unpacked = _Unpacked(copies, stamp, most_held_nbytes, not given.is_absolute())
+        return opener(path, unpacked)
     in_order = isinstance(source, np.ndarray) and source.dtype.names is None
     if isinstance(source, np.ndarray):
         source = _columns_of_array(source, "npy")
@@ -123,11 +125,13 @@ class _Unpacked:
         folder: Where they lie; None for no copies.
         stamp: That of the file.
         most_held_nbytes: What takes less memory is not copied.
+        is_relative: Whether the path of the file was given relative to the current folder.
     """
 
     folder: Path | None
     stamp: FileStamp
     most_held_nbytes: int
+    is_relative: bool = False
 
     def columns(
         self, nbytes: int, names: Sequence[str], batches: Callable[[], Iterable[Any]]
@@ -169,7 +173,8 @@ def _of_file(
 ) -> Table:
     stamp = unpacked.stamp
     reopen = (_reopened, path, unpacked.folder, stamp, list(names))
-    return Table(columns(names), Origin(str(path), stamp), reopen)
+    origin = Origin(str(path), stamp, is_relative=unpacked.is_relative)
+    return Table(columns(names), origin, reopen)
 
 
 # Tables that lie beside shards.
@@ -463,6 +468,8 @@ def _piece_of_values(values: Any) -> Piece:
         if values.dtype.kind in "biuf":
             native = values.dtype.newbyteorder("=")
             return Numbers(np.ascontiguousarray(values, native))
+        if values.dtype.kind in "mM":  # nanoseconds would become integers
+            values = values.astype(f"{values.dtype.kind}8[us]")
         values = values.tolist()
     items = list(values)
     packed = pack(items)

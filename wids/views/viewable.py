@@ -324,14 +324,14 @@ class Viewable(_Sequence):
         Args:
             keys: A list; or the path of a file: text with one key per line, or a `.npy` of texts or
                 of DataComp's pairs of 64-bit numbers.
-            column: Column that is compared with the keys, such as ".json:uid"; "key" for the keys
-                of the samples.
+            column: Column that is compared with the keys, such as ".json:uid", where they may be
+                numbers; "key" for the keys of the samples.
             missing: "drop" to leave out keys that no sample has.
 
         Raises:
             ValueError: A key is missing, or several samples have it.
         """
-        wanted = read_keys(keys)
+        wanted = read_keys(keys, numbers=column != "key")
         rows, places = self._pairs(wanted, column)
         self._check_found(wanted, rows, missing)
         (twice,) = np.nonzero(np.diff(rows) == 0)
@@ -349,8 +349,8 @@ class Viewable(_Sequence):
         """Return the view of all samples except some.
 
         Args:
-            unwanted: Keys of the samples to leave out, as for `select_keys`; or their indexes, as
-                for `select`.
+            unwanted: Keys of the samples to leave out, as for `select_keys`; or, where `column` is
+                "key", their indexes, as for `select`.
             column: As for `select_keys`.
             missing: "drop" to ignore keys that no sample has.
 
@@ -359,7 +359,8 @@ class Viewable(_Sequence):
             IndexError: An index is out of range.
         """
         mask = np.ones(len(self), np.bool_)
-        keys = _keys_if_any(unwanted)
+        # In a column, numbers are values like texts, and no indexes.
+        keys = _keys_if_any(unwanted) if column == "key" else read_keys(unwanted, numbers=True)
         if keys is None:
             mask[_index_list("unwanted", unwanted, len(self)).array()] = False
         else:
