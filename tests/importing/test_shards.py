@@ -178,3 +178,23 @@ def test_an_end_that_became_zeros_is_said(
     assert main(["import", "cut.tar", "-o", "x-%d.tar"]) == 0
     assert "ends of tars, where samples may have been: 1, such as cut.tar" in capsys.readouterr()[1]
     assert main(["import", "cut.tar", "-o", "y-%d.tar", "--strict"]) == 1
+
+
+def test_strict_names_the_shards_that_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No spec is written; with `--resume` the import goes on, and an export writes no file."""
+    monkeypatch.chdir(tmp_path)
+    Path("a.tar").write_bytes(tar_of(PLAIN))
+    Path("b.tar").write_bytes(tar_of(["04.cls", "04.jpg", "README"]))
+    command = ["import", "a.tar", "b.tar", "-o", "out/x-%d.tar", "--maxcount", "1"]
+    assert main([*command, "--strict"]) == 1
+    said = capsys.readouterr().err
+    assert "out/x.json: not written; 3 complete shards stay, x-0.tar to x-2.tar" in said
+    assert not Path("out/x.json").exists()
+    assert main([*command, "--resume"]) == 0
+    assert keys_of(Path("out/x.json")) == ["00", "01", "02", "03", "04"]
+    assert main(["create", "a.tar", "b.tar", "-o", "all.json"]) == 0
+    assert main(["export", "all.json", "files/", "--strict"]) == 1
+    assert "b.tar: would be left out" in capsys.readouterr().err
+    assert not Path("files").exists()

@@ -22,7 +22,7 @@ class Omissions:
         Args:
             strict: Raise an error for the first one instead of counting.
         """
-        self._strict = strict
+        self.strict = strict
         self._counts: Counter[str] = Counter()
         self._examples: dict[str, str] = {}
 
@@ -37,7 +37,7 @@ class Omissions:
         Raises:
             ValueError: The omissions are strict.
         """
-        if self._strict:
+        if self.strict:
             raise ValueError(
                 f"{example}: would be left out ({what}), which --strict forbids; mend the source, "
                 "or leave out --strict"

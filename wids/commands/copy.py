@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -145,7 +146,8 @@ def import_(args: Arguments) -> int:
     samples = _some_samples(args, imported)
     written = ShardWriter(args.output, spec=spec, **_writer_options(args))
     cleaned = new_folders_removed(Path(args.output))
-    with cleaned, named_write_errors(args.output), written as writer:
+    named = _complete_shards_named(written, spec)
+    with cleaned, named, named_write_errors(args.output), written as writer:
         writer.header |= imported.header
         shown = progress(samples, total=imported.total, desc="importing", unit="sample")
         for number, sample in enumerate(shown):
@@ -156,6 +158,22 @@ def import_(args: Arguments) -> int:
     total = sum(shard["nsamples"] for shard in writer.shardlist)
     note(f"{spec}: {len(writer.shardlist)} shards, {total} samples")
     return DONE
+
+
+@contextmanager
+def _complete_shards_named(writer: ShardWriter, spec: str) -> Iterator[None]:
+    """Say which shards stay if the block fails, and how to go on."""
+    try:
+        yield
+    except BaseException:
+        if writer.shardlist:
+            first, last = (writer.shardlist[place]["url"] for place in (0, -1))
+            note(
+                f"{spec}: not written; {len(writer.shardlist)} complete shards stay, {first} to "
+                f"{last}. Once the cause is mended, the same command with --resume goes on after "
+                f"them (--strict may be left out); else remove them and {spec}.journal"
+            )
+        raise
 
 
 def _classes(text: str | None) -> list[str] | str | None:

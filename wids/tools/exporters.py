@@ -96,10 +96,12 @@ def _raw_samples(
     dataset: ShardedSequence | SampleSequence, rows: NDArray[np.int64] | None, omissions: Omissions
 ) -> Iterator[tuple[int, str, dict[str, Any]]]:
     """Yield index, key and raw fields of samples, and count members that are in none."""
-    if not is_sharded(dataset):
+    # So that a strict error comes before the first file is written.
+    if omissions.strict or not is_sharded(dataset):
         positions = range(len(dataset)) if rows is None else rows
         for url, skipped in skipped_members(dataset, positions).items():
             omissions.add_members(skipped, url)
+    if not is_sharded(dataset):
         for index in _indexes(dataset, rows):
             sample = dataset.read_raw(index)
             fields = {name: data for name, data in sample.items() if name[:2] != "__"}
