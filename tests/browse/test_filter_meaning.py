@@ -181,13 +181,14 @@ def test_only_comparisons_with_numbers_can_use_columns(text: str, numeric: bool)
     ("typed", "value"),
     [
         ("3", 3), ("-2", -2), ("1e3", 1000.0), ("0.5", 0.5), ("true", True), ("null", None),
-        ("NaN", "NaN"), ("Infinity", "Infinity"), ("007", "007"), ("1.", "1."), ("'3'", "3"),
+        ("NaN", "NaN"), ("Infinity", "Infinity"), ("007", "007"), ("1.", 1.0), ("'3'", "3"),
+        (".5", 0.5), ("+2", 2), ("1_0", "1_0"), ("0x10", "0x10"), ("True", True), ("None", None),
         ('"true"', "true"), ("''", ""), ("n01440764", "n01440764"), ("a-b/c.d", "a-b/c.d"),
         ("[1]", "[1]"), ("{}", "{}"),
     ],
 )  # fmt: skip
-def test_values_are_read_as_json_numbers_or_as_text(typed: str, value: Any) -> None:
-    """A quoted value is text, and a value that is no JSON number is text."""
+def test_values_are_read_as_numbers_or_as_text(typed: str, value: Any) -> None:
+    """A quoted value is text, and a value that is no number is text."""
     comparison = parse_filter(f".json == {typed}")
     assert isinstance(comparison, Comparison)
     assert (comparison.value, type(comparison.value)) == (value, type(value))

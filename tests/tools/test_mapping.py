@@ -332,6 +332,35 @@ def test_a_run_is_continued(folder: Path) -> None:
     assert sorted(path.name for path in folder.iterdir() if path.name.startswith(".")) == []
 
 
+def test_a_failed_run_leaves_no_spec_of_an_earlier_one(folder: Path) -> None:
+    """A spec is set aside before its shards are replaced, and gone once a run is complete."""
+    out = ["-o", "out/n-%d.tar", "--maxcount", "10"]
+    assert mapped(*out) == 0
+    first = Path("out/n.json").read_text()
+    assert mapped("--function", "functions.py:failing", *out) == 1
+    assert not Path("out/n.json").exists()
+    assert Path("out/n.json.old").read_text() == first
+    assert mapped(*out) == 0
+    assert mapped(*out) == 0
+    assert sorted(path.name for path in Path("out").iterdir()) == [
+        "n-0.tar", "n-1.tar", "n-2.tar", "n.json",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", ["map", "reshard"])
+def test_the_spec_that_is_read_is_not_replaced(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """New shards whose spec would be the one that is read are refused."""
+    before = Path("all.json").read_bytes()
+    assert main([command, "all.json", "-o", "all-%d.tar"]) == 1
+    assert "would replace" in capsys.readouterr().err
+    joined = wids.ShardListDataset("all.json")
+    with pytest.raises(ValueError, match="would replace all.json"):
+        map_samples(joined[:5] + joined[7:], None, "all-%d.tar", workers=1)
+    assert Path("all.json").read_bytes() == before
+
+
 def test_processes_map_parts(folder: Path) -> None:
     """Worker processes write the same bytes as one process."""
     doubled = ["--function", "functions.py:doubled", "--maxcount", "10"]

@@ -1,5 +1,6 @@
 """`filter`, `sort_by`, `split`, `map` and `with_options`: checked against what Python would do."""
 
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import wids
 from wids.views.splitting import by_exact_share
@@ -116,6 +118,44 @@ def test_damaged_fields_fulfil_no_filter(make_shard: Callable[..., Path]) -> Non
         sample["__key__"]
         for sample in dataset.filter(".json:w >= 1").with_options(transformations="bytes")
     ] == ["2"]
+
+
+def test_a_damaged_sample_spoils_no_other(make_shard: Callable[..., Path]) -> None:
+    """Columns of views without it, and filters on headers, do not stumble over its fields."""
+    stream = io.BytesIO()
+    Image.new("RGB", (7, 5)).save(stream, "PNG")
+    samples = [
+        {"__key__": f"k{n}", ".cls": "x" if n == 2 else str(n), ".png": stream.getvalue()}
+        for n in range(6)
+    ]
+    samples[4][".png"] = "no picture"
+    dataset = wids.ShardListDataset([str(make_shard("d.tar", samples))])
+    assert list(dataset.filter(".png:width == 7").keys) == ["k0", "k1", "k2", "k3", "k5"]
+    assert dataset.exclude(["k2"]).column(".cls").tolist() == [0, 1, 3, 4, 5]
+    assert dataset[3:].column(".cls").tolist() == [3, 4, 5]
+    assert dataset[[5, 0]].column(".png", "width").tolist() == [7, 7]
+    with pytest.raises(wids.DecodeError, match="'k2'"):
+        dataset[1:4].column(".cls")
+    with pytest.raises(ValueError, match="the first sample has height, width"):
+        dataset.filter(".png:size > 4")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (".json:w > .5", 59), (".json:w > +0.5", 59), (".json:w >= 5.", 55), (".json:w < 1e1", 10),
+        (".json:w in (1., 2)", 2), (".json:w == -0", 1),
+    ],
+)  # fmt: skip
+def test_numbers_are_read_as_they_are_written(
+    make_shard: Callable[..., Path], text: str, expected: int
+) -> None:
+    """A number may begin or end with its point, and have a sign."""
+    samples = [{"__key__": f"k{n}", ".json": f'{{"w": {n}}}'} for n in range(60)]
+    dataset = wids.ShardListDataset([str(make_shard("n.tar", samples))])
+    assert len(dataset.filter(text)) == expected
+    with pytest.warns(wids.WidsWarning, match="'10%' is a text, and .json has none"):
+        assert not len(dataset.filter(".json:w > 10%"))
 
 
 def test_samples_are_sorted_by_a_column(dataset: wids.ShardListDataset) -> None:

@@ -20,7 +20,8 @@ from wids.commands.terminal import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    import numpy as np
+    from numpy.typing import NDArray
 
 __all__ = ["add_choose_commands", "shares_of"]
 
@@ -149,9 +150,10 @@ def diff(args: Arguments) -> int:
         open_samples(args.first, remote="range", **rules) as first,
         open_samples(args.second, remote="range", **rules) as second,
     ):
-        left, right = _lost(first, second), _lost(second, first)
+        alone = [_alone(first, second), _alone(second, first)]
+        left, right = first.keys_at(alone[0]), second.keys_at(alone[1])
         common = len(first) - len(left)
-        same_order = not (left or right) and list(first.keys) == list(second.keys)
+        same_order = _shared(first, alone[0]) == _shared(second, alone[1])
     if args.json:
         print_json({"common": common, "first": left, "second": right, "same_order": same_order})
     else:
@@ -161,17 +163,30 @@ def diff(args: Arguments) -> int:
             out(f"  {key}" for key in keys[:_MOST_SHOWN])
             if len(keys) > _MOST_SHOWN:
                 out(f"  and {len(keys) - _MOST_SHOWN} more (--json lists all)")
-        if not (left or right):
-            out("the same order" if same_order else "in another order")
+        out("the same order" if same_order else "in another order")
     return FAULTY if left or right else DONE
 
 
-def _lost(samples: Any, other: Any) -> Sequence[str]:
-    """Return the keys of samples that another sequence does not have."""
+def _alone(samples: Any, other: Any) -> NDArray[np.int64]:
+    """Return the indexes of samples that another sequence does not have, or not as often."""
     import numpy as np
 
-    rows = np.flatnonzero(~np.isin(samples.key_hashes(), other.key_hashes()))
-    keys: list[str] = samples.keys_at(rows)
+    hashes, others = samples.key_hashes(), np.sort(other.key_hashes())
+    order = np.argsort(hashes, kind="stable")
+    ordered = hashes[order]
+    # The number of a sample among those of its key, from 0 on.
+    numbers = np.arange(len(ordered)) - np.searchsorted(ordered, ordered)
+    counts = np.searchsorted(others, ordered, "right") - np.searchsorted(others, ordered)
+    alone: NDArray[np.int64] = np.sort(order[numbers >= counts])
+    return alone
+
+
+def _shared(samples: Any, alone: NDArray[np.int64]) -> list[str]:
+    """Return the keys of samples that another sequence has, too, in order."""
+    import numpy as np
+
+    shared = np.delete(np.arange(len(samples)), alone)
+    keys: list[str] = samples.keys_at(shared)
     return keys
 
 

@@ -298,8 +298,8 @@ class ColumnReader:
         for number, (first, stop) in zip(numbers.tolist(), bounds, strict=True):
             ref = shards[number]
             start = int(ends[number]) - ref["nsamples"]
-            part = self.read_shard(number, ref)
             local_indexes = ascending[first:stop] - start
+            part = self._read_some(number, ref, local_indexes)
             gaps = np.isin(local_indexes, part.missing)
             if fill is None and gaps.any():
                 raise self._missing(number, ref, start, int(local_indexes[gaps][0]))
@@ -326,8 +326,8 @@ class ColumnReader:
         while first < stop:
             ref = shards[number]
             begin = int(ends[number]) - ref["nsamples"]
-            part = self.read_shard(number, ref)
             inside = slice(first - begin, min(stop, int(ends[number])) - begin)
+            part = self._read_some(number, ref, np.arange(inside.start, inside.stop))
             lacking = slice(*np.searchsorted(part.missing, [inside.start, inside.stop]).tolist())
             missing = part.missing[lacking] - inside.start
             if len(missing) and fill is None:
@@ -336,6 +336,27 @@ class ColumnReader:
             parts.append(fill_in(values, missing, fill))
             first, number = int(ends[number]), number + 1
         return join(parts)
+
+    def _read_some(
+        self, number: int, ref: ShardRef, local_indexes: npt.NDArray[np.int64]
+    ) -> ColumnPart:
+        """Return the column of one shard, in which only some samples need to be intact."""
+        try:
+            return self.read_shard(number, ref)
+        except DecodeError:
+            damaged: dict[int, DecodeError] = {}
+
+            def note(error: DecodeError, _extension: str, sample: Mapping[str, Any]) -> None:
+                damaged[sample["__shardindex__"]] = error
+
+            lenient = replace(self, decoder=self.decoder.replace(on_error=note))
+            part = lenient.read_shard(number, ref)
+            for local_index in local_indexes.tolist():
+                if local_index in damaged:
+                    raise damaged[local_index] from None
+            if not damaged:
+                raise
+            return part
 
     def read_shard(self, number: int, ref: ShardRef) -> ColumnPart:
         """Return the column of one shard, from its stored file if there is one.

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-__all__ = ["Journal", "is_left_over"]
+__all__ = ["Journal", "is_left_over", "set_aside"]
 
 
 class Journal:
@@ -83,6 +83,23 @@ class Journal:
         """Remove the journal, once the spec is written."""
         if self._path is not None:
             self._path.unlink(missing_ok=True)
+
+
+def set_aside(spec: Path, shards: Iterable[Path]) -> Path | None:
+    """Rename the spec of an earlier run before the first of its shards is replaced.
+
+    Otherwise a run that ends early would leave a spec that names shards of both runs as its own.
+
+    Args:
+        spec: Path of the spec.
+        shards: Paths that will be written.
+
+    Returns:
+        The new path, to be removed once the new spec is written; None if nothing is replaced.
+    """
+    if not spec.is_file() or not any(shard.exists() for shard in shards):
+        return None
+    return spec.replace(spec.with_name(f"{spec.name}.old"))
 
 
 def is_left_over(path: Path, left: set[tuple[str, str]]) -> bool:

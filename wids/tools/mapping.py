@@ -26,13 +26,13 @@ from wids.base.urls import display_url
 from wids.base.warn import warn
 from wids.codecs.formats import is_class
 from wids.errors import WidsError
-from wids.specs.journal import Journal
+from wids.specs.journal import Journal, set_aside
 from wids.specs.merging import class_names, without_classes
 from wids.specs.newspec import new_spec, refuse_overwriting
 from wids.tools.columnfile import ColumnFile, column_file
 from wids.tools.leftout import check_none_left_out, note_entry_keys, skipped_members, stores_class
 from wids.tools.ranges import cut_evenly, cut_runs
-from wids.tools.reshard import header_of, spec_path_for
+from wids.tools.reshard import header_of, refuse_replacing_spec, spec_path_for
 from wids.views.chosenshards import chosen_shards
 from wids.writing.sampleencoder import SampleEncoder
 from wids.writing.shardfile import NewShard, ShardOptions, shard_options, warn_of_older
@@ -409,6 +409,7 @@ def _to_shards(
 ) -> MapResult:
     ShardWriter(pattern).abandon()  # checks the pattern, and writes nothing
     refuse_overwriting(pattern, (shard.ref.url for shard in chosen_shards(make.samples)))
+    refuse_replacing_spec(pattern, make.samples)
     spec = Path(spec_path_for(pattern))
     journal = Journal(spec.with_name(f"{spec.name}.mapping"))
     write = _ShardMaker(make, pattern, options)
@@ -416,6 +417,7 @@ def _to_shards(
         journal.remove()
     found = _finished(journal, write, parts)
     missing = [part for part in parts if part.number not in found]
+    old = set_aside(spec, map(write.path, missing))
 
     def note(part: _Part, outcome: Any) -> None:
         if not isinstance(outcome, Exception):
@@ -443,6 +445,8 @@ def _to_shards(
             header = _without_classes(header, done.omissions)
         header["name"] = spec.stem
         write_output(spec, f"{new_spec(done.entries, header).to_json()}\n".encode())
+        if old is not None:
+            old.unlink(missing_ok=True)
         journal.remove()
         warn_of_older(pattern, len(parts))
     return done

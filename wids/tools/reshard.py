@@ -13,10 +13,11 @@ import numpy as np
 from wids.base.files import remove_parts, write_output
 from wids.base.omissions import Omissions
 from wids.base.processes import run_each
+from wids.base.urls import is_local, local_path
 from wids.ordering.permute import derive_key, permute
 from wids.reading.openshards import checked_positions
 from wids.specs.indexrules import USUAL_RULES
-from wids.specs.journal import Journal, is_left_over
+from wids.specs.journal import Journal, is_left_over, set_aside
 from wids.specs.merging import class_names, listed_classes, merged_header
 from wids.specs.newspec import new_spec, refuse_overwriting
 from wids.tar.sidecar import SIDECAR_SUFFIX
@@ -132,6 +133,7 @@ def reshard(
     refs = dataset.shards if is_sharded(dataset) else [s.ref for s in chosen_shards(dataset)]
     read = list(refs)
     refuse_overwriting(pattern, (ref.url for ref in read))
+    refuse_replacing_spec(pattern, dataset)
     omissions = Omissions(strict=strict)
     note_entry_keys(read, omissions)
     parts = plan_parts(dataset, indexes, maxcount, maxsize, rekey=rekey, omissions=omissions)
@@ -141,6 +143,7 @@ def reshard(
         journal.begin(target.path(part) for part in parts)
     # Existing shards are compared by key, sample by sample, before they count as done.
     missing = [part for part in parts if part.number not in entries]
+    old = set_aside(spec, map(target.path, missing))
 
     def note(part: Part, outcome: dict[str, Any] | Exception) -> None:
         if not isinstance(outcome, Exception):
@@ -160,9 +163,36 @@ def reshard(
     header = header_of(dataset) | {"name": spec.stem}
     if not failures:
         write_output(spec, f"{new_spec(rows, header).to_json()}\n".encode())
+        if old is not None:
+            old.unlink(missing_ok=True)
         journal.remove()
         warn_of_older(pattern, len(parts))
     return Resharded(rows, failures, omissions)
+
+
+def refuse_replacing_spec(pattern: str, samples: Any) -> None:
+    """Raise if the spec of new shards would replace one that is read.
+
+    Args:
+        pattern: Path of the new shards.
+        samples: A dataset, or what is made of datasets.
+
+    Raises:
+        ValueError: It would.
+    """
+    new = Path(spec_path_for(pattern))
+    inner = [getattr(samples, name, None) for name in ("base", "left", "right")]
+    for each in [*inner, *(getattr(samples, "parts", None) or [])]:
+        if each is not None and not isinstance(each, str):
+            refuse_replacing_spec(pattern, each)
+    source = getattr(samples, "source", None)
+    if isinstance(source, str | os.PathLike) and is_local(os.fspath(source)) and new.exists():
+        old = local_path(os.fspath(source))
+        if old.exists() and new.samefile(old):
+            raise ValueError(
+                f"{pattern}: its spec would replace {source}, which is read; write the new shards "
+                "into another folder, or under another name"
+            )
 
 
 def _has_function(samples: Any) -> bool:

@@ -15,7 +15,7 @@ from wids.base.arguments import check_text
 from wids.base.progress import progress
 from wids.base.warn import warn
 from wids.codecs.formats import field_kind, is_class
-from wids.codecs.headers import has_fact
+from wids.codecs.headers import HEADER_FACTS, has_fact
 from wids.errors import DecodeError
 from wids.views.filterlanguage import (
     MISSING,
@@ -37,6 +37,7 @@ __all__ = ["column_named", "has_column", "holding", "plain_value", "unknown_clas
 
 Mask = npt.NDArray[np.bool_]
 _MOST_NAMED = 20  # fields in a message
+_TRUTH = "truth value"
 _BLOCK = 1 << 20  # samples that are compared at a time
 
 
@@ -100,17 +101,25 @@ def unknown_class(condition: Condition, names: Mapping[int, str]) -> str:
 
 def _by_column(samples: SampleSequence, comparison: Comparison) -> Mask | None:
     """Compare a whole column; None if its values are no numbers, or one cannot be read."""
+    try:
+        return _compared(samples, comparison)
+    except DecodeError:
+        # Sample by sample, a damaged field spoils no other; what headers state is a column alone.
+        if not (len(comparison.path) == 1 and has_fact(comparison.field, comparison.path[0])):
+            return None
+        return _compared(samples.with_options(on_error={comparison.field: None}), comparison)
+
+
+def _compared(samples: SampleSequence, comparison: Comparison) -> Mask | None:
+    """Compare a whole column; None if its values are no numbers."""
     total = len(samples)
     held = np.empty(total, np.bool_)
     known = not total
     # By blocks, since the values of 1e8 samples and what is computed of them take gigabytes.
     for start in range(0, total, _BLOCK):
         block = np.arange(start, min(start + _BLOCK, total), dtype=np.int64)
-        try:
-            # Like a missing value, a NaN fulfils no comparison but `!=`.
-            values = samples.column_at(block, comparison.field, *comparison.path, fill=math.nan)
-        except DecodeError:  # sample by sample, a damaged field spoils no other
-            return None
+        # Like a missing value, a NaN fulfils no comparison but `!=`.
+        values = samples.column_at(block, comparison.field, *comparison.path, fill=math.nan)
         if not isinstance(values, np.ndarray) or values.ndim != 1 or values.dtype.kind not in "iuf":
             return None
         known = known or values.dtype.kind != "f" or not np.isnan(values).all()
@@ -133,7 +142,7 @@ def _by_table(samples: SampleSequence, comparison: Comparison) -> Mask:
     items = [comparison.follow(each) for each in listed]
     held = np.fromiter(map(comparison.holds_of, items), np.bool_, len(items))
     if not held.any():
-        _warn_of_kinds(comparison, items)
+        _warn_of_kinds(comparison, {_kind(each): each for each in reversed(items)})
     return held
 
 
@@ -145,29 +154,36 @@ def _comparable(value: Any) -> Any:
     return str(value) if is_date else value
 
 
-def _warn_of_kinds(comparison: Comparison, items: Sequence[Any]) -> None:
-    """Warn of a comparison that no sample can fulfil, as all values are of another kind."""
+def _warn_of_kinds(comparison: Comparison, found: Mapping[str, Any]) -> None:
+    """Warn of a comparison that no sample can fulfil, as all values are of another kind.
+
+    Args:
+        comparison: A comparison that no sample fulfils.
+        found: A value of each kind that there is.
+    """
     wanted = comparison.value if isinstance(comparison.value, tuple) else (comparison.value,)
-    present = [each for each in items if each is not None]
-    ordered = comparison.operator[0] in "<>"
-    plain = [each for each in present if isinstance(each, str | int | float)]
-    if not plain or comparison.operator == "contains" or None in wanted:
+    kinds = {_kind(each) for each in wanted}
+    there = {kind: value for kind, value in found.items() if kind}
+    if not there or "" in kinds or comparison.operator == "contains" or kinds & there.keys():
         return
-    kinds = {_kind(each) for each in plain}
-    if all(_kind(each) not in kinds for each in wanted):
-        # A text that looks like a number equals it.
-        if not ordered and "truth value" not in kinds and _kind(wanted[0]) != "truth value":
-            return
-        warn(
-            f"filter: {wanted[0]!r:.60} is a {_kind(wanted[0])}, and {comparison.field} has none; "
-            f"its first value is {plain[0]!r:.60}"
-        )
+    # A text that looks like a number equals it, and "True" equals true.
+    if comparison.operator[0] not in "<>" and (
+        kinds | there.keys() == {"text", "number"} or kinds | there.keys() == {"text", _TRUTH}
+    ):
+        return
+    warn(
+        f"filter: {wanted[0]!r:.60} is a {_kind(wanted[0])}, and {comparison.field} has none; "
+        f"a value of it is {next(iter(there.values()))!r:.60}"
+    )
 
 
 def _kind(value: Any) -> str:
+    """Return what filters compare a value as; "" for what fulfils few comparisons anyway."""
     if isinstance(value, bool):
-        return "truth value"
-    return "text" if isinstance(value, str) else "number"
+        return _TRUTH
+    if isinstance(value, int | float):
+        return "number"
+    return "text" if isinstance(value, str) else ""
 
 
 def _by_sample(
@@ -176,6 +192,7 @@ def _by_sample(
     """Compare the fields of one sample after the other."""
     held = {comparison: np.zeros(len(samples), np.bool_) for comparison in comparisons}
     known = {comparison: comparison.field == "key" for comparison in comparisons}
+    kinds: dict[Comparison, dict[str, Any]] = {comparison: {} for comparison in comparisons}
     fields = tuple({comparison.field for comparison in comparisons} - {"key"})
     for index in progress(range(len(samples)), desc="filtering", unit="sample"):
         row = samples.read_raw(index, fields)
@@ -185,9 +202,13 @@ def _by_sample(
             found = comparison.follow(values[comparison.field])
             held[comparison][index] = comparison.holds_of(found)
             known[comparison] |= found is not MISSING
+            kinds[comparison].setdefault(_kind(found), found)
     unknown = [comparison for comparison in comparisons if not known[comparison]]
     if unknown and len(samples):
         raise _unknown(samples, unknown[0])
+    for comparison in comparisons:
+        if not held[comparison].any():
+            _warn_of_kinds(comparison, kinds[comparison])
     return held
 
 
@@ -197,10 +218,12 @@ def _unknown(samples: SampleSequence, comparison: Comparison) -> ValueError:
     named = f"field {comparison.field!r}"
     names = sorted(there)
     if comparison.path and comparison.field in there:
-        raw = samples.read_raw(0, (comparison.field,))
-        value = plain_value(comparison.field, raw[comparison.field])
         named = f"value {'.'.join(comparison.path)!r} in field {comparison.field!r}"
-        names = sorted(map(str, value)) if isinstance(value, dict) else [repr(value)[:80]]
+        names = sorted(HEADER_FACTS.get(field_kind(comparison.field), ()))
+        if field_kind(comparison.field) == "json" or not names:
+            raw = samples.read_raw(0, (comparison.field,))
+            value = plain_value(comparison.field, raw[comparison.field])
+            names = sorted(map(str, value)) if isinstance(value, dict) else [repr(value)[:80]]
     return ValueError(
         f"filter: no sample has a {named}; the first sample has {', '.join(names[:_MOST_NAMED])}"
     )

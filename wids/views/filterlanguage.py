@@ -15,7 +15,6 @@ evaluated as code.
 
 from __future__ import annotations
 
-import json
 import operator
 import re
 from collections.abc import Callable, Mapping
@@ -260,6 +259,8 @@ _LEFT = re.compile(
     re.VERBOSE,
 )
 _VALUE = re.compile(r"""\s*('[^']*'|"[^"]*"|[^\s'"=<>!(),][^\s(),]*)\s*""")
+# "007" is a code.
+_NUMBER = re.compile(r"[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _MARKS = {
     mark: re.compile(rf"\s*{mark}\s*") for mark in (r"\(", r"\)", ",", r"and\b", r"or\b", r"not\b")
 }
@@ -364,9 +365,7 @@ def _value(text: str) -> Any:
         return text[1:-1]
     if text in _WORDS:
         return _WORDS[text]
-    try:
-        number = json.loads(text)
-    except ValueError:
+    # NaN and Infinity as words are more likely names, and neither is `0x10` or `1_0` a number.
+    if _NUMBER.fullmatch(text) is None:
         return text
-    # json also reads NaN and Infinity, which as words are more likely names.
-    return number if isinstance(number, int | float) and text[-1].isdigit() else text
+    return int(text) if text.lstrip("+-").isdecimal() else float(text)
