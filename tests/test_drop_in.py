@@ -118,6 +118,8 @@ def test_the_old_attributes_are_there(spec: Path) -> None:
     assert dataset.spec.get("shardlist", [])[2]["url"] == str(spec.parent / "2.tar")
     assert dataset.base == str(spec.parent)
     assert "samples: 30" in dataset.data_info
+    nbytes = sum(Path(shard["url"]).stat().st_size for shard in dataset.shards)
+    assert f"nbytes: {nbytes} " in dataset.data_info
     assert "\n" not in dataset.data_info
     assert dataset.cache is not None
     assert Path(dataset.cache_dir).name == "wids-cache"

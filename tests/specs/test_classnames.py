@@ -16,6 +16,7 @@ from wids.base.omissions import Omissions
 from wids.cli import main
 from wids.errors import WidsWarning
 from wids.specs.classnames import find_class_names, parse_class_names
+from wids.tar.tarindex import TarIndex
 from wids.tools.exporters import export_files
 
 
@@ -136,6 +137,31 @@ def test_names_beside_a_remote_spec_are_found_by_all(
     omissions = Omissions()
     export_files(dataset, tmp_path / "files", omissions)
     assert "names of classes" in str(omissions.lines())
+
+
+def test_a_server_is_asked_once_and_only_for_what_shows_a_class(
+    tmp_path: Path, shard_server: ShardServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each file is requested once in a folder, and none for samples and filters without a class."""
+    shard = write_shard(tmp_path / "a.tar", [{"__key__": "a", ".txt": "x", ".json": '{"n": 1}'}])
+    shard_server.put("a.tar", shard.read_bytes())
+    TarIndex.from_tar(shard).save(tmp_path / "a.widx")
+    shard_server.put("a.tar.widx", (tmp_path / "a.widx").read_bytes())
+    spec = {"wids_version": 1, "shardlist": [{"url": "a.tar", "nsamples": 1}]}
+    url = shard_server.put("spec.json", json.dumps(spec).encode())
+
+    def paths() -> list[str]:
+        return [request.path for request in shard_server.requests]
+
+    assert main(["info", url, "--json", "--cache-dir", str(tmp_path / "info")]) == 0
+    assert json.loads(capsys.readouterr().out)["fields"] == [".json", ".txt"]
+    assert set(paths()) == {"/spec.json", "/a.tar.widx"}
+    assert main(["show", url, "0", "--cache-dir", str(tmp_path / "cache")]) == 0
+    dataset = ShardListDataset(url, cache_dir=tmp_path / "cache")
+    assert len(dataset.filter(".json:n >= 1")) == 1
+    assert not [path for path in paths() if "class" in path or "label" in path]
+    assert dataset.class_names == {}
+    assert len([path for path in paths() if "class" in path or "label" in path]) == 5
 
 
 def test_a_server_that_fails_is_said(shard_server: ShardServer) -> None:

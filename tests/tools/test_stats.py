@@ -134,6 +134,20 @@ def test_json_counts_and_names_what_was_not_read(folder: Path, capsys):
     assert [name.rpartition("/")[2] for name in found["failures"]] == ["c.tar", "x.tar?..."]
 
 
+def test_a_shard_of_another_count_than_promised_is_left_out(
+    make_shard: MakeShard, tmp_path: Path, capsys
+):
+    """As a dataset does, `wids stats` takes a shard that lost samples for damaged."""
+    rows = [{"__key__": f"{n}", ".cls": "0"} for n in range(3)]
+    names = [make_shard(name, rows).name for name in ("a.tar", "b.tar")]
+    listed = [{"url": url, "nsamples": n} for url, n in zip(names, (3, 5), strict=True)]
+    (tmp_path / "a.json").write_text(json.dumps({"shardlist": listed}))
+    assert main(["stats", str(tmp_path / "a.json"), "--json"]) == 1
+    said = capsys.readouterr()
+    assert "b.tar is left out: the spec says 5 samples, the shard holds 3" in said.err
+    assert json.loads(said.out)["samples"]["count"] == 3
+
+
 def test_missing_field_is_named(folder: Path, capsys):
     """Counting the values of a field that no sample has is an error that lists the fields."""
     assert main(["stats", ".", "--values", "clz"]) == 1

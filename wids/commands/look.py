@@ -123,11 +123,14 @@ def _parse_range(text: str, total: int) -> range:
 
 def show(args: Arguments) -> int:
     """Show one sample: fields, sizes, values, images."""
+    from wids.codecs.formats import is_class
     from wids.commands.show import describe_sample, draw_pictures, sample_lines
 
     with _open_raw(args) as dataset:
         found = dataset[args.index]
-        description = describe_sample(found, dataset.class_names)
+        # Looking for names may ask a server, so only a sample with a class waits for that.
+        has_class = any(name.startswith(".") and is_class(name) for name in found)
+        description = describe_sample(found, dataset.class_names if has_class else None)
         total = len(dataset)
     if args.json:
         print_json(description)

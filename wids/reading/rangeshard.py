@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -9,11 +10,18 @@ from wids.base.files import write_atomically
 from wids.base.threads import DaemonThreadPool
 from wids.base.urls import base_name, display_url
 from wids.base.warn import WarningsOnce
+from wids.caching.cache import ShardCache
 from wids.caching.cachefolder import Entry, check_folder
 from wids.caching.unpack import is_compressed_name
 from wids.errors import FetchError, ShardFormatError
+from wids.fetching.fetch import Fetcher
 from wids.fetching.responses import FileVersion
-from wids.fetching.transport import RangesNotServedError, ReplacedError, SizeMismatchError
+from wids.fetching.transport import (
+    FetchPolicy,
+    RangesNotServedError,
+    ReplacedError,
+    SizeMismatchError,
+)
 from wids.log import logger
 from wids.reading.fieldheaders import (
     ExtraFieldError,
@@ -24,20 +32,20 @@ from wids.reading.fieldheaders import (
 )
 from wids.reading.versions import ShardVersion
 from wids.tar.shard import ReadableShard, Shard, check_part
-from wids.tar.sidecar import parse_sidecar
+from wids.tar.sidecar import SIDECAR_SUFFIX, parse_sidecar
 from wids.tar.tarindex import TarIndex
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Collection, Sequence
 
     from wids.base.shardref import ShardRef
-    from wids.caching.cache import ShardCache
-    from wids.fetching.fetch import Fetcher
 
 __all__ = [
     "MOST_SHARDS_AT_ONCE",
     "RangeShard",
     "fetch_index",
+    "peek_index",
     "read_samples",
     "sidecar_url",
     "warn_fetched_whole",
@@ -491,6 +499,19 @@ def sidecar_url(url: str, suffix: str) -> str:
     """
     path, mark, query = url.partition("?")
     return f"{path}{suffix}{mark}{query}"
+
+
+def peek_index(shard: ShardRef, cache_dir: str | os.PathLike[str] | None = None) -> TarIndex:
+    """Return the tar index of a remote shard from its sidecar, with a single try.
+
+    Raises:
+        FetchError: There is no sidecar, or the server cannot be reached.
+        CacheError: The cache folder cannot be used.
+        ShardFormatError: The sidecar is damaged.
+    """
+    with closing(ShardCache(cache_dir, fetcher=Fetcher(FetchPolicy(attempts=1)))) as cache:
+        url = shard.index or sidecar_url(shard.url, SIDECAR_SUFFIX)
+        return fetch_index(url, SIDECAR_SUFFIX, cache, shard)
 
 
 def fetch_index(

@@ -7,6 +7,7 @@ of the memory map, and applies the transformations.
 
 from __future__ import annotations
 
+import logging
 import operator
 import os
 from copy import copy
@@ -217,7 +218,8 @@ class ShardList:
         self._opened = self._no_open_shards()
         self._read_ahead = ReadAhead()
         self._ahead: FetchAhead | None = None
-        logger.info("%s", self.data_info)
+        if logger.isEnabledFor(logging.INFO):
+            logger.info("%s", self.data_info)
 
     def _no_open_shards(self) -> OpenShards:
         """Return the holder of the open shards, with none open yet."""
@@ -814,11 +816,12 @@ class ShardList:
     @cached_property
     def data_info(self) -> str:
         """One line that describes the dataset."""
-        nbytes = int(self.shards.filesize[self.shards.filesize != UNKNOWN].sum())
+        nbytes = describe.nbytes_of(self.shards, look=self.cache.localname is None)
         name = display_url(str(self.dataset_name))
         return (
             f"{name} base: {display_url(self.base)} name: {self._header['name']} "
-            f"nfiles: {len(self.shards)} nbytes: {nbytes} samples: {self._locator.total} "
+            f"nfiles: {len(self.shards)} "
+            f"nbytes: {'unknown' if nbytes is None else nbytes} samples: {self._locator.total} "
             f"cache: {display_url(str(self.cache_dir))}"
         )
 

@@ -50,8 +50,10 @@ def find_class_names(
     if names:
         return names
     without_spec = not (folders and folders[0])
-    for group in (folders[:1], folders[1:]):
-        distinct = [folder for folder in dict.fromkeys(group) if folder]
+    # Each folder once: the shards mostly lie beside their spec.
+    others = [folder for folder in dict.fromkeys(folders[1:]) if folder not in folders[:1]]
+    for group in (folders[:1], others):
+        distinct = [folder for folder in group if folder]
         elsewhere = [folder for folder in distinct if scheme_of(folder) and not is_local(folder)]
         try:
             found: dict[str, Mapping[str, Any]] = {

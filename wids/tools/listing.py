@@ -10,6 +10,7 @@ import numpy as np
 from wids.base.text import clean, format_nbytes
 from wids.base.urls import base_name, display_url, is_local, local_path
 from wids.errors import WidsError
+from wids.reading.rangeshard import peek_index
 from wids.reading.shardlist import ShardList
 from wids.specs.shardtable import UNKNOWN
 from wids.specs.sources import load_spec
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from wids.base.shardref import ShardRef
     from wids.reading.samplesequence import ShardedSequence
+    from wids.tar.tarindex import TarIndex
 
 __all__ = [
     "dataset_facts",
@@ -93,13 +95,15 @@ def _view_facts(view: Any, source: str) -> dict[str, Any]:
 
 
 def _first_fields(spec: DatasetSpec, cache_dir: str | os.PathLike[str] | None) -> list[str] | None:
-    """Return the fields of the first shard that has samples; None if it is not local."""
+    """Return the fields of the first shard that has samples; None if that would fetch a shard."""
     first = next((shard for shard in spec.shards if shard.nsamples), None)
-    if first is None or not (is_local(first.url) or first.index):
+    if first is None:
         return None
     try:
+        if not is_local(first.url):
+            return _fields_in(peek_index(first, cache_dir))
         one = DatasetSpec([first], header=spec.header)
-        with ShardList(one, transformations=[], remote="range", cache_dir=cache_dir) as shard:
+        with ShardList(one, transformations=[], cache_dir=cache_dir) as shard:
             return _fields_of(shard)
     except (WidsError, OSError):
         return None  # the other facts come from the spec; `wids check` reports the fault
@@ -109,7 +113,11 @@ def _fields_of(dataset: ShardedSequence) -> list[str] | None:
     if not len(dataset):
         return None
     shard, _, _ = dataset.locate_sample(0)
-    columns = shard.index.columns()
+    return _fields_in(shard.index)
+
+
+def _fields_in(index: TarIndex) -> list[str]:
+    columns = index.columns()
     # An index may list extensions that no sample has.
     sets = [columns.extension_sets[i] for i in np.unique(columns.set_ids).tolist()]
     return sorted({extension for each in sets for extension in each})

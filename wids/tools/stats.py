@@ -18,6 +18,7 @@ from wids.base.text import clean, format_nbytes, table
 from wids.base.urls import display_url, hide_credentials
 from wids.specs.build import local_copy
 from wids.specs.indexrules import rules_of
+from wids.specs.shardtable import UNKNOWN
 from wids.tar.shard import Shard
 from wids.tar.tarindex import TarIndex
 from wids.tools.ranges import cut_runs
@@ -165,12 +166,24 @@ def spec_stats(
     rules = rules_of(spec.header)
     read = partial(_shard_stats, values=values, cache_dir=cache_dir, rules=rules)
     outcomes = run_each(read, urls, executor=executor, workers=workers, desc="reading shards")
-    parts = [
-        Stats(failures={url: str(outcome)}) if isinstance(outcome, Exception) else outcome
-        for url, outcome in zip(urls, outcomes, strict=True)
-    ]
+    each = zip(urls, outcomes, spec.shards.nsamples.tolist(), strict=True)
+    parts = [_as_promised(*shard) for shard in each]
     # Sums of sums: each shard is read by another process, and none needs the others' figures.
     return reduce(Stats.__add__, parts, Stats())
+
+
+def _as_promised(url: str, outcome: Stats | Exception, nsamples: int) -> Stats:
+    """Return the statistics of a shard, as a failure if it is not what the spec says."""
+    if isinstance(outcome, Exception):
+        return Stats(failures={url: str(outcome)})
+    if nsamples in {UNKNOWN, outcome.samples.count}:
+        return outcome
+    # A dataset refuses its samples, too.
+    message = (
+        f"the spec says {nsamples} samples, the shard holds {outcome.samples.count}; restore the "
+        "shard, or create the spec again (wids create)"
+    )
+    return Stats(failures={url: message})
 
 
 def _shard_stats(

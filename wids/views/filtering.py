@@ -56,9 +56,11 @@ def holding(samples: SampleSequence, text: str) -> Mask:
             first sample has.
     """
     typed = parse_filter(text)
-    if message := unknown_class(typed, samples.class_names):
+    # Looking for names may ask a server, so only a filter that has one waits for that.
+    names = samples.class_names if _names_a_class(typed) else {}
+    if message := unknown_class(typed, names):
         warn(f"filter: {message}")
-    condition = with_class_names(typed, is_class, samples.class_names)
+    condition = with_class_names(typed, is_class, names)
     comparisons = dict.fromkeys(comparisons_of(condition))
     held: dict[Comparison, Mask] = {}
     for comparison in comparisons:
@@ -74,6 +76,16 @@ def holding(samples: SampleSequence, text: str) -> Mask:
         held |= _by_sample(samples, rest)
     fulfilled: Mask = evaluate(condition, held.__getitem__)
     return fulfilled
+
+
+def _names_a_class(condition: Condition) -> bool:
+    """Return whether a filter compares a class with a text, which may be the name of one."""
+    return any(
+        isinstance(value, str)
+        for each in comparisons_of(condition)
+        if not each.path and is_class(each.field)
+        for value in (each.value if isinstance(each.value, tuple) else (each.value,))
+    )
 
 
 def unknown_class(condition: Condition, names: Mapping[int, str]) -> str:
