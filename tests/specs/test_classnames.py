@@ -140,9 +140,13 @@ def test_names_beside_a_remote_spec_are_found_by_all(
 
 
 def test_a_server_is_asked_once_and_only_for_what_shows_a_class(
-    tmp_path: Path, shard_server: ShardServer, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    shard_server: ShardServer,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Each file is requested once in a folder, and none for samples and filters without a class."""
+    monkeypatch.setenv("WIDS_CACHE", str(tmp_path / "cache"))
     shard = write_shard(tmp_path / "a.tar", [{"__key__": "a", ".txt": "x", ".json": '{"n": 1}'}])
     shard_server.put("a.tar", shard.read_bytes())
     TarIndex.from_tar(shard).save(tmp_path / "a.widx")
@@ -156,7 +160,7 @@ def test_a_server_is_asked_once_and_only_for_what_shows_a_class(
     assert main(["info", url, "--json", "--cache-dir", str(tmp_path / "info")]) == 0
     assert json.loads(capsys.readouterr().out)["fields"] == [".json", ".txt"]
     assert set(paths()) == {"/spec.json", "/a.tar.widx"}
-    assert main(["show", url, "0", "--cache-dir", str(tmp_path / "cache")]) == 0
+    assert main(["show", url, "0"]) == 0
     dataset = ShardListDataset(url, cache_dir=tmp_path / "cache")
     assert len(dataset.filter(".json:n >= 1")) == 1
     assert not [path for path in paths() if "class" in path or "label" in path]

@@ -11,6 +11,7 @@ import pytest
 from helpers.server import ShardServer
 
 import wids
+from wids.cli import main
 from wids.views.opening import open_samples
 
 COUNT = 3000
@@ -308,3 +309,14 @@ def test_shards_with_other_contents_are_refused(folder: Path, fact: str) -> None
     write([other[fact], *values[fact][1:]])
     with pytest.raises(wids.SpecError, match=f"another {fact}"):
         wids.open_view(folder / "v.json")
+
+
+def test_a_saved_view_is_no_spec_to_merge(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The command says how to make shards of it; a shard that failed is named once."""
+    wids.ShardListDataset(folder / "train.json")[5:].save(folder / "rest.json")
+    assert main(["merge", str(folder / "rest.json"), "-o", str(folder / "all.json")]) == 1
+    assert "wids reshard" in capsys.readouterr().err
+    assert not (folder / "all.json").exists()
+    missing = str(folder / "none.tar")
+    assert main(["create", missing, "-o", str(folder / "all.json")]) == 1
+    assert capsys.readouterr().err.count(missing) == 1

@@ -16,6 +16,7 @@ from wids.commands.terminal import (
     add_rules,
     add_workers,
     complain,
+    complain_of,
     note,
     out,
     positive,
@@ -135,7 +136,7 @@ def stats(args: Arguments) -> int:
     values = args.values if args.values is None else f".{args.values.lstrip('.')}"
     found, names = _stats_and_names(args, values)
     for shard, message in found.failures.items():
-        complain(f"{shard} is left out: {message}")
+        complain_of(shard, "is left out", message)
     if found.failures:
         complain(f"{len(found.failures)} parts could not be read; the figures are of the others")
     if values is not None and not found.values:

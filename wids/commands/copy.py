@@ -20,6 +20,7 @@ from wids.commands.terminal import (
     add_strict,
     add_workers,
     complain,
+    complain_of,
     list_omissions,
     message_of,
     note,
@@ -449,7 +450,7 @@ def _report_reshard(pattern: str, done: Resharded, nsamples: int) -> int:
     from wids.tools.reshard import spec_path_for
 
     for path, error in done.failures.items():
-        complain(f"{path} failed: {message_of(error)}")
+        complain_of(str(path), "failed", message_of(error))
     total = len(done.entries) + len(done.failures)
     if done.failures:
         complain(

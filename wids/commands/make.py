@@ -19,6 +19,7 @@ from wids.commands.terminal import (
     add_rules,
     add_workers,
     complain,
+    complain_of,
     message_of,
     note,
     print_json,
@@ -56,7 +57,7 @@ def create(args: Arguments) -> int:
     _check_writable(args.output)
     built = _build(args, shards)
     for shard, error in built.failures.items():
-        complain(f"{shard} failed: {message_of(error)}")
+        complain_of(shard, "failed", message_of(error))
     if not len(built.spec.shards):
         raise ValueError(f"none of {len(shards)} shards could be indexed; nothing was written")
     text = f"{built.spec.to_json()}\n"
@@ -330,11 +331,18 @@ def merge(args: Arguments) -> int:
     """Merge several specs into one."""
     from wids.base.files import write_output
     from wids.specs.build import merge_specs
+    from wids.views.opening import is_saved_view
 
     _check_writable(args.output)
     output = Path(args.output)
     printed = args.output == "-"
     for source in args.specs:
+        if is_saved_view(source):
+            raise ValueError(
+                f"{source}: is a saved view, and only specs of shards can be merged; write its "
+                "samples as shards first (wids reshard), or open several views as one: "
+                "wids.open_view takes a list"
+            )
         if output.exists() and Path(source).exists() and output.samefile(source):
             raise ValueError(
                 f"{output}: is {source}, which is merged, and would be replaced; write the new "

@@ -14,6 +14,7 @@ from wids.commands.terminal import (
     add_strict,
     add_workers,
     complain,
+    complain_of,
     list_omissions,
     message_of,
     note,
@@ -169,7 +170,7 @@ def _report(args: Arguments, done: MapResult, total: int) -> int:
     omitted = done.omissions.lines()
     list_omissions(omitted)
     for name, error in done.failures.items():
-        complain(f"{name} failed: {message_of(error)}")
+        complain_of(name, "failed", message_of(error))
     counts = {
         "samples": total,
         "written": done.num_samples,

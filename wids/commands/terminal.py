@@ -24,6 +24,7 @@ __all__ = [
     "add_strict",
     "add_workers",
     "complain",
+    "complain_of",
     "flush_output",
     "list_omissions",
     "message_of",
@@ -199,6 +200,21 @@ def note_beyond(text: str, bounds: Iterable[int | None], total: int) -> None:
 def complain(message: str) -> None:
     """Print one line about an error on standard error."""
     note(f"wids: {message}")
+
+
+def complain_of(name: str, what: str, message: str) -> None:
+    """Print one line about a shard or another part that failed, which names it once.
+
+    Args:
+        name: Its location, with which its message may begin, too.
+        what: What became of it, such as "failed".
+        message: The reason.
+    """
+    from wids.base.urls import display_url
+
+    for said in (name, display_url(name)):
+        message = message.removeprefix(f"{said}: ")
+    complain(f"{name} {what}: {message}")
 
 
 def message_of(error: BaseException) -> str:
