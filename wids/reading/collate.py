@@ -118,7 +118,7 @@ def _stacked(values: list[np.ndarray], allocate: Allocate | None) -> Any:
 
 
 def _stacked_tensors(values: list[Any], allocate: Allocate | None) -> Any:
-    """Stack tensors of one shape and type, on one device."""
+    """Return the stack of tensors of one shape and type, on one device."""
     import torch
 
     first = values[0]
@@ -178,12 +178,12 @@ def pin(batch: Any) -> Any:
 
 
 class PackedRow(NamedTuple):
-    """Sequences side by side, as attention takes them that knows where each of them ends.
+    """Sequences joined to one row, with their bounds, as variable-length attention takes them.
 
     Attributes:
         values: The elements of all sequences; shape `(num_elements, ...)`.
         cu_seqlens: Start of each sequence in `values`, and the end of the last; int32.
-        positions: Place of each element in its own sequence; int64.
+        positions: Position of each element in its own sequence; int64.
         max_seqlen: Length of the longest sequence.
     """
 
@@ -228,6 +228,7 @@ def pack_sequences(sequences: Sequence[Any]) -> PackedRow:
     if ends[-1] >= 1 << 31:
         raise ValueError(f"cu_seqlens are 32-bit numbers, got {ends[-1]} elements; pack fewer")
     offsets = np.append(0, ends).astype(np.int32)
+    # Subtracting its start from each element's position in the row restarts the count at 0.
     positions = np.arange(ends[-1]) - np.repeat(ends - lengths, lengths)
     longest = int(lengths.max())
     if torch is None or not all(tensors):

@@ -435,14 +435,14 @@ class ColumnReader:
 
     @property
     def _asks_header(self) -> bool:
-        """Whether the value is stated in the header of a picture, sound or video."""
+        """Whether the header of an image, sound or video states the value."""
         # A decoder of the user's own may make anything of the field.
         own = self.decoder.decoders
         taken = any(self.extension.lower().endswith(suffix) for suffix in own)
         return len(self.path) == 1 and has_fact(self.extension, self.path[0]) and not taken
 
-    def _made_of_headers(self, opened: OpenShard) -> ColumnPart:
-        """Read a fact in the header of each field, from as few bytes as its format allows."""
+    def _read_headers(self, opened: OpenShard) -> ColumnPart:
+        """Return the column of a fact that the headers state, from as few bytes as possible."""
         facts: dict[int, Any] = {}
         for start in range(0, len(opened.shard), BLOCK):
             wanted = list(range(start, min(start + BLOCK, len(opened.shard))))
@@ -468,7 +468,7 @@ class ColumnReader:
 
     def _made(self, opened: OpenShard) -> ColumnPart:
         if self._asks_header:
-            return self._made_of_headers(opened)
+            return self._read_headers(opened)
         values: list[Any] = []
         missing: list[int] = []
         decode = self._decode
@@ -488,7 +488,7 @@ class ColumnReader:
         return ColumnPart(pack(values), np.array(missing, np.int64))
 
     def _source_of(self, num_samples: int) -> ColumnSource:
-        """Return the inputs of the column of a shard, which most shards share."""
+        """Return the inputs of the column of a shard; shards of equal length share them."""
         source = self._sources.get(num_samples)
         if source is None:
             source = ColumnSource(
@@ -502,7 +502,7 @@ class ColumnReader:
         return {}
 
     @cached_property
-    def _settled(self) -> SampleDecoder:
+    def _array_decoder(self) -> SampleDecoder:
         """The decoder with images as arrays and without copies."""
         # The values are copied into one array anyway, so a copy of each would be wasted.
         return images_as_arrays(self.decoder).replace(copy=False)
@@ -518,7 +518,7 @@ class ColumnReader:
     @cached_property
     def _decode(self) -> Decoder:
         """The function that decodes the field; undecoded bytes become a uint8 array."""
-        decode = self._settled.decoder_of(self.extension)
+        decode = self._array_decoder.decoder_of(self.extension)
         if isinstance(decode, ImageDecoder):  # given by the user in `decoders`
             return pixels_as_array(decode)
         return _as_bytes if decode is None or decode is io.BytesIO else decode

@@ -234,7 +234,7 @@ class DeviceDecoder:
     def _frames(
         self, name: str, decoded: Sequence[DeviceImage]
     ) -> tuple[list[Box], tuple[int, int]]:
-        """Return the box of each picture, and the one size that all get: width, height."""
+        """Return the crop box of each picture, and the common final size: width, height."""
         if self.size is None:
             raise TypeError("a DeviceDecoder without a size decodes nothing")
         frames = [self.size.frame(*image.shape[::-1]) for image in decoded]
@@ -253,7 +253,7 @@ class DeviceDecoder:
 
 @dataclass(frozen=True)
 class _Tools:
-    """What one thread decodes with."""
+    """Stream and decoder of one thread."""
 
     stream: Any | None
     jpegs: JpegDevice | None
@@ -261,7 +261,7 @@ class _Tools:
     std: Any
 
     def on_stream(self) -> AbstractContextManager[Any]:
-        """Return a context in which work goes to the thread's stream."""
+        """Return a context in which the thread's stream is the current one."""
         if self.stream is None:
             return nullcontext()
         context: AbstractContextManager[Any] = load("torch", "torch").cuda.stream(self.stream)
@@ -274,11 +274,11 @@ class _Tools:
 
 
 def _encoded(name: str, column: Any) -> list[npt.NDArray[np.uint8]]:
-    """Return the raw pictures of a column, each as an array of bytes that can be written to."""
+    """Return the raw pictures of a column, each as a writable array of bytes."""
     if isinstance(column, list) and all(
         isinstance(each, (bytes, bytearray, memoryview)) for each in column
     ):
-        # In one buffer: torch takes none of the bytes of Python, which cannot be written to.
+        # Copied into one buffer, because torch wants writable memory and bytes are read-only.
         values = np.frombuffer(bytearray().join(column), np.uint8)
         ends = np.cumsum([len(each) for each in column])
         return np.split(values, ends[:-1])
@@ -304,7 +304,7 @@ def _move(column: Any, device: Any) -> Any:
 
 
 def _labels(batch: Mapping[str, Any], slot: int) -> dict[str, Any]:
-    """Return the index and the key of one sample of a batch, as far as the batch has them."""
+    """Return the index and key of one sample of a batch, or what the batch has of them."""
     labels = {name: batch[name][slot] for name in ("__index__", "__key__") if name in batch}
     # Tensors and arrays have numbers of their own type, which a message would show as such.
     return {

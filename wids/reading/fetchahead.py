@@ -288,7 +288,7 @@ class _EpochWaits:
 
     @property
     def seconds(self) -> float:
-        """Seconds in which a reader waited in this epoch, or between epochs in the last one."""
+        """Seconds in which a reader waited in this epoch; between epochs, in the last one."""
         return self._log.seconds(self._began) if self._final is None else self._final
 
     def follow(self, state: OrderState, handed_out: int, num_fetched: int) -> None:

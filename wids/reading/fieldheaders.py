@@ -1,7 +1,7 @@
-"""Proof from tar headers that bytes of a shard are the fields that its index says.
+"""Verification of fields that are read by byte range: their tar headers must match the index.
 
-A sidecar may be of another version of its shard. So each field is fetched together with the headers
-in front of it, and a sample together with those behind it: a field more, or one less, shows there.
+A sidecar may belong to another version of the shard. Therefore each field is fetched with the
+headers before it, and a whole sample also with those after it, where another field would show.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SHOWN_CHARACTERS = 80
 
 
 class UnprovenFieldError(FetchError):
-    """A field, or part of one, that only a read of the whole shard can verify."""
+    """The headers cannot verify a field; only a read of the whole shard can."""
 
 
 class ExtraFieldError(ShardFormatError):
@@ -42,16 +42,16 @@ class ExtraFieldError(ShardFormatError):
 
 
 class Piece(NamedTuple):
-    """A stretch of a shard to fetch: headers, mostly with the field that follows them.
+    """Byte range of a shard to fetch: headers, usually with the field that follows them.
 
     Attributes:
         slot: The sample's place in the request.
-        extension: The field; "" for the headers behind a sample.
+        extension: The field; "" for the headers after a sample.
         start: Where the headers begin.
         offset: Where the field begins.
         size: Bytes of the field.
-        stop: Where the stretch ends.
-        name: The field's name; behind a sample, its key.
+        stop: End of the range.
+        name: The name of the field's member; for the headers after a sample, its key.
         kept: Whether the field itself is wanted.
     """
 
@@ -67,7 +67,7 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FieldProof:
-    """What must be fetched of a shard to prove its fields, and the comparison with the index.
+    """Byte ranges to fetch to verify the fields of a shard, and their comparison with the index.
 
     Attributes:
         url: URL of the shard.
@@ -78,7 +78,7 @@ class FieldProof:
     index: TarIndex
 
     def field(self, slot: int, local_index: int, field: tuple[str, int, int]) -> Piece:
-        """Return the stretch with a field, after checking that it lies within the shard.
+        """Return the byte range with a field, after checking that it lies within the shard.
 
         Raises:
             ShardFormatError: It does not.
@@ -99,14 +99,14 @@ class FieldProof:
     def sample(
         self, slot: int, local_index: int, fields: Collection[str] | None, *, proven: bool = False
     ) -> list[Piece]:
-        """Return the stretches with some fields of a sample.
+        """Return the byte ranges with some fields of a sample.
 
-        Where the answer depends on which fields the sample has, the headers of all of them and
-        those behind the sample are among the stretches.
+        If all fields are wanted, or one that the index does not know, the result also has the
+        headers of all other fields and those after the sample.
 
         Args:
-            slot: The sample's place in the request.
-            local_index: Its place in the shard.
+            slot: The sample's position in the request.
+            local_index: Its index in the shard.
             fields: The extensions wanted; None for all.
             proven: Whether the sample is known to have the fields that the index says.
 
@@ -127,7 +127,7 @@ class FieldProof:
             for piece, kept in zip(pieces, wanted, strict=True)
         ]
         if self.index.source.grouping != "adjacent":
-            # A sample whose fields lie apart has no end behind which no other field can be.
+            # If fields may lie apart, another field of the sample may follow anywhere.
             raise UnprovenFieldError(
                 f"{display_url(self.url)}: with grouping='shard', a field that the sidecar does "
                 "not know may lie anywhere in the shard; ask with fields= for those known"
@@ -136,7 +136,7 @@ class FieldProof:
         return pieces
 
     def _add_end(self, pieces: list[Piece], key: str) -> None:
-        """Add the headers behind a sample, which must not go on with another field of it."""
+        """Add the headers after a sample, which show whether another field of it follows."""
         last = max(pieces, key=lambda piece: piece.offset)
         end = last.offset + last.size
         start = end + -end % BLOCK_SIZE
@@ -146,10 +146,10 @@ class FieldProof:
             pieces.append(Piece(last.slot, "", start, stop, 0, stop, name, kept=False))
 
     def check(self, piece: Piece, headers: bytes) -> None:
-        """Compare the headers of a stretch, which end where its field begins, with the index.
+        """Compare fetched headers, which end where the field begins, with the index.
 
         Raises:
-            UnprovenFieldError: They do not say whose the data is.
+            UnprovenFieldError: They do not state to which member the data belongs.
             ExtraFieldError: There seems to be a field that the index does not know.
             ShardFormatError: They are of another member.
         """
@@ -172,7 +172,7 @@ class FieldProof:
         self._check_names(key, [each.name for each in files[:-1]])
 
     def _check_end(self, piece: Piece, names: list[bytes]) -> None:
-        """Check that other samples, or none, follow a sample."""
+        """Check that no further field of a sample follows it."""
         self._check_names(piece.name, names)
         if not names and piece.stop - piece.start == _MOST_HEADERS_NBYTES:
             raise UnprovenFieldError(
@@ -181,7 +181,7 @@ class FieldProof:
             )
 
     def _check_names(self, key: bytes, names: list[bytes]) -> None:
-        """Check that among the members between those of the index there is no field of a sample."""
+        """Check that no member of a sample is missing from the index."""
         for name in names:
             parts = split_name(name, self.index.source.key_rule)
             if isinstance(parts, str) or parts[0] != key:
@@ -194,7 +194,7 @@ class FieldProof:
                 )
 
     def _other(self, piece: Piece, found: str) -> ShardFormatError | UnprovenFieldError:
-        """Return the error for headers that are not those of a field, or behind a sample."""
+        """Return the error for headers that differ from the expected ones."""
         shown = display_url(self.url)
         if not piece.extension:
             return ShardFormatError(
@@ -215,7 +215,7 @@ class FieldProof:
 
 
 def replaced_since_indexed() -> str:
-    """Return what is said of a shard that does not fit its sidecar."""
+    """Return the end of the message about a shard that does not match its sidecar."""
     return "was replaced since it was indexed; make its sidecar and the spec again"
 
 

@@ -239,7 +239,7 @@ class Gathering:
         return opened, int(self._ascending[row]) - opened.start
 
     def find(self, extensions: Sequence[str], asked: Collection[str] | None = ()) -> None:
-        """Look up several fields at once, which is faster than one by one.
+        """Look up several fields and remember where they are, which is faster than one by one.
 
         Args:
             extensions: The fields.

@@ -314,7 +314,7 @@ def _finishing(
 
 
 def _check_types(sampler: object, batch_sampler: object, collate_fn: object) -> None:
-    """Refuse what would fail at the first batch only, or would be taken for its opposite."""
+    """Refuse arguments of a wrong type, which would fail only at the first batch."""
     for name, value in (("sampler", sampler), ("batch_sampler", batch_sampler)):
         if value is not None and (isinstance(value, str) or not hasattr(value, "__iter__")):
             raise TypeError(f"{name} must yield indexes, got {value!r}; give a sampler or a list")

@@ -121,7 +121,7 @@ class Locator:
         return checked_positions(indexes, self.total)
 
     def each_position(self, indexes: Iterable[int]) -> list[int]:
-        """Return the same as plain integers, for few indexes of any type.
+        """Return few indexes of any type counted from the start, as plain integers.
 
         Raises:
             IndexError: One of them lies outside `[-n, n)`.
@@ -295,7 +295,7 @@ class WantedFields:
 
 @dataclass(frozen=True, slots=True)
 class NumberedShards:
-    """The shards of a dataset, each opened by its number.
+    """The shards of a dataset, opened by number.
 
     Attributes:
         table: Their entries in the spec.
@@ -430,7 +430,7 @@ class OpenShards(dict[int, OpenShard]):
         return self.setdefault(shard_index, self.open_unkept(shard_index))
 
     def _gives_way(self, error: OSError) -> bool:
-        """Drop shards that may hold the exhausted resource; return whether any did."""
+        """Drop shards that may hold the exhausted resource; return whether any was dropped."""
         if isinstance(error, CacheError):
             # The disk may be full of mapped files that were evicted to make room for this shard.
             return self.drop(OpenShard.is_evicted) > 0

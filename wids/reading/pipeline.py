@@ -224,7 +224,7 @@ class Pipeline:
 
 
 def while_reading(index: int, key: str, url: str) -> str:
-    """Return the note of an exception that names the sample at which it was raised.
+    """Return a note for an exception that names the sample that was being read.
 
     >>> while_reading(3, "a", "https://host/a.tar?token=1")
     "while reading sample 3, key 'a', shard 'https://host/a.tar?...'"

@@ -147,7 +147,7 @@ class RangeShard(ReadableShard):
         *,
         copy: bool = False,
     ) -> list[dict[str, Any]]:
-        """Return several samples in a few concurrent requests; neighbours share one.
+        """Return several samples in a few concurrent requests; adjacent samples share one.
 
         Raises:
             IndexError: One of the samples does not exist.

@@ -34,7 +34,7 @@ __all__ = ["SampleLocation", "SampleSequence", "ShardedSequence", "relabelled"]
 
 @dataclass(frozen=True, slots=True)
 class SampleLocation:
-    """Location of a sample.
+    """Location of a sample: its shard, and its index there.
 
     Attributes:
         index: Its global index, counted from the start.
@@ -66,12 +66,12 @@ class SampleSequence(Protocol):
         """Return a sample with the transformations applied."""
 
     def read_as(self, index: int, number: int, dataset: str | None = None) -> Any:
-        """Return a sample as sample `number` of a sequence that is made of this one.
+        """Return a sample with the labels that it has in another sequence made of this one.
 
         Args:
             index: Its index here, in `[0, len)`, unchecked.
-            number: What `__index__` is to be.
-            dataset: What `__dataset__` is to be; None for the name that it has here.
+            number: Its index in the other sequence, which becomes `__index__`.
+            dataset: The value of `__dataset__`; None to keep the name that it has here.
         """
 
     def read_batch_as(
@@ -222,7 +222,7 @@ class ShardedSequence(SampleSequence, Protocol):
 
 
 def relabelled(sample: Any, number: int, dataset: str | None = None) -> Any:
-    """Give a sample that was read the labels that it has in another sequence.
+    """Replace the labels of a sample by those that it has in another sequence.
 
     Args:
         sample: What a dataset returned; only a dict with `__index__` has labels.

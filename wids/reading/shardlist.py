@@ -222,7 +222,7 @@ class ShardList:
             logger.info("%s", self.data_info)
 
     def _no_open_shards(self) -> OpenShards:
-        """Return the holder of the open shards, with none open yet."""
+        """Return an empty set of open shards for the shards of this dataset."""
         numbered = NumberedShards(
             self.shards,
             self._locator.ends,
@@ -270,16 +270,16 @@ class ShardList:
         return sample
 
     def _view(self, chosen: Any) -> Any:
-        """Answer `self[chosen]` for anything but an integer; a subclass may make a view of it."""
+        """Return `self[chosen]` for anything but an integer; a subclass may return a view."""
         raise TypeError(f"expected an integer as the index of a sample, got {chosen!r:.80}")
 
     def read_as(self, index: int, number: int, dataset: str | None = None) -> Any:
-        """Return a sample as sample `number` of a sequence that is made of this one.
+        """Return a sample with the labels that it has in another sequence made of this one.
 
         Args:
             index: Its index here, in `[0, len)`, unchecked.
-            number: What `__index__` is to be.
-            dataset: What `__dataset__` is to be; None for the name that it has here.
+            number: Its index in the other sequence, which becomes `__index__`.
+            dataset: The value of `__dataset__`; None to keep the name that it has here.
         """
         if type(self).__getitem__ is not _GETITEM:
             return relabelled(self[index], number, dataset)
@@ -338,7 +338,7 @@ class ShardList:
     def _read_sorted(self, indexes: list[int]) -> Iterator[Any]:
         """Read a batch that is in the order of storage, shard by shard: raw and labelled."""
         if self._opener.by_range:
-            self._open_side_by_side(indexes)
+            self._open_concurrently(indexes)
         pipeline = self._pipeline
         for groups in self._by_shard(indexes):
             if self._opener.by_range:
@@ -351,7 +351,7 @@ class ShardList:
                         sample = read(local_index, pipeline.fields, pipeline.copies)
                         yield opened.label(sample, local_index)
 
-    def _open_side_by_side(self, indexes: list[int]) -> None:
+    def _open_concurrently(self, indexes: list[int]) -> None:
         """Open the shards of a batch concurrently, since each may need a round trip."""
         shard_indexes = set(map(self._locator.shard_of, indexes))
         closed = [number for number in sorted(shard_indexes) if number not in self._opened]
@@ -414,7 +414,7 @@ class ShardList:
 
     @property
     def pipeline(self) -> Pipeline:
-        """What makes a sample of its raw fields."""
+        """The pipeline that makes a sample of its raw fields."""
         return self._pipeline
 
     @property
@@ -658,7 +658,7 @@ class ShardList:
         return opened.shard, local_index, self.shards[shard_index]
 
     def get_shard(self, index: int) -> tuple[StreamedShard, int, ShardRef]:
-        """Return the same for 0.1.11 code: `shard[local_index]` has binary streams as fields.
+        """Return `(shard, local index, ShardRef)` for 0.1.11 code: fields are binary streams.
 
         Raises:
             IndexError: There is no such sample.

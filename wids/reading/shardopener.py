@@ -245,6 +245,7 @@ class ShardOpener:
                 remedy=_NO_COUNT_REMEDY if why else _NO_SIDECAR_REMEDY,
             )
             return None
+        # Under other rules the same members form other samples, so the index would mislead.
         if index.source.rules != self.rules:
             made_by = index.source.rules
             warn_fetched_whole(
@@ -328,7 +329,7 @@ class ShardOpener:
         return index.num_samples
 
     def _warn_of_end(self, ref: ShardRef, index: TarIndex) -> None:
-        """Warn of an archive that may have lost its end, which became zeros."""
+        """Warn of an archive whose last members may have been overwritten with zeros."""
         if doubt := index.source.doubt:
             self.warnings.warn(
                 "end of archive",

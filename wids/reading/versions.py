@@ -48,7 +48,7 @@ class SeenVersions:
         self._facts = np.zeros((num_shards, 3), np.uint64)
 
     def note(self, number: int, version: ShardVersion) -> bool:
-        """Note the version of a shard; return False if it is another one than the last time.
+        """Record the version of a shard; return False if it differs from the recorded one.
 
         Args:
             number: The shard.
@@ -86,7 +86,7 @@ class SeenVersions:
 
 
 def _hashed(fact: bytes | str | None) -> int:
-    """Return a number above 0 for a fact, 0 for None."""
+    """Return a 64-bit hash of a fact, never 0; return 0 for None."""
     if fact is None:
         return 0
     data = fact.encode(errors="surrogateescape") if isinstance(fact, str) else fact
