@@ -218,8 +218,11 @@ def test_paths_lead_where_python_would_go(value: Any, steps: list[str]) -> None:
     assert isinstance(comparison, Comparison)
     there = walk(value, steps)
     assert comparison.path == tuple(steps)
-    assert comparison.holds(value) is (there is not None)
-    assert Comparison(".json", comparison.path, "==", None).holds(value) is (there is None)
+    assert comparison.follow(value) is there
+    assert comparison.holds(value) is (there is not None and there is not MISSING)
+    assert Comparison(".json", comparison.path, "==", None).holds(value) is not comparison.holds(
+        value
+    )
 
 
 NAMES = {1: "cat", 2: "dog", 3: "cat"}  # two numbers of one name

@@ -355,11 +355,11 @@ class FieldReader:
         Args:
             shard_index: Number of the shard.
             extensions: The fields to read.
-            most_nbytes: Largest field to read; larger ones are left out.
+            most_nbytes: Largest field to read.
 
         Returns:
-            For each sample, its `__key__` and the wanted fields that it has; None if the whole
-            shard would have to be fetched.
+            For each sample, its `__key__` and the wanted fields that it has, with None for a field
+            that is too large; None if the whole shard would have to be fetched.
         """
         index = self.tar_index(shard_index)
         if index is None:
@@ -420,21 +420,24 @@ class FieldReader:
 def _each_row(
     shard: ReadableShard, small: Collection[str], mixed: Collection[str], most_nbytes: int
 ) -> Iterator[dict[str, Any]]:
-    """Yield the samples of a shard, without `mixed` fields of more than `most_nbytes` bytes."""
+    """Yield the samples of a shard, with None for `mixed` fields of more than `most_nbytes`."""
     for start in range(0, len(shard), _ROWS_A_REQUEST):
         local_indexes = range(start, min(start + _ROWS_A_REQUEST, len(shard)))
         rows = shard.read_many(local_indexes, small)
         for extension in mixed:
-            kept = [
-                local_index
-                for local_index in local_indexes
-                if _holds(shard, local_index, extension, most_nbytes)
-            ]
+            kept = []
+            for local_index in local_indexes:
+                nbytes = _size_of(shard, local_index, extension)
+                if nbytes is not None and nbytes <= most_nbytes:
+                    kept.append(local_index)
+                elif nbytes is not None:
+                    rows[local_index - start][extension] = None
             for local_index, row in zip(kept, shard.read_many(kept, {extension}), strict=True):
                 rows[local_index - start][extension] = row[extension]
         yield from rows
 
 
-def _holds(shard: ReadableShard, local_index: int, extension: str, most_nbytes: int) -> bool:
+def _size_of(shard: ReadableShard, local_index: int, extension: str) -> int | None:
+    """Return the size of a field in bytes; None if the sample does not have it."""
     fields = (LocatedField(*field) for field in shard.index.fields(local_index))
-    return any(each.extension == extension and each.nbytes <= most_nbytes for each in fields)
+    return next((each.nbytes for each in fields if each.extension == extension), None)

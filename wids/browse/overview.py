@@ -228,7 +228,7 @@ class StatisticsVisitor:
         if field is None or field not in sizes or self._crowded:
             return Counter()
         rows = self._reader.rows(shard_index, (field,), _MOST_LABEL_NBYTES) or ()
-        labels = (bytes(row[field]) for row in rows if field in row)
+        labels = (bytes(row[field]) for row in rows if row.get(field) is not None)
         return Counter(label.decode("utf-8", "replace").strip() for label in labels)
 
     def as_dict(self) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from wids.codecs.formats import is_class
 from wids.errors import WidsError
 from wids.views.filtering import has_column, plain_value, unknown_class
 from wids.views.filterlanguage import (
+    UNREADABLE,
     Comparison,
     Condition,
     comparisons_of,
@@ -228,7 +229,8 @@ class FilterVisitor:
         def holds(comparison: Comparison) -> bool:
             field = comparison.field
             if field not in values:
-                values[field] = plain_value(field, row.get(field))
+                is_too_large = field in row and row[field] is None
+                values[field] = UNREADABLE if is_too_large else plain_value(field, row.get(field))
             return comparison.holds(values[field])
 
         return bool(evaluate(self._condition, holds))

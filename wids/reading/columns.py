@@ -547,10 +547,12 @@ def _as_bytes(data: bytes | memoryview) -> np.ndarray:
 def follow_path(value: Any, path: tuple[str | int, ...]) -> Any:
     """Return the value at a path of keys and indexes in a nested value; None if there is none."""
     for step in path:
-        listed = isinstance(value, (list, tuple, np.ndarray)) and isinstance(step, int)
-        inside = listed or isinstance(value, Mapping)
+        listed = isinstance(value, (list, tuple, np.ndarray))
+        # In a column that is named as a whole, as ".json:tags.0", all steps are texts.
+        place = int(step) if listed and isinstance(step, str) and step.isdecimal() else step
+        inside = isinstance(place, int) if listed else isinstance(value, Mapping)
         try:
-            value = value[step] if inside else None
+            value = value[place] if inside else None
         except LookupError:
             return None
     return value

@@ -19,10 +19,12 @@ from wids.codecs.headers import HEADER_FACTS, has_fact
 from wids.errors import DecodeError
 from wids.views.filterlanguage import (
     MISSING,
+    UNREADABLE,
     Comparison,
     Condition,
     comparisons_of,
     evaluate,
+    follow,
     parse_filter,
     with_class_names,
 )
@@ -33,7 +35,14 @@ if TYPE_CHECKING:
 
     from wids.reading.samplesequence import SampleSequence
 
-__all__ = ["column_named", "has_column", "holding", "plain_value", "unknown_class"]
+__all__ = [
+    "check_known",
+    "column_named",
+    "has_column",
+    "holding",
+    "plain_value",
+    "unknown_class",
+]
 
 Mask = npt.NDArray[np.bool_]
 _MOST_NAMED = 20  # fields in a message
@@ -117,7 +126,7 @@ def _by_column(samples: SampleSequence, comparison: Comparison) -> Mask | None:
         return _compared(samples, comparison)
     except DecodeError:
         # Sample by sample, a damaged field spoils no other; what headers state is a column alone.
-        if not (len(comparison.path) == 1 and has_fact(comparison.field, comparison.path[0])):
+        if not _states(comparison.field, comparison.path):
             return None
         return _compared(samples.with_options(on_error={comparison.field: None}), comparison)
 
@@ -137,7 +146,7 @@ def _compared(samples: SampleSequence, comparison: Comparison) -> Mask | None:
         known = known or values.dtype.kind != "f" or not np.isnan(values).all()
         held[block] = comparison.holds_each(values)
     if not known:
-        raise _unknown(samples, comparison)
+        check_known(samples, comparison.field, comparison.path, "filter")
     return held
 
 
@@ -213,31 +222,58 @@ def _by_sample(
         for comparison in comparisons:
             found = comparison.follow(values[comparison.field])
             held[comparison][index] = comparison.holds_of(found)
-            known[comparison] |= found is not MISSING
+            known[comparison] |= found is not MISSING and found is not UNREADABLE
             kinds[comparison].setdefault(_kind(found), found)
     unknown = [comparison for comparison in comparisons if not known[comparison]]
     if unknown and len(samples):
-        raise _unknown(samples, unknown[0])
+        raise _unknown(samples, unknown[0].field, unknown[0].path, "filter")
     for comparison in comparisons:
         if not held[comparison].any():
             _warn_of_kinds(comparison, kinds[comparison])
     return held
 
 
-def _unknown(samples: SampleSequence, comparison: Comparison) -> ValueError:
+def check_known(samples: SampleSequence, field: str, path: tuple[str, ...], argument: str) -> None:
+    """Raise ValueError if no sample has a field, or a value in it; null is a value.
+
+    Args:
+        samples: A sequence whose values are all missing or null.
+        field: The field.
+        path: Steps to the value in it.
+        argument: What named it, for the message.
+    """
+    if in_table(samples, field) and not path:
+        return
+    for index in range(len(samples)):
+        row = samples.read_raw(index, (field,))
+        if field in row and _states(field, path):
+            return
+        if follow(plain_value(field, row.get(field)), path) not in (MISSING, UNREADABLE):
+            return
+    if len(samples):
+        raise _unknown(samples, field, path, argument)
+
+
+def _states(field: str, path: tuple[str, ...]) -> bool:
+    """Return whether a value is one that the header of the field states."""
+    return len(path) == 1 and has_fact(field, path[0])
+
+
+def _unknown(
+    samples: SampleSequence, field: str, path: tuple[str, ...], argument: str
+) -> ValueError:
     """Return the error for a field or value that no sample has."""
     there = samples.field_sizes(0)
-    named = f"field {comparison.field!r}"
-    names = sorted(there)
-    if comparison.path and comparison.field in there:
-        named = f"value {'.'.join(comparison.path)!r} in field {comparison.field!r}"
-        names = sorted(HEADER_FACTS.get(field_kind(comparison.field), ()))
-        if field_kind(comparison.field) == "json" or not names:
-            raw = samples.read_raw(0, (comparison.field,))
-            value = plain_value(comparison.field, raw[comparison.field])
+    named, names = f"field {field!r}", sorted(there)
+    if path and field in there:
+        named = f"value {'.'.join(path)!r} in field {field!r}"
+        names = sorted(HEADER_FACTS.get(field_kind(field), ()))
+        if field_kind(field) == "json" or not names:
+            value = plain_value(field, samples.read_raw(0, (field,))[field])
             names = sorted(map(str, value)) if isinstance(value, dict) else [repr(value)[:80]]
     return ValueError(
-        f"filter: no sample has a {named}; the first sample has {', '.join(names[:_MOST_NAMED])}"
+        f"{argument}: no sample has a {named}; the first sample has "
+        f"{', '.join(names[:_MOST_NAMED])}"
     )
 
 
@@ -258,7 +294,8 @@ def column_named(name: str, argument: str = "column") -> tuple[str, tuple[str, .
     field, _, path = check_text(argument, name, "the name of a column").partition(":")
     if not field.startswith("."):
         raise ValueError(
-            f"{argument}: expected a column such as '.cls' or '.json:size.width', got {name!r}"
+            f"{argument}: a column such as '.cls' or '.json:size.width' starts with "
+            f"a dot, got {name!r}"
         )
     return field, tuple(path.split(".")) if path else ()
 
@@ -284,7 +321,7 @@ def plain_value(extension: str, data: bytes | memoryview | None) -> Any:
         data: Its bytes; None if the sample has no such field.
 
     Returns:
-        The value; `MISSING` if there is no field or its JSON is malformed.
+        The value; `MISSING` if there is no field, `UNREADABLE` if its JSON is malformed.
 
     >>> plain_value(".cls", b"3"), plain_value(".txt", b"a cat"), plain_value(".json", b"[1]")
     (3, 'a cat', [1])
@@ -296,7 +333,7 @@ def plain_value(extension: str, data: bytes | memoryview | None) -> Any:
         try:
             return json.loads(text)
         except (ValueError, RecursionError):
-            return MISSING
+            return UNREADABLE
     # Long texts are not parsed as numbers, because int() is slow for very long ones.
     for kind in (int, float) if len(text) <= 40 else ():
         try:

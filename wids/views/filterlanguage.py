@@ -8,9 +8,10 @@
     operator   = "==" | "!=" | "<" | "<=" | ">" | ">=" | "contains"
     value      = number | true | false | null | word | 'text' | "text"
 
-Numbers compare with numbers, texts with texts; "7" equals 7, and "True" equals true. A field that
-is missing, or of another type, fulfils no comparison but `!=`. Nothing of a filter is ever
-evaluated as code.
+Numbers compare with numbers, texts with texts; "7" equals 7, and "True" equals true. A field or
+value that is missing, or null, equals null and fulfils no other comparison but `!=`; one of another
+type than the value, and a damaged field, fulfil `!=` alone. Nothing of a filter is ever evaluated
+as code.
 """
 
 from __future__ import annotations
@@ -27,12 +28,15 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 __all__ = [
+    "KEY_NAMES",
     "MISSING",
+    "UNREADABLE",
     "Combination",
     "Comparison",
     "Condition",
     "comparisons_of",
     "evaluate",
+    "follow",
     "parse_filter",
     "with_class_names",
 ]
@@ -40,6 +44,7 @@ __all__ = [
 # Far beyond what is typed; a regular expression over megabytes would hold up the page.
 _MOST_CHARACTERS = 1000
 _MOST_DEPTH = 50  # of parentheses and `not`
+KEY_NAMES = ("key", "__key__")  # of the key of a sample, which is no field
 _WORDS: dict[str, Any] = {
     "true": True,
     "false": False,
@@ -99,9 +104,7 @@ class Comparison:
 
     def follow(self, found: Any) -> Any:
         """Return the value at the path in a decoded field; `MISSING` if there is none."""
-        for step in self.path:
-            found = _step(found, step)
-        return found
+        return follow(found, self.path)
 
     def holds_of(self, value: Any) -> bool:
         """Return whether the value at the path fulfils the comparison."""
@@ -177,14 +180,33 @@ def with_class_names(
     return Combination("not", (found,)) if condition.operator == "!=" else found
 
 
-class _Missing:
-    """Value of a path that leads nowhere; equal to no other value."""
+class _NoValue:
+    """Value of what cannot be compared; equal to no other value."""
+
+    def __repr__(self) -> str:
+        return "nothing that can be read"
 
 
-MISSING = _Missing()
+MISSING = _NoValue()  # no such field, or a path that leads nowhere; equals null
+UNREADABLE = _NoValue()  # a damaged field, or one too large to read
+
+
+def follow(value: Any, path: tuple[str, ...]) -> Any:
+    """Return the value at a path in a decoded field; `MISSING` if there is none.
+
+    Of an `UNREADABLE` field all values are unreadable.
+
+    >>> follow({"size": [640, 480]}, ("size", "1"))
+    480
+    """
+    for step in path:
+        value = _step(value, step)
+    return value
 
 
 def _step(value: Any, step: str) -> Any:
+    if value is UNREADABLE:
+        return UNREADABLE
     if isinstance(value, Mapping):
         return value.get(step, MISSING)
     if isinstance(value, list) and step.isdecimal() and int(step) < len(value):
@@ -193,6 +215,8 @@ def _step(value: Any, step: str) -> Any:
 
 
 def _same(found: Any, value: Any) -> bool:
+    if value is None:
+        return found is None or found is MISSING
     if isinstance(found, str) and isinstance(value, bool):
         return found.strip().lower() == str(value).lower()
     # `1 == True` in Python, but a field that holds 1 is no field that holds true.

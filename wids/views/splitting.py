@@ -14,7 +14,14 @@ from wids.ordering.permute import derive_key, derive_keys, permute
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["by_exact_share", "by_hash", "hash_values", "seeded", "shuffled_ranks"]
+__all__ = [
+    "by_exact_share",
+    "by_hash",
+    "class_labels",
+    "hash_values",
+    "seeded",
+    "shuffled_ranks",
+]
 
 Integers = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
@@ -99,6 +106,21 @@ def shuffled_ranks(count: int, seed: int) -> Integers:
     """Return a permutation of `range(count)`."""
     places = np.arange(count, dtype=np.int64)
     return permute(places, max(1, count), derive_key(seed, _SPLIT))
+
+
+def class_labels(values: Any, missing: Any) -> Any:
+    """Return values that can be sorted, equal for the samples of a class.
+
+    Args:
+        values: The class of each sample.
+        missing: What stands for no class, which is a class of its own.
+
+    >>> class_labels(["b", None, 3], None)
+    ['=b', '', '=3']
+    """
+    if isinstance(values, np.ndarray) and values.ndim == 1:
+        return values
+    return ["" if value is missing else f"={value}" for value in values]
 
 
 def hash_values(values: Any) -> Hashes:

@@ -39,13 +39,22 @@ from wids.reading.openshards import checked_position, checked_positions
 from wids.reading.shardlist import ShardList
 from wids.views.concatenation import Chain, checked_parts
 from wids.views.filling import Filled
-from wids.views.filtering import column_named, holding
+from wids.views.filtering import check_known, column_named, holding
+from wids.views.filterlanguage import KEY_NAMES, MISSING
 from wids.views.indexlist import IndexList
 from wids.views.joining import Pairing, counterparts
 from wids.views.keytable import KeptTable, Keys, KeyTable, find_all, read_keys
 from wids.views.saved import save_view
 from wids.views.selection import Mapped, Selection
-from wids.views.splitting import by_exact_share, by_hash, hash_values, seeded, shuffled_ranks
+from wids.views.sorting import sorted_indexes
+from wids.views.splitting import (
+    by_exact_share,
+    by_hash,
+    class_labels,
+    hash_values,
+    seeded,
+    shuffled_ranks,
+)
 from wids.views.tablejoin import first_dataset, joined_rows, joins_folder, shards_of
 from wids.views.tablerows import TableRows
 from wids.views.tablesources import beside_shards, is_table, table_source
@@ -150,27 +159,31 @@ class Viewable(_Sequence):
             places = np.sort(permute(places, total, derive_key(seed, _TAKEN)))
         return self._chosen(IndexList.of(places), f"take({num_samples}, seed={seed})")
 
-    def filter(self, condition: str | Callable[..., Any], *columns: str) -> View:
+    def filter(self, condition: str | Callable[..., Any], *columns: str, fill: Any = None) -> View:
         """Return the view of the samples that fulfil a condition, in their order.
 
         Args:
             condition: A filter such as `".cls in (cat, dog) and .json:width >= 512"`; or a
                 function that gets the columns as arrays and returns an array of truth values.
-            columns: For a function: names of columns such as ".cls" or ".json:size.width".
+            columns: For a function: names of columns such as ".cls" or ".json:size.width"; "key"
+                for the keys.
+            fill: For a function: value that replaces one that is missing or null.
 
         Raises:
             ValueError: The filter is malformed or names a field that no sample has, or the function
                 returns something else.
         """
         if isinstance(condition, str):
-            if columns:
+            if columns or fill is not None:
                 raise ValueError(
-                    f"columns are for a function, got {columns!r:.80} with the filter {condition!r}"
+                    f"columns and fill are for a function, got {columns!r:.80} and {fill!r:.80} "
+                    f"with the filter {condition!r}"
                 )
             rows = IndexList.of(np.flatnonzero(holding(self, condition)))
             return self._chosen(rows, f"filter({condition!r})")
         check_callable("condition", condition, "a filter in a text, or a function of columns")
-        mask = np.asarray(condition(*(self._column_named(name, "columns") for name in columns)))
+        values = (self._column_named(name, "columns", fill) for name in columns)
+        mask = np.asarray(condition(*values))
         if mask.dtype != np.bool_ or mask.shape != (len(self),):
             raise ValueError(
                 f"filter: condition: expected a truth value for each of {len(self)} samples from "
@@ -183,25 +196,22 @@ class Viewable(_Sequence):
         """Return the view of all samples sorted by a column; equal values keep their order.
 
         Args:
-            column: Name of the column, such as ".json:length"; "key" for the keys.
+            column: Name of the column, such as ".json:length"; "key" for the keys. Samples whose
+                value is missing, null or NaN come last.
             descending: Whether the largest values come first.
 
         Raises:
-            ValueError: The values cannot be sorted.
+            ValueError: The values cannot be sorted, or no sample has one.
         """
         descending = check_flag("descending", descending)
-        values = list(self.keys) if column == "key" else self._column_named(column)
-        array = values if isinstance(values, np.ndarray) else np.array(list(values), object)
-        if array.ndim != 1:
-            raise ValueError(
-                f"sort_by: column: expected one value for each sample, got values of the shape "
-                f"{array.shape[1:]} in {column!r}"
-            )
+        values = self._column_with_gaps(column)
         try:
-            order = np.argsort(array[::-1] if descending else array, kind="stable")
-        except TypeError as error:
-            raise ValueError(f"sort_by: {column!r}: {error}") from error
-        order = (len(self) - 1 - order)[::-1] if descending else order
+            order = sorted_indexes(values, MISSING, descending=descending)
+        except ValueError as error:
+            raise ValueError(
+                f"sort_by: column: expected a number or a text for each sample in {column!r}, "
+                f"{error}; name one value in it, such as '.json:size.width' or '.jpg:width'"
+            ) from error
         return self._chosen(IndexList.of(order), f"sort_by({column!r}, descending={descending})")
 
     def split(
@@ -217,12 +227,12 @@ class Viewable(_Sequence):
             by: "key"; "sample" for exact shares; or, to keep groups together, the name of a column
                 such as ".json:speaker" or a list with the group of each sample.
             stratify: Name of a column such as ".cls": each part gets its exact share of the samples
-                of each value.
+                of each value, and of those without one.
             parts: Share of each part, relative to the sum of all.
 
         Raises:
-            ValueError: There are fewer than two parts, a share is not above 0, or both groups and
-                `stratify` are given.
+            ValueError: There are fewer than two parts, a share is not above 0, both groups and
+                `stratify` are given, or samples have no group.
 
         >>> import wids
         >>> parts = wids.concat([range(10)]).split(by="sample", train=0.8, val=0.2)
@@ -232,13 +242,13 @@ class Viewable(_Sequence):
         seed = check_integer("seed", seed)
         classes = None
         if stratify is not None:
-            classes = list(self._column_named(stratify, "stratify"))
-        if by == "sample":
+            classes = class_labels(self._column_with_gaps(stratify, "stratify"), MISSING)
+        if isinstance(by, str) and by == "sample":
             ranks = shuffled_ranks(len(self), seed)
             numbers = by_exact_share(ranks, classes, parts)
         elif stratify is None:
             numbers = by_hash(self._group_hashes(by), parts, seed)
-        elif by == "key":
+        elif isinstance(by, str) and by == "key":
             ranks = np.argsort(np.argsort(seeded(self.key_hashes(), seed), kind="stable"))
             numbers = by_exact_share(ranks, classes, parts)
         else:
@@ -257,7 +267,7 @@ class Viewable(_Sequence):
 
     def _group_hashes(self, by: Any) -> npt.NDArray[np.uint64]:
         if isinstance(by, str):
-            return self.key_hashes() if by == "key" else hash_values(self._column_named(by, "by"))
+            return self.key_hashes() if by == "key" else hash_values(self._groups_named(by))
         check_sized("by", by, "'key', 'sample', a column, or a group for each sample")
         hashes = hash_values(by)
         if len(hashes) != len(self):
@@ -266,9 +276,28 @@ class Viewable(_Sequence):
             )
         return hashes
 
-    def _column_named(self, name: str, argument: str = "column") -> Values:
-        extension, path = column_named(name, argument)
-        return self.column(extension, *path)
+    def _groups_named(self, by: str) -> Values:
+        values = self._column_with_gaps(by, "by")
+        lacking = sum(value is MISSING for value in values) if isinstance(values, list) else 0
+        if lacking:
+            raise ValueError(
+                f"split: by: {lacking} of {len(self)} samples have no value in {by!r}, so no "
+                f"group; leave them out by filter({f'{by} != null'!r}), or make them one group by "
+                f"by=dataset.column({by!r}, fill='none')"
+            )
+        return values
+
+    def _column_named(self, name: str, argument: str = "column", fill: Any = None) -> Values:
+        if name not in KEY_NAMES:
+            column_named(name, argument)
+        return self.column(name, fill=fill)
+
+    def _column_with_gaps(self, name: str, argument: str = "column") -> Values:
+        """Return a column with `MISSING` for each value that is missing or null, but not all."""
+        values = self._column_named(name, argument, MISSING)
+        if isinstance(values, list) and len(values) and all(each is MISSING for each in values):
+            check_known(self, *column_named(name, argument), argument)
+        return values
 
     def map(self, function: Callable[[Any], Any]) -> MappedView:
         """Return the view whose samples are the results of a function.
@@ -372,11 +401,14 @@ class Viewable(_Sequence):
 
     def _pairs(self, wanted: list[str], column: str) -> tuple[Any, Any]:
         """Return rows of the wanted keys and the samples that have them."""
-        if column == "key":
+        if column in KEY_NAMES:
             return find_all(wanted, self._kept_table.of(self.key_hashes), self.keys_at)
-        texts = list(self._column_named(column))
+        values = list(self._column_with_gaps(column))
+        present = [place for place, value in enumerate(values) if value is not MISSING]
+        texts = [values[place] for place in present]
         table = KeyTable(hash_values(texts))
-        return find_all(wanted, table, lambda places: [texts[place] for place in places.tolist()])
+        found = find_all(wanted, table, lambda places: [texts[place] for place in places.tolist()])
+        return found[0], np.array(present, np.int64)[found[1]]
 
     def _check_found(self, wanted: list[str], rows: Any, missing: str) -> None:
         check_choice("missing", missing, ("error", "drop"))
@@ -504,14 +536,19 @@ class Viewable(_Sequence):
         """Return one field of all samples, or one value in it, decoded.
 
         Args:
-            extension: The field, such as ".cls".
+            extension: The field, such as ".cls"; or a column as filters name it, such as
+                ".json:size.width" or "key".
             path: For one value inside the field: the keys and indexes that lead to it.
             fill: Value that replaces a field or value that is missing or null.
 
         Raises:
             DecodeError: A field is damaged, or it is missing and `fill` is not given.
         """
-        return self.column_at(np.arange(len(self), dtype=np.int64), extension, *path, fill=fill)
+        if extension in KEY_NAMES:
+            return list(self.keys)
+        field, steps = column_named(extension, "extension")
+        everything = np.arange(len(self), dtype=np.int64)
+        return self.column_at(everything, field, *steps, *path, fill=fill)
 
     def show(self, index: int = 0) -> SampleView:
         """Show one sample: in a notebook as a table with pictures, else as lines of text.
@@ -595,6 +632,20 @@ class ViewableShards(ShardList, Viewable):
 
     def _view(self, chosen: Any) -> Any:
         return self.select(chosen)
+
+    def column(self, extension: str, *path: str | int, fill: Any = None) -> Values:
+        """Return one field of all samples, decoded, without reading the others.
+
+        Args:
+            extension: The field, such as ".cls"; or a column as filters name it, such as
+                ".json:size.width" or "key".
+            path: As for `ShardList.column`, like `fill`, the result and the errors.
+            fill: Value for samples without this field or value, or with null.
+        """
+        if extension in KEY_NAMES:
+            return list(self.keys)
+        field, steps = column_named(extension, "extension")
+        return super().column(field, *steps, *path, fill=fill)
 
 
 class View(Selection, Viewable):

@@ -1,0 +1,151 @@
+"""Columns with gaps: samples whose field or value is missing, null or NaN, against plain Python."""
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import wids
+
+LOST = object()
+SCORES: list[Any] = [0.5, None, LOST, 0.9, math.nan, 0.1, None, 0.5]
+INDEXES = range(len(SCORES))
+# What Python's own reader finds; a missing value is None like null.
+FOUND = [None if score is LOST else score for score in SCORES]
+KNOWN = [n for n in INDEXES if FOUND[n] is not None and FOUND[n] == FOUND[n]]
+GAPS = [n for n in INDEXES if n not in KNOWN]
+
+
+@pytest.fixture
+def dataset(make_shard: Callable[..., Path]) -> wids.ShardListDataset:
+    samples = []
+    for n in INDEXES:
+        record = {"i": n, "tags": [f"t{n % 3}", n]}
+        record |= {} if SCORES[n] is LOST else {"score": SCORES[n]}
+        sample = {
+            "__key__": f"k{n}",
+            ".json": json.dumps(record),
+            ".bad.json": '{"a": 1}' if n == 7 else "{",
+        }
+        samples.append(sample | ({".txt": f"x{n}"} if n % 2 else {}))
+    rows = [
+        (str(make_shard(f"{n}.tar", samples[n : n + 3])), len(samples[n : n + 3]))
+        for n in (0, 3, 6)
+    ]
+    return wids.ShardListDataset(rows, cache_dir=None)
+
+
+def numbers(view: Any) -> list[int]:
+    return [int(key[1:]) for key in view.keys]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (".json:score == null", [n for n in INDEXES if FOUND[n] is None]),
+        (".json:score != null", [n for n in INDEXES if FOUND[n] is not None]),
+        (".json:score in (None, 0.9)", [n for n in INDEXES if FOUND[n] in (None, 0.9)]),
+        (".json:score != 0.5", [n for n in INDEXES if FOUND[n] != 0.5]),
+        (".json:score <= 0.5", [n for n in KNOWN if FOUND[n] <= 0.5]),
+        ("not .json:score <= 0.5", [n for n in INDEXES if n in GAPS or FOUND[n] > 0.5]),
+        (".txt == null", [0, 2, 4, 6]),
+        (".json:score != null and .txt != null", [3, 5, 7]),
+        (".bad.json:a == null", []),
+        (".bad.json:a != null", list(INDEXES)),
+    ],
+)  # fmt: skip
+def test_null_stands_for_what_is_missing(
+    dataset: wids.ShardListDataset, text: str, expected: list[int]
+) -> None:
+    """A missing field or value equals null, fulfils `!=` otherwise; a damaged one is unknown."""
+    assert numbers(dataset.filter(text)) == expected
+    assert numbers(dataset[::-1].filter(text)) == expected[::-1]
+
+
+def test_samples_without_a_counterpart_have_null(dataset: wids.ShardListDataset) -> None:
+    """What a join with missing="fill" gives as None equals null."""
+    few = dataset[3:5].with_options(fields=[".json"])
+    joined = dataset.with_options(fields=[".txt"]).join(few, missing="fill")
+    expected = [n for n in INDEXES if joined[n][".json"] is None]
+    assert numbers(joined.filter(".json == null")) == expected == [0, 1, 2, 5, 6, 7]
+
+
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [
+        (".json:score", FOUND),
+        (".txt", [f"x{n}" if n % 2 else None for n in INDEXES]),
+        (".json:tags.0", [f"t{n % 3}" for n in INDEXES]),
+        (".json:i", list(INDEXES)),
+        ("__key__", [f"k{n}" for n in INDEXES]),
+    ],
+)
+def test_gaps_are_sorted_last(
+    dataset: wids.ShardListDataset, column: str, values: list[Any], descending: bool
+) -> None:
+    """In both directions, in storage order; equal values keep their order, too."""
+    known = [n for n in INDEXES if values[n] is not None and values[n] == values[n]]
+    order = sorted(known, key=values.__getitem__, reverse=descending)
+    rest = [n for n in INDEXES if n not in known]
+    assert numbers(dataset.sort_by(column, descending=descending)) == order + rest
+
+
+def test_gaps_are_a_class_and_no_group(dataset: wids.ShardListDataset) -> None:
+    """Stratified, samples without a value are shared out like a class; groups they have none."""
+    parts = dataset.split(stratify=".txt", a=1, b=1)
+    assert {name: sum(n % 2 == 0 for n in numbers(part)) for name, part in parts.items()} == {
+        "a": 2,
+        "b": 2,
+    }
+    with pytest.raises(ValueError, match=r"3 of 8 samples .*filter\('.json:score != null'\)"):
+        dataset.split(by=".json:score", a=1, b=1)
+    scored = dataset.filter(".json:score != null")
+    assert sum(map(len, scored.split(by=".json:score", a=1, b=1).values())) == 5
+    column = dataset.column(".json:score", fill="none")
+    parts = dataset.split(by=column, a=1, b=1)
+    assert [n for n in INDEXES if FOUND[n] is None] in (
+        [n for n in numbers(part) if FOUND[n] is None] for part in parts.values()
+    )
+    assert sum(map(len, dataset.split(by=np.arange(8), a=1, b=1).values())) == 8
+
+
+def test_gaps_have_no_key(dataset: wids.ShardListDataset) -> None:
+    """A column in which some samples have no value chooses, and leaves out, the others."""
+    assert numbers(dataset.select_keys(["x7", "x3"], column=".txt")) == [7, 3]
+    assert numbers(dataset.exclude(["x7", "x3"], column=".txt")) == [0, 1, 2, 4, 5, 6]
+
+
+def test_a_function_is_told_what_stands_for_gaps(dataset: wids.ShardListDataset) -> None:
+    """`fill` goes to the columns of a function; a filter in a text has none."""
+    over = dataset.filter(lambda score: score > 0.3, ".json:score", fill=math.nan)
+    assert numbers(over) == [n for n in KNOWN if FOUND[n] > 0.3]
+    with pytest.raises(wids.DecodeError, match="fill="):
+        dataset.filter(lambda score: score > 0.3, ".json:score")
+    with pytest.raises(ValueError, match="fill"):
+        dataset.filter(".json:score > 0.3", fill=0)
+
+
+def test_columns_are_named_as_in_filters(dataset: wids.ShardListDataset) -> None:
+    """`column` takes a name in one text, of datasets and of views; `key` is a column."""
+    for samples in (dataset, dataset[2:6], dataset[:3] + dataset[3:]):
+        assert list(samples.column(".json:i")) == list(samples.column(".json", "i"))
+        assert list(samples.column(".json:tags.1")) == list(samples.column(".json:i"))
+        assert samples.column("key") == list(samples.keys)
+    by_key = dataset.filter(lambda key: np.array(key) > "k5", "key")
+    assert numbers(by_key) == [6, 7]
+
+
+def test_values_that_are_all_null_are_known(dataset: wids.ShardListDataset) -> None:
+    """A view whose samples have null alone has the value; one without it says what there is."""
+    nulls = dataset[[1, 6]]
+    assert numbers(nulls.filter(".json:score != 0.5")) == [1, 6]
+    assert numbers(nulls.sort_by(".json:score", descending=True)) == [1, 6]
+    for call in (dataset[[2]].filter, dataset[[2]].sort_by):
+        text = ".json:score" if call.__name__ == "sort_by" else ".json:score > 1"
+        with pytest.raises(ValueError, match="no sample has a value 'score'.* has i, tags"):
+            call(text)
