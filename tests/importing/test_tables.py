@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -360,3 +361,50 @@ def test_columns_in_the_names_of_folders_are_counted(tmp_path: Path, capsys) -> 
     assert "tables whose column 'label' is in the names of folders: 2, such as" in said
     assert main([*command, "--strict"]) == 1
     assert "label=cat" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.csv", 'a,b\n1,x\n2,"y\n3,z\n', "line 3, or a row that begins there: unexpected end"),
+        ("a.csv", 'a,b\n1,"x\n2,y\n3,"z"\n', "line 2, or a row that begins there: ',' expected"),
+        ("a.jsonl", '{"a": 1}\n{"a": 1e400}\n', "line 2 .*1e400 is too large for a 64-bit float"),
+        ("a.jsonl", '{"key": true}\n', "the key column 'key' holds True"),
+    ],
+)
+def test_rows_that_would_lose_something_are_refused(
+    name: str, text: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A quote that swallows rows, an infinite number and a key that is none are named."""
+    Path(name).write_text(text)
+    assert main(["import", name, "-o", "out/x-%d.tar"]) == 1
+    assert re.search(message, capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(
+    ("cell", "value"),
+    [
+        ("0.1", 0.1),
+        ("1.000000000000000056e-01", 0.1),  # as numpy.savetxt writes it
+        ("0.10000000000000000555", 0.1),
+        ("0.12345678901234567890", "0.12345678901234567890"),
+        ("1.0000000000000000001", "1.0000000000000000001"),
+        ("1e-400", "1e-400"),
+    ],
+)
+def test_numbers_of_a_csv_that_no_float_holds_stay_texts(cell: str, value: Any) -> None:
+    """A number with the digits of a float becomes one; others would lose digits."""
+    Path("a.csv").write_text(f"number,text\n{cell},x\n")
+    (sample,) = run("a.csv")
+    assert json.loads(sample[".json"])["number"] == value
+
+
+def test_rows_without_a_field_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    """They do not stop an import; times of day keep their nanoseconds."""
+    times = pyarrow.array([123, None], pyarrow.time64("ns"))
+    parquet.write_table(pyarrow.table({"jpg": [jpeg(), None], "time": times}), "a.parquet")
+    assert json.loads(run("a.parquet")[0][".json"])["time"] == "00:00:00.000000123"
+    parquet.write_table(pyarrow.table({"jpg": [jpeg(), None, jpeg()]}), "b.parquet")
+    assert [sample["__key__"] for sample in run("b.parquet")] == ["000000000", "000000002"]
+    assert "samples without any field: 1, such as 000000001" in capsys.readouterr().err
+    assert main(["import", "b.parquet", "-o", "new/x-%d.tar", "--strict"]) == 1

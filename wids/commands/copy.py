@@ -152,6 +152,9 @@ def import_(args: Arguments) -> int:
         writer.header |= imported.header
         shown = progress(samples, total=imported.total, desc="importing", unit="sample")
         for number, sample in enumerate(shown):
+            if len(sample) == 1:
+                imported.omissions.add("samples without any field", str(sample["__key__"]))
+                continue
             if args.rekey:
                 sample["__key__"] = f"{number:09d}"
             _write(writer, sample, f"{_shown(args.sources)}: sample {number}")

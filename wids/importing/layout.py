@@ -200,7 +200,9 @@ class Layout:
         for name in (*self._fields, *([] if key is None else [key])):
             if name not in kinds:
                 columns = ", ".join(kinds) or "none"
-                raise ValueError(f"{where}: has no column {name!r}; its columns are {columns}")
+                raise ValueError(
+                    f"{where}: its first row has no column {name!r}; its columns are {columns}"
+                )
         guesses = (name for name in KEY_COLUMNS if kinds.get(name) in _TEXTS)
         self._key = None if numbered else key if key is not None else next(guesses, None)
         alone = [kind for kind in kinds.values() if list(kinds.values()).count(kind) == 1]
@@ -275,7 +277,7 @@ class Layout:
         value = values.get(self._key)
         # As text, "1" and 1 are the same key. Other types, such as lists, are refused rather than
         # converted to text.
-        if not isinstance(value, str | int | np.integer) or value == "":
+        if isinstance(value, bool) or not isinstance(value, str | int | np.integer) or value == "":
             raise ValueError(
                 f"{self._where}: sample {number}: the key column {self._key!r} holds {value!r:.60};"
                 " expected a text or a whole number in each row"

@@ -10,6 +10,7 @@ import sys
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from decimal import Context, Decimal, InvalidOperation
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,6 +40,10 @@ _SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
 _FILE_COLUMNS = ("file_name", "filename", "file", "path", "image")  # Hugging Face's, and others'
 _HUGGINGFACE_KEY = b"huggingface"  # metadata key of the types of `datasets` in a Parquet file
 _NUMBER = re.compile(r"-?(0|[1-9]\d{0,17})(\.\d+)?([eE][+-]?\d+)?")
+# Shorter numbers are printed exactly as they were read; a float keeps 15 digits.
+_SURE_DIGITS = 15
+_EXACT = Context(prec=1500)
+_MAYBE_LARGE = re.compile(r"[eE]\+?\d{3}|\d{300}")
 _DELIMITERS = ",;\t|"  # files with any of them may be named .csv
 _MAX_CLASSES = 100_000  # a column with more distinct values is not a class
 _MAX_CELL_NBYTES = min(1 << 30, sys.maxsize)
@@ -322,7 +327,25 @@ def _numeric_columns(paths: Sequence[Path]) -> set[str]:
 
 
 def _is_number(text: str) -> bool:
-    return _NUMBER.fullmatch(text) is not None and math.isfinite(float(text))
+    return _NUMBER.fullmatch(text) is not None and _is_float(text)
+
+
+def _is_float(text: str) -> bool:
+    """Return whether a number is what some 64-bit float prints as, with as many digits.
+
+    >>> _is_float("0.10000000000000001"), _is_float("0.12345678901234567890"), _is_float("1e400")
+    (True, False, False)
+    """
+    found = float(text)
+    if len(text) <= _SURE_DIGITS and "e" not in text.lower():
+        return True
+    if not math.isfinite(found):
+        return False
+    wanted = Decimal(text)
+    try:
+        return Decimal(found).quantize(wanted, context=_EXACT) == wanted
+    except InvalidOperation:  # more digits than any float has
+        return False
 
 
 def read_rows(path: Path) -> Iterator[dict[str, Any]]:
@@ -348,11 +371,21 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
         file = _open_parquet(path)
         try:
             for batch in file.iter_batches():
-                yield from batch.to_pylist()
+                yield from _with_exact_times(batch).to_pylist()
         except (load("pyarrow", "parquet").ArrowException, OSError) as error:
             raise ValueError(f"{path}: is damaged ({error}); fetch it again") from error
     else:
         raise ValueError(f"{path}: expected a table ({', '.join(_SUFFIXES)})")
+
+
+def _with_exact_times(batch: Any) -> Any:
+    """Return a batch with times of day in nanoseconds as text; Python's have microseconds."""
+    arrow = load("pyarrow", "parquet")
+    for place, field in enumerate(batch.schema):
+        if field.type == arrow.time64("ns"):
+            texts = batch.column(place).cast(arrow.string())
+            batch = batch.set_column(place, field.name, texts)
+    return batch
 
 
 def _open_parquet(path: Path) -> Any:
@@ -373,10 +406,13 @@ def _open_parquet(path: Path) -> Any:
 
 
 def _csv_rows(path: Path, stream: Iterable[str]) -> Iterator[dict[str, Any]]:
-    rows = csv.DictReader(stream, delimiter=_delimiter(path))
+    # Strict, as a quote that is not closed would silently take the next rows into its cell.
+    rows = csv.DictReader(stream, delimiter=_delimiter(path), strict=True)
+    last_line = 0
     try:
         names = _csv_columns(path, rows)
         checked = False
+        last_line = rows.line_num
         while (row := _next_row(rows)) is not None:
             # `csv` puts surplus values under the key None, and None in place of missing ones.
             if None in row or None in row.values():
@@ -387,9 +423,13 @@ def _csv_rows(path: Path, stream: Iterable[str]) -> Iterator[dict[str, Any]]:
             if not checked:
                 _check_header(path, row)
                 checked = True
+            last_line = rows.line_num
             yield row
     except csv.Error as error:
-        raise ValueError(f"{path}: line {rows.line_num}: {error}") from None
+        raise ValueError(
+            f"{path}: line {last_line + 1}, or a row that begins there: {error}; a cell that "
+            "begins with a quote ends with one, and has two for each in it"
+        ) from None
 
 
 def _delimiter(path: Path) -> str:
@@ -456,9 +496,19 @@ def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return names
 
 
+def _finite(text: str) -> float:
+    """Parse a number; raise ValueError for one above all 64-bit floats, which would be infinite."""
+    found = float(text)
+    if not math.isfinite(found):
+        raise ValueError(f"{text:.60} is too large for a 64-bit float; write it as text")
+    return found
+
+
 def _parsed_line(path: Path, number: int, line: str) -> dict[str, Any]:
+    # Only for lines that may need it, as calling Python for each number takes long.
+    options: Any = {"parse_float": _finite} if _MAYBE_LARGE.search(line) else {}
     try:
-        row = json.loads(line, object_pairs_hook=_without_twins)
+        row = json.loads(line, object_pairs_hook=_without_twins, **options)
     except ValueError as error:
         raise ValueError(f"{path}: line {number} cannot be read as JSON ({error})") from None
     if isinstance(row, dict):
