@@ -45,7 +45,7 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def open_cached(path: Path) -> int:
-    """Open a file of the folder for reading, without following links or waiting for a pipe.
+    """Open a file of the folder and return its descriptor; follow no link, wait for no pipe.
 
     Raises:
         OSError: The file does not exist, is a link, or may not be read.
@@ -168,7 +168,7 @@ class Record:
         return typed and self.digests.keys() <= _ALGORITHMS
 
     def renewed(self, status: os.stat_result) -> Record:
-        """Return the record with the date of `status`, for a copy of the file."""
+        """Return a copy of the record with the date in `status`, for a copy of the file."""
         return replace(self, mtime_ns=status.st_mtime_ns, boot="")
 
     def matches(self, status: os.stat_result, boot: str) -> bool:

@@ -100,7 +100,7 @@ class Download:
             return unpacked
 
     def _fetch(self, part: PartFile) -> None:
-        """Fetch the shard into a part, and check its size and digest."""
+        """Fetch the shard into a partial file, and check its size and digest."""
         while True:
             stream = self._fetcher.download(self._shard.url, part, self)
             # Before the digest check: "a login page" is a better error than a wrong digest.

@@ -162,7 +162,7 @@ def shrink(folder: Path, max_nbytes: int, *, spared: Path | None = None) -> int:
 
 @contextmanager
 def room_for_file(folder: Path, max_nbytes: int, nbytes: int) -> Iterator[None]:
-    """Make room for a small file that the `with` block writes, under the eviction lock.
+    """Evict shards to make room for a small file that the `with` block writes.
 
     Args:
         folder: The cache folder.
@@ -188,7 +188,7 @@ def exceeded_bound(folder: Path) -> int | None:
 
 
 def _worth(entry: CachedShard) -> float:
-    """Return the worth of a shard; the shard with the lowest is evicted first."""
+    """Return a sort key: the entry with the least is evicted first."""
     return entry.last_used
 
 
@@ -200,6 +200,8 @@ def _shrink(
     entries = sorted([*orphans, *list_shards(folder)], key=_worth)
     bound = max(0, max_nbytes - _MARGIN_NBYTES)
     excess = sum(entry.nbytes for entry in entries) + reserved + coming_nbytes - bound
+    # Excess that running downloads or leases cause is temporary: it is noted, so that the process
+    # that ends its lease evicts the rest.
     passing = reserved > 0
     for entry in entries:
         if excess <= 0:
@@ -293,6 +295,8 @@ def sweep(folder: Path, max_age_seconds: float = _RESUME_SECONDS) -> int:
         age = now - status.st_mtime
         part = path.with_name(path.name.removesuffix(_STATE_SUFFIX))
         name = parse_part_name(part.name)
+        # A partial file is kept as long as its download may continue; its state file never
+        # outlives it. A record or pin is kept for a while, since a shard is published after it.
         if name is not None:
             alone = not part.exists()
             wanted = _is_resumable(part, path.with_name(name.target))

@@ -115,7 +115,7 @@ class Store:
         self._restore_bound(None)
 
     def _restore_bound(self, last: Path | None) -> None:
-        """Evict shards if a bound was exceeded because they were leased.
+        """Evict shards down to a bound that was exceeded while they were leased.
 
         Args:
             last: The shard used last, which is not evicted: with a bound smaller than one shard,
@@ -168,7 +168,7 @@ class Store:
         return True
 
     def _is_recorded(self, record: Record, status: os.stat_result, path: Path) -> bool:
-        """Return whether a file is the recorded one, by its digest if its date has changed."""
+        """Return whether a file is the recorded one; its digest decides if its date has changed."""
         if not stat.S_ISREG(status.st_mode):
             return False
         if record.matches(status, self._boot):
@@ -371,10 +371,10 @@ def folder_errors(target: Path) -> Iterator[None]:
 
 
 def _refuse_unreadable(path: Path, error: OSError) -> bool:
-    """Return False, for "no shard", if a rename may replace the file that cannot be opened.
+    """Return False if a file that cannot be opened may be replaced by a new download.
 
     Raises:
-        CacheError: A shard is there and cannot be read.
+        CacheError: It may be a shard that this user must not read.
     """
     # A link is not followed, since it could lead to any file; but replacing the link itself loses
     # nothing. The same is true of a socket.

@@ -244,7 +244,7 @@ def _checked_decoders(decoders: Mapping[str, Decoder | None]) -> dict[str, Decod
 
 
 def _name_images(decoded: Mapping[str, Any]) -> None:
-    """Have the images that are not decoded yet name their sample and field where they fail."""
+    """Make images that are decoded later name their sample and field in their errors."""
     for extension, value in decoded.items():
         if hasattr(value, "load_prepare"):  # an ImageFile of Pillow's, known without its import
             # Not the sample itself, whose other fields an image would keep in memory.

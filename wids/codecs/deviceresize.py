@@ -1,4 +1,4 @@
-"""Crop, resize and normalisation of decoded images on a device, in one step for a batch."""
+"""Crop, resize and normalisation of a batch of decoded images on a device."""
 
 from __future__ import annotations
 

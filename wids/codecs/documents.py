@@ -68,7 +68,7 @@ def decode_class(data: bytes | memoryview) -> int:
 
 
 def decode_json(data: bytes | memoryview, max_nbytes: int = DEFAULT_MAX_NBYTES) -> Any:
-    """Decode JSON with the result of `json.loads`, by orjson if it is installed.
+    """Decode JSON to what `json.loads` returns, with orjson if it is installed.
 
     Args:
         data: The whole document. NaN, infinities and integers of any size are accepted.

@@ -266,7 +266,7 @@ def field_kind(extension: str) -> Kind:
 
 
 def is_class(extension: str) -> bool:
-    """Return whether fields of an extension hold the number of a class.
+    """Return whether fields of an extension are class numbers.
 
     >>> is_class(".cls"), is_class(".txt")
     (True, False)

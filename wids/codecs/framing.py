@@ -82,7 +82,7 @@ class CenterCrop:
 
 @dataclass(frozen=True)
 class RandomResizedCrop:
-    """Crop of a random box of random area and aspect ratio, resized to a fixed size.
+    """Crop of a box of random position, area and aspect ratio, resized to a fixed size.
 
     The numbers come from Python's `random`, which a DataLoader seeds in each of its workers.
 
@@ -127,7 +127,7 @@ class RandomResizedCrop:
         return self._middle(width, height), (out_width, out_height)
 
     def _middle(self, width: int, height: int) -> Box:
-        """Return the largest central box of an allowed ratio."""
+        """Return the largest central box whose ratio is allowed."""
         ratio = min(max(width / height, self.ratio[0]), self.ratio[1])
         box_width = min(width, max(1, round(height * ratio)))
         box_height = min(height, max(1, round(width / ratio)))

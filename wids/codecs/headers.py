@@ -1,6 +1,6 @@
 """Facts in the headers of pictures, sound and video: their size or duration, without decoding.
 
-Most formats state them in their first bytes. What says nothing there is opened by its library.
+Most formats state them in their first bytes; a file of any other format is opened by its library.
 """
 
 from __future__ import annotations

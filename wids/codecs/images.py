@@ -342,7 +342,7 @@ class _Plan(NamedTuple):
     size: tuple[int, int]  # width and height of the result
 
     def box(self, width: int, height: int) -> Box:
-        """Return the box in a decoded image, which may be smaller than the original image."""
+        """Return the box for a decoded size, which may be smaller than the size of the file."""
         left, top, right, bottom = self.shares or (0.0, 0.0, 1.0, 1.0)
         left, top = round(left * width), round(top * height)
         # Scaled decoding may shrink a thin box to less than a pixel.

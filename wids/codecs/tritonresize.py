@@ -1,7 +1,7 @@
 """Triton kernel of `fit_images`; imported only where there is a GPU.
 
-A program makes 256 values of one channel of one image. Images have different sizes and strides, so
-the kernel gets the address and the geometry of each, and reads just the pixels that count.
+Each program instance computes 256 values of one channel of one image. Images differ in size and
+strides, so the kernel gets the address and geometry of each, and reads only the pixels it needs.
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ class ExtendedHeaders:
 
     @property
     def silent(self) -> bool:
-        """Whether no extended header applies to the next member."""
+        """Whether the next member has no extended header, its own or a global one."""
         return not self._for_all and not self._next.num_headers
 
     def begin_archive(self) -> None:

@@ -231,7 +231,7 @@ def _read_energon_database(
 ) -> Iterator[ForeignMember]:
     import sqlite3  # importing it takes longer than indexing a shard
 
-    shard = _place_of_shard(path, tar)
+    shard = _number_of_shard(path, tar)
     # Immutable: SQLite takes no lock and replays no journal, so that reading changes no file.
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
     try:
@@ -260,7 +260,7 @@ def _read_energon_database(
         connection.close()
 
 
-def _place_of_shard(database: Path, tar: str | os.PathLike[str] | None) -> int:
+def _number_of_shard(database: Path, tar: str | os.PathLike[str] | None) -> int:
     """Return the number of a shard in a database, from Energon's list of shards."""
     if tar is None:
         raise ShardFormatError(f"{database}: covers many shards: name one of them by tar=")
@@ -268,14 +268,14 @@ def _place_of_shard(database: Path, tar: str | os.PathLike[str] | None) -> int:
     name = os.path.relpath(Path(tar).absolute(), root)
     listing = database.parent / ".info.json"
     try:
-        return _places_of_shards(listing)[name]
+        return _numbers_of_shards(listing)[name]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         found = f"{error!r:.80}"
         raise unfit(database, f"{name!r} among the shards of .info.json", found) from error
 
 
-def _places_of_shards(listing: Path) -> dict[str, int]:
-    """Return the numbers of the shards that Energon lists."""
+def _numbers_of_shards(listing: Path) -> dict[str, int]:
+    """Return a dict from the names of shards to their numbers, from Energon's list."""
     status = listing.stat()
     if not stat.S_ISREG(status.st_mode):  # reading a pipe would wait for its writer
         raise ValueError("not a regular file")
@@ -288,7 +288,7 @@ def _places_of_shards(listing: Path) -> dict[str, int]:
 @lru_cache(maxsize=1)
 def _numbered_shards(listing: Path, *_version: int) -> dict[str, int]:
     shards = json.loads(listing.read_bytes())["shard_counts"]
-    return {name: place for place, name in enumerate(shards)}
+    return {name: number for number, name in enumerate(shards)}
 
 
 def _integer(path: Path, value: Any) -> int:

@@ -39,7 +39,7 @@ class IndexColumns:
     sizes: NDArray[np.int64]
 
     def places_with_key(self, text: str, *, whole: bool = False) -> NDArray[np.int64]:
-        """Return the samples whose key equals a text or begins with it.
+        """Return the indexes of the samples whose key equals a text or begins with it.
 
         Args:
             text: The beginning of the key; every key begins with "".

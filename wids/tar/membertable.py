@@ -274,7 +274,7 @@ class MemberTable:
         return max(0, int(self._ends[row])) if row >= 0 else 0
 
     def next_header_end(self, position: int) -> int:
-        """Return where the headers end that begin at or behind a position.
+        """Return the end of the next headers that begin at or after a position.
 
         That is where the data of the next member begins, or the first block after the archive ends,
         by the sidecar, which is not verified here.

@@ -100,7 +100,7 @@ class _Search:
             self._add_gap(position, position, "the end of the archive is missing")
 
     def _check_magic(self, position: int) -> None:
-        """Raise if a header is not where its magic says, which a checksum may not show."""
+        """Raise if the magic of a header is shifted, which its checksum may not show."""
         # One lost byte of a name, and the next header's first byte in its place, have one sum.
         near = bytes(self._data[position + _MAGIC_START - 8 : position + _MAGIC_START + 13])
         if _MAGIC in near and near[8:13] != _MAGIC:
@@ -142,7 +142,7 @@ class _Search:
             return False
 
     def _plain_name(self, position: int) -> bytes | None:
-        """Return the name in a member's header, None for one that only describes the next."""
+        """Return the name in a member's header; None for an extended header."""
         header = bytes(self._data[position : position + BLOCK_SIZE])
         try:
             return None if header[156:157] in EXTENDED_TYPES else header_name(header)
@@ -150,15 +150,15 @@ class _Search:
             return None
 
     def _is_header_or_cut(self, position: int) -> bool:
-        """Return whether what comes after the last member is where it should be."""
+        """Return whether a valid header, or the end of the file, is at a position."""
         # A header, of a member that is cut off; or the end of the file, where it was cut.
         header = bytes(self._data[position : position + BLOCK_SIZE])
         return len(header) < BLOCK_SIZE or (checksum_matches(header) and any(header))
 
     def _ends_at(self, position: int) -> bool:
-        """Return whether the last member's data stand right before a position.
+        """Return whether the last member's data end right before a position.
 
-        Those of a hard link stand elsewhere; so do the last ones once a member was dropped.
+        Those of a hard link are elsewhere; so are the last ones once a member was dropped.
         """
         if not self.walk.num_members:
             return False
@@ -168,7 +168,7 @@ class _Search:
     def _header_inside_last(self, position: int) -> int | None:
         """Return the position of a header in the last member's data that belongs to this tar."""
         # Only of the member right before `position`: so the search never goes back to bytes that
-        # it has left behind, and ends.
+        # it has passed, and ends.
         if not self._ends_at(position):
             return None
         offset, _ = self.walk.last_span
@@ -184,7 +184,7 @@ class _Search:
         )
 
     def _headers_from(self, start: int, end: int | None = None) -> Iterator[int]:
-        """Yield the positions in `[start, end)` at which a valid header stands."""
+        """Yield the positions of valid headers in `[start, end)`."""
         mapped: Any = self._data.obj  # a memory map has `find`, a memoryview does not
         end = len(self._data) if end is None else end
         found = mapped.find(_MAGIC, start + _MAGIC_START)

@@ -170,7 +170,7 @@ class IndexSource:
 
     @property
     def doubt(self) -> str:
-        """What follows the end of the archive and may have been samples; "" for usual padding.
+        """Description of bytes after the archive's end that may have been samples, else "".
 
         A lost end that became zeros (a broken download, a disk) reads as the end of the archive.
 

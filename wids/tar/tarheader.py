@@ -178,7 +178,7 @@ def parse_pax(body: bytes) -> dict[bytes, bytes]:
 
 
 def pax_goes_on(block: bytes, end: int) -> bool:
-    """Return whether PAX records seem to continue after the end that their header states.
+    """Return whether another PAX record begins where the header says that the records end.
 
     >>> pax_goes_on(b"9 uid=42;9 gid=42;", 9)
     True

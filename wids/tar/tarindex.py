@@ -356,7 +356,7 @@ def _fingerprint(
 
 
 def _outlast_tick(sidecar: Path, shard: str | os.PathLike[str]) -> None:
-    """Date a sidecar after a shard that was written in the same tick of the file clock."""
+    """Make the date of a sidecar later than its shard's, if both have the same clock tick."""
     # File times usually advance every 4 ms. If they are slower than all attempts, the next process
     # makes the sidecar again, and that one is newer.
     for _ in range(_NUM_TICKS):

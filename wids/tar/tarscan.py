@@ -117,12 +117,12 @@ def scan_tar(path: str | os.PathLike[str], *, concatenated: bool = False) -> Tar
 
 
 class FoundFile(NamedTuple):
-    """A file in a stretch of a tar.
+    """A file in a part of a tar, as `find_files` yields it.
 
     Attributes:
         name: Its name as stored.
         size: Bytes of its data; 0 for a hard link.
-        data_start: Where its data begins in the stretch.
+        data_start: Offset of its data in that part.
         linked: Whether it is a hard link, whose data lies elsewhere.
     """
 
@@ -132,14 +132,14 @@ class FoundFile(NamedTuple):
     linked: bool
 
 
-def find_files(stretch: bytes) -> Iterator[FoundFile]:
-    """Yield the files and hard links in a stretch of a tar that begins with a header.
+def find_files(data: bytes) -> Iterator[FoundFile]:
+    """Yield the files and hard links in a part of a tar that begins with a header.
 
-    Other entries, extended headers and the end of an archive are passed over. The data of the last
-    file need not lie within the stretch.
+    Other entries, extended headers and the end of an archive are skipped. The data of the last file
+    may be missing.
 
     Args:
-        stretch: Bytes of a tar, from the end of a member's data on.
+        data: Bytes of a tar, from the end of a member's data on.
 
     Raises:
         ValueError: A header is malformed or cut off, or belongs to a sparse file.
@@ -151,8 +151,8 @@ def find_files(stretch: bytes) -> Iterator[FoundFile]:
     """
     extended = ExtendedHeaders()
     position = 0
-    while position + BLOCK_SIZE <= len(stretch):
-        header = stretch[position : position + BLOCK_SIZE]
+    while position + BLOCK_SIZE <= len(data):
+        header = data[position : position + BLOCK_SIZE]
         kind = header[156:157]
         data_start = position + BLOCK_SIZE
         if header == _ZERO_BLOCK:
@@ -165,19 +165,19 @@ def find_files(stretch: bytes) -> Iterator[FoundFile]:
         if kind in EXTENDED_TYPES:
             nbytes = parse_number(header[124:136])
             position = data_start + nbytes + -nbytes % BLOCK_SIZE
-            extended.take(kind, stretch[data_start:position], nbytes)
+            extended.take(kind, data[data_start:position], nbytes)
             continue
         said = extended.use()
         if kind in _REFUSED or said.sparse:
             raise ValueError("a sparse file, or one in several volumes")
         name = said.name(header)
-        # An entry that is no file: a directory, a link, a label with data.
+        # An entry without data of its own, whatever size it states.
         bare = kind in _NO_DATA or kind == b"1" or name.endswith(b"/")
         size = 0 if bare else said.size(header)
         if kind == b"1" or (kind in _REGULAR and not bare):
             yield FoundFile(name, size, data_start, kind == b"1")
         position = data_start + size + -size % BLOCK_SIZE
-    if position < len(stretch) or extended.pending:
+    if position < len(data) or extended.pending:
         raise ValueError("headers that are cut off")
 
 
