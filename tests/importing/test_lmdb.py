@@ -131,6 +131,19 @@ def test_the_layout_of_text_recognition_is_recognised(tmp_path: Path, capsys) ->
     ]
 
 
+@pytest.mark.parametrize("digits", [1, 9])
+def test_other_keys_tear_no_labels_from_their_images(tmp_path: Path, capsys, digits: int) -> None:
+    """A key of another form is listed; keys of one word only are no pairs."""
+    rows = {f"{word}-{i:0{digits}}": JPEG for i in (1, 2) for word in ("image", "label")}
+    path = make(tmp_path / "db", rows | {"extra": b"?"})
+    assert main(["import", str(path), "-o", str(tmp_path / "x-%d.tar")]) == 0
+    assert "keys that do not match the pattern: 1, such as extra" in capsys.readouterr().err
+    with wids.ShardListDataset(tmp_path / "x.json", transformations="bytes") as dataset:
+        assert [(s[".jpg"], s[".txt"]) for s in dataset] == [(JPEG, JPEG)] * 2
+    pictures = make(tmp_path / "pictures", {f"cat-{i}": JPEG for i in range(3)})
+    assert len(list(open_lmdb([pictures]).samples)) == 3
+
+
 def test_keys_that_a_pattern_leaves_out_are_counted(tmp_path: Path, capsys) -> None:
     """Keys that do not match the pattern are listed, and refused with --strict."""
     path = make(tmp_path / "db", {"a-1": b"x", "other": b"y"})

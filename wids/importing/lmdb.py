@@ -20,7 +20,7 @@ from wids.importing.options import Imported, ImportOptions
 from wids.tar.grouping import split_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
 __all__ = ["open_lmdb"]
 
@@ -29,6 +29,7 @@ _ABOUT_ALL = {"num-samples", "length", "len", "__len__", "__keys__"}
 _SPECIAL = re.compile(r"__.*__")
 _NUM_SAMPLES = b"num-samples"
 _OCR_KEY = re.compile(r"(?P<ext>[A-Za-z_]+)-(?P<key>\d{9})")
+_SHORT_OCR_KEY = re.compile(r"(?P<ext>image|label)-(?P<key>\d+)")
 _MOST_NAMED = 128  # most named databases in one file
 _NAMED_NBYTES = 48  # size of a value that describes a named database
 
@@ -63,8 +64,8 @@ def open_lmdb(sources: Sequence[str | Path], options: ImportOptions | None = Non
     try:
         keys = _keys(library, path, omissions)
         pattern = options.pattern
-        if pattern is None and keys and all(map(_OCR_KEY.fullmatch, keys)):
-            pattern, fields = _OCR_KEY.pattern, {"label": "txt", "image": ""} | fields
+        if pattern is None and (pattern := _ocr_pattern(keys)) is not None:
+            fields = {"label": "txt", "image": ""} | fields
         # All keys are read first, since the fields of a sample may be far apart in the database.
         entries = sorted(_entries(keys, None if pattern is None else _compiled(pattern), omissions))
         _note_missing(library, path, entries, omissions)
@@ -83,6 +84,22 @@ def open_lmdb(sources: Sequence[str | Path], options: ImportOptions | None = Non
             raise ValueError(f"{path}: has no field {name!r}; its fields are {names}")
     total = len({key for key, _, _ in entries})
     return Imported(_samples(library, path, entries, fields), total=total, omissions=omissions)
+
+
+def _ocr_pattern(keys: Collection[str]) -> str | None:
+    """Return the pattern of keys as text recognition uses them; None if they are others.
+
+    A few keys of another form, which are then listed, must not tear images from their labels.
+    """
+    if keys and all(map(_OCR_KEY.fullmatch, keys)):
+        return _OCR_KEY.pattern
+    for pattern in (_OCR_KEY, _SHORT_OCR_KEY):
+        words: dict[str, set[str]] = {}
+        for match in filter(None, map(pattern.fullmatch, keys)):
+            words.setdefault(match["key"], set()).add(match["ext"])
+        if 2 * sum(len(each) for each in words.values() if len(each) > 1) > len(keys):
+            return pattern.pattern
+    return None
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:
