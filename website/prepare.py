@@ -176,7 +176,7 @@ def write_lists_for_language_models(target: Path) -> None:
     target.mkdir()
     index = (REPOSITORY / "docs" / "index.md").read_text()
     listed = re.sub(r"\]\((?:\.\./)?(\w[\w.-]*)\.md\)", r"](\1.html)", index)
-    groups = listed[listed.index("**Data**") : listed.index("Short programs")]
+    groups = listed[listed.index("**") : listed.index("Short programs")]
     groups = GROUP.sub(r"## \1", groups.replace("CONTRIBUTING.html", "contributing.html"))
     (target / "llms.txt").write_text(f"# wids\n\n> {SUMMARY}\n\n{groups.rstrip()}\n")
     (target / "llms-full.txt").write_text("\n\n".join(path.read_text() for path in documents()))
