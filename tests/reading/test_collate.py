@@ -270,7 +270,9 @@ def test_sequences_are_packed_side_by_side() -> None:
         for part, start, stop in zip(parts, bounds, bounds[1:], strict=False):
             assert row.values[start:stop].tolist() == part.tolist()
         assert row.positions.tolist() == [0, 1, 2, 0, 1]
-    assert wids.pack_sequences([[1, 2], [3]]).values.tolist() == [1, 2, 3]
+    row = wids.pack_sequences([[], [1, 2], [3]])
+    assert (row.values.tolist(), row.values.dtype.kind) == ([1, 2, 3], "i")
+    assert row.cu_seqlens.tolist() == [0, 0, 2, 3]
 
 
 @pytest.mark.parametrize(

@@ -215,6 +215,12 @@ def pack_sequences(sequences: Sequence[Any]) -> PackedRow:
     torch = sys.modules.get("torch")
     tensors = [torch is not None and isinstance(each, torch.Tensor) for each in sequences]
     arrays = list(sequences) if all(tensors) else list(map(np.asarray, sequences))
+    # An empty list has no type of its own.
+    model = next((each for each in arrays if len(each.shape) and len(each)), None)
+    arrays = [
+        model[:0] if model is not None and isinstance(given, list) and not given else each
+        for given, each in zip(sequences, arrays, strict=True)
+    ]
     if len({(len(each.shape), *each.shape[1:], each.dtype) for each in arrays}) != 1:
         kinds = [f"{each.dtype}{tuple(each.shape)}" for each in arrays[:4]]
         raise ValueError(
