@@ -286,10 +286,10 @@ def test_states_that_do_not_fit_are_refused():
     [
         ({"cost": LENGTHS}, TypeError, "or cost and max_cost"),
         ({}, TypeError, "give a BatchSampler batch_size"),
-        ({"cost": LENGTHS, "max_cost": 100}, ValueError, r"for sample \d+"),
+        ({"cost": LENGTHS, "max_cost": 100}, ValueError, r"for sample \d+.*numpy.minimum"),
         ({"cost": LENGTHS[1:], "max_cost": 1000}, ValueError, "for each of 1010 samples"),
         ({"cost": [*LENGTHS, 5], "max_cost": 1000}, ValueError, "for each of 1010.* got 1011"),
-        ({"cost": LENGTHS * np.nan, "max_cost": 1000}, ValueError, "got nan for sample 0"),
+        ({"cost": LENGTHS * np.nan, "max_cost": 1000}, ValueError, "got nan for sample 0.*correct"),
         ({"cost": ["a"] * 1010, "max_cost": 1000}, ValueError, "a number for each"),
         ({"cost": -LENGTHS, "max_cost": 1000}, ValueError, "for sample 0"),
         (

@@ -118,13 +118,14 @@ class BatchSampler(TorchBatchSampler):
         differ = cost is not None or not self._size
         self.batch_size = None if differ else self._size  # type: ignore[assignment]
         self.drop_last = drop_last
+        self._kind = ""
         self._planned: PlannedBatches[Any] | None = None
         if max_cost is not None:
-            self._kind = "packed by cost" if pack else "by cost"
+            self._kind = f"{'packed by' if pack else 'by'} cost up to {max_cost}"
             plan = CostPlan(sampler, cost, max_cost, self._size or None, packed=pack)
             self._planned = PlannedBatches(sampler, plan)
         elif shape is not None and batch_size is not None:
-            self._kind = "by shape"
+            self._kind = f"{self._size or 'differently many'} of a shape"
             shapes = ShapePlan(sampler, shape, batch_size, drop_last=self.drop_last)
             self._planned = PlannedBatches(sampler, shapes)
 
@@ -141,7 +142,7 @@ class BatchSampler(TorchBatchSampler):
         return BatchPass(iter(self.sampler), self._size, drop_last=self.drop_last)
 
     def __repr__(self) -> str:
-        return f"BatchSampler({self.sampler!r}, {self._kind if self._planned else self._size})"
+        return f"BatchSampler({self.sampler!r}, {self._kind or self._size})"
 
     @property
     def epoch(self) -> int:

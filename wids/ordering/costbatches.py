@@ -68,7 +68,7 @@ class CostPlan:
         self._sampler = sampler
         planner = sampler.__planner__()
         self._each_once = planner.each_once
-        first, stop = planner.drawn_range(sampler.dataset)
+        first, stop = planner.drawn
         # A longer column would give no error, but belongs to another dataset.
         if hasattr(sampler.dataset, "__len__") and len(costs) != len(sampler.dataset):
             raise ValueError(

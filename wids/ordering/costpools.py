@@ -127,10 +127,16 @@ class CostPools:
     def _check(self, costs: NDArray[Any], start: int) -> None:
         wrong = np.flatnonzero(~((costs >= 0) & (costs <= self._max_cost)))
         if wrong.size:
+            cost = costs[wrong[0]]
+            hint = "leave such samples out with a view of the others, or correct the costs"
+            if cost > self._max_cost:
+                hint = (
+                    "leave such samples out, increase max_cost, or truncate them when they are "
+                    "read and pass numpy.minimum(cost, max_cost)"
+                )
             raise ValueError(
-                f"cost: expected numbers from 0 to max_cost={self._max_cost}, got "
-                f"{costs[wrong[0]]} for sample {start + int(wrong[0])}: leave such samples out, or "
-                "increase max_cost"
+                f"cost: expected numbers from 0 to max_cost={self._max_cost}, got {cost} for "
+                f"sample {start + int(wrong[0])}: {hint}"
             )
 
     def _fits(self, costs: NDArray[Any]) -> Integers:

@@ -100,6 +100,7 @@ class OrderState:
             )
         if not 0 <= state.position <= state.n:
             raise ValueError(f"position must lie in [0, n = {state.n}], got {state.position}")
+        check_integer("epoch", state.epoch, 0)
         check_partition(state.partition)
         for name, most in (("lanes", MAX_LANES), ("interleave", None)):
             check_integer(name, getattr(state, name), 1, most)
@@ -148,6 +149,7 @@ class Planner:
         ended: Called after a pass has handed out its last index.
         drawn_ahead: Warns if a loader has drawn indexes before they are used.
         each_once: Whether an epoch has each sample exactly once.
+        drawn: The range `(first, stop)` of all indexes that epochs can draw.
     """
 
     plan: Callable[[OrderState], tuple[AnyOrder, RankShare]]
@@ -159,19 +161,7 @@ class Planner:
     ended: "Callable[[Progress], None]"
     drawn_ahead: Callable[[], None]
     each_once: bool
-
-    def drawn_range(self, dataset: Any) -> tuple[int, int]:
-        """Return the range `[first, stop)` that has all indexes that epochs can draw.
-
-        Args:
-            dataset: The dataset of the sampler.
-        """
-        # If samples are drawn by weight, an epoch repeats some and leaves out others, so its number
-        # of samples says nothing about their indexes.
-        if not self.each_once:
-            return 0, len(dataset)
-        start, _ = self.course()
-        return start.first, start.first + start.n
+    drawn: tuple[int, int]
 
 
 class Progress:

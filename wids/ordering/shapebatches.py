@@ -15,10 +15,10 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import chain, islice
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from wids.base.arguments import check_integer, check_number
 from wids.ordering.deal import Deal
@@ -26,6 +26,9 @@ from wids.ordering.order import EpochOrder, RankShare
 from wids.ordering.passes import OrderState
 from wids.ordering.permute import Integers, derive_key, shuffle_windows
 from wids.ordering.samplers import ChunkedSampler
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 __all__ = ["ShapePlace", "ShapePlan", "shape_buckets"]
 
@@ -91,7 +94,7 @@ class ShapePlan:
         self._drop_last = drop_last
         planner = sampler.__planner__()
         self._each_once = planner.each_once
-        first, stop = planner.drawn_range(sampler.dataset)
+        first, stop = planner.drawn
         self._numbers, values = _bucket_numbers(shapes, first, stop, sampler.dataset)
         self._sizes = [_size_of(value, batch_size) for value in values]
         self._digest = hashlib.sha256(self._numbers.astype("<i4").tobytes()).hexdigest()[:16]
@@ -344,7 +347,12 @@ def _bucket_numbers(
     shapes: Any, first: int, stop: int, dataset: Any
 ) -> tuple[NDArray[np.int32], list[Any]]:
     """Return the number of each sample's shape, and the shape of each number."""
-    array = np.asarray(shapes)
+    try:
+        array = np.asarray(shapes)
+    except ValueError as error:  # such as rows of different lengths
+        raise ValueError(
+            f"shape must have a row of equally many integers for each sample: {error}"
+        ) from None
     length = len(dataset) if hasattr(dataset, "__len__") else max(stop, len(array))
     if array.ndim not in (1, 2) or array.dtype.kind not in "iubUS" or len(array) != length:
         raise ValueError(
@@ -378,7 +386,7 @@ def _size_of(shape: Any, batch_size: int | Mapping[Any, int]) -> int:
     return check_integer(f"batch_size of {shape!r}", batch_size.get(shape, 1), 1)
 
 
-def _sides(name: str, sides: ArrayLike) -> NDArray[np.float64]:
+def _sides(name: str, sides: "ArrayLike") -> NDArray[np.float64]:
     try:
         return np.asarray(sides, np.float64)
     except (TypeError, ValueError):
@@ -386,8 +394,8 @@ def _sides(name: str, sides: ArrayLike) -> NDArray[np.float64]:
 
 
 def shape_buckets(
-    widths: ArrayLike,
-    heights: ArrayLike,
+    widths: "ArrayLike",
+    heights: "ArrayLike",
     *,
     pixels: int = 1 << 20,
     step: int = 64,
