@@ -1,6 +1,8 @@
 """Mixtures: exact counts an epoch, each sample in proportion, resumed on any ranks; a dataset."""
 
 import json
+import re
+import warnings
 from collections import Counter
 from fractions import Fraction
 
@@ -21,8 +23,8 @@ from wids.ordering.order import RankShare
 pytestmark = [
     # torchdata 0.11 calls what torch 2.13 deprecates.
     pytest.mark.filterwarnings("ignore:'set_vital' is deprecated"),
-    # Drawn at random, some epochs are shorter than the lanes need.
-    pytest.mark.filterwarnings("ignore:an epoch of .* too few to draw:wids.WidsWarning"),
+    # Drawn at random, some epochs are too short for the lanes.
+    pytest.mark.filterwarnings("ignore:every epoch of .* are rounded to:wids.WidsWarning"),
 ]
 
 THOROUGH = settings(
@@ -291,12 +293,34 @@ def test_tiny_weights_are_drawn_in_proportion():
     assert Mixture([range(6), range(60)], [1 / 6, 5 / 6]).num_samples == 36
 
 
-def test_lanes_that_leave_a_part_out_are_warned_of():
-    """An epoch too short for its lanes to draw from each part is warned of."""
+@pytest.mark.parametrize(
+    ("lanes", "message"),
+    [(40, "40 from part 0 of the mixture in place of 30.0.* 40 lanes.* lanes=1"), (1, None)],
+)
+def test_lanes_that_change_the_shares_are_warned_of(lanes, message):
+    """An epoch too short for its lanes to keep the weights is warned of."""
     mixture = Mixture([range(30), range(10)], [3, 1], 40)
-    sampler = DistributedShardSampler(mixture, 40, 0, lanes=40)
-    with pytest.warns(wids.WidsWarning, match="1 rows of 40 lanes.* part 1 .* lanes=1"):
+    sampler = DistributedShardSampler(mixture, 40, 0, lanes=lanes)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
         list(sampler)
+    assert len(caught) == bool(message)
+    assert all(re.search(message, str(each.message)) for each in caught)
+
+
+def test_weights_that_a_sampler_does_not_see_are_warned_of():
+    """A sampler over a view of a mixture, or over a sequence with one, warns; so does `lengths`."""
+    mixture = Mixture([range(30), range(10)], [3, 1], 40)
+    for around in (
+        mixture[:20],
+        wids.concat([mixture, [1]]),
+        mixture.map(str),
+        Mixture([mixture, range(3)]),
+    ):
+        with pytest.warns(wids.WidsWarning, match="its weights have no effect"):
+            DistributedShardSampler(around, 1, 0)
+    with pytest.warns(wids.WidsWarning, match="lengths has no effect over a Mixture"):
+        DistributedShardSampler(mixture, 1, 0, lengths=[1, 39])
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ pytestmark = [
     # torchdata 0.11 calls what torch 2.13 deprecates.
     pytest.mark.filterwarnings("ignore:'set_vital' is deprecated"),
     # Drawn at random, some epochs are shorter than the lanes need.
-    pytest.mark.filterwarnings("ignore:an epoch of .* too few to draw:wids.WidsWarning"),
+    pytest.mark.filterwarnings("ignore:every epoch of .* are rounded to:wids.WidsWarning"),
 ]
 
 

@@ -6,6 +6,7 @@ import logging
 import pickle
 import subprocess
 import sys
+import warnings
 from itertools import islice
 from unittest import mock
 
@@ -15,7 +16,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import wids
 from wids import (
+    BatchSampler,
     ChunkedSampler,
     DistributedChunkedSampler,
     DistributedShardSampler,
@@ -229,6 +232,48 @@ def test_arguments_and_the_group_win_over_the_launcher(monkeypatch):
 
 
 @pytest.mark.usefixtures("no_launcher")
+def test_half_of_rank_and_number_of_ranks_is_no_answer():
+    """A number of ranks alone waits for the process group, and is no rank 0 without one."""
+    sampler = DistributedShardSampler(Shards(), num_replicas=3)
+    assert "rank unknown" in repr(sampler)
+    for use in (list, len, lambda sampler: sampler.state_dict()):
+        with pytest.raises(ValueError, match="rank is unknown: num_replicas=3 .* pass rank too"):
+            use(sampler)
+    with pytest.raises(ValueError, match=r"got 1; only one of the two was given.*pass both"):
+        list(DistributedShardSampler(Shards(), rank=1))
+    with process_group(2, 3):
+        assert list(sampler) == list(DistributedShardSampler(Shards(), 3, 2))
+
+
+@pytest.mark.usefixtures("no_launcher")
+@pytest.mark.parametrize("plan", [{"cost": [2] * 101, "max_cost": 9}, {"shape": [1, 2] * 50 + [1]}])
+def test_planned_batches_find_the_rank_at_first_use(plan, monkeypatch):
+    """Batches by cost or shape, made before the process group, warn of nothing."""
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    monkeypatch.setenv("RANK", "1")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        size = 4 if "shape" in plan else None
+        batches = BatchSampler(DistributedShardSampler(Shards()), size, **plan)
+        with process_group(1, 4):
+            late = list(batches)
+            assert late == list(BatchSampler(DistributedShardSampler(Shards(), 4, 1), size, **plan))
+
+
+@pytest.mark.usefixtures("no_launcher")
+def test_a_sampler_for_one_process_of_a_launcher_is_warned_of(monkeypatch):
+    """Under torchrun without a process group, each rank would read everything."""
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    monkeypatch.setenv("RANK", "0")
+    for sampler in (ChunkedSampler(range(10)), ShardListSampler(Shards())):
+        with pytest.warns(WidsWarning, match="for one process, of 3 by WORLD_SIZE"):
+            list(sampler)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        list(ChunkedSampler(range(10), shuffle=False))
+
+
+@pytest.mark.usefixtures("no_launcher")
 def test_a_sampler_travels_before_its_rank_is_known():
     """A copy made before the process group gets the rank of its process."""
     copied = pickle.loads(pickle.dumps(DistributedShardSampler(Shards())))
@@ -369,6 +414,11 @@ def test_a_sampler_says_what_its_order_is():
         "ChunkedSampler(10 samples, fully shuffled, seed 0, epoch 0)"
     )
     assert "in storage order" in repr(ChunkedSampler(range(0), shuffle=False))
+    classes = DistributedShardSampler(Shards(), 2, 0, balance=[1, 2] * 50 + [1], pad=False)
+    assert "101 samples drawn by class" in repr(classes)
+    assert "rank 0 of 2, pad=False" in repr(classes)
+    mixture = wids.Mixture([range(4), range(4)])
+    assert "(8 samples of a mixture of 2 parts" in repr(DistributedShardSampler(mixture, 1, 0))
     assert "one after the other" in repr(ShardListSampler(Shards()))
 
 
@@ -403,12 +453,15 @@ rank, told = int(sys.argv[1]), sys.argv[3].split(",")
 os.environ["LOCAL_WORLD_SIZE"] = told[rank]
 dist.init_process_group("gloo", f"file://{sys.argv[2]}", rank=rank, world_size=len(told))
 make = lambda **options: DistributedShardSampler(range(12), lengths=[4, 4, 4], **options).lanes
+if len(set(told)) == 1 and told[0] == "4" and rank == 0:
+    make()  # all ranks are on one node, so one of them may ask alone
 print(make(), make(lanes=3))
+dist.barrier()
 dist.destroy_process_group()
 """
 
 
-@pytest.mark.parametrize(("told", "lanes"), [("2,2,2,2", 2), ("3,3,3,1", 1), ("3,3,3,3", 1)])
+@pytest.mark.parametrize(("told", "lanes"), [("2,2,2,2", 2), ("3,3,3,1", 1), ("4,4,4,4", 1)])
 def test_ranks_of_a_node_count_only_if_all_ranks_agree(told, lanes, tmp_path, monkeypatch):
     """Ranks with different sizes of nodes agree on the lanes."""
     for name in ("GROUP_WORLD_SIZE", "SLURM_JOB_NUM_NODES"):
@@ -429,7 +482,7 @@ def test_that_nodes_are_unknown_is_said_once(monkeypatch, caplog):
     for name in ("GROUP_WORLD_SIZE", "SLURM_JOB_NUM_NODES", "LOCAL_WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
     with caplog.at_level(logging.WARNING, "wids"):
-        sampler = DistributedShardSampler(range(40), num_replicas=4, lengths=[10] * 4)
+        sampler = DistributedShardSampler(range(40), num_replicas=4, rank=0, lengths=[10] * 4)
         for _ in range(3):
             assert sampler.lanes == 1
             assert len(list(sampler)) == 10
@@ -826,6 +879,9 @@ def test_a_state_of_other_data_is_refused():
         ChunkedSampler(range(100), chunksize=10).load_state_dict(state)
     with pytest.raises(ValueError, match="first was 0, is 5"):
         ChunkedSampler(range(105), num_samples=(5, 105)).load_state_dict(state)
+    weighted = DistributedShardSampler(range(100), 1, 0, lengths=[100], weights=range(100))
+    with pytest.raises(ValueError, match="layout was .*hash of .*weights and balance.* a Mixture"):
+        weighted.load_state_dict(state)
 
 
 def test_a_state_of_other_data_may_be_forced():
@@ -848,6 +904,7 @@ def test_a_state_of_other_data_may_be_forced():
         ({"position": -1}, "got -1"),
         ({"position": 2.5}, "position .*must be an integer, got 2.5"),
         ({"position": None}, "position .*must be an integer, got None"),
+        ({"epoch": -1}, "epoch must be at least 0, got -1"),
         ({"epoch": "1"}, "epoch .*must be an integer, got '1'"),
         ({"lanes": 0}, "lanes must be at least 1, got 0"),
         ({"lanes": 10**9}, "lanes must be at most 1048576, got 1000000000"),
@@ -906,6 +963,7 @@ def test_what_is_no_state_is_refused():
         ({"num_samples": (1, 2, 3)}, r"a count or \(lo, hi\).*got \(1, 2, 3\)"),
         ({"num_samples": np.array([5, 11])}, "0 <= lo <= hi <= 10"),
         ({"lengths": [3, 3]}, "together 10.*sum 6"),
+        ({"lengths": [6, 6]}, "together at most its length, 10; got 2 with the sum 12"),
         ({"lengths": [-3, 13]}, "at least 0"),
         ({"lengths": [5.0, 5.0]}, "float64"),
     ],
@@ -931,6 +989,14 @@ def test_wrong_ranks_are_refused(arguments, message):
     """A wrong rank raises ValueError with allowed values and value."""
     with pytest.raises(ValueError, match=message):
         DistributedChunkedSampler(range(10), **arguments)
+
+
+def test_unknown_arguments_are_named_with_their_class():
+    """An unknown argument, and one of the wrong type, is refused by name."""
+    with pytest.raises(TypeError, match="DistributedShardSampler has no argument 'sede'"):
+        DistributedShardSampler(Shards(), 1, 0, sede=3)
+    with pytest.raises(TypeError, match="num_samples with weights.* an integer.* got True"):
+        DistributedShardSampler(Shards(), 1, 0, weights=range(101), num_samples=True)
 
 
 def test_fractions_are_no_numbers_of_samples():

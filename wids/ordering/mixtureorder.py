@@ -140,13 +140,13 @@ class MixtureOrder:
         self._orders: dict[tuple[int, int], EpochOrder] = {}
         self._full_rows, rest = divmod(spec.layout.num_samples, spec.lanes)
         quotas = share_out(self._full_rows + (rest > 0), spec.layout.weights)
-        _warn_of_parts_never_drawn(spec, quotas)
         self._deal = Deal(np.array([quotas], np.int64))
         counts = [quota * spec.lanes for quota in quotas]
         if rest:
             # The last row is incomplete: its part has that many samples fewer per epoch.
             last, _ = self._deal.find(np.array([self._full_rows]), _FIRST)
             counts[int(last[0])] -= spec.lanes - rest
+        _warn_of_rounded_shares(spec, counts)
         # State of each part: its own epoch, and its position there.
         self._begins = [
             divmod(epoch * count, part.num_samples)
@@ -194,16 +194,27 @@ class MixtureOrder:
         return order
 
 
-def _warn_of_parts_never_drawn(spec: MixtureSpec, quotas: list[int]) -> None:
-    """Warn if a part with a weight gets no row, because there are many lanes."""
-    weights = spec.layout.weights
-    missed = [part for part, quota in enumerate(quotas) if weights[part] and not quota]
-    if missed:
-        warn(
-            f"an epoch of {spec.layout.num_samples:,} samples has {sum(quotas)} rows of "
-            f"{spec.lanes} lanes, which are too few to draw from part {missed[0]} of the mixture: "
-            "take more num_samples, or lanes=1"
-        )
+def _warn_of_rounded_shares(spec: MixtureSpec, counts: list[int]) -> None:
+    """Warn if the shares of the parts are far from their weights, because there are many lanes.
+
+    Args:
+        spec: The mixture; all its lanes draw from the same part at a time.
+        counts: Samples of each part in an epoch.
+    """
+    weights, total = spec.layout.weights, spec.layout.num_samples
+    if spec.lanes == 1:
+        return
+    whole = sum(weights)
+    for part, (weight, count) in enumerate(zip(weights, counts, strict=True)):
+        due = total * weight / whole
+        # What rounding to single samples takes is not the fault of the lanes.
+        if abs(count - due) > max(Fraction(1), due / 10):
+            warn(
+                f"every epoch of {total:,} samples draws {count:,} from part {part} of the mixture "
+                f"in place of {float(due):,.1f}, since shares are rounded to {spec.lanes} lanes: "
+                "take more num_samples, or fewer lanes, such as lanes=1"
+            )
+            return
 
 
 _FIRST = np.zeros(1, np.int64)

@@ -19,14 +19,15 @@ class Replica:
 
     They come from the arguments, else from the process group of torch, else from `RANK` and
     `WORLD_SIZE` of the environment (with a warning); else this is the only process. Without a
-    process group they are determined at each use, since a group may be made later.
+    process group they are determined at each use, since a group may be made later. A number of
+    several ranks without a rank is refused at the first use: each process would be rank 0.
 
     Args:
         num_replicas: Number of ranks, or None.
         rank: Rank of this process, or None.
 
     Raises:
-        ValueError: `num_replicas` is below 1, or `rank` is not in its range.
+        ValueError: `num_replicas` is below 1, or `rank` is not in its range or unknown.
 
     >>> Replica(4, 0).find()
     (4, 0)
@@ -54,20 +55,33 @@ class Replica:
         group = None
         if num_replicas is None or rank is None:
             group = _process_group()
-            size, own = group or _launched() or (1, 0)
+            size, own = group or _launched() or self._alone()
             num_replicas = size if num_replicas is None else num_replicas
             rank = own if rank is None else rank
-        found = _check_ranks(num_replicas, rank)
+        found = _check_ranks(num_replicas, rank, given=None not in self._given)
         if None not in self._given or group is not None:
             self._settled = found
         return found
 
+    def _alone(self) -> tuple[int, int]:
+        """Return the number of ranks and the rank of the only process; refuse half of them."""
+        num_replicas, _ = self._given
+        if num_replicas is not None and num_replicas > 1:
+            raise ValueError(
+                f"rank is unknown: num_replicas={num_replicas} was given without it, and there is "
+                "no process group and no RANK in the environment; pass rank too, or make the "
+                "process group before the first use of the sampler"
+            )
+        return 1, 0
 
-def _check_ranks(num_replicas: int, rank: int) -> tuple[int, int]:
+
+def _check_ranks(num_replicas: int, rank: int, *, given: bool = True) -> tuple[int, int]:
     """Return both as ints; raise ValueError if they are out of range."""
     num_replicas = check_integer("num_replicas", num_replicas, 1)
     if not 0 <= check_integer("rank", rank) < num_replicas:
-        raise ValueError(f"rank must lie in [0, num_replicas = {num_replicas}), got {rank}")
+        hint = "; only one of the two was given, the other comes from the process group or the "
+        hint = "" if given else f"{hint}environment, or is that of a single process: pass both"
+        raise ValueError(f"rank must lie in [0, num_replicas = {num_replicas}), got {rank}{hint}")
     return num_replicas, operator.index(rank)
 
 
@@ -90,14 +104,21 @@ def _launched() -> tuple[int, int] | None:
     One rank counts as none. Without these variables, each process of a job that never makes a group
     would read all data.
     """
+    told = _launched_silently()
+    if told is not None:
+        size, rank = told
+        warn(
+            f"there is no torch.distributed process group, so the sampler takes rank {rank} of "
+            f"{size} from RANK and WORLD_SIZE of the environment; make the group before the first "
+            "pass, or pass num_replicas and rank"
+        )
+    return told
+
+
+def _launched_silently() -> tuple[int, int] | None:
     size, rank = os.environ.get("WORLD_SIZE", ""), os.environ.get("RANK", "")
     if not (size.isdecimal() and rank.isdecimal() and int(rank) < int(size) and int(size) > 1):
         return None
-    warn(
-        f"there is no torch.distributed process group, so the sampler takes rank {rank} of {size} "
-        "from RANK and WORLD_SIZE of the environment; make the group before the first pass, or "
-        "pass num_replicas and rank"
-    )
     return int(size), int(rank)
 
 
@@ -120,12 +141,16 @@ def check_dealing(dealer: str | None, num_replicas: int, *, meant: bool) -> None
             f"one of {num_replicas} ranks, and {dealer} deals its batches out again; do not give "
             "the loader to prepare() or the like, or make the sampler with num_replicas=1, rank=0"
         )
-    group = _process_group()
-    if dealer is not None or num_replicas > 1 or meant or group is None or group[0] == 1:
+    if dealer is not None or num_replicas > 1 or meant:
         return
+    group = _process_group()
+    size, _ = group or _launched_silently() or (1, 0)
+    if size == 1:
+        return
+    place = "in the process group" if group else "by WORLD_SIZE of the environment"
     warn(
-        f"the sampler is for one process, of {group[0]} in the process group: each of them reads "
-        "all samples; take DistributedShardSampler(dataset), or with Accelerate prepare the loader"
+        f"the sampler is for one process, of {size} {place}: each of them reads all samples; take "
+        "DistributedShardSampler(dataset), or with Accelerate prepare the loader"
     )
 
 
@@ -178,8 +203,19 @@ def _agreed_ranks_a_node(num_replicas: int) -> int:
     # In a group of another size, some ranks may make no sampler now.
     if dist.get_world_size() != num_replicas:
         return 0
+    # All ranks are on this node, and have been told the same: no need to ask them. This also lets
+    # one rank alone make a sampler, or ask for its length.
+    if told.isdecimal() and int(told) == num_replicas:
+        return num_replicas
     told_to: list[str] = [""] * num_replicas
-    dist.all_gather_object(told_to, told)
+    try:
+        dist.all_gather_object(told_to, told)
+    except RuntimeError as error:
+        raise RuntimeError(
+            "counting the nodes failed, since it needs all ranks: make the sampler on all of them "
+            "and after the process group, or pass lanes=<number of nodes>, or set GROUP_WORLD_SIZE "
+            f"to the number of nodes; torch: {error}"
+        ) from error
     agreed = told.isdecimal() and set(told_to) == {told} and int(told) > 0
     return int(told) if agreed and num_replicas % int(told) == 0 else 0
 

@@ -150,12 +150,24 @@ class ChunkedSampler(Sampler[int]):
         mixed = getattr(dataset, "part_lengths", None)
         if mixed is not None and num_samples is not None:
             raise ValueError("num_samples of a mixture is given to the Mixture, not to its sampler")
-        lo, hi = _bounds(num_samples, check_sized("dataset", dataset, "a dataset or a list"))
+        if mixed is not None and lengths is not None:
+            warn(
+                "lengths has no effect over a Mixture, whose parts have their own: leave it out, "
+                "or give the lengths to a sampler over one dataset"
+            )
+        if _holds_mixture(dataset):
+            warn(
+                "a view, a concatenation or a Mixture of a Mixture is drawn from like any samples, "
+                "so its weights have no effect: make the views of the parts, and one Mixture of "
+                "all of them"
+            )
+        length = check_sized("dataset", dataset, "a dataset or a list")
+        lo, hi = _bounds(num_samples, length)
         if chunksize is not None:
             chunksize = check_integer("chunksize", chunksize, 1, unless="None")
             # A chunk longer than the data is all of it; and it must fit into 64 bits.
             chunksize = chunksize if chunksize <= np.iinfo(np.int64).max else None
-        shards = None if lengths is None else _checked_lengths(lengths, hi)
+        shards = None if lengths is None else _checked_lengths(lengths, hi, length)
         self._first = lo
         self._layout: Layout | MixtureLayout | WeightedLayout
         if mixed is None:
@@ -216,6 +228,7 @@ class ChunkedSampler(Sampler[int]):
 
     def __planner__(self) -> Planner:
         """What passes, and those who look ahead, ask of this sampler."""
+        each_once = not isinstance(self._layout, MixtureLayout | WeightedLayout)
         return Planner(
             self._plan,
             self._whole,
@@ -225,15 +238,35 @@ class ChunkedSampler(Sampler[int]):
             self._begun,
             self._ended,
             self._warn_of_drawn_ahead,
-            each_once=not isinstance(self._layout, MixtureLayout | WeightedLayout),
+            each_once,
+            # If samples are drawn by weight, an epoch repeats some and leaves out others, so its
+            # number of samples says nothing about their indexes. The rank is not looked for here:
+            # batches are planned before there is a process group.
+            (self._first, self._first + self._layout.num_samples)
+            if each_once
+            else (0, len(self.dataset)),
         )
 
     def __repr__(self) -> str:
-        drawn = " drawn by weight" if isinstance(self._layout, WeightedLayout) else ""
-        parts = [f"{self._layout.num_samples:,} samples{drawn}", *self._words_of_the_order()]
-        if self.num_replicas > 1:
-            parts.append(f"rank {self.rank} of {self.num_replicas}")
+        parts = [self._words_of_the_samples(), *self._words_of_the_order(), *self._words_of_rank()]
         return f"{type(self).__name__}({', '.join(parts)}, seed {self.seed}, epoch {self.epoch})"
+
+    def _words_of_the_samples(self) -> str:
+        layout = self._layout
+        drawn = f"{layout.num_samples:,} samples"
+        if isinstance(layout, MixtureLayout):
+            return f"{drawn} of a mixture of {len(layout.parts)} parts"
+        if isinstance(layout, WeightedLayout):
+            return f"{drawn} drawn {'by class' if layout.classes is not None else 'by weight'}"
+        return drawn
+
+    def _words_of_rank(self) -> list[str]:
+        tail = {"drop": ["drop_last=True"], "ragged": ["pad=False"]}.get(self._tail, [])
+        try:
+            rank = [f"rank {self.rank} of {self.num_replicas}"] if self.num_replicas > 1 else []
+        except ValueError:  # as long as only the number of ranks is known
+            rank = ["rank unknown"]
+        return rank + tail
 
     def _words_of_the_order(self) -> list[str]:
         if not self.shuffle:
@@ -290,7 +323,10 @@ class ChunkedSampler(Sampler[int]):
     @property
     def epoch(self) -> int:
         """The epoch of the pass under way, or of the next one if none is."""
-        return self._place().epoch if self._progress is None else self._epoch
+        # The lanes are not counted here, since that may communicate with all ranks.
+        if self._progress is not None or self._resumed is None:
+            return self._epoch
+        return self._epoch + self._goes_over(self._resumed)
 
     @epoch.setter
     def epoch(self, epoch: int) -> None:
@@ -385,8 +421,9 @@ class ChunkedSampler(Sampler[int]):
         changed = [f"{name} was {a!r}, is {b!r}" for name, (a, b) in pairs.items() if a != b]
         if changed and strict:
             raise ValueError(
-                f"state_dict was taken over other data: {'; '.join(changed)}. Restore it with the "
-                "same samples, shards and chunksize, or pass strict=False"
+                f"state_dict was taken over other data: {'; '.join(changed)}. (The layout is a "
+                "hash of the lengths of the shards, chunksize, weights and balance, and of the "
+                "parts and weights of a Mixture.) Restore it with the same, or pass strict=False"
             )
         if changed:
             state = own.moved(state.position)
@@ -427,16 +464,14 @@ class ChunkedSampler(Sampler[int]):
         resumed = self._resumed
         if resumed is None:
             return self._epoch_start(self._epoch)
+        return self._following(resumed) if self._goes_over(resumed) else resumed
+
+    def _goes_over(self, resumed: OrderState) -> bool:
+        """Whether no rank has anything left of the epoch, so that the next one begins."""
         # No pass is empty only because a state was taken at the end of an epoch. Whoever counts the
         # epochs and asks for this one gets what is left of it, and does not see it twice.
-        if self._used_up(resumed) and not self._pinned:
-            return self._following(resumed)
-        return resumed
-
-    def _used_up(self, state: OrderState) -> bool:
-        """Whether no rank has anything left of the epoch."""
-        left = state.n - state.position
-        return left < (self.num_replicas if self._tail == "drop" else 1)
+        left = resumed.n - resumed.position
+        return not self._pinned and left < (self.num_replicas if self._tail == "drop" else 1)
 
     def _state(self, consumed: int | None = None) -> OrderState:
         """The state now: of the pass under way, or between two passes."""
@@ -556,13 +591,26 @@ def _bounds(num_samples: int | tuple[int, int] | None, length: int) -> tuple[int
     return lo, hi
 
 
-def _checked_lengths(lengths: Sequence[int] | Integers, stop: int) -> Integers:
-    """Turn shard lengths into an array, and see to it that they reach up to the index `stop`."""
+def _checked_lengths(lengths: Sequence[int] | Integers, stop: int, length: int) -> Integers:
+    """Turn shard lengths into an array, and check their sum.
+
+    Args:
+        lengths: Samples in each shard.
+        stop: Where sampling ends; the shards reach up to there.
+        length: Samples of the dataset; the shards have no more.
+    """
     array = shard_lengths(lengths)
-    if array.sum() < stop:
+    total = int(array.sum())
+    if total < stop:
         raise ValueError(
             f"lengths must be integers of at least 0, together {stop}, which is where sampling "
-            f"ends; got {array.size} with the sum {array.sum()}"
+            f"ends; got {array.size} with the sum {total}"
+        )
+    if total > length:
+        raise ValueError(
+            f"lengths must be the samples in each shard of this dataset, together at most its "
+            f"length, {length}; got {array.size} with the sum {total}. A view has `lengths` of its "
+            "own; leave the argument out to use them"
         )
     return array
 
@@ -576,6 +624,16 @@ def _lengths_of(dataset: Any) -> Any:
             "dataset of wids, or the argument lengths"
         )
     return lengths
+
+
+def _holds_mixture(dataset: object) -> bool:
+    """Return whether a sequence was made of a Mixture, by views of it or with other sequences."""
+    if not hasattr(dataset, "read_as"):
+        return False
+    under = [getattr(dataset, name, None) for name in ("base", "left", "right")]
+    parts = getattr(dataset, "parts", None)
+    under += parts if isinstance(parts, list) else []
+    return any(hasattr(each, "part_lengths") or _holds_mixture(each) for each in under)
 
 
 def _check_open_shards(dataset: object, interleave: int) -> None:
@@ -664,8 +722,9 @@ class DistributedChunkedSampler(ChunkedSampler, DistributedSampler[int]):
         lanes: Parts of the order that are read in parallel: "rank" for one per rank, "node" for one
             that the ranks of a node share, or a number, the same on all ranks. The number of nodes
             comes from torchrun or SLURM. Without them it is computed from `LOCAL_WORLD_SIZE` if all
-            ranks of the process group have the same (so make the sampler on all ranks). Otherwise
-            there is one lane.
+            ranks of the process group have the same. On several nodes they communicate to find
+            out, so make the sampler on all ranks, and after the process group. Otherwise there is
+            one lane.
         lengths: Samples in each shard; if given, no chunk straddles two shards.
         pad: False to repeat no sample, for evaluation: some ranks then yield one index less. Not
             allowed with `drop_last`.
@@ -817,24 +876,29 @@ class DistributedShardSampler(DistributedChunkedSampler):
         balance: "Sequence[Any] | NDArray[Any] | None" = None,
         **options: Any,
     ) -> None:
+        known = DistributedChunkedSampler.__init__.__kwdefaults__ or {}
+        if unknown := options.keys() - known.keys():
+            raise TypeError(f"DistributedShardSampler has no argument {min(unknown)!r}; remove it")
         weighted = weights is not None or balance is not None
+        mixed = hasattr(dataset, "part_lengths")
         draws = options.pop("num_samples", None) if weighted else None
         options = {
             "chunksize": None,
-            "lengths": _lengths_of(dataset) if lengths is None else lengths,
+            # A Mixture has those of its parts.
+            "lengths": _lengths_of(dataset) if lengths is None and not mixed else lengths,
             "partition": partition,
             "interleave": interleave,
             "lanes": lanes,
             **options,
         }
+        if weighted and mixed:
+            raise ValueError(
+                "weights and balance are for the samples of one dataset; give the Mixture the "
+                "weights of its parts"
+            )
         super().__init__(dataset, num_replicas, rank, **options)
         if weighted:
-            if hasattr(dataset, "part_lengths"):
-                raise ValueError(
-                    "weights and balance are for the samples of one dataset; give the Mixture the "
-                    "weights of its parts"
-                )
-            shards = _checked_lengths(options["lengths"], len(dataset))
-            ends = np.cumsum(shards).clip(0, len(dataset))
+            shards = _checked_lengths(options["lengths"], len(dataset), len(dataset))
+            ends = np.cumsum(shards)
             chunksize = options["chunksize"]
             self._layout = WeightedLayout.read(weights, balance, ends, chunksize, draws)

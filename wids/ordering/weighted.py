@@ -293,13 +293,10 @@ def _is_missing(label: object) -> bool:
 
 
 def _checked_draws(num_samples: Any) -> int:
-    try:
-        draws = operator.index(num_samples)
-    except TypeError:
-        draws = -1
-    if not 1 <= draws <= _MOST_DRAWS:
-        raise ValueError(
+    integer = hasattr(num_samples, "__index__") and not isinstance(num_samples, bool)
+    if not integer or not 1 <= operator.index(num_samples) <= _MOST_DRAWS:
+        raise (ValueError if integer else TypeError)(
             "num_samples with weights or balance is the number of draws per epoch, an integer of "
             f"at least 1, got {num_samples!r}; to leave samples out give them the weight 0"
         )
-    return draws
+    return operator.index(num_samples)

@@ -23,7 +23,10 @@ class Mixture(Concatenation):
     By itself it is their concatenation: index `len(a)` is the first sample of the second. A
     `DistributedShardSampler` over it draws by the weights. Each epoch has an exact number of
     samples of each part, evenly spread. Over all epochs together, the numbers of draws of any two
-    samples of a part differ by at most one.
+    samples of a part differ by at most one, as long as the number of lanes stays the same.
+
+    A sampler over a view of a mixture, or over a concatenation with one, draws each sample once,
+    with a warning: make the views of the parts.
 
     Args:
         parts: Datasets, views, or anything with `len` and `[index]`; none is empty.
@@ -43,7 +46,7 @@ class Mixture(Concatenation):
 
     >>> from wids import DistributedShardSampler
     >>> mixture = Mixture([range(100), range(10)], weights=[3, 1], num_samples=40)
-    >>> indexes = list(DistributedShardSampler(mixture, 1, 0, lengths=mixture.lengths))
+    >>> indexes = list(DistributedShardSampler(mixture, 1, 0))
     >>> len(mixture), len(indexes), sum(index >= 100 for index in indexes)
     (110, 40, 10)
     """
