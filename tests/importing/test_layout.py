@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from wids.base.omissions import Omissions
 from wids.cli import main
 from wids.importing.importers import importer_for
 from wids.importing.layout import Blob, Layout, clean_key, read_listed_file, sniffed
@@ -29,7 +30,7 @@ def test_users_have_the_last_word() -> None:
     """A column is written to the field that the user names, with or without its dot."""
     layout = Layout({"image": "image", "n": "plain", "id": "plain"}, {"image": ".x", "n": "txt"})
     sample = layout.sample(0, {"image": JPEG, "n": "5", "id": "a.b/c.d"})
-    assert sample == {"__key__": "a.b/c_d", ".x": b"j", ".txt": "5"}
+    assert sample == {"__key__": "a.b/c_d", ".x": b"j", ".txt": "5", ".json": {"id": "a.b/c.d"}}
 
 
 def test_none_is_no_field() -> None:
@@ -128,3 +129,12 @@ def test_a_cell_that_is_no_path_is_shown_in_short(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="row 3: names the file .*, which does") as found:
         read_listed_file(tmp_path, "iVBORw0KGgo" * 100_000, "row 3")
     assert len(str(found.value)) < 300
+
+
+def test_a_key_whose_dots_find_no_place_is_counted() -> None:
+    """The value of a changed key is kept in `.json`, unless a column has become that."""
+    omissions = Omissions()
+    layout = Layout({"id": "plain", "meta": "plain"}, {"meta": "json"}, omissions=omissions)
+    sample = layout.sample(0, {"id": "1.10", "meta": {"a": 1}})
+    assert sample == {"__key__": "1_10", ".json": {"a": 1}}
+    assert omissions.lines() == ["keys whose dots became '_': 1, such as 1.10"]

@@ -242,7 +242,7 @@ def test_other_files_in_the_folder_are_no_longer_strict(tmp_path: Path, capsys) 
     assert "labels.csv: would be left out (files of another kind)" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("mode", ["CMYK", "F", "YCbCr", "LAB", "L", "I;16"])
+@pytest.mark.parametrize("mode", ["CMYK", "F", "I", "YCbCr", "LAB", "L", "I;16"])
 def test_raw_images_of_every_mode_keep_their_pixels(tmp_path: Path, mode: str) -> None:
     """Images keep pixels and mode, as PNG or, if PNG lacks the mode, as TIFF."""
     import struct

@@ -222,9 +222,11 @@ class Layout:
         """
         sample: dict[str, Any] = {"__key__": self._key_of(number, row)}
         rest: dict[str, Any] = {}
+        dotted: str | None = None
         self._note_missing(row, sample["__key__"])
         for name, value in row.items():
             if name == self._key and name not in self._fields:
+                dotted = str(value) if str(value) != sample["__key__"] else None
                 continue
             for extension, data in self._placed(name, value):
                 self._note_picture(name, extension, data, sample["__key__"])
@@ -238,6 +240,12 @@ class Layout:
                 rest[name] = (
                     _number(value) if self._kinds.get(name) == "number" else _as_json(value)
                 )
+        # A key with dots is changed, so that its value is kept where there is a place for it.
+        if dotted is not None and self._key is not None:
+            if ".json" in sample:
+                self._omissions.add("keys whose dots became '_'", dotted)
+            else:
+                rest[self._key] = dotted
         if rest:
             if ".json" in sample:
                 raise ValueError(

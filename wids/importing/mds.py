@@ -49,7 +49,7 @@ _ARRAY_TYPES = {
     8: "uint8", 9: "int8", 16: "uint16", 17: "int16", 18: "float16", 32: "uint32",
     33: "int32", 34: "float32", 64: "uint64", 65: "int64", 66: "float64",
 }  # fmt: skip
-_TIFF_MODES = {"CMYK", "F", "LAB", "YCbCr"}
+_TIFF_MODES = {"CMYK", "F", "I", "LAB", "PA", "YCbCr"}
 _SHAPE_TYPES = ("<u1", "<u2", "<u4", "<u8")
 
 
@@ -166,7 +166,7 @@ def _rows(shard: _Shard) -> Iterator[dict[str, Any]]:
             yield _row(data[start:end], columns)
         except (ValueError, KeyError, IndexError, TypeError, struct.error, OverflowError) as error:
             raise ValueError(
-                f"{shard.path}: sample {number}, at byte {start}, is damaged ({error})"
+                f"{shard.path}: sample {number}, at byte {start}, cannot be read ({error})"
             ) from error
 
 
