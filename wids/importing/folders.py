@@ -135,7 +135,7 @@ def _split_folder(folder: Path, split: str) -> Path:
 
 
 def _check_splits_agree(split: Path) -> None:
-    """Raise ValueError if another split has other classes: a number would mean two of them."""
+    """Raise ValueError if another split has other classes, since numbers would be ambiguous."""
     own = [each.name for each in _subfolders(split)]
     for other in _subfolders(split.parent):
         names = [each.name for each in _subfolders(other)]

@@ -125,7 +125,7 @@ def open_huggingface(
 
 
 def _described(info: Any) -> dict[str, Any]:
-    """Return what the dataset says of itself, for the top level of a spec."""
+    """Return description, license and the like of a dataset, as top-level keys of a spec."""
     told = {
         "info": info.description,
         "license": info.license,

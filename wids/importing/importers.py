@@ -90,7 +90,7 @@ class Importer:
                 )
 
     def _note_other_files(self, source: str, imported: Imported) -> None:
-        """Count the files and folders of a folder that its importer does not read."""
+        """Count files and folders in a source folder that its importer does not read."""
         folder = Path(source).expanduser()
         if self.counts_files or not is_local(source) or not folder.is_dir():
             return
@@ -227,7 +227,7 @@ def _importer_for_folder(folder: Path, options: ImportOptions) -> Importer:
 
 
 def _check_described(folder: Path, names: Iterable[str], table: str) -> None:
-    """Raise ValueError for a table among images, unless it is named as their metadata."""
+    """Raise ValueError for a table beside images, unless its name is that of their metadata."""
     from wids.importing.folders import MEDIA_SUFFIXES
 
     if Path(table).name.lower() in _METADATA:

@@ -46,7 +46,7 @@ _FIELD_KINDS = {"image", "sound", "video", "array", "document"}
 
 
 class Blob(NamedTuple):
-    """Bytes that become a field unchanged.
+    """Bytes that become a field without being encoded.
 
     Attributes:
         suffix: File suffix of their type, such as ".jpg".

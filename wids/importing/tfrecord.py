@@ -253,7 +253,7 @@ def _entry(data: memoryview, unknown: list[int]) -> tuple[str, Any]:
 def _known(
     data: memoryview, numbers: tuple[int, ...], unknown: list[int]
 ) -> Iterator[tuple[int, Any]]:
-    """Yield the fields of a message that have these numbers; add those of others to `unknown`."""
+    """Yield the fields of a message with known numbers; add other numbers to `unknown`."""
     for number, part in _fields_of(data):
         if number in numbers:
             yield number, part

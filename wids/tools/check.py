@@ -178,7 +178,7 @@ def _faults(
     rules: Mapping[str, Any],
     decoded: Iterable[int] | None,
 ) -> Iterator[Fault]:
-    """Yield the faults of the content of a shard; all samples are decoded for None."""
+    """Yield the faults in a shard; decode the samples at `decoded`, or all for None."""
     url = entry["url"]
     try:
         # The index is read from the tar, since a wrong sidecar is one of the faults to find.

@@ -1,4 +1,4 @@
-"""Columns of values that are written part by part: `.npy` and `.parquet` files."""
+"""Files of one value per sample, `.npy` or `.parquet`, which are written part by part."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ __all__ = ["ColumnFile", "column_file"]
 
 
 class ColumnFile(Protocol):
-    """A column that is being made: values of each part in a file, then all in one."""
+    """Protocol of a column file: parts are written to files of their own, then joined."""
 
     @property
     def path(self) -> Path:
-        """The finished file."""
+        """Path of the complete file."""
 
     @property
     def keeps_rows(self) -> bool:
-        """Whether each sample has a row, so that none may be left out."""
+        """Whether every sample must have a row."""
 
     def write_part(self, path: Path, keys: Sequence[str], values: Sequence[Any]) -> None:
         """Write the values of a part.
@@ -45,7 +45,7 @@ class ColumnFile(Protocol):
 
 
 def column_file(path: Path) -> ColumnFile:
-    """Return the column for a path.
+    """Return the writer of a column file, chosen by the suffix of its path.
 
     Raises:
         ValueError: Its suffix is unknown.
@@ -65,7 +65,7 @@ def column_file(path: Path) -> ColumnFile:
 
 @dataclass(frozen=True)
 class _NpyColumn:
-    """One value for each sample, in their order."""
+    """Writer of a `.npy` file with one row per sample, in order."""
 
     path: Path
     keeps_rows: bool = True
@@ -103,7 +103,7 @@ class _NpyColumn:
 
 @dataclass(frozen=True)
 class _ParquetColumn:
-    """The key of each sample, and one or several values."""
+    """Writer of a `.parquet` file with the key and the values of each sample."""
 
     path: Path
     keeps_rows: bool = False
@@ -123,7 +123,7 @@ class _ParquetColumn:
             parquet.write_table(arrow.table(columns), stream)
 
     def _row(self, key: str, value: Any) -> dict[str, Any]:
-        """Return a row, under names that `join` of a dataset makes fields of."""
+        """Return a row whose column names are those that `join` turns into fields."""
         named = value if isinstance(value, dict) else {"value": value}
         row = {str(name).removeprefix("."): cell for name, cell in named.items()}
         if "key" in row:
@@ -150,7 +150,7 @@ class _ParquetColumn:
 
 @contextmanager
 def _published(path: Path) -> Iterator[IO[bytes]]:
-    """Context manager of a file that gets its name when it is complete."""
+    """Context manager of an output stream whose file is renamed when it is complete."""
     out = OutputFile(path)
     try:
         with named_write_errors(path):

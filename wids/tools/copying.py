@@ -2,8 +2,8 @@
 
 The tar index gives the size of each sample, so the samples of each new shard are known before a
 byte is copied, and the new shards are written in parallel. A sample that does not change is copied
-in one piece, headers included. A sample of a join, whose fields lie in several places, is read and
-written field by field.
+in one piece, headers included. The fields of a joined sample are in several shards or tables, so
+such a sample is read and written field by field.
 """
 
 from __future__ import annotations
@@ -309,7 +309,7 @@ class PartWriter:
     def _write_joined(
         self, indexes: NDArray[np.int64], first_number: int, archive: SampleArchive
     ) -> None:
-        """Read samples whose fields lie in several places, and write them."""
+        """Read joined samples, whose fields are in several shards, and write them."""
         samples: Any = self._joined
         for number, index in enumerate(indexes.tolist(), first_number):
             raw = samples.read_raw(index)

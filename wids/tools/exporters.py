@@ -1,6 +1,6 @@
 """Export of a dataset as plain files, or as a table of its samples.
 
-Of a join, the table has the values of joined tables, and the places of fields in other shards.
+The table of a join also has the location of each field and the values from joined tables.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def export_files(
 def _raw_samples(
     dataset: ShardedSequence | SampleSequence, rows: NDArray[np.int64] | None, omissions: Omissions
 ) -> Iterator[tuple[int, str, dict[str, Any]]]:
-    """Yield index, key and raw fields of samples, and count members that are in none."""
+    """Yield index, key and raw fields of samples; count members that are in no sample."""
     # So that a strict error comes before the first file is written.
     if omissions.strict or not is_sharded(dataset):
         positions = range(len(dataset)) if rows is None else rows
@@ -261,7 +261,7 @@ def _joined_columns(samples: SampleSequence, rows: NDArray[np.int64] | None) -> 
 
 
 def _common_kind(first: type, second: type) -> type:
-    """Return the type of a column that has values of two types; of unlike ones it is text."""
+    """Return the type that holds values of two types; text if no other type does."""
     if first is second:
         return first
     return float if {first, second} == {int, float} else str

@@ -1,4 +1,4 @@
-"""Functions over samples that the command line names: a program, or a function of Python."""
+"""Functions that `wids map` applies to samples: a program, or a Python function by name."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MOST_TOLD = 500  # characters of what a command that failed has printed
 
 
 class FieldCommand:
-    """Function that lets a program change the fields of a sample as files.
+    """Function that runs a program on the fields of a sample, which it finds as files.
 
     The program runs in an empty folder that holds each field as a file: `sample.jpg`,
     `sample.cls`. The files `sample.*` that are there when it ends are the fields of the new sample.
@@ -49,7 +49,7 @@ class FieldCommand:
             raise ValueError("--command: expected a program and its arguments, got none")
 
     def __call__(self, sample: Mapping[str, Any]) -> dict[str, bytes | None]:
-        """Return the fields that the program made or changed; None for those it removed.
+        """Return the fields that the program added or changed, and None for removed ones.
 
         Raises:
             WidsError: The program failed, cannot be run, or made a folder, a link, or a file of
@@ -68,7 +68,7 @@ class FieldCommand:
         return gone | {name: data for name, data in new.items() if old.get(name) != data}
 
     def _check(self, path: Path) -> None:
-        """Refuse what would be no field, and would disappear with the folder."""
+        """Raise if an output file cannot become a field, since it would silently be lost."""
         if not path.name.startswith(f"{_STEM}."):
             raise WidsError(
                 f"{self._arguments[0]}: made {path.name}, which is no field; expected files named "
@@ -103,7 +103,7 @@ class FieldCommand:
 
 
 class NamedFunction:
-    """Function that is found by its name, in each process that calls it.
+    """Python function that is pickled by its name and imported by each process.
 
     Args:
         name: `module:function`, or `file.py:function`.
@@ -120,7 +120,7 @@ class NamedFunction:
         self._function = _find(name)
 
     def __call__(self, sample: Any) -> Any:
-        """Call the function."""
+        """Return the result of the function."""
         return self._function(sample)
 
     def __reduce__(self) -> tuple[Callable[[str], NamedFunction], tuple[str]]:
@@ -147,7 +147,7 @@ def _find(name: str) -> Callable[[Any], Any]:
 
 
 def _module(home: str) -> Any:
-    """Import a module by its name, or a file by its path."""
+    """Import and return a module, given by its name or by the path of its file."""
     if not home.endswith(".py"):
         if "" not in sys.path and os.curdir not in sys.path:
             sys.path.insert(0, str(Path.cwd()))  # as `python -m` does

@@ -1,4 +1,4 @@
-"""What shards have and shards made of their samples lack: members in no sample, keys of entries."""
+"""Detection of what a copy of samples would lose: members in no sample, keys of spec entries."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def note_entry_keys(shards: Iterable[ShardRef], omissions: Omissions) -> None:
 def skipped_members(
     samples: SampleSequence, indexes: range | NDArray[np.int64]
 ) -> dict[str, dict[str, int]]:
-    """Return the number of members in no sample, by reason, of each shard that has some.
+    """Return the counts of members in no sample, by reason, for each shard that has any.
 
     Args:
         samples: A dataset, a view, a join or a concatenation.
-        indexes: The samples whose shards are opened. A shard that cannot be read is passed over,
-            since the error of its samples names it.
+        indexes: The samples whose shards are opened. An unreadable shard is skipped, since reading
+            its samples raises an error.
     """
     found = {}
     rows = np.asarray(indexes, np.int64)
@@ -57,7 +57,7 @@ def skipped_members(
 
 
 def stores_class(samples: SampleSequence) -> bool:
-    """Return whether the first sample has a field of a class in its shard, wanted or not."""
+    """Return whether the first sample has a class field in its shard, even if it is not read."""
     for dataset, first in shards_of_rows(samples, np.zeros(1, np.int64)):
         try:
             shard, local_index, _ = dataset.locate_sample(first)
@@ -69,7 +69,7 @@ def stores_class(samples: SampleSequence) -> bool:
 
 
 def check_none_left_out(samples: Any, *, entries: bool) -> None:
-    """Refuse samples whose shards have something that shards made of them would lack.
+    """Raise if a copy of samples would lose something that their shards or entries have.
 
     Args:
         samples: A dataset, a view, a join or a concatenation; its shards are indexed.

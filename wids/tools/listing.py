@@ -43,7 +43,7 @@ def dataset_facts(
     cache_dir: str | os.PathLike[str] | None = None,
     rules: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return the totals of a dataset; samples that its spec does not count are counted.
+    """Return the totals of a dataset; shards without a sample count in the spec are counted.
 
     The sidecar of a shard gives its count; a shard without one is read, and fetched if remote.
 

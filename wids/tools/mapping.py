@@ -1,8 +1,8 @@
-"""Calling of a function for all samples: into new shards, one tar, or a column.
+"""Mapping of a function over all samples, with its results in new shards, one tar, or a column.
 
-Samples are divided into parts, and each part becomes a file, written under a temporary name and
-renamed. So parts are mapped in parallel by any executor, one that fails does not stop the others,
-and a run that was interrupted continues with the parts that are missing.
+Samples are divided into parts, and each part becomes one file, written under a temporary name and
+renamed. Therefore any executor can map parts in parallel, a failed part does not stop the others,
+and an interrupted run continues with the missing parts.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ def map_samples(
 
 
 def _warn_of_unknown_fields(make: _Maker) -> None:
-    """Warn of fields to rename that the first sample has not, since they are probably misspelt."""
+    """Warn of renamed fields that the first sample lacks, since they are probably misspelt."""
     there = make.samples.field_sizes(0) if make.rename else {}
     if unknown := [name for name in make.rename if name not in there]:
         warn(
@@ -207,7 +207,7 @@ class _Part:
 
 @dataclass(frozen=True)
 class _Run:
-    """How parts are run."""
+    """Options of a run: whether to resume, and on which executor or number of processes."""
 
     resume: bool
     executor: Executor | None
@@ -227,7 +227,7 @@ class _Run:
 
 
 class _Maker:
-    """Makes what is written of a sample; picklable."""
+    """Function from an index to the new sample or value; picklable."""
 
     def __init__(
         self,
@@ -257,7 +257,7 @@ class _Maker:
             raise self.error(index, f"{type(error).__name__}: {error}") from error
 
     def sample(self, index: int, counts: dict[str, Any]) -> dict[str, Any] | None:
-        """Return the new sample; None if the function drops it. Count its fields of classes.
+        """Return the new sample, or None if the function drops it; count its class fields.
 
         Raises:
             WidsError: The function failed, or returned something else.
@@ -282,7 +282,7 @@ class _Maker:
     def _count_classes(
         self, stored: Iterable[str], written: Mapping[str, Any], counts: dict[str, Any]
     ) -> None:
-        """Count a sample that had a field of a class, and one that has it still."""
+        """Count the sample if it had a class field, and again if it keeps one."""
         had = [name for name in stored if is_class(self._origins.get(name, name))]
         counts["classes_had"] += bool(had)
         counts["classes_kept"] += any(is_class(name) and name in written for name in had)
@@ -301,7 +301,7 @@ class _Maker:
         return WidsError(f"sample {index}, key {key!r}, of {display_url(url)}: {what}")
 
     def encoded(self, indexes: Iterable[int], counts: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-        """Yield key and members of each new sample, and count them."""
+        """Yield key and members of each new sample; count written, dropped and failed ones."""
         encode = SampleEncoder()
         for index in indexes:
             try:
@@ -331,11 +331,11 @@ class _Maker:
             counts["skipped"].append(str(error))
 
     def members_left_out(self, indexes: range) -> dict[str, dict[str, int]]:
-        """Return how many members in no sample the shards of samples have, if they are copied."""
+        """Return the counts of members in no sample, by shard, if stored fields are copied."""
         return {} if self.only_new else skipped_members(self.samples, indexes)
 
     def identity(self, part: _Part) -> str:
-        """Return a digest of the samples of a part, and of what is written of them."""
+        """Return a digest of a part's samples and options, by which a later run recognises it."""
         keys = self.samples.keys_at(np.arange(part.indexes.start, part.indexes.stop))
         how = [part.number, self.only_new, self.skips, sorted(self.rename.items()), keys]
         return hashlib.sha256(json.dumps(how).encode()).hexdigest()[:32]
@@ -368,7 +368,7 @@ def _to_stream(make: _Maker) -> MapResult:
 
 
 def _note_members(parts: Iterable[Mapping[str, Any]], omissions: Omissions) -> None:
-    """Count the members in no sample of the shards that parts have read, each shard once."""
+    """Count the members in no sample, once for each shard that the parts have read."""
     every: dict[str, Any] = {}
     for counts in parts:
         every |= counts.get("members", {})
@@ -377,7 +377,7 @@ def _note_members(parts: Iterable[Mapping[str, Any]], omissions: Omissions) -> N
 
 
 class _ShardMaker:
-    """Writes the new shard of a part; picklable."""
+    """Function that writes the new shard of a part; picklable."""
 
     def __init__(self, make: _Maker, pattern: str, options: ShardOptions) -> None:
         self._make, self._pattern, self._options = make, pattern, options
@@ -389,7 +389,7 @@ class _ShardMaker:
         return self._make.identity(part)
 
     def __call__(self, part: _Part) -> dict[str, Any]:
-        """Write it; return its counts and its entry, without one if no sample is left."""
+        """Write the shard; return its counts, and its spec entry unless no sample is left."""
         path = self.path(part)
         counts = _no_counts()
         shard = NewShard(path, self._options)
@@ -453,10 +453,10 @@ def _to_shards(
 
 
 def _keeps_classes(make: _Maker, parts: Iterable[Mapping[str, Any]]) -> bool:
-    """Return whether the field that class names belong to is copied under a class extension.
+    """Return whether the class names of the spec still belong to a field of the new samples.
 
-    Otherwise the names would name the numbers of another field. Where no sample has a field of a
-    class, they name something else, such as a value in `.json`, and are kept with it.
+    They do if a class field is copied under a class extension, or if no sample had a class field:
+    then they name another value, such as one in `.json`.
     """
     every = list(parts)
     if make.only_new or any(counts.get("classes_kept", 1) for counts in every):
@@ -477,7 +477,7 @@ def _without_classes(header: dict[str, Any], omissions: Omissions) -> dict[str, 
 def _finished(
     journal: Journal, write: _ShardMaker, parts: list[_Part]
 ) -> dict[int, dict[str, Any]]:
-    """Return what the journal says of parts that are there, by their number."""
+    """Return the journal entries of parts whose shards still exist, by part number."""
     noted = journal.entries()
     found = {}
     for part in parts:
@@ -491,7 +491,7 @@ def _finished(
 
 
 class _ValuesMaker:
-    """Writes the values of a part into a file of its own; picklable."""
+    """Function that writes the values of a part to a file of its own; picklable."""
 
     def __init__(self, make: _Maker, column: ColumnFile) -> None:
         self._make, self._column = make, column
@@ -502,7 +502,7 @@ class _ValuesMaker:
         return self.folder / name
 
     def __call__(self, part: _Part) -> dict[str, Any]:
-        """Write them, and their counts beside them; return the counts."""
+        """Write the values, and their counts to a second file; return the counts."""
         path = self.path(part)
         beside = path.with_name(f"{path.name}.json")
         if path.exists() and beside.exists():  # of an earlier run

@@ -11,7 +11,7 @@ __all__ = ["cut_evenly", "cut_runs"]
 
 
 def cut_runs(lengths: Sequence[int], least: int) -> list[range]:
-    """Cut samples between shards, with a number of them at least in each part.
+    """Return ranges of whole shards, each with at least `least` samples.
 
     Args:
         lengths: Number of samples in each run of adjacent samples of one shard.
@@ -30,7 +30,7 @@ def cut_runs(lengths: Sequence[int], least: int) -> list[range]:
 
 
 def cut_evenly(total: int, most: int) -> list[range]:
-    """Cut samples into parts with a number of them at most.
+    """Return ranges that have at most `most` samples each.
 
     >>> cut_evenly(5, 2)
     [range(0, 2), range(2, 4), range(4, 5)]

@@ -71,12 +71,12 @@ class Repair:
 class _Run:
     """Adjacent members with the same key.
 
-    `first` is the number of the first member in the shard, `stretch` the number of gaps before it.
+    `first` is the number of the first member in the shard, `gaps_before` that of gaps before it.
     """
 
     key: str
     first: int
-    stretch: int
+    gaps_before: int
     damaged: str = ""
     names: list[str] = field(default_factory=list)
     spans: list[tuple[int, int]] = field(default_factory=list)
@@ -125,7 +125,7 @@ def repair_shard(source: str, output: str | os.PathLike[str]) -> Repair:
 
 @contextmanager
 def _unpacked(path: Path) -> Iterator[tuple[Path, str]]:
-    """Context manager that decompresses a shard up to the first error, and gives that error."""
+    """Context manager that decompresses a shard up to the first error, and yields that too."""
     with path.open("rb") as stream:
         compression = compression_of(stream.read(16))
         if compression not in {"gzip", "zstd"}:
@@ -154,11 +154,11 @@ def _runs(
     for gap in gaps:
         gaps_at.setdefault(gap.num_before, []).append(gap)
     open_run: _Run | None = None
-    after_gap, stretch = False, 0
+    after_gap, gaps_before = False, 0
     for number, (name, span) in enumerate(zip(names, spans, strict=True)):
         if number in gaps_at:
             _mark_before(open_run, gaps_at[number])
-            open_run, after_gap, stretch = None, True, stretch + 1
+            open_run, after_gap, gaps_before = None, True, gaps_before + 1
         parts = split_name(name)
         if isinstance(parts, str):
             text = name.decode(errors="backslashreplace")
@@ -166,7 +166,7 @@ def _runs(
             continue
         key = parts[0].decode("utf-8", "surrogateescape")
         if open_run is None or open_run.key != key:
-            open_run = _Run(key, number, stretch, "begins behind a gap" if after_gap else "")
+            open_run = _Run(key, number, gaps_before, "begins after a gap" if after_gap else "")
             runs.append(open_run)
             after_gap = False
         open_run.names.append(name.decode("utf-8", "surrogateescape"))
@@ -202,10 +202,11 @@ def _described(gaps: Sequence[Gap], whole: Sequence[_Run]) -> list[LeftOut]:
 
 def _whole_runs(runs: Sequence[_Run], left_out: list[LeftOut]) -> list[_Run]:
     """Return the runs that are intact samples; list the others as left out."""
-    stretches = Counter(run.stretch for run in runs).most_common(1)
-    # Members after damage may be those of an archive that was itself a field.
-    sure = {0, *(stretch for stretch, _ in stretches)}
-    seen_as = Counter(r.extensions for r in runs if not r.damaged and r.stretch in sure)
+    # Members after damage may be those of an archive that was itself a field. So only the runs
+    # before all damage, and those between the two gaps with most runs, say what samples look like.
+    largest = Counter(run.gaps_before for run in runs).most_common(1)
+    sure = {0, *(gaps_before for gaps_before, _ in largest)}
+    seen_as = Counter(r.extensions for r in runs if not r.damaged and r.gaps_before in sure)
     most = max(seen_as.values(), default=0)
     known = {fields for fields, count in seen_as.items() if count > 1 or most < _FEW}
     times = Counter(run.key for run in runs)
@@ -217,8 +218,8 @@ def _whole_runs(runs: Sequence[_Run], left_out: list[LeftOut]) -> list[_Run]:
         # has the same fields and no sample has more.
         near = (each.damaged for each in (run, *runs[max(number - 1, 0) : number + 2]))
         twice = "its key occurs twice" if times[run.key] > 1 else ""
-        behind = "" if run.stretch in sure else "it follows a gap"
-        doubtful = next(filter(None, near), twice or behind)
+        after = "" if run.gaps_before in sure else "it follows a gap"
+        doubtful = next(filter(None, near), twice or after)
         reason = ""
         if doubtful and run.extensions not in known:
             reason = f"is not complete ({doubtful})"

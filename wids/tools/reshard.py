@@ -196,7 +196,7 @@ def refuse_replacing_spec(pattern: str, samples: Any) -> None:
 
 
 def _has_function(samples: Any) -> bool:
-    """Return whether a function of `map` makes the samples, or some of their fields."""
+    """Return whether any of the samples are results of a function given to `map`."""
     inner = [getattr(samples, name, None) for name in ("base", "left", "right")]
     inner += getattr(samples, "parts", None) or []
     return isinstance(samples, Mapped) or any(_has_function(each) for each in inner if each)

@@ -173,7 +173,7 @@ def spec_stats(
 
 
 def _as_promised(url: str, outcome: Stats | Exception, nsamples: int) -> Stats:
-    """Return the statistics of a shard, as a failure if it is not what the spec says."""
+    """Return the statistics of a shard, or a failure if its sample count is not the spec's."""
     if isinstance(outcome, Exception):
         return Stats(failures={url: str(outcome)})
     if nsamples in {UNKNOWN, outcome.samples.count}:

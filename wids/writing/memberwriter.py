@@ -302,7 +302,7 @@ class SampleArchive:
 
     @property
     def nbytes(self) -> int:
-        """Length of the archive in bytes, were it closed now."""
+        """Length in bytes that the archive would have if it were closed now."""
         return self._writer.nbytes
 
     def write(self, key: str, members: Iterable[tuple[str, Any]], *, stable: bool = False) -> None:

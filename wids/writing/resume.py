@@ -106,7 +106,7 @@ class WholeShards:
 
 
 def _still_says_all(entry: dict[str, Any], path: Path, digests: Collection[str]) -> bool:
-    """Return whether a journal entry describes this file and has all requested digests."""
+    """Return whether a journal entry matches a file and has all requested digests."""
     fields = shard_entry(entry["url"], 0, 0, dict.fromkeys(digests, ""))
     # Only the size is compared: a replaced shard almost always has another size, and hashing all
     # shards would take hours.

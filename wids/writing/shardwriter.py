@@ -129,10 +129,10 @@ class ShardWriter:
         self.shardlist: list[dict[str, Any]] = []
         self._whole = self._find_whole() if resume else None
         if not resume:
-            self._journal.begin(path for path, _ in self._there())
+            self._journal.begin(path for path, _ in self._existing())
 
-    def _there(self) -> list[tuple[Path, str]]:
-        """Return the existing shards with consecutive numbers, each with its name in the spec."""
+    def _existing(self) -> list[tuple[Path, str]]:
+        """Return paths of the existing shards up to the first gap, with their names in the spec."""
         folder = self._folder()
         # Only up to the first gap: shards after it belong to another run.
         paths = []
@@ -148,7 +148,9 @@ class ShardWriter:
         # A run without `resume` replaces the shards of an older run one by one. After a crash, the
         # shards that it had not replaced yet do not belong to it.
         paths = list(
-            takewhile(lambda row: row[1] in noted or not is_left_over(row[0], left), self._there())
+            takewhile(
+                lambda row: row[1] in noted or not is_left_over(row[0], left), self._existing()
+            )
         )
         self._number += len(paths) * self._step
         path = Path(self._pattern % self._number)
@@ -156,7 +158,7 @@ class ShardWriter:
         remove_parts(path.parent, [f"{path.name}{SIDECAR_SUFFIX}"], of_living=True)
         whole = WholeShards(paths, noted, self._options["digests"])
         for path, entry in whole.unnoted:
-            self._tell(path, entry)
+            self._record(path, entry)
         self.shardlist += whole.entries
         return whole
 
@@ -230,9 +232,9 @@ class ShardWriter:
         entry = shard.publish(self._folder())
         self.shardlist.append(entry)
         self._number += self._step
-        self._tell(shard.path, entry)
+        self._record(shard.path, entry)
 
-    def _tell(self, path: Path, entry: dict[str, Any]) -> None:
+    def _record(self, path: Path, entry: dict[str, Any]) -> None:
         """Call `post`, then record the shard; after a crash in between, `post` is called again."""
         if self._post is not None:
             self._post(str(path))
