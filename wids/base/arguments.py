@@ -59,7 +59,7 @@ def check_integer(
 
 
 def check_number(name: str, value: Any, least: float | None = None) -> float:
-    """Return a number of any library as a plain one; `least` is the least that is allowed.
+    """Return a number of any library as a plain one, after checking that it is >= `least`.
 
     Raises:
         TypeError: It is no number.
@@ -94,7 +94,7 @@ def check_flag(name: str, value: Any) -> bool:
 
 
 def check_mapping(name: str, value: Any, what: str) -> Mapping[Any, Any]:
-    """Return a dict or the like; `what` says for the message which one is expected.
+    """Return a mapping unchanged; `what` describes the expected one in the message.
 
     Raises:
         TypeError: It is none.
@@ -108,7 +108,7 @@ def check_mapping(name: str, value: Any, what: str) -> Mapping[Any, Any]:
 
 
 def check_sized(name: str, value: Any, what: str) -> int:
-    """Return the length of an argument; `what` says for the message what is expected.
+    """Return the length of an argument; `what` describes the expected value in the message.
 
     Raises:
         TypeError: It has none.
@@ -123,7 +123,7 @@ def check_sized(name: str, value: Any, what: str) -> int:
 
 
 def check_choice(name: str, value: Any, known: Sequence[str]) -> str:
-    """Return a text that is one of some known ones; else raise ValueError.
+    """Return a text that is one of the allowed ones; else raise ValueError.
 
     >>> check_choice("missing", "drop", ("error", "drop"))
     'drop'
@@ -136,7 +136,7 @@ def check_choice(name: str, value: Any, known: Sequence[str]) -> str:
 
 
 def check_callable(name: str, value: Any, what: str = "a function") -> Callable[..., Any]:
-    """Return a function or the like; else raise TypeError.
+    """Return a callable unchanged; else raise TypeError.
 
     >>> check_callable("post", print) is print
     True
@@ -186,7 +186,7 @@ def check_path(name: str, value: Any) -> str:
 
 
 def to_list(name: str, value: Any, what: str) -> list[Any]:
-    """Return the elements of an iterable; `what` says for the message of what they are.
+    """Return the elements of an iterable; `what` describes them in the message.
 
     Raises:
         TypeError: It is no iterable, or is a text.

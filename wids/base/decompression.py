@@ -45,7 +45,7 @@ class TooLargeError(DecompressionError):
 
 
 def _zstd_frames() -> Callable[[], Any]:
-    """Return what makes decompressors of frames, which share one context.
+    """Return a factory of frame decompressors, which share one context.
 
     A context takes far longer to make than a tiny frame takes to decompress.
     """
@@ -210,7 +210,7 @@ class _Input:
 
 
 def allowed_nbytes(nbytes: int) -> int:
-    """Return how many bytes of output are no bomb, for an input of so many bytes.
+    """Return the largest output that an input of `nbytes` may have, as a bound against bombs.
 
     >>> allowed_nbytes(1 << 20) >> 20
     264

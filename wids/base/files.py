@@ -177,7 +177,7 @@ def named_write_errors(path: Path | str) -> Iterator[None]:
 
 @contextmanager
 def new_folders_removed(path: Path) -> Iterator[None]:
-    """Remove the folders of a file that the block has made, if it fails and leaves them empty.
+    """Context manager that removes new, empty folders of a file if its block fails.
 
     Args:
         path: The file that the block writes.

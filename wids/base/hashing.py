@@ -47,7 +47,7 @@ DIGESTS = {
 
 
 class Hasher(Protocol):
-    """Running digest, as `hashlib` makes them."""
+    """Protocol of a running digest, such as those of `hashlib`."""
 
     def update(self, data: bytes | bytearray | memoryview, /) -> None:
         """Add bytes."""

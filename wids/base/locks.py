@@ -70,7 +70,7 @@ def file_lock(
 def _acquire(
     lock: BaseFileLock, shown: str, patience_seconds: float, last_sign: Callable[[], float]
 ) -> None:
-    """Acquire a lock, or return without it after `patience_seconds` without a sign of life."""
+    """Acquire a lock; return without it if its holder makes no progress for a while."""
     from filelock import Timeout
 
     since = time.time()

@@ -1,4 +1,4 @@
-"""Writing of a figure to the file that the user named, and to no other."""
+"""Writing of matplotlib figures to files."""
 
 from io import BytesIO
 from pathlib import Path

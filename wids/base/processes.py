@@ -215,7 +215,7 @@ def _run_in_processes(
 def _run_with(
     executor: Executor, function: Callable[[T], R], items: Sequence[T]
 ) -> Generator[tuple[int, R | Exception]]:
-    """Run by an executor, with a bounded number of jobs submitted; yield results as they end."""
+    """Run jobs on an executor, a bounded number at a time; yield positions and results."""
     waiting = iter(enumerate(items))
     running: dict[Future[R], int] = {}
     while True:

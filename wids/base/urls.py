@@ -80,7 +80,7 @@ def is_local(url: str) -> bool:
 
 
 def resembles_url(path: str | os.PathLike[str]) -> bool:
-    """Return whether what was given as a path is a URL, perhaps mistyped or cut by `Path`.
+    """Return whether a path looks like a URL, perhaps mistyped or normalised by `Path`.
 
     >>> resembles_url("https://host/a.json"), resembles_url("//me:secret@host/a.json")
     (True, True)
@@ -198,7 +198,7 @@ def hide_credentials(text: str) -> str:
 
 
 def without_secrets(error: Exception) -> Exception:
-    """Return the error that an error of ours may name as its cause.
+    """Return a copy of an error without URLs' secrets, to be the cause of another error.
 
     A traceback shows the causes of an error, too, and a DataLoader sends the traceback of its
     worker as a message. An error of the system quotes the path that was opened, which may be a

@@ -123,7 +123,7 @@ def cbor_nbytes(data: bytes, max_nbytes: int) -> int:
 
 
 class _Run(NamedTuple):
-    """Kind of runs of adjacent values, all of one length and none a container with values.
+    """Kind of runs of adjacent values that have one size and contain no values.
 
     Attributes:
         pattern: Pattern of a run from its first byte on.

@@ -140,7 +140,7 @@ def make_app(
 
 
 def _answered(endpoint: Endpoint) -> Endpoint:
-    """Return an endpoint that answers any exception as JSON and logs its traceback."""
+    """Wrap an endpoint so that it returns any exception as JSON and logs its traceback."""
 
     async def answer(request: Request) -> Response:
         try:
@@ -324,7 +324,7 @@ async def _chunks(
 
 
 def _asked_for(handlers: ApiHandlers, request: Request) -> tuple[LocatedSample, int]:
-    """Locate the field that a request names: number `f` of sample `i`."""
+    """Return the located sample `i` and the field number `f` that a request names."""
     located = handlers.reader.locate(_integer(request, "i"))
     number = _integer(request, "f")
     located.field(number)

@@ -157,7 +157,7 @@ class Decoders:
     def _take_turn(
         self, request: dict[str, Any], nbytes: int, pieces: Pieces
     ) -> tuple[dict[str, Any], Data]:
-        """Run a request in one of the regular processes, as soon as one is free."""
+        """Run a request in a regular process as soon as one is free; return its answer."""
         turn = self._turns
         turn.acquire()
         decoder = None
@@ -177,7 +177,7 @@ class Decoders:
         return found
 
     def _turn_for_slow(self) -> threading.Semaphore:
-        """Release the turn for the next field, unless too many slow ones run already."""
+        """Let the next field begin, unless too many slow ones run already; return a slow turn."""
         if not self._slow.acquire(blocking=False):
             raise TookLongError(
                 f"not decoded within {self.limits.soon_seconds:g} s, while others take as long; "

@@ -402,7 +402,7 @@ class FieldReader:
 
     @contextmanager
     def _waited(self, shard_index: int) -> Iterator[None]:
-        """Context manager that records for `waits` that a thread waits for a shard."""
+        """Context manager that records the wait of a thread for a shard, for `waits`."""
         thread = threading.get_ident()
         self._waits[thread] = shard_index, time.monotonic()
         try:
@@ -411,7 +411,7 @@ class FieldReader:
             del self._waits[thread]
 
     def waits(self) -> dict[int, float]:
-        """Return for how many seconds each shard that is being opened has been waited for."""
+        """Return a dict from each shard that is being opened to the seconds waited so far."""
         now = time.monotonic()
         # A copy, since other threads add and remove entries meanwhile.
         return {shard_index: now - since for shard_index, since in list(self._waits.values())}

@@ -114,7 +114,7 @@ class Guard:
         return self._is_public and _is_address(host)
 
     def _unless_known(self, scope: Scope) -> Response | None:
-        """Refuse a request without the token, which is in the URL or, later, in a cookie."""
+        """Return a refusal without the token, or a redirect that sets the cookie, else None."""
         request = Request(scope)
         # The name has the port, because cookies belong to a host and several servers may run on it.
         cookie = f"wids-{(scope.get('server') or ('', 0))[1]}"

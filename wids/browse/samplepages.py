@@ -100,7 +100,7 @@ def _tile(
 
 
 def _face(reader: FieldReader, located: LocatedSample) -> dict[str, Any]:
-    """Return the field to draw; for an array that cannot be drawn, a caption."""
+    """Return the picture or caption of a tile, as JSON."""
     number = _picture(located)
     if number is None or field_kind(located.fields[number].extension) != "array":
         return {"picture": number}

@@ -46,7 +46,7 @@ _MOST_FOUND = 20_000_000  # indexes of 8 bytes each
 
 @dataclass(frozen=True)
 class Found:
-    """A slice of a search.
+    """Result of one slice of a search.
 
     Attributes:
         hits: `(index, key)` of the samples found, in storage order.

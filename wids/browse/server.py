@@ -175,7 +175,7 @@ class BrowseServer:
             errors.removeFilter(self._is_told)
 
     def _is_told(self, _record: logging.LogRecord) -> bool:
-        """Return whether a message of uvicorn is logged; none is once the server is ending."""
+        """Return whether a message of uvicorn is logged: only while the server is running."""
         return not self._server.should_exit
 
     def stop(self) -> None:

@@ -108,7 +108,7 @@ def browse(args: Arguments) -> int:
     from wids.browse.fieldreader import FieldReader
     from wids.browse.server import BrowseServer
 
-    with _warnings_told(quiet=args.json):
+    with _warnings_printed(quiet=args.json):
         dataset, uncounted, chosen = _opened(args)
         with dataset:
             first = None if args.index is None else _checked(args.index, len(dataset))
@@ -124,7 +124,7 @@ def browse(args: Arguments) -> int:
 
 
 def _opened(args: Arguments) -> tuple[ShardList, Uncounted, NDArray[np.int64] | None]:
-    """Open the dataset, or that of a saved view.
+    """Open a dataset, or the dataset of a saved view.
 
     Also returns the errors of shards that cannot be counted, and the indexes that a view chose.
 
@@ -150,8 +150,8 @@ def _opened(args: Arguments) -> tuple[ShardList, Uncounted, NDArray[np.int64] | 
     return dataset, uncounted, chosen
 
 
-class _Teller(logging.Handler):
-    """Log handler that prints warnings of the library on standard error, but few similar ones."""
+class _WarningPrinter(logging.Handler):
+    """Log handler that prints warnings on standard error, but only the first similar ones."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -168,7 +168,7 @@ class _Teller(logging.Handler):
 
 
 @contextmanager
-def _warnings_told(*, quiet: bool) -> Iterator[None]:
+def _warnings_printed(*, quiet: bool) -> Iterator[None]:
     """Context manager that prints only the warnings of the library on standard error."""
     from wids.log import logger
 
@@ -177,7 +177,7 @@ def _warnings_told(*, quiet: bool) -> Iterator[None]:
         if issubclass(category, WidsWarning):
             logger.warning("%s", message)
 
-    teller = _Teller()
+    teller = _WarningPrinter()
     shows = any(not isinstance(handler, logging.NullHandler) for handler in logger.handlers)
     if not (quiet or shows):
         logger.addHandler(teller)
@@ -245,7 +245,7 @@ def _announce(args: Arguments, url: str, port: int) -> None:
 
 
 def _has_display() -> bool:
-    """Return whether a browser would open on the user's screen."""
+    """Return whether this machine has a display on which a browser can open."""
     if "SSH_CONNECTION" in os.environ:
         return False
     return sys.platform == "darwin" or bool({"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys())

@@ -57,7 +57,7 @@ def select(args: Arguments) -> int:
 
 
 def _chosen(args: Arguments, samples: Any) -> Any:
-    """Apply the options that choose, in the order in which the help names them."""
+    """Return the view that the options choose, applied in the order of the help."""
     chosen = samples
     if args.where is not None:
         chosen = chosen.filter(args.where)
@@ -74,11 +74,11 @@ def _chosen(args: Arguments, samples: Any) -> Any:
 
 
 def shares_of(split: str, pattern: str) -> dict[str, float]:
-    """Return the share of each part of a split, by the name of what is written for it.
+    """Return a dict from the output name of each part of a split to its share.
 
     Args:
         split: Names and shares, such as `train=0.9,val=0.1`.
-        pattern: A name with `{split}` where that of the part stands.
+        pattern: A name in which `{split}` stands for the name of the part.
 
     Raises:
         ValueError: They are malformed, or there is one part alone.
@@ -168,7 +168,7 @@ def diff(args: Arguments) -> int:
 
 
 def _alone(samples: Any, other: Any) -> NDArray[np.int64]:
-    """Return the indexes of samples that another sequence does not have, or not as often."""
+    """Return the indexes of samples whose key another sequence lacks, or has less often."""
     import numpy as np
 
     hashes, others = samples.key_hashes(), np.sort(other.key_hashes())
@@ -182,7 +182,7 @@ def _alone(samples: Any, other: Any) -> NDArray[np.int64]:
 
 
 def _shared(samples: Any, alone: NDArray[np.int64]) -> list[str]:
-    """Return the keys of samples that another sequence has, too, in order."""
+    """Return the keys of the samples not in `alone`, in order."""
     import numpy as np
 
     shared = np.delete(np.arange(len(samples)), alone)

@@ -166,7 +166,7 @@ def import_(args: Arguments) -> int:
 
 @contextmanager
 def _complete_shards_named(writer: ShardWriter, spec: str) -> Iterator[None]:
-    """Say which shards stay if the block fails, and how to go on."""
+    """Context manager that names the complete shards if its block fails, and how to go on."""
     try:
         yield
     except BaseException:

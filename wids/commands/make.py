@@ -72,7 +72,7 @@ def create(args: Arguments) -> int:
 
 
 def _keep_old(output: Path, spec: DatasetSpec) -> None:
-    """Keep the spec that a new one replaces, if the old one says more: class names, for example."""
+    """Back up the spec that a new one replaces if it has more keys, such as class names."""
     from wids.base.files import write_output
     from wids.specs.specedit import read_document
 

@@ -49,7 +49,7 @@ def add_command(
 
     Args:
         commands: What `add_subparsers` returned.
-        run: The function behind it; it has the command's name.
+        run: The function that runs it; it has the command's name.
         text: What it does, in a phrase.
         examples: Command lines that the help shows.
 
@@ -117,7 +117,7 @@ def add_rules(parser: Any) -> None:
 
 
 def add_strict(parser: Any) -> None:
-    """Declare the option of a command that copies samples: what would be lost is an error."""
+    """Declare the option by which a command fails if its copy would lose data."""
     parser.add_argument("--strict", action="store_true", help="fail if anything would be left out")
 
 
@@ -186,7 +186,7 @@ def note(message: str) -> None:
 
 
 def note_beyond(text: str, bounds: Iterable[int | None], total: int) -> None:
-    """Note that a range reaches beyond the samples there are.
+    """Print a note if a range reaches beyond the existing samples.
 
     Args:
         text: The range as it was given.

@@ -219,7 +219,7 @@ def _field(name: str, value: Any) -> Field:
 
 
 def _shown(name: str, value: Any) -> tuple[str, bytes]:
-    """Return a format and the bytes of a decoded value in it."""
+    """Return the extension of a format that suits a decoded value, and its bytes in that."""
     if isinstance(value, np.generic):
         value = value.item()  # an array without axes is shown as a number
     if isinstance(value, str):

@@ -151,7 +151,7 @@ def draw_values(values: np.ndarray, *, named_labels: bool = False) -> ArrayDrawi
 
 
 def names_labels(extension: str) -> bool:
-    """Return whether the extension of a field says that it holds labels.
+    """Return whether a field holds labels, by its extension.
 
     >>> names_labels(".seg.png"), names_labels(".depth.png")
     (True, False)
