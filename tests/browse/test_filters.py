@@ -194,6 +194,8 @@ def test_an_unknown_field_or_class_is_said(tmp_path: Path):
     with browsing([str(path) for path in paths], class_names={0: "cat", 1: "dog"}) as server:
         late = server.ask_until_finished("page", where=".late == 1")
         assert (late["total"], late["filtering"]["unknown_fields"]) == (1, [])
+        kind = server.ask_until_finished("page", where=".txt > 3")["filtering"]
+        assert kind["hint"] == "3 is a number, and .txt has none; a value of it is 'x'"
         owl = server.ask_until_finished("page", where=".cls == owl")["filtering"]
         assert (owl["found"], owl["hint"]) == (
             0,

@@ -154,7 +154,7 @@ def test_numbers_are_read_as_they_are_written(
     samples = [{"__key__": f"k{n}", ".json": f'{{"w": {n}}}'} for n in range(60)]
     dataset = wids.ShardListDataset([str(make_shard("n.tar", samples))])
     assert len(dataset.filter(text)) == expected
-    with pytest.warns(wids.WidsWarning, match="'10%' is a text, and .json has none"):
+    with pytest.warns(wids.WidsWarning, match="'10%' is a text, and .json:w has none"):
         assert not len(dataset.filter(".json:w > 10%"))
 
 

@@ -623,7 +623,7 @@ def test_a_comparison_of_other_kinds_is_warned_of(
     dataset: wids.ShardListDataset, condition: str
 ) -> None:
     """A comparison that no value of a column can fulfil says what the column has."""
-    columns = {"when": ["2020", "2021"], "good": [True, False], "width": [5, 6]}
+    columns = {"when": ["2020-01", "2021-01"], "good": [True, False], "width": [5, 6]}
     joined = dataset[:2].join({"key": KEYS[:2]} | columns)
     with pytest.warns(wids.WidsWarning, match="has none; a value of it is"):
         assert not len(joined.filter(condition))
@@ -657,3 +657,33 @@ def test_a_relative_table_moves_with_the_view(
     document = json.loads(Path("new/views/wide.json").read_text())
     assert document["base"]["join"][1]["table"] == "../tables/t.parquet"
     assert wids.open_view("new/views/wide.json")[4][".width"] == 104
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (".png:width >= 10", [9, 10, 11]),
+        (".box:1 == 5", [4]),
+        (".box.0 == 5 or .box:0 == 5", [5]),
+        (".meta.json:deep.n < 2", [0, 1]),
+        (".meta.json:deep.n == '7'", [7]),
+        (".caption == null or .box contains 12", [3, 11]),
+    ],
+)
+def test_filters_look_inside_of_columns(
+    dataset: wids.ShardListDataset, text: str, expected: list[int]
+) -> None:
+    """Sizes of pictures, places of lists and paths of JSON are values like those of shards."""
+    columns = frame().assign(**{"box.0": [box[0] for box in frame()["box"]]})
+    joined = dataset.join(pa.table(columns))
+    assert [int(key[1:]) for key in joined.filter(text).keys] == expected
+
+
+def test_facts_of_headers_are_columns_of_tables(dataset: wids.ShardListDataset) -> None:
+    """Pictures of a table are sorted by what their headers state; a path to nothing is named."""
+    joined = dataset.join({"key": KEYS, "png": [picture(COUNT - n) for n in range(COUNT)]})
+    assert list(joined.sort_by(".png:width").keys) == KEYS[::-1]
+    assert joined.column(".png", "width").tolist() == [COUNT + 1 - n for n in range(COUNT)]
+    assert not len(joined.filter(".png:width == null"))
+    with pytest.raises(ValueError, match="'size' in field '.png'; .*height, width"):
+        joined.filter(".png:size == x")

@@ -16,7 +16,7 @@ import numpy as np
 
 from wids.codecs.formats import is_class
 from wids.errors import WidsError
-from wids.views.filtering import has_column, plain_value, unknown_class
+from wids.views.filtering import doubts, has_column, plain_value, unknown_class
 from wids.views.filterlanguage import (
     UNREADABLE,
     Comparison,
@@ -25,6 +25,7 @@ from wids.views.filterlanguage import (
     evaluate,
     with_class_names,
 )
+from wids.views.valuekinds import KindsSeen
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -140,7 +141,6 @@ class FilterVisitor:
         full: Whether more were found than are kept.
         unknown: Fields of the filter that no shard read so far has.
         known: Fields that the first shard has; empty until it was read.
-        hint: What is probably misspelt in the filter, besides fields; "" for nothing.
     """
 
     def __init__(
@@ -151,13 +151,21 @@ class FilterVisitor:
         self._reader = reader
         self.unknown: list[str] = []
         self.known: list[str] = []
-        self.hint = unknown_class(condition, class_names)
+        self._class_names = class_names
+        self._misspelt = unknown_class(condition, class_names)
         self._condition = with_class_names(condition, is_class, class_names)
         self._comparisons = comparisons_of(self._condition)
+        self._seen = {each: KindsSeen(each) for each in self._comparisons}
         self._extensions = tuple({each.field for each in self._comparisons} - {"key"})
         # Guarded by a lock: the scan adds pieces while requests of pages join them.
         self._pieces: list[Integers] = []
         self._lock = threading.Lock()
+
+    @property
+    def hint(self) -> str:
+        """What is probably a slip in the filter, besides fields; "" for nothing."""
+        doubtful = doubts(self._seen.values(), self._class_names)
+        return "; ".join(filter(None, [self._misspelt, *doubtful]))
 
     def visit(self, shard_index: int) -> bool:
         """Search the samples of one shard."""
@@ -217,6 +225,8 @@ class FilterVisitor:
         values = part.values
         if not isinstance(values, np.ndarray) or values.ndim != 1 or values.dtype.kind not in "iuf":
             return None
+        for value in values[:1].tolist():
+            self._seen[comparison].add(value)
         here = np.full(self._reader.num_samples(shard_index), comparison.operator == "!=")
         present = np.ones(here.size, np.bool_)
         present[part.missing] = False
@@ -231,6 +241,8 @@ class FilterVisitor:
             if field not in values:
                 is_too_large = field in row and row[field] is None
                 values[field] = UNREADABLE if is_too_large else plain_value(field, row.get(field))
-            return comparison.holds(values[field])
+            found = comparison.follow(values[field])
+            self._seen[comparison].add(found)
+            return comparison.holds_of(found)
 
         return bool(evaluate(self._condition, holds))

@@ -25,19 +25,24 @@ from wids.views.filterlanguage import (
     comparisons_of,
     evaluate,
     follow,
+    number_in,
     parse_filter,
+    split_column,
     with_class_names,
 )
 from wids.views.joining import in_table
+from wids.views.valuekinds import KindsSeen
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from wids.reading.ragged import Values
     from wids.reading.samplesequence import SampleSequence
 
 __all__ = [
     "check_known",
     "column_named",
+    "doubts",
     "has_column",
     "holding",
     "plain_value",
@@ -46,7 +51,6 @@ __all__ = [
 
 Mask = npt.NDArray[np.bool_]
 _MOST_NAMED = 20  # fields in a message
-_TRUTH = "truth value"
 _BLOCK = 1 << 20  # samples that are compared at a time
 
 
@@ -72,17 +76,22 @@ def holding(samples: SampleSequence, text: str) -> Mask:
     condition = with_class_names(typed, is_class, names)
     comparisons = dict.fromkeys(comparisons_of(condition))
     held: dict[Comparison, Mask] = {}
+    seen = {comparison: KindsSeen(comparison) for comparison in comparisons}
     for comparison in comparisons:
         found = None
-        if in_table(samples, comparison.field):
-            found = _by_table(samples, comparison)
-        elif has_column(comparison):
+        if has_column(comparison) or (
+            comparison.is_numeric and in_table(samples, comparison.field)
+        ):
             found = _by_column(samples, comparison)
+        if found is None:
+            found = _by_values(samples, comparison, seen[comparison])
         if found is not None:
             held[comparison] = found
     rest = [comparison for comparison in comparisons if comparison not in held]
     if rest:
-        held |= _by_sample(samples, rest)
+        held |= _by_sample(samples, rest, seen)
+    for message in doubts(seen.values(), names):
+        warn(f"filter: {message}")
     fulfilled: Mask = evaluate(condition, held.__getitem__)
     return fulfilled
 
@@ -107,17 +116,37 @@ def unknown_class(condition: Condition, names: Mapping[int, str]) -> str:
     >>> unknown_class(parse_filter(".cls == owl"), {0: "cat", 1: "dog"})
     "no class has the name 'owl'; the first names are cat, dog"
     """
-    for each in comparisons_of(condition):
-        if each.path or not is_class(each.field) or each.operator not in ("==", "!=", "in"):
+    for each in comparisons_of(condition) if names else ():
+        if not _may_name_a_class(each):
             continue
-        values = each.value if each.operator == "in" else (each.value,)
-        # A number in quotes is compared with the text of the field.
-        words = [word for word in values if isinstance(word, str) and not word.isdecimal()]
-        unknown = [word for word in words if word not in names.values()]
-        if names and unknown:
-            shown = ", ".join(list(names.values())[:_MOST_NAMED])
+        values = each.value if isinstance(each.value, tuple) else (each.value,)
+        words = [word for word in values if isinstance(word, str)]
+        shown = ", ".join(list(names.values())[:_MOST_NAMED])
+        if each.operator == "contains":
+            if not any(each.value in name for name in names.values()):
+                return f"no class has a name with {each.value!r:.80} in it; the first are {shown}"
+            continue
+        # A number in quotes is that number.
+        unknown = [word for word in words if number_in(word) is None and word not in names.values()]
+        if unknown:
             return f"no class has the name {unknown[0]!r:.80}; the first names are {shown}"
     return ""
+
+
+def doubts(seen: Iterable[KindsSeen], names: Mapping[int, str]) -> list[str]:
+    """Return what is probably a slip, as values are of other kinds than they are compared with.
+
+    Args:
+        seen: The values that each comparison met.
+        names: Names of classes, by number; `unknown_class` looks at what may be one.
+    """
+    asked = (each for each in seen if not (names and _may_name_a_class(each.comparison)))
+    return [message for message in (each.doubt() for each in asked) if message]
+
+
+def _may_name_a_class(comparison: Comparison) -> bool:
+    is_ordering = comparison.operator[0] in "<>"
+    return not comparison.path and is_class(comparison.field) and not is_ordering
 
 
 def _by_column(samples: SampleSequence, comparison: Comparison) -> Mask | None:
@@ -150,21 +179,28 @@ def _compared(samples: SampleSequence, comparison: Comparison) -> Mask | None:
     return held
 
 
-def _by_table(samples: SampleSequence, comparison: Comparison) -> Mask:
-    """Compare the values of a column of a joined table."""
-    found = _by_column(samples, comparison) if comparison.is_numeric else None
-    if found is not None:
-        return found
+def _by_values(samples: SampleSequence, comparison: Comparison, seen: KindsSeen) -> Mask | None:
+    """Compare what a joined table or headers state; None for the fields of shards."""
+    field, path = comparison.field, comparison.path
     everything = np.arange(len(samples), dtype=np.int64)
-    values = samples.column_at(everything, comparison.field, fill=MISSING)
-    listed = values.tolist() if isinstance(values, np.ndarray) else values
-    # Where the table has no value, the sample has None, which is null.
-    listed = [None if each is MISSING else _comparable(each) for each in listed]
-    items = [comparison.follow(each) for each in listed]
-    held = np.fromiter(map(comparison.holds_of, items), np.bool_, len(items))
-    if not held.any():
-        _warn_of_kinds(comparison, {_kind(each): each for each in reversed(items)})
-    return held
+    if _states(field, path):
+        lenient = samples.with_options(on_error={field: None})
+        values = lenient.column_at(everything, field, *path, fill=MISSING)
+        path = ()
+    elif in_table(samples, field):
+        values = samples.column_at(everything, field, fill=MISSING)
+    else:
+        return None
+    items = [follow(_comparable(each), path) for each in _plain(values)]
+    if path and all(each is MISSING for each in items):
+        check_known(samples, field, path, "filter")
+    for item in items:
+        seen.add(item)
+    return np.fromiter(map(comparison.holds_of, items), np.bool_, len(items))
+
+
+def _plain(values: Values) -> Iterable[Any]:
+    return values.tolist() if isinstance(values, np.ndarray) else values
 
 
 def _comparable(value: Any) -> Any:
@@ -175,45 +211,14 @@ def _comparable(value: Any) -> Any:
     return str(value) if is_date else value
 
 
-def _warn_of_kinds(comparison: Comparison, found: Mapping[str, Any]) -> None:
-    """Warn of a comparison that no sample can fulfil, as all values are of another kind.
-
-    Args:
-        comparison: A comparison that no sample fulfils.
-        found: A value of each kind that there is.
-    """
-    wanted = comparison.value if isinstance(comparison.value, tuple) else (comparison.value,)
-    kinds = {_kind(each) for each in wanted}
-    there = {kind: value for kind, value in found.items() if kind}
-    if not there or "" in kinds or comparison.operator == "contains" or kinds & there.keys():
-        return
-    # A text that looks like a number equals it, and "True" equals true.
-    if comparison.operator[0] not in "<>" and (
-        kinds | there.keys() == {"text", "number"} or kinds | there.keys() == {"text", _TRUTH}
-    ):
-        return
-    warn(
-        f"filter: {wanted[0]!r:.60} is a {_kind(wanted[0])}, and {comparison.field} has none; "
-        f"a value of it is {next(iter(there.values()))!r:.60}"
-    )
-
-
-def _kind(value: Any) -> str:
-    """Return what filters compare a value as; "" for what fulfils few comparisons anyway."""
-    if isinstance(value, bool):
-        return _TRUTH
-    if isinstance(value, int | float):
-        return "number"
-    return "text" if isinstance(value, str) else ""
-
-
 def _by_sample(
-    samples: SampleSequence, comparisons: Sequence[Comparison]
+    samples: SampleSequence,
+    comparisons: Sequence[Comparison],
+    seen: Mapping[Comparison, KindsSeen],
 ) -> dict[Comparison, Mask]:
     """Compare the fields of one sample after the other."""
     held = {comparison: np.zeros(len(samples), np.bool_) for comparison in comparisons}
     known = {comparison: comparison.field == "key" for comparison in comparisons}
-    kinds: dict[Comparison, dict[str, Any]] = {comparison: {} for comparison in comparisons}
     fields = tuple({comparison.field for comparison in comparisons} - {"key"})
     for index in progress(range(len(samples)), desc="filtering", unit="sample"):
         row = samples.read_raw(index, fields)
@@ -223,13 +228,10 @@ def _by_sample(
             found = comparison.follow(values[comparison.field])
             held[comparison][index] = comparison.holds_of(found)
             known[comparison] |= found is not MISSING and found is not UNREADABLE
-            kinds[comparison].setdefault(_kind(found), found)
+            seen[comparison].add(found)
     unknown = [comparison for comparison in comparisons if not known[comparison]]
     if unknown and len(samples):
         raise _unknown(samples, unknown[0].field, unknown[0].path, "filter")
-    for comparison in comparisons:
-        if not held[comparison].any():
-            _warn_of_kinds(comparison, kinds[comparison])
     return held
 
 
@@ -291,13 +293,13 @@ def column_named(name: str, argument: str = "column") -> tuple[str, tuple[str, .
     >>> column_named(".json:size.width"), column_named(".cls")
     (('.json', ('size', 'width')), ('.cls', ()))
     """
-    field, _, path = check_text(argument, name, "the name of a column").partition(":")
-    if not field.startswith("."):
+    found = split_column(check_text(argument, name, "the name of a column"))
+    if found is None:
         raise ValueError(
             f"{argument}: a column such as '.cls' or '.json:size.width' starts with "
             f"a dot, got {name!r}"
         )
-    return field, tuple(path.split(".")) if path else ()
+    return found
 
 
 def has_column(condition: Comparison) -> bool:
@@ -314,7 +316,7 @@ def has_column(condition: Comparison) -> bool:
 
 
 def plain_value(extension: str, data: bytes | memoryview | None) -> Any:
-    """Read a field as a filter compares it: JSON, a number, or text.
+    """Read a field as a filter compares it: JSON, the number of a class, or text.
 
     Args:
         extension: Its extension.
@@ -334,8 +336,9 @@ def plain_value(extension: str, data: bytes | memoryview | None) -> Any:
             return json.loads(text)
         except (ValueError, RecursionError):
             return UNREADABLE
-    # Long texts are not parsed as numbers, because int() is slow for very long ones.
-    for kind in (int, float) if len(text) <= 40 else ():
+    # Other texts are compared as numbers where they are, and else as they are written. Long ones
+    # are not parsed, because int() is slow for very long ones.
+    for kind in (int, float) if is_class(extension) and len(text) <= 40 else ():
         try:
             return kind(text)
         except ValueError:

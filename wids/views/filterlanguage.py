@@ -3,15 +3,18 @@
     filter     = term, { "or", term }
     term       = factor, { "and", factor }
     factor     = "not", factor | "(", filter, ")" | comparison
-    comparison = field, operator, value | field, "in", "(", value, { ",", value }, ")"
-    field      = extension, [ ":", path in a JSON field, steps parted by dots ] | "key"
+    comparison = field, operator, value | field, [ "not" ], "in", "(", value, { ",", value }, ")"
+    field      = extension, [ ":", step, { ".", step } ] | "key"
+    step       = name or place in a JSON field | 'name' | "name"
     operator   = "==" | "!=" | "<" | "<=" | ">" | ">=" | "contains"
     value      = number | true | false | null | word | 'text' | "text"
 
-Numbers compare with numbers, texts with texts; "7" equals 7, and "True" equals true. A field or
-value that is missing, or null, equals null and fulfils no other comparison but `!=`; one of another
-type than the value, and a damaged field, fulfil `!=` alone. Nothing of a filter is ever evaluated
-as code.
+Numbers compare with numbers, texts with texts. Where one of the two is a number, a text that is
+one counts as that number: "7" equals 7; likewise "True" equals true. "007" is a text; so are `inf`
+and `nan`, which compare as numbers with numbers. Keys are texts. `contains` looks in a text for
+what was typed, in a list for an equal value. A field or value that is missing, or null, equals null
+and fulfils no other comparison but `!=`; one of another type than the value, and a damaged field,
+fulfil `!=` alone. Nothing of a filter is ever evaluated as code.
 """
 
 from __future__ import annotations
@@ -37,7 +40,9 @@ __all__ = [
     "comparisons_of",
     "evaluate",
     "follow",
+    "number_in",
     "parse_filter",
+    "split_column",
     "with_class_names",
 ]
 
@@ -217,31 +222,50 @@ def _step(value: Any, step: str) -> Any:
 def _same(found: Any, value: Any) -> bool:
     if value is None:
         return found is None or found is MISSING
-    if isinstance(found, str) and isinstance(value, bool):
-        return found.strip().lower() == str(value).lower()
+    if {type(found), type(value)} == {str, bool}:
+        return str(found).strip().lower() == str(value).strip().lower()
     # `1 == True` in Python, but a field that holds 1 is no field that holds true.
     if isinstance(found, bool) or isinstance(value, bool):
         return found is value
-    # A class is often text that looks like a number, and a name like "7" is asked for as 7.
-    if isinstance(found, str) != isinstance(value, str) and isinstance(found, str | int | float):
-        return str(found).strip() == str(value)
+    if isinstance(found, str) != isinstance(value, str):
+        found, value = _number_of(found), _number_of(value)
+        is_nan = found != found and value != value  # noqa: PLR0124
+        return found is not None and (is_nan or bool(found == value))
     return bool(found == value)
 
 
-def _comparable(found: Any, value: Any) -> bool:
-    if isinstance(found, bool) or isinstance(value, bool):
-        return False
-    numbers = isinstance(found, int | float) and isinstance(value, int | float)
-    return numbers or (isinstance(found, str) and isinstance(value, str))
-
-
 def _ordered(compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    return lambda found, value: _comparable(found, value) and compare(found, value)
+    def holds(found: Any, value: Any) -> bool:
+        if not (isinstance(found, str) and isinstance(value, str)):
+            found, value = _number_of(found), _number_of(value)
+        return found is not None and value is not None and bool(compare(found, value))
+
+    return holds
+
+
+def _number_of(value: Any) -> int | float | None:
+    """Return the number that a value is compared as; None if it is none."""
+    if isinstance(value, str):
+        return number_in(value)
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def number_in(text: str) -> int | float | None:
+    r"""Return the number that a text is; None if it is none, such as the code "007".
+
+    >>> number_in(" +.5\n"), number_in("1_0"), number_in("-inf")
+    (0.5, None, -inf)
+    """
+    text = text.strip()
+    if len(text) > _MOST_CHARACTERS or _NUMBER.fullmatch(text) is None:
+        return float(text) if text.lower() in _NOT_FINITE else None
+    return int(text) if text.lstrip("+-").isdecimal() else float(text)
 
 
 def _contains(found: Any, value: Any) -> bool:
     if isinstance(found, list):
-        return any(_same(each, value) for each in found)
+        wanted = _typed(value) if isinstance(value, str) else value
+        return any(_same(each, value) or _same(each, wanted) for each in found)
     return isinstance(found, str | Mapping) and str(value) in found
 
 
@@ -276,14 +300,20 @@ _SYMBOLS = "|".join(
 )
 # No field has a sign of an operator in it, so that none needs a space before it.
 _SIGNS = re.escape("".join(symbol for symbol in OPERATORS if not symbol.isalpha()))
+_QUOTED = """'[^']*'|"[^"]*\""""
+_STEP = rf"(?:{_QUOTED}|[^\s().'\"{_SIGNS}][^\s().{_SIGNS}]*)"
 _LEFT = re.compile(
-    rf"""\s*(?P<field>\.[^\s:(){_SIGNS}]+|key\b)
-        (?::(?P<path>[^\s(){_SIGNS}]+))?
-        \s*(?P<operator>{_SYMBOLS})\s*""",
+    rf"""\s*(?P<field>\.[^\s:(){_SIGNS}]+|'\.[^']+'|"\.[^"]+"|(?:{"|".join(KEY_NAMES)})\b)
+        (?::(?P<path>{_STEP}(?:\.{_STEP})*))?
+        \s*(?P<operator>not\s+in\b|{_SYMBOLS})\s*""",
     re.VERBOSE,
 )
+# A column that is named alone needs quotes only for what parts its steps.
+_COLUMN = re.compile(r"(?P<field>\.[^:]+|'\.[^']+'|\"\.[^\"]+\")(?::(?P<path>.+))?", re.DOTALL)
+_LONE_STEP = re.compile(rf"({_QUOTED}|[^.]+)(?:\.(?=.)|$)", re.DOTALL)
 _VALUE = re.compile(r"""\s*('[^']*'|"[^"]*"|[^\s'"=<>!(),][^\s(),]*)\s*""")
 # "007" is a code.
+_NOT_FINITE = {f"{sign}{word}" for sign in ("", "+", "-") for word in ("inf", "infinity", "nan")}
 _NUMBER = re.compile(r"[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _MARKS = {
     mark: re.compile(rf"\s*{mark}\s*") for mark in (r"\(", r"\)", ",", r"and\b", r"or\b", r"not\b")
@@ -302,7 +332,10 @@ def parse_filter(text: str) -> Condition:
     'or'
     """
     if len(text) > _MOST_CHARACTERS:
-        raise ValueError(f"filter: expected at most {_MOST_CHARACTERS} characters, got {len(text)}")
+        raise ValueError(
+            f"filter: expected at most {_MOST_CHARACTERS} characters, got {len(text)}; in Python, "
+            "a function of columns or select_keys(values, column=...) takes long lists"
+        )
     parser = _FilterParser(text)
     condition = parser.filter()
     if parser.place != len(text):
@@ -343,21 +376,26 @@ class _FilterParser:
         finally:
             self._depth -= 1
 
-    def _comparison(self) -> Comparison:
+    def _comparison(self) -> Condition:
         left = self._match(_LEFT)
-        path = tuple(left["path"].split(".")) if left["path"] else ()
+        field = _unquoted(left["field"])
+        field = "key" if field in KEY_NAMES else field
+        path = tuple(map(_unquoted, re.findall(_STEP, left["path"] or "")))
         symbol = "==" if left["operator"] == "=" else left["operator"]
-        if symbol != "in":
-            return Comparison(left["field"], path, symbol, self._value())
+        # Keys are texts, such as 000042, and what a text contains is looked for as it is typed.
+        read = _unquoted if field == "key" or symbol == "contains" else _value
+        if not symbol.endswith("in") or symbol == "contains":
+            return Comparison(field, path, symbol, read(self._word()))
         self._demand(r"\(")
-        values = [self._value()]
+        values = [read(self._word())]
         while self._takes(","):
-            values.append(self._value())
+            values.append(read(self._word()))
         self._demand(r"\)")
-        return Comparison(left["field"], path, symbol, tuple(values))
+        found = Comparison(field, path, "in", tuple(values))
+        return found if symbol == "in" else Combination("not", (found,))
 
-    def _value(self) -> Any:
-        return _value(self._match(_VALUE)[1])
+    def _word(self) -> str:
+        return self._match(_VALUE)[1]
 
     def _takes(self, mark: str) -> bool:
         found = _MARKS[mark].match(self._text, self.place)
@@ -384,12 +422,34 @@ class _FilterParser:
         )
 
 
+def _unquoted(text: str) -> str:
+    return text[1:-1] if text[0] in "'\"" else text
+
+
 def _value(text: str) -> Any:
-    if text[0] in "'\"":
-        return text[1:-1]
+    return _unquoted(text) if text[0] in "'\"" else _typed(text)
+
+
+def _typed(text: str) -> Any:
+    """Return the value that a word without quotes is."""
     if text in _WORDS:
         return _WORDS[text]
     # NaN and Infinity as words are more likely names, and neither is `0x10` or `1_0` a number.
-    if _NUMBER.fullmatch(text) is None:
-        return text
-    return int(text) if text.lstrip("+-").isdecimal() else float(text)
+    number = None if text.lower() in _NOT_FINITE else number_in(text)
+    return text if number is None else number
+
+
+def split_column(name: str) -> tuple[str, tuple[str, ...]] | None:
+    """Return the field and the path of a column's name; None if it is none.
+
+    >>> split_column(".json:size.'a.b'"), split_column(".cls"), split_column("cls")
+    (('.json', ('size', 'a.b')), ('.cls', ()), None)
+    """
+    found = _COLUMN.fullmatch(name)
+    if found is None:
+        return None
+    path = found["path"] or ""
+    steps = [step[1] for step in _LONE_STEP.finditer(path)]
+    if ".".join(steps) != path:
+        return None
+    return _unquoted(found["field"]), tuple(map(_unquoted, steps))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ import numpy.typing as npt
 from wids.codecs.decode import SampleDecoder
 from wids.codecs.documents import decode_text
 from wids.codecs.formats import FORMAT_OF, encode_field, format_suffix
+from wids.codecs.headers import has_fact, read_header
 from wids.errors import DecodeError
 from wids.reading.collate import column_of
 from wids.reading.columns import follow_path
@@ -238,6 +240,8 @@ class TableRows:
         """
         values, missing, rows = self._taken(indexes, extension)
         finish = self._finisher(extension, arrays=True)
+        if len(path) == 1 and has_fact(extension, path[0]):
+            finish = partial(read_header, extension)
         if finish is not None or path:
             present = np.delete(rows, missing)
             items = [

@@ -1,0 +1,101 @@
+"""Kinds of values, and which of them a comparison can hold for.
+
+Numbers compare with numbers and texts with texts. A comparison with a value of a kind that no
+sample has is probably a slip, such as `.json:score > 10%`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from wids.views.filterlanguage import number_in
+
+if TYPE_CHECKING:
+    from wids.views.filterlanguage import Comparison
+
+__all__ = ["KindsSeen"]
+
+_NUMBER, _TEXT, _TRUTH, _LIST, _OBJECT = (
+    "a number",
+    "a text",
+    "a truth value",
+    "a list",
+    "an object",
+)
+
+
+class KindsSeen:
+    """The kinds of the values that a comparison met, with an example of each.
+
+    Args:
+        comparison: The comparison.
+
+    Attributes:
+        comparison: As given.
+
+    >>> from wids.views.filterlanguage import parse_filter
+    >>> seen = KindsSeen(parse_filter(".json:score > 10%"))
+    >>> for value in (None, 0.5, 0.7):
+    ...     seen.add(value)
+    >>> seen.doubt()
+    "'10%' is a text, and .json:score has none; a value of it is 0.5"
+    """
+
+    def __init__(self, comparison: Comparison) -> None:
+        self.comparison = comparison
+        self._examples: dict[str, Any] = {}
+        self._types: set[type] = set()  # which add nothing new
+
+    def add(self, value: Any) -> None:
+        """Note the kind of a value."""
+        if type(value) in self._types:
+            return
+        for kind in _kinds_of(value):
+            self._examples.setdefault(kind, value)
+        # A text may be a number, too.
+        if not isinstance(value, str) or _NUMBER in self._examples:
+            self._types.add(type(value))
+
+    def doubt(self) -> str:
+        """Return a message if a value it compares with is of a kind never met; else ""."""
+        comparison = self.comparison
+        values = comparison.value if isinstance(comparison.value, tuple) else (comparison.value,)
+        unlike = [each for each in values if not self._may_hold(each)]
+        if not self._examples or not unlike:
+            return ""
+        name = ":".join([comparison.field, ".".join(comparison.path)]).rstrip(":")
+        kind, example = next(iter(self._examples.items()))
+        if comparison.operator == "contains":
+            return f"{name} is {kind} such as {example!r:.60}, which contains nothing"
+        cure = "; contains looks inside" if kind in (_LIST, _OBJECT) else ""
+        return (
+            f"{unlike[0]!r:.60} is {_kinds_of(unlike[0])[0]}, and {name} has none; a value of it "
+            f"is {example!r:.60}{cure}"
+        )
+
+    def _may_hold(self, value: Any) -> bool:
+        """Return whether the comparison may hold of a value compared with one of those met."""
+        seen = self._examples
+        if self.comparison.operator == "contains":
+            return bool(seen.keys() & {_TEXT, _LIST, _OBJECT})
+        if value is None:
+            return True
+        if self.comparison.operator[0] in "<>" and isinstance(value, bool):
+            return False
+        return bool(seen.keys() & {*_kinds_of(value)})
+
+
+def _kinds_of(value: Any) -> tuple[str, ...]:
+    """Return the kinds that a value may be compared as; none for null and what is missing."""
+    if isinstance(value, bool):
+        return (_TRUTH,)
+    if isinstance(value, int | float):
+        return (_NUMBER,)
+    if isinstance(value, str):
+        if value.strip().lower() in ("true", "false"):
+            return _TEXT, _TRUTH
+        return (_TEXT,) if number_in(value) is None else (_TEXT, _NUMBER)
+    if isinstance(value, list):
+        return (_LIST,)
+    return (_OBJECT,) if isinstance(value, Mapping) else ()
