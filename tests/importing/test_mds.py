@@ -4,6 +4,7 @@ import io
 import json
 import random
 import shutil
+import struct
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -177,8 +178,6 @@ def test_damage_is_a_value_error_or_harmless(folder: Path) -> None:
 
 def write_mds(folder: Path, encoding: str, data: bytes, packed: str = "") -> None:
     """Write a shard of one sample with one column, from the description of the format."""
-    import struct
-
     import pyarrow as pa
 
     sample = struct.pack("<I", len(data)) + data
@@ -245,8 +244,6 @@ def test_other_files_in_the_folder_are_no_longer_strict(tmp_path: Path, capsys) 
 @pytest.mark.parametrize("mode", ["CMYK", "F", "I", "YCbCr", "LAB", "L", "I;16"])
 def test_raw_images_of_every_mode_keep_their_pixels(tmp_path: Path, mode: str) -> None:
     """Images keep pixels and mode, as PNG or, if PNG lacks the mode, as TIFF."""
-    import struct
-
     image = Image.frombytes(
         mode, (3, 2), bytes(range(24))[: 6 * len(Image.new(mode, (1, 1)).tobytes())]
     )
@@ -256,3 +253,11 @@ def test_raw_images_of_every_mode_keep_their_pixels(tmp_path: Path, mode: str) -
     (data,) = (value for key, value in sample.items() if key in {".png", ".tif"})
     found = Image.open(io.BytesIO(data))
     assert (found.mode, found.tobytes()) == (mode, image.tobytes())
+
+
+def test_raw_images_that_no_file_holds_become_arrays(tmp_path: Path) -> None:
+    """The pixels of a mode that PNG and TIFF lack are kept."""
+    pixels = struct.pack("<3I", 1, 1, 3) + b"HSV" + bytes([1, 2, 3])
+    write_mds(tmp_path, "pil", pixels)
+    (sample,) = samples_of(tmp_path)
+    assert np.load(io.BytesIO(sample[".npy"])).tolist() == [[[1, 2, 3]]]

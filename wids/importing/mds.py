@@ -50,6 +50,7 @@ _ARRAY_TYPES = {
     33: "int32", 34: "float32", 64: "uint64", 65: "int64", 66: "float64",
 }  # fmt: skip
 _TIFF_MODES = {"CMYK", "F", "I", "LAB", "PA", "YCbCr"}
+_ARRAY_MODES = {"HSV", "La", "RGBX", "RGBa"}  # which TIFF lacks, too
 _SHAPE_TYPES = ("<u1", "<u2", "<u4", "<u8")
 
 
@@ -274,7 +275,7 @@ def _array(data: memoryview, kind: str, shape: tuple[int, ...] | None) -> Blob:
 
 
 def _raw_image(data: memoryview) -> Blob:
-    """Encode raw pixels as PNG, or as TIFF if PNG lacks the mode."""
+    """Encode raw pixels as PNG, as TIFF if PNG lacks the mode, or else as an array."""
     width, height, num_mode = struct.unpack_from("<3I", data)
     mode = bytes(data[12 : 12 + num_mode]).decode("ascii")
     pixels = data[12 + num_mode :]
@@ -286,6 +287,8 @@ def _raw_image(data: memoryview) -> Blob:
         stream = io.BytesIO()
         image.save(stream, "TIFF")
         return Blob(".tif", stream.getvalue())
+    if mode in _ARRAY_MODES:
+        return Blob(".npy", encode_field(".npy", np.asarray(image)))
     return Blob(".png", encode_field(".png", image))
 
 

@@ -16,7 +16,7 @@ from wids.fetching.transport import AbsentError, DeniedError, FetchPolicy
 from wids.specs.locations import join
 from wids.specs.merging import as_class_names, class_names, merged_classes
 
-__all__ = ["find_class_names", "parse_class_names"]
+__all__ = ["find_class_names", "parse_class_names", "warn_of_names_beside"]
 
 _log = logging.getLogger(__name__)
 
@@ -70,6 +70,22 @@ def find_class_names(
         if names:
             return names
     return {}
+
+
+def warn_of_names_beside(spec: Path, header: Mapping[str, Any]) -> None:
+    """Warn if a new spec names no classes, and a file in its folder will name those of its shards.
+
+    Args:
+        spec: Path of the new spec, whose samples were copied from shards without class names.
+        header: Its top-level keys.
+    """
+    if not class_names(header) and (found := _in_folder(spec.absolute().parent, with_specs=False)):
+        first = min(found)
+        warn(
+            f"{spec}: has no class names, but a file in its folder has some ({first} is "
+            f"{found[first]!r:.80}), by which its classes will be shown; remove the file, or write "
+            "to another folder, if they are others"
+        )
 
 
 def _in_folder(folder: Path, *, with_specs: bool) -> dict[int, str]:

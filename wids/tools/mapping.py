@@ -26,6 +26,7 @@ from wids.base.urls import display_url
 from wids.base.warn import warn
 from wids.codecs.formats import is_class
 from wids.errors import WidsError
+from wids.specs.classnames import warn_of_names_beside
 from wids.specs.journal import Journal, set_aside
 from wids.specs.merging import class_names, without_classes
 from wids.specs.newspec import new_spec, refuse_overwriting
@@ -443,6 +444,7 @@ def _to_shards(
         header = header_of(make.samples)
         if not _keeps_classes(make, found.values()):
             header = _without_classes(header, done.omissions)
+        warn_of_names_beside(spec, header)
         header["name"] = spec.stem
         write_output(spec, f"{new_spec(done.entries, header).to_json()}\n".encode())
         if old is not None:

@@ -16,6 +16,7 @@ from wids.base.processes import run_each
 from wids.base.urls import is_local, local_path
 from wids.ordering.permute import derive_key, permute
 from wids.reading.openshards import checked_positions
+from wids.specs.classnames import warn_of_names_beside
 from wids.specs.indexrules import USUAL_RULES
 from wids.specs.journal import Journal, is_left_over, set_aside
 from wids.specs.merging import class_names, listed_classes, merged_header
@@ -162,6 +163,7 @@ def reshard(
     rows = [entries[number] for number in sorted(entries)]
     header = header_of(dataset) | {"name": spec.stem}
     if not failures:
+        warn_of_names_beside(spec, header)
         write_output(spec, f"{new_spec(rows, header).to_json()}\n".encode())
         if old is not None:
             old.unlink(missing_ok=True)
