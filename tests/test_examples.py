@@ -5,6 +5,7 @@ import io
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -254,3 +255,26 @@ def test_examples_are_short_and_say_how_they_run(path: Path):
     code = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
     assert len(code) <= 100 if path.name == "demo.py" else len(code) <= 80
     assert path.name in text.split('"""')[1]
+
+
+def test_the_notebook_runs_from_top_to_bottom(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kernel of Jupyter runs all cells; the network learns, and the resumed order is exact."""
+    nbclient, nbformat = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
+    shutil.copy(EXAMPLES / "make_dataset.py", tmp_path)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(entry for entry in sys.path if entry))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    notebook = nbformat.read(EXAMPLES / "first_steps.ipynb", as_version=4)
+    assert not any(cell.get("outputs") for cell in notebook.cells)  # they are made by running it
+    where = {"metadata": {"path": str(tmp_path)}}
+    nbclient.NotebookClient(notebook, resources=where, timeout=300).execute()
+    results = [
+        output["data"]["text/plain"]
+        for cell in notebook.cells
+        for output in cell.get("outputs", [])
+        if output["output_type"] == "execute_result"
+    ]
+    assert "4001 samples" in results[0]
+    assert float(results[-3]) > 0.85
+    assert results[-1] == "True"

@@ -28,7 +28,7 @@ LINK = re.compile(
 CODE_BLOCK = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 GROUP = re.compile(r"^\*\*(.+?)\*\*", re.MULTILINE)
 PAGE_OF_GROUP = re.compile(r"^- \[.*?\]\((.+?)\)", re.MULTILINE)
-LANGUAGES = {".py": "python", ".sh": "bash", "": "text"}
+LANGUAGES = {".py": "python", ".sh": "bash", ".ipynb": "json", "": "text"}
 SUMMARY = "Random access to WebDataset tar shards, with exact, resumable, distributed epochs."
 
 
