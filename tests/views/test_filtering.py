@@ -158,6 +158,16 @@ def test_numbers_are_read_as_they_are_written(
         assert not len(dataset.filter(".json:w > 10%"))
 
 
+def test_values_that_are_all_null_are_known(make_shard: Callable[..., Path]) -> None:
+    """A view whose samples all have null for a value is no error, but a misspelt name is."""
+    values = ("null", "null", "3")
+    samples = [{"__key__": f"k{n}", ".json": f'{{"w": {each}}}'} for n, each in enumerate(values)]
+    view = wids.ShardListDataset([str(make_shard("w.tar", samples))])[:2]
+    assert (len(view.filter(".json:w != 3")), len(view.filter(".json:w > 3"))) == (2, 0)
+    with pytest.raises(ValueError, match="no sample has a value 'v'"):
+        view.filter(".json:v > 3")
+
+
 def test_samples_are_sorted_by_a_column(dataset: wids.ShardListDataset) -> None:
     """Equal values keep their order, in both directions."""
     widths = [record["w"] for record in RECORDS]

@@ -587,7 +587,12 @@ def test_malformed_saved_joins_are_refused(saved: Path, change: dict[str, Any]) 
     [
         (".caption == null", [1]),
         (".caption != null", [0, 2]),
-        (".when > '2020-01-01 12'", [1, 2]),
+        (".when > '2020-01-01'", [1, 2]),
+        (".when <= '2020-01-02T00:00:00'", [0, 1]),
+        (".when in ('2020-01-01', '2020-01-03')", [0, 2]),
+        (".when > '2020-01-01T06:00:00+00:00'", [1, 2]),
+        (".zone == '2020-01-01 01:00'", [1]),
+        (".zone < '2020-01-01T01:00:00+02:00'", []),
         (".when == '2020-01-02 00:00:00'", [1]),
         (".when contains 2020", [0, 1, 2]),
         (".price > 1", [1, 2]),
@@ -603,11 +608,15 @@ def test_filters_compare_every_kind_of_value(
 ) -> None:
     """Nulls equal null; dates compare as ISO text, decimals as numbers, "True" as true."""
     first = dt.datetime.fromisoformat("2020-01-01")
+    since = int(first.replace(tzinfo=dt.UTC).timestamp()) * 10**6
     table = pa.table(
         {
             "key": KEYS[:3],
             "caption": ["one", None, "three"],
             "when": [first, first + dt.timedelta(days=1), first + dt.timedelta(days=2)],
+            "zone": pa.array([None, since + 3600 * 10**6, since + 7200 * 10**6], pa.int64()).cast(
+                pa.timestamp("us", "UTC")
+            ),
             "price": [decimal.Decimal(text) for text in ("0.50", "2.00", "2.50")],
             "good": [True, False, True],
             "word": ["True", "false", "x"],
@@ -687,3 +696,28 @@ def test_facts_of_headers_are_columns_of_tables(dataset: wids.ShardListDataset) 
     assert not len(joined.filter(".png:width == null"))
     with pytest.raises(ValueError, match="'size' in field '.png'; .*height, width"):
         joined.filter(".png:size == x")
+
+
+@pytest.mark.parametrize("missing", ["drop", "fill", "error"])
+def test_a_table_without_rows_is_joined(dataset: wids.ShardListDataset, missing: str) -> None:
+    """No sample has a row: none is left, each has None, or the error counts them."""
+    table = pd.DataFrame({"key": KEYS, "x": 1}).iloc[:0]
+    if missing == "error":
+        with pytest.raises(ValueError, match="12 of 12 samples have no row"):
+            dataset.join(table)
+        return
+    joined = dataset.join(table, missing=missing)
+    assert [sample[".x"] for sample in joined] == ([] if missing == "drop" else [None] * COUNT)
+    assert all(
+        "x" not in each
+        for each in joined.as_iterable(
+            wids.ShardListSampler(joined, shuffle=False), style="webdataset"
+        )
+    )
+
+
+def test_views_without_a_value_are_filtered(dataset: wids.ShardListDataset) -> None:
+    """A column that is null in all samples of a view is no unknown field."""
+    joined = dataset.join({"key": KEYS, "num": [None] * 6 + list(range(6))})
+    assert len(joined[:6].filter(".num != 3")) == 6
+    assert len(joined[:6].filter(".num > 3")) == 0

@@ -7,7 +7,7 @@ import secrets
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
@@ -16,6 +16,7 @@ import numpy as np
 
 from wids.base.urls import display_url
 from wids.browse.failures import RETRY_SECONDS, Failures
+from wids.browse.joinedfields import JoinedFields, marks_of, read_stored
 from wids.errors import FetchError, ShardFormatError, WidsError
 from wids.fetching.fetch import Fetcher
 from wids.fetching.transport import FetchPolicy, is_unreachable
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from wids.reading.samplesequence import ShardedSequence
     from wids.tar.shard import ReadableShard
     from wids.tar.tarindex import TarIndex
+    from wids.views.storedfields import StoredField
 
 __all__ = ["PATIENCE", "FieldReader", "KeptBytes", "LocatedField", "LocatedSample", "Uncounted"]
 
@@ -91,11 +93,15 @@ PATIENCE = FetchPolicy(connect_timeout_seconds=5.0, stall_timeout_seconds=10.0, 
 
 
 class LocatedField(NamedTuple):
-    """Field of a sample: its extension, and the offset and size of its bytes in the shard."""
+    """Field of a sample: its extension, and the offset and size of its bytes in the shard.
+
+    A field that a join adds says where it is `stored`; its offset is that in its own shard.
+    """
 
     extension: str
     offset: int
     nbytes: int
+    stored: StoredField | None = None
 
 
 @dataclass(frozen=True)
@@ -145,11 +151,12 @@ class FieldReader:
         dataset: The dataset; its transformations are not used. Its fetcher is replaced by one with
             `patience`.
         uncounted: Errors of shards whose samples could not be counted, by URL.
+        joined: Fields that a join adds to the samples of the dataset; None without a join.
         patience: Timeouts and number of attempts of requests.
         retry_seconds: Time for which a shard or server that failed is not tried again.
 
     Attributes:
-        dataset: As given.
+        dataset, joined: As given.
         failures: Errors of shards that could not be opened.
         fetched_whole: Remote shards that were fetched whole, because they have no sidecar.
     """
@@ -159,6 +166,7 @@ class FieldReader:
         dataset: ShardedSequence,
         uncounted: Uncounted | None = None,
         *,
+        joined: JoinedFields | None = None,
         patience: FetchPolicy = PATIENCE,
         retry_seconds: float = RETRY_SECONDS,
     ) -> None:
@@ -171,14 +179,24 @@ class FieldReader:
         self.fetched_whole: set[int] = set()
         self._opened_before: set[int] = set()
         self._waits: dict[int, tuple[int, float]] = {}
-        fetcher = dataset.cache.fetcher
-        dataset.cache.fetcher = Fetcher(patience, allow_pipe=fetcher.allow_pipe)
-        fetcher.close()
+        self.joined = joined
+        every: list[Any] = [dataset, *(joined.datasets if joined is not None else ())]
+        for cache in {id(each.cache): each.cache for each in every}.values():
+            fetcher = cache.fetcher
+            cache.fetcher = Fetcher(patience, allow_pipe=fetcher.allow_pipe)
+            fetcher.close()
         self._salt = secrets.token_hex(4)
         self._kept: KeptBytes[tuple[LocatedSample, int], memoryview] = KeptBytes(_KEPT_NBYTES)
 
     def __len__(self) -> int:
         return len(self.dataset)
+
+    @property
+    def class_names(self) -> Mapping[int, str]:
+        """Name of each class by its number; may be empty."""
+        samples = self.dataset if self.joined is None else self.joined.samples
+        names: Mapping[int, str] = samples.class_names
+        return names
 
     @property
     def num_shards(self) -> int:
@@ -207,6 +225,9 @@ class FieldReader:
         shard, local_index, entry = self._opened(index)
         fields = tuple(LocatedField(*field) for field in shard.index.fields(local_index))
         index = index if index >= 0 else index + len(self)
+        found = None if self.joined is None else self.joined.fields(index, entry["url"])
+        if found is not None:
+            fields = tuple(LocatedField(*field) for field in found)
         return LocatedSample(
             index,
             shard.index.key(local_index),
@@ -214,12 +235,13 @@ class FieldReader:
             local_index,
             display_url(entry["url"]),
             shard.memory is None,
-            self._version_of(shard),
+            self._version_of(shard, fields),
             fields,
         )
 
-    def _version_of(self, shard: ReadableShard) -> str:
-        facts = f"{self._salt} {shard.nbytes} {shard.version}"
+    def _version_of(self, shard: ReadableShard, fields: Iterable[LocatedField]) -> str:
+        marks = {marks_of(field.stored) for field in fields if field.stored is not None}
+        facts = f"{self._salt} {shard.nbytes} {shard.version} {sorted(marks)}"
         return hashlib.blake2b(facts.encode(), digest_size=8).hexdigest()
 
     def read(
@@ -235,6 +257,8 @@ class FieldReader:
         kept = self._kept.get((located, number))
         if kept is not None:
             return kept[start:stop]
+        if field.stored is not None:
+            return read_stored(field.stored, start, field.nbytes if stop is None else stop)
         shard, local_index, entry = self._opened(located.index)
         stop = field.nbytes if stop is None else min(stop, field.nbytes)
         start = min(start, stop)
@@ -264,10 +288,13 @@ class FieldReader:
         """
         index, fields = (
             shard.index,
-            [(each.extension, each.offset, each.nbytes) for each in located.fields],
+            [each[:3] for each in located.fields if each.stored is None],
         )
         there = located.local_index < len(shard) and index.key(located.local_index) == located.key
-        if not there or index.fields(located.local_index) != fields:
+        stored = index.fields(located.local_index) if there else []
+        if self.joined is not None:  # which may have replaced some
+            stored = [each for each in stored if each in fields]
+        if not there or stored != fields:
             raise ShardFormatError(
                 f"{located.url}: was replaced since sample {located.index} was located; reload "
                 "the page"
@@ -286,7 +313,8 @@ class FieldReader:
         """
         by_shard: dict[int, list[tuple[LocatedSample, list[int]]]] = {}
         for located in samples:
-            numbers = [n for n in wanted(located) if self._kept.get((located, n)) is None]
+            own = [n for n in wanted(located) if located.fields[n].stored is None]
+            numbers = [n for n in own if self._kept.get((located, n)) is None]
             if numbers and sum(located.fields[n].nbytes for n in numbers) <= _MOST_AHEAD_NBYTES:
                 by_shard.setdefault(located.shard_index, []).append((located, numbers))
         for group in by_shard.values():

@@ -187,11 +187,13 @@ class ApiHandlers:
                 f"where: found {order.size} samples, and a document of the page holds "
                 f"{_MOST_SAVED}; wids select --where saves more"
             )
-        rows = IndexList.of(np.array(order.slice(0, order.size), np.int64))
+        rows = np.array(order.slice(0, order.size), np.int64)
+        samples: Any = self.reader.dataset
+        if self.reader.joined is not None:
+            samples, rows = self.reader.joined.samples, self.reader.joined.at(rows)
         text = query.get("where", "").strip()
-        return view_document(
-            Selection(self.reader.dataset, rows), self.title, [f"filter({text!r})"]
-        )
+        chosen = Selection(samples, IndexList.of(rows))
+        return view_document(chosen, self.title, [f"filter({text!r})"])
 
     def sample(self, query: Query) -> dict[str, Any]:
         """Describe one sample: number `i` of the dataset, or the one at position `p` of an order.

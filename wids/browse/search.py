@@ -175,12 +175,15 @@ class FilterVisitor:
         if index is None:
             return self._reader.num_samples(shard_index) == 0
         self._note_fields(index)
-        local_indexes = self._by_columns(shard_index)
+        first = self._reader.first_index(shard_index)
+        local_indexes = self._of_join(first, first + self._reader.num_samples(shard_index))
+        if local_indexes is None:
+            local_indexes = self._by_columns(shard_index)
         if local_indexes is None:
             rows = self._reader.rows(shard_index, self._extensions, _MOST_FIELD_NBYTES) or ()
             held = [number for number, row in enumerate(rows) if self._holds(row)]
             local_indexes = np.array(held, np.int64)
-        found = local_indexes + self._reader.first_index(shard_index)
+        found = local_indexes + first
         with self._lock:
             self.full = self.count + found.size > _MOST_FOUND
             if found.size and not self.full:
@@ -193,6 +196,8 @@ class FilterVisitor:
         if self.known and not self.unknown:
             return
         here = set(index.columns().sizes_by_extension())
+        if self._reader.joined is not None:
+            here |= set(self._reader.joined.names)
         missing = set(self.unknown) if self.known else set(self._extensions)
         self.known = self.known or sorted(here)
         self.unknown = sorted(missing - here)
@@ -203,6 +208,11 @@ class FilterVisitor:
             if len(self._pieces) > 1:
                 self._pieces = [np.concatenate(self._pieces)]
             return self._pieces[0] if self._pieces else np.empty(0, np.int64)
+
+    def _of_join(self, first: int, stop: int) -> Integers | None:
+        """Compare the samples of a shard with the fields of a join; None without a join."""
+        joined = self._reader.joined
+        return None if joined is None else joined.holding(first, stop, self._condition) - first
 
     def _by_columns(self, shard_index: int) -> Integers | None:
         """Compare whole columns, which are cached for later filters; None if it is not possible."""

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from wids.browse.fieldreader import FieldReader, Uncounted
     from wids.browse.handlers import ApiHandlers
+    from wids.browse.joinedfields import JoinedFields
     from wids.reading.shardlist import ShardList
 
 __all__ = ["add_browse_commands"]
@@ -109,10 +110,11 @@ def browse(args: Arguments) -> int:
     from wids.browse.server import BrowseServer
 
     with _warnings_printed(quiet=args.json):
-        dataset, uncounted, chosen = _opened(args)
+        dataset, uncounted, chosen, joined = _opened(args)
         with dataset:
             first = None if args.index is None else _checked(args.index, len(dataset))
-            with closing(_handlers(args, FieldReader(dataset, uncounted), chosen)) as handlers:
+            reader = FieldReader(dataset, uncounted, joined=joined)
+            with closing(_handlers(args, reader, chosen)) as handlers:
                 server = BrowseServer(handlers, args.host, args.port, token=not args.no_token)
                 url = server.url
                 if first is not None:
@@ -123,15 +125,19 @@ def browse(args: Arguments) -> int:
     return DONE
 
 
-def _opened(args: Arguments) -> tuple[ShardList, Uncounted, NDArray[np.int64] | None]:
+def _opened(
+    args: Arguments,
+) -> tuple[ShardList, Uncounted, NDArray[np.int64] | None, JoinedFields | None]:
     """Open a dataset, or the dataset of a saved view.
 
-    Also returns the errors of shards that cannot be counted, and the indexes that a view chose.
+    Also returns the errors of shards that cannot be counted, the indexes that a view chose, and the
+    fields that a join adds.
 
     To train without them would be wrong, but looking at the others may show what is wrong.
     """
+    from wids.browse.joinedfields import JoinedFields
     from wids.log import logger
-    from wids.views.opening import open_samples, shards_and_rows
+    from wids.views.opening import is_joined, open_samples, shards_and_rows
 
     uncounted: Uncounted = {}
     opened = open_samples(
@@ -142,12 +148,15 @@ def _opened(args: Arguments) -> tuple[ShardList, Uncounted, NDArray[np.int64] | 
         on_uncounted=uncounted.__setitem__,
         **rules_given(args),
     )
-    dataset, chosen = shards_and_rows(opened, transformations="memoryview", remote="range")
+    dataset, chosen = shards_and_rows(
+        opened, leftmost=True, transformations="memoryview", remote="range"
+    )
+    joined = JoinedFields(opened, chosen) if is_joined(opened) else None
     if uncounted and not len(dataset):
         raise next(iter(uncounted.values()))
     for error in uncounted.values():
         logger.warning("left out, as its samples cannot be counted: %s", error)
-    return dataset, uncounted, chosen
+    return dataset, uncounted, chosen, joined
 
 
 class _WarningPrinter(logging.Handler):
@@ -218,11 +227,7 @@ def _handlers(
     from wids.browse.overview import find_report, read_report
     from wids.specs.classnames import parse_class_names
 
-    names = (
-        parse_class_names(Path(args.class_names))
-        if args.class_names
-        else reader.dataset.class_names
-    )
+    names = parse_class_names(Path(args.class_names)) if args.class_names else reader.class_names
     report = read_report(Path(args.check)) if args.check else find_report(args.spec)
     return ApiHandlers(reader, reader.dataset.dataset_name, names, report, chosen)
 

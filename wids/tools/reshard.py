@@ -24,7 +24,7 @@ from wids.specs.newspec import new_spec, refuse_overwriting
 from wids.tar.sidecar import SIDECAR_SUFFIX
 from wids.tools.copying import Part, PartWriter, Target, is_sharded, plan_parts
 from wids.tools.leftout import note_entry_keys
-from wids.views.chosenshards import chosen_shards
+from wids.views.chosenshards import chosen_shards, datasets_in
 from wids.views.columnstogether import columns_together
 from wids.views.selection import Mapped
 from wids.views.viewable import View
@@ -183,14 +183,10 @@ def refuse_replacing_spec(pattern: str, samples: Any) -> None:
         ValueError: It would.
     """
     new = Path(spec_path_for(pattern))
-    inner = [getattr(samples, name, None) for name in ("base", "left", "right")]
-    for each in [*inner, *(getattr(samples, "parts", None) or [])]:
-        if each is not None and not isinstance(each, str):
-            refuse_replacing_spec(pattern, each)
-    source = getattr(samples, "source", None)
-    if isinstance(source, str | os.PathLike) and is_local(os.fspath(source)) and new.exists():
-        old = local_path(os.fspath(source))
-        if old.exists() and new.samefile(old):
+    sources = [dataset.source for dataset in datasets_in(samples)]
+    for source in sources if new.exists() else ():
+        old = local_path(source) if source is not None and is_local(source) else None
+        if old is not None and old.exists() and new.samefile(old):
             raise ValueError(
                 f"{pattern}: its spec would replace {source}, which is read; write the new shards "
                 "into another folder, or under another name"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from wids.base.shardref import ShardRef
 
-__all__ = ["ChosenShard", "chosen_shards", "shard_counts", "shards_of_rows"]
+__all__ = ["ChosenShard", "chosen_shards", "datasets_in", "shard_counts", "shards_of_rows"]
 
 Rows = npt.NDArray[np.int64]
 
@@ -62,6 +62,16 @@ def chosen_shards(samples: Any) -> list[ChosenShard]:
                 entry = dataset.shards[number]
                 found.append(ChosenShard(entry, dataset.index_rules, None if whole else local))
     return found
+
+
+def datasets_in(samples: Any) -> list[ShardList]:
+    """Return all datasets of shards that a sequence is made of, each once; both sides of joins."""
+    if isinstance(samples, ShardList):
+        return [samples]
+    inner = [getattr(samples, name, None) for name in ("base", "left", "right")]
+    inner += getattr(samples, "parts", None) or []
+    found = [dataset for each in inner if each is not None for dataset in datasets_in(each)]
+    return list({id(dataset): dataset for dataset in found}.values())
 
 
 def shards_of_rows(samples: Any, rows: Rows) -> Iterator[tuple[ShardList, int]]:

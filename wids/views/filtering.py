@@ -6,6 +6,7 @@ import datetime as dt
 import decimal
 import json
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -45,6 +46,7 @@ __all__ = [
     "doubts",
     "has_column",
     "holding",
+    "holding_of",
     "plain_value",
     "unknown_class",
 ]
@@ -74,24 +76,46 @@ def holding(samples: SampleSequence, text: str) -> Mask:
     if message := unknown_class(typed, names):
         warn(f"filter: {message}")
     condition = with_class_names(typed, is_class, names)
+    seen = {comparison: KindsSeen(comparison) for comparison in comparisons_of(condition)}
+    fulfilled = holding_of(samples, condition, seen)
+    for message in doubts(seen.values(), names):
+        warn(f"filter: {message}")
+    return fulfilled
+
+
+def holding_of(
+    samples: SampleSequence,
+    condition: Condition,
+    seen: Mapping[Comparison, KindsSeen] | None = None,
+) -> Mask:
+    """Return for each sample whether it fulfils a parsed condition.
+
+    Args:
+        samples: The sequence.
+        condition: The condition, with numbers in place of names of classes.
+        seen: Notes the values that each comparison meets; None if these are not all samples, so
+            that none of them need have a field.
+
+    Raises:
+        ValueError: These are all samples, and none has a field.
+    """
+    whole = seen is not None
     comparisons = dict.fromkeys(comparisons_of(condition))
+    seen = seen or {comparison: KindsSeen(comparison) for comparison in comparisons}
     held: dict[Comparison, Mask] = {}
-    seen = {comparison: KindsSeen(comparison) for comparison in comparisons}
     for comparison in comparisons:
         found = None
         if has_column(comparison) or (
             comparison.is_numeric and in_table(samples, comparison.field)
         ):
-            found = _by_column(samples, comparison)
+            found = _by_column(samples, comparison, whole=whole)
         if found is None:
-            found = _by_values(samples, comparison, seen[comparison])
+            found = _by_values(samples, comparison, seen[comparison], whole=whole)
         if found is not None:
             held[comparison] = found
     rest = [comparison for comparison in comparisons if comparison not in held]
     if rest:
-        held |= _by_sample(samples, rest, seen)
-    for message in doubts(seen.values(), names):
-        warn(f"filter: {message}")
+        held |= _by_sample(samples, rest, seen, whole=whole)
     fulfilled: Mask = evaluate(condition, held.__getitem__)
     return fulfilled
 
@@ -149,18 +173,19 @@ def _may_name_a_class(comparison: Comparison) -> bool:
     return not comparison.path and is_class(comparison.field) and not is_ordering
 
 
-def _by_column(samples: SampleSequence, comparison: Comparison) -> Mask | None:
+def _by_column(samples: SampleSequence, comparison: Comparison, *, whole: bool) -> Mask | None:
     """Compare a whole column; None if its values are no numbers, or one cannot be read."""
     try:
-        return _compared(samples, comparison)
+        return _compared(samples, comparison, whole=whole)
     except DecodeError:
         # Sample by sample, a damaged field spoils no other; what headers state is a column alone.
         if not _states(comparison.field, comparison.path):
             return None
-        return _compared(samples.with_options(on_error={comparison.field: None}), comparison)
+        lenient = samples.with_options(on_error={comparison.field: None})
+        return _compared(lenient, comparison, whole=whole)
 
 
-def _compared(samples: SampleSequence, comparison: Comparison) -> Mask | None:
+def _compared(samples: SampleSequence, comparison: Comparison, *, whole: bool) -> Mask | None:
     """Compare a whole column; None if its values are no numbers."""
     total = len(samples)
     held = np.empty(total, np.bool_)
@@ -174,12 +199,14 @@ def _compared(samples: SampleSequence, comparison: Comparison) -> Mask | None:
             return None
         known = known or values.dtype.kind != "f" or not np.isnan(values).all()
         held[block] = comparison.holds_each(values)
-    if not known:
+    if whole and not known:
         check_known(samples, comparison.field, comparison.path, "filter")
     return held
 
 
-def _by_values(samples: SampleSequence, comparison: Comparison, seen: KindsSeen) -> Mask | None:
+def _by_values(
+    samples: SampleSequence, comparison: Comparison, seen: KindsSeen, *, whole: bool
+) -> Mask | None:
     """Compare what a joined table or headers state; None for the fields of shards."""
     field, path = comparison.field, comparison.path
     everything = np.arange(len(samples), dtype=np.int64)
@@ -191,16 +218,46 @@ def _by_values(samples: SampleSequence, comparison: Comparison, seen: KindsSeen)
         values = samples.column_at(everything, field, fill=MISSING)
     else:
         return None
-    items = [follow(_comparable(each), path) for each in _plain(values)]
-    if path and all(each is MISSING for each in items):
+    timed, listed = _as_times(comparison, list(_plain(values)))
+    items = [follow(_comparable(each), path) for each in listed]
+    if whole and path and all(each is MISSING for each in items):
         check_known(samples, field, path, "filter")
-    for item in items:
+    for item in items if timed is comparison else ():
         seen.add(item)
-    return np.fromiter(map(comparison.holds_of, items), np.bool_, len(items))
+    return np.fromiter(map(timed.holds_of, items), np.bool_, len(items))
 
 
 def _plain(values: Values) -> Iterable[Any]:
     return values.tolist() if isinstance(values, np.ndarray) else values
+
+
+def _as_times(comparison: Comparison, items: list[Any]) -> tuple[Comparison, list[Any]]:
+    """Return a comparison of dates with a date as one of microseconds; another one as it is.
+
+    A text without a time zone is a time in the zone of the values.
+    """
+    there = (each for each in items if each is not None and each is not MISSING)
+    first = next(there, None)
+    values = comparison.value if isinstance(comparison.value, tuple) else (comparison.value,)
+    if not isinstance(first, dt.date) or comparison.operator == "contains":
+        return comparison, items
+    zone = getattr(first, "tzinfo", None)
+    try:
+        times = tuple(_microseconds(dt.datetime.fromisoformat(each), zone) for each in values)
+    except (TypeError, ValueError):  # no date, compared as text
+        return comparison, items
+    value = times if isinstance(comparison.value, tuple) else times[0]
+    return replace(comparison, value=value), [
+        _microseconds(each, zone) if isinstance(each, dt.date) else each for each in items
+    ]
+
+
+def _microseconds(time: Any, zone: dt.tzinfo | None) -> int:
+    if not isinstance(time, dt.datetime):
+        time = dt.datetime.combine(time, dt.time())
+    if time.tzinfo is None:
+        time = time.replace(tzinfo=zone or dt.UTC)
+    return int((time - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(microseconds=1))
 
 
 def _comparable(value: Any) -> Any:
@@ -215,12 +272,15 @@ def _by_sample(
     samples: SampleSequence,
     comparisons: Sequence[Comparison],
     seen: Mapping[Comparison, KindsSeen],
+    *,
+    whole: bool,
 ) -> dict[Comparison, Mask]:
     """Compare the fields of one sample after the other."""
     held = {comparison: np.zeros(len(samples), np.bool_) for comparison in comparisons}
     known = {comparison: comparison.field == "key" for comparison in comparisons}
     fields = tuple({comparison.field for comparison in comparisons} - {"key"})
-    for index in progress(range(len(samples)), desc="filtering", unit="sample"):
+    every = range(len(samples))
+    for index in progress(every, desc="filtering", unit="sample") if whole else every:
         row = samples.read_raw(index, fields)
         values: dict[str, Any] = {name: plain_value(name, row.get(name)) for name in fields}
         values["key"] = row["__key__"]
@@ -230,7 +290,7 @@ def _by_sample(
             known[comparison] |= found is not MISSING and found is not UNREADABLE
             seen[comparison].add(found)
     unknown = [comparison for comparison in comparisons if not known[comparison]]
-    if unknown and len(samples):
+    if unknown and len(samples) and whole:
         raise _unknown(samples, unknown[0].field, unknown[0].path, "filter")
     return held
 

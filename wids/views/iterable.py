@@ -137,5 +137,7 @@ class SampleIterable(IterableDataset[Any]):
 
 def _as_webdataset(sample: Mapping[str, Any]) -> dict[str, Any]:
     """Return a raw sample in the form of webdataset's reader."""
-    fields = {name[1:]: value for name, value in sample.items() if name.startswith(".")}
+    # A field that a join could not fill is missing there.
+    there = {name: value for name, value in sample.items() if value is not None}
+    fields = {name[1:]: value for name, value in there.items() if name.startswith(".")}
     return {"__key__": sample["__key__"], "__url__": sample["__shard__"], **fields}

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from wids.reading.samplesequence import SampleLocation, SampleSequence
     from wids.views.keytable import KeyTable
 
-__all__ = ["Pairing", "are_aligned", "counterparts", "in_table", "matching_rows"]
+__all__ = ["Pairing", "are_aligned", "counterparts", "in_table", "joined_names", "matching_rows"]
 
 Integers = npt.NDArray[np.int64]
 
@@ -196,6 +196,11 @@ class Pairing:
             names = list(self.right.field_sizes(0)) if len(self) else []
         return {self.rename.get(name, name): name for name in names}
 
+    @property
+    def right_names(self) -> list[str]:
+        """The fields of the first right sample, by their names here."""
+        return list(self._in_right)
+
     def fields_of_sides(self, fields: Sequence[str]) -> tuple[list[str], list[str]]:
         """Return which of some fields the left sequence is to read, and which the right one.
 
@@ -305,6 +310,16 @@ def in_table(samples: Any, extension: str) -> bool:
         return in_table(samples.base, extension)
     parts = samples.parts if isinstance(samples, Chain) else []
     return bool(parts) and all(in_table(part, extension) for part in parts)
+
+
+def joined_names(samples: Any) -> list[str]:
+    """Return the names of the fields that joins add to the samples of a sequence."""
+    if isinstance(samples, Pairing):
+        return list(dict.fromkeys([*joined_names(samples.left), *samples.right_names]))
+    if isinstance(samples, Selection):
+        return joined_names(samples.base)
+    parts = samples.parts if isinstance(samples, Chain) else []
+    return list(dict.fromkeys(name for part in parts for name in joined_names(part)))
 
 
 def are_aligned(left: SampleSequence, right: SampleSequence) -> bool:

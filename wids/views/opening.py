@@ -81,7 +81,7 @@ def is_joined(samples: Any) -> bool:
 
 
 def shards_and_rows(
-    samples: Any, **options: Any
+    samples: Any, *, leftmost: bool = False, **options: Any
 ) -> tuple[ViewableShards, npt.NDArray[np.int64] | None]:
     """Return the dataset whose shards hold the samples of a view, and their indexes in it.
 
@@ -89,6 +89,7 @@ def shards_and_rows(
 
     Args:
         samples: A dataset, a view, or a concatenation of these.
+        leftmost: Whether the left side of a join stands for it.
         options: Options of the dataset that is opened of all shards of a concatenation.
 
     Returns:
@@ -100,6 +101,9 @@ def shards_and_rows(
     """
     if isinstance(samples, ViewableShards):
         return samples, None
+    options["leftmost"] = leftmost
+    if leftmost and isinstance(samples, Join):
+        return shards_and_rows(samples.left, **options)
     if isinstance(samples, View):
         dataset, rows = shards_and_rows(samples.base, **options)
         chosen = samples.rows.array()
@@ -111,6 +115,7 @@ def shards_and_rows(
             "writes them as shards"
         )
     parts = [shards_and_rows(part, **options) for part in samples.parts]
+    del options["leftmost"]
     datasets = list({id(dataset): dataset for dataset, _ in parts}.values())
     rules = [dict(dataset.index_rules) for dataset in datasets]
     if any(each != rules[0] for each in rules):

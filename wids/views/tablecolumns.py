@@ -247,7 +247,7 @@ class Column:
         self.pieces = [piece for piece in pieces if len(piece)]
         self._ends = np.cumsum([len(piece) for piece in self.pieces], dtype=np.int64)
         self._search: list[int] = self._ends.tolist()
-        self._starts = [0, *self._search[:-1]]
+        self._starts = [0, *self._search[:-1]] if self.pieces else []
         # Nulls alone, as in a table where nothing failed, are of any kind.
         some = [each for each in self.pieces if each.nulls is None or not each.nulls.all()]
         kinds: set[Kind] = {piece.kind for piece in some}

@@ -60,7 +60,8 @@ function facts(field) {
   if (summary.rate) known.push(field.kind === "audio" ? `${number(summary.rate)} Hz` : `${number(summary.rate)} frames/s`);
   if (summary.channels) known.push(`${summary.channels} channel${summary.channels === 1 ? "" : "s"}`);
   if (summary.note) known.push(summary.note);
-  return h("span", { class: "muted" }, [...known, `at byte ${number(field.offset)} of the shard`].join(" · "));
+  const place = field.stored ? `joined from ${field.stored}` : `at byte ${number(field.offset)} of the shard`;
+  return h("span", { class: "muted" }, [...known, place].join(" · "));
 }
 
 function broken(sample, field) {

@@ -1,0 +1,130 @@
+"""The page of a join: fields of other shards and columns of tables beside those of the shards."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import wids
+from wids.browse.fieldreader import FieldReader
+from wids.browse.handlers import ApiHandlers
+from wids.browse.joinedfields import JoinedFields
+from wids.cli import main
+from wids.views.opening import open_samples, shards_and_rows
+
+COUNT = 12
+KEYS = [f"k{number:02d}" for number in range(COUNT)]
+
+
+@pytest.fixture
+def joined(make_shard: Callable[..., Path], tmp_path: Path, monkeypatch: Any) -> Any:
+    """Join twelve samples with captions in another order, and with a table that lacks one."""
+    monkeypatch.chdir(tmp_path)
+    left = [{"__key__": key, ".cls": str(n), ".txt": f"old {n}"} for n, key in enumerate(KEYS)]
+    right = [{"__key__": key, ".cap.txt": f"the caption of {key}"} for key in reversed(KEYS)]
+    rows = []
+    for start in (0, 5):
+        numbers = slice(start, 5 if start == 0 else COUNT)
+        rows.append([str(make_shard(f"{side}{start}.tar", all_[numbers]))
+                     for side, all_ in (("left", left), ("right", right))])  # fmt: skip
+    options = {"cache_dir": tmp_path / "cache"}
+    datasets = [wids.ShardListDataset(list(urls), **options) for urls in zip(*rows, strict=True)]
+    table = "key,width,note\n" + "".join(f"{KEYS[n]},{100 * n},n{n}\n" for n in range(1, COUNT))
+    Path("t.csv").write_text(table)
+    return datasets[0].join(datasets[1]).join("t.csv", missing="fill")
+
+
+@contextmanager
+def page_of(samples: Any, cache: Path) -> Iterator[ApiHandlers]:
+    """Open a saved view as `wids browse` does."""
+    samples.save("page.json")
+    opened = open_samples(
+        "page.json", transformations="memoryview", remote="range", cache_dir=cache
+    )
+    dataset, chosen = shards_and_rows(opened, leftmost=True)
+    reader = FieldReader(dataset, joined=JoinedFields(opened, chosen))
+    handlers = ApiHandlers(reader, "test", reader.class_names, None, chosen)
+    try:
+        yield handlers
+    finally:
+        handlers.close()
+
+
+def finished(handlers: ApiHandlers, text: str) -> list[str]:
+    """Return the keys that a filter finds."""
+    for _ in range(200):
+        found = handlers.page({"where": text})
+        if found["filtering"]["finished"]:
+            return [tile["key"] for tile in found["tiles"]]
+        time.sleep(0.02)
+    raise TimeoutError(text)
+
+
+def test_a_page_has_the_fields_of_both_sides(joined: Any, tmp_path: Path) -> None:
+    """Fields of a sample say where they are stored; a value that the table lacks is no field."""
+    with page_of(joined, tmp_path / "cache") as handlers:
+        page = handlers.sample({"i": "7"})
+        fields = {each["extension"]: each for each in page["fields"]}
+        assert list(fields) == [".cls", ".txt", ".cap.txt", ".width", ".note"]
+        assert fields[".cap.txt"]["summary"]["text"] == "the caption of k07"
+        assert fields[".cap.txt"]["stored"].endswith("right0.tar")
+        assert fields[".note"]["stored"].endswith("t.csv")
+        assert (fields[".txt"]["stored"], fields[".note"]["nbytes"]) == (None, 2)
+        located = handlers.reader.locate(7)
+        read = [bytes(handlers.reader.read(located, number, 0, 5)) for number in (2, 3)]
+        assert read == [b"the c", b"700"]
+        assert [each["extension"] for each in handlers.sample({"i": "0"})["fields"]][2:] == [
+            ".cap.txt"
+        ]
+        tiles = handlers.page({"count": "3"})["tiles"]
+        assert [tile["fields"][-1] for tile in tiles] == [".cap.txt", ".note", ".note"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (".width >= 1000", [10, 11]),
+        (".cap.txt contains k0 and .note == n3", [3]),
+        (".cls == 4", [4]),
+        (".width == null or .cls in (2, 3)", [0, 2, 3]),
+    ],
+)
+def test_filters_ask_for_joined_fields(
+    joined: Any, tmp_path: Path, text: str, expected: list[int]
+) -> None:
+    """A filter of the page finds what one of Python finds, and its selection opens again."""
+    some = joined[::-1].exclude(["k11"]) if "1000" in text else joined
+    with page_of(some, tmp_path / "cache") as handlers:
+        wanted = [KEYS[n] for n in expected if some is joined or n != 11]
+        assert sorted(finished(handlers, text)) == wanted
+        assert sorted(some.filter(text).keys) == wanted
+        Path("found.json").write_text(json.dumps(handlers.selection({"where": text})))
+        assert sorted(wids.open_view("found.json").keys) == wanted
+
+
+def test_unknown_fields_and_repeated_samples_are_said(joined: Any, tmp_path: Path) -> None:
+    """A field that neither side has is refused; so is a join that has a sample twice."""
+    with (
+        page_of(joined, tmp_path / "cache") as handlers,
+        pytest.raises(ValueError, match=r"no sample has a field '\.wdth'.*\.width"),
+    ):
+        finished(handlers, ".wdth > 3")
+    with pytest.raises(wids.SpecError, match="several times"):
+        JoinedFields(joined, np.array([0, 1, 1]))
+
+
+def test_replaced_fields_are_those_of_the_right_side(joined: Any, tmp_path: Path) -> None:
+    """A patched field is read from the other shards, and stored once."""
+    new = joined.left.left.join(
+        joined.left.right, rename={".cap.txt": ".txt"}, replace=True, aligned=False
+    )
+    with page_of(new, tmp_path / "cache") as handlers:
+        fields = handlers.sample({"i": "2"})["fields"]
+        assert [each["extension"] for each in fields] == [".cls", ".txt"]
+        assert fields[1]["summary"]["text"] == "the caption of k02"
+    assert main(["info", "page.json"]) == 0

@@ -1,0 +1,142 @@
+"""The fields that a join adds to the samples of the dataset which the page shows.
+
+The page goes by the shards of one dataset, the leftmost of a join. This module says which fields of
+its samples are stored elsewhere: in shards of other datasets, or in tables.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from wids.base.urls import display_url
+from wids.errors import SpecError
+from wids.reading.shardlist import ShardList
+from wids.views.chosenshards import datasets_in
+from wids.views.filtering import holding_of
+from wids.views.indexlist import IndexList
+from wids.views.joining import joined_names
+from wids.views.storedfields import StoredField, stored_fields
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from wids.views.filterlanguage import Condition
+
+__all__ = ["FieldOfSample", "JoinedFields", "marks_of", "place_of", "read_stored"]
+
+
+class FieldOfSample(NamedTuple):
+    """A field of a joined sample.
+
+    Attributes:
+        extension: Its name.
+        offset, nbytes: Its place in its shard; 0 for the offset of a value of a table.
+        stored: Where it is stored; None in the shard of the sample itself.
+    """
+
+    extension: str
+    offset: int
+    nbytes: int
+    stored: StoredField | None
+
+
+class JoinedFields:
+    """Finds the fields of the samples of a join by their indexes in the leftmost dataset.
+
+    Args:
+        samples: The join, or what was chosen of it.
+        rows: For each of its samples, the index in the leftmost dataset; None for the same.
+
+    Attributes:
+        samples: As given.
+        names: Names of the fields that joins add.
+        datasets: All datasets of shards.
+
+    Raises:
+        SpecError: One sample of the dataset is in several samples of the join.
+    """
+
+    def __init__(self, samples: Any, rows: NDArray[np.int64] | None) -> None:
+        self.samples = samples
+        self.names = joined_names(samples)
+        self.datasets = datasets_in(samples)
+        self._rows = np.arange(len(samples)) if rows is None else rows
+        self._order = np.argsort(self._rows, kind="stable")
+        self._sorted = self._rows[self._order]
+        (twice,) = np.nonzero(np.diff(self._sorted) == 0)
+        if len(twice):
+            raise SpecError(
+                f"sample {self._sorted[twice[0]]} of the left dataset is several times in the "
+                "join, and the page shows each once; choose it once, or write the join as shards "
+                "by wids reshard"
+            )
+
+    def positions(self, first: int, stop: int) -> NDArray[np.int64]:
+        """Return the samples of the join whose indexes on the left are in a range."""
+        low, high = np.searchsorted(self._sorted, [first, stop])
+        return np.sort(self._order[low:high])
+
+    def at(self, indexes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the samples of the join with some indexes on the left, which must be there."""
+        found: NDArray[np.int64] = self._order[np.searchsorted(self._sorted, indexes)]
+        return found
+
+    def fields(self, index: int, url: str) -> list[FieldOfSample] | None:
+        """Return the fields of the sample with an index on the left; None if the join lacks it.
+
+        Args:
+            index: The index.
+            url: URL of its shard, whose fields are not stored elsewhere.
+
+        Raises:
+            WidsError: A shard cannot be opened, or a field is in both sides of the join.
+        """
+        place = int(np.searchsorted(self._sorted, index))
+        if place == len(self._sorted) or self._sorted[place] != index:
+            return None
+        found = []
+        for field in stored_fields(self.samples, int(self._order[place])):
+            home = field.home
+            if not isinstance(home, ShardList):
+                nbytes = len(home.read_raw(field.position, (field.name,))[field.name])
+                found.append(FieldOfSample(field.extension, 0, nbytes, field))
+                continue
+            own = home.locate(field.position).shard.url == url
+            place_there = (field.offset, field.nbytes)
+            found.append(FieldOfSample(field.extension, *place_there, None if own else field))
+        return found
+
+    def holding(self, first: int, stop: int, condition: Condition) -> NDArray[np.int64]:
+        """Return the indexes on the left, in a range, of the samples that fulfil a filter."""
+        positions = self.positions(first, stop)
+        held = holding_of(self.samples.select(IndexList.of(positions)), condition)
+        return np.sort(self._rows[positions[held]])
+
+
+def read_stored(field: StoredField, start: int, stop: int) -> memoryview:
+    """Return the bytes `[start, stop)` of a field that is stored elsewhere."""
+    home = field.home
+    if isinstance(home, ShardList):
+        shard, local_index, _ = home.locate_sample(field.position)
+        return memoryview(shard.read_part(local_index, field.name, start, stop))
+    return memoryview(home.read_raw(field.position, (field.name,))[field.name])[start:stop]
+
+
+def place_of(field: StoredField) -> str:
+    """Return the location of the shard or the table of a field, without credentials."""
+    home = field.home
+    if isinstance(home, ShardList):
+        return display_url(home.locate(field.position).shard.url)
+    return home.table.name
+
+
+def marks_of(field: StoredField) -> str:
+    """Return marks of the content of the shard or the table of a field, which change with it."""
+    home = field.home
+    if isinstance(home, ShardList):
+        shard, _, _ = home.locate_sample(field.position)
+        return f"{shard.nbytes} {shard.version}"
+    origin = home.table.origin
+    return "" if origin is None else origin.stamp.digest
