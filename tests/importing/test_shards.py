@@ -195,6 +195,7 @@ def test_strict_names_the_shards_that_stay(
     assert main([*command, "--resume"]) == 0
     assert keys_of(Path("out/x.json")) == ["00", "01", "02", "03", "04"]
     assert main(["create", "a.tar", "b.tar", "-o", "all.json"]) == 0
+    assert "members of tars that are in no sample (no extension): 1" in capsys.readouterr().err
     assert main(["export", "all.json", "files/", "--strict"]) == 1
     assert "b.tar: would be left out" in capsys.readouterr().err
     assert not Path("files").exists()

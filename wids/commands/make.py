@@ -51,6 +51,7 @@ def add_make_commands(commands: Any) -> None:
 def create(args: Arguments) -> int:
     """Index shards and write their spec."""
     from wids.base.files import write_output
+    from wids.base.omissions import Omissions
 
     shards = _expand(_listed(args.files))
     # Before the shards are read, which may take hours.
@@ -68,6 +69,11 @@ def create(args: Arguments) -> int:
         write_output(Path(args.output), text.encode())
         _journal(args.output).remove()
     _report_create(args, built, len(shards))
+    omissions = Omissions()
+    for record in built.records:
+        omissions.add_members(record.skipped, record.url)
+    for line in omissions.lines():
+        note(f"left out: {line}")
     return FAULTY if built.failures else DONE
 
 
