@@ -80,6 +80,13 @@ def test_a_split_writes_a_view_a_part(capsys: pytest.CaptureFixture[str]) -> Non
         (["--split", "a=1,b", "-o", "{split}.json"], "different names"),
         (["--keys", "none.txt", "-o", "x.json"], "none.txt"),
         (["--take", "41", "-o", "x.json"], "at most 40"),
+        (["--where", ".cls == 1", "--seed", "0", "-o", "x.json"], "no effect without --take or"),
+        (["--take", "3", "--by", "sample", "-o", "x.json"], "--by has no effect without --split"),
+        (["--stratify", ".cls", "-o", "x.json"], "--stratify has no effect without --split"),
+        (["--column", ".cls", "-o", "x.json"], "no effect without --keys or --exclude"),
+        (["--ignore-missing", "-o", "x.json"], "--ignore-missing has no effect"),
+        (["--take", "3", "-o", "{split}.json"], "without --split"),
+        (["--exclude", "all.json", "-o", "x.json"], "(--ignore-missing) passes over them"),
     ],
 )
 def test_wrong_choices_write_nothing(

@@ -189,3 +189,71 @@ def test_numbers_are_values_of_a_column(make_shard: Callable[..., Path], given: 
     ]
     with pytest.raises(TypeError, match="texts"):
         dataset.select_keys([5, 7])
+
+
+def test_samples_of_a_view_are_left_out(dataset: wids.ShardListDataset) -> None:
+    """A view, a dataset or its keys stand for the samples with these keys."""
+    for unwanted in (dataset[5:], dataset[::-1][:25], (dataset[5:] + dataset[7:9]).keys):
+        assert keys(dataset.exclude(unwanted)) == KEYS[:5]
+    with pytest.raises(ValueError, match="25 of 30 keys belong to no sample"):
+        dataset[:5].exclude(dataset)
+    assert not len(dataset[:5].exclude(dataset, missing="drop"))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("o.parquet", b"PAR1\x15\xff\x00", "expected a text with one key a line, or a .npy"),
+        ("o.npy", np.array(["key00", "key01"], object), r"o\.npy: .*keys.astype\(str\)"),
+        ("o.npy", b"no array", r"o\.npy: expected an array"),
+    ],
+)
+def test_files_of_other_kinds_are_named(
+    dataset: wids.ShardListDataset, tmp_path: Path, name: str, content: Any, message: str
+) -> None:
+    """A table, and texts that numpy keeps as objects, are no lists of keys; the cure is named."""
+    path = tmp_path / name
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    else:
+        np.save(path, content, allow_pickle=True)
+    for call in (dataset.exclude, dataset.select_keys):
+        with pytest.raises(ValueError, match=message):
+            call(path)
+
+
+def test_pairs_may_be_rows_of_an_array(dataset: wids.ShardListDataset, tmp_path: Path) -> None:
+    """Two unsigned numbers a row are the halves of a uid, like DataComp's own form."""
+    pairs = [(int(uid[:16], 16), int(uid[16:], 16)) for uid in UIDS[3:6]]
+    np.save(tmp_path / "uids.npy", np.array(pairs, np.uint64))
+    assert keys(dataset.select_keys(tmp_path / "uids.npy", column=".json:uid")) == KEYS[3:6]
+    assert len(dataset.exclude(tmp_path / "uids.npy", column=".json:uid")) == 27
+
+
+def test_double_keys_are_told_how_to_choose(dataset: wids.ShardListDataset) -> None:
+    """The cures in the messages work."""
+    both = dataset + dataset[:1]
+    with pytest.raises(ValueError, match=r"exclude\(\[30\]\)"):
+        both.select_keys(["key00"])
+    assert keys(both.exclude([30]).select_keys(["key00"])) == ["key00"]
+    with pytest.raises(ValueError, match=r"filter\(.*\) chooses all") as raised:
+        both.select_keys([UIDS[0]], column=".json:uid")
+    cure = str(raised.value).partition("filter(")[2].partition(") chooses")[0]
+    assert keys(both.filter(cure.strip('"'))) == ["key00", "key00"]
+
+
+def test_truth_values_are_no_indexes(dataset: wids.ShardListDataset) -> None:
+    """A single one, or one among indexes, is a slip; a key points to `get`."""
+    wrong: Any
+    for wrong in (True, np.True_, [1, True], (False, 2)):
+        for samples in (dataset, dataset[::2]):
+            with pytest.raises(TypeError, match="truth value"):
+                samples[wrong]
+    with pytest.raises(ValueError, match=r"get\(key\)"):
+        dataset[KEYS[0]]
+    with pytest.raises(IndexError, match="index 30 is out of range"):
+        dataset.keys[30]
+    with pytest.raises(TypeError, match="True"):
+        dataset.keys[True]
+    assert dataset.keys[-2:0:-20] == KEYS[-2:0:-20]
+    assert dataset[::2].made == ("[::2]",)

@@ -25,6 +25,14 @@ if TYPE_CHECKING:
 
 __all__ = ["add_choose_commands", "shares_of"]
 
+# Options of `select`, and those that they serve.
+_SERVES = {
+    "seed": ("take", "split"),
+    "by": ("split",),
+    "stratify": ("split",),
+    "column": ("keys", "exclude"),
+    "ignore_missing": ("keys", "exclude"),
+}
 _MOST_SHOWN = 10  # keys of each side of a diff
 
 
@@ -38,6 +46,7 @@ def select(args: Arguments) -> int:
     """Save a view of some samples, or one for each part of a split."""
     from wids.views.opening import open_samples
 
+    _check_effects(args)
     shares = {} if args.split is None else shares_of(args.split, args.output)
     for name in shares or [args.output]:
         if Path(name).suffix != ".json":
@@ -46,7 +55,8 @@ def select(args: Arguments) -> int:
         chosen = _chosen(args, samples)
         views = {args.output: chosen}
         if shares:  # the names of the files are those of the parts
-            views = chosen.split(seed=args.seed, by=args.by, stratify=args.stratify, **shares)
+            by, seed = args.by or "key", args.seed or 0
+            views = chosen.split(seed=seed, by=by, stratify=args.stratify, **shares)
         for path, view in views.items():
             if not len(view):
                 raise ValueError(f"{path}: no sample is chosen, nothing was written")
@@ -56,18 +66,33 @@ def select(args: Arguments) -> int:
     return DONE
 
 
+def _check_effects(args: Arguments) -> None:
+    """Raise ValueError if an option is given without the one that it serves."""
+    for name, served in _SERVES.items():
+        value = getattr(args, name)
+        # 0 is a value, though it equals False.
+        given = value is not None and value is not False
+        if given and all(getattr(args, other) is None for other in served):
+            option, others = name.replace("_", "-"), " or ".join(f"--{other}" for other in served)
+            raise ValueError(f"--{option} has no effect without {others}; give both, or neither")
+    if args.split is None and "{split}" in args.output:
+        raise ValueError(
+            f"-o: {{split}} stands for the name of a part, got {args.output!r} without --split"
+        )
+
+
 def _chosen(args: Arguments, samples: Any) -> Any:
     """Return the view that the options choose, applied in the order of the help."""
     chosen = samples
     if args.where is not None:
         chosen = chosen.filter(args.where)
-    missing = "drop" if args.ignore_missing else "error"
+    missing, column = "drop" if args.ignore_missing else "error", args.column or "key"
     if args.keys is not None:
-        chosen = chosen.select_keys(Path(args.keys), column=args.column, missing=missing)
+        chosen = chosen.select_keys(Path(args.keys), column=column, missing=missing)
     if args.exclude is not None:
-        chosen = chosen.exclude(Path(args.exclude), column=args.column, missing=missing)
+        chosen = chosen.exclude(Path(args.exclude), column=column, missing=missing)
     if args.take is not None:
-        chosen = chosen.take(args.take, args.seed)
+        chosen = chosen.take(args.take, args.seed or 0)
     if args.sort_by is not None:
         chosen = chosen.sort_by(args.sort_by)
     return chosen
@@ -127,16 +152,14 @@ def _add_select(commands: Any) -> None:
     parser.add_argument("--where", metavar="FILTER", help="samples that fulfil a filter")
     parser.add_argument("--keys", metavar="FILE", help="samples with the keys listed, one a line")
     parser.add_argument("--exclude", metavar="FILE", help="no samples with the keys listed")
-    parser.add_argument(
-        "--column", default="key", metavar="COLUMN", help="look for keys in it, as .json:uid"
-    )
+    parser.add_argument("--column", metavar="COLUMN", help="look for keys in it, such as .json:uid")
     parser.add_argument("--ignore-missing", action="store_true", help="pass over unknown keys")
     parser.add_argument("--take", type=int, metavar="N", help="so many of them, at random")
     parser.add_argument("--sort-by", metavar="COLUMN", help="in the order of a column")
     parser.add_argument("--split", metavar="NAME=SHARE,...", help="{split} in VIEW is the name")
-    parser.add_argument("--by", default="key", metavar="KEY|SAMPLE|COLUMN", help="what is split")
+    parser.add_argument("--by", metavar="KEY|SAMPLE|COLUMN", help="what is split: keys, by default")
     parser.add_argument("--stratify", metavar="COLUMN", help="equal shares of each of its values")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of --take and --split")
+    parser.add_argument("--seed", type=int, metavar="N", help="of --take and --split; 0 by default")
     add_cache_dir(parser)
     add_rules(parser)
 

@@ -40,6 +40,7 @@ __all__ = [
     "checked_position",
     "checked_positions",
     "default_max_open_shards",
+    "plain_index",
 ]
 
 # The mapped tar and the mapped sidecar each keep a descriptor while they are open.
@@ -135,6 +136,20 @@ class Locator:
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
         self._prepare()
+
+
+def plain_index(index: Any) -> int:
+    """Return an integer of any library as a plain one; a truth value is none.
+
+    Raises:
+        TypeError: It is none.
+
+    >>> plain_index(np.int32(7))
+    7
+    """
+    if isinstance(index, bool):  # a single one, where a mask was meant
+        raise TypeError(f"expected the index of a sample, got {index!r}")
+    return operator.index(index)
 
 
 def checked_position(index: int, total: int) -> int:

@@ -44,6 +44,7 @@ from wids.reading.openshards import (
     OpenShards,
     WantedFields,
     default_max_open_shards,
+    plain_index,
 )
 from wids.reading.pipeline import Pipeline, StreamedShard
 from wids.reading.rangeshard import MOST_SHARDS_AT_ONCE, read_samples
@@ -252,7 +253,7 @@ class ShardList:
         locate = self._locator
         if type(index) is not int or not 0 <= index < locate.total:
             try:
-                index = locate.position(operator.index(index))
+                index = locate.position(plain_index(index))
             except TypeError:
                 return self._view(index)
         shard_of = locate.shard_of  # in two steps: `a.b()` is a slower method lookup

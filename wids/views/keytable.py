@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wids.base.keyhash import hash_keys
+from wids.reading.openshards import checked_position, plain_index
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -130,10 +131,9 @@ class Keys(Sequence[str]):
     @overload
     def __getitem__(self, index: slice) -> list[str]: ...
     def __getitem__(self, index: int | slice) -> str | list[str]:
-        places = range(len(self))[index]
-        if isinstance(places, range):
-            return self._samples.keys_at(np.array(places, np.int64))
-        return self._samples.key_at(places)
+        if isinstance(index, slice):
+            return self._samples.keys_at(np.array(range(len(self))[index], np.int64))
+        return self._samples.key_at(checked_position(plain_index(index), len(self)))
 
     def __iter__(self) -> Iterator[str]:
         for start in range(0, len(self), _BLOCK):
@@ -167,13 +167,41 @@ def find_all(
     return rows[same], places[same]
 
 
+def load_npy(path: Path) -> npt.NDArray[Any]:
+    """Map the array in a file.
+
+    Raises:
+        ValueError: It holds Python objects, or no array.
+        OSError: It cannot be read.
+    """
+    try:
+        array: npt.NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+    except ValueError as error:
+        raise ValueError(
+            f"{path}: expected an array of numbers or texts: {error} Save objects such as those of "
+            "pandas as texts: np.save(path, keys.astype(str))"
+        ) from error
+    return array
+
+
+def _read_lines(path: Path) -> list[str]:
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{path}: expected a text with one key a line, or a .npy file; found {error}. Of a "
+            "table, give the list of its keys, or join it"
+        ) from error
+    return [line for line in lines if line]
+
+
 def read_keys(keys: Any, *, numbers: bool = False) -> list[str]:
     """Return the keys that a list or a file holds.
 
     Args:
-        keys: Texts; or the path of a file: text with a key a line, or a `.npy` of texts, or of
-            pairs of 64-bit numbers, as DataComp's lists of uids are, which are read as 32
-            hexadecimal digits.
+        keys: Texts, or the `Keys` of a sequence; or the path of a file: text with a key a line, or
+            a `.npy` of texts, or of pairs of 64-bit numbers, as DataComp's lists of uids are, which
+            are read as 32 hexadecimal digits.
         numbers: Whether whole numbers stand for their text.
 
     Raises:
@@ -184,9 +212,8 @@ def read_keys(keys: Any, *, numbers: bool = False) -> list[str]:
     if isinstance(keys, Path) or (isinstance(keys, str) and Path(keys).is_file()):
         path = Path(keys)
         if path.suffix != ".npy":
-            lines = path.read_text(encoding="utf-8-sig").splitlines()
-            return [line for line in lines if line]
-        keys = np.load(path, mmap_mode="r", allow_pickle=False)
+            return _read_lines(path)
+        keys = load_npy(path)
     if isinstance(keys, str):
         raise TypeError(
             "keys: expected a list of keys, or a file of them, and there is no such file: "
@@ -196,6 +223,8 @@ def read_keys(keys: Any, *, numbers: bool = False) -> list[str]:
         if keys.dtype.names is not None and len(keys.dtype) == 2:
             pairs = zip(*(keys[name].tolist() for name in keys.dtype.names), strict=True)
             return [f"{high:016x}{low:016x}" for high, low in pairs]
+        if keys.ndim == 2 and keys.dtype.kind == "u" and keys.shape[1] == 2:
+            return [f"{high:016x}{low:016x}" for high, low in keys.tolist()]
         keys = keys.tolist()
     found = list(keys) if isinstance(keys, Iterable) else [keys]
     for place, key in enumerate(found):

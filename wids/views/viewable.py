@@ -12,7 +12,6 @@ public methods.
 
 from __future__ import annotations
 
-import operator
 import os
 from bisect import bisect_right
 from functools import cached_property
@@ -35,7 +34,7 @@ from wids.display.notebook import DatasetFacts
 from wids.ordering.permute import derive_key, permute
 from wids.ordering.randomseeds import reading_batch
 from wids.reading import describe
-from wids.reading.openshards import checked_position, checked_positions
+from wids.reading.openshards import checked_position, checked_positions, plain_index
 from wids.reading.shardlist import ShardList
 from wids.views.concatenation import Chain, checked_parts
 from wids.views.filling import Filled
@@ -43,7 +42,7 @@ from wids.views.filtering import check_known, column_named, holding
 from wids.views.filterlanguage import KEY_NAMES, MISSING
 from wids.views.indexlist import IndexList
 from wids.views.joining import Pairing, counterparts
-from wids.views.keytable import KeptTable, Keys, KeyTable, find_all, read_keys
+from wids.views.keytable import KeptTable, Keys, KeyTable, find_all, load_npy, read_keys
 from wids.views.saved import save_view
 from wids.views.selection import Mapped, Selection
 from wids.views.sorting import sorted_indexes
@@ -100,7 +99,7 @@ class Viewable(_Sequence):
         """
         if type(index) is not int or not 0 <= index < len(self):
             try:
-                index = checked_position(operator.index(index), len(self))
+                index = checked_position(plain_index(index), len(self))
             except TypeError:
                 return self.select(index)
         return self.read_as(index, index)
@@ -138,7 +137,7 @@ class Viewable(_Sequence):
         (['d', 'a', 'a'], ['a', 'a'], ['d', 'a'])
         """
         rows = _index_list("chosen", chosen, len(self))
-        words = f"[{chosen.start}:{chosen.stop}:{chosen.step}]" if isinstance(chosen, slice) else ""
+        words = _slice_as_written(chosen) if isinstance(chosen, slice) else ""
         return self._chosen(rows, words or f"select({len(rows)} samples)")
 
     def take(self, num_samples: int, seed: int = 0) -> View:
@@ -360,15 +359,18 @@ class Viewable(_Sequence):
         Raises:
             ValueError: A key is missing, or several samples have it.
         """
-        wanted = read_keys(keys, numbers=column != "key")
+        wanted = read_keys(keys, numbers=column not in KEY_NAMES)
         rows, places = self._pairs(wanted, column)
         self._check_found(wanted, rows, missing)
         (twice,) = np.nonzero(np.diff(rows) == 0)
         if len(twice):
             first, second = places[twice[0]], places[twice[0] + 1]
+            key = wanted[rows[twice[0]]]
+            cure = f"leave one out by its index, exclude([{second}])"
+            if column not in KEY_NAMES:
+                cure = f"filter({f'{column} in ({key!r})'!r}) chooses all of them"
             raise ValueError(
-                f"select_keys: samples {first} and {second} both have the key "
-                f"{wanted[rows[twice[0]]]!r}; choose by select(), or leave one out by exclude()"
+                f"select_keys: samples {first} and {second} both have the key {key!r}; {cure}"
             )
         return self._chosen(IndexList.of(places), f"select_keys({len(wanted)} keys)")
 
@@ -378,8 +380,8 @@ class Viewable(_Sequence):
         """Return the view of all samples except some.
 
         Args:
-            unwanted: Keys of the samples to leave out, as for `select_keys`; or, where `column` is
-                "key", their indexes, as for `select`.
+            unwanted: Keys of the samples to leave out, as for `select_keys`; a dataset or a view
+                whose keys they are; or, where `column` is "key", their indexes, as for `select`.
             column: As for `select_keys`.
             missing: "drop" to ignore keys that no sample has.
 
@@ -388,8 +390,10 @@ class Viewable(_Sequence):
             IndexError: An index is out of range.
         """
         mask = np.ones(len(self), np.bool_)
+        unwanted = unwanted.keys if isinstance(unwanted, Viewable) else unwanted
+        unwanted = list(unwanted) if isinstance(unwanted, Keys) else unwanted
         # In a column, numbers are values like texts, and no indexes.
-        keys = _keys_if_any(unwanted) if column == "key" else read_keys(unwanted, numbers=True)
+        keys = _keys_if_any(unwanted) if column in KEY_NAMES else read_keys(unwanted, numbers=True)
         if keys is None:
             mask[_index_list("unwanted", unwanted, len(self)).array()] = False
         else:
@@ -418,7 +422,7 @@ class Viewable(_Sequence):
             lost = np.flatnonzero(~found)
             raise ValueError(
                 f"{len(lost)} of {len(wanted)} keys belong to no sample, the first is "
-                f'{wanted[lost[0]]!r}; missing="drop" ignores them'
+                f'{wanted[lost[0]]!r}; missing="drop" (--ignore-missing) passes over them'
             )
 
     def join(
@@ -791,11 +795,22 @@ def concat(parts: Sequence[Any], names: Sequence[str] | None = None) -> Concaten
     return Concatenation(flat, names)
 
 
+def _slice_as_written(chosen: slice) -> str:
+    """Return a slice as Python's source has it.
+
+    >>> _slice_as_written(slice(None, None, 2)), _slice_as_written(slice(3, None))
+    ('[::2]', '[3:]')
+    """
+    parts = ["" if part is None else str(part) for part in (chosen.start, chosen.stop, chosen.step)]
+    return f"[{':'.join(parts if parts[2] else parts[:2])}]"
+
+
 def _keys_if_any(unwanted: Any) -> list[str] | None:
     """Return the given keys, or those in a file; None for indexes."""
     if isinstance(unwanted, str | os.PathLike):
         path = Path(unwanted)
-        if path.suffix == ".npy" and _read_npy("unwanted", path).dtype.kind in "iub":
+        array = _read_npy("unwanted", path) if path.suffix == ".npy" else None
+        if array is not None and array.ndim == 1 and array.dtype.kind in "iub":
             return None
         return read_keys(unwanted)
     items = unwanted[:1] if isinstance(unwanted, list | tuple | np.ndarray) else ()
@@ -816,6 +831,9 @@ def _index_list(name: str, chosen: Any, total: int) -> IndexList:
             return IndexList.over(chosen)
     if isinstance(chosen, str | os.PathLike):
         chosen = _read_npy(name, Path(chosen))
+    kinds = set(map(type, chosen)) if isinstance(chosen, list | tuple) else set()
+    if bool in kinds and not kinds <= {bool, np.bool_}:
+        raise TypeError(f"{name}: expected indexes or truth values, got both in {chosen!r:.80}")
     array: npt.NDArray[Any] = np.asarray(chosen)
     if array.dtype == np.bool_ and array.ndim == 1:
         if len(array) != total:
@@ -834,7 +852,7 @@ def _index_list(name: str, chosen: Any, total: int) -> IndexList:
 def _read_npy(name: str, path: Path) -> npt.NDArray[Any]:
     if path.suffix != ".npy":
         raise ValueError(
-            f"{name} must be indexes, truth values, or a .npy file of them; got {str(path)!r:.80}"
+            f"{name} must be indexes, truth values, or a .npy file of them; got {str(path)!r:.80}; "
+            "get(key) returns the sample of a key"
         )
-    array: npt.NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-    return array
+    return load_npy(path)
