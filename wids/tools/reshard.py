@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from wids.base.shardref import ShardRef
     from wids.reading.samplesequence import SampleSequence, ShardedSequence
 
 __all__ = [
@@ -126,15 +127,9 @@ def reshard(
     if columns_as is not None:
         dataset = columns_together(dataset, columns_as)
     spec = Path(spec_path_for(pattern))
-    # `ShardWriter` checks the pattern and the bounds before anything is fetched; this one writes
-    # nothing.
     written = shard_options(**options)
-    ShardWriter(pattern, maxcount, maxsize).abandon()
+    read = _checked_sources(dataset, pattern, maxcount, maxsize)
     journal = Journal(spec.with_name(f"{spec.name}.journal"))
-    refs = dataset.shards if is_sharded(dataset) else [s.ref for s in chosen_shards(dataset)]
-    read = list(refs)
-    refuse_overwriting(pattern, (ref.url for ref in read))
-    refuse_replacing_spec(pattern, dataset)
     omissions = Omissions(strict=strict)
     note_entry_keys(read, omissions)
     parts = plan_parts(dataset, indexes, maxcount, maxsize, rekey=rekey, omissions=omissions)
@@ -161,15 +156,31 @@ def reshard(
         if isinstance(outcome, Exception)
     }
     rows = [entries[number] for number in sorted(entries)]
-    header = header_of(dataset) | {"name": spec.stem}
     if not failures:
-        warn_of_names_beside(spec, header)
-        write_output(spec, f"{new_spec(rows, header).to_json()}\n".encode())
+        _write_spec(spec, rows, header_of(dataset) | {"name": spec.stem})
         if old is not None:
             old.unlink(missing_ok=True)
         journal.remove()
         warn_of_older(pattern, len(parts))
     return Resharded(rows, failures, omissions)
+
+
+def _checked_sources(dataset: Any, pattern: str, maxcount: int, maxsize: int) -> list[ShardRef]:
+    """Return the shards that are read, once it is sure that new ones will replace none of them."""
+    # `ShardWriter` checks the pattern and the bounds before anything is fetched; this one writes
+    # nothing.
+    ShardWriter(pattern, maxcount, maxsize).abandon()
+    refs = dataset.shards if is_sharded(dataset) else [s.ref for s in chosen_shards(dataset)]
+    read = list(refs)
+    refuse_overwriting(pattern, (ref.url for ref in read))
+    refuse_replacing_spec(pattern, dataset)
+    return read
+
+
+def _write_spec(spec: Path, rows: list[dict[str, Any]], header: Mapping[str, Any]) -> None:
+    """Write the spec of new shards, and warn if a file beside them names other classes."""
+    warn_of_names_beside(spec, header)
+    write_output(spec, f"{new_spec(rows, header).to_json()}\n".encode())
 
 
 def refuse_replacing_spec(pattern: str, samples: Any) -> None:
