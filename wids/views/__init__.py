@@ -1,1 +1,1 @@
-"""Sequences of samples made of others: chosen, placed one after the other, joined, mapped."""
+"""Sequences of samples made of other sequences: selections, concatenations, joins, mappings."""

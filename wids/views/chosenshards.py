@@ -1,4 +1,4 @@
-"""The shards in which the samples of a view lie, for what reads shards and not samples."""
+"""The shards that hold the samples of a view, for tools that read whole shards."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ChosenShard:
 
 
 def chosen_shards(samples: Any) -> list[ChosenShard]:
-    """Return the shards from which a dataset or a view reads, each once for each dataset.
+    """Return the shards from which a dataset or view reads, once per dataset.
 
     Args:
         samples: A dataset, a view, a join (both sides count) or a concatenation. Tables that are
@@ -75,7 +75,7 @@ def datasets_in(samples: Any) -> list[ShardList]:
 
 
 def shards_of_rows(samples: Any, rows: Rows) -> Iterator[tuple[ShardList, int]]:
-    """Yield each shard in which some samples lie: its dataset, and the index of one sample in it.
+    """Yield each shard that holds some samples, as its dataset and the index of one sample.
 
     Args:
         samples: A dataset, a view, a join (both sides count) or a concatenation.
@@ -88,7 +88,7 @@ def shards_of_rows(samples: Any, rows: Rows) -> Iterator[tuple[ShardList, int]]:
 
 
 def _leaves(samples: Any, rows: Rows) -> Iterator[tuple[ShardList, Rows]]:
-    """Yield each dataset of shards that a sequence is made of, and the rows read from it."""
+    """Yield each `ShardList` under a sequence, with the indexes that are read from it."""
     if isinstance(samples, ShardList):
         yield samples, rows
     elif isinstance(samples, Selection):
@@ -108,7 +108,7 @@ def _leaves(samples: Any, rows: Rows) -> Iterator[tuple[ShardList, Rows]]:
 
 
 def shard_counts(samples: Any) -> list[tuple[int, ShardRef, int]]:
-    """Return index of the first sample, entry, and number of samples of each shard of a view.
+    """Return `(index of first sample, entry, number of samples)` of each shard of a view.
 
     The shards come in the order in which the view reaches them.
 

@@ -1,4 +1,4 @@
-"""The columns of joined tables as one field, such as the `.json` of a sample."""
+"""Grouping of the columns of a joined table into one field, such as `.json`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["columns_together"]
 
 
 def columns_together(samples: Any, field: str) -> Any:
-    """Return samples whose columns of a joined table are one field; those of bytes stay fields.
+    """Return samples in which the columns of a joined table, except bytes, form one field.
 
     Args:
         samples: A join, or what is made of one.
@@ -45,7 +45,7 @@ def columns_together(samples: Any, field: str) -> Any:
 
 
 def _together(samples: Any, field: str) -> tuple[Any, int]:
-    """Return the samples so, and how many tables a sample has at most."""
+    """Return the samples with grouped columns, and the largest number of tables of a sample."""
     if isinstance(samples, TableRows):
         return samples.together(field), 1
     if isinstance(samples, View):

@@ -1,4 +1,4 @@
-"""`Chain`: several sequences of samples, one after the other."""
+"""`Chain`: the concatenation of several sequences of samples."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Integers = npt.NDArray[np.int64]
 
 
 def checked_parts(parts: Any) -> list[Any]:
-    """Return sequences of samples in a list; raise TypeError if there is something else.
+    """Return sequences of samples as a list; raise TypeError for anything else.
 
     >>> checked_parts(([1, 2], [3]))
     [[1, 2], [3]]
@@ -57,7 +57,7 @@ def checked_parts(parts: Any) -> list[Any]:
 
 
 def warn_of_other_classes(parts: Sequence[Any]) -> None:
-    """Warn if the specs of sequences that are put together number their classes differently.
+    """Warn if the specs of sequences to be combined number their classes differently.
 
     Only the names that a spec states are compared, since looking for a file of names may ask a
     server. A function that maps samples may number their classes anew, so its results have none.
@@ -70,7 +70,7 @@ def warn_of_other_classes(parts: Sequence[Any]) -> None:
 
 
 def _stated(samples: Any) -> Mapping[int, str]:
-    """Return the class names that the specs of the datasets under a sequence state."""
+    """Return the class names in the specs of the datasets under a sequence."""
     header = getattr(samples, "header", None)
     if isinstance(header, Mapping):
         return class_names(header)
@@ -122,7 +122,7 @@ class Chain:
         return self.names[number] if dataset is None and self.names is not None else dataset
 
     def read_as(self, index: int, number: int, dataset: str | None = None) -> Any:
-        """Return a sample with the labels of a sequence made of this one, as the protocol says."""
+        """Return a sample with the labels that it has in another sequence made of this one."""
         part = bisect_right(self._search, index)
         if self.names is not None and dataset is None:
             dataset = self.names[part]
@@ -165,7 +165,7 @@ class Chain:
         return take(join(values), np.argsort(places, kind="stable"))
 
     def _merged_in_order(self, positions: Integers, read: Callable[[Any, Any], Values]) -> Values:
-        """Read values of each part for ascending positions, which nothing has to put in order."""
+        """Read values of each part for ascending positions, so that no reordering is needed."""
         cuts = np.searchsorted(positions, self._ends).tolist()
         values = [
             read(part, positions[first:stop] - start)
@@ -256,7 +256,7 @@ class Chain:
         return self.parts[part], position - self._starts[part]
 
     def locate(self, index: int) -> SampleLocation:
-        """Return where a sample lies; the number of its shard counts in its own part.
+        """Return the location of a sample; its shard number counts within its part.
 
         Raises:
             IndexError: There is no such sample.
@@ -285,7 +285,7 @@ class Chain:
         return sizes
 
     def fetch_ahead(self, sampler: Foreseeable, places: Places | None = None) -> FetchProgress:
-        """Fetch the next shards of a sampler in the background, those of each part by themselves.
+        """Fetch the next shards of a sampler in the background, separately for each part.
 
         Raises:
             TypeError: The sampler cannot say what comes next.
@@ -302,7 +302,7 @@ class Chain:
 
     @property
     def class_names(self) -> Mapping[int, str]:
-        """Name of each class by its number, of those on whose names the parts agree."""
+        """Name of each class by its number, where all parts agree on the name."""
         names: dict[int, str] = {}
         disputed: set[int] = set()
         for part in self.parts:
@@ -325,7 +325,7 @@ class Chain:
 
 
 class Together:
-    """Progress of several parts, each of which fetches its own shards."""
+    """Sum of the progress of several parts, each of which fetches its own shards."""
 
     def __init__(self, parts: Sequence[FetchProgress]) -> None:
         self._parts = list(parts)
@@ -348,7 +348,7 @@ def _places_in_part(places: Places | None, start: int, end: int, indexes: Intege
 
 
 def _in_order(values: list[Any], rows: Integers) -> Any:
-    """Join a column of a batch that came part by part, and put it into the order of the batch."""
+    """Join the values that were read part by part, and reorder them as in the batch."""
     arrays = [each for each in values if isinstance(each, np.ndarray)]
     alike = len({(each.dtype, each.shape[1:]) for each in arrays}) == 1
     ragged = [each for each in values if isinstance(each, Ragged)]
@@ -359,7 +359,7 @@ def _in_order(values: list[Any], rows: Integers) -> Any:
 
 
 def _read_plain(part: Any, index: int, number: int, dataset: str | None) -> Any:
-    """Read a sample of a part that has no labels to change, or keeps them to itself."""
+    """Read a sample of a part that has no `read_as`; a dict with labels gets new ones."""
     return relabelled(part[index], number, dataset)
 
 

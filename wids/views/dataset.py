@@ -1,7 +1,6 @@
-"""`ShardListDataset`: a `ShardList` that is a `torch.utils.data.Dataset`.
+"""`ShardListDataset`: a `ShardList` that is a `torch.utils.data.Dataset` if torch is installed.
 
-Where torch is installed it is a `torch.utils.data.Dataset`; elsewhere it works alike, without.
-What it reads it reads as `ShardList`: the command line, the indexer and the browser use that, so
+`ShardList` does all the reading. The command line, the indexer and the web page use it directly, so
 that they never wait for `import torch`, which takes seconds.
 """
 
@@ -53,7 +52,7 @@ class ShardListDataset(ViewableShards, Dataset[Any]):  # type: ignore[misc]  # t
 
 
 def open_view(path: Any, **options: Any) -> Any:
-    """Open a view that was saved, with the datasets that it was made of.
+    """Open a saved view, with the datasets that it was made of.
 
     Args:
         path: Path or URL of the document that `save` wrote, or that was written by hand. What is

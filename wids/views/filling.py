@@ -1,4 +1,4 @@
-"""`Filled`: the right side of a join of datasets in which some samples have no counterpart."""
+"""`Filled`: the right side of a join of datasets, with None where there is no counterpart."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Integers = npt.NDArray[np.int64]
 
 
 class Filled:
-    """For each sample of a join that of a sequence, or None for each of its fields.
+    """Sequence with the counterpart of each sample of a join, or None in all fields.
 
     Args:
         base: The sequence.
@@ -52,7 +52,7 @@ class Filled:
         return list(self.base.field_sizes(0)) if self._absent else []
 
     def read_as(self, index: int, number: int, dataset: str | None = None) -> Any:
-        """Return a sample, as the protocol says; one without a counterpart has no labels."""
+        """Return a relabelled sample; without a counterpart, None in each field and no labels."""
         row = self.rows.at(index)
         if row == self._absent:
             return dict.fromkeys(self.fields)
@@ -133,7 +133,7 @@ class Filled:
         return fill_in(found, np.flatnonzero(~present), fill)
 
     def present_rows(self, indexes: Integers) -> Integers:
-        """Return the indexes in the base of those samples that have a counterpart there."""
+        """Return the indexes of the counterparts in the base, without samples that have none."""
         rows, present = self._present(indexes)
         return rows[present]
 
@@ -153,7 +153,7 @@ class Filled:
         return self.base.fetch_ahead(sampler, in_base)
 
     def with_options(self, **options: Any) -> Filled:
-        """Return the same of samples that are read with other options."""
+        """Return the same sequence over a base that is read with other options."""
         return Filled(self.base.with_options(**options), self.rows)
 
     @property

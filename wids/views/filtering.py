@@ -57,7 +57,7 @@ _BLOCK = 1 << 20  # samples that are compared at a time
 
 
 def holding(samples: SampleSequence, text: str) -> Mask:
-    """Return for each sample whether it fulfils a filter.
+    """Return a mask of the samples that fulfil a filter.
 
     Numbers are compared by columns, which are kept in the cache folder; other fields are read
     sample by sample.
@@ -121,7 +121,7 @@ def holding_of(
 
 
 def _names_a_class(condition: Condition) -> bool:
-    """Return whether a filter compares a class with a text, which may be the name of one."""
+    """Return whether a filter compares a class field with a text, perhaps a class name."""
     return any(
         isinstance(value, str)
         for each in comparisons_of(condition)
@@ -131,7 +131,7 @@ def _names_a_class(condition: Condition) -> bool:
 
 
 def unknown_class(condition: Condition, names: Mapping[int, str]) -> str:
-    """Return a message if a filter has a class name that no class has, probably misspelt; else "".
+    """Return a message if a filter names an unknown class, probably misspelt; else "".
 
     Args:
         condition: The filter as it was typed.
@@ -158,7 +158,7 @@ def unknown_class(condition: Condition, names: Mapping[int, str]) -> str:
 
 
 def doubts(seen: Iterable[KindsSeen], names: Mapping[int, str]) -> list[str]:
-    """Return what is probably a slip, as values are of other kinds than they are compared with.
+    """Return a warning for each comparison whose field only has values of other types.
 
     Args:
         seen: The values that each comparison met.
@@ -174,7 +174,7 @@ def _may_name_a_class(comparison: Comparison) -> bool:
 
 
 def _by_column(samples: SampleSequence, comparison: Comparison, *, whole: bool) -> Mask | None:
-    """Compare a whole column; None if its values are no numbers, or one cannot be read."""
+    """Return the mask of a whole column; None unless all its values are readable numbers."""
     try:
         return _compared(samples, comparison, whole=whole)
     except DecodeError:
@@ -186,7 +186,7 @@ def _by_column(samples: SampleSequence, comparison: Comparison, *, whole: bool) 
 
 
 def _compared(samples: SampleSequence, comparison: Comparison, *, whole: bool) -> Mask | None:
-    """Compare a whole column; None if its values are no numbers."""
+    """Return the mask of a whole column; None if its values are not numbers."""
     total = len(samples)
     held = np.empty(total, np.bool_)
     known = not total
@@ -207,7 +207,7 @@ def _compared(samples: SampleSequence, comparison: Comparison, *, whole: bool) -
 def _by_values(
     samples: SampleSequence, comparison: Comparison, seen: KindsSeen, *, whole: bool
 ) -> Mask | None:
-    """Compare what a joined table or headers state; None for the fields of shards."""
+    """Return the mask of values in a joined table or in headers; None for other fields."""
     field, path = comparison.field, comparison.path
     everything = np.arange(len(samples), dtype=np.int64)
     if _states(field, path):
@@ -261,7 +261,7 @@ def _microseconds(time: Any, zone: dt.tzinfo | None) -> int:
 
 
 def _comparable(value: Any) -> Any:
-    """Return a value of a table as filters compare it: a number, or a date as ISO text."""
+    """Return a value of a table in the form that filters compare: a date becomes ISO text."""
     if isinstance(value, decimal.Decimal):
         return int(value) if value == value.to_integral_value() else float(value)
     is_date = isinstance(value, dt.date | dt.time | dt.timedelta)
@@ -275,7 +275,7 @@ def _by_sample(
     *,
     whole: bool,
 ) -> dict[Comparison, Mask]:
-    """Compare the fields of one sample after the other."""
+    """Return the mask of each comparison, by reading the fields of one sample after another."""
     held = {comparison: np.zeros(len(samples), np.bool_) for comparison in comparisons}
     known = {comparison: comparison.field == "key" for comparison in comparisons}
     fields = tuple({comparison.field for comparison in comparisons} - {"key"})
@@ -296,7 +296,7 @@ def _by_sample(
 
 
 def check_known(samples: SampleSequence, field: str, path: tuple[str, ...], argument: str) -> None:
-    """Raise ValueError if no sample has a field, or a value in it; null is a value.
+    """Raise ValueError if no sample has a field, or a value in it; null counts as a value.
 
     Args:
         samples: A sequence whose values are all missing or null.
@@ -317,7 +317,7 @@ def check_known(samples: SampleSequence, field: str, path: tuple[str, ...], argu
 
 
 def _states(field: str, path: tuple[str, ...]) -> bool:
-    """Return whether a value is one that the header of the field states."""
+    """Return whether a value comes from the header of a field."""
     return len(path) == 1 and has_fact(field, path[0])
 
 
@@ -340,7 +340,7 @@ def _unknown(
 
 
 def column_named(name: str, argument: str = "column") -> tuple[str, tuple[str, ...]]:
-    """Read the name of a column as filters write it: a field, and the way to a value in it.
+    """Parse a column name of the filter language: return a field and the path in it.
 
     Args:
         name: Such as ".json:size.width".
@@ -363,7 +363,7 @@ def column_named(name: str, argument: str = "column") -> tuple[str, tuple[str, .
 
 
 def has_column(condition: Comparison) -> bool:
-    """Return whether a comparison can be made on a whole column of numbers.
+    """Return whether a comparison can be computed on a whole column of numbers.
 
     It cannot if the path has a step of digits, which is a key in some samples and an index in
     others.
@@ -376,7 +376,7 @@ def has_column(condition: Comparison) -> bool:
 
 
 def plain_value(extension: str, data: bytes | memoryview | None) -> Any:
-    """Read a field as a filter compares it: JSON, the number of a class, or text.
+    """Decode a field to the value that filters compare: JSON, a class number, or text.
 
     Args:
         extension: Its extension.

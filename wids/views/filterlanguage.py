@@ -82,7 +82,7 @@ class Comparison:
 
     @property
     def is_numeric(self) -> bool:
-        """Whether it compares with numbers, so that whole columns can be compared at once."""
+        """Whether its value is numeric, so that whole columns can be compared at once."""
         if OPERATORS[self.operator].of_column is None:
             return False
         values = self.value if isinstance(self.value, tuple) else (self.value,)
@@ -90,7 +90,7 @@ class Comparison:
         return all(isinstance(each, int | float) and not isinstance(each, bool) for each in values)
 
     def holds_each(self, found: NDArray[Any]) -> NDArray[np.bool_]:
-        """Return for each number of a column whether it fulfils the comparison.
+        """Return a mask of the numbers of a column that fulfil the comparison.
 
         >>> Comparison(".cls", (), ">=", 2).holds_each(np.array([1, 2, 3])).tolist()
         [False, True, True]
@@ -112,13 +112,13 @@ class Comparison:
         return follow(found, self.path)
 
     def holds_of(self, value: Any) -> bool:
-        """Return whether the value at the path fulfils the comparison."""
+        """Return whether a value, which was found at the path, fulfils the comparison."""
         return bool(OPERATORS[self.operator].of_value(value, self.value))
 
 
 @dataclass(frozen=True)
 class Combination:
-    """Conditions joined by "and" or "or", or a single one that "not" turns round."""
+    """Conditions joined by "and" or "or", or a single one negated by "not"."""
 
     word: Literal["and", "or", "not"]
     parts: tuple[Condition, ...]
@@ -128,7 +128,7 @@ Condition = Comparison | Combination
 
 
 def evaluate(condition: Condition, holds: Callable[[Comparison], Any]) -> Any:
-    """Combine what a function returns for each comparison.
+    """Evaluate a condition, given a function that returns the mask or truth of a comparison.
 
     Args:
         condition: The condition.
@@ -158,7 +158,7 @@ def comparisons_of(condition: Condition) -> list[Comparison]:
 def with_class_names(
     condition: Condition, is_class: Callable[[str], bool], names: Mapping[int, str]
 ) -> Condition:
-    """Return a condition in which names of classes stand for their numbers.
+    """Return a condition with the names of classes replaced by their numbers.
 
     Args:
         condition: A condition as it was typed.
@@ -186,7 +186,7 @@ def with_class_names(
 
 
 class _NoValue:
-    """Value of what cannot be compared; equal to no other value."""
+    """Type of `MISSING`, which stands for a value that does not exist and equals no other."""
 
     def __repr__(self) -> str:
         return "nothing that can be read"
@@ -244,14 +244,14 @@ def _ordered(compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 
 
 def _number_of(value: Any) -> int | float | None:
-    """Return the number that a value is compared as; None if it is none."""
+    """Return a value as the number that is compared; None if it is not a number."""
     if isinstance(value, str):
         return number_in(value)
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def number_in(text: str) -> int | float | None:
-    r"""Return the number that a text is; None if it is none, such as the code "007".
+    r"""Return the number that a text represents; None for other texts, such as the code "007".
 
     >>> number_in(" +.5\n"), number_in("1_0"), number_in("-inf")
     (0.5, None, -inf)
@@ -270,11 +270,11 @@ def _contains(found: Any, value: Any) -> bool:
 
 
 class Operator(NamedTuple):
-    """Operator of the language.
+    """Operator of the filter language.
 
     Attributes:
-        of_value: Whether it holds of a decoded field and the value of a comparison.
-        of_column: The same of an array of numbers; None if only single values can be compared.
+        of_value: Compares a decoded field with the value of a comparison.
+        of_column: Compares an array of numbers with it; None if only single values can be compared.
     """
 
     of_value: Callable[[Any, Any], Any]
@@ -321,7 +321,7 @@ _MARKS = {
 
 
 def parse_filter(text: str) -> Condition:
-    """Read a filter.
+    """Parse a filter.
 
     Raises:
         ValueError: It is none; the message shows where reading stopped, and an example.
@@ -344,7 +344,7 @@ def parse_filter(text: str) -> Condition:
 
 
 class _FilterParser:
-    """Recursive descent, one method a rule of the grammar."""
+    """Recursive-descent parser with one method per rule of the grammar."""
 
     def __init__(self, text: str) -> None:
         self.place = 0
@@ -352,7 +352,7 @@ class _FilterParser:
         self._depth = 0
 
     def filter(self) -> Condition:
-        """Read conditions joined by `or`."""
+        """Parse conditions joined by `or`."""
         return self._joined("or", lambda: self._joined("and", self._factor))
 
     def _joined(self, word: Literal["and", "or"], part: Callable[[], Condition]) -> Condition:
@@ -414,7 +414,7 @@ class _FilterParser:
         return found
 
     def refused(self) -> ValueError:
-        """Return the error that names the place where reading stopped."""
+        """Return the error with the text at which parsing stopped."""
         rest = self._text[self.place : self.place + 30].strip() or "(the end)"
         return ValueError(
             "filter: expected a comparison such as .cls == 3, .cls in (cat, dog) or "
@@ -431,7 +431,7 @@ def _value(text: str) -> Any:
 
 
 def _typed(text: str) -> Any:
-    """Return the value that a word without quotes is."""
+    """Return the typed value of a word without quotes: a number, truth value, null or text."""
     if text in _WORDS:
         return _WORDS[text]
     # NaN and Infinity as words are more likely names, and neither is `0x10` or `1_0` a number.
@@ -440,7 +440,7 @@ def _typed(text: str) -> Any:
 
 
 def split_column(name: str) -> tuple[str, tuple[str, ...]] | None:
-    """Return the field and the path of a column's name; None if it is none.
+    """Return the field and the path in the name of a column; None for any other text.
 
     >>> split_column(".json:size.'a.b'"), split_column(".cls"), split_column("cls")
     (('.json', ('size', 'a.b')), ('.cls', ()), None)

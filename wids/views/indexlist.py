@@ -1,9 +1,9 @@
-"""`IndexList`: the indexes that a view has chosen, in the form that takes the least memory.
+"""`IndexList`: the indexes of a view, stored in the form that takes the least memory.
 
     range    one arithmetic progression                             no memory
     runs     adjacent indexes, run by run, ascending                16 bytes a run
     low      ascending indexes: their last 16 bits, block by block  2 bytes an index
-    bits     one bit for each index that there is, and its rank     2 bits an index that there is
+    bits     one bit for each possible index, and ranks             2 bits a possible index
     listed   any order, with repetitions                            4 or 8 bytes an index
 
 Each form returns one index in well under a microsecond, and the indexes of a batch by numpy. A
@@ -41,7 +41,7 @@ _BLOCK_WORDS = _BLOCK >> 4  # of the bit form
 
 
 class _Range:
-    """`range(start, stop, step)`."""
+    """Form of an arithmetic progression: `range(start, stop, step)`."""
 
     def __init__(self, arrays: Arrays) -> None:
         start, stop, step = (int(each) for each in arrays["bounds"])
@@ -57,7 +57,7 @@ class _Range:
 
 
 class _Runs:
-    """Runs of adjacent indexes: `starts`, and `ends`, the running total of their lengths."""
+    """Form of runs of adjacent indexes: `starts`, and `ends`, the running total of lengths."""
 
     def __init__(self, arrays: Arrays) -> None:
         self._ends = arrays["ends"]
@@ -82,7 +82,7 @@ class _Runs:
 
 
 class _Low:
-    """Ascending indexes: `low`, the last 16 bits of each, and `ends`, how many up to each block."""
+    """Form of ascending indexes: `low`, their last 16 bits, and `ends`, their count by block."""
 
     def __init__(self, arrays: Arrays) -> None:
         self._low, self._ends = arrays["low"], arrays["ends"]
@@ -104,7 +104,7 @@ class _Low:
 
 
 class _Bits:
-    """Ascending indexes as set bits of `words`, 16 each.
+    """Form of ascending indexes as set bits of `words` of 16 bits.
 
     `ends` is the number of set bits up to the end of each block of 65536, `ranks` the number in the
     block before each word.
@@ -158,7 +158,7 @@ class _Bits:
 
 
 class _Listed:
-    """Any indexes, in any order."""
+    """Form of any indexes in any order: an array of them."""
 
     def __init__(self, arrays: Arrays) -> None:
         self._indexes = arrays["indexes"]
@@ -263,7 +263,7 @@ class IndexList:
         return self.take(np.arange(self.count, dtype=np.int64))
 
     def chosen(self, positions: IndexList) -> IndexList:
-        """Return the indexes at the positions that another list holds."""
+        """Return a list of the indexes at the positions in another list."""
         if self.kind == positions.kind == "range":
             mine: range = self._form.range
             theirs: range = positions._form.range
@@ -273,7 +273,7 @@ class IndexList:
         return IndexList.of(self.take(positions.array()))
 
     def count_below(self, bounds: Integers) -> Integers:
-        """Return how many indexes of an ascending list lie below each of some bounds."""
+        """Return the number of indexes of an ascending list below each of some bounds."""
         low, high = np.zeros_like(bounds), np.full_like(bounds, self.count)
         while (low < high).any():
             middle = (low + high) >> 1
@@ -318,7 +318,7 @@ class IndexList:
         return cls(about["kind"], arrays, about["count"], about["ascending"], path)
 
     def check(self, total: int) -> None:
-        """Check arrays that were read from a file, so that no position leaves them.
+        """Check arrays that were read from a file, so that every position is inside them.
 
         Args:
             total: The sequence that was chosen from has so many samples.
@@ -352,7 +352,7 @@ class IndexList:
         return _mapped, (str(self._path), self.count)
 
     def _share(self) -> None:
-        """Write the arrays to a file for other processes, and map it here too."""
+        """Write the arrays to a file that other processes map, and map it here too."""
         handle, name = tempfile.mkstemp(prefix="wids-indexes-")
         os.close(handle)
         self._path = Path(name)
@@ -364,7 +364,7 @@ class IndexList:
 
 
 def _mapped(path: str, count: int) -> IndexList:
-    """Unpickle a list that lies in a file."""
+    """Return a list whose file is mapped; unpickling calls this."""
     try:
         loaded = IndexList.load(Path(path))
     except OSError as error:
@@ -423,7 +423,7 @@ def _counts_of(words: npt.NDArray[np.uint16]) -> Integers:
 
 
 def _check_layout(kind: Any, arrays: Arrays, where: str) -> None:
-    """Raise ValueError unless arrays are those of a form, each with something in it."""
+    """Raise ValueError unless arrays have the names and types of a form and are not empty."""
     names, types = _LAYOUT.get(kind, ([], []))
     fits = sorted(arrays) == sorted(names) and all(
         array.ndim == 1 and len(array) and array.dtype in types for array in arrays.values()

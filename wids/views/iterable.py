@@ -107,7 +107,7 @@ class SampleIterable(IterableDataset[Any]):
             self._finished[:] = torch.tensor(begun)
 
     def _begun(self) -> list[int]:
-        """Return epoch and position at which the pass began."""
+        """Return the epoch and the position at which the pass began."""
         return [int(self._start[name]) for name in ("epoch", "position")]
 
     def _read(self, batch: Sequence[int]) -> list[Any]:
@@ -123,7 +123,7 @@ class SampleIterable(IterableDataset[Any]):
         return {"start": dict(self._start), "taken": self._taken}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Let the next pass continue after the samples that were yielded before."""
+        """Make the next pass continue after the samples that a state counts as yielded."""
         check_mapping("state_dict", state_dict, "what state_dict() of a SampleIterable returned")
         if not {"start", "taken"} <= set(state_dict):
             raise ValueError(

@@ -82,7 +82,7 @@ class Pairing:
         return self._count
 
     def read_as(self, index: int, number: int, dataset: str | None = None) -> Any:
-        """Return a sample with the labels of a sequence made of this one, as the protocol says."""
+        """Return a sample with the labels that it has in another sequence made of this one."""
         # In steps, as what is called at once is looked up as a method.
         read_left, extended = self._read_left, self._extended
         left = read_left(index, number, dataset)
@@ -102,7 +102,7 @@ class Pairing:
         return self._merged(left, right, number)
 
     def _merged(self, left: Any, right: Any, number: int) -> dict[str, Any]:
-        """Merge two samples, or say why that cannot be.
+        """Return the merged fields of two samples.
 
         Raises:
             ValueError: Their keys differ, or both have a field.
@@ -135,7 +135,7 @@ class Pairing:
         return {**left, **fields}
 
     def _check_names(self, fields: Mapping[str, Any]) -> None:
-        """Warn of names to change that the first sample does not have, probably misspelt."""
+        """Warn of renamed fields that the first sample lacks, probably misspelt."""
         missing = [name for name in self._unchecked if name not in fields]
         self._unchecked.clear()
         if missing:
@@ -165,7 +165,7 @@ class Pairing:
         return self.left.lengths
 
     def locate(self, index: int) -> SampleLocation:
-        """Return where the left sample lies, without opening its shard."""
+        """Return the location of the left sample, without opening its shard."""
         return self.left.locate(index)
 
     def is_near(self, index: int) -> bool:
@@ -189,7 +189,7 @@ class Pairing:
 
     @cached_property
     def _in_right(self) -> dict[str, str]:
-        """The fields of the first right sample: from the name here to the name there."""
+        """Dict from the joined name to the original name of each field of the right side."""
         if isinstance(self.right, TableRows | Filled):
             names = list(self.right.fields)
         else:
@@ -202,10 +202,10 @@ class Pairing:
         return list(self._in_right)
 
     def fields_of_sides(self, fields: Sequence[str]) -> tuple[list[str], list[str]]:
-        """Return which of some fields the left sequence is to read, and which the right one.
+        """Return which of some fields to read from the left sequence, and which from the right.
 
-        The right ones have their names there. A field that is in the first sample of neither, as
-        not all samples need to have it, is read from both.
+        The names for the right one are those before renaming. A field that neither first sample
+        has, but later samples may have, is read from both.
         """
         mine = [name for name in fields if name not in self._in_right]
         theirs = [self._in_right[name] for name in fields if name in self._in_right]
@@ -216,7 +216,7 @@ class Pairing:
         return mine, theirs
 
     def _home(self, extension: str) -> tuple[SampleSequence | TableRows | Filled, str]:
-        """Return the sequence that has a field, and its name there."""
+        """Return the sequence that holds a field, and the name of the field there."""
         if extension in self._in_right:
             return self.right, self._in_right[extension]
         return self.left, extension
@@ -275,7 +275,7 @@ class Pairing:
         return self.left.key_hashes()
 
     def fetch_ahead(self, sampler: Foreseeable, places: Places | None = None) -> FetchProgress:
-        """Fetch the next shards of a sampler in the background, those of both sequences."""
+        """Fetch the next shards of a sampler in the background, for both sequences."""
         if places is None:
             check_foreseeable(sampler, len(self))
         follow: Places = _unchanged if places is None else places
@@ -344,12 +344,12 @@ def are_aligned(left: SampleSequence, right: SampleSequence) -> bool:
 def counterparts(
     left: SampleSequence, right: Any, *, missing: str, aligned: bool | None
 ) -> tuple[Integers, Integers] | None:
-    """Find the samples of two datasets that have the same keys.
+    """Return the indexes of samples with equal keys in two datasets.
 
     Args:
-        left: Whose samples get fields.
+        left: The sequence whose samples get fields.
         right: A dataset or view.
-        missing: "error"; "drop" to leave out samples that `right` does not have; "fill" to say
+        missing: "error"; "drop" to leave out samples that `right` does not have; "fill" to return
             `len(right)` for them.
         aligned: Whether both have the same keys in the same order; None to find out.
 
@@ -384,16 +384,16 @@ def counterparts(
 def matching_rows(
     left: SampleSequence, right: SampleSequence, table: KeyTable
 ) -> tuple[Integers, Integers]:
-    """Find the sample of `right` for each of `left` by their keys.
+    """Return the index in `right` of the sample with the key of each sample of `left`.
 
     Args:
-        left: Whose keys are looked for.
-        right: Where.
-        table: Of the keys of `right`.
+        left: The sequence whose keys are looked up.
+        right: The sequence in which they are looked up.
+        table: Table of the keys of `right`.
 
     Returns:
-        Indexes into `left` of the samples that were found, ascending, and into `right`. That the
-        keys are equal, and not only their hashes, is seen when the samples are read.
+        Indexes into `left` of the samples that were found, ascending, and into `right`. Only the
+        hashes are compared here; reading a sample then compares the keys.
 
     Raises:
         ValueError: Several samples of `right` have a key that is looked for.

@@ -1,4 +1,4 @@
-"""Keys of a sequence: from a key to the index of its sample, through 64-bit hashes.
+"""Lookup of samples by key, through a table of 64-bit hashes.
 
 The hashes are sorted, and a table of their first bits gives the few hashes that may be the wanted
 one. Two keys may share a hash, so the key itself is compared, too.
@@ -32,10 +32,10 @@ _PAIRED = 1 << 20  # hashes that are looked for at a time
 
 
 class KeyTable:
-    """Sorted hashes, with the place that each had.
+    """Sorted table of hashes, with the position that each had before.
 
     Args:
-        hashes: One for each place; shape `(n,)`.
+        hashes: One for each position; shape `(n,)`.
 
     >>> table = KeyTable(hash_keys(["a", "b", "a"]))
     >>> table.places(int(hash_keys(["a"])[0])), table.places(7)
@@ -56,7 +56,7 @@ class KeyTable:
         self._first = self._starts.data
 
     def places(self, wanted: int) -> list[int]:
-        """Return the places that have a hash, ascending."""
+        """Return the positions that have a hash, ascending."""
         cell = wanted >> self._shift
         stop = self._first[cell + 1]
         found = bisect_left(self._search, wanted, self._first[cell], stop)
@@ -67,7 +67,7 @@ class KeyTable:
         return sorted(places)
 
     def pairs(self, wanted: Hashes) -> tuple[Integers, Integers]:
-        """Return the rows of `wanted` and the places that have the same hash, pair by pair."""
+        """Return all pairs of equal hashes: positions in `wanted`, and positions in the table."""
         first = np.searchsorted(self._hashes, wanted, "left")
         counts = np.searchsorted(self._hashes, wanted, "right") - first
         rows = np.repeat(np.arange(len(wanted)), counts)
@@ -77,7 +77,7 @@ class KeyTable:
         return rows[order], places[order]
 
     def first_places(self, wanted: Hashes, absent: int) -> Integers:
-        """Return the first place that has each hash, and `absent` for one that no place has."""
+        """Return the first position of each hash, or `absent` for a hash not in the table."""
         found = np.full(len(wanted), absent, np.int64)
         for start in range(0, len(wanted) if len(self._hashes) else 0, _PAIRED):
             block = wanted[start : start + _PAIRED]
@@ -91,18 +91,18 @@ class KeyTable:
         return found
 
     def doubles(self) -> Hashes:
-        """Return the hashes that several places have."""
+        """Return the hashes that occur at several positions."""
         return np.unique(self._hashes[1:][self._hashes[1:] == self._hashes[:-1]])
 
 
 class KeptTable:
-    """The key table of a sequence, made when it is first asked for, and not pickled."""
+    """Lazily made key table of a sequence, which is not pickled."""
 
     def __init__(self) -> None:
         self._table: KeyTable | None = None
 
     def of(self, hashes: Callable[[], Hashes]) -> KeyTable:
-        """Return the table, from the hashes of the sequence if it is not there yet."""
+        """Return the table; it is made of the sequence's hashes on first use."""
         if self._table is None:
             self._table = KeyTable(hashes())
         return self._table
@@ -112,7 +112,7 @@ class KeptTable:
 
 
 class Keys(Sequence[str]):
-    """The keys of a sequence, in order; `key in keys` looks a key up.
+    """Sequence of the keys of samples, with fast lookup by `key in keys`.
 
     Args:
         samples: The sequence.
@@ -149,16 +149,16 @@ class Keys(Sequence[str]):
 def find_all(
     wanted: Sequence[str], table: KeyTable, texts_at: Callable[[Integers], Sequence[Any]]
 ) -> tuple[Integers, Integers]:
-    """Find the samples of many keys.
+    """Return the positions of wanted keys, and the samples that have them.
 
     Args:
         wanted: The keys.
-        table: Of the hashes of the keys that there are.
-        texts_at: From places to the keys there.
+        table: Table of the hashes of all keys.
+        texts_at: Function from positions to the keys there.
 
     Returns:
-        The rows of `wanted` and the places that have the same key, pair by pair: a key that is
-        missing is in no pair, one that several samples have is in several.
+        Positions in `wanted`, and for each the position of a sample with that key. A missing key
+        is in no pair, a key of several samples in several pairs.
     """
     rows, places = table.pairs(hash_keys(list(wanted)))
     texts = texts_at(places)
@@ -196,7 +196,7 @@ def _read_lines(path: Path) -> list[str]:
 
 
 def read_keys(keys: Any, *, numbers: bool = False) -> list[str]:
-    """Return the keys that a list or a file holds.
+    """Return the keys in a list or a file.
 
     Args:
         keys: Texts, or the `Keys` of a sequence; or the path of a file: text with a key a line, or

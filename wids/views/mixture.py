@@ -78,14 +78,14 @@ class Mixture(Concatenation):
 
     @property
     def part_lengths(self) -> list[Sequence[int]]:
-        """Samples in each shard of each part; a part that does not say is one."""
+        """Number of samples in each shard, for each part; a part without shards counts as one."""
         return self._lengths_by_part
 
 
 def _exact_weights(
     weights: Sequence[float] | str | None, parts: list[Any], sizes: list[int]
 ) -> list[Fraction]:
-    """Read the weights as fractions, whose sums and shares are exact."""
+    """Return the weights as fractions, whose sums and shares are exact."""
     if weights is None:
         given = [_weight_of_spec(part) for part in parts]
         weights = "size" if None in given else given
@@ -106,7 +106,7 @@ def _exact_weights(
 
 
 def _exact_weight(weight: Any, part: int) -> Fraction:
-    """Read a weight as the fraction that was meant: 0.1 as one tenth, 1 / 3 as one third."""
+    """Return a weight as the simplest fraction: 0.1 as one tenth, 1 / 3 as one third."""
     if isinstance(weight, Rational):
         exact = Fraction(weight)
     else:
@@ -119,7 +119,7 @@ def _exact_weight(weight: Any, part: int) -> Fraction:
 
 
 def _refuse_parts_never_drawn(weights: list[Fraction], num_samples: int) -> None:
-    """Raise ValueError if a part that has a weight gets no sample in any epoch."""
+    """Raise ValueError if a part with a weight gets no sample in any epoch."""
     quotas = share_out(num_samples, weights)
     for part, (weight, quota) in enumerate(zip(weights, quotas, strict=True)):
         if weight and not quota:
@@ -132,14 +132,14 @@ def _refuse_parts_never_drawn(weights: list[Fraction], num_samples: int) -> None
 
 
 def _weight_of_spec(part: Any) -> Any:
-    """Return the weight that the spec gives a dataset; None if it gives none, or several."""
+    """Return the weight of a dataset in its spec; None if the spec has none, or several."""
     shards = getattr(part.base if isinstance(part, View) else part, "shards", ())
     weights = {shard.get("weight") for shard in shards}
     return weights.pop() if len(weights) == 1 else None
 
 
 def _epoch_length(num_samples: int | str, sizes: list[int], weights: list[Fraction]) -> int:
-    """Read `num_samples`."""
+    """Return the number of samples of an epoch, for the argument `num_samples`."""
     total = sum(weights)
     # Samples of the mixture until each part is used up.
     needed = [size * total / w for size, w in zip(sizes, weights, strict=True) if w]

@@ -1,4 +1,4 @@
-"""Opening of a location that names a saved view or a dataset."""
+"""Opening of saved views, and of datasets in their place."""
 
 from __future__ import annotations
 
@@ -67,12 +67,12 @@ def open_samples(source: Any, make: Open = ViewableShards, **options: Any) -> An
 
 
 def is_saved_view(source: Any) -> bool:
-    """Return whether a location is that of a saved view."""
+    """Return whether a location names a saved view."""
     return _saved_document(source) is not None
 
 
 def is_joined(samples: Any) -> bool:
-    """Return whether the fields of a sample may lie in several shards or in a table."""
+    """Return whether the fields of one sample may be in several shards or in a table."""
     if isinstance(samples, View):
         return is_joined(samples.base)
     if type(samples) is Concatenation:
@@ -83,7 +83,7 @@ def is_joined(samples: Any) -> bool:
 def shards_and_rows(
     samples: Any, *, leftmost: bool = False, **options: Any
 ) -> tuple[ViewableShards, npt.NDArray[np.int64] | None]:
-    """Return the dataset whose shards hold the samples of a view, and their indexes in it.
+    """Return the dataset that stores the samples of a view, and their indexes in it.
 
     Programs that copy or inspect shards use it.
 
@@ -123,6 +123,7 @@ def shards_and_rows(
             "expected parts that group members into samples by the same rules, found "
             f"{rules}; open all parts with the same key_rule and grouping"
         )
+    # Several datasets become one, and the indexes of each are shifted to its place in that.
     whole = datasets[0]
     if len(datasets) > 1:
         headers = {f"part {number}": each.header for number, each in enumerate(datasets)}
@@ -196,7 +197,7 @@ class _Opener:
         return self._dataset(node, home, depth)
 
     def _right_side(self, node: Any, left: Any, home: str, depth: int) -> Any:
-        """Open the right side of a join: a base, a table, or a sample for each or none."""
+        """Open the right side of a join: a base, a table, or a `Filled` sequence."""
         if isinstance(node, dict) and ("table" in node or "tables" in node):
             return self._table(node, left, home)
         if isinstance(node, dict) and "of" in node:
@@ -205,7 +206,7 @@ class _Opener:
         return self.base(node, home, depth + 1)
 
     def _table(self, node: dict[str, Any], left: Any, home: str) -> TableRows:
-        """Open the rows of a table, which must be the one that was joined."""
+        """Open the rows of a joined table, after checking that the table has not changed."""
         where = display_url(home)
         on, fields = node.get("on"), node.get("fields")
         numbers = (node.get("nbytes"), node.get("missing", 0))
@@ -276,7 +277,7 @@ class _Opener:
         return dataset
 
     def _options_kept(self, node: dict[str, Any], where: str) -> dict[str, Any]:
-        """Return the options that a document keeps for its dataset, and those given now."""
+        """Return the options in a document for its dataset, with those given now over them."""
         kept = node.get("options", {})
         if not isinstance(kept, dict) or OWN_SHARDS & kept.keys():
             raise SpecError(

@@ -225,7 +225,7 @@ class _Writer:
 
 
 def _options_of(dataset: ShardList, source: str | None) -> dict[str, Any]:
-    """Return the top-level keys that a dataset has beside those of its spec, with its name.
+    """Return the top-level keys that a dataset has besides those of its spec.
 
     Args:
         dataset: The dataset.
@@ -261,7 +261,7 @@ def digest_of(shards: ShardTable) -> str:
 
 
 def contents_of(shards: ShardTable) -> dict[str, str]:
-    """Return a digest of the sizes of shards, and one of each kind of digest that all have.
+    """Return a digest of all file sizes, and one for each digest algorithm that all shards have.
 
     >>> from wids.specs.shardtable import ShardTable
     >>> list(contents_of(ShardTable([{"url": "a.tar", "nsamples": 2, "filesize": 1024}])))
@@ -278,7 +278,7 @@ def contents_of(shards: ShardTable) -> dict[str, str]:
 
 
 def indexes_from(node: Any, path: Path | None, where: str) -> IndexList:
-    """Return the indexes of a document, which it holds itself or in a file.
+    """Return the indexes that a document contains, or those in the file that it names.
 
     Args:
         node: The `indexes` of the document.

@@ -1,6 +1,6 @@
 """`Selection`: some samples of a sequence, in the order of a list of indexes.
 
-`Mapped` is the selection of all samples whose samples pass through a function.
+`Mapped` is a selection of all samples, each replaced by the result of a function.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["Mapped", "Selection"]
 
 
 class Selection:
-    """Reads the samples of a view from its base.
+    """Sequence of the chosen samples of a base sequence.
 
     Args:
         base: The sequence that was chosen from; it is not a view itself.
@@ -51,7 +51,7 @@ class Selection:
         return self.rows.count
 
     def read_as(self, index: int, number: int, dataset: str | None = None) -> Any:
-        """Return a sample with the labels of a sequence made of this one, as the protocol says."""
+        """Return a sample with the labels that it has in another sequence made of this one."""
         return self.base.read_as(self.rows.at(index), number, dataset)
 
     def read_batch_as(
@@ -190,7 +190,7 @@ class Mapped(Selection):
         self.function = function
 
     def read_as(self, index: int, number: int, dataset: str | None = None) -> Any:
-        """Return a sample with the labels of a sequence made of this one, as the protocol says."""
+        """Return a sample with the labels that it has in another sequence made of this one."""
         return self._mapped(self.base.read_as(index, number, dataset), index, number)
 
     def read_batch_as(

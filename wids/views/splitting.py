@@ -31,7 +31,7 @@ _SPLIT = 0x73706C69
 
 
 def by_hash(hashes: Hashes, shares: Mapping[str, float], seed: int) -> Integers:
-    """Return the part of each sample, which depends on its hash alone.
+    """Return the number of the part of each sample, which depends on its hash alone.
 
     Args:
         hashes: Hash of each sample; samples with equal hashes are in the same part.
@@ -48,12 +48,12 @@ def by_hash(hashes: Hashes, shares: Mapping[str, float], seed: int) -> Integers:
 
 
 def seeded(hashes: Hashes, seed: int) -> Hashes:
-    """Return hashes of hashes, which differ for each seed."""
+    """Return new hashes made of hashes and a seed."""
     return derive_keys(derive_key(seed, _SPLIT), hashes.view(np.int64))
 
 
 def by_exact_share(ranks: Integers, classes: Any, shares: Mapping[str, float]) -> Integers:
-    """Return the part of each sample, so that each part gets its exact share of every class.
+    """Return the part of each sample, such that each part has its exact share of every class.
 
     Args:
         ranks: Distinct numbers: the samples of a class are assigned in ascending order of these.

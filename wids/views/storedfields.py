@@ -1,4 +1,4 @@
-"""Where each field of a sample is stored, which for a join is in several shards or in a table."""
+"""Storage locations of the fields of a sample, which for a join are shards and tables."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["StoredField", "stored_fields"]
 
 
 class StoredField(NamedTuple):
-    """A field of a sample, and where it is stored.
+    """A field of a sample and its storage location.
 
     Attributes:
         extension: Its name in the sample.
@@ -40,7 +40,7 @@ class StoredField(NamedTuple):
 
 
 def stored_fields(samples: Any, index: int) -> list[StoredField]:
-    """Return the fields of a sample, those of the left side of a join first.
+    """Return the fields of a sample with their locations, the left side of a join first.
 
     Args:
         samples: A dataset, or what is made of datasets without a function.

@@ -1,10 +1,10 @@
-"""Columns of tables: one value by its row, and many at once, without parsing.
+"""Columns of tables with random access to rows, without parsing.
 
-    Numbers    an array: numbers, truth values, or a row of an array for each sample
-    Texts      text or bytes end to end, and where each begins, as Arrow stores them
-    Objects    anything else: lists and structs of Arrow, or objects of Python
+    Numbers    values in an array: numbers, truth values, or one row of an array per sample
+    Texts      text or bytes in one buffer with offsets, as in Arrow
+    Objects    any other values: lists and structs of Arrow, or Python objects
     Records    the values of several columns as one dict
-    Column     one or several of these, one after the other
+    Column     concatenation of one or several of these pieces
 
 The arrays may be views of a mapped file.
 """
@@ -35,7 +35,7 @@ _BLOCK = 1 << 16  # rows that are hashed at a time
 
 
 class Piece(Protocol):
-    """Adjacent rows of a column.
+    """Protocol of a piece: adjacent rows of a column.
 
     Attributes:
         at: Function from a row in `[0, len)`, unchecked, to its value; None for a null.
@@ -57,7 +57,7 @@ class Piece(Protocol):
         """Return the hash of the text of each value in a range of rows."""
 
     def parts(self) -> Parts:
-        """Return its arguments: the arrays, and the others."""
+        """Return the arguments that make this piece again: the arrays, then the others."""
 
 
 class Numbers:
@@ -91,7 +91,7 @@ class Numbers:
         return hash_keys([str(value) for value in self._values[start:stop].tolist()])
 
     def parts(self) -> Parts:
-        """Return its arguments: the arrays, and the others."""
+        """Return the arguments that make this piece again: the arrays, then the others."""
         return _given(values=self._values, nulls=self.nulls), {}
 
 
@@ -150,7 +150,7 @@ class Texts:
         return hash_packed(bytes(self._bytes[offsets[0] : offsets[-1]]), offsets - offsets[0])
 
     def parts(self) -> Parts:
-        """Return its arguments: the arrays, and the others."""
+        """Return the arguments that make this piece again: the arrays, then the others."""
         first, last = int(self._offsets[0]), int(self._offsets[-1])
         arrays = _given(
             offsets=self._offsets - first, data=self._data[first:last], nulls=self.nulls
@@ -159,7 +159,7 @@ class Texts:
 
 
 class Objects:
-    """Values that no array holds.
+    """Values that cannot be stored in an array.
 
     Args:
         values: A list; or an array of Arrow, whose values have `as_py`.
@@ -187,12 +187,12 @@ class Objects:
         return hash_keys([str(self.at(row)) for row in range(start, stop)])
 
     def parts(self) -> Parts:
-        """Return its arguments: the arrays, and the others."""
+        """Return the arguments that make this piece again: the arrays, then the others."""
         return _given(nulls=self.nulls), {"values": self._values}
 
 
 class Records:
-    """Rows of several columns, each as a dict; a null is None in it.
+    """Rows of several columns, each as a dict with None for a null.
 
     Args:
         columns: Of one length, by the names in the dict.
@@ -223,7 +223,7 @@ class Records:
         return hash_keys([str(self.at(row)) for row in range(start, stop)])
 
     def parts(self) -> Parts:
-        """Return its arguments: the arrays, and the others."""
+        """Return the arguments that make this piece again: the arrays, then the others."""
         return {}, {"columns": self._columns}
 
 
@@ -263,7 +263,7 @@ class Column:
         return self._search[-1] if self._search else 0
 
     def _by_piece(self, rows: Integers) -> list[tuple[Piece, Integers, Integers]]:
-        """Return the pieces of some rows, with the slots and the rows in each."""
+        """Return the pieces that hold some rows, with their slots and their rows in the piece."""
         if len(self.pieces) == 1:
             return [(self.pieces[0], np.arange(len(rows)), rows)]
         numbers = np.searchsorted(self._ends, rows, "right").astype(np.uint16)
@@ -276,7 +276,7 @@ class Column:
         ]
 
     def first_rows(self) -> list[int]:
-        """Return the first row of each piece that is no null; pieces of nulls have none."""
+        """Return the first row that is not null, for each piece that has one."""
         found = []
         for piece, start in zip(self.pieces, self._starts, strict=True):
             first = 0 if piece.nulls is None else int(np.argmin(piece.nulls))
@@ -312,7 +312,7 @@ class Column:
         return take(joined, np.argsort(np.concatenate(slots))) if slots else []
 
     def hashes(self) -> Hashes:
-        """Return the hash of the text of each value; that of a null is none of its own."""
+        """Return the hash of the text of each value; the hash of a null is meaningless."""
         found = np.empty(len(self), np.uint64)
         for piece, first in zip(self.pieces, self._starts, strict=True):
             for start in range(0, len(piece), _BLOCK):
@@ -326,7 +326,7 @@ def _given(**arrays: npt.NDArray[Any] | None) -> dict[str, npt.NDArray[Any]]:
 
 
 def _unless_null(get: Callable[[int], Any], nulls: Flags) -> Callable[[int], Any]:
-    """Return a function that knows the nulls of an array."""
+    """Wrap a function from rows to values so that it returns None for nulls."""
     is_null = nulls.data
 
     def get_unless_null(row: int) -> Any:

@@ -1,7 +1,7 @@
-"""Joining of tables: which row each sample gets, by its key, by a field, or by its place.
+"""Joining of tables: the row of each sample, by its key, by a field, or by its index.
 
-Rows are found by hashes of keys, block by block in numpy. Those of many samples are kept in the
-cache folder, under a digest of all keys and of the table.
+Rows are found by hashes of keys, block by block in numpy. The rows of many samples are cached in
+the cache folder, under a digest of all keys and of the table.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def joined_rows(
     rename: Mapping[str, str] | None = None,
     aligned: bool | None = None,
 ) -> tuple[Integers | None, TableRows]:
-    """Find the row of a table for each sample.
+    """Return the row of a table for each sample.
 
     Args:
         left: The samples.
@@ -89,7 +89,7 @@ def joined_rows(
 def rows_as_saved(
     left: SampleSequence, source: TableSource, match: Match, fields: Mapping[str, str]
 ) -> TableRows:
-    """Find the rows of a table for each sample again, for the fields of a saved join.
+    """Return the rows of a table for a saved join, by looking them up again.
 
     Raises:
         ValueError: The table has no such columns, or a key is in two rows.
@@ -105,19 +105,19 @@ def rows_as_saved(
 
 
 def shards_of(samples: Any) -> list[str]:
-    """Return the shards of all datasets that a sequence was made of, each once."""
+    """Return the distinct shards of all datasets under a sequence."""
     urls = (url for dataset in datasets_of(samples) for url in dataset.shards.urls)
     return list(dict.fromkeys(urls))
 
 
 def joins_folder(samples: SampleSequence) -> Path | None:
-    """Return the folder in which joins of a sequence keep what they find; None if there is none."""
+    """Return the folder in which joins of a sequence cache their rows, or None."""
     dataset = first_dataset(samples)
     return None if dataset is None else dataset.cache.joins_folder()
 
 
 def datasets_of(samples: Any) -> list[ShardList]:
-    """Return the datasets of shards that a sequence was made of, each once, in order."""
+    """Return the distinct `ShardList`s under a sequence, in order."""
     if isinstance(samples, ShardList):
         return [samples]
     inner = [getattr(samples, name, None) for name in ("base", "left")]
@@ -127,12 +127,12 @@ def datasets_of(samples: Any) -> list[ShardList]:
 
 
 def first_dataset(samples: Any) -> ShardList | None:
-    """Return the first dataset of shards that a sequence was made of; None if there is none."""
+    """Return the first `ShardList` under a sequence; None if there is none."""
     return next(iter(datasets_of(samples)), None)
 
 
 def _matched(on: On, source: TableSource) -> Match:
-    """Return what decides, as the user said it or by the names of the columns."""
+    """Return the column and the field to compare, as given or by the names of the columns."""
     if on is None:
         found = next((name for name in _KEY_COLUMNS if name in source.names), None)
         if found is None:
@@ -157,7 +157,7 @@ def _chosen_fields(
     fields: Collection[str] | None,
     rename: Mapping[str, str],
 ) -> dict[str, str]:
-    """Return the column of each field that samples get, by the name of the field."""
+    """Return a dict from the fields that samples get to their columns."""
     names = {_column_of(name, source): new for name, new in rename.items()}
     for name, new in names.items():
         _check_column(source, name, "rename")
@@ -182,7 +182,7 @@ def _chosen_fields(
 
 
 def _column_of(name: str, source: TableSource) -> str:
-    """Return the name of a column for that of its field, with a dot."""
+    """Return the name of the column of a field."""
     return name[1:] if name not in source.names and name.startswith(".") else name
 
 
@@ -200,7 +200,7 @@ def _named(names: Sequence[str]) -> str:
 
 
 def _found_rows(left: SampleSequence, table: Table, match: Match) -> Integers:
-    """Return the row of each sample, the number of rows for a sample that has none."""
+    """Return the row of each sample, or the number of rows if it has none."""
     if match.column is None:
         if table.num_rows != len(left):
             raise ValueError(
@@ -218,6 +218,7 @@ def _found_rows(left: SampleSequence, table: Table, match: Match) -> Integers:
             found = IndexList.load(kept).array()
             if len(found) == len(left) and (found <= table.num_rows).all():
                 return found
+    # The key table has no nulls, so its positions are translated to rows.
     key, places = _key_table(table, match.column)
     rows = key.first_places(wanted, table.num_rows if places is None else len(places))
     if places is not None:
@@ -230,7 +231,7 @@ def _found_rows(left: SampleSequence, table: Table, match: Match) -> Integers:
 
 
 def _check_aligned(left: SampleSequence, source: TableSource) -> None:
-    """Refuse a table in the order of the samples whose own column of keys says otherwise."""
+    """Raise if a table that is joined by row number has a key column in another order."""
     name = next((name for name in _KEY_COLUMNS if name in source.names), None)
     column = None if name is None else source.read([name]).columns[name]
     if column is None or column.kind != "text":
@@ -246,7 +247,7 @@ def _check_aligned(left: SampleSequence, source: TableSource) -> None:
 
 
 def _key_table(table: Table, column: str) -> tuple[KeyTable, Integers | None]:
-    """Return the table of the keys in a column, and the row of each place; None for the same."""
+    """Return the key table of a column, and its rows that are not null; None for all rows."""
     values = table.columns[column]
     nulls = values.nulls()
     if nulls is None:
@@ -257,7 +258,7 @@ def _key_table(table: Table, column: str) -> tuple[KeyTable, Integers | None]:
 def _kept_path(
     wanted: npt.NDArray[np.uint64], table: Table, column: str, copies: Path | None
 ) -> Path | None:
-    """Return the path of the file of rows; None if they are not worth one."""
+    """Return the path of the file of cached rows; None if it is not worth caching."""
     if copies is None or table.origin is None or len(wanted) < _LEAST_KEPT:
         return None
     digest = hashlib.sha256(np.ascontiguousarray(wanted).data)
@@ -272,7 +273,7 @@ def _check_single(
     table: Table,
     column: str,
 ) -> None:
-    """Refuse keys that are in several rows, if samples have them."""
+    """Raise if the key of a sample is in several rows."""
     values = table.columns[column]
     doubles = key.doubles()
     if not len(doubles):
@@ -287,7 +288,7 @@ def _check_single(
 
 
 def _rows_by_field(left: SampleSequence, table: Table, field: str, column: str) -> Integers:
-    """Return the rows whose column has the text of a field."""
+    """Return the row of each sample whose column equals the text of a field."""
     extension, path = column_named(field)
     every = np.arange(len(left), dtype=np.int64)
     texts = list(map(str, left.column_at(every, extension, *path)))

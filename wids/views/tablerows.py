@@ -1,8 +1,8 @@
-"""`TableRows`: the rows of a table as the fields that samples get by a join.
+"""`TableRows`: the rows of a table as fields of the samples of a join.
 
-A field of a table acts like one in a shard: text and bytes are decoded by the name of the field,
-and a dataset that reads raw bytes gets bytes. Other values need no decoding: numbers, truth values,
-lists and structs are those of the table. A null, and a sample without a row, give None.
+Text and bytes in a table are decoded like a field in a shard, by the name of the field, and a
+dataset that reads raw bytes gets bytes. Other values (numbers, truth values, lists, structs) are
+returned as they are. A null, and a sample without a row, give None.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Integers = npt.NDArray[np.int64]
 
 
 def _as_text(value: Any) -> str:
-    """Return what is no JSON, such as a date, as text."""
+    """Return a value that JSON cannot represent, such as a date, as text."""
     if isinstance(value, bytes):
         raise TypeError("bytes inside a list or a struct of a table have no JSON; leave them out")
     return str(value)
@@ -52,7 +52,7 @@ _as_json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, default=_
 
 
 class Match(NamedTuple):
-    """What decides which row a sample gets.
+    """The comparison that gives a sample its row.
 
     Attributes:
         field: A field of the samples such as ".json:uid"; None for their keys.
@@ -64,7 +64,7 @@ class Match(NamedTuple):
 
 
 class TableRows:
-    """The right side of a join: for each sample a row of a table, or none.
+    """The right side of a join with a table: for each sample a row, or none.
 
     Args:
         table: The table.
@@ -102,7 +102,7 @@ class TableRows:
         return self.rows.count
 
     def read_as(self, index: int, number: int, _dataset: str | None = None) -> dict[str, Any]:
-        """Return the fields of a sample, and its key if that is to be compared.
+        """Return the fields of a sample, and its key if it must be compared.
 
         Raises:
             DecodeError: A value cannot be decoded; `number` says for which sample.
@@ -146,7 +146,7 @@ class TableRows:
         return [self.read_as(*each) for each in zip(indexes, numbers, strict=True)]
 
     def read_raw(self, index: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
-        """Return fields as they would be stored in a shard; nulls are left out."""
+        """Return the fields of a sample as a shard would store them, without nulls."""
         row = self.rows.at(index)
         if row >= self.table.num_rows:
             return {}
@@ -158,7 +158,7 @@ class TableRows:
         return sample
 
     def values_at(self, index: int) -> dict[str, Any]:
-        """Return the values of a sample as they are in the table, without nulls."""
+        """Return the values of a sample as in the table, without nulls."""
         row = self.rows.at(index)
         if row >= self.table.num_rows:
             return {}
@@ -166,7 +166,7 @@ class TableRows:
         return {name: value for name, value in found.items() if value is not None}
 
     def plain_kind(self, field: str) -> type:
-        """Return the type of the values of a field; str for those that are written as JSON."""
+        """Return the type of the values of a field; str for values that are written as JSON."""
         column = self.table.columns[self.fields[field]]
         if column.kind == "bytes" or _holds_bytes(column):
             return bytes
@@ -183,7 +183,7 @@ class TableRows:
         return {name: len(value) for name, value in raw.items() if name != "__key__"}
 
     def is_near(self, _index: int) -> bool:
-        """Return whether no shard need be fetched: always."""
+        """Return True: reading a row fetches no shard."""
         return True
 
     def gather(self, indexes: Sequence[int], extension: str) -> Values:
@@ -257,7 +257,7 @@ class TableRows:
         return fill_in(values, missing, fill)
 
     def _taken(self, indexes: Integers, extension: str) -> tuple[Values, Integers, Integers]:
-        """Return the values of those samples that have one, the slots of the others, and rows."""
+        """Return the existing values of samples, the slots of samples without one, and the rows."""
         rows = self.rows.take(indexes)
         column = self.table.columns[self.fields[extension]]
         found = rows < self.table.num_rows
@@ -271,13 +271,13 @@ class TableRows:
         return TableRows, (self.table, self.rows, self.fields, self.match, self._pipeline)
 
     def with_pipeline(self, pipeline: Pipeline | None, fields: Iterable[str] | None) -> TableRows:
-        """Return the same rows with some of the fields, for samples that are read otherwise."""
+        """Return the same rows with some of the fields, read through another pipeline."""
         wanted = self.fields if fields is None else {*fields}
         kept = {name: column for name, column in self.fields.items() if name in wanted}
         return TableRows(self.table, self.rows, kept, self.match, pipeline)
 
     def together(self, field: str) -> TableRows:
-        """Return the same rows with all columns but those of bytes in one field.
+        """Return the same rows with all columns except bytes in one field.
 
         Args:
             field: Its name; a value is a dict of the values of a row, by the names of the columns.
@@ -296,8 +296,9 @@ class TableRows:
         return TableRows(joined, self.rows, fields, self.match, self._pipeline)
 
     def _finisher(self, name: str, *, arrays: bool = False) -> Callable[[Any], Any] | None:
-        """Return what makes the value in a sample of that in a table; None if it stays."""
+        """Return the function from a value in the table to that in a sample; None for unchanged."""
         pipeline = self._pipeline
+        # Raw samples, and samples without a decoder, get the bytes that a shard would hold.
         encoded = _encoder(name)
         if not arrays and pipeline.raw_kind is not None:
             viewed = pipeline.raw_kind == "memoryview"
@@ -307,6 +308,7 @@ class TableRows:
             return lambda value: io.BytesIO(encoded(value))
         decoder = pipeline.array_decoder if arrays else pipeline.decoder
         decode = decoder.decoder_of(name) or io.BytesIO
+        # Numbers, and text that would only be decoded to itself, need no function.
         kind = self.table.columns[self.fields[name]].kind
         is_text = decode is io.BytesIO or decode is decode_text
         if kind == "numbers" or (kind == "text" and is_text):

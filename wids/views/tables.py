@@ -1,4 +1,4 @@
-"""`Table`: columns in memory or in a mapped file, small to pickle."""
+"""`Table`: columns in memory or in a mapped file; a large one is pickled as the path of a file."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Layout = dict[str, list[tuple[str, dict[str, str], dict[str, Any]]]]
 
 @dataclass(frozen=True)
 class FileStamp:
-    """Marks by which a table that has changed is recognised.
+    """Size, digest and date of a file, by which a change of it is detected.
 
     Attributes:
         nbytes: Size of the file.
@@ -154,7 +154,7 @@ class Table:
         return _of_file, self._shared
 
     def with_record(self, name: str, names: Sequence[str]) -> Table:
-        """Return the table with one more column, whose values are dicts of those of others.
+        """Return the table with one more column, of dicts with the values of other columns.
 
         Args:
             name: Name of the new column.
@@ -180,7 +180,7 @@ class Table:
 def _of_arrays(
     layout: Layout, arrays: Mapping[str, npt.NDArray[Any]], origin: Origin | None
 ) -> Table:
-    """Return the table of columns that lie in memory."""
+    """Return a table with columns in memory; unpickling calls this."""
 
     def column(pieces: Sequence[tuple[str, dict[str, str], dict[str, Any]]]) -> Column:
         return Column(
@@ -194,7 +194,7 @@ def _of_arrays(
 
 
 def _of_file(layout: Layout, path: str, origin: Origin | None) -> Table:
-    """Return the table of columns that another process wrote to a file."""
+    """Return a table whose columns another process wrote to a file; unpickling calls this."""
     try:
         _, arrays = read_arrays(Path(path))
     except OSError as error:

@@ -61,7 +61,7 @@ class TableSource:
 
 
 def is_table(source: Any) -> bool:
-    """Return whether something is a table, and no sequence of samples."""
+    """Return whether a value is a table and not a sequence of samples."""
     return isinstance(source, str | os.PathLike | Mapping | np.ndarray) or _is_frame(source)
 
 
@@ -136,7 +136,7 @@ class _Unpacked:
     def columns(
         self, nbytes: int, names: Sequence[str], batches: Callable[[], Iterable[Any]]
     ) -> dict[str, Column] | None:
-        """Return columns of the copy, which is made if it is not there; None for a small file.
+        """Return columns of the copy, which is made if missing; None for a small file.
 
         Args:
             nbytes: The memory that the columns would take.
@@ -161,7 +161,7 @@ class _Unpacked:
 
 
 def _reopened(path: Path, copies: Path | None, stamp: FileStamp, names: Sequence[str]) -> Table:
-    """Open the table of another process."""
+    """Open a table by the path that another process pickled."""
     return table_source(path, copies=copies, stamp=stamp).read(names)
 
 
@@ -183,7 +183,7 @@ def _of_file(
 def beside_shards(
     pattern: str, shards: Iterable[str], *, missing: str, stamp: FileStamp | None = None
 ) -> TableSource:
-    """Open the tables that lie beside shards, as one table.
+    """Open the tables beside the shards of a dataset as one table.
 
     Args:
         pattern: Path of a table, relative to the folder of its shard, with `{shard}` for the name
@@ -243,7 +243,7 @@ def _beside(pattern: str, shard: str) -> Path:
 
 
 def _stamp_of_all(paths: Iterable[Path]) -> FileStamp:
-    """Return one stamp for several files, in which only their names and contents count."""
+    """Return one stamp for several files, which depends on their names and contents."""
     nbytes, digest = 0, hashlib.sha256()
     for path in paths:
         stamp = stamp_of(path)
@@ -294,7 +294,7 @@ def _open_arrow(path: Path, unpacked: _Unpacked) -> TableSource:
 
 
 def _mapped_arrow(path: Path) -> Any:
-    """Return the table in a file or stream of Arrow, over its mapped bytes."""
+    """Return the table in an Arrow file or stream, over its mapped bytes."""
     arrow = load("pyarrow", "parquet")
     mapped = arrow.memory_map(str(path))
     try:
@@ -341,7 +341,7 @@ def _parsed_csv(path: Path, delimiter: str, names: Sequence[str]) -> Any:
 
 
 def _numbers_if_any(texts: Any) -> Any:
-    """Return a column of texts as numbers if all are numbers, empty ones as nulls."""
+    """Return a text column as numbers if all texts are numbers or empty (null)."""
     arrow, compute = load("pyarrow", "parquet"), load("pyarrow.compute", "parquet")
     empty = compute.equal(texts, "")
     filled = compute.if_else(empty, None, texts)
@@ -359,7 +359,7 @@ def _numbers_if_any(texts: Any) -> Any:
 
 
 def _plain_batches(batches: Iterable[Any]) -> Iterator[Any]:
-    """Yield batches without dictionaries, of which a file holds only one for all its batches."""
+    """Yield batches without dictionary encoding, since a file has one dictionary for all."""
     arrow = load("pyarrow", "parquet")
     for batch in batches:
         arrays = [
@@ -370,7 +370,7 @@ def _plain_batches(batches: Iterable[Any]) -> Iterator[Any]:
 
 
 def _arrow_of_frame(frame: Any) -> Any:
-    """Return a data frame as a table of pyarrow."""
+    """Return a data frame as a pyarrow table."""
     arrow = load("pyarrow", "parquet")
     if isinstance(frame, arrow.Table):
         return frame
@@ -390,7 +390,7 @@ def _columns_of_arrow(table: Any, names: Sequence[str]) -> dict[str, Column]:
 
 
 def _piece_of_arrow(array: Any) -> Piece:
-    """Return an array of Arrow as a piece of a column, without a copy if its kind allows that."""
+    """Return an Arrow array as a piece of a column, without a copy if its type allows that."""
     arrow = load("pyarrow", "parquet")
     types, kind = arrow.types, array.type
     nulls = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
@@ -413,7 +413,7 @@ def _piece_of_arrow(array: Any) -> Piece:
 
 
 def _numbers_of_arrow(array: Any) -> np.ndarray | None:
-    """Return an array of numbers, truth values, or lists of numbers of one length; else None."""
+    """Return numbers, truth values or lists of numbers of one length as an array; else None."""
     types, kind = load("pyarrow", "parquet").types, array.type
     if types.is_boolean(kind):
         flags: np.ndarray = array.fill_null(False).to_numpy(zero_copy_only=False)
@@ -429,7 +429,7 @@ def _numbers_of_arrow(array: Any) -> np.ndarray | None:
 
 
 def _buffer(array: Any, number: int, kind: Any, count: int) -> np.ndarray:
-    """Return a buffer of an array of Arrow, without what lies before a slice."""
+    """Return a buffer of an Arrow array from the start of its slice on."""
     found = np.frombuffer(array.buffers()[number], kind)
     return found[array.offset : array.offset + count]
 
@@ -459,7 +459,7 @@ def _columns_of_array(array: np.ndarray, name: str) -> dict[str, np.ndarray]:
 
 
 def _piece_of_values(values: Any) -> Piece:
-    """Return an array, a list or a column of a library as a piece of a column."""
+    """Return an array, a list or another library's column as a piece of a column."""
     if type(values).__module__.partition(".")[0] == "pyarrow":
         whole = values.combine_chunks() if hasattr(values, "combine_chunks") else values
         return _piece_of_arrow(whole)

@@ -404,7 +404,7 @@ class Viewable(_Sequence):
         return self._chosen(rows, f"exclude({len(self) - len(rows)} samples)")
 
     def _pairs(self, wanted: list[str], column: str) -> tuple[Any, Any]:
-        """Return rows of the wanted keys and the samples that have them."""
+        """Return positions of wanted keys, and the samples that have them."""
         if column in KEY_NAMES:
             return find_all(wanted, self._kept_table.of(self.key_hashes), self.keys_at)
         values = list(self._column_with_gaps(column))
@@ -533,7 +533,7 @@ class Viewable(_Sequence):
         return Join(self if kept is None else self.select(kept), rows, {}, replace=replace)
 
     def __add__(self, other: Any) -> Concatenation:
-        """Return both sequences as one; `concat` takes more of them, and names."""
+        """Return the concatenation of both sequences; `concat` takes more, and names."""
         return concat([self, other])
 
     def column(self, extension: str, *path: str | int, fill: Any = None) -> Values:
@@ -708,7 +708,7 @@ class MappedView(Mapped, Viewable):
 
 
 class Join(Pairing, Viewable):
-    """Samples with the fields of two sequences, or of a table, too; `join` makes it."""
+    """Samples with the fields of two sequences, or of a sequence and a table; `join` makes it."""
 
     __slots__ = ("_count", "_extended", "_read_left", "_read_right", "_strict")
 
@@ -770,7 +770,7 @@ class Concatenation(Chain, Viewable):
 
 
 def concat(parts: Sequence[Any], names: Sequence[str] | None = None) -> Concatenation:
-    """Place sequences of samples one after the other.
+    """Return the concatenation of sequences of samples.
 
     Args:
         parts: Datasets, views, or anything with `len` and `[index]`.
@@ -806,7 +806,7 @@ def _slice_as_written(chosen: slice) -> str:
 
 
 def _keys_if_any(unwanted: Any) -> list[str] | None:
-    """Return the given keys, or those in a file; None for indexes."""
+    """Return the given keys, or the keys in a file; None if indexes were given."""
     if isinstance(unwanted, str | os.PathLike):
         path = Path(unwanted)
         array = _read_npy("unwanted", path) if path.suffix == ".npy" else None
@@ -820,7 +820,7 @@ def _keys_if_any(unwanted: Any) -> list[str] | None:
 
 
 def _index_list(name: str, chosen: Any, total: int) -> IndexList:
-    """Return the indexes that a user chose among `total` samples, as the argument of a name."""
+    """Return the indexes that the argument `name` chooses among `total` samples."""
     if isinstance(chosen, IndexList):
         return chosen
     if isinstance(chosen, slice):
@@ -835,6 +835,7 @@ def _index_list(name: str, chosen: Any, total: int) -> IndexList:
     if bool in kinds and not kinds <= {bool, np.bool_}:
         raise TypeError(f"{name}: expected indexes or truth values, got both in {chosen!r:.80}")
     array: npt.NDArray[Any] = np.asarray(chosen)
+    # A mask is told from indexes first: as integers, it would choose samples 0 and 1.
     if array.dtype == np.bool_ and array.ndim == 1:
         if len(array) != total:
             raise ValueError(
