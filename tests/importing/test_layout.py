@@ -138,3 +138,15 @@ def test_a_key_whose_dots_find_no_place_is_counted() -> None:
     sample = layout.sample(0, {"id": "1.10", "meta": {"a": 1}})
     assert sample == {"__key__": "1_10", ".json": {"a": 1}}
     assert omissions.lines() == ["keys whose dots became '_': 1, such as 1.10"]
+
+
+@pytest.mark.parametrize(("kind", "value"), [("plain", Blob(".bin", b"A\0")), ("image", "text")])
+def test_a_column_of_texts_and_bytes_is_said(kind: str, value: Any) -> None:
+    """Its values become different fields, unless the user names one."""
+    omissions = Omissions()
+    Layout({"mask": kind}, omissions=omissions).sample(0, {"mask": value})
+    (line,) = omissions.lines()
+    assert "a column 'mask' that is text in some and bytes in others" in line
+    omissions = Omissions()
+    Layout({"mask": kind}, {"mask": "bin"}, omissions=omissions).sample(0, {"mask": value})
+    assert omissions.lines() == []

@@ -228,6 +228,7 @@ class Layout:
             if name == self._key and name not in self._fields:
                 dotted = str(value) if str(value) != sample["__key__"] else None
                 continue
+            self._note_form(name, value, sample["__key__"])
             for extension, data in self._placed(name, value):
                 self._note_picture(name, extension, data, sample["__key__"])
                 if extension in sample:
@@ -260,6 +261,14 @@ class Layout:
         for name, kind in self._kinds.items():
             if row.get(name) is None and (kind not in _TEXTS or name in self._fields):
                 self._omissions.add(f"samples without a value in the column {name!r}", key)
+
+    def _note_form(self, name: str, value: Any, key: str) -> None:
+        """Count a text in a column of bytes or the reverse, which becomes another field."""
+        kind = self._kinds.get(name, "plain")
+        other = _is_bytes(value) if kind in _TEXTS else isinstance(value, str) and kind != "label"
+        if other and name not in self._fields:
+            what = f"samples with a column {name!r} that is text in some and bytes in others"
+            self._omissions.add(f"{what}, and is not the same field (--field {name}=EXT)", key)
 
     def _note_picture(self, column: str, extension: str, data: Any, key: str) -> None:
         """Count bytes that are not an image, in a column or under an extension of images."""
