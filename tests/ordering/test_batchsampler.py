@@ -1,5 +1,6 @@
 """Batches of indexes: cut as torch cuts them, resumed at any batch, and seeds for augmentations."""
 
+import copy
 import json
 import pickle
 import warnings
@@ -120,6 +121,52 @@ def test_a_wids_loader_resumes_with_a_batch_sampler(workers, steps):
 def test_batches_resume_after_the_consumed_number():
     """Behind a DataLoader that prefetches, `consumed` says after which batch to resume."""
     check_consumed_batches(make_batches, Echo())
+
+
+@pytest.mark.parametrize(
+    "duplicate", [copy.deepcopy, lambda each: pickle.loads(pickle.dumps(each))]
+)
+@pytest.mark.parametrize("plan", ["plain", "cost", "pack", "shape"])
+def test_a_copy_stands_where_the_batches_stand(plan, duplicate):
+    """A copy made within a pass, or after it, goes on there."""
+    costs = {"cost": [1 + index % 7 for index in range(101)], "max_cost": 20}
+    options = {
+        "plain": {"batch_size": 4},
+        "cost": costs,
+        "pack": {**costs, "pack": True},
+        "shape": {"batch_size": 4, "shape": [index % 3 for index in range(101)]},
+    }[plan]
+
+    def make():
+        sampler = DistributedShardSampler(range(101), 2, 1, lengths=[41, 60])
+        return BatchSampler(sampler, **options)
+
+    whole, batches = list(make()), make()
+    for used in (0, 1, 5):
+        batches.set_epoch(0)
+        list(islice(batches, used))
+        copied = duplicate(batches)
+        assert copied.state_dict() == batches.state_dict()
+        assert list(copied) == whole[used:]
+    batches.set_epoch(0)
+    assert list(batches) == whole
+    assert batches.remaining() == len(batches) == len(whole)
+    assert list(duplicate(batches)) == whole
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_loader_left_at_its_last_full_batch_ends_that_pass(workers):
+    """With `drop_last`, the pass after a state at the last batch is empty, the next one whole."""
+
+    def make():
+        sampler = DistributedShardSampler(range(9), 1, 0, lengths=[9])
+        return wids.Loader(range(9), 8, sampler=sampler, drop_last=True, num_workers=workers)
+
+    loader, resumed = make(), make()
+    iterator = iter(loader)
+    next(iterator)
+    resumed.load_state_dict(loader.state_dict())
+    assert [len(list(resumed)), len(list(resumed))] == [0, 1]
 
 
 def test_the_epoch_is_the_samplers():

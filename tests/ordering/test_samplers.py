@@ -15,6 +15,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils.data import DataLoader
 
 import wids
 from wids import (
@@ -212,12 +213,23 @@ def test_a_launcher_without_a_group_counts_and_is_warned_of(monkeypatch):
 
 
 @pytest.mark.usefixtures("no_launcher")
-@pytest.mark.parametrize(("size", "rank"), [("1", "0"), ("4", "4"), ("4", ""), ("many", "0")])
+@pytest.mark.parametrize(("size", "rank"), [("1", "0"), ("0", "0"), ("many", "0"), ("", "3")])
 def test_a_launcher_that_tells_of_one_process_or_nonsense_does_not_count(size, rank, monkeypatch):
     """Variables of a launcher that give one process or an impossible rank are ignored."""
     monkeypatch.setenv("WORLD_SIZE", size)
     monkeypatch.setenv("RANK", rank)
     assert len(DistributedChunkedSampler(range(10))) == 10
+
+
+@pytest.mark.usefixtures("no_launcher")
+@pytest.mark.parametrize("rank", ["", "4", " 1"])
+def test_a_launcher_of_several_without_a_rank_is_refused(rank, monkeypatch):
+    """Where only the number of processes is known, each would read all samples."""
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    monkeypatch.setenv("RANK", rank)
+    with pytest.raises(ValueError, match="WORLD_SIZE=4 .*RANK is .*pass num_replicas and rank"):
+        list(DistributedChunkedSampler(range(10)))
+    assert len(list(DistributedChunkedSampler(range(10), 1, 0))) == 10
 
 
 @pytest.mark.usefixtures("no_launcher")
@@ -621,7 +633,10 @@ def test_resume_goes_on_where_it_stopped(options, steps):
 
 @given(
     n=st.integers(0, 400),
-    runs=st.lists(st.tuples(st.integers(1, 8), st.floats(0, 1)), min_size=2, max_size=4),
+    # An epoch that is used up would be followed by the next one.
+    runs=st.lists(
+        st.tuples(st.integers(1, 8), st.floats(0, 1, exclude_max=True)), min_size=2, max_size=4
+    ),
     options=st.sampled_from(GEOMETRIES[:5]),
 )
 @settings(deadline=None, max_examples=80)
@@ -752,6 +767,33 @@ def test_the_end_of_an_epoch_leads_to_the_next(tail, asked):
             assert list(resumed) == expected
     if asked != "at the last index":
         assert all(state == states[0] for state in states)
+
+
+def test_what_is_dropped_belongs_to_the_end():
+    """The state at the last index is that of the end, also for a run on fewer ranks."""
+    one_pass = iter(DistributedChunkedSampler(range(52), 5, 0, drop_last=True))
+    assert len(list(islice(one_pass, 10))) == 10
+    assert one_pass.state_dict()["position"] == 52
+
+
+@pytest.mark.parametrize("ragged", [False, True])
+@pytest.mark.parametrize("plan", [{}, {"cost": [1] * 7, "max_cost": 2}, {"shape": [5] * 7}])
+def test_batches_that_a_loader_has_drawn_ahead_are_not_used(plan, ragged):
+    """A loader that has drawn all batches of a rank is where its loop is."""
+    states = []
+    for rank in range(3 if ragged else 1):
+        sampler = DistributedShardSampler(
+            range(7), 3 if ragged else 1, rank, lengths=[7], pad=not ragged
+        )
+        size = None if "cost" in plan else 1 if ragged else 2
+        costs = {**plan, "max_cost": 1} if ragged and "cost" in plan else plan
+        batches = BatchSampler(sampler, size, **costs)
+        loader = DataLoader(range(7), batch_sampler=batches, num_workers=2, prefetch_factor=4)
+        iterator = iter(loader)
+        used = [next(iterator) for _ in range(2 if ragged else 0)]
+        states.append(batches.state_dict(consumed=len(used)))
+        assert next(iterator, None) is not None or rank
+    assert {state["position"] for state in states} == {6 if ragged else 0}
 
 
 def test_a_used_up_epoch_that_is_asked_for_is_empty():
@@ -1032,8 +1074,12 @@ def test_numpy_integers_are_welcome():
 def test_too_few_open_shards_are_warned_of():
     """A dataset that keeps fewer shards open than are mixed is warned of."""
     shards = Shards()
-    shards.lru_size = 10
+    shards.lru_size, shards.lengths = 10, [5] * 20 + [1]
     with pytest.warns(WidsWarning, match="lru_size=18"):
+        DistributedShardSampler(shards, 2, 0)
+    shards.lengths = [30, 11, 60]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
         DistributedShardSampler(shards, 2, 0)
 
 

@@ -178,13 +178,28 @@ class BatchSampler(TorchBatchSampler):
             return self.sampler.state_dict()
         return self.sampler.state_dict(check_integer("consumed", consumed, 0) * self._size)
 
+    def __state_within__(self, consumed: int) -> dict[str, Any]:
+        """Return the state after some batches of a loop that has not ended."""
+        if self._planned is not None:
+            return self._planned.state_dict(consumed, looping=True)
+        return self.sampler.__planner__().state(consumed * self._size, True).to_dict()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What travels to another process: where the batches stand, and no pass."""
+        if self._planned is None:
+            return self.__dict__
+        sampler, planned = self._planned.copied()
+        return {**self.__dict__, "sampler": sampler, "_planned": planned}
+
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
         """Continue where `state_dict` was called, with any number of ranks and any batch size.
 
         Args:
             state_dict: State of this class or of a sampler, of any rank. In the middle of an epoch,
                 batches by cost need the same costs and bound, batches by shape the same shapes.
-            strict: False to accept the state of other data; see `ChunkedSampler`.
+            strict: False to accept the state of other data; see `ChunkedSampler`. In the middle of
+                an epoch of batches by cost or shape, other costs or shapes are refused all the
+                same: begin that epoch again with `set_epoch`.
 
         Raises:
             ValueError: It is not a state, or belongs to another version of the order or other data.

@@ -54,6 +54,9 @@ class CostPlan:
         max_cost: What a batch may cost.
         most: Samples that a batch may have; None for any number.
         packed: Whether samples are put side by side, without padding.
+
+    Attributes:
+        sampler: As given; a copy of the plan may get a copy of it.
     """
 
     def __init__(
@@ -65,7 +68,7 @@ class CostPlan:
         *,
         packed: bool = False,
     ) -> None:
-        self._sampler = sampler
+        self.sampler = sampler
         planner = sampler.__planner__()
         self._each_once = planner.each_once
         first, stop = planner.drawn
@@ -96,19 +99,19 @@ class CostPlan:
 
     def count(self, state: OrderState, within: CostPlace | None) -> int:
         """Return the number of batches of this rank from a place on."""
-        share = self._sampler.__planner__().share(state)
+        share = self.sampler.__planner__().share(state)
         done = within.done if within else 0
         return _share_of_batches(share, self._num_batches(state), done).count
 
     def begin(self, state: OrderState, within: CostPlace | None) -> "CostRun":
         """Compute the tables of an epoch, and return its batches from a place on."""
-        share = self._sampler.__planner__().share(state)
+        share = self.sampler.__planner__().share(state)
         place = within or CostPlace(PoolStart(), 0, share.num_replicas, self._pools.need)
         mine = _share_of_batches(share, self._num_batches(state), place.done)
         return CostRun(self._epoch(state, place.group), place, mine)
 
     def _epoch(self, state: OrderState, group: int) -> CostEpoch:
-        order, share = self._sampler.__planner__().whole(state)
+        order, share = self.sampler.__planner__().whole(state)
         return CostEpoch(
             self._pools,
             order,
@@ -132,7 +135,7 @@ class CostPlan:
             return self._pools.need
         start = state.moved(0)
         if start not in self._needs:
-            order, share = self._sampler.__planner__().whole(start)
+            order, share = self.sampler.__planner__().whole(start)
             self._needs = {start: self._pools.need_of_epoch(order, share.num_samples)}
         return self._needs[start]
 

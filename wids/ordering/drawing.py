@@ -60,6 +60,11 @@ class Drawing:
 
         self._iterator = None if iterator is None else weakref.ref(iterator, end)
 
+    def looping(self) -> bool:
+        """Whether a loop over the loader is known to go on, or has been left with batches ahead."""
+        live = self._iterator is not None and self._iterator() is not None
+        return live or bool(self.batches_ahead())
+
     def batches_ahead(self) -> int | None:
         """Number of batches that were drawn and not returned; None if it is unknown."""
         if self._loader is None:

@@ -150,6 +150,9 @@ class Planner:
         drawn_ahead: Warns if a loader has drawn indexes before they are used.
         each_once: Whether an epoch has each sample exactly once.
         drawn: The range `(first, stop)` of all indexes that epochs can draw.
+        looping: Whether a loop over the batches of the pass is known to go on.
+        state: Returns the state after a number of indexes; its second argument is `looping`.
+        copied: Returns a copy of the sampler that stands at a state.
     """
 
     plan: Callable[[OrderState], tuple[AnyOrder, RankShare]]
@@ -162,6 +165,9 @@ class Planner:
     drawn_ahead: Callable[[], None]
     each_once: bool
     drawn: tuple[int, int]
+    looping: Callable[[], bool]
+    state: Callable[[int | None, bool], OrderState]
+    copied: Callable[[OrderState], Any]
 
 
 class Progress:
@@ -215,16 +221,29 @@ class Progress:
         computed, block = self._computed
         return computed - operator.length_hint(block)
 
-    def state(self, consumed: int | None = None) -> OrderState:
-        """Return the state after `consumed` indexes; by default after all handed out."""
+    def state(self, consumed: int | None = None, *, looping: bool = False) -> OrderState:
+        """Return the state after some indexes.
+
+        Args:
+            consumed: Number of them; by default all that were handed out.
+            looping: Whether a loop over them is known to go on.
+        """
+        start = self.start
         if consumed is None:
             consumed = self.handed_out
-        # At the end all ranks return the same state, even if some had one index fewer.
-        if self.exhausted and consumed >= self.handed_out:
-            return self.start.moved(self.start.n)
+        # At the end all ranks return the same state, even if some had one index fewer. But within
+        # a loop, a rank that has used its last index is no further than the others.
+        if self.exhausted and consumed >= self.handed_out and not looping:
+            return start.moved(start.n)
         # A pass that has not begun has consumed nothing.
-        ranks = 0 if self._plan is None else self._plan[1].num_replicas
-        return self.start.moved(self.start.position + consumed * ranks)
+        if self._plan is None:
+            return start
+        _, share = self._plan
+        position = start.position + consumed * share.num_replicas
+        # What is dropped at the end belongs to the end.
+        if share.tail == "drop" and consumed and start.n - position < share.num_replicas:
+            position = start.n
+        return start.moved(position)
 
 
 class EpochPass(chain[int]):

@@ -10,7 +10,8 @@ what the plan needs to continue; at the start and the end of an epoch it is the 
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
 
 from wids.base.arguments import check_integer, check_mapping
@@ -56,6 +57,8 @@ class BatchRun(Protocol[Within_co]):
 class BatchPlan(Protocol[Within]):
     """Protocol of a plan that divides epochs into batches."""
 
+    sampler: ChunkedSampler
+
     def parse(self, saved: Mapping[str, Any]) -> Within:
         """Parse what `to_dict` of a place returned; ValueError if it belongs to other data."""
 
@@ -93,12 +96,12 @@ class _PlannedProgress(Generic[Within]):
         self.exhausted = False
         self.handed_out = 0
 
-    def place(self, consumed: int | None = None) -> _Place[Within]:
-        """Return the place after `consumed` batches; by default after all handed out."""
+    def place(self, consumed: int | None = None, *, looping: bool = False) -> _Place[Within]:
+        """Return the place after some batches; arguments as those of `Progress.state`."""
         start = self.start
         if consumed is None:
             consumed = self.handed_out
-        if self.exhausted and consumed >= self.handed_out:
+        if self.exhausted and consumed >= self.handed_out and not looping:
             return _Place(start.order.moved(start.order.n), None)
         if self.run is None or not consumed:
             return start
@@ -115,20 +118,29 @@ class PlannedBatches(Generic[Within]):
     Args:
         sampler: Draws the samples.
         plan: Divides its epochs into batches.
+        resumed: Where the next pass begins, if within an epoch.
     """
 
-    def __init__(self, sampler: ChunkedSampler, plan: BatchPlan[Within]) -> None:
+    def __init__(
+        self,
+        sampler: ChunkedSampler,
+        plan: BatchPlan[Within],
+        resumed: _Place[Within] | None = None,
+    ) -> None:
         self._sampler = sampler
         self._plan = plan
-        self._resumed: _Place[Within] | None = None
+        self._resumed = resumed
         self._pass: _PlannedProgress[Within] | None = None
 
     def count(self, *, remaining: bool) -> int:
         """Return the number of batches on this rank, of a whole epoch or of its remainder."""
         state, _ = self._sampler.__planner__().course()
+        progress = self._pass
+        # An epoch that was set comes again after a complete pass.
+        if progress is not None and progress.exhausted:
+            state = replace(state, epoch=self._sampler.epoch)
         if not remaining:
             return self._plan.count(state.moved(0), None)
-        progress = self._pass
         if progress is not None and not progress.exhausted and progress.start.order == state:
             return progress.count - progress.handed_out
         place = self._at(state)
@@ -140,13 +152,27 @@ class PlannedBatches(Generic[Within]):
         place = self._at(indexes.progress.start)
         return PlannedPass(self, _PlannedProgress(place, indexes.progress))
 
-    def state_dict(self, consumed: int | None) -> dict[str, Any]:
-        """Return the state; arguments as those of `BatchSampler.state_dict`."""
+    def state_dict(self, consumed: int | None, *, looping: bool = False) -> dict[str, Any]:
+        """Return the state; arguments as those of `Progress.state`."""
+        planner = self._sampler.__planner__()
         if consumed is not None:
             consumed = check_integer("consumed", consumed, 0)
         else:
-            self._sampler.__planner__().drawn_ahead()
-        return self._place(consumed).to_dict()
+            planner.drawn_ahead()
+        looping = consumed is not None and (looping or planner.looping())
+        return self._place(consumed, looping=looping).to_dict()
+
+    def copied(self) -> tuple[ChunkedSampler, "PlannedBatches[Within]"]:
+        """Return a copy of the sampler and of these batches, which stand where these stand."""
+        progress = self._pass
+        if progress is None or progress.exhausted:
+            sampler, place = copy(self._sampler), self._resumed
+        else:
+            place = progress.place()
+            sampler = self._sampler.__planner__().copied(place.order)
+        plan = copy(self._plan)
+        plan.sampler = sampler
+        return sampler, PlannedBatches(sampler, plan, place)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *, strict: bool) -> None:
         """Continue where `state_dict` was called."""
@@ -191,7 +217,7 @@ class PlannedBatches(Generic[Within]):
         """Forget the pass in progress, because another epoch was set."""
         self._pass = None
 
-    def _place(self, consumed: int | None) -> _Place[Within]:
+    def _place(self, consumed: int | None, *, looping: bool) -> _Place[Within]:
         """Return the current place: that of the pass in progress, or between two passes."""
         # The start of the pass in progress, or the end of a finished one. It also shows whether
         # the user changed the sampler itself.
@@ -201,9 +227,9 @@ class PlannedBatches(Generic[Within]):
             # A loader may draw the last batch long before it is used, so `consumed` decides. But a
             # loop that saves between two passes reports 0, and then all batches were used.
             if progress.exhausted and state.position == state.n:
-                return progress.place(consumed or None)
+                return progress.place(consumed or None, looping=looping)
             if progress.start.order == state:
-                return progress.place(consumed)
+                return progress.place(consumed, looping=looping)
         elif consumed:
             raise ValueError(
                 f"consumed must be 0 or None before the first pass begins, got {consumed}"

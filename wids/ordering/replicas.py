@@ -104,22 +104,29 @@ def _launched() -> tuple[int, int] | None:
     One rank counts as none. Without these variables, each process of a job that never makes a group
     would read all data.
     """
-    told = _launched_silently()
-    if told is not None:
-        size, rank = told
-        warn(
-            f"there is no torch.distributed process group, so the sampler takes rank {rank} of "
-            f"{size} from RANK and WORLD_SIZE of the environment; make the group before the first "
-            "pass, or pass num_replicas and rank"
-        )
-    return told
-
-
-def _launched_silently() -> tuple[int, int] | None:
-    size, rank = os.environ.get("WORLD_SIZE", ""), os.environ.get("RANK", "")
-    if not (size.isdecimal() and rank.isdecimal() and int(rank) < int(size) and int(size) > 1):
+    size = _launched_size()
+    if size == 1:
         return None
-    return int(size), int(rank)
+    rank = os.environ.get("RANK", "")
+    if not (rank.isdecimal() and int(rank) < size):
+        raise ValueError(
+            f"WORLD_SIZE={size} of the environment tells of a job of several processes, but RANK "
+            f"is {f'{rank!r}' if rank else 'missing'}, and there is no process group: each process "
+            "would read all samples; make the group before the first use of the sampler, pass "
+            "num_replicas and rank (1 and 0 for a single process), or unset WORLD_SIZE"
+        )
+    warn(
+        f"there is no torch.distributed process group, so the sampler takes rank {rank} of "
+        f"{size} from RANK and WORLD_SIZE of the environment; make the group before the first "
+        "pass, or pass num_replicas and rank"
+    )
+    return size, int(rank)
+
+
+def _launched_size() -> int:
+    """Return the number of processes by the environment; 1 if it does not tell."""
+    size = os.environ.get("WORLD_SIZE", "")
+    return max(1, int(size)) if size.isdecimal() else 1
 
 
 def check_dealing(dealer: str | None, num_replicas: int, *, meant: bool) -> None:
@@ -144,7 +151,7 @@ def check_dealing(dealer: str | None, num_replicas: int, *, meant: bool) -> None
     if dealer is not None or num_replicas > 1 or meant:
         return
     group = _process_group()
-    size, _ = group or _launched_silently() or (1, 0)
+    size = group[0] if group else _launched_size()
     if size == 1:
         return
     place = "in the process group" if group else "by WORLD_SIZE of the environment"

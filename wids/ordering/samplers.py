@@ -14,6 +14,7 @@ frameworks check for. Without torch they are plain classes that behave in the sa
 import logging
 import sys
 from collections.abc import Mapping, Sequence, Sized
+from copy import copy
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -71,8 +72,7 @@ Tail = Literal["pad", "drop", "ragged"]
 class ChunkedSampler(Sampler[int]):
     """Shuffles chunks of adjacent indexes, and the indexes in each; for one process.
 
-    Use it also with a framework that distributes batches to ranks itself (Accelerate, the Hugging
-    Face Trainer): it yields the order of all ranks together.
+    For old code: `DistributedShardSampler` mixes more, and serves one process, too.
 
     The order of an epoch depends only on the arguments and the epoch. Each pass advances the epoch
     by one, even if the previous pass was left early. After a call of `set_epoch`, the epoch no
@@ -245,6 +245,9 @@ class ChunkedSampler(Sampler[int]):
             (self._first, self._first + self._layout.num_samples)
             if each_once
             else (0, len(self.dataset)),
+            self._drawing.looping,
+            self._state,
+            self._copied,
         )
 
     def __repr__(self) -> str:
@@ -394,7 +397,7 @@ class ChunkedSampler(Sampler[int]):
             consumed = check_integer("consumed", consumed, 0)
         else:
             self._warn_of_drawn_ahead()
-        return self._state(consumed).to_dict()
+        return self._state(consumed, self._drawing.looping()).to_dict()
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
         """Continue from a state that `state_dict` returned, on any number of ranks.
@@ -473,8 +476,20 @@ class ChunkedSampler(Sampler[int]):
         left = resumed.n - resumed.position
         return not self._pinned and left < (self.num_replicas if self._tail == "drop" else 1)
 
-    def _state(self, consumed: int | None = None) -> OrderState:
-        """The state now: of the pass under way, or between two passes."""
+    def _copied(self, state: OrderState) -> "ChunkedSampler":
+        """A copy of this sampler that stands at a state."""
+        other = copy(self)
+        place = {"_epoch": state.epoch, "_resumed": state if state.position else None}
+        other.__dict__.update(place)
+        return other
+
+    def _state(self, consumed: int | None = None, looping: bool = False) -> OrderState:
+        """The state now: of the pass under way, or between two passes.
+
+        Args:
+            consumed: As in `state_dict`.
+            looping: Whether a loop over the indexes is known to go on.
+        """
         progress = self._progress
         if progress is None:
             # As it was restored, also if the next pass is of the next epoch.
@@ -483,10 +498,11 @@ class ChunkedSampler(Sampler[int]):
             place = self._place()
             return place.moved(place.position + consumed * self.num_replicas)
         # A loader may have asked for the last index long before the last batch is used; but none
-        # used at all is what a loop says between two passes.
-        if progress.exhausted and not consumed:
+        # used at all is what a loop says between two passes, unless batches still wait for it.
+        waiting = consumed == 0 and self._drawing.batches_ahead()
+        if progress.exhausted and not consumed and not waiting:
             return progress.start.moved(progress.start.n)
-        return progress.state(consumed)
+        return progress.state(consumed, looping=looping and consumed is not None)
 
     def _spec(self, state: OrderState) -> OrderSpec | MixtureSpec | WeightedSpec:
         options: dict[str, Any] = {
@@ -640,11 +656,17 @@ def _check_open_shards(dataset: object, interleave: int) -> None:
     """Say so if a worker would close shards that it needs again at once."""
     lru_size = getattr(dataset, "lru_size", None)
     # Two more than are drawn from: when a chunk ends, its successor is there beside it.
-    if isinstance(lru_size, int) and interleave > 1 and lru_size < interleave + 2:
+    needed = interleave + 2
+    if not isinstance(lru_size, int) or interleave == 1 or lru_size >= needed:
+        return
+    # A dataset of few shards keeps all of them open.
+    lengths = getattr(dataset, "lengths", None)
+    if isinstance(lengths, Sized):
+        needed = min(needed, len(lengths))
+    if lru_size < needed:
         warn(
-            f"interleave={interleave} needs {interleave + 2} open shards, the dataset keeps "
-            f"{lru_size}: shards are opened again and again; open the dataset with "
-            f"lru_size={interleave + 2}"
+            f"interleave={interleave} needs {needed} open shards, the dataset keeps {lru_size}: "
+            f"shards are opened again and again; open the dataset with lru_size={needed}"
         )
 
 

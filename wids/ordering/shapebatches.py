@@ -78,6 +78,9 @@ class ShapePlan:
         batch_size: Samples a batch, or a mapping from each shape to them.
         drop_last: Leave out the last batch of a bucket if it is smaller.
 
+    Attributes:
+        sampler: As given; a copy of the plan may get a copy of it.
+
     Raises:
         ValueError: There is no shape for each sample, or no batch size for each shape.
     """
@@ -90,7 +93,7 @@ class ShapePlan:
         *,
         drop_last: bool,
     ) -> None:
-        self._sampler = sampler
+        self.sampler = sampler
         self._drop_last = drop_last
         planner = sampler.__planner__()
         self._each_once = planner.each_once
@@ -121,14 +124,14 @@ class ShapePlan:
 
     def count(self, state: OrderState, within: ShapePlace | None) -> int:
         """Return the number of batches of this rank from a place on."""
-        share = self._sampler.__planner__().share(state)
+        share = self.sampler.__planner__().share(state)
         counts = [bucket.size for bucket in self._buckets(state)]
         segment, step = self._segment(share, counts, state, within)
         return segment.count_from(step)
 
     def begin(self, state: OrderState, within: ShapePlace | None) -> "ShapeRun":
         """Compute the tables of an epoch, and return its batches from a place on."""
-        order, share = self._sampler.__planner__().whole(state)
+        order, share = self.sampler.__planner__().whole(state)
         buckets = self._buckets(state)
         counts = [bucket.size for bucket in buckets]
         segment, step = self._segment(share, counts, state, within)
@@ -145,7 +148,7 @@ class ShapePlan:
             return self._members
         start = state.moved(0)
         if self._drawn is None or self._drawn[0] != start:
-            order, _ = self._sampler.__planner__().whole(state)
+            order, _ = self.sampler.__planner__().whole(state)
             indexes = order.at(np.arange(state.n, dtype=np.int64))
             numbers = self._numbers[indexes]
             counts = np.bincount(numbers, minlength=len(self._sizes))

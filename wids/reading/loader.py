@@ -200,7 +200,7 @@ class Loader:
             return {"sampler": sampler.state_dict(consumed=0), "finished": self._left is None}
         # Nothing used: the start as it was, since the sampler itself is ahead already.
         consumed = progress.consumed
-        state = sampler.state_dict(consumed=consumed) if consumed else dict(progress.start)
+        state = sampler.__state_within__(consumed) if consumed else dict(progress.start)
         return {"sampler": state, "finished": False}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
@@ -219,9 +219,10 @@ class Loader:
                 f"state_dict: expected the state of a wids.Loader, with a key 'sampler', got the "
                 f"keys {', '.join(map(repr, state_dict)) or '(none)'}"
             )
-        state = state_dict["sampler"]
-        self._saved_sampler().load_state_dict(state)
-        self._left = None if state_dict.get("finished", True) else dict(state)
+        sampler = self._saved_sampler()
+        sampler.load_state_dict(state_dict["sampler"])
+        # As it was restored: where less than a batch was left, and would be dropped, at the end.
+        self._left = None if state_dict.get("finished", True) else sampler.state_dict(consumed=0)
         self._progress = None
 
     def _stateful_batches(self) -> BatchSampler | None:
