@@ -20,11 +20,11 @@ COUNT_SCANS = """
 import sys
 from wids.reading.shardlist import ShardList
 from wids.tar import tarindex
-scan, scanned = tarindex.scan_tar, []
+scan, scanned = tarindex.scan_bytes, []
 def counted(path, **options):
     scanned.append(path)
     return scan(path, **options)
-tarindex.scan_tar = counted
+tarindex.scan_bytes = counted
 print("ready", flush=True)
 sys.stdin.read()
 dataset = ShardList(f"{sys.argv[1]}/*.tar", cache_dir=sys.argv[2], transformations="bytes")

@@ -209,7 +209,7 @@ def test_a_shard_is_indexed_once_whatever_lies_beside_it(
         dataset = ShardList([str(path)], key_rule="last_dot", fields=[".txt"])
         assert [sample[".txt"] for sample in dataset] == expected
         assert [sample["__key__"] for sample in dataset] == ["0.x", "1.x", "2.x"]
-        monkeypatch.setattr("wids.tar.tarindex.scan_tar", None)
+        monkeypatch.setattr("wids.tar.tarindex.scan_bytes", None)
 
 
 def test_evicted_shards_do_not_stay_mapped(

@@ -63,7 +63,7 @@ def test_place_out_of_range(shard, place):
 def test_open_keeps_the_sidecar_and_uses_it(shard, sidecar, monkeypatch):
     """The first open writes the sidecar; the second one reads no headers."""
     first = TarIndex.open(shard, sidecar)
-    monkeypatch.setattr("wids.tar.tarindex.scan_tar", None)
+    monkeypatch.setattr("wids.tar.tarindex.scan_bytes", None)
     second = TarIndex.open(shard, sidecar)
     assert second.names == first.names
     assert second.fields(1) == first.fields(1)
@@ -156,7 +156,7 @@ def test_a_pair_that_was_copied_is_used_as_it_is(tmp_path, shard, sidecar, monke
     for path in (shard, sidecar):
         shutil.copyfile(path, folder / path.name)
         time.sleep(0.02)
-    monkeypatch.setattr("wids.tar.tarindex.scan_tar", None)
+    monkeypatch.setattr("wids.tar.tarindex.scan_bytes", None)
     assert TarIndex.open(folder / "x.tar", folder / "x.tar.widx").num_samples == 2
 
 
@@ -165,20 +165,20 @@ def test_a_shard_from_the_future_is_indexed_once(shard, sidecar, monkeypatch):
     tomorrow = time.time() + 86400
     os.utime(shard, (tomorrow, tomorrow))
     TarIndex.open(shard, sidecar)
-    monkeypatch.setattr("wids.tar.tarindex.scan_tar", None)
+    monkeypatch.setattr("wids.tar.tarindex.scan_bytes", None)
     assert TarIndex.open(shard, sidecar).num_samples == 2
 
 
 def test_a_shard_that_grows_while_it_is_indexed_is_refused(shard, monkeypatch):
     """A shard that changes while it is indexed is refused."""
-    from wids.tar.tarscan import scan_tar
+    from wids.tar.tarscan import scan_bytes
 
-    def scan_while_written(path, **options):
-        members = scan_tar(path, **options)
-        os.truncate(path, 100_000)
+    def scan_while_written(source, **options):
+        members = scan_bytes(source, **options)
+        os.truncate(source.path, 100_000)
         return members
 
-    monkeypatch.setattr("wids.tar.tarindex.scan_tar", scan_while_written)
+    monkeypatch.setattr("wids.tar.tarindex.scan_bytes", scan_while_written)
     with pytest.raises(ShardFormatError, match="that nobody writes"):
         TarIndex.from_tar(shard)
 
@@ -188,7 +188,7 @@ def test_a_touched_shard_is_looked_through_once(shard, sidecar, monkeypatch):
     TarIndex.open(shard, sidecar)
     os.utime(shard)
     TarIndex.open(shard, sidecar)
-    monkeypatch.setattr("wids.tar.tarindex.scan_tar", None)
+    monkeypatch.setattr("wids.tar.tarindex.scan_bytes", None)
     assert TarIndex.open(shard, sidecar).num_samples == 2
 
 

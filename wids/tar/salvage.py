@@ -13,6 +13,7 @@ from typing import Any
 from wids.base.mapping import map_file
 from wids.errors import ShardFormatError
 from wids.tar.extended import EXTENDED_TYPES
+from wids.tar.tarbytes import TarBytes
 from wids.tar.tarheader import BLOCK_SIZE, checksum_matches, header_name, parse_number
 from wids.tar.tarscan import HeaderWalk, TarMembers
 
@@ -75,7 +76,7 @@ class _Search:
     """Scan that goes on after damage."""
 
     def __init__(self, path: Path, descriptor: int, data: memoryview) -> None:
-        self.walk = HeaderWalk(path, descriptor, concatenated=True)
+        self.walk = HeaderWalk(TarBytes.of_file(path, descriptor), concatenated=True)
         self.gaps: list[Gap] = []
         self._data = data
 

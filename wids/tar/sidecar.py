@@ -47,6 +47,7 @@ __all__ = [
     "Sidecar",
     "SidecarHeader",
     "fingerprint",
+    "fingerprinted",
     "lay_out",
     "pack_sidecar",
     "parse_sidecar",
@@ -80,11 +81,13 @@ def probed_rows(num_members: int) -> list[int]:
     return sorted({last * place // (_NUM_PROBES - 1) for place in places})
 
 
-def fingerprint(file_descriptor: int, nbytes: int, end: int, offsets: Iterable[int]) -> bytes:
+def fingerprint(
+    read: Callable[[int, int], bytes], nbytes: int, end: int, offsets: Iterable[int]
+) -> bytes:
     """Digest blocks of a shard: its first one, the headers before some members, and its end.
 
     Args:
-        file_descriptor: The shard.
+        read: Function from a number of bytes and a position to those bytes of the shard.
         nbytes: Its size.
         end: Offset of the zero blocks that end the archive. They are included because an appended
             member may overwrite padding and leave the size of the file as it was.
@@ -98,14 +101,24 @@ def fingerprint(file_descriptor: int, nbytes: int, end: int, offsets: Iterable[i
         OSError: It cannot be read.
     """
     digest = hashlib.blake2b(digest_size=FINGERPRINT_NBYTES)
+    for position in fingerprinted(nbytes, end, offsets):
+        digest.update(read(BLOCK_SIZE, position))
+    return digest.digest()
+
+
+def fingerprinted(nbytes: int, end: int, offsets: Iterable[int]) -> list[int]:
+    """Return the positions of the blocks that `fingerprint` digests, in ascending order.
+
+    Raises:
+        ValueError: One of the blocks would lie outside the shard.
+    """
     # Block 0 is included since it may be an extended header of the first member. Sorted, so that a
     # disk seeks in one direction.
-    for position in sorted({0, end, *(offset - BLOCK_SIZE for offset in offsets)}):
+    positions = sorted({0, end, *(offset - BLOCK_SIZE for offset in offsets)})
+    for position in positions:
         if not 0 <= position <= nbytes - BLOCK_SIZE:
             raise ValueError(f"byte {position} begins no header of a shard of {nbytes} bytes")
-        # `pread` leaves the file position as it is for other users of the descriptor.
-        digest.update(os.pread(file_descriptor, BLOCK_SIZE, position))
-    return digest.digest()
+    return positions
 
 
 # --- format -------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -33,8 +34,9 @@ from wids.tar.sidecar import (
     probed_rows,
     read_sidecar,
 )
+from wids.tar.tarbytes import TarBytes
 from wids.tar.tarheader import BLOCK_SIZE, checksum_matches
-from wids.tar.tarscan import TarMembers, scan_tar
+from wids.tar.tarscan import TarMembers, opened_tar, scan_bytes
 
 __all__ = ["TarIndex"]
 
@@ -114,9 +116,24 @@ class TarIndex(MemberTable):
                 names file and offset.
             OSError: The shard cannot be opened.
         """
-        members = scan_tar(path, concatenated=concatenated)
+        with opened_tar(path) as source:
+            return cls.from_bytes(
+                source, key_rule=key_rule, grouping=grouping, concatenated=concatenated
+            )
+
+    @classmethod
+    def from_bytes(
+        cls,
+        shard: TarBytes,
+        *,
+        key_rule: KeyRule = "first_dot",
+        grouping: Grouping = "adjacent",
+        concatenated: bool = False,
+    ) -> Self:
+        """Build the index of a shard that is open, wherever it lies; see `from_tar`."""
+        members = scan_bytes(shard, concatenated=concatenated)
         table = group_members(
-            members.names, members.spans, path, key_rule=key_rule, grouping=grouping
+            members.names, members.spans, shard.path, key_rule=key_rule, grouping=grouping
         )
         for reason, count in members.skipped.items():
             table.skipped[reason] = table.skipped.get(reason, 0) + count
@@ -127,7 +144,7 @@ class TarIndex(MemberTable):
             key_rule=key_rule,
             grouping=grouping,
             concatenated=concatenated,
-            fingerprint=_fingerprint(path, members, table.spans),
+            fingerprint=_fingerprint(shard, members, table.spans),
         )
         return cls(lay_out(source, table), shard_mtime_ns=members.shard_mtime_ns)
 
@@ -277,7 +294,9 @@ class TarIndex(MemberTable):
         try:
             # Dates and sizes alone would accept a sidecar that was copied to another shard of the
             # same size, since the copy is the newer file.
-            found = fingerprint(tar, source.nbytes, source.end, self._sidecar.probed_offsets)
+            found = fingerprint(
+                partial(os.pread, tar), source.nbytes, source.end, self._sidecar.probed_offsets
+            )
         except ValueError as error:
             raise self._damaged(str(error)) from error
         if found != source.fingerprint:
@@ -340,18 +359,14 @@ class TarIndex(MemberTable):
         return f"TarIndex({len(self)} members, {self.num_samples} samples)"
 
 
-def _fingerprint(
-    path: str | os.PathLike[str], members: TarMembers, spans: NDArray[np.int64]
-) -> bytes:
+def _fingerprint(shard: TarBytes, members: TarMembers, spans: NDArray[np.int64]) -> bytes:
     """Return the fingerprint of a shard that was just scanned."""
     probed = spans[probed_rows(len(spans)), 0].tolist()
-    with Path(path).open("rb", buffering=0) as stream:
-        status = os.fstat(stream.fileno())
-        if (status.st_size, status.st_mtime_ns) == (members.shard_nbytes, members.shard_mtime_ns):
-            return fingerprint(stream.fileno(), members.shard_nbytes, members.end, probed)
+    if not shard.changed():
+        return fingerprint(shard.read, members.shard_nbytes, members.end, probed)
     raise ShardFormatError(
-        f"{display_url(str(path))}: at byte 0: expected a file that nobody writes, found one that "
-        "was changed while its headers were read; wait until it is completely written"
+        f"{display_url(str(shard.path))}: at byte 0: expected a file that nobody writes, found one "
+        "that was changed while its headers were read; wait until it is completely written"
     )
 
 

@@ -6,12 +6,12 @@ verifies hundreds of them at once with NumPy, and leaves all others to `tarscan`
 by header. So everything that it accepts must be valid, but it need not accept every valid header.
 """
 
-import os
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from wids.tar.tarbytes import TarBytes
 from wids.tar.tarheader import BLOCK_SIZE
 
 __all__ = ["HeaderRuns", "PlainRun"]
@@ -19,8 +19,6 @@ __all__ = ["HeaderRuns", "PlainRun"]
 # One window and the headers copied out of it fit into the cache of a CPU core.
 _WINDOW_NBYTES = 1 << 20
 _CHAIN_LENGTH = 1024
-# If headers are further apart than this on average, it is faster to read only them.
-_SPARSE_NBYTES = 6 << 10
 
 _MAGIC = int.from_bytes(b"usta", "little")
 _REGULAR, _OLD_REGULAR, _PAX = b"0\0x"
@@ -65,10 +63,9 @@ class HeaderRuns:
         sparse: Whether headers were far apart in the part of the file that was read last.
     """
 
-    def __init__(self, file_descriptor: int, file_nbytes: int) -> None:
+    def __init__(self, source: TarBytes) -> None:
         self.sparse = False
-        self._file_descriptor = file_descriptor
-        self._file_nbytes = file_nbytes
+        self._source = source
         self._window = np.empty((_WINDOW_NBYTES // BLOCK_SIZE, BLOCK_SIZE), np.uint8)
         self._rows: list[memoryview] = []
         self._start = self._end = 0
@@ -80,16 +77,16 @@ class HeaderRuns:
             self._start = position
             self._batch = self._chain(position) if self.sparse else self._search(position)
             num_headers = max(len(self._batch.positions), 1)
-            self.sparse = self._end - position > _SPARSE_NBYTES * num_headers
+            self.sparse = self._end - position > self._source.sparse_nbytes * num_headers
         return self._batch.run(position)
 
     def _search(self, position: int) -> "_Batch":
         """Read a window and return every block that looks like a header."""
         window = self._window
         # No byte beyond the size: reading one waits for ever in some files of /proc.
-        most = max(self._file_nbytes - position, 0)
+        most = max(self._source.nbytes - position, 0)
         buffer = window.data.cast("B")[:most]
-        nbytes = os.preadv(self._file_descriptor, [buffer], position) if most else 0
+        nbytes = self._source.read_into([buffer], position) if most else 0
         self._end = position + nbytes
         num_blocks = nbytes // BLOCK_SIZE
         magics: NDArray[np.uint32] = np.ndarray(
@@ -100,21 +97,21 @@ class HeaderRuns:
         # its place, which never passes as PAX data, so the header is left to the scan.
         bodies = np.minimum(blocks + 1, num_blocks - 1)
         return _Batch(
-            window[blocks], position + BLOCK_SIZE * blocks, window, bodies, self._file_nbytes
+            window[blocks], position + BLOCK_SIZE * blocks, window, bodies, self._source.nbytes
         )
 
     def _chain(self, position: int) -> "_Batch":
         """Read headers one by one, each after the data of the previous one."""
-        descriptor = self._file_descriptor
+        read_into = self._source.read_into
         positions = []
         # The window is reused: headers go into its first half, their PAX data into the second.
         self._rows = self._rows or [row.data for row in self._window]
         for row, body in zip(self._rows[:_CHAIN_LENGTH], self._rows[_CHAIN_LENGTH:], strict=True):
-            if os.preadv(descriptor, [row], position) < BLOCK_SIZE:
+            if read_into([row], position) < BLOCK_SIZE:
                 break
             positions.append(position)
             if row[156] == _PAX:
-                os.preadv(descriptor, [body], position + BLOCK_SIZE)
+                read_into([body], position + BLOCK_SIZE)
                 position += 2 * BLOCK_SIZE
                 continue
             # Only what is needed to find the next header is parsed; the batch verifies everything.
@@ -129,7 +126,7 @@ class HeaderRuns:
             np.array(positions, np.int64),
             self._window,
             bodies,
-            self._file_nbytes,
+            self._source.nbytes,
         )
 
 

@@ -23,6 +23,7 @@ from wids.base.magic import file_type
 from wids.base.urls import display_url, without_secrets
 from wids.errors import ShardFormatError
 from wids.tar.extended import EXTENDED_TYPES, MAX_EXTENDED_NBYTES, ExtendedHeaders
+from wids.tar.tarbytes import TarBytes
 from wids.tar.tarheader import (
     BLOCK_SIZE,
     check_numbers,
@@ -32,7 +33,16 @@ from wids.tar.tarheader import (
 )
 from wids.tar.tarruns import HeaderRuns
 
-__all__ = ["FoundFile", "HeaderWalk", "TarMembers", "find_files", "first_members", "scan_tar"]
+__all__ = [
+    "FoundFile",
+    "HeaderWalk",
+    "TarMembers",
+    "find_files",
+    "first_members",
+    "opened_tar",
+    "scan_bytes",
+    "scan_tar",
+]
 
 # The smaller window is for shards of long members, where most of a large one would be wasted.
 _WINDOW_NBYTES = 64 << 10
@@ -107,13 +117,18 @@ def scan_tar(path: str | os.PathLike[str], *, concatenated: bool = False) -> Tar
     """
     # One descriptor for size, time and headers, so that all belong to one file even if another file
     # replaces it meanwhile.
-    with _opened(path) as file_descriptor:
-        walk = HeaderWalk(Path(path), file_descriptor, concatenated)
-        # The first header by itself, so that the error for a file that is no tar shows its start.
-        position = walk.step(0)
-        while position is not None:
-            position = walk.step(walk.pass_plain(position))
-        return walk.members()
+    with opened_tar(path) as source:
+        return scan_bytes(source, concatenated=concatenated)
+
+
+def scan_bytes(source: TarBytes, *, concatenated: bool = False) -> TarMembers:
+    """Read the member table of a tar that is open; see `scan_tar`."""
+    walk = HeaderWalk(source, concatenated)
+    # The first header by itself, so that the error for a file that is no tar shows its start.
+    position = walk.step(0)
+    while position is not None:
+        position = walk.step(walk.pass_plain(position))
+    return walk.members()
 
 
 class FoundFile(NamedTuple):
@@ -195,8 +210,8 @@ def first_members(path: str | os.PathLike[str], most_headers: int) -> list[tuple
         ShardFormatError: As for `scan_tar`, in the headers that are read.
         OSError: The file cannot be opened.
     """
-    with _opened(path) as file_descriptor:
-        walk = HeaderWalk(Path(path), file_descriptor, concatenated=False)
+    with opened_tar(path) as source:
+        walk = HeaderWalk(source, concatenated=False)
         position: int | None = 0
         for _ in range(most_headers):
             if position is not None:
@@ -220,11 +235,11 @@ def _open_regular(path: str | os.PathLike[str]) -> int:
 
 
 @contextmanager
-def _opened(path: str | os.PathLike[str]) -> Iterator[int]:
-    """Open a file and give its descriptor; failures to read it are errors of the shard."""
+def opened_tar(path: str | os.PathLike[str]) -> Iterator[TarBytes]:
+    """Open a file and give its bytes; failures to read it are errors of the shard."""
     file_descriptor = _open_regular(path)
     try:
-        yield file_descriptor
+        yield TarBytes.of_file(path, file_descriptor)
     except IsADirectoryError:
         raise
     except OSError as error:
@@ -240,19 +255,17 @@ class HeaderWalk:
     """State of a walk over the headers of one file.
 
     Args:
-        path: The file, for messages.
-        file_descriptor: The file, open.
+        source: The file, open.
         concatenated: Whether to go on after the end of an archive.
     """
 
-    def __init__(self, path: Path, file_descriptor: int, concatenated: bool) -> None:
-        status = os.fstat(file_descriptor)
-        self._shown = display_url(str(path))
-        self._file_descriptor = file_descriptor
+    def __init__(self, source: TarBytes, concatenated: bool) -> None:
+        self._shown = display_url(str(source.path))
+        self._source = source
         self._concatenated = concatenated
-        self._nbytes = status.st_size
-        self._mtime_ns = status.st_mtime_ns
-        self._runs = HeaderRuns(file_descriptor, self._nbytes)
+        self._nbytes = source.nbytes
+        self._mtime_ns = source.mtime_ns
+        self._runs = HeaderRuns(source)
         self._steps_to_go = 0
         self._pause = 1
         self._window = b""
@@ -490,7 +503,7 @@ class HeaderWalk:
             window = _SPARSE_WINDOW_NBYTES if self._runs.sparse else _WINDOW_NBYTES
             # No byte beyond the size: reading one waits for ever in some files of /proc.
             most = min(max(nbytes, window), max(self._nbytes - position, 0))
-            self._window = os.pread(self._file_descriptor, most, position) if most else b""
+            self._window = self._source.read(most, position) if most else b""
             self._window_start = position
             start = 0
         return self._window[start : start + nbytes]
