@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from email.utils import formatdate
+from functools import lru_cache
 from hashlib import md5
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote, urlsplit
@@ -153,6 +154,11 @@ class ShardServer:
             self.stopped.wait(max(0.0, wait))
 
 
+@lru_cache(maxsize=16)
+def _digest(data: bytes) -> str:
+    return md5(data).hexdigest()  # once for each file, not for each of a thousand requests
+
+
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
@@ -194,7 +200,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send_file(self, faults: Faults, request: Request, data: bytes) -> None:
         headers = {"Content-Type": "application/x-tar", "Accept-Ranges": "bytes"}
-        etag = f'"{md5(data).hexdigest()}"'
+        etag = f'"{_digest(data)}"'
         if faults.change_etag:
             etag = f'"{time.monotonic_ns()}"'
         dated = faults.dated or faults.terse

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
     from multiprocessing.connection import Connection
 
+    from wids.base.threads import DaemonThreadPool
+
 __all__ = ["allow_pickling_views", "fresh_python", "num_cores", "run_each"]
 
 T = TypeVar("T")
@@ -38,7 +40,7 @@ def run_each(
     function: Callable[[T], R],
     items: Sequence[T],
     *,
-    executor: Executor | None = None,
+    executor: Executor | DaemonThreadPool | None = None,
     workers: int | None = None,
     desc: str = "",
     done: Callable[[T, R | Exception], object] | None = None,
@@ -213,26 +215,30 @@ def _run_in_processes(
 
 
 def _run_with(
-    executor: Executor, function: Callable[[T], R], items: Sequence[T]
+    executor: Executor | DaemonThreadPool, function: Callable[[T], R], items: Sequence[T]
 ) -> Generator[tuple[int, R | Exception]]:
     """Run jobs on an executor, a bounded number at a time; yield positions and results."""
     waiting = iter(enumerate(items))
     running: dict[Future[R], int] = {}
-    while True:
-        for place, item in islice(waiting, _WINDOW - len(running)):
-            try:
-                running[executor.submit(function, item)] = place
-            except BrokenExecutor as broken:
-                for rest in (place, *(each for each, _ in waiting)):  # the executor is broken
-                    yield rest, _not_done(broken)
-        if not running:
-            return
-        for future in wait(running, return_when=FIRST_COMPLETED).done:
-            place = running.pop(future)
-            error: Any = future.exception()
-            if isinstance(error, BrokenExecutor):
-                error = _not_done(error)
-            yield place, future.result() if error is None else error
+    try:
+        while True:
+            for place, item in islice(waiting, _WINDOW - len(running)):
+                try:
+                    running[executor.submit(function, item)] = place
+                except BrokenExecutor as broken:
+                    for rest in (place, *(each for each, _ in waiting)):  # the executor is broken
+                        yield rest, _not_done(broken)
+            if not running:
+                return
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                place = running.pop(future)
+                error: Any = future.exception()
+                if isinstance(error, BrokenExecutor):
+                    error = _not_done(error)
+                yield place, future.result() if error is None else error
+    finally:
+        for future in running:
+            future.cancel()  # nobody waits for them
 
 
 def _not_done(broken: BrokenExecutor) -> ChildProcessError:

@@ -20,7 +20,8 @@ from wids.browse.joinedfields import JoinedFields, marks_of, read_stored
 from wids.errors import FetchError, ShardFormatError, WidsError
 from wids.fetching.fetch import Fetcher
 from wids.fetching.transport import FetchPolicy, is_unreachable
-from wids.reading.rangeshard import fetch_index, sidecar_url
+from wids.reading.rangeshard import fetch_index
+from wids.specs.locations import with_suffix
 from wids.tar.sidecar import SIDECAR_SUFFIX
 
 if TYPE_CHECKING:
@@ -364,7 +365,7 @@ class FieldReader:
         entry = self.dataset.shards[shard_index]
         # Opening a remote shard without a sidecar would fetch it, so the sidecar is checked first.
         if self.is_far(entry):
-            index_url = entry.get("index") or sidecar_url(entry["url"], SIDECAR_SUFFIX)
+            index_url = entry.get("index") or with_suffix(entry["url"], SIDECAR_SUFFIX)
             self.failures.check(shard_index, entry["url"])
             try:
                 fetch_index(index_url, SIDECAR_SUFFIX, self.dataset.cache, entry)

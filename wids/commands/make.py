@@ -53,10 +53,11 @@ def create(args: Arguments) -> int:
     from wids.base.files import write_output
     from wids.base.omissions import Omissions
 
-    shards = _expand(_listed(args.files))
+    listed: dict[str, dict[str, Any]] = {}
+    shards = _expand(_listed(args.files), listed)
     # Before the shards are read, which may take hours.
     _check_writable(args.output)
-    built = _build(args, shards)
+    built = _build(args, shards, listed)
     for shard, error in built.failures.items():
         complain_of(shard, "failed", message_of(error))
     if not len(built.spec.shards):
@@ -96,7 +97,7 @@ def _keep_old(output: Path, spec: DatasetSpec) -> None:
         )
 
 
-def _build(args: Arguments, shards: list[str]) -> Build:
+def _build(args: Arguments, shards: list[str], listed: dict[str, dict[str, Any]]) -> Build:
     from wids.specs.build import build_spec
 
     digests = _chosen_digests(args)
@@ -104,7 +105,10 @@ def _build(args: Arguments, shards: list[str]) -> Build:
     # With a base, names are relative to it and not to the folder of the spec.
     folder = None if args.base is not None else output.parent
     journal, started = _journal(args.output), time.time_ns()
-    known = _known(output, digests, rules_given(args)) if args.resume else {}
+    known = _known(output, digests, rules_given(args), args.index) if args.resume else {}
+    for url, entry in listed.items():  # a store has said which shards were replaced since
+        if known.get(url, entry).get("filesize") != entry["filesize"]:
+            del known[url]
     if not args.resume:
         journal.remove()
     return build_spec(
@@ -118,18 +122,21 @@ def _build(args: Arguments, shards: list[str]) -> Build:
         known=known,
         note=lambda entry: journal.note({**entry, "indexed_since": started}),
         workers=args.workers,
+        listed=listed,
         digests=digests,
         sidecar=args.sidecars,
+        index_dir=args.index,
         indexes=[tool for tool in ("dali", "energon") if getattr(args, f"{tool}_index")],
         cache_dir=args.cache_dir,
         rules=rules_given(args),
     )
 
 
-def _chosen_digests(args: Arguments) -> tuple[str, ...]:
+def _chosen_digests(args: Arguments) -> tuple[str, ...] | None:
+    """Return the digests to compute; None for the usual one, where it costs nothing."""
     if args.no_digest:
         return ()
-    return (_USUAL_DIGEST, args.digest) if args.digest else (_USUAL_DIGEST,)
+    return (_USUAL_DIGEST, args.digest) if args.digest else None
 
 
 def _name_for(args: Arguments, shards: list[str]) -> str | None:
@@ -143,6 +150,7 @@ def _name_for(args: Arguments, shards: list[str]) -> str | None:
 
 def _report_create(args: Arguments, built: Build, num_shards: int) -> None:
     from wids.base.text import format_nbytes
+    from wids.base.urls import is_local
     from wids.tools.listing import spec_facts
 
     facts = spec_facts(built.spec, args.output)
@@ -151,9 +159,13 @@ def _report_create(args: Arguments, built: Build, num_shards: int) -> None:
         print_json({**facts, "failures": failures})
     count = f"{facts['num_shards']} of {num_shards}" if built.failures else facts["num_shards"]
     advice = "; mend the others and run again with --resume" if built.failures else ""
+    remote = [each for each in built.records if not is_local(each.url)]
+    moved = sum(each.nbytes_read for each in remote)
+    of = sum(each.entry.get("filesize", 0) for each in remote)
+    read = f"; read {format_nbytes(moved)} of {format_nbytes(of)} from servers" if remote else ""
     note(
         f"{args.output}: {count} shards, {facts['nsamples']} samples, "
-        f"{format_nbytes(facts['filesize'])}{advice}"
+        f"{format_nbytes(facts['filesize'])}{read}{advice}"
     )
 
 
@@ -167,11 +179,22 @@ def _listed(files: list[str]) -> list[str]:
     return listed
 
 
-def _expand(files: list[str]) -> list[str]:
-    """Expand folders and patterns into shards."""
-    from wids.specs.sources import find_shards
+def _expand(files: list[str], listed: dict[str, dict[str, Any]]) -> list[str]:
+    """Expand folders and patterns into shards.
 
-    return [shard for file in files for shard in find_shards(file) or [file]]
+    Args:
+        files: The locations that were given.
+        listed: Is given the entries of shards that a store has listed, by URL.
+    """
+    from wids.specs.sources import find_entries
+
+    shards = []
+    for file in files:
+        for entry in find_entries(file) or [{"url": file}]:
+            shards.append(entry["url"])
+            if len(entry) > 1:
+                listed[entry["url"]] = entry
+    return shards
 
 
 def _journal(output: str) -> Journal:
@@ -205,11 +228,15 @@ def _check_writable(output: str) -> None:
 
 
 def _known(
-    output: Path, digests: Collection[str], rules: dict[str, Any]
+    output: Path, digests: Collection[str] | None, rules: dict[str, Any], index: str | None
 ) -> dict[str, dict[str, Any]]:
     """Return the entries of earlier runs whose shards have not changed since."""
     from wids.specs.indexrules import rules_of
     from wids.specs.specedit import read_document
+
+    def says_all(entry: dict[str, Any]) -> bool:
+        indexed = index is None or Path(output.parent, entry.get("index", "")).is_file()
+        return indexed and _says_all(entry, digests)
 
     known = {}
     document = read_document(output) if output.is_file() else {}
@@ -217,19 +244,22 @@ def _known(
     if document and rules_of(document, str(output)) == rules_of(rules):
         written = output.stat().st_mtime_ns
         for entry in document["shardlist"]:
-            if _says_all(entry, digests) and _is_unchanged(output.parent, entry, written):
+            if says_all(entry) and _is_unchanged(output.parent, entry, written):
                 known[entry["url"]] = entry
     # A run that was killed left notes, and no spec.
     for entry in _journal(str(output)).entries().values():
         since = entry.pop("indexed_since", 0)
-        if _says_all(entry, digests) and _is_unchanged(output.parent, entry, since):
+        if says_all(entry) and _is_unchanged(output.parent, entry, since):
             known[entry["url"]] = entry
     return known
 
 
-def _says_all(entry: dict[str, Any], digests: Collection[str]) -> bool:
+def _says_all(entry: dict[str, Any], digests: Collection[str] | None) -> bool:
+    from wids.base.urls import is_local
     from wids.specs.newspec import shard_entry
 
+    if digests is None:
+        digests = (_USUAL_DIGEST,) if is_local(entry["url"]) else ()
     return shard_entry(entry["url"], 0, 0, dict.fromkeys(digests, "")).keys() <= entry.keys()
 
 
@@ -276,13 +306,14 @@ def _add_create(commands: Any) -> None:
             "wids create shards/ -o shards/train.json --sidecars",
             "wids create shards/ -o shards/train.json --dali-index --energon-index",
             "wids create 'https://host/train-{000..146}.tar' -o train.json",
+            "wids create s3://bucket/train/ -o train.json --index train-index",
             "find /data -name '*.tar' | wids create - -o all.json --no-digest",
         ],
     )
     parser.add_argument(
         "files",
         nargs="+",
-        help="shards: paths, URLs, folders, brace patterns; - reads them from stdin",
+        help="shards: paths, URLs, folders (also of buckets), patterns; - reads them from stdin",
     )
     parser.add_argument(
         "-o",
@@ -326,6 +357,12 @@ def _add_create(commands: Any) -> None:
 def _add_indexes(parser: Any) -> None:
     parser.add_argument(
         "--sidecars", action="store_true", help="write the tar index of each shard as a .widx file"
+    )
+    parser.add_argument(
+        "--index",
+        metavar="FOLDER",
+        help="write the tar index of each remote shard into this folder, and its place into the "
+        "spec",
     )
     parser.add_argument("--dali-index", action="store_true", help="write an index for DALI, .idx")
     parser.add_argument(

@@ -112,6 +112,11 @@ class FileVersion:
         """Value for If-Range; None before the first response or if the server sends none."""
         return self._first["answer"][1] if self._first else None
 
+    @property
+    def nbytes(self) -> int | None:
+        """Size of the file; None before the first response or if the server does not say it."""
+        return self._first["answer"][0] if self._first else self._nbytes
+
     def check(self, url: str, stream: Stream) -> None:
         """Check that a response is of this version, before any of its bytes are read.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from wids.base.files import write_atomically
 from wids.base.threads import DaemonThreadPool
-from wids.base.urls import base_name, display_url
+from wids.base.urls import base_name, display_url, is_local, local_path, without_secrets
 from wids.base.warn import WarningsOnce
 from wids.caching.cache import ShardCache
 from wids.caching.cachefolder import Entry, check_folder
@@ -31,6 +31,7 @@ from wids.reading.fieldheaders import (
     replaced_since_indexed,
 )
 from wids.reading.versions import ShardVersion
+from wids.specs.locations import with_suffix
 from wids.tar.shard import ReadableShard, Shard, check_part
 from wids.tar.sidecar import SIDECAR_SUFFIX, parse_sidecar
 from wids.tar.tarindex import TarIndex
@@ -47,7 +48,6 @@ __all__ = [
     "fetch_index",
     "peek_index",
     "read_samples",
-    "sidecar_url",
     "warn_fetched_whole",
 ]
 
@@ -491,16 +491,6 @@ def warn_fetched_whole(
     )
 
 
-def sidecar_url(url: str, suffix: str) -> str:
-    """Return the URL of the sidecar beside a remote shard, with the shard's query.
-
-    >>> sidecar_url("https://host/a.tar?key=1", ".widx")
-    'https://host/a.tar.widx?key=1'
-    """
-    path, mark, query = url.partition("?")
-    return f"{path}{suffix}{mark}{query}"
-
-
 def peek_index(shard: ShardRef, cache_dir: str | os.PathLike[str] | None = None) -> TarIndex:
     """Return the tar index of a remote shard from its sidecar, with a single try.
 
@@ -510,7 +500,7 @@ def peek_index(shard: ShardRef, cache_dir: str | os.PathLike[str] | None = None)
         ShardFormatError: The sidecar is damaged.
     """
     with closing(ShardCache(cache_dir, fetcher=Fetcher(FetchPolicy(attempts=1)))) as cache:
-        url = shard.index or sidecar_url(shard.url, SIDECAR_SUFFIX)
+        url = shard.index or with_suffix(shard.url, SIDECAR_SUFFIX)
         return fetch_index(url, SIDECAR_SUFFIX, cache, shard)
 
 
@@ -520,7 +510,7 @@ def fetch_index(
     """Return the tar index from a sidecar URL, fetched into the cache folder once.
 
     Args:
-        url: URL of the sidecar.
+        url: URL of the sidecar, or its path, where it is used in place.
         suffix: Suffix of sidecars in the cache folder.
         cache: Cache that fetches and keeps the sidecar.
         shard: Entry of the shard. Its digest distinguishes versions of the shard, whose sidecars
@@ -536,6 +526,8 @@ def fetch_index(
         raise FetchError(
             f"{display_url(shard.url)}: is compressed, and only a plain .tar can be read by range"
         )
+    if is_local(url):
+        return _local_index(url)
     check_folder(cache.cache_dir, shared=cache.shared)
     path = cache.cache_dir / (
         Entry.of(cache.cache_dir, url, f"sidecar{shard.version}").name + suffix
@@ -561,6 +553,14 @@ def fetch_index(
         if image is not None:
             raise
     return fetch_index(url, suffix, cache, shard, again=True)
+
+
+def _local_index(location: str) -> TarIndex:
+    try:
+        return TarIndex.load(local_path(location))
+    except OSError as error:
+        cause = without_secrets(error)
+        raise FetchError(f"{display_url(location)}: {error.strerror}") from cause
 
 
 def read_samples(

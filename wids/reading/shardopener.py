@@ -19,9 +19,10 @@ from wids.errors import FetchError, SampleCountError, ShardFormatError, WidsErro
 from wids.fetching.responses import FileVersion
 from wids.fetching.transport import is_unreachable
 from wids.log import logger
-from wids.reading.rangeshard import RangeShard, fetch_index, sidecar_url, warn_fetched_whole
+from wids.reading.rangeshard import RangeShard, fetch_index, warn_fetched_whole
 from wids.reading.versions import ShardVersion
 from wids.reading.waits import WaitLog
+from wids.specs.locations import with_suffix
 from wids.tar.shard import Shard
 from wids.tar.sidecar import SIDECAR_SUFFIX, IndexRules
 from wids.tar.tarindex import TarIndex, no_room_needed
@@ -218,7 +219,7 @@ class ShardOpener:
 
     @staticmethod
     def _index_url(ref: ShardRef) -> str:
-        return ref.index or sidecar_url(ref.url, SIDECAR_SUFFIX)
+        return ref.index or with_suffix(ref.url, SIDECAR_SUFFIX)
 
     def _remote_index(self, ref: ShardRef, why: str = "") -> TarIndex | None:
         """Return the tar index of a remote shard from its sidecar; None if it has to be fetched.

@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
+import hashlib
+import logging
 import os
 import re
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from wids.base.files import remove_parts
 from wids.base.hashing import hash_file
 from wids.base.processes import run_each
+from wids.base.shardref import ShardRef
+from wids.base.threads import DaemonThreadPool
 from wids.base.urls import base_name, display_url, is_local, local_path
 from wids.base.warn import warn
 from wids.caching.cache import ShardCache
 from wids.caching.unpack import is_compressed_name
-from wids.errors import ShardFormatError
+from wids.errors import IntegrityError, ShardFormatError
+from wids.fetching.fetch import Fetcher, FetchPolicy
+from wids.fetching.transport import BeyondEndError, RangesNotServedError
 from wids.specs.classnames import find_class_names
+from wids.specs.indexrules import rules_of
 from wids.specs.locations import folder_of
 from wids.specs.merging import class_names, listed_classes, merged_header
 from wids.specs.newspec import name_in_spec, new_spec, shard_entry
+from wids.specs.prefixes import natural_order
+from wids.specs.remoteindex import index_remote
 from wids.specs.sources import load_spec
 from wids.tar.interchange import save_foreign_indexes
 from wids.tar.sidecar import SIDECAR_SUFFIX
@@ -30,7 +40,6 @@ from wids.tar.tarindex import TarIndex
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from concurrent.futures import Executor
-    from pathlib import Path
 
     from wids.specs.spec import DatasetSpec
 
@@ -39,12 +48,16 @@ __all__ = [
     "ShardRecord",
     "build_spec",
     "default_name",
+    "index_path",
     "index_shard",
     "local_copy",
     "merge_specs",
     "stored_file",
 ]
 
+_log = logging.getLogger(__name__)
+_USUAL_DIGESTS = ("md5",)  # what old readers know
+_MOST_REMOTE = 8  # remote shards that are indexed at once, unless the caller says otherwise
 _WRITER_PART = re.compile(r"-\d+-of-\d+\.json$")  # the spec of one of several parallel writers
 
 
@@ -57,12 +70,14 @@ class ShardRecord:
         entry: The shard's entry in a spec, with the requested digests.
         skipped: Number of tar entries that belong to no sample, by reason.
         doubt: What follows the end of the archive and may have been samples; "" for padding.
+        nbytes_read: Number of bytes that were read to index it.
     """
 
     url: str
     entry: dict[str, Any]
     skipped: dict[str, int] = field(default_factory=dict)
     doubt: str = ""
+    nbytes_read: int = 0
 
 
 @dataclass(frozen=True)
@@ -83,42 +98,150 @@ class Build:
 def index_shard(
     url: str,
     *,
-    digests: Collection[str] = ("md5",),
+    digests: Collection[str] | None = None,
     sidecar: bool = False,
     indexes: Collection[str] = (),
     cache_dir: str | os.PathLike[str] | None = None,
     rules: Mapping[str, Any] | None = None,
+    index_dir: str | os.PathLike[str] | None = None,
+    fetcher: Fetcher | None = None,
 ) -> ShardRecord:
     """Index one shard: verify its headers, count its samples, compute its digests.
 
     A pure function of its arguments, picklable with its result, for executors of any kind.
 
     Args:
-        url: Path or URL of the shard.
-        digests: Digests to compute, of "md5" and "sha256"; if empty, only headers are read.
+        url: Path or URL of the shard. Of a remote one, only as much is read as its headers need.
+        digests: Digests to compute, of "md5" and "sha256"; if empty, only headers are read. By
+            default "md5", but of a remote shard only if all its bytes are read anyway.
         sidecar: Write the tar index beside the shard (local shards only).
         indexes: Also write the indexes of other tools: "dali", "energon" (local shards only).
-        cache_dir: Folder that keeps a remote shard; by default the shard is removed after reading.
+        cache_dir: Folder that keeps a remote shard, which is then fetched whole.
         rules: `key_rule`, `grouping` and `concatenated`, as for a dataset.
+        index_dir: Folder for the sidecar of a remote shard, whose path is then in the entry.
+        fetcher: Reads remote shards; by default a new one.
 
     Raises:
         FetchError: The shard could not be fetched.
         ShardFormatError: The shard is not a readable tar; the message names the byte.
+        ValueError: The options do not fit a local or a remote shard.
     """
+    _check_place(url, sidecar=sidecar, index_dir=index_dir)
+    if is_local(url):
+        return _index_whole(
+            url, digests, sidecar=sidecar, indexes=indexes, cache_dir=cache_dir, rules=rules
+        )
+    own = fetcher or Fetcher()
+    try:
+        record = None
+        if not (digests or indexes or cache_dir is not None or is_compressed_name(base_name(url))):
+            record = _index_remote(url, own, digests, rules, index_dir)
+        return record or _index_whole(
+            url, digests, indexes=indexes, cache_dir=cache_dir, rules=rules, index_dir=index_dir
+        )
+    finally:
+        if fetcher is None:
+            own.close()
+
+
+def _check_place(url: str, *, sidecar: bool, index_dir: str | os.PathLike[str] | None) -> None:
+    """Raise if the sidecar of a shard that is wanted would not be written."""
+    if is_local(url) and index_dir is not None and not sidecar:
+        raise ValueError(
+            f"{display_url(url)}: a folder for sidecars (index_dir, --index) is for remote shards; "
+            "sidecar=True (--sidecars) writes them beside local ones"
+        )
+    if not is_local(url) and sidecar and index_dir is None:
+        raise ValueError(
+            f"{display_url(url)}: no sidecar can be written beside a remote shard; name a folder "
+            "for it by index_dir (`wids create --index`)"
+        )
+
+
+def _check_places(
+    shards: Sequence[str],
+    *,
+    sidecar: bool = False,
+    index_dir: str | os.PathLike[str] | None = None,
+    **_: Any,
+) -> None:
+    """Raise if a sidecar would not be written, before any shard is read."""
+    for shard in shards:
+        _check_place(shard, sidecar=sidecar, index_dir=index_dir)
+
+
+def _index_remote(
+    url: str,
+    fetcher: Fetcher,
+    digests: Collection[str] | None,
+    rules: Mapping[str, Any] | None,
+    index_dir: str | os.PathLike[str] | None,
+) -> ShardRecord | None:
+    """Index a remote shard without fetching it; None if it has to be fetched."""
+    wanted = _USUAL_DIGESTS if digests is None else digests
+    try:
+        found = index_remote(url, fetcher, rules_of(dict(rules or {})), wanted)
+    except (RangesNotServedError, BeyondEndError) as error:
+        _log.info("%s: fetched whole: %s", display_url(url), error)
+        return None
+    entry = shard_entry(url, found.index.num_samples, found.nbytes, found.digests)
+    return _record(url, found.index, entry, index_dir, found.nbytes_read)
+
+
+def _index_whole(
+    url: str,
+    digests: Collection[str] | None,
+    *,
+    sidecar: bool = False,
+    indexes: Collection[str] = (),
+    cache_dir: str | os.PathLike[str] | None = None,
+    rules: Mapping[str, Any] | None = None,
+    index_dir: str | os.PathLike[str] | None = None,
+) -> ShardRecord:
+    """Index a shard that is local, or is fetched to be."""
     with local_copy(url, cache_dir) as path:
         stored = stored_file(url, path)
         # Hash first: the sequential read brings the headers into memory, so a cold disk need not
         # seek for each of them.
-        found = {} if stored is None else hash_file(stored, digests)
+        wanted = _USUAL_DIGESTS if digests is None else digests
+        found = {} if stored is None else hash_file(stored, wanted)
         index = TarIndex.from_tar(path, **(rules or {}))
-        if sidecar and is_local(url):
+        if sidecar:
             index.save(path.with_name(path.name + SIDECAR_SUFFIX))
         if indexes:
             _save_indexes(url, path, index, indexes)
         entry: dict[str, Any] = {"url": url, "nsamples": index.num_samples}
+        nbytes = path.stat().st_size
         if stored is not None:
             entry = shard_entry(url, index.num_samples, stored.stat().st_size, found)
-    return ShardRecord(url, entry, dict(index.skipped), index.source.doubt)
+    # The index of a compressed shard is that of its plain form, which is on no server.
+    return _record(url, index, entry, index_dir if stored is not None else None, nbytes)
+
+
+def _record(
+    url: str,
+    index: TarIndex,
+    entry: dict[str, Any],
+    index_dir: str | os.PathLike[str] | None,
+    nbytes_read: int,
+) -> ShardRecord:
+    if index_dir is not None:
+        path = index_path(url, index_dir)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        index.save(path)
+        entry = {**entry, "index": str(path)}
+    return ShardRecord(url, entry, dict(index.skipped), index.source.doubt, nbytes_read)
+
+
+def index_path(url: str, index_dir: str | os.PathLike[str]) -> Path:
+    """Return the path of the sidecar of a remote shard in a folder of sidecars.
+
+    >>> index_path("https://host/train/a.tar", "indexes").as_posix()
+    'indexes/4dd6b0c27009-a.tar.widx'
+    """
+    # The digest keeps shards of one name in different folders apart.
+    digest = hashlib.sha256(url.encode("utf-8", "surrogateescape")).hexdigest()[:12]
+    return Path(index_dir, f"{digest}-{base_name(url)}{SIDECAR_SUFFIX}")
 
 
 def _save_indexes(url: str, path: Path, index: TarIndex, indexes: Collection[str]) -> None:
@@ -178,6 +301,7 @@ def build_spec(
     note: Callable[[dict[str, Any]], object] | None = None,
     executor: Executor | None = None,
     workers: int | None = None,
+    listed: Mapping[str, Mapping[str, Any]] | None = None,
     **options: Any,
 ) -> Build:
     """Index many shards in parallel and build their spec.
@@ -192,48 +316,97 @@ def build_spec(
         known: Entries of shards that need not be read again, by their name in the spec.
         note: Called with the entry of each shard as soon as it is read, so that a journal can save
             it before a crash.
-        executor: Executor that runs `index_shard`; by default a new process pool.
-        workers: Number of processes of that pool; by default one per core.
-        options: `digests`, `sidecar`, `indexes`, `cache_dir` and `rules`, as for `index_shard`; the
-            spec keeps the rules.
+        executor: Executor that runs `index_shard`; by default a new process pool for local shards,
+            and threads for remote ones.
+        workers: Number of processes of that pool, by default one per core; and of remote shards at
+            a time, by default 8.
+        listed: What a store said of remote shards when it listed them, by URL: sizes, which are
+            compared, and digests, which the spec keeps.
+        options: `digests`, `sidecar`, `indexes`, `cache_dir`, `rules` and `index_dir`, as for
+            `index_shard`; the spec keeps the rules.
 
     Raises:
-        ValueError: A shard is listed twice.
+        ValueError: A shard is listed twice, or a sidecar that is wanted has no place.
     """
     names = _names_in_spec(shards, folder)
     entries = {name: known[name] for name in names if known and name in known}
     missing = {name: shard for name, shard in names.items() if name not in entries}
     name_of = {shard: name for name, shard in missing.items()}
+    _check_places(shards, **options)
     # Removes the unfinished sidecars of a killed run, but not those of a run that is still alive.
     if options.get("sidecar"):
         for beside in {local_path(shard).parent for shard in shards if is_local(shard)}:
             remove_parts(beside)
 
-    def done(shard: str, outcome: ShardRecord | Exception) -> None:
-        if note is not None and isinstance(outcome, ShardRecord):
-            note({**outcome.entry, "url": name_of[shard]})
+    def entry_of(record: ShardRecord) -> dict[str, Any]:
+        entry = {**record.entry, "url": name_of[record.url]}
+        if "index" in entry:
+            entry["index"] = name_in_spec(os.path.abspath(entry["index"]), folder)  # noqa: PTH100
+        return entry
 
-    outcomes = run_each(
-        partial(index_shard, **options),
-        list(missing.values()),
-        executor=executor,
-        workers=workers,
-        desc="indexing shards",
-        done=done,
-    )
-    records, failures = [], {}
-    for (name, shard), outcome in zip(missing.items(), outcomes, strict=True):
+    def done(shard: str, outcome: ShardRecord | Exception) -> None:
         if isinstance(outcome, ShardRecord):
-            entries[name] = outcome.entry
+            outcome = _as_listed(outcome, (listed or {}).get(shard))
+        outcomes[shard] = outcome
+        if note is not None and isinstance(outcome, ShardRecord):
+            note(entry_of(outcome))
+
+    outcomes: dict[str, ShardRecord | Exception] = {}
+    _index_each(list(missing.values()), options, executor, workers, done)
+    records, failures = [], {}
+    for name, shard in missing.items():
+        outcome = outcomes[shard]
+        if isinstance(outcome, ShardRecord):
+            entries[name] = entry_of(outcome)
             records.append(outcome)
         else:
             failures[shard] = outcome
     _warn_of_doubts(records)
-    # Sorted by name: the spec must not depend on the order in which the workers finish.
-    rows = [{**entries[name], "url": name} for name in sorted(entries)]
+    # Sorted by name: the spec must not depend on the order in which the workers finish. A store's
+    # folder is opened in natural order, and its spec must number the samples alike.
+    remote = not any(map(is_local, shards))
+    rows = [
+        {**entries[name], "url": name}
+        for name in sorted(entries, key=natural_order if remote else None)
+    ]
     return Build(
         new_spec(rows, {**(header or {}), **(options.get("rules") or {})}), records, failures
     )
+
+
+def _index_each(
+    shards: Sequence[str],
+    options: Mapping[str, Any],
+    executor: Executor | None,
+    workers: int | None,
+    done: Callable[[str, ShardRecord | Exception], object],
+) -> None:
+    """Index shards in parallel: local ones by processes, remote ones by threads."""
+    run = partial(run_each, desc="indexing shards", done=done)
+    if executor is not None:
+        run(partial(index_shard, **options), shards, executor=executor)
+        return
+    local = [shard for shard in shards if is_local(shard)]
+    run(partial(index_shard, **options), local, workers=workers)
+    if remote := [shard for shard in shards if not is_local(shard)]:
+        # They wait for servers, not for the processor, and share a bounded number of connections.
+        width = workers or _MOST_REMOTE
+        fetcher = Fetcher(FetchPolicy(connections=2 * width))
+        with closing(fetcher), DaemonThreadPool(width, "wids-index") as pool:
+            run(partial(index_shard, fetcher=fetcher, **options), remote, executor=pool)
+
+
+def _as_listed(record: ShardRecord, listed: Mapping[str, Any] | None) -> ShardRecord | Exception:
+    """Return a record with the digests that a store listed, or an error if the sizes differ."""
+    if listed is None or "filesize" not in record.entry:
+        return record
+    ref, nbytes = ShardRef.of(listed), record.entry["filesize"]
+    if ref.filesize not in {None, nbytes}:
+        return IntegrityError(
+            f"{display_url(ref.url)}: {nbytes} bytes, its store listed {ref.filesize}; it was "
+            "replaced meanwhile, so index it again"
+        )
+    return replace(record, entry={**ref.digests, **record.entry})
 
 
 def _warn_of_doubts(records: Sequence[ShardRecord]) -> None:

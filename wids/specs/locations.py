@@ -11,7 +11,15 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 from wids.base.urls import display_url, is_local, local_path, scheme_of
 
-__all__ = ["SHARD_SUFFIXES", "folder_of", "is_shard_name", "join", "join_all", "name_of"]
+__all__ = [
+    "SHARD_SUFFIXES",
+    "folder_of",
+    "is_shard_name",
+    "join",
+    "join_all",
+    "name_of",
+    "with_suffix",
+]
 
 SHARD_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.zst")
 
@@ -45,6 +53,18 @@ def folder_of(location: str) -> str:
         return os.path.dirname(location)  # noqa: PTH120 (str in, str out)
     parts = urlsplit(location)
     return urlunsplit((parts.scheme, parts.netloc, posixpath.dirname(parts.path), "", ""))
+
+
+def with_suffix(url: str, suffix: str) -> str:
+    """Return the URL of a file beside a remote shard, with the shard's query.
+
+    >>> with_suffix("https://host/a.tar?key=1", ".widx")
+    'https://host/a.tar.widx?key=1'
+    """
+    # Only URLs of web servers have queries; elsewhere a question mark is a character of a name.
+    web = scheme_of(url) in ("http", "https")
+    path, mark, query = url.partition("?") if web else (url, "", "")
+    return f"{path}{suffix}{mark}{query}"
 
 
 def join(base: str, location: str) -> str:

@@ -232,7 +232,30 @@ def find_shards(location: str, *, alone: bool = True) -> list[str] | None:
         FetchError: A remote folder could not be listed.
     """
     if (listed := _find_listed(location, alone=alone)) is not None:
-        return [entry["url"] for entry in listed.entries]
+        return [entry["url"] for entry in _some(listed)]
+    return _find_named(location)
+
+
+def find_entries(location: str, *, alone: bool = True) -> list[dict[str, Any]] | None:
+    """Return the entries of the shards that `find_shards` finds, with what their store says."""
+    if (listed := _find_listed(location, alone=alone)) is not None:
+        return _some(listed)
+    shards = _find_named(location)
+    return None if shards is None else [{"url": shard} for shard in shards]
+
+
+def _some(listed: ListedShards) -> list[dict[str, Any]]:
+    """Return the entries of listed shards, of which there must be some."""
+    if not listed.entries:
+        raise SpecError(
+            f"{display_url(listed.folder)}: holds a spec and no shards; name the spec, "
+            f"{display_url(str(listed.spec))}"
+        )
+    return listed.entries
+
+
+def _find_named(location: str) -> list[str] | None:
+    """Return the shards of a local folder or pattern, of braces, or the location of one shard."""
     path = local_path(location) if is_local(location) else None
     # `Path.is_dir` and `is_file` raise for a name that is too long for any file.
     if path is not None and os.path.isdir(path):  # noqa: PTH112

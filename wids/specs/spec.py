@@ -343,6 +343,8 @@ class _Parser:
             self._add(len(base), source)
             check_location(sidecar, f"{source}: shard {number}", "index")
             row["index"] = locations.join(base, sidecar)
+            if not _lies_below(row["index"], base, sidecar):
+                self._refuse_local(row["index"], source, f"shard {number}: index")
         return {**row, "url": url}
 
     def _check_total(self, source: str, number: int) -> None:

@@ -81,33 +81,33 @@ def probed_rows(num_members: int) -> list[int]:
     return sorted({last * place // (_NUM_PROBES - 1) for place in places})
 
 
-def fingerprint(
-    read: Callable[[int, int], bytes], nbytes: int, end: int, offsets: Iterable[int]
-) -> bytes:
+def fingerprint(read: Callable[[int, int], bytes], positions: Iterable[int]) -> bytes:
     """Digest blocks of a shard: its first one, the headers before some members, and its end.
 
     Args:
         read: Function from a number of bytes and a position to those bytes of the shard.
-        nbytes: Its size.
-        end: Offset of the zero blocks that end the archive. They are included because an appended
-            member may overwrite padding and leave the size of the file as it was.
-        offsets: Offsets of the data of the probed members.
+        positions: The positions of the blocks, from `fingerprinted`.
 
     Returns:
         16 bytes.
 
     Raises:
-        ValueError: One of the blocks would lie outside the shard.
-        OSError: It cannot be read.
+        OSError: A block cannot be read.
     """
     digest = hashlib.blake2b(digest_size=FINGERPRINT_NBYTES)
-    for position in fingerprinted(nbytes, end, offsets):
+    for position in positions:
         digest.update(read(BLOCK_SIZE, position))
     return digest.digest()
 
 
 def fingerprinted(nbytes: int, end: int, offsets: Iterable[int]) -> list[int]:
     """Return the positions of the blocks that `fingerprint` digests, in ascending order.
+
+    Args:
+        nbytes: Size of the shard.
+        end: Offset of the zero blocks that end the archive. They are included because an appended
+            member may overwrite padding and leave the size of the file as it was.
+        offsets: Offsets of the data of the probed members.
 
     Raises:
         ValueError: One of the blocks would lie outside the shard.

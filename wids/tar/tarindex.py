@@ -28,6 +28,7 @@ from wids.tar.sidecar import (
     IndexSource,
     Sidecar,
     fingerprint,
+    fingerprinted,
     lay_out,
     pack_sidecar,
     parse_sidecar,
@@ -291,21 +292,38 @@ class TarIndex(MemberTable):
             raise self._stale(
                 f"made for a shard of {source.nbytes} bytes, but it has {status.st_size} now"
             )
-        try:
-            # Dates and sizes alone would accept a sidecar that was copied to another shard of the
-            # same size, since the copy is the newer file.
-            found = fingerprint(
-                partial(os.pread, tar), source.nbytes, source.end, self._sidecar.probed_offsets
-            )
-        except ValueError as error:
-            raise self._damaged(str(error)) from error
-        if found != source.fingerprint:
+        # Dates and sizes alone would accept a sidecar that was copied to another shard of the same
+        # size, since the copy is the newer file.
+        if not self.matches(partial(os.pread, tar)):
             raise self._stale("its shard has other headers now")
         dated = self._sidecar.status
         if dated is None or not is_newer(dated, status):
             return False
         self.shard_mtime_ns = status.st_mtime_ns
         return True
+
+    def probes(self) -> list[int]:
+        """Return the positions of the blocks by which `matches` identifies the shard.
+
+        Raises:
+            ShardFormatError: The index is damaged.
+        """
+        source = self.source
+        try:
+            return fingerprinted(source.nbytes, source.end, self._sidecar.probed_offsets)
+        except ValueError as error:
+            raise self._damaged(str(error)) from error
+
+    def matches(self, read: Callable[[int, int], bytes]) -> bool:
+        """Return whether a shard of the right size has the headers of this index.
+
+        Args:
+            read: Function from a number of bytes and a position to those bytes of the shard.
+
+        Raises:
+            ShardFormatError: The index is damaged.
+        """
+        return fingerprint(read, self.probes()) == self.source.fingerprint
 
     def hides_archive(self, tar: str | os.PathLike[str]) -> bool:
         """Return whether the shard has a second archive that the index leaves out.
@@ -363,7 +381,7 @@ def _fingerprint(shard: TarBytes, members: TarMembers, spans: NDArray[np.int64])
     """Return the fingerprint of a shard that was just scanned."""
     probed = spans[probed_rows(len(spans)), 0].tolist()
     if not shard.changed():
-        return fingerprint(shard.read, members.shard_nbytes, members.end, probed)
+        return fingerprint(shard.read, fingerprinted(members.shard_nbytes, members.end, probed))
     raise ShardFormatError(
         f"{display_url(str(shard.path))}: at byte 0: expected a file that nobody writes, found one "
         "that was changed while its headers were read; wait until it is completely written"
