@@ -1,5 +1,6 @@
 """What a dataset can be opened from."""
 
+import bz2
 import io
 import json
 from pathlib import Path
@@ -132,6 +133,13 @@ def test_what_names_no_dataset_is_refused(source: object, message: str) -> None:
     """The error has the value found and the accepted kinds of sources."""
     with pytest.raises(SpecError, match=message):
         load_spec(source)
+
+
+def test_a_compression_that_is_not_read_is_named(tmp_path: Path) -> None:
+    """A tar by bzip2 is no spec, and the message says which ones are read."""
+    (tmp_path / "a.tar.bz2").write_bytes(bz2.compress(b"a tar"))
+    with pytest.raises(SpecError, match="found bzip2 data; .* only those by gzip and zstd"):
+        load_spec(tmp_path / "a.tar.bz2")
 
 
 def test_a_folder_without_shards_is_refused(tmp_path: Path) -> None:

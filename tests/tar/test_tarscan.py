@@ -537,6 +537,7 @@ def test_what_follows_the_end_is_reported(scan):
         scan(one + bytes(2048) + two)
     assert "concatenated=True" in str(refused.value)
     assert "wids reshard --concatenated" in str(refused.value)
+    assert "if not, zeros took the place of members before it" in str(refused.value)
     both = scan(one + bytes(2048) + two, concatenated=True)
     assert [name for name, *_ in listed(both)] == ["0.txt", "1.txt"]
     assert both.trailing_nbytes == 0

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from wids.base.magic import file_type
 from wids.base.urls import display_url, is_local
 from wids.base.valuesizes import json_nbytes
 from wids.errors import SpecError
@@ -410,6 +411,12 @@ def _load_json(text: str | bytes, source: str) -> Any:
         ) from None
     except ValueError as error:  # JSONDecodeError and UnicodeDecodeError
         start = text[:60]
+        known = file_type(start) if isinstance(start, bytes) else None
+        if known is not None and known.kind == "compression":
+            raise SpecError(
+                f"{source}: expected JSON, found {known.description}; of compressed shards only "
+                "those by gzip and zstd are read, named .tar.gz and .tar.zst: pack others again"
+            ) from None
         raise SpecError(
             f"{source}: expected JSON, found text that starts with {start!r} ({error})"
         ) from None

@@ -480,9 +480,10 @@ class HeaderWalk:
         if len(header) == BLOCK_SIZE and checksum_matches(header):
             raise ShardFormatError(
                 f"{self._shown}: at byte {position}: expected nothing after the end of the "
-                f"archive, found another archive ({self._trailing_nbytes} bytes); "
-                "concatenated=True reads both, and wids reshard --concatenated (or wids import "
-                "--concatenated) makes one of them"
+                f"archive, found another archive ({self._trailing_nbytes} bytes); if archives "
+                "were joined, concatenated=True reads both, and wids reshard --concatenated (or "
+                "wids import --concatenated) makes one of them; if not, zeros took the place of "
+                "members before it: fetch the shard again, or wids repair copies what is whole"
             )
 
     def _next_data(self, position: int) -> int:
