@@ -27,7 +27,7 @@ MAY_IMPORT = {
     "ordering": "base",
     "display": "base codecs errors specs",
     "reading": "base caching codecs errors fetching log ordering specs tar display",
-    "views": "base codecs display errors fetching ordering reading specs",
+    "views": "base caching codecs display errors fetching ordering reading specs",
     "writing": "base codecs specs tar",
     "importing": "base caching codecs errors specs tar",
     "tools": "base caching codecs errors ordering reading specs tar display views writing",

@@ -17,10 +17,12 @@ import pyarrow as pa
 import pyarrow.feather
 import pyarrow.parquet
 import pytest
+from helpers.server import ShardServer
 from PIL import Image
 from torch.utils.data import DataLoader
 
 import wids
+from wids.cli import main
 from wids.views.tablesources import table_source
 
 COUNT = 12
@@ -494,9 +496,6 @@ def test_tables_that_are_missing_are_named(dataset: wids.ShardListDataset, tmp_p
         dataset.join_tables("0.parquet")
     with pytest.raises(ValueError, match="missing: expected"):
         dataset.join_tables("{shard}.parquet", missing="skip")  # type: ignore[arg-type]
-    remote = wids.ShardListDataset([("https://host/0.tar", 5)])
-    with pytest.raises(ValueError, match=r"https://host/0.tar is remote; fetch the tables"):
-        remote.join_tables("{shard}.parquet")
 
 
 @pytest.fixture
@@ -721,3 +720,111 @@ def test_views_without_a_value_are_filtered(dataset: wids.ShardListDataset) -> N
     joined = dataset.join({"key": KEYS, "num": [None] * 6 + list(range(6))})
     assert len(joined[:6].filter(".num != 3")) == 6
     assert len(joined[:6].filter(".num > 3")) == 0
+
+
+@pytest.fixture
+def served(
+    dataset: wids.ShardListDataset, tmp_path: Path, shard_server: ShardServer
+) -> wids.ShardListDataset:
+    """Serve the shards and a table beside each of them, and open them through a new cache."""
+    write_tables(tmp_path)
+    shards = [shard["url"] for shard in dataset.shards]
+    assert main(["create", *shards, "-o", str(tmp_path / "spec.json"), "--sidecars"]) == 0
+    for path in tmp_path.iterdir():
+        if path.is_file():
+            shard_server.put(f"set/{path.name}", path.read_bytes())
+    rows = [(f"{shard_server.url}/set/{shard}.tar", count) for shard, count in SHARDS]
+    return wids.ShardListDataset(rows, cache_dir=tmp_path / "far", remote="range")
+
+
+SHARDS = [("0", 5), ("5", 5), ("10", 2)]
+
+
+def test_tables_beside_remote_shards_are_fetched(
+    served: wids.ShardListDataset, shard_server: ShardServer, tmp_path: Path
+) -> None:
+    """Each is fetched once into the cache folder; filters on columns fetch no shard."""
+    joined = served.join_tables("{shard}.parquet")
+    assert joined.filter(".width >= 8").column(".width").tolist() == [8, 9, 10, 11]
+    assert joined[7][".width"] == 7
+    asked = [request.path for request in shard_server.requests]
+    assert sum(path.endswith(".parquet") for path in asked) == 3
+    again = wids.ShardListDataset(
+        [s["url"] for s in served.shards], cache_dir=tmp_path / "far", remote="range"
+    )
+    assert again.join_tables("{shard}.parquet").column(".width").tolist() == list(range(12))
+    asked = [request.path for request in shard_server.requests[len(asked) :]]
+    assert not any(path.endswith(".parquet") for path in asked)
+    joined[4:].save(tmp_path / "far.json")
+    opened = wids.open_view(tmp_path / "far.json", cache_dir=tmp_path / "other", remote="range")
+    assert opened.column(".width").tolist() == list(range(4, 12))
+
+
+def test_faults_of_remote_tables_are_said(
+    served: wids.ShardListDataset, shard_server: ShardServer, tmp_path: Path
+) -> None:
+    """A missing table, a page in its place, a cut one and a changed one are errors that name it."""
+    served.join_tables("{shard}.parquet").save(tmp_path / "t.json")
+    del shard_server.files["/set/5.parquet"]
+    options: dict[str, Any] = {"cache_dir": tmp_path / "new", "remote": "range"}
+    urls = [shard["url"] for shard in served.shards]
+    dataset = wids.ShardListDataset(
+        [(url, n) for url, (_, n) in zip(urls, SHARDS, strict=True)], **options
+    )
+    with pytest.raises(ValueError, match=r"1 of 3 shards have no table.*set/5\.parquet"):
+        dataset.join_tables("{shard}.parquet")
+    left = dataset.join_tables("{shard}.parquet", missing="drop")
+    assert left.column(".width").tolist() == [0, 1, 2, 3, 4, 10, 11]
+    shard_server.put("set/5.parquet", b"<html>please log in</html>" * 40)
+    with pytest.raises(wids.FetchError, match=r"5\.parquet.*expected a table"):
+        dataset.join_tables("{shard}.parquet")
+    shard_server.put("set/5.parquet", b"PAR1 is not enough PAR1")
+    with pytest.raises(ValueError, match=r"set/5\.parquet: .*damaged"):
+        dataset.join_tables("{shard}.parquet")
+    dataset.cache.clear()
+    whole = (tmp_path / "0.parquet").read_bytes()
+    shard_server.put("set/5.parquet", whole)
+    with pytest.raises(wids.SpecError, match="have changed"):
+        wids.open_view(tmp_path / "t.json", cache_dir=tmp_path / "third", remote="range")
+
+
+def test_a_table_at_a_url_is_joined(
+    dataset: wids.ShardListDataset, shard_server: ShardServer, tmp_path: Path
+) -> None:
+    """It is fetched, pickled as its URL, saved as it, and refused once it is another."""
+    url = shard_server.put("t.parquet", as_parquet(tmp_path).read_bytes())
+    joined = dataset.join(url)
+    assert joined[4][".width"] == 104
+    assert len(pickle.dumps(joined)) < 10_000
+    assert pickle.loads(pickle.dumps(joined))[4][".width"] == 104
+    joined.save(tmp_path / "url.json")
+    assert json.loads((tmp_path / "url.json").read_text())["base"]["join"][1]["table"] == url
+    assert wids.open_view(tmp_path / "url.json", cache_dir=tmp_path / "b")[4][".width"] == 104
+    pyarrow.parquet.write_table(pa.table({"key": KEYS, "width": KEYS}), tmp_path / "t.parquet")
+    shard_server.put("t.parquet", (tmp_path / "t.parquet").read_bytes())
+    with pytest.raises(wids.SpecError, match="has changed since it was joined"):
+        wids.open_view(tmp_path / "url.json", cache_dir=tmp_path / "c")
+
+
+def test_what_joins_keep_is_within_the_bound(
+    make_shard: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Kept rows count against the bound of the cache folder, and the oldest are evicted."""
+    keys = [f"{n:05d}" for n in range(5000)]
+    shard = make_shard("big.tar", [{"__key__": key, ".cls": "1"} for key in keys])
+    bound = 120_000
+    dataset = wids.ShardListDataset(
+        [(str(shard), 5000)], cache_dir=tmp_path / "c", cache_size=bound
+    )
+    tables = []
+    for number in range(6):
+        order = np.random.default_rng(number).permutation(5000)
+        table = pa.table({"key": [keys[n] for n in order], "n": order})
+        pyarrow.parquet.write_table(table, tmp_path / f"{number}.parquet")
+        joined = dataset.join(tmp_path / f"{number}.parquet")
+        tables.append(joined)
+        files = [each for each in (tmp_path / "c").rglob("*") if each.is_file()]
+        assert sum(each.stat().st_size for each in files) <= bound
+    assert list((tmp_path / "c" / "joins").iterdir())
+    assert all(joined[77][".n"] == 77 for joined in tables)
+    assert dataset.join(tmp_path / "0.parquet")[78][".n"] == 78

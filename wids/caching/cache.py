@@ -8,7 +8,7 @@ import stat
 from contextlib import AbstractContextManager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from wids.base.arguments import check_callable, check_flag
 from wids.base.files import is_newer
@@ -23,7 +23,7 @@ from wids.caching.cachefolder import (
     last_written,
     parts_of,
 )
-from wids.caching.download import Download, Unpacking
+from wids.caching.download import Download, Unpacking, check_table
 from wids.caching.store import Store, folder_errors
 from wids.caching.unpack import is_compressed_name, load_libraries
 from wids.errors import CacheError, FetchError
@@ -126,6 +126,25 @@ class ShardCache:
             CacheError: The folder is full, not writable or not safe.
         """
         return self._get(ShardRef.of(shard), lambda: False)
+
+    def get_table(self, url: str) -> Path:
+        """Return the local file of a table at a URL, fetching it if need be.
+
+        It counts against the bound of the folder and is evicted like a shard.
+
+        Args:
+            url: A URL of a supported scheme.
+
+        Raises:
+            FetchError: It cannot be downloaded, or is a page; an `AbsentError` if there is none.
+            CacheError: The folder is full, not writable or not safe.
+        """
+        shard = ShardRef.of(url)
+        entry = Entry.of(self.cache_dir, url, _TABLE)
+        if not self._lease(entry):
+            options: Any = {"keep_compressed": True, "check": check_table}
+            self._fill(entry, Download(shard, entry.path, self.fetcher, self._store, **options))
+        return entry.path
 
     def prepare(
         self, shard: ShardRef | str, *, stopped: Callable[[], bool] = lambda: False
@@ -425,6 +444,9 @@ class ShardCache:
                     part.publish(path)
                 finally:
                     part.discard()
+
+
+_TABLE = "table"  # version of entries that are no shards
 
 
 def _checked_size(cache_size: int | None) -> int | None:

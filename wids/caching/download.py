@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from wids.caching.store import Store
     from wids.fetching.fetch import Fetcher
 
-__all__ = ["Download", "ProgressDisplay", "Unpacking", "check_tar", "starts_tar"]
+__all__ = ["Download", "ProgressDisplay", "Unpacking", "check_table", "check_tar", "starts_tar"]
 
 _log = logging.getLogger(__name__)
 # Shows that the download does not hang, without filling the logs of many ranks.
@@ -43,6 +43,7 @@ class Download:
         store: Store that makes room for the shard.
         stopped: Returns whether the download is to be stopped.
         keep_compressed: Do not unpack a compressed shard.
+        check: Raises an error for a received file that is none of the kind wanted.
 
     Attributes:
         shown: Name of the shard in messages.
@@ -57,7 +58,9 @@ class Download:
         *,
         stopped: Callable[[], bool] = lambda: False,
         keep_compressed: bool = False,
+        check: Callable[..., None] | None = None,
     ) -> None:
+        self._check = check or check_tar
         self.shown = display_url(shard.url)
         self.stopped = stopped
         self._shard = shard
@@ -104,7 +107,7 @@ class Download:
         while True:
             stream = self._fetcher.download(self._shard.url, part, self)
             # Before the digest check: "a login page" is a better error than a wrong digest.
-            check_tar(part, stream.content_type, delimited=stream.delimited)
+            self._check(part, stream.content_type, delimited=stream.delimited)
             try:
                 part.finish()
             except IntegrityError:
@@ -266,4 +269,29 @@ def check_tar(part: PartFile, content_type: str = "", *, delimited: bool = True)
         raise FetchError(
             f"{part.name}: the server sent no length, and the file does not end as a tar does, "
             f"so it was truncated. Give filesize or md5sum in the spec to be sure; nothing was kept"
+        )
+
+
+def check_table(part: PartFile, content_type: str = "", *, delimited: bool = True) -> None:
+    """Raise if a file is no table but a page, such as a login page, or may be truncated.
+
+    Args:
+        part: The received file.
+        content_type: Media type that the server stated.
+        delimited: Whether the transport would have detected a truncated response.
+
+    Raises:
+        FetchError: It is a page, or may be truncated.
+    """
+    head = part.head(BLOCK_SIZE)
+    if head.lstrip()[:1] == b"<":
+        raise FetchError(
+            f"{part.name}: expected a table, got {part.nbytes} bytes of type "
+            f"{content_type or 'unknown'!r} that begin with {head[:_SHOWN_NBYTES]!r}; nothing was "
+            "kept"
+        )
+    if not delimited:
+        raise FetchError(
+            f"{part.name}: the server sent no length, so the table may be truncated; nothing was "
+            "kept. Fetch it, and join the file"
         )

@@ -10,12 +10,13 @@ import re
 import time
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from wids.base.files import parse_part_name, write_atomically
 from wids.base.hashing import hash_file
 from wids.base.locks import file_lock
-from wids.caching.cachefolder import Entry, open_cached
+from wids.caching.cachefolder import JOINS_FOLDER, KEPT_JOINS, Entry, open_cached
 from wids.fetching.partfile import PIECE_NBYTES
 
 if TYPE_CHECKING:
@@ -110,6 +111,18 @@ def list_shards(folder: Path) -> list[CachedShard]:
     return sorted(held, key=lambda shard: shard.last_used)
 
 
+def _kept_joins(folder: Path) -> list[CachedShard]:
+    """Return the files that joins keep, each by itself; the date of a file is its last use."""
+    joins = folder / JOINS_FOLDER
+    if not joins.is_dir():
+        return []
+    return [
+        CachedShard(path, status.st_size, status.st_mtime, [path])
+        for path, status in _files(joins)
+        if fnmatchcase(path.name, KEPT_JOINS)
+    ]
+
+
 def _is_left_over(shard: CachedShard) -> bool:
     """Return whether only the record or the pin of a shard is left."""
     first, *others = shard.files
@@ -138,7 +151,8 @@ def evictable_nbytes(folder: Path, max_nbytes: int, wanted_nbytes: int) -> int:
         max_nbytes: The bound of the folder.
         wanted_nbytes: Size of the file.
     """
-    held = sum(shard.nbytes for shard in list_shards(folder) if not shard.pinned)
+    every = [*list_shards(folder), *_kept_joins(folder)]
+    held = sum(shard.nbytes for shard in every if not shard.pinned)
     return min(held, max(0, held + wanted_nbytes - max_nbytes))
 
 
@@ -197,7 +211,7 @@ def _shrink(
 ) -> int:
     # Parts are listed first: one that is published in between is counted twice rather than missed.
     reserved, orphans = _parts(folder)
-    entries = sorted([*orphans, *list_shards(folder)], key=_worth)
+    entries = sorted([*orphans, *list_shards(folder), *_kept_joins(folder)], key=_worth)
     bound = max(0, max_nbytes - _MARGIN_NBYTES)
     excess = sum(entry.nbytes for entry in entries) + reserved + coming_nbytes - bound
     # Excess that running downloads or leases cause is temporary: it is noted, so that the process

@@ -26,10 +26,11 @@ from wids.views.filling import Filled
 from wids.views.joining import matching_rows
 from wids.views.keytable import KeyTable, read_keys
 from wids.views.saved import OWN_SHARDS, VERSION, contents_of, digest_of, indexes_from
-from wids.views.tablejoin import joins_folder, rows_as_saved, shards_of
+from wids.views.tablejoin import cache_of, joins_folder, rows_as_saved, shards_of
 from wids.views.tablerows import Match
 from wids.views.tables import FileStamp
-from wids.views.tablesources import beside_shards, table_source
+from wids.views.tablesbeside import beside_shards
+from wids.views.tablesources import remote_table, table_source
 from wids.views.viewable import Concatenation, Join, View, Viewable, ViewableShards, concat
 
 if TYPE_CHECKING:
@@ -224,12 +225,17 @@ class _Opener:
             if "tables" in node:
                 shards = shards_of(left)
                 pattern = node["tables"]
-                source = beside_shards(pattern, shards, missing="fill", stamp=stamp)
+                source = beside_shards(
+                    pattern, shards, missing="fill", stamp=stamp, cache=cache_of(left)
+                )
             elif is_local(named):
                 copies = joins_folder(left)
                 source = table_source(local_path(named), copies=copies, stamp=stamp)
             else:
-                raise SpecError(f"{where}: {display_url(named)}: fetch this table, and join it")
+                cache = cache_of(left)
+                if cache is None:
+                    raise SpecError(f"{display_url(named)}: fetch this table, and join it")
+                source = remote_table(named, cache, copies=joins_folder(left), stamp=stamp)
             rows = rows_as_saved(left, source, Match(*on), fields)
         except (ValueError, OSError) as error:
             raise SpecError(f"{where}: {error}") from error

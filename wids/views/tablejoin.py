@@ -7,6 +7,7 @@ the cache folder, under a digest of all keys and of the table.
 from __future__ import annotations
 
 import hashlib
+import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -24,11 +25,20 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
+    from wids.caching.cache import ShardCache
     from wids.reading.samplesequence import SampleSequence
     from wids.views.tables import Table
     from wids.views.tablesources import TableSource
 
-__all__ = ["On", "first_dataset", "joined_rows", "joins_folder", "rows_as_saved", "shards_of"]
+__all__ = [
+    "On",
+    "cache_of",
+    "first_dataset",
+    "joined_rows",
+    "joins_folder",
+    "rows_as_saved",
+    "shards_of",
+]
 
 Integers = npt.NDArray[np.int64]
 On = str | tuple[str, str] | None
@@ -76,6 +86,7 @@ def joined_rows(
         _check_aligned(left, source)
     kept = None
     lost = np.flatnonzero(rows == table.num_rows)
+    _keep_bound(left)
     if len(lost) and missing == "error":
         raise _missing_error(left, table, match, lost)
     if len(lost) and missing == "drop":
@@ -101,6 +112,7 @@ def rows_as_saved(
     dataset = first_dataset(left)
     pipeline = None if dataset is None else dataset.pipeline
     found = IndexList.of(_found_rows(left, table, match))
+    _keep_bound(left)
     return TableRows(table, found, fields, match, pipeline)
 
 
@@ -108,6 +120,20 @@ def shards_of(samples: Any) -> list[str]:
     """Return the distinct shards of all datasets under a sequence."""
     urls = (url for dataset in datasets_of(samples) for url in dataset.shards.urls)
     return list(dict.fromkeys(urls))
+
+
+def cache_of(samples: Any) -> ShardCache | None:
+    """Return the cache of the first dataset that a sequence was made of; None without one."""
+    dataset = first_dataset(samples)
+    return None if dataset is None else dataset.cache
+
+
+def _keep_bound(samples: Any) -> None:
+    """Evict files if those that a join has kept exceed the bound of the cache folder."""
+    cache = cache_of(samples)
+    if cache is not None and cache.cache_size is not None:
+        with suppress(OSError):  # a folder that may only be read
+            cache.trim(cache.cache_size)
 
 
 def joins_folder(samples: SampleSequence) -> Path | None:
@@ -217,6 +243,7 @@ def _found_rows(left: SampleSequence, table: Table, match: Match) -> Integers:
         with suppress(OSError, ValueError):
             found = IndexList.load(kept).array()
             if len(found) == len(left) and (found <= table.num_rows).all():
+                os.utime(kept)  # files are evicted by their dates
                 return found
     # The key table has no nulls, so its positions are translated to rows.
     key, places = _key_table(table, match.column)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import hashlib
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +15,7 @@ import numpy as np
 
 from wids.base.files import atomic_file
 from wids.base.optional import load
-from wids.base.urls import display_url, is_local, local_path
+from wids.base.urls import display_url
 from wids.errors import SpecError
 from wids.reading.ragged import RaggedText, pack
 from wids.views.tablecolumns import Column, Numbers, Objects, Piece, Texts
@@ -25,7 +24,9 @@ from wids.views.tables import FileStamp, Origin, Table, stamp_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-__all__ = ["TableSource", "beside_shards", "is_table", "table_source"]
+    from wids.caching.cache import ShardCache
+
+__all__ = ["TableSource", "is_table", "remote_table", "table_source"]
 
 # A larger Parquet or CSV file is unpacked once, into a file that all processes map.
 _MOST_HELD_NBYTES = 64 << 20
@@ -117,6 +118,46 @@ def table_source(
     return TableSource(arrow.column_names, lambda names: Table(_columns_of_arrow(arrow, names)))
 
 
+def remote_table(
+    url: str, cache: ShardCache, *, copies: Path | None = None, stamp: FileStamp | None = None
+) -> TableSource:
+    """Open a table at a URL, which is fetched into the cache folder.
+
+    Args:
+        url: Where it is.
+        cache: The cache.
+        copies: As for `table_source`, like the following.
+        stamp: What the file must have.
+
+    Raises:
+        FetchError: It cannot be fetched.
+        ValueError: It is of another kind, or is damaged.
+        SpecError: It is not the one with the stamp.
+    """
+    path = cache.get_table(url)
+    found = stamp_of(path)
+    if stamp is not None and stamp.digest != found.digest:
+        raise SpecError(
+            f"{display_url(url)}: the table has changed since it was joined ({stamp.nbytes} bytes "
+            f"then, {found.nbytes} now); join it again, or restore the file"
+        )
+    source = table_source(path, copies=copies)
+
+    def read(names: Sequence[str]) -> Table:
+        cache.get_table(url)  # which may have been evicted
+        reopen = (_fetched, url, cache, copies, found, list(names))
+        return Table(source.read(names).columns, Origin(url, found), reopen)
+
+    return TableSource(source.names, read, display_url(url), in_order=source.in_order)
+
+
+def _fetched(
+    url: str, cache: ShardCache, copies: Path | None, stamp: FileStamp, names: Sequence[str]
+) -> Table:
+    """Open the remote table of another process."""
+    return remote_table(url, cache, copies=copies, stamp=stamp).read(names)
+
+
 @dataclass(frozen=True)
 class _Unpacked:
     """Unpacked copies of large files, which all processes map.
@@ -148,15 +189,19 @@ class _Unpacked:
         arrow = load("pyarrow", "parquet")
         digest = hashlib.sha256(repr((self.stamp.digest, sorted(names))).encode()).hexdigest()
         path = self.folder / f"{digest[:32]}.arrow"
-        if not path.exists():
-            with atomic_file(path) as stream:
-                writer = None
-                for batch in _plain_batches(batches()):
-                    writer = writer or arrow.ipc.new_file(stream, batch.schema)
-                    writer.write_batch(batch)
-                if writer is not None:
-                    writer.close()
-            arrow.default_memory_pool().release_unused()  # what the batches took
+        try:
+            os.utime(path)  # files are evicted by their dates
+            return _columns_of_arrow(_mapped_arrow(path), names)
+        except FileNotFoundError:
+            pass
+        with atomic_file(path) as stream:
+            writer = None
+            for batch in _plain_batches(batches()):
+                writer = writer or arrow.ipc.new_file(stream, batch.schema)
+                writer.write_batch(batch)
+            if writer is not None:
+                writer.close()
+        arrow.default_memory_pool().release_unused()  # what the batches took
         return _columns_of_arrow(_mapped_arrow(path), names)
 
 
@@ -175,81 +220,6 @@ def _of_file(
     reopen = (_reopened, path, unpacked.folder, stamp, list(names))
     origin = Origin(str(path), stamp, is_relative=unpacked.is_relative)
     return Table(columns(names), origin, reopen)
-
-
-# Tables that lie beside shards.
-
-
-def beside_shards(
-    pattern: str, shards: Iterable[str], *, missing: str, stamp: FileStamp | None = None
-) -> TableSource:
-    """Open the tables beside the shards of a dataset as one table.
-
-    Args:
-        pattern: Path of a table, relative to the folder of its shard, with `{shard}` for the name
-            of the shard without `.tar`.
-        shards: Paths of the shards.
-        missing: "error", or something else to pass over shards without a table.
-        stamp: What all files together must have.
-
-    Returns:
-        All rows, with the columns that all tables have.
-
-    Raises:
-        ValueError: The pattern has no `{shard}`, a shard is remote, or a table is missing.
-        SpecError: The files are not those with the stamp.
-    """
-    if "{shard}" not in pattern:
-        raise ValueError(
-            f"join_tables: expected a pattern such as '{{shard}}.parquet', got {pattern!r}; one "
-            "table for all shards is joined by join()"
-        )
-    paths = [_beside(pattern, shard) for shard in shards]
-    lost = [path for path in paths if not path.exists()]
-    if lost and (missing == "error" or len(lost) == len(paths)):
-        raise ValueError(
-            f"join_tables: {len(lost)} of {len(paths)} shards have no table, the first would be "
-            f'{lost[0]}; missing="drop" leaves out samples without a row'
-        )
-    sources = [table_source(path) for path in paths if path not in lost]
-    found = _stamp_of_all([path for path in paths if path not in lost])
-    if stamp is not None and stamp.digest != found.digest:
-        raise SpecError(
-            f"{pattern}: the tables beside the shards have changed since they were joined; join "
-            "them again, or restore the files"
-        )
-    names = [name for name in sources[0].names if all(name in source.names for source in sources)]
-
-    def read(wanted: Sequence[str]) -> Table:
-        tables = [source.read(wanted) for source in sources]
-        columns = {
-            name: Column([piece for table in tables for piece in table.columns[name].pieces])
-            for name in wanted
-        }
-        return Table(columns, Origin(pattern, found, is_pattern=True))
-
-    return TableSource(names, read, f"the tables {pattern}")
-
-
-def _beside(pattern: str, shard: str) -> Path:
-    if not is_local(shard):
-        raise ValueError(
-            f"join_tables: {display_url(shard)} is remote; fetch the tables, and name their folder "
-            "in the pattern: '/data/tables/{shard}.parquet'"
-        )
-    path = local_path(shard)
-    name = re.sub(r"\.tar(\.gz|\.zst)?$", "", path.name)
-    return path.absolute().parent / Path(pattern.replace("{shard}", name)).expanduser()
-
-
-def _stamp_of_all(paths: Iterable[Path]) -> FileStamp:
-    """Return one stamp for several files, which depends on their names and contents."""
-    nbytes, digest = 0, hashlib.sha256()
-    for path in paths:
-        stamp = stamp_of(path)
-        nbytes += stamp.nbytes
-        digest.update(f"{path.name} {stamp.digest}\n".encode("utf-8", "surrogateescape"))
-    return FileStamp(nbytes, digest.hexdigest())
 
 
 # Files of Arrow's family.

@@ -30,6 +30,7 @@ from wids.base.arguments import (
     check_text,
 )
 from wids.base.keyhash import hash_key
+from wids.base.urls import is_local
 from wids.display.notebook import DatasetFacts
 from wids.ordering.permute import derive_key, permute
 from wids.ordering.randomseeds import reading_batch
@@ -54,9 +55,10 @@ from wids.views.splitting import (
     seeded,
     shuffled_ranks,
 )
-from wids.views.tablejoin import first_dataset, joined_rows, joins_folder, shards_of
+from wids.views.tablejoin import cache_of, first_dataset, joined_rows, joins_folder, shards_of
 from wids.views.tablerows import TableRows
-from wids.views.tablesources import beside_shards, is_table, table_source
+from wids.views.tablesbeside import beside_shards
+from wids.views.tablesources import is_table, remote_table, table_source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -446,7 +448,7 @@ class Viewable(_Sequence):
         None where it has none. Tables are mapped or held in memory, not parsed for each sample.
 
         Args:
-            right: Another dataset or view. Or a table: the path of a `.parquet`, `.arrow`,
+            right: Another dataset or view. Or a table: path or URL of a `.parquet`, `.arrow`,
                 `.feather`, `.csv`, `.tsv` or `.npy` file; a data frame of pandas or polars, or a
                 table of pyarrow; a dict of columns; or an array, in the order of the samples.
             on: For a table, its column that holds the keys of the samples, by default "key"; or a
@@ -479,7 +481,12 @@ class Viewable(_Sequence):
         replace = check_flag("replace", replace)
         aligned = None if aligned is None else check_flag("aligned", aligned)
         if is_table(right):
-            source = table_source(right, copies=joins_folder(self))
+            cache = cache_of(self)
+            copies = joins_folder(self)
+            if isinstance(right, str) and not is_local(right) and cache is not None:
+                source = remote_table(right, cache, copies=copies)
+            else:
+                source = table_source(right, copies=copies)
             how: Any = {"on": on, "missing": missing, "fields": fields, "rename": rename}
             return self._with_rows(joined_rows(self, source, aligned=aligned, **how), replace)
         if on not in {None, "key", "__key__"}:
@@ -512,8 +519,9 @@ class Viewable(_Sequence):
         `dataset.join_tables("{shard}.parquet")`.
 
         Args:
-            pattern: Path of a table, relative to the folder of its shard; `{shard}` stands for the
-                name of the shard without `.tar`.
+            pattern: Path of a table, relative to the folder or the URL of its shard; `{shard}`
+                stands for the name of the shard without `.tar`. Remote tables are fetched into the
+                cache folder.
             on: As for `join`, like the following.
             missing: "drop" and "fill" also accept shards without a table.
             fields: The columns that are wanted; None for those that all tables have.
@@ -524,7 +532,8 @@ class Viewable(_Sequence):
             ValueError: A table or a row is missing, or as for `join`.
         """
         check_choice("missing", missing, ("error", "drop", "fill"))
-        source = beside_shards(pattern, shards_of(self), missing=missing)
+        cache = cache_of(self)
+        source = beside_shards(pattern, shards_of(self), missing=missing, cache=cache)
         how: Any = {"on": on, "missing": missing, "fields": fields, "rename": rename}
         return self._with_rows(joined_rows(self, source, **how), replace)
 

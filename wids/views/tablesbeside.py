@@ -1,0 +1,154 @@
+"""Tables that lie beside the shards of a dataset, on this machine or on servers, as one table."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from wids.base.threads import DaemonThreadPool
+from wids.base.urls import base_name, display_url, is_local, local_path, scheme_of
+from wids.errors import FetchError, SpecError
+from wids.fetching.transport import AbsentError
+from wids.specs.locations import folder_of, join
+from wids.views.tablecolumns import Column
+from wids.views.tables import FileStamp, Origin, Table, stamp_of
+from wids.views.tablesources import TableSource, table_source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from wids.caching.cache import ShardCache
+
+__all__ = ["beside_shards"]
+
+_FETCHED_AT_ONCE = 8
+
+
+def beside_shards(
+    pattern: str,
+    shards: Iterable[str],
+    *,
+    missing: str,
+    stamp: FileStamp | None = None,
+    cache: ShardCache | None = None,
+) -> TableSource:
+    """Open the tables beside the shards of a dataset as one table.
+
+    Args:
+        pattern: Path or URL of a table, relative to the folder of its shard, with `{shard}` for
+            the name of the shard without `.tar`.
+        shards: Locations of the shards.
+        missing: "error", or something else to pass over shards without a table.
+        stamp: What all files together must have.
+        cache: Where tables of remote shards are fetched to.
+
+    Returns:
+        All rows, with the columns that all tables have.
+
+    Raises:
+        ValueError: The pattern has no `{shard}`, or a table is missing or damaged.
+        FetchError: A table cannot be fetched.
+        SpecError: The files are not those with the stamp.
+    """
+    if "{shard}" not in pattern:
+        raise ValueError(
+            f"join_tables: expected a pattern such as '{{shard}}.parquet', got {pattern!r}; one "
+            "table for all shards is joined by join()"
+        )
+    locations = [_beside(pattern, shard) for shard in shards]
+    there = _present(locations, cache)
+    lost = [each for each in locations if each not in there]
+    if lost and (missing == "error" or not there):
+        raise ValueError(
+            f"join_tables: {len(lost)} of {len(locations)} shards have no table, the first would "
+            f'be {display_url(lost[0])}; missing="drop" leaves out samples without a row'
+        )
+    # One after the other: the next may evict a file that is not open yet.
+    opened = [_open(location, cache) for location in there]
+    stamps = [mark for _, mark in opened]
+    found = _stamp_of_all(zip(map(base_name, there), stamps, strict=True))
+    if stamp is not None and stamp.digest != found.digest:
+        raise SpecError(
+            f"{pattern}: the tables beside the shards have changed since they were joined; join "
+            "them again, or restore the files"
+        )
+    sources = [source for source, _ in opened]
+    names = [name for name in sources[0].names if all(name in source.names for source in sources)]
+
+    def read(wanted: Sequence[str]) -> Table:
+        tables = []
+        for location, source in zip(there, sources, strict=True):
+            if cache is not None and not is_local(location):
+                cache.get_table(location)  # which may have been evicted
+            tables.append(source.read(wanted))
+        columns = {
+            name: Column([piece for table in tables for piece in table.columns[name].pieces])
+            for name in wanted
+        }
+        return Table(columns, Origin(pattern, found, is_pattern=True))
+
+    return TableSource(names, read, f"the tables {pattern}")
+
+
+def _beside(pattern: str, shard: str) -> str:
+    """Return the location of the table of a shard.
+
+    >>> _beside("{shard}.parquet", "https://host/a/00000.tar?key=1")
+    'https://host/a/00000.parquet?key=1'
+    >>> _beside("../meta/{shard}.csv", "s3://bucket/a/00000.tar.gz")
+    's3://bucket/meta/00000.csv'
+    """
+    name = re.sub(r"\.tar(\.gz|\.zst)?$", "", base_name(shard))
+    table = pattern.replace("{shard}", name)
+    if is_local(shard):
+        if scheme_of(table):
+            return table
+        return str(local_path(shard).absolute().parent / Path(table).expanduser())
+    if scheme_of(table) or table.startswith(("/", "~")):
+        return str(Path(table).expanduser()) if is_local(table) else table
+    _, mark, query = shard.partition("?")
+    return f"{join(folder_of(shard), table)}{mark}{query}"
+
+
+def _present(locations: Sequence[str], cache: ShardCache | None) -> list[str]:
+    """Return the locations that have a table, after fetching those that are remote."""
+
+    def is_there(location: str) -> bool:
+        if is_local(location):
+            return local_path(location).exists()
+        if cache is None:
+            raise FetchError(
+                f"{display_url(location)}: is remote, and the samples are of no dataset with a "
+                "cache folder; fetch the table, and name its folder in the pattern"
+            )
+        try:
+            cache.get_table(location)
+        except AbsentError:
+            return False
+        finally:
+            cache.release()
+        return True
+
+    with DaemonThreadPool(_FETCHED_AT_ONCE, "wids-tables") as pool:
+        flags = list(pool.map(is_there, locations))
+    return [location for location, found in zip(locations, flags, strict=True) if found]
+
+
+def _open(location: str, cache: ShardCache | None) -> tuple[TableSource, FileStamp]:
+    remote = cache is not None and not is_local(location)
+    path = cache.get_table(location) if remote and cache else local_path(location)
+    try:
+        return table_source(path), stamp_of(path)
+    except ValueError as error:
+        raise ValueError(f"{display_url(location)}: {error}") from error
+
+
+def _stamp_of_all(stamps: Iterable[tuple[str, FileStamp]]) -> FileStamp:
+    """Return one stamp for several files, which depends on their names and contents."""
+    nbytes, digest = 0, hashlib.sha256()
+    for name, stamp in stamps:
+        nbytes += stamp.nbytes
+        digest.update(f"{name} {stamp.digest}\n".encode("utf-8", "surrogateescape"))
+    return FileStamp(nbytes, digest.hexdigest())
