@@ -1,9 +1,9 @@
 """`BatchSampler`: batches of a sampler's indexes, saved and restored at any batch.
 
-torch's own batch sampler has no `state_dict`; this one has, and its state is exact even if batches
-were prefetched. Each batch carries its epoch to the worker that reads it. Batches have a fixed
-number of samples, or with `cost=` as many as a bound allows (`wids.ordering.costpools`), or with
-`shape=` samples of only one shape (`wids.ordering.shapebatches`).
+Unlike torch's own batch sampler it has a `state_dict`, which is exact even if batches were
+prefetched. Each batch carries its epoch to the worker that reads it. Batches have a fixed number of
+samples, with `cost=` a bounded cost (`wids.ordering.costpools`), or with `shape=` samples of one
+shape (`wids.ordering.shapebatches`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -136,7 +136,7 @@ class BatchSampler(TorchBatchSampler):
         return self._batches_of(len(self.sampler))
 
     def __iter__(self) -> "BatchPass | PlannedPass[Any]":
-        """Return a pass that begins where the sampler stands."""
+        """Return a pass that begins at the sampler's position."""
         if self._planned is not None:
             return self._planned.begin()
         return BatchPass(iter(self.sampler), self._size, drop_last=self.drop_last)

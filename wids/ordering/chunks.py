@@ -78,20 +78,20 @@ class ChunkGrid:
 
     @property
     def typical_size(self) -> int:
-        """Samples a chunk."""
+        """Number of samples per chunk."""
         return self.chunksize
 
     @property
     def digest(self) -> str:
-        """A short hash that equal layouts share."""
+        """Short hash, equal for equal layouts."""
         return _digest(f"grid {self.num_samples} {self.chunksize}".encode())
 
     def part(self, start: int, stop: int) -> "ChunkGrid":
-        """The chunks of the samples `[start, stop)`, counted from `start`."""
+        """Return the layout of the samples `[start, stop)`, counted from `start`."""
         return ChunkGrid(stop - start, self.chunksize)
 
     def table(self) -> "ChunkTable":
-        """The same chunks, one by one."""
+        """Return the same chunks as a table."""
         starts = np.arange(0, self.num_samples, self.chunksize, dtype=np.int64)
         return ChunkTable(np.diff(starts, append=np.int64(self.num_samples)))
 
@@ -121,24 +121,24 @@ class ChunkTable:
 
     @property
     def typical_size(self) -> int:
-        """Mean number of samples a chunk, rounded down."""
+        """Mean number of samples per chunk, rounded down."""
         # The mean, as sub-lanes are staggered by it: shards that differ are staggered well on
         # average.
         return max(1, self.num_samples // max(1, self.num_chunks))
 
     @cached_property
     def digest(self) -> str:
-        """A short hash that equal layouts share, on machines of either endianness."""
+        """Short hash, equal for equal layouts on machines of either byte order."""
         return _digest(self.sizes.astype("<i8", copy=False).data)
 
     def part(self, start: int, stop: int) -> "ChunkTable":
-        """The chunks of the samples `[start, stop)`; one that lies across a bound is cut."""
+        """Return the layout of the samples `[start, stop)`; a chunk across a bound is cut."""
         ends = np.cumsum(self.sizes).clip(start, stop)
         sizes = np.diff(ends, prepend=np.int64(start))
         return ChunkTable(sizes[sizes > 0])
 
     def table(self) -> "ChunkTable":
-        """The chunks as they are."""
+        """Return this layout."""
         return self
 
 
@@ -194,7 +194,7 @@ def _split(sizes: Integers, chunksize: int) -> Integers:
 
 
 class GridLine:
-    """Even chunks lined up by arithmetic alone; one line of all, or one a lane, end to end.
+    """Line of chunks of one size, computed without a table; or one line per lane, end to end.
 
     The full chunks of a line are permuted. Its last chunk, if short, goes to a slot between them
     that the key decides.
@@ -222,7 +222,7 @@ class GridLine:
             self._slots = (keys % (self._full + 1).view(np.uint64)).view(np.int64)
 
     def locate(self, places: Integers, lines: Integers) -> tuple[Integers, Integers, Integers]:
-        """Find the chunk at each place of the line.
+        """Return start and size of the chunk at each place of the line, and the offset in it.
 
         Args:
             places: Places in the line, shape `(n,)`.
@@ -250,12 +250,12 @@ class GridLine:
         return starts, np.where(in_short, self._short[lines], self._chunksize), offsets
 
     def offsets(self, places: Integers, lines: Integers) -> tuple[Integers, Integers]:
-        """How far into its chunk each place of the line is, and the size of the chunk."""
+        """Return the offset of each place of the line in its chunk, and the size of the chunk."""
         lines, _, offsets, in_short = self._slots_at(places, lines)
         return offsets, np.where(in_short, self._short[lines], self._chunksize)
 
     def pieces(self) -> tuple[Integers, Integers]:
-        """All chunks as they stand in line; as `TableLine.pieces`."""
+        """Return all chunks in the order of the line; as `TableLine.pieces`."""
         sizes, slots = [], self._slots.tolist()
         for full, short, slot in zip(self._full.tolist(), self._short.tolist(), slots, strict=True):
             line = np.full(full + 1, self._chunksize, np.int64)
@@ -270,7 +270,7 @@ class GridLine:
     def _slots_at(
         self, places: Integers, lines: Integers
     ) -> tuple[Integers, Integers, Integers, NDArray[np.bool_]]:
-        """Each place's line, full chunk, offset in its chunk, and whether that is the short one."""
+        """Return line, slot and offset of each place, and whether it is in the short chunk."""
         if self._starts.size == 1:
             lines = np.zeros(1, np.int64)
         short = self._short[lines]
@@ -283,7 +283,7 @@ class GridLine:
 
 
 class TableLine:
-    """Chunks of any sizes lined up in a table.
+    """Line of chunks of any sizes, stored as a table.
 
     Args:
         starts: First sample of each chunk, in the order of the line; shape `(num_chunks,)`.
@@ -301,7 +301,7 @@ class TableLine:
 
     @classmethod
     def dealt(cls, layout: ChunkTable, keys: Keys | None) -> "TableLine":
-        """All chunks of a layout in permuted order; in storage order if there is no key."""
+        """Return the line of all chunks of a layout, permuted if there is a key."""
         sizes = layout.sizes
         if keys is None:
             return cls(np.cumsum(sizes) - sizes, _bounds(0, sizes))
@@ -316,7 +316,7 @@ class TableLine:
         return cls(starts[order], bounds)
 
     def cut(self, starts: Integers, stops: Integers, keys: Keys | None) -> "TableLine":
-        """Cut the line at lanes that follow each other, and permute the pieces inside each lane.
+        """Return the line cut at the bounds of lanes, with the pieces permuted in each lane.
 
         Args:
             starts: First place of each lane, ascending; shape `(num_lanes,)`.
@@ -342,18 +342,18 @@ class TableLine:
         return TableLine(origins, _bounds(lo, sizes))
 
     def locate(self, places: Integers, _lines: Integers) -> tuple[Integers, Integers, Integers]:
-        """Find the chunk at each place of the line; as `GridLine.locate`."""
+        """Return start, size and offset at each place of the line; as `GridLine.locate`."""
         chunks = self._chunks_at(places)
         begins = self._bounds[chunks]
         return self._starts[chunks], self._bounds[chunks + 1] - begins, places - begins
 
     def offsets(self, places: Integers, _lines: Integers) -> tuple[Integers, Integers]:
-        """How far into its chunk each place of the line is, and the size of the chunk."""
+        """Return the offset of each place of the line in its chunk, and the size of the chunk."""
         _, sizes, offsets = self.locate(places, _lines)
         return offsets, sizes
 
     def pieces(self) -> tuple[Integers, Integers]:
-        """All chunks as they stand in line.
+        """Return all chunks in the order of the line.
 
         Returns:
             First sample of each; and the places where they begin, and where the last one ends.
@@ -363,7 +363,7 @@ class TableLine:
     def cut_runs(
         self, starts: Integers, counts: Integers
     ) -> tuple[Integers, Integers, Integers, Integers]:
-        """Cut runs of adjacent places at the edges of chunks.
+        """Cut runs of adjacent places at the bounds of chunks.
 
         Args:
             starts: First place of each run; shape `(n,)`.
@@ -389,7 +389,7 @@ class TableLine:
         return self._starts[chunks], self._bounds[chunks + 1] - bounds, begins - bounds, lengths
 
     def _chunks_at(self, places: Integers) -> Integers:
-        """The number in the line of the chunk at each place."""
+        """Return the number in the line of the chunk at each place."""
         # Neighbours in an epoch are neighbours in some chunks: one search serves many of them.
         cells = places >> self._cell_bits
         chunks = map_repeated(self._chunks_of_cells, cells)
@@ -398,7 +398,7 @@ class TableLine:
         return chunks
 
     def _chunks_of_cells(self, cells: Integers) -> Integers:
-        """The chunk that each cell of `2**cell_bits` places begins in."""
+        """Return the chunk in which each cell of `2**cell_bits` places begins."""
         places = (cells << self._cell_bits).clip(self._bounds[0])
         return np.searchsorted(self._bounds, places, side="right") - 1
 
@@ -407,7 +407,7 @@ ChunkLine: TypeAlias = GridLine | TableLine
 
 
 def _bounds(first: int, sizes: Integers) -> Integers:
-    """Where chunks of these sizes begin when they stand end to end, and where the last one ends."""
+    """Return the start of each chunk when chunks of these sizes are end to end, and the end."""
     bounds = np.empty(sizes.size + 1, np.int64)
     bounds[0] = first
     np.cumsum(sizes, out=bounds[1:])

@@ -1,7 +1,7 @@
-"""A rank's batches of bounded cost.
+"""The batches of bounded cost of one rank.
 
 CostPlan    division of epochs into batches
-CostPlace   the position within an epoch, the same on all ranks
+CostPlace   position within an epoch, the same on all ranks
 """
 
 from bisect import bisect_right
@@ -171,7 +171,7 @@ class CostRun:
         return self._pool(number).batch(number)
 
     def place_after(self, batches: int) -> tuple[int, CostPlace] | None:
-        """The position, approximate within a pool, and the place after some batches."""
+        """Return the position (approximate within a pool) and the place after some batches."""
         done = self._start.done + batches * self._share.num_replicas
         if done >= self._share.num_samples or (
             batches >= self.count and self._share.tail == "drop"

@@ -195,7 +195,7 @@ def _runs(fits: Integers) -> list[tuple[int, int]]:
 
 
 def _need_of_runs(runs: list[tuple[int, int]]) -> int:
-    """Return what samples need of which so many fit into a batch, in multiples of `2**-32`."""
+    """Return the total need of runs of samples, in multiples of `2**-32` of a batch."""
     need, begin = 0, 0
     for fits, end in runs:
         need += (end - begin) * -(-_UNIT // fits)

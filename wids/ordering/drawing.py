@@ -1,4 +1,4 @@
-"""`Drawing`: the loader that draws from a sampler, and how far it is ahead of its batches.
+"""`Drawing`: the loader that draws from a sampler, and the number of batches it is ahead.
 
 A sampler is not told which loader draws from it, so the loader is found on the call stack. A loader
 with workers, or one that a framework has prepared, draws indexes before their batches are used.
@@ -26,7 +26,7 @@ _DEALERS = ("BatchSamplerShard", "DataLoaderDispatcher", "DistributedSamplerWrap
 
 
 class Drawing:
-    """The loader that draws a pass.
+    """The loader that draws the indexes of a pass.
 
     Args:
         loader: A loader that draws ahead of the use of its batches; None if there is none.
@@ -78,7 +78,7 @@ class Drawing:
 
 
 def drawing_now() -> Drawing:
-    """Find the loader that is drawing an index on the call stack."""
+    """Return the loader that is drawing an index, as found on the call stack."""
     loader = iterator = drawn = dealer = None
     counts = False
     for method, this in _callers():
@@ -122,7 +122,7 @@ def _runs_ahead(loader: Any) -> bool:
 
 
 def _deals(this: object) -> bool:
-    """Return whether an object divides the batches that it draws among several processes."""
+    """Return whether a loader distributes the batches that it draws to several processes."""
     if type(this).__name__ not in _DEALERS:
         return False
     return getattr(this, "num_processes", getattr(this, "num_replicas", 2)) > 1

@@ -33,10 +33,10 @@ class Foreseeable(Protocol):
 
     @property
     def lanes(self) -> int:
-        """Number of lanes: parts of the order that advance side by side."""
+        """Number of lanes: parts of the order that are read in parallel."""
 
     def __planner__(self) -> Planner:
-        """What the sampler will draw."""
+        """Functions that compute what the sampler will draw."""
 
 
 class Visit(NamedTuple):

@@ -7,7 +7,7 @@
 The order is a pure function of the seed, the epoch and the position:
 
 1. Position `p` is row `p // lanes` of lane `p % lanes`. Rows are shuffled in short windows and
-   dealt to the parts by quotas, so that each part has its share of every stretch of the epoch.
+   dealt to the parts by quotas, so that each part has its share of every section of the epoch.
 2. Each part continues where the last epoch ended: its draws are counted over all epochs, and draw
    `g` is position `g % n` of its own epoch `g // n`. At any time, the numbers of draws of any two
    samples of a part therefore differ by at most one.
@@ -169,7 +169,7 @@ class MixtureOrder:
         return indexes
 
     def pool(self, start: int, stop: int) -> Integers:
-        """The samples at the positions `[start, stop)`; see `EpochOrder.pool`."""
+        """Return the samples at the positions `[start, stop)`; see `EpochOrder.pool`."""
         return self.at(np.arange(start, stop, dtype=np.int64))
 
     def _indexes_of(self, part: int, numbers: Integers) -> Integers:

@@ -55,7 +55,7 @@ PARTITIONS = ("contiguous", "fixed", "global", "uniform")
 
 
 def check_partition(partition: str) -> str:
-    """Return a partition if it is one; else raise ValueError.
+    """Return the name of a partition; raise ValueError for any other text.
 
     >>> check_partition("global")
     'global'
@@ -99,7 +99,7 @@ class OrderSpec:
 
     @property
     def num_samples(self) -> int:
-        """Number of samples an epoch."""
+        """Number of samples per epoch."""
         return self.layout.num_samples
 
     @property
@@ -110,14 +110,14 @@ class OrderSpec:
         return max(1, min(self.interleave, chunks_a_lane)) if self.shuffle else 1
 
     def lane_bounds(self) -> Integers:
-        """Where each lane begins in the line, and where the last one ends; `(lanes + 1,)`."""
+        """Start of each lane in the line, and the end of the last one; shape `(lanes + 1,)`."""
         # Lanes take positions in turn, so the first lanes get the remainder of the division.
         size, extra = divmod(self.num_samples, self.lanes)
         numbers = np.arange(self.lanes + 1, dtype=np.int64)
         return numbers * size + np.minimum(numbers, extra)
 
     def ranges(self, lane: int | None = None) -> list[tuple[int, int]]:
-        """The chunks, in storage order, as `(start, stop)`.
+        """Return the chunks, in storage order, as `(start, stop)`.
 
         Args:
             lane: Return only the chunks of this lane, if the partition is "contiguous".
@@ -133,7 +133,7 @@ class OrderSpec:
     def epoch(
         self, epoch: int, *, shuffle_chunks: bool = True, lane: int | None = None
     ) -> "EpochOrder":
-        """The order of one epoch.
+        """Return the order of one epoch.
 
         Args:
             epoch: Number of the epoch, any integer.
@@ -146,7 +146,7 @@ class OrderSpec:
 
 
 class EpochOrder:
-    """One epoch's order: a bijection of positions `[0, n)` to indexes, any part of it at once.
+    """The order of one epoch: maps the positions `[0, n)` one to one to indexes, many at a time.
 
     Made by `OrderSpec.epoch`; the module says what its parts mean.
     """
@@ -175,7 +175,7 @@ class EpochOrder:
             self._sublanes = _SubLanes(spec, lanes, self._line, windows, edges)
 
     def at(self, positions: Integers) -> Integers:
-        """The indexes at some positions of the epoch.
+        """Return the indexes at some positions of the epoch.
 
         Args:
             positions: Positions in `[0, n)`, in any order; int64, shape `(m,)`. All must be of the
@@ -201,7 +201,7 @@ class EpochOrder:
         return starts + offsets + spec.first
 
     def pool(self, start: int, stop: int) -> Integers:
-        """Samples for the positions `[start, stop)`, in any order, in a tenth of the time of `at`.
+        """Return the samples at the positions `[start, stop)` in any order, ten times as fast.
 
         They come from the same chunks, and equally many from each, but may be other samples of
         them. Pools that cover an epoch without overlap have each sample once. The order must have
@@ -231,7 +231,7 @@ class EpochOrder:
 
     @cached_property
     def _table(self) -> TableLine:
-        """The line as a table, in which many places are found at once."""
+        """The line as a table, which finds many places at once."""
         return self._line if isinstance(self._line, TableLine) else TableLine(*self._line.pieces())
 
     def subset(self, members: Integers) -> "SubsetOrder":
@@ -265,7 +265,7 @@ class EpochOrder:
 
 @dataclass(frozen=True)
 class _Runs:
-    """Runs of adjacent places in the line.
+    """Runs of adjacent places in the line: their starts and their lengths.
 
     Attributes:
         starts: First place of each; int64, shape `(n,)`, like the other.
@@ -289,17 +289,17 @@ class SubsetOrder:
         self._members = members
 
     def at(self, positions: Integers) -> Integers:
-        """The indexes at some positions of the subset; as `EpochOrder.at`."""
+        """Return the indexes at some positions of the subset; as `EpochOrder.at`."""
         return self._members[self._order.at(positions)]
 
 
 class _SubLanes:
-    """How the sub-lanes of a lane take turns: maps a turn of the lane to a place in the lane.
+    """Turns of the sub-lanes of a lane: maps each turn to a place in the line.
 
     A sub-lane is a run of whole chunks, so no chunk is read by two sub-lanes. Its number of turns
     is proportional to its length, so all sub-lanes begin and end together: the first and the last
-    samples of an epoch come from as many chunks as the others. In a first stretch, of about one
-    chunk per sub-lane, some sub-lanes are faster than others, and in a last stretch they are
+    samples of an epoch come from as many chunks as the others. In a first section, of about one
+    chunk per sub-lane, some sub-lanes are faster than others, and in a last section they are
     slower. Between the two, the sub-lanes reach their next chunks one after the other.
     """
 
@@ -332,16 +332,16 @@ class _SubLanes:
             edges[:, 0], edges[:, -1] = self._lane_starts, self._lane_starts + self._lane_lengths
         self.edges = edges
         quotas = self._quotas(spec, np.diff(edges, axis=1))
-        # One deal for each stretch of each lane. A stretch begins where the one before it ends:
+        # One deal for each section of each lane. A section begins where the one before it ends:
         # in the lane's turns, and in the places of each sub-lane.
         self._deal = Deal(quotas.reshape(-1, self._number))
         turns = quotas.sum(axis=2)
-        self._stretch_turns = turns
-        self._stretch_starts = turns.cumsum(axis=1) - turns
+        self._section_turns = turns
+        self._section_starts = turns.cumsum(axis=1) - turns
         self._firsts = (edges[:, None, :-1] + quotas.cumsum(axis=1) - quotas).ravel()
 
     def _edges(self, line: ChunkLine) -> Integers:
-        """Where in the line sub-lanes begin and end; shape `(len(lanes), number + 1)`."""
+        """Bounds of the sub-lanes in the line; shape `(len(lanes), number + 1)`."""
         # Even cuts, moved to the next edge of a chunk.
         numbers = np.arange(self._number + 1, dtype=np.int64)
         size, extra = np.divmod(self._lane_lengths[:, None], self._number)
@@ -354,11 +354,11 @@ class _SubLanes:
         return cuts
 
     def _quotas(self, spec: OrderSpec, sizes: Integers) -> Integers:
-        """Return the turns of each sub-lane in each stretch; shape `(len(lanes), 3, number)`."""
+        """Return the turns of each sub-lane in each section; shape `(len(lanes), 3, number)`."""
         chunksize = spec.layout.typical_size
-        # The outer stretches have one chunk per sub-lane, or half of the lane if it is short.
+        # The outer sections have one chunk per sub-lane, or half of the lane if it is short.
         outer = sizes // max(2, self._least_length // (self._number * chunksize))
-        # Sub-lanes come out of the first stretch at even distances in their chunks, over all lanes;
+        # Sub-lanes come out of the first section at even distances in their chunks, over all lanes;
         # one that is a single chunk has no next one to come to.
         swings = np.minimum(outer, (sizes - chunksize).clip(0, chunksize))
         numbers = np.arange(self._number, dtype=np.int64) * spec.lanes + self._lanes[:, None]
@@ -368,7 +368,7 @@ class _SubLanes:
         return np.stack([outer + leads, sizes - 2 * outer, outer - leads], axis=1)
 
     def places(self, turns: Integers, rows: Integers) -> Integers:
-        """The place in the line of each turn of a lane."""
+        """Return the place in the line of each turn of a lane."""
         if self._number == 1:
             return turns + self._lane_starts[rows]
         lengths, lanes = self._lane_lengths[rows], self._lanes[rows]
@@ -381,12 +381,12 @@ class _SubLanes:
             num_streams=self._num_lanes,
         )
         deals = self._deals(turns, rows)
-        chosen, earlier = self._deal.find(turns - self._stretch_starts.ravel()[deals], deals)
+        chosen, earlier = self._deal.find(turns - self._section_starts.ravel()[deals], deals)
         places: Integers = self._firsts[deals * self._number + chosen] + earlier
         return places
 
     def runs(self, first: int, stop: int) -> _Runs:
-        """The places of the turns `[first, stop)` of all lanes, both multiples of a window."""
+        """Return the places of the turns `[first, stop)` of all lanes, multiples of a window."""
         if self._number == 1:
             return _Runs(self._lane_starts + first, np.full(self._lanes.size, stop - first))
         turns = np.array([first, stop], np.int64)[:, None, None]
@@ -395,7 +395,7 @@ class _SubLanes:
         return _Runs(begins[used], (ends - begins)[used])
 
     def _turns_before(self, turns: Integers) -> Integers:
-        """How many of the first turns of each lane each sub-lane has.
+        """Return the number of turns of each sub-lane among the first turns of each lane.
 
         Args:
             turns: Numbers of turns; int64, shape `(n, 1, 1)`.
@@ -403,19 +403,19 @@ class _SubLanes:
         Returns:
             int64, shape `(n, len(lanes), number)`.
         """
-        passed = (turns - self._stretch_starts).clip(0, self._stretch_turns)
-        deals = np.arange(self._stretch_turns.size)
+        passed = (turns - self._section_starts).clip(0, self._section_turns)
+        deals = np.arange(self._section_turns.size)
         counts = self._deal.counts(passed.ravel(), np.tile(deals, len(turns)))
         before: Integers = counts.reshape(len(turns), -1, 3, self._number).sum(axis=2)
         return before
 
     def _deals(self, turns: Integers, rows: Integers) -> Integers:
-        """The stretch of each turn, counted over all lanes; one for all if they share one."""
-        starts = self._stretch_starts[rows]
+        """Return the section of each turn, counted over all lanes; one for all if they share it."""
+        starts = self._section_starts[rows]
         if rows.size == 1 and turns.size:
             ends = np.array([turns.min(), turns.max()])
             first, last = np.searchsorted(starts[0, 1:], ends, side="right").tolist()
-            # The usual case: everything that depends on the stretch is then looked up once.
+            # The usual case: everything that depends on the section is then looked up once.
             if first == last:
                 return np.asarray(rows * 3 + first)
         deals: Integers = rows * 3 + (turns >= starts[:, 1]) + (turns >= starts[:, 2])
@@ -445,7 +445,7 @@ def _line_up(spec: OrderSpec, lanes: Integers, key: int | None) -> ChunkLine:
 
 @dataclass(frozen=True)
 class RankShare:
-    """The positions of an epoch that one rank takes, starting at a position common to all ranks.
+    """The positions that one rank takes in an epoch, from a position common to all ranks on.
 
     A rank takes one position of every run of `num_replicas`, so after any number of steps the ranks
     together have consumed the positions `[start, start + steps * num_replicas)`. The positions of a
@@ -500,7 +500,7 @@ class RankShare:
         return runs + (self._seat(last_run, self.rank) < rest)
 
     def positions(self, first: int, last: int) -> Integers:
-        """The positions that this rank takes at steps `[first, last)`, `last <= count`."""
+        """Return the positions that this rank takes at steps `[first, last)`, `last <= count`."""
         runs = self.start + np.arange(first, last, dtype=np.int64) * self.num_replicas
         if self.lane is None:
             positions = runs + self._seats(runs, self.rank)
@@ -511,7 +511,7 @@ class RankShare:
         return positions
 
     def _seat(self, run: int, rank: int) -> int:
-        """Place of a rank's position in the run that begins at the position `run`."""
+        """Return the offset of a rank's position in the run that begins at the position `run`."""
         ranks_a_lane, rest = divmod(self.num_replicas, self.lanes)
         if rest == 0:
             lane, number = divmod(rank, ranks_a_lane)
@@ -519,7 +519,7 @@ class RankShare:
         return int(self._seats(np.array([run]), rank)[0])
 
     def _seats(self, runs: Integers, rank: int) -> Integers:
-        """Place of a rank's position in each of some runs, given by their first positions."""
+        """Return the offset of a rank's position in each run, given by its first position."""
         size, extra = divmod(self.num_replicas, self.lanes)
         firsts = runs % self.lanes
         # Of the lanes of a run the first `extra` have one position more than the others. Count the

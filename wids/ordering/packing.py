@@ -1,4 +1,4 @@
-"""Rows of bounded cost: samples are put side by side, without padding, until a row is full.
+"""Rows of bounded cost: samples are joined without padding until a row is full.
 
 A row is a batch for attention functions that take the end of each sequence. The samples of a pool
 are placed in descending order of cost. A sample above an eighth of a row goes into the row in which
@@ -39,7 +39,7 @@ def cost_units(costs: NDArray[Any], max_cost: float) -> tuple[Integers, int]:
 
 
 def pack(units: Integers, capacity: int, most: int) -> tuple[Integers, list[int]]:
-    """Put samples into rows.
+    """Assign samples to rows.
 
     Args:
         units: What each sample takes, the most first, from 0 to `capacity`.
@@ -79,7 +79,7 @@ def pack(units: Integers, capacity: int, most: int) -> tuple[Integers, list[int]
 
 
 def _best_fit(units: list[int], capacity: int, most: int, chosen: Integers) -> int:
-    """Put each sample where it leaves the least room; return how many rows that takes."""
+    """Assign each sample to the row where it leaves the least room; return the number of rows."""
     # What each row that may take more has room for, in ascending order.
     rooms: list[tuple[int, int]] = []
     counts: list[int] = []
@@ -107,12 +107,12 @@ class _Rows:
         self._counts = np.zeros(number, np.int64)
 
     def extend(self, number: int) -> None:
-        """Begin some rows more."""
+        """Begin some more rows."""
         self._loads = np.concatenate([self._loads, np.zeros(number, np.int64)])
         self._counts = np.concatenate([self._counts, np.zeros(number, np.int64)])
 
     def places(self, units: Integers) -> Integers:
-        """Return a row for each of the first samples, as far as there is room for them."""
+        """Return rows for as many of the first samples as have room."""
         # A row with the maximum number of samples counts as full.
         loads = np.where(self._counts < self._most, self._loads, self._capacity + 1)
         emptiest = np.argsort(loads, kind="stable")[: len(units)]
@@ -126,6 +126,6 @@ class _Rows:
         return np.full(int(together), row)
 
     def add(self, places: Integers, units: Integers) -> None:
-        """Take note of the rows that samples were put into: all of one row, or each of another."""
+        """Record the rows of samples: one row for all, or a different row for each."""
         self._loads += np.bincount(places, units, len(self._loads)).astype(np.int64)
         self._counts += np.bincount(places, minlength=len(self._counts))

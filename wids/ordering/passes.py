@@ -185,7 +185,7 @@ class Progress:
         self.restart(start)
 
     def restart(self, start: OrderState) -> None:
-        """Begin again at another state."""
+        """Start the pass again at another state."""
         self.start = start
         self.exhausted = False
         self._plan: tuple[AnyOrder, RankShare] | None = None
@@ -211,7 +211,7 @@ class Progress:
         return block
 
     def pass_over(self, count: int) -> None:
-        """Count indexes as handed out that were drawn without `next_block`."""
+        """Count indexes that were drawn without `next_block` as handed out."""
         self._computed = (count, iter(()))
 
     @property

@@ -284,7 +284,7 @@ def _walk(places: Keys, sizes: Keys, keys: Keys) -> Keys:
 
 
 def _feistel(places: Keys, sizes: Keys, keys: Keys) -> Keys:
-    """Permute the pairs `(place % a, place // a)`, of which there are slightly more than places."""
+    """Permute the pairs `(place % a, place // a)`; there are slightly more pairs than places."""
     # IEEE roots and quotients are correctly rounded, so all machines agree up to 2**52. Rounded
     # down, the quotients are those of integers, whose division takes five times as long.
     widths = np.sqrt(sizes.astype(np.float64)).astype(np.uint64) + _ONE

@@ -1,4 +1,4 @@
-"""Batches that are planned for a whole epoch, saved and restored at any batch.
+"""Batches that are planned for a whole epoch and can be saved and restored at any batch.
 
     BatchPlan        protocol of a plan: by cost (`costbatches`) or by shape (`shapebatches`)
     BatchRun         protocol of the batches of one rank, from a position in an epoch on
@@ -48,7 +48,7 @@ class BatchRun(Protocol[Within_co]):
         """Draw the next batch."""
 
     def place_after(self, batches: int) -> tuple[int, Within_co] | None:
-        """Return the position and the place after some batches, at least 1; None: epoch's end.
+        """Return the position and the place after at least 1 batch; None at the epoch's end.
 
         If another rank has one batch more, the end of this rank's batches is not that of the epoch.
         """
@@ -63,7 +63,7 @@ class BatchPlan(Protocol[Within]):
         """Parse what `to_dict` of a place returned; ValueError if it belongs to other data."""
 
     def count(self, state: OrderState, within: Within | None) -> int:
-        """Return the number of batches of this rank from a place on; None: the epoch's start."""
+        """Return the number of batches of this rank from a place on; None is the epoch's start."""
 
     def begin(self, state: OrderState, within: Within | None) -> BatchRun[Within]:
         """Compute the tables of an epoch, and return its batches from a place on."""
@@ -147,7 +147,7 @@ class PlannedBatches(Generic[Within]):
         return 0 if place.at_end else self._plan.count(place.order, place.within)
 
     def begin(self) -> "PlannedPass[Within]":
-        """Return a pass that begins where the sampler stands."""
+        """Return a pass that begins at the sampler's position."""
         indexes = iter(self._sampler)
         place = self._at(indexes.progress.start)
         return PlannedPass(self, _PlannedProgress(place, indexes.progress))

@@ -1,7 +1,7 @@
 """Random seeds for transformations: they depend on the epoch and the sample, not on the worker.
 
-A batch of indexes carries the epoch to the worker that reads it; while its samples are read, the
-epoch is known to the thread.
+A batch of indexes carries the epoch to the worker that reads it. While a thread reads the samples
+of the batch, a thread-local variable has the epoch.
 """
 
 import sys

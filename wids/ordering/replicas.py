@@ -76,7 +76,7 @@ class Replica:
 
 
 def _check_ranks(num_replicas: int, rank: int, *, given: bool = True) -> tuple[int, int]:
-    """Return both as ints; raise ValueError if they are out of range."""
+    """Return number of ranks and rank as ints; raise ValueError if they are out of range."""
     num_replicas = check_integer("num_replicas", num_replicas, 1)
     if not 0 <= check_integer("rank", rank) < num_replicas:
         hint = "; only one of the two was given, the other comes from the process group or the "
@@ -130,7 +130,7 @@ def _launched_size() -> int:
 
 
 def check_dealing(dealer: str | None, num_replicas: int, *, meant: bool) -> None:
-    """Check that samples are divided among the processes of a job, and only once.
+    """Warn if the samples are not divided among the processes of a job; raise if twice.
 
     Args:
         dealer: Class of a framework that divides the batches of the sampler; None for none.

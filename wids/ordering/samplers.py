@@ -47,13 +47,13 @@ else:
     except ImportError:
 
         class Sampler:
-            """Stands in for torch's class where torch is not installed."""
+            """Substitute for torch's class where torch is not installed."""
 
             def __class_getitem__(cls, _item: object) -> type:
                 return cls
 
         class DistributedSampler(Sampler):
-            """Stands in for torch's class where torch is not installed."""
+            """Substitute for torch's class where torch is not installed."""
 
 
 __all__ = [
@@ -145,7 +145,7 @@ class ChunkedSampler(Sampler[int]):
         chunksize: int | None,
         lengths: Sequence[int] | Integers | None,
     ) -> None:
-        """Decide which samples take part, and cut them into chunks."""
+        """Set the samples that are drawn, and cut them into chunks."""
         self.dataset: Any = dataset
         mixed = getattr(dataset, "part_lengths", None)
         if mixed is not None and num_samples is not None:
@@ -202,7 +202,7 @@ class ChunkedSampler(Sampler[int]):
         self._set_place(0)
 
     def _set_place(self, epoch: int, resumed: OrderState | None = None) -> None:
-        """Let the next pass begin at the start of an epoch, or at a state inside it."""
+        """Make the next pass begin at the start of an epoch, or at a state within it."""
         self._epoch = epoch
         self._resumed = resumed
         self._progress: Progress | None = None
@@ -217,7 +217,7 @@ class ChunkedSampler(Sampler[int]):
         return RankShare(n, self.rank, self.num_replicas, tail=self._tail).count
 
     def __iter__(self) -> EpochPass:
-        """Begin a pass: from where the sampler was restored, else from the start of its epoch."""
+        """Return a pass from the restored position, else from the start of the epoch."""
         progress = self._progress
         # A pass that was left early is over. If it began again, the same samples would come in
         # every pass, and after a restore those before the restored position would never come.
@@ -227,7 +227,7 @@ class ChunkedSampler(Sampler[int]):
         return EpochPass.begin(self.__planner__(), self._place())
 
     def __planner__(self) -> Planner:
-        """What passes, and those who look ahead, ask of this sampler."""
+        """Functions of this sampler for its passes and for code that looks ahead."""
         each_once = not isinstance(self._layout, MixtureLayout | WeightedLayout)
         return Planner(
             self._plan,
@@ -288,7 +288,7 @@ class ChunkedSampler(Sampler[int]):
 
     @property
     def partition(self) -> str:
-        """How chunks come to lanes."""
+        """The rule that assigns chunks to lanes: "contiguous", "fixed", "global" or "uniform"."""
         return self._partition
 
     @partition.setter
@@ -297,7 +297,7 @@ class ChunkedSampler(Sampler[int]):
 
     @property
     def shuffle(self) -> bool:
-        """False for storage order."""
+        """Whether the order is shuffled; False for storage order."""
         return self._shuffle
 
     @shuffle.setter
@@ -307,7 +307,7 @@ class ChunkedSampler(Sampler[int]):
 
     @property
     def interleave(self) -> int:
-        """Chunks drawn from at once."""
+        """Number of chunks that are mixed at a time."""
         return self._interleave
 
     @interleave.setter
@@ -316,7 +316,7 @@ class ChunkedSampler(Sampler[int]):
 
     @property
     def lanes(self) -> int:
-        """Parts of the order that advance side by side."""
+        """Number of lanes: parts of the order that are read in parallel."""
         return self._lanes
 
     @lanes.setter
@@ -325,7 +325,7 @@ class ChunkedSampler(Sampler[int]):
 
     @property
     def epoch(self) -> int:
-        """The epoch of the pass under way, or of the next one if none is."""
+        """The epoch of the pass in progress, or of the next one if there is none."""
         # The lanes are not counted here, since that may communicate with all ranks.
         if self._progress is not None or self._resumed is None:
             return self._epoch
@@ -336,7 +336,7 @@ class ChunkedSampler(Sampler[int]):
         self.set_epoch(epoch)
 
     def set_epoch(self, epoch: int) -> None:
-        """Make `epoch` the epoch of all coming passes, until this is called again.
+        """Set the epoch of all following passes, until this is called again.
 
         A position restored by `load_state_dict` is kept if it belongs to this epoch and no pass has
         begun from it yet. A pass in progress continues, but `state_dict` no longer describes it.
@@ -367,13 +367,13 @@ class ChunkedSampler(Sampler[int]):
 
     @property
     def ranges(self) -> list[tuple[int, int]]:
-        """The chunks of this rank in storage order, each `(start, stop)`."""
+        """Return the chunks of this rank in storage order, each as `(start, stop)`."""
         # Only with a contiguous partition does a rank have its own chunks; otherwise list all.
         lane = self._share(self._epoch_start(0)).lane
         return self._spec(self._epoch_start(0)).ranges(lane)
 
     def remaining(self) -> int:
-        """Number of indexes left in the pass in progress, or in the next one if there is none."""
+        """Return the number of indexes left in the pass in progress, or else in the next one."""
         progress = self._progress
         under_way = progress is not None and not progress.exhausted
         return self._share(self._state() if under_way else self._course()[0]).count
@@ -437,7 +437,7 @@ class ChunkedSampler(Sampler[int]):
         self._restored = True
 
     def __getstate__(self) -> dict[str, Any]:
-        """What travels to another process: where the sampler stands, and no pass."""
+        """Return the pickled attributes: the position of the sampler, without a pass."""
         progress = self._progress
         place: dict[str, Any] = {}
         # Between two passes the epoch is right as it is; one that was set stays.
@@ -447,7 +447,7 @@ class ChunkedSampler(Sampler[int]):
         return {**self.__dict__, **place, "_progress": None, "_drawing": Drawing()}
 
     def _epoch_start(self, epoch: int) -> OrderState:
-        """The state before the first index of an epoch."""
+        """Return the state before the first index of an epoch."""
         return OrderState(
             epoch=epoch,
             position=0,
@@ -463,28 +463,28 @@ class ChunkedSampler(Sampler[int]):
         )
 
     def _place(self) -> OrderState:
-        """The state at which the next pass begins."""
+        """Return the state at which the next pass begins."""
         resumed = self._resumed
         if resumed is None:
             return self._epoch_start(self._epoch)
         return self._following(resumed) if self._goes_over(resumed) else resumed
 
     def _goes_over(self, resumed: OrderState) -> bool:
-        """Whether no rank has anything left of the epoch, so that the next one begins."""
+        """Return whether all indexes of the epoch are used, so that the next epoch begins."""
         # No pass is empty only because a state was taken at the end of an epoch. Whoever counts the
         # epochs and asks for this one gets what is left of it, and does not see it twice.
         left = resumed.n - resumed.position
         return not self._pinned and left < (self.num_replicas if self._tail == "drop" else 1)
 
     def _copied(self, state: OrderState) -> "ChunkedSampler":
-        """A copy of this sampler that stands at a state."""
+        """Return a copy of this sampler whose next pass begins at a state."""
         other = copy(self)
         place = {"_epoch": state.epoch, "_resumed": state if state.position else None}
         other.__dict__.update(place)
         return other
 
     def _state(self, consumed: int | None = None, looping: bool = False) -> OrderState:
-        """The state now: of the pass under way, or between two passes.
+        """Return the current state: that of the pass in progress, or between two passes.
 
         Args:
             consumed: As in `state_dict`.
@@ -527,12 +527,12 @@ class ChunkedSampler(Sampler[int]):
         return RankShare(n, self.rank, self.num_replicas, lanes, state.position, self._tail)
 
     def _plan(self, state: OrderState) -> tuple[AnyOrder, RankShare]:
-        """The order that a pass from `state` follows, and the part of it that is this rank's."""
+        """Return the order of a pass that begins at `state`, and this rank's share of it."""
         share = self._share(state)
         return self._order(state, share.only_lane), share
 
     def _whole(self, state: OrderState) -> tuple[AnyOrder, RankShare]:
-        """The same, with the order of all ranks."""
+        """Return the order of all ranks from `state` on, and this rank's share of it."""
         return self._order(state, None), self._share(state)
 
     def _order(self, state: OrderState, lane: int | None) -> AnyOrder:
@@ -540,7 +540,7 @@ class ChunkedSampler(Sampler[int]):
         return self._spec(state).epoch(state.epoch, shuffle_chunks=shuffle_chunks, lane=lane)
 
     def _course(self) -> tuple[OrderState, int]:
-        """Where the pass under way began, or the next one will; how many indexes it handed out.
+        """Return the start of the pass in progress, or of the next, and its number of indexes used.
 
         May be asked from another thread than the one that draws indexes.
         """
@@ -552,11 +552,11 @@ class ChunkedSampler(Sampler[int]):
         return progress.start, progress.handed_out
 
     def _following(self, state: OrderState) -> OrderState:
-        """Where the pass after one from `state` begins, if nobody sets another epoch."""
+        """Return the start of the pass after one from `state`, unless another epoch is set."""
         return self._epoch_start(state.epoch + 1)
 
     def _warn_of_drawn_ahead(self) -> None:
-        """Warn if the state counts what a DataLoader has drawn and nobody has used yet."""
+        """Warn if the state counts indexes that a DataLoader has drawn but not used yet."""
         # Of no pass nothing is told.
         ahead = 0 if self._progress is None else self._drawing.batches_ahead()
         if ahead == 0:
@@ -569,7 +569,7 @@ class ChunkedSampler(Sampler[int]):
         )
 
     def _begun(self, progress: Progress) -> None:
-        """Take note that a pass is about to hand out its first index."""
+        """Record that a pass is about to hand out its first index."""
         self._drawing = drawing_now()
         # In evaluation it is usual that each process reads everything, and num_replicas=1 says so;
         # but to Accelerate that is how a sampler is given whose loader is to be prepared.
@@ -580,7 +580,7 @@ class ChunkedSampler(Sampler[int]):
         self._progress = progress
 
     def _ended(self, progress: Progress) -> None:
-        """Take note that a pass has handed out its last index."""
+        """Record that a pass has handed out its last index."""
         # Two passes side by side count as one; one that `set_epoch` overtook does not count.
         if progress.start.epoch == self._epoch:
             self._resumed = None
@@ -591,7 +591,7 @@ _DATA_NAMES = ("n", "first", "layout")
 
 
 def _bounds(num_samples: int | tuple[int, int] | None, length: int) -> tuple[int, int]:
-    """Read `num_samples` as the half-open range `[lo, hi)` within `[0, length)`."""
+    """Return the argument `num_samples` as the half-open range `[lo, hi)` in `[0, length)`."""
     if num_samples is None:
         bounds = [0, length]
     elif isinstance(num_samples, list | tuple | range | np.ndarray) and np.ndim(num_samples):
@@ -608,7 +608,7 @@ def _bounds(num_samples: int | tuple[int, int] | None, length: int) -> tuple[int
 
 
 def _checked_lengths(lengths: Sequence[int] | Integers, stop: int, length: int) -> Integers:
-    """Turn shard lengths into an array, and check their sum.
+    """Return shard lengths as an array, after checking their sum.
 
     Args:
         lengths: Samples in each shard.
@@ -632,7 +632,7 @@ def _checked_lengths(lengths: Sequence[int] | Integers, stop: int, length: int) 
 
 
 def _lengths_of(dataset: Any) -> Any:
-    """Return the samples in each shard of a dataset that knows them."""
+    """Return the number of samples in each shard of a dataset; raise if it has no `lengths`."""
     lengths = getattr(dataset, "lengths", None)
     if lengths is None:
         raise TypeError(
@@ -643,7 +643,7 @@ def _lengths_of(dataset: Any) -> Any:
 
 
 def _holds_mixture(dataset: object) -> bool:
-    """Return whether a sequence was made of a Mixture, by views of it or with other sequences."""
+    """Return whether a sequence is a view or combination of a `Mixture`."""
     if not hasattr(dataset, "read_as"):
         return False
     under = [getattr(dataset, name, None) for name in ("base", "left", "right")]
@@ -653,7 +653,7 @@ def _holds_mixture(dataset: object) -> bool:
 
 
 def _check_open_shards(dataset: object, interleave: int) -> None:
-    """Say so if a worker would close shards that it needs again at once."""
+    """Warn if a worker would close shards that it needs again at once."""
     lru_size = getattr(dataset, "lru_size", None)
     # Two more than are drawn from: when a chunk ends, its successor is there beside it.
     needed = interleave + 2
@@ -707,7 +707,7 @@ class ShardListSampler(ChunkedSampler):
 
     @property
     def ranges(self) -> list[tuple[int, int]]:
-        """The shards in storage order, each `(start, stop)`; empty ones are listed, too."""
+        """Return the shards in storage order, each as `(start, stop)`, with the empty ones."""
         before = self._empty_shards - np.arange(self._empty_shards.size)
         sizes = np.insert(np.diff([0, *(stop for _, stop in super().ranges)]), before, 0)
         return list(pairwise([0, *np.cumsum(sizes).tolist()]))
@@ -719,7 +719,7 @@ ShardedSampler = ShardListSampler
 # A real subclass of torch's class: Lightning and Ray Train replace any other sampler without a
 # warning, so that 0.1.11 under Lightning trained on half of the data.
 class DistributedChunkedSampler(ChunkedSampler, DistributedSampler[int]):
-    """One rank's share of the chunks; every rank yields the same number of indexes.
+    """Sampler of one rank's share of the chunks; every rank yields equally many indexes.
 
     By default each rank keeps a contiguous range of the dataset, hence its shards, and shuffles it
     by chunks. Ten samples over four ranks without shuffling, with repeated samples in brackets:
@@ -817,7 +817,7 @@ class DistributedChunkedSampler(ChunkedSampler, DistributedSampler[int]):
 
     @property
     def lanes(self) -> int:
-        """Parts of the order that advance side by side."""
+        """Number of lanes: parts of the order that are read in parallel."""
         if self._lanes_by is None:
             return self._lanes
         lanes = number_of_lanes(self._lanes_by, self.num_replicas, silent=self._lanes_counted)
@@ -834,12 +834,12 @@ class DistributedChunkedSampler(ChunkedSampler, DistributedSampler[int]):
 
     @property
     def num_samples(self) -> int:  # type: ignore[override]  # computed here, stored there
-        """Number of indexes an epoch on this rank, as torch's class calls it."""
+        """Number of indexes per epoch on this rank; the name is that of torch's class."""
         return len(self)
 
     @property
     def total_size(self) -> int:  # type: ignore[override]  # computed here, stored there
-        """Number of indexes an epoch on all ranks together, as torch's class calls it."""
+        """Number of indexes per epoch on all ranks; the name is that of torch's class."""
         return self._layout.num_samples if self._tail == "ragged" else len(self) * self.num_replicas
 
 

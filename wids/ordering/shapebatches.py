@@ -1,4 +1,4 @@
-"""A rank's batches of samples of one shape, which is the same on all ranks at each step.
+"""The batches of one rank whose samples have one shape, the same on all ranks at each step.
 
     ShapePlan       division of epochs into batches
     ShapePlace      the position within an epoch, the same on all ranks
@@ -143,7 +143,7 @@ class ShapePlan:
         return ShapeRun(segment, orders, step, self._digest)
 
     def _buckets(self, state: OrderState) -> list[Integers]:
-        """The samples of each bucket; of a mixture those that the epoch has, as they come."""
+        """Return the samples of each bucket; of a mixture, those of the epoch, in its order."""
         if self._each_once:
             return self._members
         start = state.moved(0)
@@ -163,7 +163,7 @@ class ShapePlan:
         state: OrderState,
         within: ShapePlace | None,
     ) -> tuple["_Segment", int]:
-        """The steps that a place is in, and its number among them."""
+        """Return the segment of steps that contains a place, and the number of its step there."""
         key = derive_key(state.seed, state.epoch, _STEPS) if state.shuffle else None
 
         def begun_at(begun: Sequence[int]) -> _Segment:
@@ -179,7 +179,7 @@ class ShapePlan:
 
 
 class _Sequence:
-    """An order that is kept as it is."""
+    """Order that is stored as an array of indexes."""
 
     def __init__(self, indexes: Integers) -> None:
         self._indexes = indexes
@@ -189,7 +189,7 @@ class _Sequence:
 
 
 class _Segment:
-    """The steps from some place in an epoch to its end, the same on all ranks.
+    """The steps from a place in an epoch to its end, the same on all ranks.
 
     Where nothing is repeated or left out, some buckets may end with fewer samples than ranks. These
     come last of all, so that the ranks stay together as long as they can.
@@ -245,11 +245,11 @@ class _Segment:
         self.own_extra = [at for at, part in enumerate(self.extra) if own[part] > self._steps[part]]
 
     def count_from(self, step: int) -> int:
-        """Number of batches of this rank from one of the common steps on."""
+        """Return the number of batches of this rank from a common step on."""
         return self.num_common - step + len(self.own_extra)
 
     def window(self, number: int) -> list[int]:
-        """The bucket of each step in one of the windows that steps are shuffled in."""
+        """Return the bucket of each step in a window; steps are shuffled within windows."""
         start = number * _WINDOW
         steps = np.arange(start, min(start + _WINDOW, self.num_common), dtype=np.int64)
         if self._key is not None:
@@ -258,7 +258,7 @@ class _Segment:
         return buckets
 
     def steps_before(self, step: int) -> list[int]:
-        """Steps of each bucket before one of the common steps."""
+        """Return the number of steps of each bucket before a common step."""
         number, inside = divmod(step, _WINDOW)
         turns = np.array([number * _WINDOW], np.int64)
         counts: list[int] = self._deal.counts(turns, _FIRST)[0].tolist()
@@ -267,7 +267,7 @@ class _Segment:
         return counts
 
     def done(self, step: int) -> tuple[int, ...]:
-        """Samples of each bucket that are used before a step."""
+        """Return the number of samples of each bucket that are used before a step."""
         common = self.steps_before(min(step, self.num_common))
         used = [
             min(part.num_samples, part.start + steps * size * self._ranks)
@@ -279,7 +279,7 @@ class _Segment:
 
 
 class ShapeRun:
-    """The batches of one rank, from some place in an epoch on.
+    """The batches of one rank, from a place in an epoch on.
 
     Attributes:
         count: Number of them.
@@ -302,7 +302,7 @@ class ShapeRun:
 
     @property
     def reached(self) -> int:
-        """About the position in the order of the sampler that the batches have reached."""
+        """Approximate position in the sampler's order that the drawn batches have reached."""
         return self._begun + self._left * self._drawn // self.count
 
     def batch(self) -> list[int]:
@@ -312,7 +312,7 @@ class ShapeRun:
         return list(islice(self._indexes[bucket], self._segment.sizes[bucket]))
 
     def place_after(self, batches: int) -> tuple[int, ShapePlace] | None:
-        """The position, and the place after some batches."""
+        """Return the position and the place after some batches."""
         segment, step = self._segment, self._step + batches
         beyond = step - segment.num_common
         if beyond > 0:

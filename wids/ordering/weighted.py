@@ -109,7 +109,7 @@ class WeightedLayout:
 
     @cached_property
     def _lines(self) -> list["_Line"]:
-        """The last line used, or nothing; a list, because the dataclass is frozen."""
+        """Cache of the last line used; a list, because the dataclass is frozen."""
         return []
 
     @cached_property
@@ -235,12 +235,12 @@ class WeightedOrder:
         return self._samples[self._order.at(positions)].astype(np.int64, copy=False)
 
     def pool(self, start: int, stop: int) -> Integers:
-        """Samples for the positions `[start, stop)`, in any order; as `EpochOrder.pool`."""
+        """Return the samples at the positions `[start, stop)`, in any order."""
         return self._samples[self._order.pool(start, stop)].astype(np.int64, copy=False)
 
 
 def _reversed_bits(number: int, bits: int) -> int:
-    """Return the lowest bits of a number in reverse: 0, 1/2, 1/4, 3/4, 1/8, ... of `2**bits`."""
+    """Return a number with its lowest bits reversed: 0, 1/2, 1/4, 3/4, 1/8, ... of `2**bits`."""
     return int(f"{number % (1 << bits):0{bits}b}"[::-1], 2)
 
 
