@@ -99,7 +99,7 @@ def test_the_document_says_how_it_was_made(folder: Path) -> None:
     assert document["made"][0] == "filter('.cls in (1, 2)')"
     assert "['val']" in document["made"][1]
     assert wids.open_view(folder / "val.json").made == view.made
-    assert repr(view.made[2]) == "'[2:None:None]'"
+    assert repr(view.made[2]) == "'[2:]'"
 
 
 def test_a_list_of_shards_is_written_into_the_document(folder: Path) -> None:

@@ -111,6 +111,16 @@ def test_what_can_never_hold_is_warned_of(
         assert chosen(dataset, text) == expected
 
 
+@pytest.mark.parametrize("words", [["5", "true", "x"], ["x", "5", "true"], ["true", "x", "5"]])
+def test_a_text_may_be_of_several_kinds(make_shard: Callable[..., Path], words: list[str]) -> None:
+    """Whichever comes first, a comparison that one text fulfils is not warned of."""
+    samples = [{"__key__": str(n), ".txt": word} for n, word in enumerate(words)]
+    dataset = wids.ShardListDataset([(str(make_shard("w.tar", samples)), 3)])
+    for word in words:
+        assert chosen(dataset, f".txt == {word}") == [words.index(word)]
+    assert chosen(dataset, ".txt in (5, true)") == [n for n in range(3) if words[n] != "x"]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

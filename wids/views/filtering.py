@@ -398,7 +398,7 @@ def plain_value(extension: str, data: bytes | memoryview | None) -> Any:
             return UNREADABLE
     # Other texts are compared as numbers where they are, and else as they are written. Long ones
     # are not parsed, because int() is slow for very long ones.
-    for kind in (int, float) if is_class(extension) and len(text) <= 40 else ():
+    for kind in (int, float) if len(text) <= 40 and is_class(extension) else ():
         try:
             return kind(text)
         except ValueError:

@@ -256,8 +256,10 @@ def number_in(text: str) -> int | float | None:
     >>> number_in(" +.5\n"), number_in("1_0"), number_in("-inf")
     (0.5, None, -inf)
     """
+    if len(text) > _MOST_CHARACTERS:
+        return None
     text = text.strip()
-    if len(text) > _MOST_CHARACTERS or _NUMBER.fullmatch(text) is None:
+    if _NUMBER.fullmatch(text) is None:
         return float(text) if text.lower() in _NOT_FINITE else None
     return int(text) if text.lstrip("+-").isdecimal() else float(text)
 

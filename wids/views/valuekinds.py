@@ -44,24 +44,23 @@ class KindsSeen:
 
     def __init__(self, comparison: Comparison) -> None:
         self.comparison = comparison
+        value = comparison.value
+        self._unlike = list(value) if isinstance(value, tuple) else [value]
         self._examples: dict[str, Any] = {}
-        self._types: set[type] = set()  # which add nothing new
 
     def add(self, value: Any) -> None:
         """Note the kind of a value."""
-        if type(value) in self._types:
+        # Mostly nothing is unlike the first values, and no other need be looked at.
+        if not self._unlike:
             return
-        for kind in _kinds_of(value):
-            self._examples.setdefault(kind, value)
-        # A text may be a number, too.
-        if not isinstance(value, str) or _NUMBER in self._examples:
-            self._types.add(type(value))
+        found = [kind for kind in _kinds_of(value) if kind not in self._examples]
+        if found:
+            self._examples |= dict.fromkeys(found, value)
+            self._unlike = [each for each in self._unlike if not self._may_hold(each)]
 
     def doubt(self) -> str:
         """Return a message if a value it compares with is of a kind never met; else ""."""
-        comparison = self.comparison
-        values = comparison.value if isinstance(comparison.value, tuple) else (comparison.value,)
-        unlike = [each for each in values if not self._may_hold(each)]
+        comparison, unlike = self.comparison, self._unlike
         if not self._examples or not unlike:
             return ""
         name = ":".join([comparison.field, ".".join(comparison.path)]).rstrip(":")
