@@ -1,1 +1,1 @@
-"""Bytes behind URLs: all schemes, retries, resumption; no knowledge of tars or caches."""
+"""Fetching of bytes from URLs of all schemes, with retries and resumption."""

@@ -353,7 +353,7 @@ class Fetcher:
             pool.close()
 
     def _while_fast(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
-        """Yield pieces while the connection is fast, not counting the time of the consumer."""
+        """Yield pieces while the connection is fast; the consumer's time does not count."""
         policy = self.policy
         came, waited = 0, 0.0
         while waited < policy.judge_after_seconds or came >= policy.fast_nbytes_per_second * waited:
@@ -396,7 +396,7 @@ class Fetcher:
         progress: Callable[[], int],
         go_on: Callable[[], None] = lambda: None,
     ) -> T:
-        """Repeat an attempt until it succeeds, fails for good, or fails too often in a row."""
+        """Repeat an attempt and return its result; raise after a final error or many failures."""
         failures, closings = 0, self._closings
 
         def check_open() -> None:

@@ -1,7 +1,7 @@
 """Source of `http:` and `https:` URLs: one request, its checked response, its bytes.
 
-An error that another try cannot solve is a `FetchError`. Any other is a `ConnectionError`, after
-which the caller tries again.
+An error that a retry cannot solve is a `FetchError`. Any other is a `ConnectionError`, after which
+the caller retries.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ class _Adapter(HTTPAdapter):
 def _pool_classes(
     policy: FetchPolicy, sockets: set[socket.socket]
 ) -> dict[str, type[HTTPConnectionPool]]:
-    """Return connection pools, by scheme, whose responses have the time limits of a policy."""
+    """Return classes of connection pools, by scheme, that apply the time limits of a policy."""
     response: Callable[..., Any] = partial(_TimedResponse, policy, sockets)
 
     class Connection(HTTPConnection):

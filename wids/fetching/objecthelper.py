@@ -133,7 +133,7 @@ class HelpedSource:
 
 
 class _Reply:
-    """Body of one response, which returns its helper to the idle ones once all bytes are read."""
+    """Body of one response; its helper becomes idle again once all bytes are read."""
 
     def __init__(self, helper: _Helper, idle: list[_Helper]) -> None:
         self._helper: _Helper | None = helper

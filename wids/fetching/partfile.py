@@ -211,7 +211,7 @@ class PartFile:
 
 
 class _SpaceGuard:
-    """Translation of "no space left" to an error that names the folder and the sizes."""
+    """Context manager that adds the folder and the sizes to "no space left" errors."""
 
     def __init__(self, path: Path, wanted_nbytes: int | None) -> None:
         self._path = path

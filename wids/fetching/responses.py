@@ -204,7 +204,7 @@ def encoded_range(url: str, encoding: str) -> str:
 
 
 def unlike_promised(error: IntegrityError, content_type: str, head: bytes) -> IntegrityError:
-    """Return the error with the beginning of the response, often a page that explains it.
+    """Return an error with the beginning of the response added, often a page that explains it.
 
     Args:
         error: The error.

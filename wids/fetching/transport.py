@@ -58,7 +58,7 @@ class DeniedError(FetchError):
 
 
 class AnsweredError(ConnectionError):
-    """Useless or incomplete response of a server that is reachable; another try may help."""
+    """A reachable server sent a useless or incomplete response; a retry may help."""
 
 
 class SlowServerError(TimeoutError):

@@ -255,7 +255,7 @@ def _save_indexes(url: str, path: Path, index: TarIndex, indexes: Collection[str
 
 
 def stored_file(url: str, path: Path) -> Path | None:
-    """Return the shard's file as stored, to which `filesize` and digests of a spec refer.
+    """Return the stored file of a shard, to which the spec's `filesize` and digests refer.
 
     Args:
         url: Path or URL of the shard.
@@ -271,7 +271,7 @@ def stored_file(url: str, path: Path) -> Path | None:
 
 @contextmanager
 def local_copy(url: str, cache_dir: str | os.PathLike[str] | None = None) -> Iterator[Path]:
-    """Provide a local file of a shard for the duration of a `with` block.
+    """Context manager that provides a local file of a shard.
 
     Args:
         url: Path or URL of the shard; a local shard is used in place.
@@ -474,7 +474,7 @@ def _merged_header(sources: Sequence[str], headers: Sequence[Mapping[str, Any]])
 
 
 def _names_in_spec(shards: Sequence[str], folder: str | os.PathLike[str] | None) -> dict[str, str]:
-    """Return a dict from the name that each shard has in a spec to the shard."""
+    """Return a dict from the name of each shard in a spec to the shard."""
     names: dict[str, str] = {}
     for shard in shards:
         name = name_in_spec(shard, folder)
@@ -488,7 +488,7 @@ def _names_in_spec(shards: Sequence[str], folder: str | os.PathLike[str] | None)
 
 
 def default_name(shard: str) -> str:
-    """Return a dataset name made of the words, without numbers, of its first shard's path.
+    """Return a dataset name, made of the words in the first shard's path without the numbers.
 
     >>> default_name("data/imagenet-train-{000000..001281}.tar")
     'data-imagenet-train'

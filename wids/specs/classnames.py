@@ -29,7 +29,7 @@ _MOST_SPECS = 32
 def find_class_names(
     header: Mapping[str, Any], *folders: str, remote: bool = True
 ) -> dict[int, str]:
-    """Look for names in the spec's top level and its `info`, then in the dataset's folders.
+    """Return class names from the spec's top level or its `info`, else from the dataset's folders.
 
     Args:
         header: The top-level keys of the spec. `class_names`, `classes` or `labels` is a list
@@ -132,7 +132,7 @@ def _is_of_folder(document: Mapping[str, Any], folder: Path) -> bool:
 
 
 def _in_remote_folders(folders: Sequence[str]) -> dict[str, Mapping[str, Any]]:
-    """Look into remote folders; all possible names are requested at once."""
+    """Return the names in files of remote folders, all of which are requested at once."""
     found: dict[str, Mapping[str, Any]] = {}
     fetcher = Fetcher(FetchPolicy(attempts=2))
     try:
@@ -151,7 +151,7 @@ def _in_remote_folders(folders: Sequence[str]) -> dict[str, Mapping[str, Any]]:
 
 
 def _in_remote_file(fetcher: Fetcher, folder: str, name: str) -> tuple[dict[int, str], str]:
-    """Return the names in a remote file, and what kept it from being read, if it exists."""
+    """Return the names in a remote file, and the error if it exists but cannot be read."""
     try:
         return _parsed(name, fetcher.read(join(folder, name), _MOST_NBYTES)), ""
     except (AbsentError, DeniedError):  # a store that is not listed denies what is not there
@@ -161,7 +161,7 @@ def _in_remote_file(fetcher: Fetcher, folder: str, name: str) -> tuple[dict[int,
 
 
 def parse_class_names(path: Path) -> dict[int, str]:
-    """Read names from a file: a list or an object in JSON, or text with one name per line.
+    """Parse the names in a file: a list or an object in JSON, or text with one name per line.
 
     Raises:
         SpecError: It is damaged JSON, or JSON of another form.

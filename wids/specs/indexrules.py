@@ -25,7 +25,7 @@ USUAL_RULES = {name: allowed[0] for name, allowed in _ALLOWED.items()}
 def rules_of(
     header: Mapping[str, Any], source: str = "the spec", **given: str | bool | None
 ) -> IndexRules:
-    """Return the rules of a dataset: those given, else those of its spec, else the usual ones.
+    """Return the rules of a dataset: those given, else those of its spec, else the defaults.
 
     Args:
         header: Top-level keys of the spec.
@@ -53,7 +53,7 @@ def rules_of(
 
 
 def unusual_rules(rules: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the rules that differ from the usual ones: those that a spec has to give.
+    """Return the rules that differ from the defaults, which a spec must therefore state.
 
     >>> unusual_rules({"key_rule": "last_dot", "grouping": "adjacent", "concatenated": False})
     {'key_rule': 'last_dot'}
@@ -62,7 +62,7 @@ def unusual_rules(rules: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def common_rules(headers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the unusual rules of several specs that become one.
+    """Return the non-default rules of several specs, all of which must have the same rules.
 
     Args:
         headers: The top-level keys of each spec, by its name for messages.

@@ -103,7 +103,7 @@ def set_aside(spec: Path, shards: Iterable[Path]) -> Path | None:
 
 
 def is_left_over(path: Path, left: set[tuple[str, str]]) -> bool:
-    """Return whether a file is of an earlier run and has not been replaced since.
+    """Return whether a file is left from an earlier run and has not been replaced since.
 
     Args:
         path: The file.

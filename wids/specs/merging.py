@@ -96,13 +96,13 @@ def merged_classes(headers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _has_unread_names(header: Mapping[str, Any]) -> bool:
-    """Return whether a spec has objects of class names, and none that is understood."""
+    """Return whether a spec has class names, but only in an unknown form."""
     objects = [header[key] for key in _KEYS if isinstance(header.get(key), Mapping)]
     return any(objects) and not class_names(header)
 
 
 def listed_classes(names: Mapping[int, str]) -> Any:
-    """Return class names as a spec has them: a list if it can be one, else an object.
+    """Return class names as a value for a spec: a list if possible, else an object.
 
     >>> listed_classes({1: "dog", 0: "cat"}), listed_classes({7: "owl"})
     (['cat', 'dog'], {'7': 'owl'})
@@ -113,7 +113,7 @@ def listed_classes(names: Mapping[int, str]) -> Any:
 
 
 def _check_unique(names: Mapping[int, str], said_by: Mapping[int, str]) -> None:
-    """Refuse a name that two specs give to different numbers."""
+    """Raise if two specs give one name to different numbers."""
     first: dict[str, int] = {}
     for number, name in names.items():
         other = first.setdefault(name, number)

@@ -1,4 +1,4 @@
-"""Shards that an object store or the hub lists: those of a folder, and those of a pattern."""
+"""Listing of the shards in folders and patterns of object stores and the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class ListedShards:
     spec: str | None = None
 
     def compare(self, shards: Iterable[Mapping[str, Any]]) -> None:
-        """Warn if the spec in the folder is not that of the shards in the folder.
+        """Warn if the spec in the folder does not match the shards in the folder.
 
         Args:
             shards: The shards of the spec.
@@ -95,7 +95,7 @@ def natural_order(name: str) -> tuple[list[str | int], str]:
 
 
 def is_listed(location: str, *, alone: bool = True) -> bool:
-    """Return whether a location without braces stands for shards that a store lists.
+    """Return whether a location without braces must be listed by a store.
 
     Args:
         location: A path, URL or pattern.
@@ -123,7 +123,7 @@ def is_listed(location: str, *, alone: bool = True) -> bool:
 
 
 def _refuse_listing(location: str) -> None:
-    """Raise if a web server would have to be asked which files it has."""
+    """Raise if a location would have to be listed by a web server, which cannot do that."""
     path = location.partition("?")[0]
     if not path.endswith("/") and "*" not in path:
         return
@@ -206,7 +206,7 @@ _REGEXES = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*"}
 
 
 def _of_folder(location: str, listing: Listing) -> ListedShards:
-    """Return the shards that lie directly in a folder, or else in the only folder that has some."""
+    """Return the shards directly in a folder, or else in its only subfolder with shards."""
     shards = _shards(listing, listing.files)
     counts = Counter(posixpath.dirname(name) for name in shards)
     inner = "" if counts[""] or len(counts) != 1 else f"{next(iter(counts))}/"

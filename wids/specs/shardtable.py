@@ -120,7 +120,7 @@ class ShardTable(Sequence[ShardRef]):
         )
 
     def inheriting(self, fields: Mapping[str, Any]) -> ShardTable:
-        """Return a table whose shards have these fields, unless they have their own values."""
+        """Return a table whose shards get these fields unless they have values of their own."""
         if not fields:
             return self
         # Most shards of a dataset have the same extras, so each distinct text is merged once.
@@ -135,7 +135,7 @@ class ShardTable(Sequence[ShardRef]):
         return self.of_columns(self.urls, self.nsamples, self.filesize, self.digests, extras)
 
     def with_nsamples(self, nsamples: NDArray[np.int64]) -> ShardTable:
-        """Return the same table with other sample counts, once the shards have been counted."""
+        """Return the same table with other sample counts."""
         # The other columns are shared, not copied: they never change.
         return self.of_columns(self.urls, nsamples, self.filesize, self.digests, self.extras)
 

@@ -134,7 +134,7 @@ def _find_listed(location: str, *, alone: bool = True) -> ListedShards | None:
 
 
 def _names(location: str) -> list[str]:
-    """Return the names for which `is_listed` has to be asked."""
+    """Return the locations to check with `is_listed`."""
     # Braces may stand for a million names of shards, which nobody has to list.
     braces = "{" in location and not is_local(location)
     plain = "*" not in location and is_shard_name(location)

@@ -317,7 +317,7 @@ class _Parser:
         return table.inheriting(fields)
 
     def _add(self, num_characters: int, where: str) -> None:
-        """Count what is copied to each shard: a few kilobytes of JSON may stand for gigabytes."""
+        """Count inherited characters, since a few kilobytes of JSON may expand to gigabytes."""
         self._added += num_characters
         most = self._bounds.inherited_characters
         if self._added > most:

@@ -42,7 +42,7 @@ _log = logging.getLogger("wids")
 
 @dataclass(frozen=True)
 class CachedSpecs:
-    """Which specs are cached, and how many.
+    """Limits that decide which specs are cached, and how many.
 
     Attributes:
         least_nbytes: Size of the smallest JSON; a smaller one is parsed faster than its columns are
@@ -161,7 +161,7 @@ class SpecCache:
 
 
 def give_back_memory() -> None:
-    """Return freed memory to the system.
+    """Return freed memory to the operating system.
 
     Parsing a million shards frees a gigabyte in small pieces. glibc keeps a hundred megabytes of
     it, which every forked worker would inherit.

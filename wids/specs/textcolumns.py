@@ -18,7 +18,7 @@ _UTF8 = ("utf-8", "surrogateescape")  # names that are not UTF-8 survive the rou
 
 @dataclass(frozen=True)
 class Parts:
-    """Parts of a column of byte strings, which may lie in a mapped file.
+    """Contents of a column of byte strings: prefix, middle parts and suffix of its rows.
 
     Attributes:
         num_rows: Number of rows.
@@ -170,7 +170,7 @@ class TextColumn(Sequence[str]):
 
     @property
     def is_constant(self) -> bool:
-        """Whether all rows are known to be equal, without a look at each."""
+        """Whether all rows are known to be equal without comparing them."""
         return not len(self.parts.blob) and self.parts.ends is None
 
     @property
