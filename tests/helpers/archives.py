@@ -1,8 +1,8 @@
 """Tar archives of every kind: packed by the tar programs of this machine, and built by hand.
 
-`pack_all` packs one folder with each program and dialect there is. `BY_HAND` has what no program
-writes: odd and hostile headers, each with what a reader must give. `READERS` read archives
-independently of us: Python's tarfile, GNU tar and libarchive's bsdtar, where they are installed.
+`pack_all` packs one folder with each program and dialect there is. `GOOD` has odd headers that no
+program writes, each with the members that a reader must give, `BAD` those that must be refused.
+`installed_readers` gives the readers to compare with: Python's tarfile, GNU tar and bsdtar.
 """
 
 import bz2
