@@ -2,9 +2,11 @@
 
 import gzip
 import io
+import os
 import subprocess
 import sys
 import tarfile
+import warnings
 from pathlib import Path
 
 import pytest
@@ -19,7 +21,7 @@ def tar_of(names: list[str]) -> bytes:
         for name in names:
             member = tarfile.TarInfo(name)
             member.size, member.mtime = len(name), 1.5
-            archive.addfile(member, io.BytesIO(name.encode()))
+            archive.addfile(member, io.BytesIO(os.fsencode(name)))
     return stream.getvalue()
 
 
@@ -199,3 +201,29 @@ def test_strict_names_the_shards_that_stay(
     assert main(["export", "all.json", "files/", "--strict"]) == 1
     assert "b.tar: would be left out" in capsys.readouterr().err
     assert not Path("files").exists()
+
+
+def test_keys_of_tars_of_a_folder_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`tar -C folder .` begins each name with "./", which import keeps; a table needs UTF-8."""
+    monkeypatch.chdir(tmp_path)
+    Path("a.tar").write_bytes(tar_of(["./0.cls", "./0.jpg", "./b/1.cls", "./b/1.jpg"]))
+    assert main(["import", "a.tar", "-o", "out/x-%d.tar"]) == 0
+    assert list(wids.ShardListDataset("out/x.json").keys) == ["./0", "./b/1"]
+    Path("b.tar").write_bytes(tar_of(["\udcff.cls"]))
+    assert main(["export", "a.tar", "-"]) == 1
+    assert not Path("-").exists()
+    assert main(["export", "b.tar", "b.csv"]) == 1
+    assert r"b.tar: sample 0: the key '\udcff' is not UTF-8" in capsys.readouterr().err
+
+
+def test_a_shard_that_is_not_empty_is_said(tmp_path: Path) -> None:
+    """A spec that says 0 samples of a shard with more bytes than an empty one is warned of."""
+    (tmp_path / "a.tar").write_bytes(tar_of([f"{i}.cls" for i in range(20)]))
+    for nbytes, said in ((10_240, 0), ((tmp_path / "a.tar").stat().st_size, 1)):
+        row = {"url": str(tmp_path / "a.tar"), "nsamples": 0, "filesize": nbytes}
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            assert len(wids.ShardListDataset([row])) == 0
+        assert len([each for each in caught if "says 0 samples in" in str(each.message)]) == said

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -75,3 +76,14 @@ def test_a_planted_link_or_pipe_is_not_written_to(tmp_path: Path, plant: str) ->
         Journal(path).note(ENTRY)
     assert Journal(path).entries() == {}
     assert not precious.exists() or precious.read_text() == "kept"
+
+
+def test_a_full_disk_is_named(tmp_path: Path) -> None:
+    """The error of an entry that cannot be written has the path of the journal."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        with pytest.raises(OSError, match=r"a\.json\.indexing"):
+            Journal(tmp_path / "a.json.indexing").note({"url": "a.tar"})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)

@@ -320,6 +320,8 @@ def export(args: Arguments) -> int:
     from wids.tools.exporters import export_files, export_table
     from wids.views.opening import is_joined, open_samples, shards_and_rows
 
+    if args.output == "-":
+        raise ValueError("-: an export is a folder or a table, not a stream; name one")
     output = Path(args.output)
     is_table = output.suffix.lower() in _TABLES
     is_folder = not output.suffix or output.is_dir() or args.output.endswith("/")

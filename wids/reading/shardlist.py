@@ -86,6 +86,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ShardList"]
 
+_EMPTY_NBYTES = 10_240  # of an archive without members, as it is padded
 _MOST_FOLDERS = 100  # in which a file of class names is looked for
 # Attributes of the hot path, kept in slots. In a class with cached properties, Python 3.11 takes
 # far longer to find other attributes.
@@ -213,6 +214,7 @@ class ShardList:
             allow_pickle=allow_pickle,
         )
         self.lru_size = _most_open(lru_size)
+        _warn_of_empty(spec.shards)
         self.shards = _counted(spec.shards, self._opener, on_uncounted)
         self._locator = Locator(self.shards.nsamples)
         self._wanted = WantedFields(list(self._pipeline.fields or ()))
@@ -882,6 +884,21 @@ def _reads_by_range(remote: str, localname: object) -> bool:
         raise ValueError(f'remote: expected "whole" or "range", got {remote!r}')
     # With `localname`, a shard has a path of its own and is fetched to it.
     return remote == "range" and localname is None
+
+
+def _warn_of_empty(shards: ShardTable) -> None:
+    """Warn of shards that the spec calls empty and whose size says that they are not.
+
+    They are never opened, so that nothing else would tell.
+    """
+    rows = np.flatnonzero((shards.nsamples == 0) & (shards.filesize > _EMPTY_NBYTES)).tolist()
+    if rows:
+        first = shards[rows[0]]
+        warn(
+            f"{display_url(first.url)}: the spec says 0 samples in {first.filesize} bytes "
+            f"({len(rows)} such shards), and none is read; if that is wrong, create the spec again "
+            "(wids create)"
+        )
 
 
 def _counted(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from wids.base.files import open_for_appending, write_output
+from wids.base.files import named_write_errors, open_for_appending, write_output
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -37,7 +37,7 @@ class Journal:
         """Append the entry of a finished shard."""
         if self._path is not None:
             # Not synced: a power failure loses the last entries, but never makes a wrong one.
-            with open_for_appending(self._path) as stream:
+            with named_write_errors(self._path), open_for_appending(self._path) as stream:
                 # The first \n ends a truncated line.
                 stream.write(f"\n{json.dumps(entry)}\n".encode())
 

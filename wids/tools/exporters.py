@@ -25,6 +25,7 @@ from wids.base.files import (
 from wids.base.omissions import Omissions
 from wids.base.optional import load
 from wids.base.progress import progress
+from wids.base.urls import display_url
 from wids.specs.merging import class_names
 from wids.tools.copying import is_sharded
 from wids.tools.leftout import skipped_members
@@ -193,7 +194,9 @@ def export_table(
     omissions = omissions or Omissions()
     _add_keys(dataset, omissions)
     row: Callable[..., dict[str, Any]] = partial(_joined_row, columns) if joined else _row
-    found = (row(dataset, index, values, omissions) for index in _indexes(dataset, rows))
+    found = (
+        _checked_row(row(dataset, index, values, omissions)) for index in _indexes(dataset, rows)
+    )
     # As a whole or not at all: half a table looks like a whole one.
     out = OutputFile(path)
     try:
@@ -203,6 +206,17 @@ def export_table(
     finally:
         out.discard()
     return len(dataset) if rows is None else len(rows)
+
+
+def _checked_row(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row; raise ValueError if its key is no text, but bytes that are not UTF-8."""
+    if any("\ud800" <= letter <= "\udfff" for letter in row["key"]):
+        raise ValueError(
+            f"{display_url(row['shard'])}: sample {row['index']}: the key {row['key']!r:.120} is "
+            "not UTF-8, and a table holds only text; export to a folder, or number the samples "
+            "first (wids reshard --rekey)"
+        )
+    return row
 
 
 def _field_columns(dataset: ShardedSequence) -> dict[str, type]:

@@ -152,12 +152,16 @@ def _checked_key(sample: Mapping[str, Any]) -> str:
             f"a sample needs a '__key__', a non-empty text, got {key!r:.80}; "
             f"its fields are {sorted(map(str, sample))!r:.200}"
         )
-    folders = key.split("/")
+    # `tar -C folder .` begins every name with "./", and such keys read back as they are.
+    folders = key.removeprefix("./").split("/")
     problem = ""
     if "." in folders[-1]:
         problem = "a dot in its last part, where the extension would begin; write '_' or '-' there"
     elif "" in folders or ".." in folders or "." in folders:
-        problem = "a part that is empty, '.' or '..'; write it as 'folder/name'"
+        problem = (
+            "a part that is empty, '.' or '..'; write it as 'folder/name' (wids import and wids "
+            "reshard number the samples with --rekey)"
+        )
     elif _CONTROL.search(key):
         problem = "a control character; take it out"
     elif not _is_utf8(key):
