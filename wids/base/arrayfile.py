@@ -12,6 +12,7 @@ raises a ValueError, and the caller then computes the arrays again.
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
@@ -36,6 +37,7 @@ _MAGIC = b"WIDSarr1"
 _START = struct.Struct("<8sQI")
 _ALIGNMENT = 64  # bytes of a cache line; more than any number type needs
 _READ_NBYTES = 1 << 20
+_MOST_READ_NBYTES = 128 << 10  # of a file that is read and not mapped
 _KINDS = "biufc"  # booleans and numbers
 
 
@@ -74,7 +76,7 @@ def write_arrays(path: Path, about: Any, arrays: Mapping[str, NDArray[Any]]) -> 
 
 
 def read_arrays(path: Path) -> tuple[Any, dict[str, NDArray[Any]]]:
-    """Map the arrays of a file, after verifying all of them.
+    """Map the arrays of a file, or read a small one, after verifying all of them.
 
     Args:
         path: The file.
@@ -94,13 +96,17 @@ def read_arrays(path: Path) -> tuple[Any, dict[str, NDArray[Any]]]:
     ...     read_arrays(Path(folder, "a"))
     ({'rows': 2}, {'x': array([0, 1])})
     """
-    with path.open("rb", buffering=0) as stream:
-        head = _read_head(stream, path)
-        start = stream.tell()
+    with open(path, "rb", buffering=0) as stream:  # noqa: PTH123 (a third of the time of Path.open)
+        size = os.fstat(stream.fileno()).st_size
+        # A small file takes less time to read than to map.
+        whole = stream.read() if size <= _MOST_READ_NBYTES else None
+        source = stream if whole is None else io.BytesIO(whole)
+        head = _read_head(source, path, size if whole is None else len(whole))
+        start = source.tell()
         # The file is read for its checksum, since pages of the map would count as memory in use.
-        if _checksum(stream) != (head.get("crc32"), head.get("nbytes")):
+        if _checksum(source) != (head.get("crc32"), head.get("nbytes")):
             raise ValueError(f"{path}: the arrays are damaged")
-        view = map_file(stream.fileno())[start:]
+        view = (map_file(stream.fileno()) if whole is None else memoryview(whole))[start:]
     try:
         arrays = {name: _array(view, *entry) for name, entry in head["arrays"].items()}
         return head["about"], arrays
@@ -121,13 +127,13 @@ def _array(view: memoryview, kind: str, shape: list[int], offset: int) -> NDArra
     return np.ndarray(shape, dtype, view, offset)
 
 
-def _read_head(stream: IO[bytes], path: Path) -> dict[str, Any]:
+def _read_head(stream: IO[bytes], path: Path, size: int) -> dict[str, Any]:
     start = stream.read(_START.size)
     if len(start) < _START.size:
         raise ValueError(f"{path}: the file is too short")
     magic, nbytes, checksum = _START.unpack(start)
     # The stated length is compared with the size of the file before so many bytes are read.
-    if magic != _MAGIC or nbytes > os.fstat(stream.fileno()).st_size:
+    if magic != _MAGIC or nbytes > size:
         raise ValueError(f"{path}: no file of arrays")
     text = stream.read(nbytes)
     if zlib.crc32(text) != checksum:

@@ -95,7 +95,7 @@ class Store:
         if self._pid != os.getpid():
             self._begin_process()
         # Its existence is checked each time: a user may remove it while the process runs.
-        if not self._checked or not self.folder.exists():
+        if not self._checked or not os.path.exists(self.folder):  # noqa: PTH110 (for each column)
             check_folder(self.folder, shared=self._shared)
             self._checked = True
 

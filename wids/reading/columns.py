@@ -37,7 +37,7 @@ from wids.reading.pipeline import images_as_arrays, pixels_as_array
 from wids.reading.ragged import Ragged, RaggedText, Values, fill_in, join, pack, take
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from wids.base.shardref import ShardRef
@@ -197,9 +197,10 @@ def load_column(path: Path, source: ColumnSource) -> ColumnPart:
 def _verified(path: Path, source: ColumnSource) -> ColumnPart:
     made_ns = path.stat().st_mtime_ns  # before opening, since a newer file may replace it
     # A remote shard without a digest in the spec may have been fetched again and differ.
-    shard = path.with_name(path.name.removesuffix(source.suffix))
-    if shard.exists() and shard.stat().st_mtime_ns > made_ns:
-        raise ValueError(f"{shard} is newer")
+    shard = str(path).removesuffix(source.suffix)
+    with suppress(FileNotFoundError):
+        if os.stat(shard).st_mtime_ns > made_ns:  # noqa: PTH116 (no Path is made for each shard)
+            raise ValueError(f"{shard} is newer")
     about, arrays = read_arrays(path)
     if about["source"] != source.as_json:
         raise ValueError(f"made from {about['source']}, expected {source.as_json}")
@@ -327,7 +328,7 @@ class ColumnReader:
             ref = shards[number]
             begin = int(ends[number]) - ref["nsamples"]
             inside = slice(first - begin, min(stop, int(ends[number])) - begin)
-            part = self._read_some(number, ref, np.arange(inside.start, inside.stop))
+            part = self._read_some(number, ref, range(inside.start, inside.stop))
             lacking = slice(*np.searchsorted(part.missing, [inside.start, inside.stop]).tolist())
             missing = part.missing[lacking] - inside.start
             if len(missing) and fill is None:
@@ -337,9 +338,7 @@ class ColumnReader:
             first, number = int(ends[number]), number + 1
         return join(parts)
 
-    def _read_some(
-        self, number: int, ref: ShardRef, local_indexes: npt.NDArray[np.int64]
-    ) -> ColumnPart:
+    def _read_some(self, number: int, ref: ShardRef, local_indexes: Iterable[int]) -> ColumnPart:
         """Return the column of one shard, in which only some samples need to be intact."""
         try:
             return self.read_shard(number, ref)
@@ -351,7 +350,7 @@ class ColumnReader:
 
             lenient = replace(self, decoder=self.decoder.replace(on_error=note))
             part = lenient.read_shard(number, ref)
-            for local_index in local_indexes.tolist():
+            for local_index in local_indexes:
                 if local_index in damaged:
                     raise damaged[local_index] from None
             if not damaged:

@@ -149,7 +149,8 @@ class ShardTable(Sequence[ShardRef]):
     def __getitem__(self, row: int | slice) -> ShardRef | Sequence[ShardRef]:
         if isinstance(row, slice):
             return [self[i] for i in range(*row.indices(len(self)))]
-        extras = json.loads(self.extras[row] or "{}")
+        text_of_extras = self.extras[row]
+        extras = json.loads(text_of_extras) if text_of_extras else {}
         return ShardRef(
             self.urls[row],
             nsamples=_known(self.nsamples[row]),
