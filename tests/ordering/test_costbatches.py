@@ -3,6 +3,7 @@
 Padded, and packed into rows.
 """
 
+import hashlib
 import json
 from collections import Counter
 from itertools import islice
@@ -14,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from wids import BatchSampler, DistributedShardSampler, Mixture
+from wids.ordering import packing
 
 # torchdata 0.11 calls what torch 2.13 deprecates.
 pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
@@ -221,6 +223,32 @@ def test_batches_by_cost_are_pinned():
     )
     assert padded == [[9, 1], [4, 0, 8], [3], [2, 5], [7], [11], [10, 6]]
     assert packed == [[3, 7, 0], [11, 10, 5], [6, 2, 9, 8], [1, 4]]
+
+
+@pytest.mark.parametrize(
+    ("largest", "capacity", "most", "expected"),
+    [
+        (100, 100, 1 << 16, "ac535002b4ef"),
+        (30, 100, 1 << 16, "2cf355bf26cf"),
+        (9, 100, 1 << 16, "b08d90f6c748"),
+        (9, 100, 7, "8ca99a703ce8"),
+        (100, 100, 2, "aa468a00b18f"),
+        (1 << 32, 1 << 32, 1 << 16, "47b7666e278b"),
+    ],
+)
+def test_rows_are_pinned(largest, capacity, most, expected):
+    """Rows of large, small and many samples are what they were in version 1 of the order."""
+    units = np.arange(1, 3001) * 2654435761 % (largest + 1)
+    samples, bounds = packing.pack(-np.sort(-units), capacity, most)
+    digest = hashlib.sha256(str([samples.tolist(), bounds]).encode()).hexdigest()
+    assert digest[:12] == expected
+
+
+def test_rows_that_are_not_kept_are_the_same(monkeypatch):
+    """An epoch too large to keep its rows from counting them packs them again, alike."""
+    kept = list(make_batches(pack=True))
+    monkeypatch.setattr("wids.ordering.costpools._MOST_KEPT", 0)
+    assert list(make_batches(pack=True)) == kept
 
 
 def test_samples_of_equal_cost_come_from_all_shards():

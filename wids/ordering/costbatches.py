@@ -10,7 +10,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from wids.ordering.costpools import CostEpoch, CostPools, Pool, PoolStart, number_of_batches
+from wids.ordering.costpools import (
+    CostEpoch,
+    CostPools,
+    KeptRows,
+    Pool,
+    PoolStart,
+    number_of_batches,
+)
 from wids.ordering.order import RankShare
 from wids.ordering.passes import OrderState
 from wids.ordering.permute import derive_key
@@ -81,7 +88,7 @@ class CostPlan:
         self._pools = CostPools(costs, max_cost, most, first, stop, packed=packed)
         # Of the last epoch that was asked for.
         self._needs: dict[OrderState, int] = {}
-        self._rows: dict[OrderState, int] = {}
+        self._rows: dict[OrderState, tuple[int, KeptRows]] = {}
 
     def parse(self, saved: Mapping[str, Any]) -> CostPlace:
         """Parse a saved place within an epoch.
@@ -101,16 +108,18 @@ class CostPlan:
         """Return the number of batches of this rank from a place on."""
         share = self.sampler.__planner__().share(state)
         done = within.done if within else 0
-        return _share_of_batches(share, self._num_batches(state), done).count
+        num_batches, _ = self._num_batches(state)
+        return _share_of_batches(share, num_batches, done).count
 
     def begin(self, state: OrderState, within: CostPlace | None) -> "CostRun":
         """Compute the tables of an epoch, and return its batches from a place on."""
         share = self.sampler.__planner__().share(state)
         place = within or CostPlace(PoolStart(), 0, share.num_replicas, self._pools.need)
-        mine = _share_of_batches(share, self._num_batches(state), place.done)
-        return CostRun(self._epoch(state, place.group), place, mine)
+        num_batches, kept = self._num_batches(state)
+        mine = _share_of_batches(share, num_batches, place.done)
+        return CostRun(self._epoch(state, place.group, kept), place, mine)
 
-    def _epoch(self, state: OrderState, group: int) -> CostEpoch:
+    def _epoch(self, state: OrderState, group: int, kept: KeptRows) -> CostEpoch:
         order, share = self.sampler.__planner__().whole(state)
         return CostEpoch(
             self._pools,
@@ -119,16 +128,21 @@ class CostPlan:
             self._need(state),
             group=group,
             key=derive_key(state.seed, state.epoch, _POOLS) if state.shuffle else None,
+            kept=kept,
         )
 
-    def _num_batches(self, state: OrderState) -> int:
-        """Return the number of batches of all ranks in the epoch of a state."""
+    def _num_batches(self, state: OrderState) -> tuple[int, KeptRows]:
+        """Return the number of batches of all ranks in the epoch of a state, and rows of it."""
         if not self._pools.packed:
-            return number_of_batches(state.n, self._need(state), self._pools.spare)
+            return number_of_batches(state.n, self._need(state), self._pools.spare), {}
         start = state.moved(0)
-        if start not in self._rows:
-            self._rows = {start: self._epoch(start, 1).count_rows()}
-        return self._rows[start]
+        counted = self._rows.get(start)
+        if counted is None:
+            kept: KeptRows = {}
+            counted = self._epoch(start, 1, kept).count_rows(), kept
+            # Both in one value: another thread may ask for another epoch meanwhile.
+            self._rows = {start: counted}
+        return counted
 
     def _need(self, state: OrderState) -> int:
         if self._each_once:

@@ -21,7 +21,7 @@ rows of a pool is only known once it is packed, so the rows of an epoch are coun
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,7 @@ from wids.ordering.packing import cost_units, pack
 from wids.ordering.passes import AnyOrder
 from wids.ordering.permute import Integers, derive_keys
 
-__all__ = ["CostEpoch", "CostPools", "Pool", "PoolStart"]
+__all__ = ["CostEpoch", "CostPools", "KeptRows", "Pool", "PoolStart"]
 
 # Needs are summed as multiples of 2**-32 of a batch, rounded up: exactly, and alike everywhere.
 _UNIT_BITS = 32
@@ -41,6 +41,8 @@ _BATCHES_A_POOL = 512
 # Bounds a batch of samples that cost nothing or almost nothing.
 _MOST_IN_A_BATCH = 1 << 16
 _BLOCK = 1 << 20
+# Of an epoch of no more samples, the rows that were counted are kept until they are drawn.
+_MOST_KEPT = 1 << 20
 # Among samples of which the same number fits, more expensive ones come first, compared by so many
 # bits of their cost.
 _FINE_BITS = 16
@@ -48,6 +50,10 @@ _FINE = (1 << _FINE_BITS) - 1
 _TIE_BITS = 30
 _WINDOWS = 1 << 10
 _GOLDEN = 0x9E3779B97F4A7C15
+
+
+# Samples of pools row by row, and the bounds of the rows, by the first position of a pool.
+KeptRows: TypeAlias = dict[int, tuple[Integers, list[int]]]
 
 
 @dataclass(frozen=True)
@@ -254,6 +260,7 @@ class CostEpoch:
         need: Number of batches that all its samples need, in multiples of `2**-32`.
         group: Number of adjacent batches that form a step, one for each rank.
         key: Key by which the groups of a pool are shuffled; None for descending cost.
+        kept: Packed pools of this epoch, by their first position; more are added.
 
     Attributes:
         num_samples: Number of positions in the epoch.
@@ -269,7 +276,9 @@ class CostEpoch:
         *,
         group: int,
         key: int | None,
+        kept: KeptRows | None = None,
     ) -> None:
+        self._kept = {} if kept is None else kept
         self._pools = pools
         self._order = order
         self.num_samples = num_samples
@@ -284,17 +293,25 @@ class CostEpoch:
         # The last pool takes the rest as well, so that none is too small to be cut.
         last = number == self._num_pools - 1
         stop = self.num_samples if last else start.position + self._pool_size
-        indexes = self._order.pool(start.position, stop)
         if self._pools.packed:
+            indexes, bounds = self._rows(start.position, stop)
             need = start.need + self._pools.need_of(indexes)
-            indexes, bounds = self._pools.rows(indexes)
         else:
-            indexes, runs = self._pools.by_cost(indexes)
+            indexes, runs = self._pools.by_cost(self._order.pool(start.position, stop))
             need = start.need + _need_of_runs(runs)
             bounds = self._cut(runs, start, need, last=last)
         used = start.used + len(bounds) - 1
         numbers = self._sequence(start, used)
         return Pool(start, PoolStart(stop, need, used), indexes, bounds, numbers)
+
+    def _rows(self, start: int, stop: int) -> tuple[Integers, list[int]]:
+        """Return the samples of a packed pool row by row, and the bounds of the rows."""
+        rows = self._kept.get(start)
+        if rows is None:
+            rows = self._pools.rows(self._order.pool(start, stop))
+            if self.num_samples <= _MOST_KEPT:
+                self._kept[start] = rows
+        return rows
 
     def count_rows(self) -> int:
         """Return the number of rows in a packed epoch; this takes as long as drawing the epoch."""

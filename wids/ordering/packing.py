@@ -56,76 +56,138 @@ def pack(units: Integers, capacity: int, most: int) -> tuple[Integers, list[int]
     """
     large = int(np.searchsorted(-units, -(capacity // _LARGE)))
     chosen = np.empty(len(units), np.int64)
-    number = _best_fit(units[:large].tolist(), capacity, most, chosen)
+    # Of samples above half of a row, each begins a row.
+    halves = int(np.searchsorted(-units, -(capacity // 2)))
+    chosen[:halves] = np.arange(halves)
+    rooms, number = (capacity - units[:halves]) * (most > 1), halves
+    chosen[halves:large], number = _best_fit(rooms, units[halves:large], capacity, most)
     # Rows that the small ones need besides, and a spare one or two.
     fullest = -(-int(units.sum()) // capacity)
     wanted = max(fullest + fullest // _ROWS_A_SPARE, -(-len(units) // most))
     number = max(number, min(wanted, number + len(units) - large))
-    rows = _Rows(number, capacity, most)
-    rows.add(chosen[:large], units[:large])
+    rows = _Rows(number, capacity, most, len(units))
+    rows.fill(chosen[:large], units[:large])
     done = large
     while done < len(units):
-        places = rows.places(units[done:])
-        if not places.size:
+        stop = done + rows.put(units[done:], chosen[done:])
+        if stop == done:
             missing = -(-int(units[done:].sum()) // capacity)
             rows.extend(min(max(1, missing), len(units) - done))
-            continue
-        rows.add(places, units[done : done + len(places)])
-        chosen[done : done + len(places)] = places
-        done += len(places)
+        done = stop
     counts = np.bincount(chosen)
     counts = counts[counts > 0]
-    return np.argsort(chosen, kind="stable"), [0, *np.cumsum(counts).tolist()]
+    # Of 16-bit numbers NumPy sorts by digits, in a fraction of the time.
+    keys = chosen.astype(np.uint16) if len(rows) <= 1 << 16 else chosen
+    return np.argsort(keys, kind="stable"), [0, *np.cumsum(counts).tolist()]
 
 
-def _best_fit(units: list[int], capacity: int, most: int, chosen: Integers) -> int:
-    """Assign each sample to the row where it leaves the least room; return the number of rows."""
-    # What each row that may take more has room for, in ascending order.
-    rooms: list[tuple[int, int]] = []
-    counts: list[int] = []
-    for sample, unit in enumerate(units):
-        at = bisect_left(rooms, (unit, 0))
-        if at == len(rooms):
-            room, row = capacity, len(counts)
-            counts.append(0)
+def _best_fit(rooms: Integers, units: Integers, capacity: int, most: int) -> tuple[Integers, int]:
+    """Assign each sample to the row where it leaves the least room.
+
+    Args:
+        rooms: What each of the rows that have begun with one sample has room for, ascending.
+        units: What each sample takes.
+        capacity: What a row holds.
+        most: Samples that a row may have.
+
+    Returns:
+        The row of each sample, and the number of rows.
+    """
+    bits = (len(rooms) + len(units)).bit_length()
+    mask = (1 << bits) - 1
+    # Room and number of each row that may take more, in one integer, in ascending order: these are
+    # compared faster than tuples.
+    open_rows = ((rooms << bits) | np.arange(len(rooms))).tolist()
+    counts = [1] * len(rooms)
+    chosen = []
+    least = int(units[-1]) << bits if len(units) else 0
+    for unit in (units << bits).tolist():
+        at = bisect_left(open_rows, unit)
+        if at == len(open_rows):
+            row = len(counts)
+            rest = (capacity << bits) + row - unit
+            counts.append(1)
         else:
-            room, row = rooms.pop(at)
-        chosen[sample] = row
-        counts[row] += 1
-        if counts[row] < most:
-            insort(rooms, (room - unit, row))
-    return len(counts)
+            rest = open_rows.pop(at) - unit
+            row = rest & mask
+            counts[row] += 1
+        chosen.append(row)
+        # A row without room for the smallest sample is full.
+        if rest >= least and counts[row] < most:
+            insort(open_rows, rest)
+    return np.array(chosen, np.int64), len(counts)
 
 
 class _Rows:
-    """Rows that are being filled."""
+    """Rows that are being filled.
 
-    def __init__(self, number: int, capacity: int, most: int) -> None:
-        self._capacity = capacity
+    Each is one integer, its load and its number, so that sorting them finds the emptiest.
+
+    Args:
+        number: Number of rows.
+        capacity: What a row holds.
+        most: Samples that a row may have.
+        num_samples: Number of samples; no more than twice as many rows are needed.
+    """
+
+    def __init__(self, number: int, capacity: int, most: int, num_samples: int) -> None:
+        self._bits = (2 * num_samples).bit_length()
+        self._full = (capacity + 1) << self._bits
         self._most = most
-        self._loads = np.zeros(number, np.int64)
+        # If one row may have all samples, none need be counted.
+        self._counted = most < num_samples
+        self._rows = np.arange(number)
         self._counts = np.zeros(number, np.int64)
+
+    def __len__(self) -> int:
+        return len(self._rows)
 
     def extend(self, number: int) -> None:
         """Begin some more rows."""
-        self._loads = np.concatenate([self._loads, np.zeros(number, np.int64)])
+        first = len(self._rows)
+        self._rows = np.concatenate([self._rows, np.arange(first, first + number)])
         self._counts = np.concatenate([self._counts, np.zeros(number, np.int64)])
 
-    def places(self, units: Integers) -> Integers:
-        """Return rows for as many of the first samples as have room."""
-        # A row with the maximum number of samples counts as full.
-        loads = np.where(self._counts < self._most, self._loads, self._capacity + 1)
-        emptiest = np.argsort(loads, kind="stable")[: len(units)]
-        fits = loads[emptiest] + units[: len(emptiest)] <= self._capacity
-        number = len(emptiest) if fits.all() else int(fits.argmin())
-        if not 0 < number < min(_FEW, len(emptiest)):
-            return emptiest[:number]
-        row = emptiest[0]
-        here = units[: min(1024, self._most - int(self._counts[row]))]
-        together = np.searchsorted(np.cumsum(here), self._capacity - loads[row], side="right")
-        return np.full(int(together), row)
+    def fill(self, chosen: Integers, units: Integers) -> None:
+        """Record the rows of the first samples, before any others."""
+        number = len(self._rows)
+        self._rows += np.bincount(chosen, units, number).astype(np.int64) << self._bits
+        self._counts += np.bincount(chosen, minlength=number)
+        self._close(self._rows, np.arange(number))
 
-    def add(self, places: Integers, units: Integers) -> None:
-        """Record the rows of samples: one row for all, or a different row for each."""
-        self._loads += np.bincount(places, units, len(self._loads)).astype(np.int64)
-        self._counts += np.bincount(places, minlength=len(self._counts))
+    def put(self, units: Integers, chosen: Integers) -> int:
+        """Choose a row for each of the first samples; return for how many there was room."""
+        self._rows.sort()
+        emptiest = self._rows[: len(units)]
+        filled = emptiest + (units[: len(emptiest)] << self._bits)
+        fits = filled < self._full
+        number = int(fits.argmin())
+        if fits[number]:
+            number = len(emptiest)
+        elif 0 < number < min(_FEW, len(emptiest)):
+            return self._put_into_first(units, chosen)
+        rows = filled[:number] & ((1 << self._bits) - 1)
+        chosen[:number] = rows
+        emptiest[:number] = filled[:number]
+        if self._counted:
+            self._counts[rows] += 1
+            self._close(emptiest[:number], rows)
+        return number
+
+    def _put_into_first(self, units: Integers, chosen: Integers) -> int:
+        """Assign as many of the first samples to the emptiest row as it has room for."""
+        row = int(self._rows[0]) & ((1 << self._bits) - 1)
+        here = units[: min(1024, self._most - int(self._counts[row]))]
+        filled = self._rows[0] + (np.cumsum(here) << self._bits)
+        number = int(np.searchsorted(filled, self._full))
+        chosen[:number] = row
+        self._rows[0] = filled[number - 1]
+        self._counts[row] += number
+        self._close(self._rows[:1], np.array([row]))
+        return number
+
+    def _close(self, places: Integers, rows: Integers) -> None:
+        """Mark rows as full that have as many samples as they may have."""
+        if self._counted:
+            closed = self._counts[rows] >= self._most
+            places[closed] = self._full + rows[closed]
