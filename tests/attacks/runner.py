@@ -285,13 +285,20 @@ def _check_nothing_is_left(own: Path, made: list[str], cache: Path) -> None:
     left = sorted(set(_files(own)) - set(made))
     if left:
         raise Wrong(f"files were left: {left}")
-    kept = [path for path in cache.rglob("*") if path.is_file()] if cache.exists() else []
-    unfinished = [path.name for path in kept if path.suffix in {".part", ".tmp", ".state"}]
-    if unfinished:
-        raise Wrong(f"unfinished files were left in the cache: {unfinished}")
+    # A thread flushes what was published, and replaces its record after that.
+    deadline = time.monotonic() + CLOSING_SECONDS
+    while unfinished := _unfinished(cache):
+        if time.monotonic() > deadline:
+            raise Wrong(f"unfinished files were left in the cache: {unfinished}")
+        time.sleep(0.01)
+    kept = [path for path in cache.rglob("*") if path.is_file()]
     nbytes = sum(path.stat().st_blocks * 512 for path in kept)
     if nbytes > MAX_CACHED:
         raise Wrong(f"{nbytes} bytes were left in the cache")
+
+
+def _unfinished(cache: Path) -> list[str]:
+    return [path.name for path in cache.rglob("*") if path.suffix in {".part", ".tmp", ".state"}]
 
 
 def _open_files() -> Counter[str]:
