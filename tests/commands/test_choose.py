@@ -86,13 +86,15 @@ def test_a_split_writes_a_view_a_part(capsys: pytest.CaptureFixture[str]) -> Non
         (["--column", ".cls", "-o", "x.json"], "no effect without --keys or --exclude"),
         (["--ignore-missing", "-o", "x.json"], "--ignore-missing has no effect"),
         (["--take", "3", "-o", "{split}.json"], "without --split"),
-        (["--exclude", "all.json", "-o", "x.json"], "(--ignore-missing) passes over them"),
+        (["--exclude", "keys.txt", "-o", "x.json"], "(--ignore-missing) passes over them"),
+        (["--exclude", "all.json", "-o", "x.json"], "expected a text with one key a line"),
     ],
 )
 def test_wrong_choices_write_nothing(
     folder: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
 ) -> None:
     """A wrong option is refused with a message, and no file is written."""
+    (folder / "keys.txt").write_text("nobody\n")
     before = sorted(folder.iterdir())
     assert main(["select", "all.json", *options]) == 1
     assert message in capsys.readouterr().err

@@ -188,3 +188,20 @@ def test_an_unknown_style_is_refused(dataset):
     """A style that is none is refused with those there are."""
     with pytest.raises(ValueError, match=r"expected one of \('wids', 'webdataset'\), got 'wds'"):
         dataset.as_iterable(shuffled(dataset), style="wds")
+
+
+@pytest.mark.parametrize("count", [5, 40])
+def test_a_sampler_of_another_dataset_is_refused(dataset, count):
+    """One left over from before a filter would leave out samples, or ask for others."""
+    view = dataset[:20]
+    other = shuffled((dataset + dataset)[:count])
+    batches = wids.BatchSampler(other, 4)
+    for make in (
+        lambda: view.as_iterable(other),
+        lambda: view.as_iterable(batches),
+        lambda: wids.Loader(view, batch_size=4, sampler=other),
+        lambda: wids.Loader(view, batch_sampler=batches),
+    ):
+        with pytest.raises(ValueError, match=f"draws from {count} samples, and there are 20"):
+            make()
+    assert sum(1 for _ in view.as_iterable(shuffled(view))) == 20

@@ -62,6 +62,7 @@ __all__ = [
     "DistributedShardSampler",
     "ShardListSampler",
     "ShardedSampler",
+    "check_drawn_from",
 ]
 
 logger = logging.getLogger(__name__)
@@ -667,6 +668,30 @@ def _check_open_shards(dataset: object, interleave: int) -> None:
         warn(
             f"interleave={interleave} needs {needed} open shards, the dataset keeps {lru_size}: "
             f"shards are opened again and again; open the dataset with lru_size={needed}"
+        )
+
+
+def check_drawn_from(name: str, sampler: object, length: int) -> None:
+    """Check that a sampler of this library draws from as many samples as there are.
+
+    After `view = dataset.filter(...)` it is easily left over from the dataset, and would leave out
+    samples of a longer sequence without a word.
+
+    Args:
+        name: The argument, for the message.
+        sampler: A sampler, or one that makes batches of another's indexes.
+        length: Number of samples that there are.
+
+    Raises:
+        ValueError: It draws from another number.
+    """
+    drawing = getattr(sampler, "sampler", sampler)
+    dataset = drawing.dataset if isinstance(drawing, ChunkedSampler) else None
+    drawn_from = length if dataset is None else len(dataset)
+    if drawn_from != length:
+        raise ValueError(
+            f"{name}: the sampler draws from {drawn_from} samples, and there are {length}; make it "
+            "over this very dataset or view"
         )
 
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from wids.base.arguments import check_flag, check_integer, check_mapping, check_number, check_sized
 from wids.ordering.batchsampler import BatchSampler
-from wids.ordering.samplers import ChunkedSampler
+from wids.ordering.samplers import ChunkedSampler, check_drawn_from
 from wids.reading.batches import Batch, Pools, batch_maker, useful_threads
 from wids.reading.collate import as_tensors, pin
 from wids.reading.devicedecoder import DeviceDecoder
@@ -101,6 +101,8 @@ class Loader:
             sampler = ChunkedSampler(
                 range(len(dataset)), shuffle=bool(shuffle), seed=seed, partition=partition
             )
+        name = "sampler" if batch_sampler is None else "batch_sampler"
+        check_drawn_from(name, sampler if batch_sampler is None else batch_sampler, len(dataset))
         self.dataset = dataset
         self.batch_size = batch_size
         self.sampler = sampler

@@ -14,6 +14,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 from wids.base.arguments import check_mapping
 from wids.base.warn import warn
 from wids.ordering.batchsampler import BatchSampler
+from wids.ordering.samplers import check_drawn_from
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -64,6 +65,7 @@ class SampleIterable(IterableDataset[Any]):
             raise ValueError(f"style: expected one of {STYLES}, got {style!r}")
         if not isinstance(batches, BatchSampler):
             batches = BatchSampler(batches, batch_size)
+        check_drawn_from("sampler", batches, len(samples))
         raw = style == "webdataset"
         self.samples = samples.with_options(transformations="bytes") if raw else samples
         self.batches = batches

@@ -185,6 +185,11 @@ def load_npy(path: Path) -> npt.NDArray[Any]:
 
 
 def _read_lines(path: Path) -> list[str]:
+    if path.suffix.lower() == ".json":
+        raise ValueError(
+            f"{path}: expected a text with one key a line, or a .npy file; of a spec or a saved "
+            "view, give wids.open_view(path).keys"
+        )
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
