@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
@@ -9,10 +10,11 @@ from wids.base.hashing import RunningDigests
 from wids.base.threads import DaemonThreadPool, result_of
 from wids.base.urls import display_url
 from wids.fetching.responses import FileVersion
+from wids.fetching.scouts import Scouts
 from wids.fetching.transport import RangesNotServedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from concurrent.futures import Future
 
     from wids.fetching.fetch import Fetcher
@@ -27,7 +29,7 @@ _NUM_FIRST = 3
 _BLOCK_NBYTES = 4 << 20
 _MOST_AHEAD = 4  # blocks that are requested ahead
 _KEPT_NBYTES = 1 << 20  # bytes behind the last large read that stay in memory
-_KEPT_UNITS = 16 << 10  # pieces of small reads that stay in memory
+_KEPT_UNITS = 128 << 10  # pieces of small reads that stay in memory
 _SKIPPED_NBYTES = 1 << 20  # a gap up to which a large read continues the one before
 
 
@@ -41,6 +43,8 @@ class RemoteReader:
         url: The file.
         fetcher: Requests its byte ranges.
         algorithms: Digests to compute, if all bytes pass.
+        hop: Function from a header to the distance to the next one; None if it is no header.
+        width: Number of headers that may be requested at once, by `hop`.
 
     Attributes:
         nbytes: Size of the file.
@@ -51,11 +55,20 @@ class RemoteReader:
         FetchError: The server refuses, all tries failed, or the file has fewer than 512 bytes.
     """
 
-    def __init__(self, url: str, fetcher: Fetcher, algorithms: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        url: str,
+        fetcher: Fetcher,
+        algorithms: Iterable[str] = (),
+        *,
+        hop: Callable[[bytes], int | None] = lambda _: None,
+        width: int = 1,
+    ) -> None:
         self._url = url
         self._fetcher = fetcher
         self._version = FileVersion()
         self.nbytes_read = 0
+        self._lock = threading.Lock()  # of the two that several threads change
         self._units: dict[int, bytes] = {}
         self._start = 0  # position of the buffer
         self._buffer = bytearray()
@@ -71,6 +84,7 @@ class RemoteReader:
                 f"{display_url(url)}: the server states no size or no version (ETag, date) of it"
             )
         self.nbytes: int = self._version.nbytes
+        self._scouts = Scouts(self._fetch, self._keep, hop, self.nbytes, width - 1)
 
     def read(self, nbytes: int, position: int) -> bytes:
         """Return bytes from a position on, fewer at the end of the file.
@@ -112,23 +126,31 @@ class RemoteReader:
 
     def close(self) -> None:
         """End the threads; requests that are under way are left to end."""
+        self._scouts.close()
         self._drop_coming()
         self._pool.close()
         self._digests.close()
 
     def _read_small(self, nbytes: int, position: int) -> bytes:
-        kept = [self._units.get(at) for at in range(position, position + nbytes, _UNIT)]
-        if None not in kept:
-            return b"".join(each or b"" for each in kept)[:nbytes]
+        if (kept := self._kept(nbytes, position)) is not None:
+            return kept
+        self._scouts.wait_for(position, lambda: position in self._units)
+        if (kept := self._kept(nbytes, position)) is not None:
+            return kept
         data = self._fetch(position, min(position + _WINDOW_NBYTES, self.nbytes))
         self._keep(position, data)
         return data[:nbytes]
 
+    def _kept(self, nbytes: int, position: int) -> bytes | None:
+        kept = [self._units.get(at) for at in range(position, position + nbytes, _UNIT)]
+        return None if None in kept else b"".join(filter(None, kept))[:nbytes]
+
     def _keep(self, position: int, data: bytes) -> None:
-        for start in range(0, len(data), _UNIT):
-            self._units[position + start] = data[start : start + _UNIT]
-        while len(self._units) > _KEPT_UNITS:
-            del self._units[next(iter(self._units))]
+        with self._lock:
+            for start in range(0, len(data), _UNIT):
+                self._units[position + start] = data[start : start + _UNIT]
+            while len(self._units) > _KEPT_UNITS:
+                del self._units[next(iter(self._units))]
 
     def _read_on(self, start: int, stop: int) -> None:
         """Bring `[start, stop)` into the buffer, in order where that is possible."""
@@ -166,6 +188,4 @@ class RemoteReader:
             self._coming.pop().cancel()
 
     def _fetch(self, start: int, stop: int) -> bytes:
-        self.nbytes_read += stop - start
-        ranges = [(start, stop)]
-        return self._fetcher.read_ranges(self._url, ranges, version=self._version)[0]
+        return self.read_ranges([(start, stop)])[0]

@@ -58,6 +58,7 @@ __all__ = [
 _log = logging.getLogger(__name__)
 _USUAL_DIGESTS = ("md5",)  # what old readers know
 _MOST_REMOTE = 8  # remote shards that are indexed at once, unless the caller says otherwise
+_MOST_REQUESTS = 16  # at once, to all servers
 _WRITER_PART = re.compile(r"-\d+-of-\d+\.json$")  # the spec of one of several parallel writers
 
 
@@ -105,6 +106,7 @@ def index_shard(
     rules: Mapping[str, Any] | None = None,
     index_dir: str | os.PathLike[str] | None = None,
     fetcher: Fetcher | None = None,
+    width: int = 8,
 ) -> ShardRecord:
     """Index one shard: verify its headers, count its samples, compute its digests.
 
@@ -120,6 +122,7 @@ def index_shard(
         rules: `key_rule`, `grouping` and `concatenated`, as for a dataset.
         index_dir: Folder for the sidecar of a remote shard, whose path is then in the entry.
         fetcher: Reads remote shards; by default a new one.
+        width: Number of requests for headers of a remote shard at once.
 
     Raises:
         FetchError: The shard could not be fetched.
@@ -135,7 +138,7 @@ def index_shard(
     try:
         record = None
         if not (digests or indexes or cache_dir is not None or is_compressed_name(base_name(url))):
-            record = _index_remote(url, own, digests, rules, index_dir)
+            record = _index_remote(url, own, digests, rules, index_dir, width=width)
         return record or _index_whole(
             url, digests, indexes=indexes, cache_dir=cache_dir, rules=rules, index_dir=index_dir
         )
@@ -176,11 +179,13 @@ def _index_remote(
     digests: Collection[str] | None,
     rules: Mapping[str, Any] | None,
     index_dir: str | os.PathLike[str] | None,
+    *,
+    width: int,
 ) -> ShardRecord | None:
     """Index a remote shard without fetching it; None if it has to be fetched."""
     wanted = _USUAL_DIGESTS if digests is None else digests
     try:
-        found = index_remote(url, fetcher, rules_of(dict(rules or {})), wanted)
+        found = index_remote(url, fetcher, rules_of(dict(rules or {})), wanted, width)
     except (RangesNotServedError, BeyondEndError) as error:
         _log.info("%s: fetched whole: %s", display_url(url), error)
         return None
@@ -390,10 +395,13 @@ def _index_each(
     run(partial(index_shard, **options), local, workers=workers)
     if remote := [shard for shard in shards if not is_local(shard)]:
         # They wait for servers, not for the processor, and share a bounded number of connections.
-        width = workers or _MOST_REMOTE
-        fetcher = Fetcher(FetchPolicy(connections=2 * width))
-        with closing(fetcher), DaemonThreadPool(width, "wids-index") as pool:
-            run(partial(index_shard, fetcher=fetcher, **options), remote, executor=pool)
+        at_once = min(workers or _MOST_REMOTE, len(remote))
+        fetcher = Fetcher(FetchPolicy(connections=_MOST_REQUESTS))
+        index = partial(
+            index_shard, fetcher=fetcher, width=max(1, _MOST_REQUESTS // at_once), **options
+        )
+        with closing(fetcher), DaemonThreadPool(at_once, "wids-index") as pool:
+            run(index, remote, executor=pool)
 
 
 def _as_listed(record: ShardRecord, listed: Mapping[str, Any] | None) -> ShardRecord | Exception:

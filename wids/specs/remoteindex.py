@@ -17,7 +17,7 @@ from wids.fetching.remotereader import RemoteReader
 from wids.specs.locations import with_suffix
 from wids.tar.sidecar import SIDECAR_SUFFIX, parse_sidecar
 from wids.tar.tarbytes import TarBytes
-from wids.tar.tarheader import BLOCK_SIZE, checksum_matches
+from wids.tar.tarheader import BLOCK_SIZE, checksum_matches, parse_number
 from wids.tar.tarindex import TarIndex
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class RemoteIndex:
 
 
 def index_remote(
-    url: str, fetcher: Fetcher, rules: IndexRules, digests: Collection[str] = ()
+    url: str, fetcher: Fetcher, rules: IndexRules, digests: Collection[str] = (), width: int = 8
 ) -> RemoteIndex:
     """Index a remote, uncompressed shard by its sidecar on the server, or else by its headers.
 
@@ -59,13 +59,14 @@ def index_remote(
         fetcher: Requests byte ranges.
         rules: How members are grouped into samples.
         digests: Algorithms of digests that are wanted if all bytes are read anyway.
+        width: Number of headers that may be requested at once.
 
     Raises:
         RangesNotServedError: The server sends only whole files, or names no version of them.
         FetchError: The server refuses, all tries failed, or the shard was replaced meanwhile.
         ShardFormatError: The shard is not a readable tar; the message names the byte.
     """
-    with closing(RemoteReader(url, fetcher, digests)) as reader:
+    with closing(RemoteReader(url, fetcher, digests, hop=_distance, width=width)) as reader:
         found = _from_sidecar(url, fetcher, reader, rules)
         if found is not None:
             return found
@@ -75,6 +76,17 @@ def index_remote(
         index = TarIndex.from_bytes(shard, **rules)
         found_digests = reader.digests()
         return RemoteIndex(index, reader.nbytes, reader.nbytes_read, found_digests)
+
+
+def _distance(header: bytes) -> int | None:
+    """Return the distance from a header to the next one; None if it is not a plain one."""
+    if header[257:262] != b"ustar" or not checksum_matches(header):
+        return None
+    try:
+        nbytes = parse_number(header[124:136])
+    except ValueError:
+        return None
+    return BLOCK_SIZE + nbytes + -nbytes % BLOCK_SIZE
 
 
 def _from_sidecar(
