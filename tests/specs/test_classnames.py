@@ -190,8 +190,27 @@ def test_a_folder_has_the_names_of_a_spec_in_it(tmp_path: Path) -> None:
     (folder / "plain.json").write_text(json.dumps(plain))
     assert ShardListDataset(folder / "plain.json").class_names == {}
     (folder / "val.json").write_text(json.dumps({**spec, "classes": ["dog", "cat"]}))
-    with pytest.warns(WidsWarning, match="disagree"):
+    with pytest.warns(WidsWarning, match="disagree") as caught:
         assert ShardListDataset(folder).class_names == {}
+    assert caught[0].filename == __file__
+
+
+def test_a_spec_names_no_classes_of_other_shards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A spec with names counts for the shards that it lists, and neither for others nor a merge."""
+    monkeypatch.chdir(tmp_path)
+    for name, header in (("a", {"classes": ["cat", "dog"]}), ("d", {}), ("e", {})):
+        write_shard(tmp_path / f"{name}.tar", [{"__key__": name, ".cls": "1"}])
+        entry = {"url": f"{name}.tar", "nsamples": 1}
+        Path(f"{name}.json").write_text(json.dumps({"shardlist": [entry], **header}))
+    assert ShardListDataset("a.tar").class_names == {0: "cat", 1: "dog"}
+    for source in ("d.tar", "d.json", "[de].tar", ["d.json", "e.json"], tmp_path):
+        assert ShardListDataset(source).class_names == {}
+    assert main(["merge", "d.json", "e.json", "-o", "de.json"]) == 0
+    assert main(["reshard", "d.json", "e.json", "-o", "new/x-%d.tar"]) == 0
+    for path in ("de.json", "new/x.json"):
+        assert "classes" not in json.loads(Path(path).read_text())
 
 
 def test_merged_names_are_compared_with_files_beside_specs(

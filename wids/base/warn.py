@@ -10,11 +10,16 @@ import os
 import sys
 import warnings
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from wids.errors import WidsWarning
 
+if TYPE_CHECKING:
+    from types import FrameType
+
 __all__ = ["WarningsOnce", "warn"]
 
+_PASSED = {"contextlib", "functools"}  # cached properties and context managers
 _PACKAGE = str(Path(__file__).parent.parent) + os.sep
 
 
@@ -32,9 +37,15 @@ def warn(message: str) -> None:
     """
     # Level 2 is the caller of this function. Frames of this package are skipped.
     frame, level = sys._getframe(1), 2  # noqa: SLF001 (inspect.stack() reads source files)
-    while frame.f_code.co_filename.startswith(_PACKAGE) and frame.f_back is not None:
+    while _is_passed(frame) and frame.f_back is not None:
         frame, level = frame.f_back, level + 1
     warnings.warn(message, WidsWarning, stacklevel=level)
+
+
+def _is_passed(frame: FrameType) -> bool:
+    """Return whether a frame is of this package, or of a module through which it calls itself."""
+    inside = frame.f_code.co_filename.startswith(_PACKAGE)
+    return inside or frame.f_globals.get("__name__") in _PASSED
 
 
 class WarningsOnce:

@@ -185,7 +185,7 @@ def _names_of_values(spec: DatasetSpec, values: str | None) -> dict[str, str]:
         return {}
     # A folder or a list of shards has no base, and files may lie beside its shards.
     first = folder_of(spec.shards.urls[0]) or os.curdir if len(spec.shards) else ""
-    names = find_class_names(spec.header, spec.base, first)
+    names = find_class_names(spec.header, spec.base, first, shards=spec.shards.urls)
     return {str(number): name for number, name in names.items()}
 
 

@@ -760,6 +760,7 @@ class ShardList:
             *islice(folders, _MOST_FOLDERS),
             # With `localname` the URLs name local files, and need no server.
             remote=self.cache.localname is None,
+            shards=() if (self.source or "").lower().endswith(".json") else self.shards.urls,
         )
 
     @property

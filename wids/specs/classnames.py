@@ -2,18 +2,20 @@
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from wids.base.threads import DaemonThreadPool
-from wids.base.urls import is_local, local_path, scheme_of
+from wids.base.urls import base_name, is_local, local_path, scheme_of
 from wids.base.warn import warn
 from wids.errors import FetchError, SpecError
 from wids.fetching.fetch import Fetcher
 from wids.fetching.transport import AbsentError, DeniedError, FetchPolicy
-from wids.specs.locations import join
+from wids.specs.locations import folder_of, join
 from wids.specs.merging import as_class_names, class_names, merged_classes
 
 __all__ = ["find_class_names", "parse_class_names", "warn_of_names_beside"]
@@ -27,7 +29,7 @@ _MOST_SPECS = 32
 
 
 def find_class_names(
-    header: Mapping[str, Any], *folders: str, remote: bool = True
+    header: Mapping[str, Any], *folders: str, remote: bool = True, shards: Iterable[str] = ()
 ) -> dict[int, str]:
     """Return class names from the spec's top level or its `info`, else from the dataset's folders.
 
@@ -35,9 +37,10 @@ def find_class_names(
         header: The top-level keys of the spec. `class_names`, `classes` or `labels` is a list
             (class 0 first), or an object from number to name or from name to number.
         folders: Folders, local or remote, that may have a file of names; "" is none. The first is
-            that of the spec and takes precedence over the others, which must agree. Without a spec,
-            the names in a spec that lies in a local folder count, too.
+            that of the spec and takes precedence over the others, which must agree.
         remote: Look into remote folders; only the first ones are asked.
+        shards: Locations of the shards of a dataset without a spec. The names in specs that lie in
+            a local folder count, too, if these specs list all of its shards.
 
     Returns:
         Names by class number; empty if there are none, or if files disagree. That, and a file that
@@ -49,7 +52,9 @@ def find_class_names(
     names = class_names(header)
     if names:
         return names
-    without_spec = not (folders and folders[0])
+    unlisted: dict[str, set[str]] = {}
+    for url in shards if not (folders and folders[0]) else ():
+        unlisted.setdefault(folder_of(url) or os.curdir, set()).add(base_name(url))
     # Each folder once: the shards mostly lie beside their spec.
     others = [folder for folder in dict.fromkeys(folders[1:]) if folder not in folders[:1]]
     for group in (folders[:1], others):
@@ -57,7 +62,7 @@ def find_class_names(
         elsewhere = [folder for folder in distinct if scheme_of(folder) and not is_local(folder)]
         try:
             found: dict[str, Mapping[str, Any]] = {
-                folder: {"classes": _in_folder(local_path(folder), with_specs=without_spec)}
+                folder: {"classes": _in_folder(local_path(folder), unlisted.get(folder, set()))}
                 for folder in distinct
                 if is_local(folder)
             }
@@ -79,7 +84,7 @@ def warn_of_names_beside(spec: Path, header: Mapping[str, Any]) -> None:
         spec: Path of the new spec, whose samples were copied from shards without class names.
         header: Its top-level keys.
     """
-    if not class_names(header) and (found := _in_folder(spec.absolute().parent, with_specs=False)):
+    if not class_names(header) and (found := _in_folder(spec.absolute().parent)):
         first = min(found)
         warn(
             f"{spec}: has no class names, but a file in its folder has some ({first} is "
@@ -88,7 +93,7 @@ def warn_of_names_beside(spec: Path, header: Mapping[str, Any]) -> None:
         )
 
 
-def _in_folder(folder: Path, *, with_specs: bool) -> dict[int, str]:
+def _in_folder(folder: Path, shards: AbstractSet[str] = frozenset()) -> dict[int, str]:
     for name in _FILES:
         path = folder / name
         try:
@@ -97,12 +102,16 @@ def _in_folder(folder: Path, *, with_specs: bool) -> dict[int, str]:
                 return parse_class_names(path)
         except (SpecError, OSError) as error:
             warn(f"classes have no names from a file beside the shards: {error}")
-    return _in_specs(folder) if with_specs else {}
+    return _in_specs(folder, shards) if shards else {}
 
 
-def _in_specs(folder: Path) -> dict[int, str]:
-    """Return the names in the specs of a folder whose shards were opened without a spec."""
+def _in_specs(folder: Path, shards: AbstractSet[str]) -> dict[int, str]:
+    """Return the names in the specs of a folder that together list some shards in it.
+
+    A spec of other shards must not name the classes of these.
+    """
     headers: dict[str, Mapping[str, Any]] = {}
+    listed: set[str] = set()
     for path in sorted(folder.glob("*.json"))[:_MOST_SPECS]:
         if not path.is_file():
             continue
@@ -113,22 +122,18 @@ def _in_specs(folder: Path) -> dict[int, str]:
             document = json.loads(path.read_bytes())
         except (OSError, ValueError, RecursionError):
             continue  # no spec
-        if isinstance(document, dict) and _is_of_folder(document, folder):
+        if isinstance(document, dict) and (own := _listed_shards(document) & shards):
             headers[str(path)] = document
-    return class_names(merged_classes(headers))
+            listed |= own if class_names(document) else set()
+    return class_names(merged_classes(headers)) if shards <= listed else {}
 
 
-def _is_of_folder(document: Mapping[str, Any], folder: Path) -> bool:
-    """Return whether a document is a spec whose first shard lies in the folder."""
-    shards = document.get("shardlist")
-    first = shards[0] if isinstance(shards, list) and shards else None
-    url = first.get("url") if isinstance(first, dict) else first
-    if not isinstance(url, str) or not url or "\0" in url:
-        return False
-    try:
-        return (folder / Path(url).name).is_file()
-    except OSError:  # a name that is too long
-        return False
+def _listed_shards(document: Mapping[str, Any]) -> set[str]:
+    """Return the file names of the shards that a spec lists, if it is one."""
+    rows = document.get("shardlist")
+    entries = rows if isinstance(rows, list) else []
+    urls = (entry.get("url") if isinstance(entry, dict) else entry for entry in entries)
+    return {base_name(url) for url in urls if isinstance(url, str)}
 
 
 def _in_remote_folders(folders: Sequence[str]) -> dict[str, Mapping[str, Any]]:
