@@ -1,7 +1,7 @@
-"""The fields that a join adds to the samples of the dataset which the page shows.
+"""Lookup of the fields that a join adds to the samples of the dataset on the page.
 
-The page goes by the shards of one dataset, the leftmost of a join. This module says which fields of
-its samples are stored elsewhere: in shards of other datasets, or in tables.
+The page shows samples by the shards of one dataset, the leftmost of a join. This module finds the
+fields of these samples that are stored in shards of other datasets or in tables.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class FieldOfSample(NamedTuple):
 
 
 class JoinedFields:
-    """Finds the fields of the samples of a join by their indexes in the leftmost dataset.
+    """Lookup of fields of a join by the index of a sample in the leftmost dataset.
 
     Args:
         samples: The join, or what was chosen of it.
@@ -74,17 +74,17 @@ class JoinedFields:
             )
 
     def positions(self, first: int, stop: int) -> NDArray[np.int64]:
-        """Return the samples of the join whose indexes on the left are in a range."""
+        """Return the positions in the join of the samples with left indexes in a range."""
         low, high = np.searchsorted(self._sorted, [first, stop])
         return np.sort(self._order[low:high])
 
     def at(self, indexes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the samples of the join with some indexes on the left, which must be there."""
+        """Return the positions in the join of the samples with some left indexes, all present."""
         found: NDArray[np.int64] = self._order[np.searchsorted(self._sorted, indexes)]
         return found
 
     def fields(self, index: int, url: str) -> list[FieldOfSample] | None:
-        """Return the fields of the sample with an index on the left; None if the join lacks it.
+        """Return the fields of the sample with a left index; None if the join lacks it.
 
         Args:
             index: The index.
@@ -109,7 +109,7 @@ class JoinedFields:
         return found
 
     def holding(self, first: int, stop: int, condition: Condition) -> NDArray[np.int64]:
-        """Return the indexes on the left, in a range, of the samples that fulfil a filter."""
+        """Return the left indexes in a range of the samples that fulfil a filter."""
         positions = self.positions(first, stop)
         held = holding_of(self.samples.select(IndexList.of(positions)), condition)
         return np.sort(self._rows[positions[held]])
@@ -133,7 +133,7 @@ def place_of(field: StoredField) -> str:
 
 
 def marks_of(field: StoredField) -> str:
-    """Return marks of the content of the shard or the table of a field, which change with it."""
+    """Return a text that changes with the content of the shard or table of a field."""
     home = field.home
     if isinstance(home, ShardList):
         shard, _, _ = home.locate_sample(field.position)

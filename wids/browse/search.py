@@ -163,7 +163,7 @@ class FilterVisitor:
 
     @property
     def hint(self) -> str:
-        """What is probably a slip in the filter, besides fields; "" for nothing."""
+        """Warnings of likely mistakes in the filter, other than unknown fields, or ""."""
         doubtful = doubts(self._seen.values(), self._class_names)
         return "; ".join(filter(None, [self._misspelt, *doubtful]))
 

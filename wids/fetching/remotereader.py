@@ -1,4 +1,4 @@
-"""`RemoteReader`: reads a remote file by position, without fetching what is not asked for."""
+"""`RemoteReader`: reads a remote file by position and fetches only what is read."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class RemoteReader:
         return self._digests.finish() if self._num_hashed == self.nbytes else {}
 
     def close(self) -> None:
-        """End the threads; requests that are under way are left to end."""
+        """End the threads; requests in progress are not waited for."""
         self._scouts.close()
         self._drop_coming()
         self._pool.close()
@@ -153,7 +153,7 @@ class RemoteReader:
                 del self._units[next(iter(self._units))]
 
     def _read_on(self, start: int, stop: int) -> None:
-        """Bring `[start, stop)` into the buffer, in order where that is possible."""
+        """Read `[start, stop)` into the buffer, sequentially if possible."""
         end = self._start + len(self._buffer)
         if not self._start <= start <= end + _SKIPPED_NBYTES:
             self._drop_coming()

@@ -87,7 +87,7 @@ def open_lmdb(sources: Sequence[str | Path], options: ImportOptions | None = Non
 
 
 def _ocr_pattern(keys: Collection[str]) -> str | None:
-    """Return the pattern of keys as text recognition uses them; None if they are others.
+    """Return the pattern of the keys of text recognition; None if there are other keys.
 
     A few keys of another form, which are then listed, must not tear images from their labels.
     """

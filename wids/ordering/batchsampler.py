@@ -185,7 +185,7 @@ class BatchSampler(TorchBatchSampler):
         return self.sampler.__planner__().state(consumed * self._size, True).to_dict()
 
     def __getstate__(self) -> dict[str, Any]:
-        """What travels to another process: where the batches stand, and no pass."""
+        """Return the pickled attributes: the position of the batches, without a pass."""
         if self._planned is None:
             return self.__dict__
         sampler, planned = self._planned.copied()

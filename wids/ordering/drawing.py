@@ -61,7 +61,7 @@ class Drawing:
         self._iterator = None if iterator is None else weakref.ref(iterator, end)
 
     def looping(self) -> bool:
-        """Whether a loop over the loader is known to go on, or has been left with batches ahead."""
+        """Return whether a loop over the loader is running, or was left with batches ahead."""
         live = self._iterator is not None and self._iterator() is not None
         return live or bool(self.batches_ahead())
 

@@ -163,7 +163,7 @@ class PlannedBatches(Generic[Within]):
         return self._place(consumed, looping=looping).to_dict()
 
     def copied(self) -> tuple[ChunkedSampler, "PlannedBatches[Within]"]:
-        """Return a copy of the sampler and of these batches, which stand where these stand."""
+        """Return a copy of the sampler and of these batches, at the same position."""
         progress = self._pass
         if progress is None or progress.exhausted:
             sampler, place = copy(self._sampler), self._resumed

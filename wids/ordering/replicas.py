@@ -64,7 +64,7 @@ class Replica:
         return found
 
     def _alone(self) -> tuple[int, int]:
-        """Return the number of ranks and the rank of the only process; refuse half of them."""
+        """Return number of ranks and rank of a single process; raise if only one was given."""
         num_replicas, _ = self._given
         if num_replicas is not None and num_replicas > 1:
             raise ValueError(
@@ -124,7 +124,7 @@ def _launched() -> tuple[int, int] | None:
 
 
 def _launched_size() -> int:
-    """Return the number of processes by the environment; 1 if it does not tell."""
+    """Return the number of processes from the environment; 1 if it is not set."""
     size = os.environ.get("WORLD_SIZE", "")
     return max(1, int(size)) if size.isdecimal() else 1
 

@@ -148,7 +148,7 @@ def index_shard(
 
 
 def _check_place(url: str, *, sidecar: bool, index_dir: str | os.PathLike[str] | None) -> None:
-    """Raise if the sidecar of a shard that is wanted would not be written."""
+    """Raise if a requested sidecar of a shard cannot be written."""
     if is_local(url) and index_dir is not None and not sidecar:
         raise ValueError(
             f"{display_url(url)}: a folder for sidecars (index_dir, --index) is for remote shards; "
@@ -168,7 +168,7 @@ def _check_places(
     index_dir: str | os.PathLike[str] | None = None,
     **_: Any,
 ) -> None:
-    """Raise if a sidecar would not be written, before any shard is read."""
+    """Raise if a requested sidecar of any shard cannot be written."""
     for shard in shards:
         _check_place(shard, sidecar=sidecar, index_dir=index_dir)
 

@@ -1,7 +1,7 @@
 """Tar index of a remote shard, made without fetching its data.
 
-Where headers are close together, the whole shard passes by, block after block. Where they are far
-apart, only they are requested. A sidecar on the server takes the place of both, if it fits.
+Where headers are close together, the whole shard is read block by block. Where they are far apart,
+only the headers are requested. A matching sidecar on the server replaces both.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _distance(header: bytes) -> int | None:
 def _from_sidecar(
     url: str, fetcher: Fetcher, reader: RemoteReader, rules: IndexRules
 ) -> RemoteIndex | None:
-    """Return the index from the sidecar on the server; None if there is none that fits."""
+    """Return the index from the sidecar on the server; None unless one matches the shard."""
     location = with_suffix(url, SIDECAR_SUFFIX)
     try:
         image = fetcher.read(location)

@@ -237,7 +237,7 @@ def find_shards(location: str, *, alone: bool = True) -> list[str] | None:
 
 
 def find_entries(location: str, *, alone: bool = True) -> list[dict[str, Any]] | None:
-    """Return the entries of the shards that `find_shards` finds, with what their store says."""
+    """Return the entries of the shards that `find_shards` finds, with facts from their store."""
     if (listed := _find_listed(location, alone=alone)) is not None:
         return _some(listed)
     shards = _find_named(location)
@@ -245,7 +245,7 @@ def find_entries(location: str, *, alone: bool = True) -> list[dict[str, Any]] |
 
 
 def _some(listed: ListedShards) -> list[dict[str, Any]]:
-    """Return the entries of listed shards, of which there must be some."""
+    """Return the entries of listed shards; raise if there are none."""
     if not listed.entries:
         raise SpecError(
             f"{display_url(listed.folder)}: holds a spec and no shards; name the spec, "

@@ -1,4 +1,4 @@
-"""`TarBytes`: the bytes of a tar as a scan of its headers reads them, wherever they lie."""
+"""`TarBytes`: access by position to the bytes of a local or remote tar, for a header scan."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ class TarIndex(MemberTable):
         grouping: Grouping = "adjacent",
         concatenated: bool = False,
     ) -> Self:
-        """Build the index of a shard that is open, wherever it lies; see `from_tar`."""
+        """Build the index of an open shard, local or remote; see `from_tar`."""
         members = scan_bytes(shard, concatenated=concatenated)
         table = group_members(
             members.names, members.spans, shard.path, key_rule=key_rule, grouping=grouping

@@ -236,7 +236,7 @@ def _open_regular(path: str | os.PathLike[str]) -> int:
 
 @contextmanager
 def opened_tar(path: str | os.PathLike[str]) -> Iterator[TarBytes]:
-    """Open a file and give its bytes; failures to read it are errors of the shard."""
+    """Context manager of the bytes of a file; failures to read it raise `ShardFormatError`."""
     file_descriptor = _open_regular(path)
     try:
         yield TarBytes.of_file(path, file_descriptor)

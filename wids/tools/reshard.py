@@ -166,7 +166,7 @@ def reshard(
 
 
 def _checked_sources(dataset: Any, pattern: str, maxcount: int, maxsize: int) -> list[ShardRef]:
-    """Return the shards that are read, once it is sure that new ones will replace none of them."""
+    """Return the shards to read; raise if a new shard would replace one of them."""
     # `ShardWriter` checks the pattern and the bounds before anything is fetched; this one writes
     # nothing.
     ShardWriter(pattern, maxcount, maxsize).abandon()

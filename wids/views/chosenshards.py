@@ -65,7 +65,7 @@ def chosen_shards(samples: Any) -> list[ChosenShard]:
 
 
 def datasets_in(samples: Any) -> list[ShardList]:
-    """Return all datasets of shards that a sequence is made of, each once; both sides of joins."""
+    """Return the distinct `ShardList`s under a sequence, with both sides of joins."""
     if isinstance(samples, ShardList):
         return [samples]
     inner = [getattr(samples, name, None) for name in ("base", "left", "right")]

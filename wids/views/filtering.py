@@ -88,7 +88,7 @@ def holding_of(
     condition: Condition,
     seen: Mapping[Comparison, KindsSeen] | None = None,
 ) -> Mask:
-    """Return for each sample whether it fulfils a parsed condition.
+    """Return a mask of the samples that fulfil a parsed condition.
 
     Args:
         samples: The sequence.
@@ -232,7 +232,7 @@ def _plain(values: Values) -> Iterable[Any]:
 
 
 def _as_times(comparison: Comparison, items: list[Any]) -> tuple[Comparison, list[Any]]:
-    """Return a comparison of dates with a date as one of microseconds; another one as it is.
+    """Return a comparison of dates as one of microseconds; any other comparison unchanged.
 
     A text without a time zone is a time in the zone of the values.
     """

@@ -198,7 +198,7 @@ class Pairing:
 
     @property
     def right_names(self) -> list[str]:
-        """The fields of the first right sample, by their names here."""
+        """Dict from the joined name to the original name of each field of the right side."""
         return list(self._in_right)
 
     def fields_of_sides(self, fields: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -123,13 +123,13 @@ def shards_of(samples: Any) -> list[str]:
 
 
 def cache_of(samples: Any) -> ShardCache | None:
-    """Return the cache of the first dataset that a sequence was made of; None without one."""
+    """Return the cache of the first `ShardList` under a sequence; None if there is none."""
     dataset = first_dataset(samples)
     return None if dataset is None else dataset.cache
 
 
 def _keep_bound(samples: Any) -> None:
-    """Evict files if those that a join has kept exceed the bound of the cache folder."""
+    """Evict files if the cached rows of joins exceed the bound of the cache folder."""
     cache = cache_of(samples)
     if cache is not None and cache.cache_size is not None:
         with suppress(OSError):  # a folder that may only be read

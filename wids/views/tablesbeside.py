@@ -1,4 +1,4 @@
-"""Tables that lie beside the shards of a dataset, on this machine or on servers, as one table."""
+"""Opening of the tables beside the shards of a dataset, local or remote, as one table."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Kinds of values, and which of them a comparison can hold for.
+"""Kinds of values, and the kinds for which a comparison can hold.
 
 Numbers compare with numbers and texts with texts. A comparison with a value of a kind that no
-sample has is probably a slip, such as `.json:score > 10%`.
+sample has is probably a mistake, such as `.json:score > 10%`.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class KindsSeen:
             self._unlike = [each for each in self._unlike if not self._may_hold(each)]
 
     def doubt(self) -> str:
-        """Return a message if a value it compares with is of a kind never met; else ""."""
+        """Return a warning if the comparison has a value of a kind never met; else ""."""
         comparison, unlike = self.comparison, self._unlike
         if not self._examples or not unlike:
             return ""
@@ -74,7 +74,7 @@ class KindsSeen:
         )
 
     def _may_hold(self, value: Any) -> bool:
-        """Return whether the comparison may hold of a value compared with one of those met."""
+        """Return whether the comparison with a value may hold for the kinds met so far."""
         seen = self._examples
         if self.comparison.operator == "contains":
             return bool(seen.keys() & {_TEXT, _LIST, _OBJECT})
@@ -86,7 +86,7 @@ class KindsSeen:
 
 
 def _kinds_of(value: Any) -> tuple[str, ...]:
-    """Return the kinds that a value may be compared as; none for null and what is missing."""
+    """Return the kinds as which a value can be compared; none for null and missing values."""
     if isinstance(value, bool):
         return (_TRUTH,)
     if isinstance(value, int | float):

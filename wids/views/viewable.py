@@ -294,7 +294,7 @@ class Viewable(_Sequence):
         return self.column(name, fill=fill)
 
     def _column_with_gaps(self, name: str, argument: str = "column") -> Values:
-        """Return a column with `MISSING` for each value that is missing or null, but not all."""
+        """Return a column with `MISSING` for missing values and nulls; raise if it is unknown."""
         values = self._column_named(name, argument, MISSING)
         if isinstance(values, list) and len(values) and all(each is MISSING for each in values):
             check_known(self, *column_named(name, argument), argument)
@@ -805,7 +805,7 @@ def concat(parts: Sequence[Any], names: Sequence[str] | None = None) -> Concaten
 
 
 def _slice_as_written(chosen: slice) -> str:
-    """Return a slice as Python's source has it.
+    """Return a slice in the syntax of Python.
 
     >>> _slice_as_written(slice(None, None, 2)), _slice_as_written(slice(3, None))
     ('[::2]', '[3:]')
