@@ -52,7 +52,7 @@ SHARDS = {
         tar_of(150, {f".{'x' * 120}.jpg": 100_000, ".cls": 1}, tarfile.GNU_FORMAT),
         0.08,
     ),
-    "small": (tar_of(6000, {".txt": 700, ".cls": 1}), 1),
+    "small": (tar_of(12_000, {".txt": 700, ".cls": 1}), 1),
     "small, then large": (
         tar_of(3000, {".a": 300})[:-10240] + tar_of(100, {".b": 100_000}),
         0.3,

@@ -30,6 +30,7 @@ _BLOCK_NBYTES = 4 << 20
 _MOST_AHEAD = 4  # blocks that are requested ahead
 _KEPT_NBYTES = 1 << 20  # bytes behind the last large read that stay in memory
 _KEPT_UNITS = 128 << 10  # pieces of small reads that stay in memory
+_FEWEST_SMALL = 16  # small reads after which more are expected, and requested ahead
 _SKIPPED_NBYTES = 1 << 20  # a gap up to which a large read continues the one before
 
 
@@ -70,6 +71,7 @@ class RemoteReader:
         self.nbytes_read = 0
         self._lock = threading.Lock()  # of the two that several threads change
         self._units: dict[int, bytes] = {}
+        self._num_small = 0
         self._start = 0  # position of the buffer
         self._buffer = bytearray()
         self._coming: deque[Future[bytes]] = deque()
@@ -134,9 +136,11 @@ class RemoteReader:
     def _read_small(self, nbytes: int, position: int) -> bytes:
         if (kept := self._kept(nbytes, position)) is not None:
             return kept
-        self._scouts.wait_for(position, lambda: position in self._units)
-        if (kept := self._kept(nbytes, position)) is not None:
-            return kept
+        self._num_small += 1
+        if self._num_small > _FEWEST_SMALL:
+            self._scouts.wait_for(position, lambda: position in self._units)
+            if (kept := self._kept(nbytes, position)) is not None:
+                return kept
         data = self._fetch(position, min(position + _WINDOW_NBYTES, self.nbytes))
         self._keep(position, data)
         return data[:nbytes]

@@ -17,6 +17,8 @@ _UNIT = 512
 _WINDOW_NBYTES = 4 << 10
 _SEGMENT_NBYTES = 16 << 20
 _SEARCH_NBYTES = 32 << 10  # how much is read at a time to find the first header of a segment
+# A segment is left where, after so many windows, headers prove to be close together.
+_TRIED_WINDOWS, _CLOSE_NBYTES = 32, 20 << 10
 _MOST_SEARCHED = 8  # reads; where headers are further apart, a scan alone needs few requests
 
 
@@ -100,9 +102,15 @@ class Scouts:
             return self._next - 1
 
     def _follow(self, segment: int) -> None:
-        position = self._first_header(segment * _SEGMENT_NBYTES)
+        position = first = self._first_header(segment * _SEGMENT_NBYTES)
         stop = (segment + 1) * _SEGMENT_NBYTES
+        num_windows = 0
         while position is not None and position < stop and not self._ended:
+            if num_windows == _TRIED_WINDOWS and position - (first or 0) < (
+                num_windows * _CLOSE_NBYTES
+            ):
+                return
+            num_windows += 1
             data = self._fetch(position, min(position + _WINDOW_NBYTES, self._nbytes))
             self._keep(position, data)
             with self._news:
