@@ -437,6 +437,7 @@ def _to_shards(
     _note_members(found.values(), done.omissions)
     if not make.only_new:
         note_entry_keys((shard.ref for shard in chosen_shards(make.samples)), done.omissions)
+    # After a failure the journal stays and no spec is written, so that `resume` can continue.
     if not failures:
         if not done.entries:
             journal.remove()
@@ -550,6 +551,7 @@ def _to_column(make: _Maker, parts: list[_Part], column: ColumnFile, run: _Run) 
     for outcome in outcomes:
         if not isinstance(outcome, Exception):
             done = done.plus(outcome)
+    # After a failure the files of the parts stay, so that `resume` can continue.
     if not done.failures:
         column.join([write.path(part) for part in parts])
         shutil.rmtree(write.folder, ignore_errors=True)

@@ -156,6 +156,7 @@ def _runs(
     open_run: _Run | None = None
     after_gap, gaps_before = False, 0
     for number, (name, span) in enumerate(zip(names, spans, strict=True)):
+        # A sample never continues after a gap: what the gap held may have been its members.
         if number in gaps_at:
             _mark_before(open_run, gaps_at[number])
             open_run, after_gap, gaps_before = None, True, gaps_before + 1
