@@ -828,3 +828,44 @@ def test_what_joins_keep_is_within_the_bound(
     assert list((tmp_path / "c" / "joins").iterdir())
     assert all(joined[77][".n"] == 77 for joined in tables)
     assert dataset.join(tmp_path / "0.parquet")[78][".n"] == 78
+
+
+class Frame:
+    """A frame of another library, which hands out nothing but a stream of Arrow."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self._table.__arrow_c_stream__(requested_schema)
+
+
+def test_any_frame_with_an_arrow_stream_is_joined(dataset: wids.ShardListDataset) -> None:
+    """Frames of polars and others, with categories and texts as they store them."""
+    words = pa.array(["cat", "dog"]).cast(pa.string_view())
+    codes = pa.DictionaryArray.from_arrays(pa.array([n % 2 for n in ORDER], pa.uint32()), words)
+    table = pa.table({"key": pa.array([KEYS[n] for n in ORDER], pa.string_view()), "kind": codes})
+    joined = dataset.join(Frame(table))
+    assert [sample[".kind"] for sample in joined] == ["cat", "dog"] * 6
+    assert len(pickle.loads(pickle.dumps(joined)).filter(".kind == dog")) == 6
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        pd.Series(range(COUNT)),
+        Frame(pa.chunked_array([[1, 2]])),  # type: ignore[arg-type]
+        pd.DataFrame({"key": KEYS, "mixed": [1, "a", None] * 4}),
+        type("LazyFrame", (), {"__module__": "polars.lazyframe"})(),
+    ],
+)
+def test_what_is_no_frame_is_refused(dataset: wids.ShardListDataset, frame: Any) -> None:
+    """A series, a lazy frame and a column of several types are refused with the remedy."""
+    with pytest.raises(ValueError, match=r"cannot be joined: .*\.to_frame\(\)"):
+        dataset.join(frame)
+
+
+def test_new_names_begin_with_a_dot(dataset: wids.ShardListDataset) -> None:
+    """A field of another dataset is renamed to a field, which filters can name."""
+    with pytest.raises(ValueError, match="rename: a field begins with a dot, got 'label'"):
+        dataset.join(dataset, rename={".cls": "label"})

@@ -344,12 +344,23 @@ def _arrow_of_frame(frame: Any) -> Any:
     arrow = load("pyarrow", "parquet")
     if isinstance(frame, arrow.Table):
         return frame
-    if type(frame).__module__.partition(".")[0] == "pandas":
-        named = any(name is not None for name in frame.index.names)
-        return arrow.Table.from_pandas(
-            frame.reset_index() if named else frame, preserve_index=False
-        )
-    return arrow.table(frame)
+    kind = f"{type(frame).__module__.partition('.')[0]} {type(frame).__name__}"
+    try:
+        if kind == "pandas DataFrame":
+            named = any(name is not None for name in frame.index.names)
+            return arrow.Table.from_pandas(
+                frame.reset_index() if named else frame, preserve_index=False
+            )
+        # A lazy frame is neither, and pyarrow would look for columns of pandas in it.
+        streams = hasattr(frame, "__arrow_c_stream__")
+        found = arrow.table(frame) if streams else arrow.Table.from_batches([frame])
+    except (arrow.ArrowException, TypeError, ValueError) as error:
+        raise ValueError(
+            f"join: a {kind} cannot be joined: {error}; expected a data frame whose columns have "
+            "values of one type each, such as .to_frame() makes of a series and .collect() of a "
+            "lazy frame; a dict of lists takes values of all kinds"
+        ) from error
+    return found
 
 
 def _columns_of_arrow(table: Any, names: Sequence[str]) -> dict[str, Column]:
@@ -365,7 +376,7 @@ def _piece_of_arrow(array: Any) -> Piece:
     types, kind = arrow.types, array.type
     nulls = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
     if types.is_dictionary(kind):
-        return _piece_of_arrow(array.dictionary_decode())
+        return _piece_of_arrow(_without_views(array).dictionary_decode())
     if str(kind) in {"string_view", "binary_view"}:
         return _piece_of_arrow(array.cast(f"large_{str(kind).removesuffix('_view')}"))
     numbers = _numbers_of_arrow(array)
@@ -380,6 +391,15 @@ def _piece_of_arrow(array: Any) -> Piece:
         return Texts(offsets, held, nulls, binary=binary)
     array.validate(full=True)  # those above are sliced within their bounds
     return Objects(array, nulls)
+
+
+def _without_views(array: Any) -> Any:
+    """Return a dictionary array whose values are no views, which pyarrow cannot take from."""
+    kind = str(array.type.value_type)
+    if kind not in {"string_view", "binary_view"}:
+        return array
+    values = array.dictionary.cast(f"large_{kind.removesuffix('_view')}")
+    return type(array).from_arrays(array.indices, values)
 
 
 def _numbers_of_arrow(array: Any) -> np.ndarray | None:

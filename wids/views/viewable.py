@@ -456,7 +456,7 @@ class Viewable(_Sequence):
             missing: "drop" to leave out samples that the right side does not have; "fill" to give
                 them None for its fields.
             fields: The fields or columns that are wanted; None for all.
-            rename: New names of fields, such as `{".txt": ".caption"}`.
+            rename: New names of fields, such as `{".txt": ".caption"}`, with a dot.
             replace: Let its fields take the place of those of the same name.
             aligned: False to compare all keys now; True to take them for the same.
 
@@ -489,6 +489,9 @@ class Viewable(_Sequence):
                 source = table_source(right, copies=copies)
             how: Any = {"on": on, "missing": missing, "fields": fields, "rename": rename}
             return self._with_rows(joined_rows(self, source, aligned=aligned, **how), replace)
+        for old, new in (rename or {}).items():
+            if not str(new).startswith("."):
+                raise ValueError(f"rename: a field begins with a dot, got {new!r} for {old!r}")
         if on not in {None, "key", "__key__"}:
             raise ValueError(f"on: datasets are joined by their keys, got {on!r}")
         if not hasattr(right, "key_hashes"):
