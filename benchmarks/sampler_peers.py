@@ -9,29 +9,30 @@ The same jobs on the same columns, 8 ranks, sorted input, shards of 1,000 sample
 
     python benchmarks/sampler_peers.py [--samples 100000] [--rounds 3] [--rows wids-cost ...]
 
-Result, put together of several runs on 2 cores of AMD EPYC, busy with other work (load 5 to 10), so
-the times are upper bounds and compare poorly. They include making the sampler. Short runs: 10,000
-samples for cost and webshart, 20,000 for the others, medians of 3. 100,000 samples were not
-measured to the end. "Slowest" is the dearest rank over the mean rank of a step, by padded tokens.
+Result of 20,000 samples, medians of 3, on 2 cores of AMD EPYC, busy with other work (load 7 to 10),
+so the times are upper bounds and compare poorly: wids by cost took 0.07 ms in one run and 0.5 ms in
+the next. They include making the sampler. "Slowest" is the dearest rank over the mean rank of a
+step, "most" the dearest batch over the bound, both by padded tokens.
 
-    row                            real   slowest  ms a batch  resumed from its state
-    wids, by cost                  0.984  1.02      4.5        exact
-    lhotse DynamicBucketingSampler 0.936  1.15     26          exact
-    lhotse BucketingSampler        0.935  1.02     21          not confirmed
-    wids, by shape                                  3.6        exact; all batches of one shape
-    webshart BucketDataLoader                      29          no state; 0.975 of one shape
-    wids, plain                    0.193  1.64      2.8        exact
-    torch, BatchSampler            0.202  1.70      0.02       no state
-    wids.Mixture                                    0.6        exact
-    MosaicML streaming                              3.8        not run
+    row                            real   slowest  most  ms a batch  resumed from its state
+    wids, by cost                  0.992  1.02     1.00   0.1 to 0.5  exact
+    lhotse DynamicBucketingSampler 0.930  1.14     1.63  16           exact
+    lhotse BucketingSampler        0.934  1.05     1.00   2.5         not confirmed
+    wids, by shape                                        1.4         exact; all of one shape
+    webshart BucketDataLoader                             5.8         no state; 0.987 of one shape
+    wids, plain                    0.193  1.64            0.3         exact
+    torch, BatchSampler            0.202  1.70            0.01        no state
+    wids.Mixture                                          1.0         exact
+    MosaicML streaming                                    1.3         not run
 
 Both mixtures draw exactly by weight, and samples of a part equally often but for one time.
 
-Reason: wids sorts pools of samples by cost, so little is padded. Its times were not broken down; in
-such short epochs they contain the whole start of one. webshart fills batches across the ends of
-buckets and has no ranks; without `lazy_load=False`, a loop over `next_batch` ended after the first
-ten shards. Of MosaicML's mixing the functions are run, not the dataset with its state, and batches
-are dealt to the ranks in turn.
+Reason: wids sorts pools of samples by cost, so little is padded. In such short epochs, its times
+are mostly the start of one. lhotse's dynamic sampler gets the whole input for its estimate of
+buckets, since of sorted input its default, the first cuts, fits no others (0.42 real then).
+webshart fills batches across the ends of buckets and has no ranks; without `lazy_load=False`, a
+loop over `next_batch` ended after the first ten shards. Of MosaicML's mixing the functions are run,
+not the dataset with its state, and batches are dealt to the ranks in turn.
 """
 
 import argparse
@@ -152,6 +153,10 @@ def with_lhotse(kind: str, given: Columns) -> Job:
     )
     sampler = DynamicBucketingSampler if kind == "dynamic" else BucketingSampler
     options = {"max_duration": float(MOST), "shuffle": True, "num_buckets": 30, "seed": 1}
+    if kind == "dynamic":
+        # The input is sorted: buckets of the first cuts alone would not fit the others.
+        everything = len(given.lengths)
+        options |= {"num_cuts_for_bins_estimate": everything, "buffer_size": everything}
     return Job(
         lambda rank: sampler(cuts, world_size=RANKS, rank=rank, **options),
         lambda batch: [int(cut.id.split("_dup")[0]) for cut in batch],
