@@ -175,6 +175,8 @@ def test_an_end_that_became_zeros_is_said(
     for _ in range(2):  # the second one finds the sidecar in the cache
         with pytest.warns(wids.WidsWarning, match=r"cut\.tar: \d+ zero bytes follow .* been"):
             assert len(wids.ShardListDataset("cut.tar", cache_dir=tmp_path / "cache")) == 25
+    with pytest.warns(wids.WidsWarning, match=r"cut\.tar: \d+ zero bytes follow .* been"):
+        assert len(wids.Shard("cut.tar")) == 25
     assert main(["create", "cut.tar", "-o", "cut.json"]) == 0
     assert "1 of the shards have such an end" in capsys.readouterr()[1]
     assert main(["import", "cut.tar", "-o", "x-%d.tar"]) == 0
