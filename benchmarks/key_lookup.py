@@ -6,14 +6,14 @@ order. A dict of Python does the same with the keys themselves.
 
     python benchmarks/key_lookup.py [--keys 10000000] [--rounds 3]
 
-Result, one round on 2 cores of AMD EPYC busy with other work (load 15), which shares memory and
-caches:
+Result, one round on 2 cores of AMD EPYC with other work (load 5 and, in brackets, 15), which shares
+memory and caches:
 
-    hash             1.58 million keys a second
-    build            3.78 million keys a second
-    find            11.90 us a key
-    dict build       1.11 million keys a second
-    dict find        2.26 us a key
+    hash             2.46 million keys a second  (1.58)
+    build            5.89 million keys a second  (3.78)
+    find             6.50 us a key              (11.90)
+    dict build       1.58 million keys a second  (1.11)
+    dict find        1.05 us a key               (2.26)
 
 Reason: a table of hashes takes 12 bytes a key and is made by numpy; a dict holds the keys, and is
 larger by far. What finding a key consists of was not broken down.
