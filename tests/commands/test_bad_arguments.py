@@ -108,8 +108,8 @@ WRONG_DATA = [
     ("info no-*.tar", ["no-*.tar: holds no shards: no file matches"]),
     ("update missing.json -n x", ["missing.json: No such file"]),
     ("update list.json -n x", ["list.json: expected a 'shardlist' of objects with a 'url'"]),
-    ("create missing.tar -o o.json", ["missing.tar: No such file", "nothing was written"]),
-    ("create torn.tar -o o.json", ["torn.tar: at byte 1024", "expected a header", "wids repair"]),
+    ("create missing.tar -o o.json", ["missing.tar failed: No such file", "nothing was written"]),
+    ("create torn.tar -o o.json", ["torn.tar failed: at byte 1024", "header", "wids repair"]),
     ("create empty -o o.json", ["empty: holds no shards"]),
     ("create a.tar -o o.json -i missing.txt", ["missing.txt: No such file"]),
     # An output that would replace what is read.
