@@ -243,6 +243,18 @@ def test_overlays_change_a_dataset(folder: Path, make_shard: Callable[..., Path]
     assert keys(wids.open_view(folder / "v2.json")) == [*KEYS[3:], "m1"]
 
 
+def test_a_patch_of_an_unknown_key_is_said(folder: Path, make_shard: Callable[..., Path]) -> None:
+    """A misspelt key of a patch is named; the key of a sample that was left out is none."""
+    make_shard(
+        "data/fix.tar", [{"__key__": "k0007", ".cls": "7"}, {"__key__": "k007", ".cls": "8"}]
+    )
+    document = {"wids_version": 2, "base": "train.json", "patch": "fix.tar"}
+    for exclude in ([], ["k0007"]):
+        (folder / "v3.json").write_text(json.dumps(document | {"exclude": exclude}))
+        with pytest.warns(wids.WidsWarning, match=r"1 of 2 samples change nothing.* 'k007'"):
+            wids.open_view(folder / "v3.json")
+
+
 def test_what_has_a_function_is_not_saved(folder: Path) -> None:
     """A function or weights have no place in a document; nothing is written."""
     dataset = wids.ShardListDataset(folder / "train.json")

@@ -297,7 +297,7 @@ class _Opener:
     def _chosen(self, node: dict[str, Any], home: str, depth: int) -> Any:
         """Apply the `indexes`, `exclude`, `patch` and `append` of a document to its base."""
         where = display_url(home)
-        samples = self.base(node["base"], home, depth + 1)
+        base = samples = self.base(node["base"], home, depth + 1)
         if node.get("indexes") is not None:
             samples = samples.select(self._indexes(node["indexes"], len(samples), home))
         if node.get("exclude") is not None:
@@ -306,7 +306,9 @@ class _Opener:
                 unwanted = self._keys(unwanted, home)
             samples = samples.exclude(unwanted, missing="drop")
         for patch in _as_list(node.get("patch"), where, "patch"):
-            samples = patched(samples, self.base(patch, home, depth + 1))
+            new = self.base(patch, home, depth + 1)
+            _warn_of_unknown_keys(base, new, where)
+            samples = patched(samples, new)
         added = _as_list(node.get("append"), where, "append")
         if added:
             samples = concat([samples, *(self.base(each, home, depth + 1) for each in added)])
@@ -351,6 +353,18 @@ class _Opener:
                 "may not name; allow_local=True permits it"
             )
         return location
+
+
+def _warn_of_unknown_keys(base: Any, patch: Any, where: str) -> None:
+    """Warn of samples of a patch whose keys the base does not have: a misspelt key, perhaps."""
+    _, places = KeyTable(patch.key_hashes()).pairs(base.key_hashes())
+    lost = np.setdiff1d(np.arange(len(patch)), places)
+    if len(lost):
+        warn(
+            f"{where}: patch: {len(lost)} of {len(patch)} samples change nothing, since no sample "
+            f"of the base has their key, such as {patch.key_at(int(lost[0]))!r}; check the keys, or "
+            "add new samples by 'append'"
+        )
 
 
 def patched(samples: Any, patch: Any) -> Any:
