@@ -197,6 +197,21 @@ def test_every_command_takes_a_saved_view(capfd: pytest.CaptureFixture[str]) -> 
     assert keys("new/x.json") == keys("new/y.json") == keys("three.json")
 
 
+def test_info_of_a_view_names_its_dataset_and_the_bytes_of_its_shards(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    """The size is that of the shards that hold the samples; an average would mislead."""
+    wids.ShardListDataset("all.json").select([0, 1, 25]).save("some.json")
+    capsys.readouterr()
+    assert main(["info", "some.json"]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    lines = dict(line.strip().split(": ", 1) for line in printed if line)
+    nbytes = sum((folder / name).stat().st_size for name in ("0.tar", "2.tar"))
+    assert lines["base"] == "all.json"
+    assert lines["total size"].startswith(f"{nbytes:,} bytes")
+    assert lines["avg sample size"] == "unknown"
+
+
 def test_statistics_of_a_view_count_each_sample_as_often_as_it_was_chosen(
     capsys: pytest.CaptureFixture[str], folder: Path
 ) -> None:

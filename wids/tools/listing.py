@@ -12,10 +12,10 @@ from wids.base.urls import base_name, display_url, is_local, local_path
 from wids.errors import WidsError
 from wids.reading.rangeshard import peek_index
 from wids.reading.shardlist import ShardList
-from wids.specs.shardtable import UNKNOWN
+from wids.specs.shardtable import UNKNOWN, ShardTable
 from wids.specs.sources import load_spec
 from wids.specs.spec import DatasetSpec
-from wids.views.chosenshards import shard_counts
+from wids.views.chosenshards import datasets_in, shard_counts
 from wids.views.opening import is_saved_view, open_samples
 
 if TYPE_CHECKING:
@@ -73,19 +73,22 @@ def dataset_facts(
 
 
 def _view_facts(view: Any, source: str) -> dict[str, Any]:
-    """Return the totals of a view; the bytes of its samples are unknown."""
-    num_shards = sum(length > 0 for length in view.lengths)
+    """Return the totals of a view; its shards are those that hold its samples, whole."""
+    chosen = {ref.url: ref for _, ref, count in shard_counts(view) if count}
+    shards = ShardTable(chosen.values())
+    filesize = _filesizes(shards)
     ends = [display_url(view.locate(place).shard.url) for place in (0, -1) if len(view)]
+    bases = {dataset.source or dataset.dataset_name for dataset in datasets_in(view)}
     return {
         "source": display_url(source),
         "name": base_name(source).removesuffix(".json"),
         "info": None,
-        "base": repr(view),
-        "num_shards": num_shards,
+        "base": ", ".join(sorted(map(display_url, bases))),
+        "num_shards": len(shards),
         "nsamples": len(view),
-        "filesize": 0,
+        "filesize": int(filesize[filesize != UNKNOWN].sum()),
         "shards_without_nsamples": 0,
-        "shards_without_filesize": num_shards,
+        "shards_without_filesize": int((filesize == UNKNOWN).sum()),
         "first_shard": ends[0] if ends else None,
         "last_shard": ends[-1] if ends else None,
         "datasets": [],
@@ -139,7 +142,7 @@ def spec_facts(spec: DatasetSpec, source: str) -> dict[str, Any]:
         the others. Sizes of local shards are read from the file system.
     """
     shards = spec.shards
-    nsamples, filesize = shards.nsamples, _filesizes(spec)
+    nsamples, filesize = shards.nsamples, _filesizes(shards)
     return {
         "source": display_url(source),
         "name": spec.name,
@@ -156,11 +159,11 @@ def spec_facts(spec: DatasetSpec, source: str) -> dict[str, Any]:
     }
 
 
-def _filesizes(spec: DatasetSpec) -> NDArray[np.int64]:
-    """Return the size of each shard, from the spec, else from the local file."""
-    sizes = np.array(spec.shards.filesize, np.int64)
+def _filesizes(shards: ShardTable) -> NDArray[np.int64]:
+    """Return the size of each shard, from its entry, else from the local file."""
+    sizes = np.array(shards.filesize, np.int64)
     for number in np.flatnonzero(sizes == UNKNOWN).tolist():
-        url = spec.shards.urls[number]
+        url = shards.urls[number]
         if is_local(url):
             with suppress(OSError):
                 sizes[number] = local_path(url).stat().st_size
@@ -173,7 +176,8 @@ def spec_lines(facts: dict[str, Any]) -> list[str]:
     uncounted, unsized = facts["shards_without_nsamples"], facts["shards_without_filesize"]
     sized = facts["num_shards"] - unsized
     # An average over only some samples would look like one over all.
-    known = nsamples and not unsized and not uncounted
+    # The shards of a view hold other samples, too.
+    known = nsamples and not unsized and not uncounted and "made" not in facts
     lines = {
         "name": facts["name"],
         "info": facts["info"],

@@ -362,8 +362,8 @@ def _warn_of_unknown_keys(base: Any, patch: Any, where: str) -> None:
     if len(lost):
         warn(
             f"{where}: patch: {len(lost)} of {len(patch)} samples change nothing, since no sample "
-            f"of the base has their key, such as {patch.key_at(int(lost[0]))!r}; check the keys, or "
-            "add new samples by 'append'"
+            f"of the base has their key, such as {patch.key_at(int(lost[0]))!r}; check the keys, "
+            "or add new samples by 'append'"
         )
 
 
