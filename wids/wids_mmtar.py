@@ -11,7 +11,9 @@ from typing import IO, Any, overload
 
 from wids.base.mapping import map_file
 from wids.errors import ShardFormatError
+from wids.tar.sidecar import IndexSource
 from wids.tar.tarheader import BLOCK_SIZE
+from wids.tar.tarindex import warn_of_end
 from wids.tar.tarscan import scan_tar
 
 __all__ = ["MMIndexedTar", "path_of"]
@@ -65,6 +67,8 @@ class MMIndexedTar:
                 f"{path}: at byte 0: expected the {members.shard_nbytes} bytes whose headers were "
                 f"read, found {len(view)}; wait until the file is completely written"
             )
+        end, trailing_nbytes = members.end, members.trailing_nbytes
+        warn_of_end(path, IndexSource(len(view), end, trailing_nbytes))
         self._view: memoryview | None = view
         names = members.names.decode("utf-8", "surrogateescape").split("\0")[:-1]
         self.by_index: list[tuple[str, int, int]] = [

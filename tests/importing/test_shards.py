@@ -13,6 +13,8 @@ import pytest
 
 import wids
 from wids.cli import main
+from wids.tar.tarindex import TarIndex
+from wids.wids_mmtar import MMIndexedTar
 
 
 def tar_of(names: list[str]) -> bytes:
@@ -175,8 +177,10 @@ def test_an_end_that_became_zeros_is_said(
     for _ in range(2):  # the second one finds the sidecar in the cache
         with pytest.warns(wids.WidsWarning, match=r"cut\.tar: \d+ zero bytes follow .* been"):
             assert len(wids.ShardListDataset("cut.tar", cache_dir=tmp_path / "cache")) == 25
-    with pytest.warns(wids.WidsWarning, match=r"cut\.tar: \d+ zero bytes follow .* been"):
-        assert len(wids.Shard("cut.tar")) == 25
+    for opened in (wids.Shard, TarIndex.from_tar, MMIndexedTar):
+        with pytest.warns(wids.WidsWarning, match=r"cut\.tar: \d+ zero bytes .* been") as caught:
+            assert len(opened("cut.tar")) == (25 if opened is wids.Shard else 50)
+        assert [each.filename for each in caught] == [__file__]
     assert main(["create", "cut.tar", "-o", "cut.json"]) == 0
     assert "1 of the shards have such an end" in capsys.readouterr()[1]
     assert main(["import", "cut.tar", "-o", "x-%d.tar"]) == 0
@@ -223,9 +227,24 @@ def test_keys_of_tars_of_a_folder_are_kept(
 def test_a_shard_that_is_not_empty_is_said(tmp_path: Path) -> None:
     """A spec that says 0 samples of a shard with more bytes than an empty one is warned of."""
     (tmp_path / "a.tar").write_bytes(tar_of([f"{i}.cls" for i in range(20)]))
-    for nbytes, said in ((10_240, 0), ((tmp_path / "a.tar").stat().st_size, 1)):
+    for nbytes, said in ((10_240, 0), ((tmp_path / "a.tar").stat().st_size, 1), (None, 1)):
         row = {"url": str(tmp_path / "a.tar"), "nsamples": 0, "filesize": nbytes}
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             assert len(wids.ShardListDataset([row])) == 0
         assert len([each for each in caught if "says 0 samples in" in str(each.message)]) == said
+
+
+def test_a_link_that_leads_to_nothing_is_said_once(tmp_path: Path) -> None:
+    """A dataset warns of a hard link whose file is not in the tar, where the program opens it."""
+    names = [tmp_path / name for name in ("a.tar", "b.tar")]
+    for name in names:
+        with tarfile.open(name, "w") as archive:
+            archive.addfile(tarfile.TarInfo(f"{name.stem}.cls"))
+            link = tarfile.TarInfo("lost.cls")
+            link.type, link.linkname = tarfile.LNKTYPE, "gone.cls"
+            archive.addfile(link)
+    for _ in range(2):  # counted by threads, then from sidecars
+        with pytest.warns(wids.WidsWarning, match=r"\.tar: 1 hard links lead to no") as caught:
+            assert len(wids.ShardListDataset(list(map(str, names)))) == 2
+        assert [each.filename for each in caught] == [__file__]

@@ -7,6 +7,8 @@ from concurrent.futures import Future, wait
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from wids.base.warn import held_warnings, warn
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
@@ -69,11 +71,23 @@ class DaemonThreadPool:
         return future
 
     def map(self, call: Callable[[S], T], values: Iterable[S]) -> Iterator[T]:
-        """Yield the result for each value, in order; the first error ends the iteration."""
-        futures = [self.submit(call, value) for value in values]
+        """Yield the result for each value, in order; the first error ends the iteration.
+
+        Warnings of the calls are issued by this thread, at the line of the program that waits.
+        """
+        held: list[list[str]] = []
+        futures: list[Future[T]] = []
+        for value in values:
+            held.append([])
+            futures.append(self.submit(_hold_warnings, held[-1], call, value))
         try:
-            for future in futures:
-                yield result_of(future)
+            for future, messages in zip(futures, held, strict=True):
+                try:
+                    result = result_of(future)
+                finally:
+                    for message in messages:
+                        warn(message)
+                yield result
         finally:
             for future in futures:
                 future.cancel()
@@ -90,6 +104,11 @@ class DaemonThreadPool:
     def _dismiss(self) -> None:
         for _ in self._threads:
             self._tasks.put(None)
+
+
+def _hold_warnings(messages: list[str], call: Callable[[S], T], value: S) -> T:
+    with held_warnings(messages):
+        return call(value)
 
 
 def result_of(future: Future[T]) -> T:

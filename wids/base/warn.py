@@ -9,17 +9,22 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from wids.errors import WidsWarning
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import FrameType
 
-__all__ = ["WarningsOnce", "warn"]
+__all__ = ["WarningsOnce", "held_warnings", "warn"]
 
-_PASSED = {"contextlib", "functools"}  # cached properties and context managers
+_PASSED = {"contextlib", "functools", "tqdm.std"}  # properties, context managers, progress
+# Each thread has its own value.
+_HELD: ContextVar[list[str] | None] = ContextVar("wids_held_warnings", default=None)
 _PACKAGE = str(Path(__file__).parent.parent) + os.sep
 
 
@@ -35,11 +40,37 @@ def warn(message: str) -> None:
     >>> caught[0].category.__name__, str(caught[0].message)
     ('WidsWarning', 'train.json: 3 shards are left out')
     """
+    held = _HELD.get()
+    if held is not None:
+        held.append(message)
+        return
     # Level 2 is the caller of this function. Frames of this package are skipped.
     frame, level = sys._getframe(1), 2  # noqa: SLF001 (inspect.stack() reads source files)
     while _is_passed(frame) and frame.f_back is not None:
         frame, level = frame.f_back, level + 1
     warnings.warn(message, WidsWarning, stacklevel=level)
+
+
+@contextmanager
+def held_warnings(messages: list[str]) -> Iterator[None]:
+    """Collect the warnings of this thread, to be issued by the thread that waits for it.
+
+    The frames of a thread of a pool do not lead to the line of the program.
+
+    Args:
+        messages: List to which the messages are appended.
+
+    >>> messages: list[str] = []
+    >>> with held_warnings(messages):
+    ...     warn("train.json: 3 shards are left out")
+    >>> messages
+    ['train.json: 3 shards are left out']
+    """
+    token = _HELD.set(messages)
+    try:
+        yield
+    finally:
+        _HELD.reset(token)
 
 
 def _is_passed(frame: FrameType) -> bool:

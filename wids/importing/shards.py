@@ -72,6 +72,7 @@ def _samples(
                 grouping=options.grouping,
                 key_rule=options.key_rule,
                 concatenated=concatenated,
+                quiet=True,  # counted below
             )
             omissions.add_members(index.skipped, source)
             if index.source.doubt:

@@ -29,7 +29,7 @@ from wids.base.arguments import (
 from wids.base.processes import allow_pickling_views
 from wids.base.progress import progress
 from wids.base.threads import DaemonThreadPool
-from wids.base.urls import display_url
+from wids.base.urls import display_url, is_local, local_path
 from wids.base.warn import warn
 from wids.caching.cache import ShardCache
 from wids.log import logger, show_if_verbose
@@ -892,14 +892,23 @@ def _warn_of_empty(shards: ShardTable) -> None:
 
     They are never opened, so that nothing else would tell.
     """
-    rows = np.flatnonzero((shards.nsamples == 0) & (shards.filesize > _EMPTY_NBYTES)).tolist()
-    if rows:
-        first = shards[rows[0]]
+    refs = [shards[row] for row in np.flatnonzero(shards.nsamples == 0).tolist()]
+    sizes = [(ref.url, ref.filesize or _local_nbytes(ref.url)) for ref in refs]
+    large = [(url, nbytes) for url, nbytes in sizes if nbytes > _EMPTY_NBYTES]
+    if large:
+        url, nbytes = large[0]
         warn(
-            f"{display_url(first.url)}: the spec says 0 samples in {first.filesize} bytes "
-            f"({len(rows)} such shards), and none is read; if that is wrong, create the spec again "
-            "(wids create)"
+            f"{display_url(url)}: the spec says 0 samples in {nbytes} bytes ({len(large)} such "
+            "shards), and none is read; if that is wrong, create the spec again (wids create)"
         )
+
+
+def _local_nbytes(url: str) -> int:
+    """Return the size of a local shard; 0 for one that is remote or missing."""
+    try:
+        return local_path(url).stat().st_size if is_local(url) else 0
+    except (OSError, ValueError):  # a path with a zero byte
+        return 0
 
 
 def _counted(

@@ -26,6 +26,7 @@ from wids.specs.locations import with_suffix
 from wids.tar.shard import Shard
 from wids.tar.sidecar import SIDECAR_SUFFIX, IndexRules
 from wids.tar.tarindex import TarIndex, no_room_needed
+from wids.tar.tarscan import LOST_LINK
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -81,10 +82,10 @@ class ShardOpener:
         ranged = self._open_by_range(ref, note) if self.by_range else None
         # Compared with None, since a shard without samples is false.
         if ranged is not None:
-            self._warn_of_end(ref, ranged.index)
+            self._warn_of_losses(ref, ranged.index)
             return ranged
         mapped = self.open_mapped(ref)
-        self._warn_of_end(ref, mapped.index)
+        self._warn_of_losses(ref, mapped.index)
         if not note(self._version(ref, mapped)):
             warn(
                 f"{display_url(ref.url)}: was replaced since this dataset opened it for the first "
@@ -326,11 +327,18 @@ class ShardOpener:
             return None  # raised again when the other shards are counted
         if index is None:
             return None
-        self._warn_of_end(ref, index)
+        self._warn_of_losses(ref, index)
         return index.num_samples
 
-    def _warn_of_end(self, ref: ShardRef, index: TarIndex) -> None:
-        """Warn of an archive whose last members may have been overwritten with zeros."""
+    def _warn_of_losses(self, ref: ShardRef, index: TarIndex) -> None:
+        """Warn of links without data, and of last members that may have become zeros."""
+        if links := index.skipped.get(LOST_LINK):
+            self.warnings.warn(
+                LOST_LINK,
+                f"{display_url(ref.url)}: {links} hard links lead to no earlier member, so their "
+                "fields or samples are missing; pack the shard again with the files that they "
+                "link to. `wids check` lists every shard with such links",
+            )
         if doubt := index.source.doubt:
             self.warnings.warn(
                 "end of archive",

@@ -210,7 +210,7 @@ def _index_whole(
         # seek for each of them.
         wanted = _USUAL_DIGESTS if digests is None else digests
         found = {} if stored is None else hash_file(stored, wanted)
-        index = TarIndex.from_tar(path, **(rules or {}))
+        index = TarIndex.from_tar(path, **(rules or {}), quiet=True)
         if sidecar:
             index.save(path.with_name(path.name + SIDECAR_SUFFIX))
         if indexes:

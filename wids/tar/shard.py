@@ -10,7 +10,6 @@ from typing import Any, Protocol, Self
 
 from wids.base.mapping import map_file, page_ranges
 from wids.base.urls import display_url
-from wids.base.warn import warn
 from wids.errors import ShardFormatError
 from wids.tar.tarindex import TarIndex
 
@@ -187,12 +186,6 @@ class Shard(ReadableShard):
     def __init__(self, path: str | os.PathLike[str], index: TarIndex | None = None) -> None:
         self.path = Path(path)
         self.index = TarIndex.from_tar(path) if index is None else index
-        # With an index, whoever made it has told.
-        if index is None and (doubt := self.index.source.doubt):
-            warn(
-                f"{self._shown}: {doubt}, where samples may have been; compare the shard with its "
-                "source, or fetch it again"
-            )
         with self.path.open("rb", buffering=0) as stream:
             self._verify(stream.fileno())
             view = map_file(stream.fileno())

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from wids.base.files import is_newer, write_atomically
 from wids.base.locks import file_lock
 from wids.base.urls import display_url
+from wids.base.warn import warn
 from wids.errors import ShardFormatError
 from wids.tar.foreign import warn_of_wrong_indexes
 from wids.tar.grouping import Grouping, KeyRule, group_members
@@ -39,7 +40,7 @@ from wids.tar.tarbytes import TarBytes
 from wids.tar.tarheader import BLOCK_SIZE, checksum_matches
 from wids.tar.tarscan import TarMembers, opened_tar, scan_bytes
 
-__all__ = ["TarIndex"]
+__all__ = ["TarIndex", "warn_of_end"]
 
 _log = logging.getLogger(__name__)
 # Indexing a shard on a slow disk takes a minute. The wait is bounded, because the process that
@@ -102,8 +103,11 @@ class TarIndex(MemberTable):
         key_rule: KeyRule = "first_dot",
         grouping: Grouping = "adjacent",
         concatenated: bool = False,
+        quiet: bool = False,
     ) -> Self:
         """Build the index by reading a shard's headers.
+
+        Warns of bytes after the end of the archive that may have been samples.
 
         Args:
             path: A local, uncompressed tar.
@@ -111,6 +115,7 @@ class TarIndex(MemberTable):
             grouping: `"adjacent"`: the members of a sample must be neighbours; `"shard"`: they are
                 gathered from the whole shard.
             concatenated: Also read the archives that follow the first one.
+            quiet: Do not warn; `source.doubt` describes such bytes.
 
         Raises:
             ShardFormatError: The shard is damaged, no tar, or has samples that clash; the message
@@ -118,9 +123,12 @@ class TarIndex(MemberTable):
             OSError: The shard cannot be opened.
         """
         with opened_tar(path) as source:
-            return cls.from_bytes(
+            index = cls.from_bytes(
                 source, key_rule=key_rule, grouping=grouping, concatenated=concatenated
             )
+        if not quiet:
+            warn_of_end(path, index.source)
+        return index
 
     @classmethod
     def from_bytes(
@@ -168,7 +176,7 @@ class TarIndex(MemberTable):
         index = cls(read_sidecar(path), path)
         if tar is None or index.belongs_to(tar):
             return index
-        now = cls.from_tar(tar, **index.source.rules)
+        now = cls.from_tar(tar, **index.source.rules, quiet=True)
         if now.digest != index.digest:
             raise index._stale(f"{tar} was changed since, and has other members now")
         # The file may have been replaced since `belongs_to` looked at it.
@@ -206,7 +214,7 @@ class TarIndex(MemberTable):
         """
         rules = IndexRules(key_rule=key_rule, grouping=grouping, concatenated=concatenated)
         if sidecar is None:
-            return cls.from_tar(tar, **rules)
+            return cls.from_tar(tar, **rules, quiet=True)
         path = Path(sidecar).absolute()
         index = cls.kept(tar, path, rules)
         if index is None:
@@ -259,7 +267,7 @@ class TarIndex(MemberTable):
     @classmethod
     def _made(cls, path: Path, tar: str | os.PathLike[str], rules: IndexRules, room: Room) -> Self:
         """Read the headers of a shard, and write a sidecar if possible."""
-        index = cls.from_tar(tar, **rules)
+        index = cls.from_tar(tar, **rules, quiet=True)
         try:
             index.save(path, room=room)
             _outlast_tick(path, tar)
@@ -375,6 +383,15 @@ class TarIndex(MemberTable):
 
     def __repr__(self) -> str:
         return f"TarIndex({len(self)} members, {self.num_samples} samples)"
+
+
+def warn_of_end(shard: str | os.PathLike[str], source: IndexSource) -> None:
+    """Warn of bytes after the end of an archive that may have been samples."""
+    if source.doubt:
+        warn(
+            f"{display_url(str(shard))}: {source.doubt}, where samples may have been; compare the "
+            "shard with its source, or fetch it again"
+        )
 
 
 def _fingerprint(shard: TarBytes, members: TarMembers, spans: NDArray[np.int64]) -> bytes:

@@ -61,6 +61,7 @@ _NO_DATA = {
     b"5": "directory",
     b"6": "device or pipe",
 }
+LOST_LINK = "hard link to no earlier member"  # reason of an entry in `skipped`
 _REFUSED = {
     b"S": "a sparse file: pack the shard again without --sparse",
     b"M": "the continuation of a file from another volume: join the volumes first",
@@ -451,7 +452,7 @@ class HeaderWalk:
         # the later entry is not a member, it has no bytes to link to.
         place = self._places.get(posixpath.normpath(target))
         if place is None or place < self._hidden.get(posixpath.normpath(target), 0):
-            self._skip(name, "hard link to no earlier member")
+            self._skip(name, LOST_LINK)
         else:
             self._add(name, self._spans[2 * place], self._spans[2 * place + 1])
 

@@ -182,7 +182,7 @@ def _faults(
     url = entry["url"]
     try:
         # The index is read from the tar, since a wrong sidecar is one of the faults to find.
-        index = TarIndex.from_tar(path, **rules)
+        index = TarIndex.from_tar(path, **rules, quiet=True)
     except (ShardFormatError, OSError) as error:
         yield Fault(url, "headers", str(error), "fetch or write the shard again")
         return

@@ -195,7 +195,7 @@ def _shard_stats(
 ) -> Stats:
     with local_copy(url, cache_dir) as path:
         # Read from the tar and not from a sidecar, which may be outdated.
-        index = TarIndex.from_tar(path, **rules)
+        index = TarIndex.from_tar(path, **rules, quiet=True)
         fields: dict[str, list[int]] = {}
         samples = []
         for local_index in range(index.num_samples):
