@@ -144,6 +144,20 @@ def test_resharding_no_samples_is_an_error(folder: Path):
     assert not Path("out").exists()
 
 
+def test_indexes_are_any_sequence_of_integers(folder: Path):
+    """A list and a range choose samples like an array; what is none of these is refused."""
+    with wids.ShardListDataset("x.json") as dataset:
+        for number, indexes in enumerate((range(2, 5), [2, -17, np.int32(4)])):
+            reshard(dataset, indexes, f"i{number}/y-%d.tar", workers=1)
+            assert new_members(f"i{number}/*.tar") == old_members()[4:10]
+        for unfit in (iter([2]), [2.0], [True] * 20, ["2"]):
+            with pytest.raises(TypeError, match="indexes must be .*integers"):
+                reshard(dataset, unfit, "out/y-%d.tar")
+        with pytest.raises(IndexError, match="index 20 is out of range"):
+            reshard(dataset, [20], "out/y-%d.tar")
+    assert not Path("out").exists()
+
+
 def test_split_gives_each_sample_to_one_part(folder: Path):
     """Parts have their own specs, and together each sample once."""
     command = ["reshard", "x.json", "-o", "out/{split}-%03d.tar", "--shuffle", "1"]

@@ -191,7 +191,7 @@ def checked_positions(
 
 def _each_position(indexes: Iterable[int], total: int) -> list[int]:
     try:
-        return [checked_position(operator.index(index), total) for index in indexes]
+        return [checked_position(plain_index(index), total) for index in indexes]
     except TypeError:
         raise TypeError(
             f"indexes must be integers, the indexes of samples, in a list; got {indexes!r:.80}"

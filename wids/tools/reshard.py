@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
+from wids.base.arguments import check_sized
 from wids.base.files import remove_parts, write_output
 from wids.base.omissions import Omissions
 from wids.base.processes import run_each
@@ -33,7 +34,7 @@ from wids.writing.shardfile import ShardOptions, shard_options, warn_of_older
 from wids.writing.shardwriter import ShardWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from concurrent.futures import Executor
 
     from numpy.typing import NDArray
@@ -68,7 +69,7 @@ class Resharded:
 
 def reshard(
     dataset: ShardedSequence | SampleSequence,
-    indexes: NDArray[np.int64],
+    indexes: Sequence[int] | NDArray[np.int64],
     pattern: str | os.PathLike[str],
     *,
     columns_as: str | None = None,
@@ -94,7 +95,8 @@ def reshard(
     Args:
         dataset: Dataset, view, join or concatenation with the samples. Only its `fields` are
             copied, by default all.
-        indexes: Global indexes of the samples, in their new order; int64, shape `(n,)`.
+        indexes: Global indexes of the samples, in their new order: a list, a range or an array;
+            negative ones count from the end.
         pattern: Path of the new shards, with a `%d` for their number.
         columns_as: Name of a field, such as ".json", for all columns of a joined table.
         maxcount: Most samples in a shard, `>= 1`.
@@ -116,13 +118,15 @@ def reshard(
             is in both sides of a join.
     """
     pattern = os.fspath(pattern)
+    check_sized("indexes", indexes, "a list, a range or an array of integers")
     if not len(indexes):
         raise ValueError(f"{pattern}: expected at least one sample to copy, got none")
+    indexes = checked_positions(indexes, len(dataset))
     if _has_function(dataset):
         raise ValueError("reshard copies stored fields; map_samples writes what a function returns")
     if isinstance(dataset, View) and is_sharded(dataset.base):
         # Samples of one dataset are copied in one piece.
-        indexes = dataset.rows.take(checked_positions(indexes, len(dataset)))
+        indexes = dataset.rows.take(indexes)
         dataset = dataset.base
     if columns_as is not None:
         dataset = columns_together(dataset, columns_as)
