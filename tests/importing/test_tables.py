@@ -130,6 +130,17 @@ class TestSeveral:
         assert main(["import", "a.csv", "b.csv", "-o", "out/x-%d.tar"]) == 1
         assert "b.csv: has the columns text, more, a.csv has text" in capsys.readouterr().err
 
+    def test_columns_in_another_order_are_the_same(self) -> None:
+        """Columns are told by their names, and all samples have them in the first table's order."""
+        Path("a.csv").write_text("word,count\none,1\n")
+        Path("b.csv").write_text("count,word\n2,two\n")
+        samples = run("a.csv", "b.csv")
+        assert [json.loads(sample[".json"]) for sample in samples] == [
+            {"word": "one", "count": 1},
+            {"word": "two", "count": 2},
+        ]
+        assert [list(json.loads(sample[".json"])) for sample in samples] == [["word", "count"]] * 2
+
     def test_pictures_described_by_metadata(self, capsys) -> None:
         """metadata.csv, as in `datasets`' ImageFolder, describes the files that it names."""
         Path("p").mkdir()

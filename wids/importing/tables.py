@@ -57,11 +57,13 @@ class _Schema:
         kinds: Column to kind, for the columns whose kind is known.
         classes: Column to the names of its classes.
         nested: Names of classes inside of lists and structs, by their path.
+        columns: All columns in the order of the first table; None for JSON lines.
     """
 
     kinds: dict[str, str]
     classes: dict[str, list[str]]
     nested: dict[str, Any]
+    columns: list[str] | None = None
 
 
 def open_tables(sources: Sequence[str | Path], options: ImportOptions | None = None) -> Imported:
@@ -162,13 +164,15 @@ def _common_schema(paths: Sequence[Path]) -> _Schema:
                 f"{path}: its columns have other types or classes than those of {paths[0]}; import "
                 "each by itself"
             )
-        if columns is not None and (found := _columns(path)) != columns:
+        found = _columns(path)
+        if columns is not None and (found is None or sorted(found) != sorted(columns)):
             raise ValueError(
                 f"{path}: has the columns {', '.join(found or ())}, {paths[0]} has "
                 f"{', '.join(columns)}; import each by itself"
             )
     numeric = _numeric_columns([path for path in paths if path.suffix.lower() in {".csv", ".tsv"}])
-    return replace(first, kinds={**first.kinds, **dict.fromkeys(numeric, "number")})
+    kinds = {**first.kinds, **dict.fromkeys(numeric, "number")}
+    return replace(first, kinds=kinds, columns=columns)
 
 
 class _Rows:
@@ -188,6 +192,7 @@ class _Rows:
     ) -> None:
         self._paths = paths
         self._kinds = schema.kinds
+        self._columns = schema.columns
         self._options = options
         self._class_column = class_column
         self._class_numbers = class_numbers
@@ -201,8 +206,10 @@ class _Rows:
         for path in self._paths:
             for row_number, row in enumerate(read_rows(path)):
                 where = f"{path}: row {row_number}"
-                layout = layout or self._layout(path, row, omissions)
-                yield layout.sample(number, self._values(row, path.parent, where))
+                # Tables may have the columns in another order.
+                ordered = {name: row[name] for name in self._columns or row}
+                layout = layout or self._layout(path, ordered, omissions)
+                yield layout.sample(number, self._values(ordered, path.parent, where))
                 number += 1
 
     def _layout(self, path: Path, row: Mapping[str, Any], omissions: Omissions) -> Layout:
