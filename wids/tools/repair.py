@@ -20,12 +20,13 @@ from wids.writing.shardfile import NewShard, shard_options
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
 __all__ = ["LeftOut", "Repair", "repair_shard"]
 
 _READ_NBYTES = 1 << 20
 _FEW = 5  # with at most this many samples, the fields of each count as usual
+_CUT_NBYTES = 99  # of a name whose long form is lost, as a plain header holds it
 _MAX_NBYTES = 1 << 50  # practically no bound: the user trusts the shard to be repaired
 
 
@@ -163,7 +164,10 @@ def _runs(
         parts = split_name(name)
         if isinstance(parts, str):
             text = name.decode(errors="backslashreplace")
-            left_out.append(LeftOut(*_bytes_of(span), f"member {text!r} is in no sample ({parts})"))
+            why = f"member {text!r} is in no sample ({parts})"
+            if len(name) >= _CUT_NBYTES and runs:
+                why += f"; its name may be cut, and it may be a field of {runs[-1].key!r}"
+            left_out.append(LeftOut(*_bytes_of(span), why))
             continue
         key = parts[0].decode("utf-8", "surrogateescape")
         if open_run is None or open_run.key != key:
@@ -196,8 +200,7 @@ def _described(gaps: Sequence[Gap], whole: Sequence[_Run]) -> list[LeftOut]:
     described = []
     for gap in gaps:
         near = [r.key for r in likely if gap.num_before in (r.first, r.first + len(r.names))]
-        taken = f"; taken as intact by its fields: {', '.join(map(repr, near))}" if near else ""
-        described.append(LeftOut(gap.start, gap.end, f"{_short(gap.reason)}{taken}"))
+        described.append(LeftOut(gap.start, gap.end, f"{_short(gap.reason)}{_taken(near)}"))
     return described
 
 
@@ -213,6 +216,7 @@ def _whole_runs(runs: Sequence[_Run], left_out: list[LeftOut]) -> list[_Run]:
     times = Counter(run.key for run in runs)
     undamaged = {run.key for run in runs if not run.damaged}
     whole: list[_Run] = []
+    lost: list[tuple[int, str]] = []
     seen: set[str] = set()
     for number, run in enumerate(runs):
         # A sample next to damage, or with a key that occurs twice, is intact only if another sample
@@ -231,13 +235,27 @@ def _whole_runs(runs: Sequence[_Run], left_out: list[LeftOut]) -> list[_Run]:
         elif len(run.extensions) < len(run.names):
             reason = "has a field twice"
         if reason:
-            start, _ = _bytes_of(run.spans[0])
-            _, end = _bytes_of(run.spans[-1])
-            left_out.append(LeftOut(start, max(start, end), reason, run.key))
+            lost.append((number, reason))
         else:
             seen.add(run.key)
             whole.append(run)
+    left_out += [_left_out_run(runs, number, reason, seen) for number, reason in lost]
     return whole
+
+
+def _left_out_run(runs: Sequence[_Run], number: int, reason: str, kept: Collection[str]) -> LeftOut:
+    """Return a run as bytes left out; names the kept samples that it may have been a part of."""
+    run = runs[number]
+    start, _ = _bytes_of(run.spans[0])
+    _, end = _bytes_of(run.spans[-1])
+    near = (runs[n] for n in (number - 1, number + 1) if 0 <= n < len(runs))
+    # Those that are damaged themselves are named with the gap.
+    taken = [each.key for each in near if run.damaged and each.key in kept and not each.damaged]
+    return LeftOut(start, max(start, end), f"{reason}{_taken(taken)}", run.key)
+
+
+def _taken(keys: Sequence[str]) -> str:
+    return f"; taken as intact by its fields: {', '.join(map(repr, keys))}" if keys else ""
 
 
 def _bytes_of(span: tuple[int, int]) -> tuple[int, int]:
