@@ -79,11 +79,12 @@ def test_a_planted_link_or_pipe_is_not_written_to(tmp_path: Path, plant: str) ->
 
 
 def test_a_full_disk_is_named(tmp_path: Path) -> None:
-    """The error of an entry that cannot be written has the path of the journal."""
+    """The error has the path of the journal, and an empty journal is removed."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
     try:
         with pytest.raises(OSError, match=r"a\.json\.indexing"):
             Journal(tmp_path / "a.json.indexing").note({"url": "a.tar"})
+        assert not (tmp_path / "a.json.indexing").exists()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)

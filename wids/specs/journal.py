@@ -37,9 +37,15 @@ class Journal:
         """Append the entry of a finished shard."""
         if self._path is not None:
             # Not synced: a power failure loses the last entries, but never makes a wrong one.
-            with named_write_errors(self._path), open_for_appending(self._path) as stream:
-                # The first \n ends a truncated line.
-                stream.write(f"\n{json.dumps(entry)}\n".encode())
+            opened = open_for_appending(self._path)
+            try:
+                with named_write_errors(self._path), opened as stream:
+                    # The first \n ends a truncated line.
+                    stream.write(f"\n{json.dumps(entry)}\n".encode())
+            except OSError:
+                if not self._path.stat().st_size:  # a full disk
+                    self._path.unlink()
+                raise
 
     def begin(self, paths: Iterable[Path]) -> None:
         """Start a new journal, which records the files that an earlier run left.
