@@ -103,7 +103,7 @@ class Viewable(_Sequence):
             try:
                 index = checked_position(plain_index(index), len(self))
             except TypeError:
-                return self.select(index)
+                return self._selected("index", index)
         return self.read_as(index, index)
 
     def __getitems__(self, indexes: Sequence[int]) -> list[Any]:
@@ -138,7 +138,11 @@ class Viewable(_Sequence):
         >>> list(view), list(view[1:]), list(view[[True, False, True]])
         (['d', 'a', 'a'], ['a', 'a'], ['d', 'a'])
         """
-        rows = _index_list("chosen", chosen, len(self))
+        return self._selected("chosen", chosen)
+
+    def _selected(self, name: str, chosen: Any) -> View:
+        """Return the view of what the argument `name` chooses."""
+        rows = _index_list(name, chosen, len(self))
         words = _slice_as_written(chosen) if isinstance(chosen, slice) else ""
         return self._chosen(rows, words or f"select({len(rows)} samples)")
 
@@ -647,7 +651,7 @@ class ViewableShards(ShardList, Viewable):
     """A `ShardList` with the methods that make views; it does not need torch."""
 
     def _view(self, chosen: Any) -> Any:
-        return self.select(chosen)
+        return self._selected("index", chosen)
 
     def column(self, extension: str, *path: str | int, fill: Any = None) -> Values:
         """Return one field of all samples, decoded, without reading the others.
@@ -865,7 +869,7 @@ def _index_list(name: str, chosen: Any, total: int) -> IndexList:
 def _read_npy(name: str, path: Path) -> npt.NDArray[Any]:
     if path.suffix != ".npy":
         raise ValueError(
-            f"{name} must be indexes, truth values, or a .npy file of them; got {str(path)!r:.80}; "
-            "get(key) returns the sample of a key"
+            f"{name}: expected a number, indexes, truth values, or a .npy file of these, got "
+            f"the text {str(path)!r:.80}; get(key) returns the sample of a key"
         )
     return load_npy(path)
