@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.server import ShardServer
 from torch.utils.data import DataLoader
 
 import wids
+from wids.views.viewable import Join
 
 COUNT = 24
 KEYS = [f"k{number:02d}" for number in range(COUNT)]
@@ -159,7 +161,9 @@ def test_fields_of_one_name_need_a_decision(pictures: wids.ShardListDataset, wri
     new = wids.ShardListDataset(
         write("n", ORDERS["reversed"], cls=lambda n: str(100 + n), txt=lambda n: f"t{n}")
     )
-    both = pictures.join(new)
+    with pytest.raises(ValueError, match=r"join: both datasets have '\.cls'; .*rename"):
+        pictures.join(new)
+    both = Join(pictures, new.select_keys(list(pictures.keys)), {}, replace=False)
     for read in (lambda: both[3], lambda: both.__getitems__([3]), lambda: both.read_raw(3)):
         with pytest.raises(ValueError, match=r"sample 3, key 'k03': both .* '\.cls'.*rename"):
             read()
@@ -175,6 +179,37 @@ def test_fields_of_one_name_need_a_decision(pictures: wids.ShardListDataset, wri
     assert set(renamed.field_sizes(3)) == {".cls", ".text", ".label.cls", ".txt"}
     assert set(renamed.read_raw(3, [".label.cls"])) >= {".label.cls"}
     assert set(renamed.gather_fields([3, 2]) or {}) >= {".cls", ".label.cls"}
+
+
+def test_an_empty_view_has_the_fields_of_its_dataset(
+    pictures: wids.ShardListDataset, write: Write
+) -> None:
+    """Joined to samples it gives None for each; beside others it is checked like any dataset."""
+    new = captions(write, [3, 7])
+    joined = pictures.join(new[:0][::-1], missing="fill", rename={".txt": ".caption"})
+    assert (joined[3][".caption"], joined[3][".cls"]) == (None, 3)
+    assert list(joined.column(".caption", fill="")) == [""] * COUNT
+    assert pictures.join(new[:0], missing="drop").keys[:] == []
+    with pytest.raises(ValueError, match=r"both datasets have '\.cls'"):
+        pictures[:0].join(pictures)
+
+
+def test_fields_that_are_not_known_yet_are_compared_when_read(
+    pictures: wids.ShardListDataset, tmp_path: Path, shard_server: ShardServer
+) -> None:
+    """Joining calls no function, and requests no sample to look at its fields."""
+    labels = pictures.map(lambda s: {name: s[name] for name in s if name != ".cls"})
+    assert labels.join(pictures, fields=[".cls"])[3][".cls"] == 3
+    rows = []
+    for shard in pictures.shards:
+        path = Path(shard["url"])
+        shard_server.put(path.name, path.read_bytes())
+        rows.append((f"{shard_server.url}/{path.name}", shard["nsamples"]))
+    far = wids.ShardListDataset(rows, cache_dir=tmp_path / "cache")
+    both = far.join(far, aligned=True)
+    assert not shard_server.requests
+    with pytest.raises(ValueError, match=r"sample 3, key 'k03': both .* '\.cls'"):
+        both[3]
 
 
 def test_a_join_is_a_sequence_like_any(pictures: wids.ShardListDataset, write: Write) -> None:
@@ -210,9 +245,8 @@ def test_names_of_the_other_dataset_are_checked(
 ) -> None:
     """A misspelt name in `rename` or `fields` is warned of, with the names that there are."""
     new = captions(write, ORDERS["aligned"])
-    joined = pictures.join(new, rename={".typo": ".caption"})
     with pytest.warns(wids.WidsWarning, match=r"rename: .* has no '\.typo'; it has \.txt"):
-        joined[0]
+        pictures.join(new, rename={".typo": ".caption"})
     with pytest.warns(wids.WidsWarning, match=r"fields: no sample of .* has '\.typo'"):
         pictures.join(new, fields=[".typo"])[0]
     assert pictures.join(new, rename={".txt": ".caption"})[3][".caption"] == "caption 3"

@@ -289,10 +289,10 @@ def test_files_that_are_no_tables_are_refused(
 
 
 def test_fields_of_one_name_need_a_decision(dataset: wids.ShardListDataset) -> None:
-    """A column named like a field is an error when it is read, unless it is to replace it."""
+    """A column named like a field is an error, unless it is to replace it or gets another name."""
     table = {"key": KEYS, "cls": [n * 10 for n in range(COUNT)]}
-    with pytest.raises(ValueError, match=r"sample 3, key 'k03': both .* '\.cls'.*rename"):
-        dataset.join(table)[3]
+    with pytest.raises(ValueError, match=r"join: both .* '\.cls'; .*rename"):
+        dataset.join(table)
     replaced = dataset.join(table, replace=True)
     assert replaced[3][".cls"] == 30
     assert replaced.column(".cls").tolist()[3] == 30
@@ -479,6 +479,15 @@ def test_tables_beside_shards(dataset: wids.ShardListDataset, tmp_path: Path) ->
     assert pickle.loads(pickle.dumps(view))[1][".w"] == 9
     both = (dataset[:2] + dataset[6:8]).join_tables(f"{tmp_path}/{{shard}}.parquet")
     assert both.column(".width").tolist() == [0, 1, 6, 7]
+
+
+def test_a_table_of_another_shard_is_named(dataset: wids.ShardListDataset, tmp_path: Path) -> None:
+    """The message names the first shard whose samples have no row, and the table beside it."""
+    write_tables(tmp_path)
+    wrong = pa.table({"key": ["other"], "url": ["u"]})
+    pyarrow.parquet.write_table(wrong, tmp_path / "10.parquet")
+    with pytest.raises(ValueError, match=r"sample 10 .*'k10', of shard .*/10\.tar,.*/10\.parquet"):
+        dataset.join_tables("{shard}.parquet", missing="error")
 
 
 def test_tables_that_are_missing_are_named(dataset: wids.ShardListDataset, tmp_path: Path) -> None:

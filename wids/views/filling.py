@@ -11,6 +11,7 @@ import numpy.typing as npt
 from wids.errors import DecodeError
 from wids.reading.openshards import checked_positions
 from wids.reading.ragged import Ragged, Values, fill_in
+from wids.views.selection import first_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -48,8 +49,8 @@ class Filled:
 
     @cached_property
     def fields(self) -> list[str]:
-        """The fields of the first sample of the sequence."""
-        return list(self.base.field_sizes(0)) if self._absent else []
+        """The fields of the first sample of the sequence, or of what an empty one chooses from."""
+        return first_fields(self.base)
 
     def read_as(self, index: int, number: int, dataset: str | None = None) -> Any:
         """Return a relabelled sample; without a counterpart, None in each field and no labels."""

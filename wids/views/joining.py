@@ -6,21 +6,22 @@ The right one may also be the rows of a table (`TableRows`).
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from wids.base.warn import warn
+from wids.errors import WidsError
 from wids.reading.fetchahead import check_foreseeable
 from wids.reading.openshards import checked_position
 from wids.views.concatenation import Chain, Together, warn_of_other_classes
 from wids.views.filling import Filled
-from wids.views.selection import Selection
+from wids.views.selection import Selection, first_fields
 from wids.views.tablerows import TableRows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from wids.ordering.lookahead import Foreseeable, Places
@@ -127,14 +128,27 @@ class Pairing:
         fields = self._renamed({name: right[name] for name in right if name[:2] != "__"})
         twice = [name for name in fields if name in left]
         if twice and not self.replace:
-            raise ValueError(
-                f"join: sample {number}, key {left['__key__']!r}: both datasets have "
-                f"{', '.join(map(repr, twice))}; pass rename={{{twice[0]!r}: '.other'}}, fields= "
-                "without it, or replace=True"
-            )
+            raise _in_both(twice, f"sample {number}, key {left['__key__']!r}: ")
         return {**left, **fields}
 
-    def _check_names(self, fields: Mapping[str, Any]) -> None:
+    def checked(self) -> Self:
+        """Return this, after comparing the fields that first samples on this machine have.
+
+        Names that `rename` gives to no field are warned of.
+
+        Raises:
+            ValueError: Both sides have a field of one name, and none is to replace the other.
+        """
+        left, right = _fields_at_hand(self.left), _fields_at_hand(self.right)
+        if right and self._unchecked:
+            self._check_names(right)
+        joined = [self.rename.get(name, name) for name in right or ()]
+        twice = [name for name in joined if name in (left or ())]
+        if twice and not self.replace:
+            raise _in_both(twice)
+        return self
+
+    def _check_names(self, fields: Collection[str]) -> None:
         """Warn of renamed fields that the first sample lacks, probably misspelt."""
         missing = [name for name in self._unchecked if name not in fields]
         self._unchecked.clear()
@@ -193,7 +207,7 @@ class Pairing:
         if isinstance(self.right, TableRows | Filled):
             names = list(self.right.fields)
         else:
-            names = list(self.right.field_sizes(0)) if len(self) else []
+            names = first_fields(self.right)
         return {self.rename.get(name, name): name for name in names}
 
     @property
@@ -297,6 +311,31 @@ class Pairing:
 
 def _unchanged(indexes: Integers) -> Integers:
     return indexes
+
+
+def _in_both(twice: Sequence[str], where: str = "") -> ValueError:
+    """Return the error for fields that both sides of a join have."""
+    return ValueError(
+        f"join: {where}both datasets have {', '.join(map(repr, twice))}; pass "
+        f"rename={{{twice[0]!r}: '.other'}}, fields= without it, or replace=True"
+    )
+
+
+def _fields_at_hand(samples: SampleSequence | TableRows | Filled) -> list[str] | None:
+    """Return the fields of the first sample; None if that takes a request, or a function."""
+    if isinstance(samples, TableRows):
+        return list(samples.fields)
+    if isinstance(samples, Filled):
+        return _fields_at_hand(samples.base)
+    while isinstance(samples, Selection) and not len(samples):
+        samples = samples.base
+    # A function may give a sample other fields than its shard has.
+    if samples.batch_kind == "samples" or not len(samples):
+        return None
+    try:
+        return first_fields(samples) if samples.is_near(0) else None
+    except (WidsError, OSError):  # which is raised again where the sample is read
+        return None
 
 
 def in_table(samples: Any, extension: str) -> bool:

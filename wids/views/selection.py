@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from wids.reading.ragged import Ragged, Values
     from wids.reading.samplesequence import SampleLocation, SampleSequence
 
-__all__ = ["Mapped", "Selection"]
+__all__ = ["Mapped", "Selection", "first_fields"]
 
 
 class Selection:
@@ -170,6 +170,17 @@ class Selection:
     def close(self) -> None:
         """Close the shards of the base; reading afterwards opens them again."""
         self.base.close()
+
+
+def first_fields(samples: SampleSequence) -> list[str]:
+    """Return the fields of the first sample; of an empty selection, those of what it chooses from.
+
+    Raises:
+        WidsError: The shard of the sample cannot be read.
+    """
+    while isinstance(samples, Selection) and not len(samples):
+        samples = samples.base
+    return list(samples.field_sizes(0)) if len(samples) else []
 
 
 class Mapped(Selection):

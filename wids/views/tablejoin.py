@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from wids.base.urls import display_url
 from wids.reading.shardlist import ShardList
 from wids.views.filtering import column_named
 from wids.views.indexlist import IndexList
 from wids.views.keytable import KeyTable
 from wids.views.splitting import hash_values
 from wids.views.tablerows import Match, TableRows
+from wids.views.tablesbeside import table_beside
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -350,9 +352,15 @@ def _missing_error(left: SampleSequence, table: Table, match: Match, lost: Integ
         value = next(iter(left.column_at(lost[:1], extension, *path)))
         wanted = f"{match.field} {value!r}"
     column = match.column or ""
-    have = repr(table.columns[column].at(0)) if table.num_rows else "no rows"
+    if table.origin is not None and table.origin.is_pattern:
+        shard = left.locate(first).shard.url
+        beside = display_url(table_beside(table.origin.location, shard))
+        seen = f", of shard {display_url(shard)}, beside which {beside} should have it"
+    else:
+        have = repr(table.columns[column].at(0)) if table.num_rows else "no rows"
+        seen = f"; column {column!r} begins with {have}"
     return ValueError(
         f"join: {len(lost)} of {len(left)} samples have no row in {table.name}, the first is "
-        f"sample {first} with the {wanted}; column {column!r} begins with {have}; "
+        f"sample {first} with the {wanted}{seen}; "
         'missing="drop" leaves such samples out, missing="fill" gives them None'
     )

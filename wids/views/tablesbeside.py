@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from wids.caching.cache import ShardCache
 
-__all__ = ["beside_shards"]
+__all__ = ["beside_shards", "table_beside"]
 
 _FETCHED_AT_ONCE = 8
 
@@ -57,7 +57,7 @@ def beside_shards(
             f"join_tables: expected a pattern such as '{{shard}}.parquet', got {pattern!r}; one "
             "table for all shards is joined by join()"
         )
-    locations = [_beside(pattern, shard) for shard in shards]
+    locations = [table_beside(pattern, shard) for shard in shards]
     there = _present(locations, cache)
     lost = [each for each in locations if each not in there]
     if lost and (missing == "error" or not there):
@@ -92,12 +92,12 @@ def beside_shards(
     return TableSource(names, read, f"the tables {pattern}")
 
 
-def _beside(pattern: str, shard: str) -> str:
+def table_beside(pattern: str, shard: str) -> str:
     """Return the location of the table of a shard.
 
-    >>> _beside("{shard}.parquet", "https://host/a/00000.tar?key=1")
+    >>> table_beside("{shard}.parquet", "https://host/a/00000.tar?key=1")
     'https://host/a/00000.parquet?key=1'
-    >>> _beside("../meta/{shard}.csv", "s3://bucket/a/00000.tar.gz")
+    >>> table_beside("../meta/{shard}.csv", "s3://bucket/a/00000.tar.gz")
     's3://bucket/meta/00000.csv'
     """
     name = re.sub(r"\.tar(\.gz|\.zst)?$", "", base_name(shard))

@@ -466,7 +466,8 @@ class Viewable(_Sequence):
 
         Raises:
             ValueError: Samples are missing, two of the right side have one key, or a column is
-                unknown. When samples are read: both sides have a field of one name.
+                unknown. Both sides have a field of one name; where that takes a request to see, it
+                is raised when samples are read.
             ModuleNotFoundError: A table needs pyarrow, which is not installed.
 
         >>> import tempfile, wids
@@ -502,13 +503,13 @@ class Viewable(_Sequence):
             raise TypeError(f"right must be a dataset, a view or a table; got {right!r:.80}")
         other: Any = right if fields is None else right.with_options(fields=fields)
         pairs = counterparts(self, other, missing=missing, aligned=aligned)
-        if pairs is None:
-            return Join(self, other, rename or {}, replace=replace)
-        mine, theirs = pairs
-        left = self if len(mine) == len(self) else self.select(mine)
-        absent = (theirs == len(other)).any()
-        found = Filled(other, IndexList.of(theirs)) if absent else other.select(theirs)
-        return Join(left, found, rename or {}, replace=replace)
+        left: Any = self
+        if pairs is not None:
+            mine, theirs = pairs
+            left = self if len(mine) == len(self) else self.select(mine)
+            absent = (theirs == len(other)).any()
+            other = Filled(other, IndexList.of(theirs)) if absent else other.select(theirs)
+        return Join(left, other, rename or {}, replace=replace).checked()
 
     def join_tables(
         self,
@@ -546,7 +547,8 @@ class Viewable(_Sequence):
 
     def _with_rows(self, found: tuple[Any, TableRows], replace: bool) -> Join:
         kept, rows = found
-        return Join(self if kept is None else self.select(kept), rows, {}, replace=replace)
+        left = self if kept is None else self.select(kept)
+        return Join(left, rows, {}, replace=replace).checked()
 
     def __add__(self, other: Any) -> Concatenation:
         """Return the concatenation of both sequences; `concat` takes more, and names."""
