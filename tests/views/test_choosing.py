@@ -129,6 +129,19 @@ def test_some_are_taken_at_random(dataset: wids.ShardListDataset) -> None:
             dataset.take(wrong)
 
 
+def test_errors_in_a_concatenation_say_where_a_part_begins(
+    dataset: wids.ShardListDataset, make_shard: Callable[..., Path]
+) -> None:
+    """The error of a column counts samples within a part; its note says which one that is."""
+    bad = wids.ShardListDataset([(str(make_shard("bad.tar", [{"__key__": "x", ".cls": "?"}])), 1)])
+    with pytest.raises(wids.DecodeError, match="sample 0, key 'x'") as caught:
+        (dataset + bad).column(".cls")
+    assert caught.value.__notes__[-1].startswith("in part 1 ")
+    assert f"sample {COUNT} of it" in caught.value.__notes__[-1]
+    with pytest.raises(TypeError, match=r"\+ takes .* list \[1\].*wids\.concat"):
+        dataset.__add__([1])
+
+
 def test_concatenations_are_flat_and_named(dataset: wids.ShardListDataset) -> None:
     """`+` and `concat` place one after the other; names say whence a sample is."""
     three = dataset[:2] + dataset[5:6] + dataset

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from itertools import chain
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from wids.base.arguments import check_text, to_list
 from wids.base.warn import warn
-from wids.errors import SpecError
+from wids.errors import SpecError, WidsError
 from wids.reading.collate import column_of
 from wids.reading.fetchahead import check_foreseeable
 from wids.reading.openshards import checked_position, checked_positions
@@ -159,7 +159,7 @@ class Chain:
         places, values = [], []
         for number, slots, local_indexes in self._by_part(positions):
             places += slots
-            values.append(read(self.parts[number], local_indexes))
+            values.append(self._of_part(number, local_indexes, read))
         if len(values) == 1:
             return values[0]
         return take(join(values), np.argsort(places, kind="stable"))
@@ -168,13 +168,22 @@ class Chain:
         """Read values of each part for ascending positions, so that no reordering is needed."""
         cuts = np.searchsorted(positions, self._ends).tolist()
         values = [
-            read(part, positions[first:stop] - start)
-            for part, start, first, stop in zip(
-                self.parts, self._starts, [0, *cuts], cuts, strict=False
-            )
+            self._of_part(number, positions[first:stop] - self._starts[number], read)
+            for number, (first, stop) in enumerate(pairwise([0, *cuts]))
             if first < stop
         ]
         return values[0] if len(values) == 1 else join(values)
+
+    def _of_part(self, number: int, local: Integers, read: Callable[[Any, Any], Values]) -> Values:
+        """Read values of a part; an error, which counts samples within it, says where it begins."""
+        try:
+            return read(self.parts[number], local)
+        except WidsError as error:
+            if start := self._starts[number]:
+                error.add_note(
+                    f"in part {number} of a concatenation, whose sample 0 is sample {start} of it"
+                )
+            raise
 
     def gather(self, indexes: Sequence[int], extension: str) -> Values:
         """Return one field of a batch, decoded."""

@@ -551,7 +551,16 @@ class Viewable(_Sequence):
         return Join(left, rows, {}, replace=replace).checked()
 
     def __add__(self, other: Any) -> Concatenation:
-        """Return the concatenation of both sequences; `concat` takes more, and names."""
+        """Return the concatenation of both sequences; `concat` takes more, and names.
+
+        Raises:
+            TypeError: The other one is a list, whose items need not be samples.
+        """
+        if isinstance(other, list | tuple):
+            raise TypeError(
+                f"+ takes a dataset or a view, got {type(other).__name__} {other!r:.80}; of "
+                "samples in a list, wids.concat([dataset, samples]) makes one sequence"
+            )
         return concat([self, other])
 
     def column(self, extension: str, *path: str | int, fill: Any = None) -> Values:
