@@ -111,6 +111,16 @@ def test_a_list_of_shards_is_written_into_the_document(folder: Path) -> None:
     opened = wids.open_view(folder / "rest.json")
     assert keys(opened) == KEYS[5:]
     assert opened.base.index_rules["grouping"] == "shard"
+    with pytest.warns(wids.WidsWarning, match="grouping='adjacent' has no effect.*'shard'"):
+        assert keys(wids.open_view(folder / "rest.json", grouping="adjacent")) == KEYS[5:]
+
+
+def test_what_is_open_already_is_not_opened(folder: Path) -> None:
+    """A dataset or a view in place of a location is an error that says so."""
+    dataset = wids.ShardListDataset(folder / "train.json")
+    for source in (dataset, [str(folder / "train.json"), dataset[:0]]):
+        with pytest.raises(TypeError, match=r"open_view: .* open already.*wids\.concat"):
+            wids.open_view(source)
 
 
 def test_options_of_the_dataset_are_kept(folder: Path) -> None:

@@ -57,6 +57,7 @@ def open_view(path: Any, **options: Any) -> Any:
     Args:
         path: Path or URL of the document that `save` wrote, or that was written by hand. What is
             no saved view is opened as a dataset. A list of locations is opened as one sequence.
+            Locations in a parsed document (a dict) are relative to the current folder.
         options: For every dataset that is opened, as `ShardListDataset` takes them.
 
     Returns:

@@ -155,6 +155,12 @@ class _Opener:
 
     def open(self, source: Any, depth: int) -> Any:
         """Open the view or dataset that a location names, or the parts of a list as one."""
+        each = source if isinstance(source, list | tuple) else [source]
+        for opened in (part for part in each if hasattr(part, "read_as")):
+            raise TypeError(
+                f"open_view: expected the location of a saved view, got {opened!r:.80}, which is "
+                "open already; use it as it is, wids.concat puts several together"
+            )
         if isinstance(source, list | tuple) and any(map(is_saved_view, source)):
             return concat([self.open(part, depth) for part in source])
         if isinstance(source, Mapping) and source.get("wids_version") == VERSION:
@@ -250,8 +256,14 @@ class _Opener:
     def _dataset(self, node: dict[str, Any], home: str, depth: int) -> Any:
         where = display_url(home)
         own = {name: node[name] for name in USUAL_RULES if name in node}
-        if kept := self._options_kept(node, where):
-            own["options"] = kept
+        for name, kept in own.items():
+            if self._options.get(name) not in (None, kept):
+                warn(
+                    f"{where}: {name}={self._options[name]!r} has no effect, since the samples of "
+                    f"the view were chosen with {kept!r}"
+                )
+        if options := self._options_kept(node, where):
+            own["options"] = options
         opener = _Opener(self._make, self._options | own)
         if "spec" in node:
             named = node["spec"]
