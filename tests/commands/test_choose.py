@@ -56,6 +56,37 @@ def test_samples_are_selected(folder: Path, options: list[str], chosen: list[int
     assert keys("some.json") == [KEYS[n] for n in chosen]
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["merge", "all.json", "some.json", "-o", "out.json"],
+        ["update", "some.json", "--name", "x"],
+        ["create", "some.json", "-o", "out.json"],
+    ],
+)
+def test_commands_that_take_specs_alone_say_so(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A saved view in place of a spec is named as one, and stays as it is."""
+    assert main(["select", "all.json", "--take", "5", "-o", "some.json"]) == 0
+    before = Path("some.json").read_bytes()
+    assert main(command) != 0
+    assert "some.json: is a saved view" in capsys.readouterr().err
+    assert Path("some.json").read_bytes() == before
+    assert not Path("out.json").exists()
+
+
+def test_lists_of_keys_at_a_url_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    """The message says to fetch the list, here and in Python."""
+    with pytest.raises(TypeError, match=r"got the URL 'http://h/a\.txt'; fetch it first"):
+        wids.ShardListDataset("all.json").exclude("http://h/a.txt")
+    assert main(["select", "all.json", "--exclude", "http://h/a.txt", "-o", "some.json"]) != 0
+    assert (
+        "http://h/a.txt: expected a file of keys on this machine; fetch it first"
+        in capsys.readouterr().err
+    )
+
+
 def test_a_split_writes_a_view_a_part(capsys: pytest.CaptureFixture[str]) -> None:
     """A split writes a file for each part; parts are disjoint and together complete."""
     split = ["--split", "fit=.75,val=.25", "--stratify", ".cls", "-o", "part-{split}.json"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from wids.base.urls import scheme_of
 from wids.commands.terminal import (
     DONE,
     FAULTY,
@@ -66,6 +67,13 @@ def select(args: Arguments) -> int:
     return DONE
 
 
+def _key_file(named: str) -> Path:
+    """Return the path of a file of keys; raise ValueError for a URL."""
+    if scheme_of(named):
+        raise ValueError(f"{named}: expected a file of keys on this machine; fetch it first")
+    return Path(named)
+
+
 def _check_effects(args: Arguments) -> None:
     """Raise ValueError if an option is given without the one that it serves."""
     for name, served in _SERVES.items():
@@ -88,9 +96,9 @@ def _chosen(args: Arguments, samples: Any) -> Any:
         chosen = chosen.filter(args.where)
     missing, column = "drop" if args.ignore_missing else "error", args.column or "key"
     if args.keys is not None:
-        chosen = chosen.select_keys(Path(args.keys), column=column, missing=missing)
+        chosen = chosen.select_keys(_key_file(args.keys), column=column, missing=missing)
     if args.exclude is not None:
-        chosen = chosen.exclude(Path(args.exclude), column=column, missing=missing)
+        chosen = chosen.exclude(_key_file(args.exclude), column=column, missing=missing)
     if args.take is not None:
         chosen = chosen.take(args.take, args.seed or 0)
     if args.sort_by is not None:

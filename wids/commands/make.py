@@ -53,6 +53,12 @@ def create(args: Arguments) -> int:
     from wids.base.files import write_output
     from wids.base.omissions import Omissions
 
+    for source in args.files:
+        if source.endswith(".json") and Path(source).is_file():
+            _refuse_view(
+                source,
+                "its shards have a spec already; wids reshard writes its samples as new shards",
+            )
     listed: dict[str, dict[str, Any]] = {}
     shards = _expand(_listed(args.files), listed)
     # Before the shards are read, which may take hours.
@@ -282,6 +288,12 @@ def update(args: Arguments) -> int:
 
     wanted = {"name": args.name, "info": args.info, "base": args.base, "keep": args.keep}
     changes = {key: value for key, value in wanted.items() if value is not None}
+    if Path(args.filename).is_file():
+        _refuse_view(
+            args.filename,
+            "only a spec of shards can be changed so; change the spec that it names as its base, "
+            "or save the view anew (wids select)",
+        )
     document = edit_spec(
         Path(args.filename),
         changes,
@@ -370,22 +382,28 @@ def _add_indexes(parser: Any) -> None:
     )
 
 
+def _refuse_view(source: str, cure: str) -> None:
+    """Raise ValueError if a location names a saved view, which is no spec."""
+    from wids.views.opening import is_saved_view
+
+    if is_saved_view(source):
+        raise ValueError(f"{source}: is a saved view, and {cure}")
+
+
 def merge(args: Arguments) -> int:
     """Merge several specs into one."""
     from wids.base.files import write_output
     from wids.specs.build import merge_specs
-    from wids.views.opening import is_saved_view
 
     _check_writable(args.output)
     output = Path(args.output)
     printed = args.output == "-"
     for source in args.specs:
-        if is_saved_view(source):
-            raise ValueError(
-                f"{source}: is a saved view, and only specs of shards can be merged; write its "
-                "samples as shards first (wids reshard), or open several views as one: "
-                "wids.open_view takes a list"
-            )
+        _refuse_view(
+            source,
+            "only specs of shards can be merged; write its samples as shards first (wids reshard), "
+            "or open several views as one: wids.open_view takes a list",
+        )
         if output.exists() and Path(source).exists() and output.samefile(source):
             raise ValueError(
                 f"{output}: is {source}, which is merged, and would be replaced; write the new "

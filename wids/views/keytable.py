@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wids.base.keyhash import hash_keys
+from wids.base.urls import display_url, scheme_of
 from wids.reading.openshards import checked_position, plain_index
 
 if TYPE_CHECKING:
@@ -200,6 +201,13 @@ def _read_lines(path: Path) -> list[str]:
     return [line for line in lines if line]
 
 
+def _what_is_wrong(named: str) -> str:
+    """Return why a text names no file of keys."""
+    if scheme_of(named):
+        return f"on this machine, got the URL {display_url(named)!r:.200}; fetch it first"
+    return f"and there is no such file: {named!r:.80}"
+
+
 def read_keys(keys: Any, *, numbers: bool = False) -> list[str]:
     """Return the keys in a list or a file.
 
@@ -220,10 +228,7 @@ def read_keys(keys: Any, *, numbers: bool = False) -> list[str]:
             return _read_lines(path)
         keys = load_npy(path)
     if isinstance(keys, str):
-        raise TypeError(
-            "keys: expected a list of keys, or a file of them, and there is no such file: "
-            f"{keys!r:.80}"
-        )
+        raise TypeError(f"keys: expected a list of keys, or a file of them, {_what_is_wrong(keys)}")
     if isinstance(keys, np.ndarray):
         if keys.dtype.names is not None and len(keys.dtype) == 2:
             pairs = zip(*(keys[name].tolist() for name in keys.dtype.names), strict=True)
