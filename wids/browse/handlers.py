@@ -306,7 +306,9 @@ class ApiHandlers:
         visitor = scan.visitor
         if not isinstance(visitor, StatisticsVisitor):
             raise TypeError(f"expected the scan of statistics, found {visitor!r}")
-        return {**visitor.as_dict(), **scan.progress(), "all_shards": count}
+        found = {**visitor.as_dict(), **scan.progress(), "all_shards": count}
+        # Sizes and classes are counted shard by shard, with samples that the view leaves out.
+        return found | {"beyond_view": self.chosen is not None}
 
     def faults(self, query: Query) -> dict[str, Any]:
         """List the faults that `wids check` found."""

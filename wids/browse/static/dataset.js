@@ -62,6 +62,7 @@ function figuresOf(found, place, all, signal) {
     ? `From ${counted(found.shards_done, "shard")} of ${number(found.all_shards)}, at even distances`
     : found.finished ? whole : `From ${number(found.shards_done)} of ${counted(found.all_shards, "shard")}`;
   const rarer = found.num_fields - found.fields.length;
+  const beyond = found.beyond_view ? " · of the whole dataset, also of samples that the view leaves out" : "";
   const left = found.skipped ? ` · ${leftOut(found, "see below")}` : "";
   const more = part && found.finished && !all
     ? button("Read all shards", () => showFigures(place, { all: true }, signal).catch(() => {}))
@@ -71,7 +72,7 @@ function figuresOf(found, place, all, signal) {
       h("h3", {}, "Fields"),
       h("div", { class: "progress" },
         found.finished ? null : h("progress", { max: found.num_shards, value: found.shards_done, "aria-label": "Statistics" }),
-        h("span", { class: "muted" }, source + left), more),
+        h("span", { class: "muted" }, source + beyond + left), more),
       h("div", { class: "field-plots" }, [...found.fields, found.samples].filter((sizes) => sizes.count).map(fieldPlot)),
       rarer > 0 ? h("p", { class: "muted" }, `and ${counted(rarer, "field")} of fewer samples`) : null,
       found.messages.map((message) => h("p", { class: "problem" }, message))),
