@@ -138,7 +138,8 @@ import wids
 dist.init_process_group("gloo")
 view = pickle.load(open(sys.argv[1], "rb"))
 drawn = [view[index][".cls"] for index in wids.DistributedShardSampler(view, seed=6, pad=False)]
-print("drawn", *drawn, flush=True)
+# In one piece, as both ranks write to one terminal.
+sys.stdout.write(" ".join(["drawn", *map(str, drawn)]) + "\\n")
 dist.destroy_process_group()
 """
 
