@@ -488,6 +488,9 @@ def test_a_table_of_another_shard_is_named(dataset: wids.ShardListDataset, tmp_p
     pyarrow.parquet.write_table(wrong, tmp_path / "10.parquet")
     with pytest.raises(ValueError, match=r"sample 10 .*'k10', of shard .*/10\.tar,.*/10\.parquet"):
         dataset.join_tables("{shard}.parquet", missing="error")
+    shutil.copy(tmp_path / "0.parquet", tmp_path / "10.parquet")
+    with pytest.raises(ValueError, match=r"rows 2 and 14 .*\(counted through .*'k02'"):
+        dataset.join_tables("{shard}.parquet", missing="drop")
 
 
 def test_tables_that_are_missing_are_named(dataset: wids.ShardListDataset, tmp_path: Path) -> None:

@@ -337,8 +337,10 @@ def _rows_by_field(left: SampleSequence, table: Table, field: str, column: str) 
 
 def _double_error(table: Table, column: str, first: int, second: int) -> ValueError:
     value = table.columns[column].at(first)
+    counted = " (counted through the tables of all shards in order)"
+    seen = counted if table.origin is not None and table.origin.is_pattern else ""
     return ValueError(
-        f"join: rows {first} and {second} of {table.name} both have {value!r} in column "
+        f"join: rows {first} and {second} of {table.name}{seen} both have {value!r} in column "
         f"{column!r}; leave one of them out of the table"
     )
 
