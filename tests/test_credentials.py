@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from helpers.browsing import browsing
+from helpers.server import ShardServer
 from helpers.shards import write_shard
 from torch.utils.data import DataLoader
 
@@ -244,4 +245,32 @@ def test_files_named_like_a_url_are_read_and_shown_without_secrets(
         with pytest.raises(WidsError) as caught:
             wids.ShardListDataset([{"url": str(path), "nsamples": 1, "filesize": 1}])[0]
         said += _said_by(caught.value)
+    assert not [text for text in said if _shows_it(text)]
+
+
+@pytest.mark.filterwarnings("ignore:.*fetched whole.*:wids.WidsWarning")
+def test_what_is_read_from_a_server_is_shown_without_secrets(
+    shard_server: ShardServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Commands that succeed, views for notebooks and names of datasets have no secret."""
+    shard = write_shard(tmp_path / "a-0.tar", [{"__key__": "k", ".txt": "one"}])
+    plain = shard_server.put("a-0.tar", shard.read_bytes())
+    location = plain.replace("http://", "http://me:hushhush@") + "?sig=hushhush"
+    commands = (
+        ["create", location, "-o", "made.json"],
+        ["info", "made.json"],
+        ["show", location, "0"],
+        ["show", location, "0", "--json"],
+        ["sample", location, "0"],
+        ["ls", location, "0"],
+        ["diff", location, location],
+        ["stats", location],
+    )
+    for command in commands:
+        assert main(command) == 0, command
+    with wids.ShardListDataset("made.json") as dataset:
+        said = [repr(dataset), dataset[0]["__dataset__"], dataset.show(0)._repr_html_()]
+        said += [str(dataset.show(0)), wids.show(dataset[0])._repr_html_()]
+    captured = capsys.readouterr()
+    said += [captured.out, captured.err]
     assert not [text for text in said if _shows_it(text)]

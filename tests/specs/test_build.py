@@ -320,6 +320,7 @@ NAMES = [
     ("train-000000.tar", "train"),
     ("/data/web/train-{000..146}.tar", "data-web-train"),
     ("https://host/imagenet-train-0.tar", "https-host-imagenet-train"),
+    ("https://me:secret@host/train-0.tar?sig=secret", "https-host-train"),
     ("x/x-0.tar", "x"),
     ("x/y-0.tar.gz", "x-y"),
     ("*.tar", ""),

@@ -99,6 +99,9 @@ def unpack(source: Path, part: PartFile, shown: str) -> None:
                 f"beforehand"
             ) from error
         except DecompressionError as error:
-            raise ShardFormatError(f"{shown}: damaged {kind} data: {error}") from error
+            raise ShardFormatError(
+                f"{shown}: damaged {kind} data: {error}; fetch or pack the shard again, or copy "
+                "its whole samples with wids repair"
+            ) from error
         except ModuleNotFoundError as error:
             raise ShardFormatError(f"{shown}: {error}") from error

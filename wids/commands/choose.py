@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from wids.base.urls import scheme_of
+from wids.base.urls import display_url, scheme_of
 from wids.commands.terminal import (
     DONE,
     FAULTY,
@@ -190,7 +190,7 @@ def diff(args: Arguments) -> int:
     else:
         out(f"{common} samples of both")
         for source, keys in ((args.first, left), (args.second, right)):
-            out(f"{len(keys)} samples of {source} alone{':' * bool(keys)}")
+            out(f"{len(keys)} samples of {display_url(source)} alone{':' * bool(keys)}")
             out(f"  {key}" for key in keys[:_MOST_SHOWN])
             if len(keys) > _MOST_SHOWN:
                 out(f"  and {len(keys) - _MOST_SHOWN} more (--json lists all)")

@@ -178,6 +178,7 @@ def _write_field(sample: dict[str, Any], field: str) -> None:
 def sample(args: Arguments) -> int:
     """Print one sample as the old `widsindex sample` did."""
     from wids.base.text import clean
+    from wids.base.urls import display_url
     from wids.views.opening import open_samples
 
     raw = args.raw or args.python or args.cat is not None
@@ -189,6 +190,7 @@ def sample(args: Arguments) -> int:
     if args.cat is not None:
         _write_field(found, args.cat)
         return DONE
+    found["__shard__"] = display_url(str(found["__shard__"]))
     names = {name: clean(name) for name in found}
     name_width = max(map(len, names.values()))
     for name, value in sorted(found.items()):

@@ -10,6 +10,7 @@ import numpy as np
 
 from wids.base.optional import load
 from wids.base.text import clean, columns_of, format_nbytes
+from wids.base.urls import display_url
 from wids.display.fieldview import FieldView, content_line, unpacked, view_field
 from wids.display.mediaview import checked_image
 from wids.display.thumbnails import thumbnail
@@ -56,7 +57,7 @@ def describe_sample(
         "index": sample["__index__"],
         "key": sample["__key__"],
         "dataset": sample["__dataset__"],
-        "shard": sample["__shard__"],
+        "shard": display_url(str(sample["__shard__"])),
         "shardindex": sample["__shardindex__"],
         "fields": {
             extension: _describe_field(extension, sample[extension], class_names)

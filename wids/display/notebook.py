@@ -18,6 +18,7 @@ from typing import Any, Self
 import numpy as np
 
 from wids.base.text import clean, columns_of, format_nbytes
+from wids.base.urls import display_url
 from wids.codecs.arrays import encode_npy
 from wids.codecs.formats import media_type
 from wids.display.fieldview import (
@@ -403,8 +404,8 @@ def _chip(name: str, size: str = "") -> Markup:
 
 
 def _place(facts: Any) -> str:
-    # The query of a URL is cut off, because it may hold a signature, and notebooks are shared.
-    shard = clean(str(facts["shard"]).split("?", maxsplit=1)[0], 300)
+    # Notebooks are shared, so they show no password and no signature.
+    shard = clean(display_url(str(facts["shard"])), 300)
     return f"{shard}, sample {facts['shardindex']} in it" if "shardindex" in facts else shard
 
 

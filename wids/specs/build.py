@@ -498,10 +498,14 @@ def _names_in_spec(shards: Sequence[str], folder: str | os.PathLike[str] | None)
 def default_name(shard: str) -> str:
     """Return a dataset name, made of the words in the first shard's path without the numbers.
 
+    The user, password and query of a URL are secrets, and become no part of it.
+
     >>> default_name("data/imagenet-train-{000000..001281}.tar")
     'data-imagenet-train'
+    >>> default_name("https://me:secret@host/train-0.tar?signature=abc")
+    'https-host-train'
     """
     # Digits number the shard, and braces and stars belong to a pattern.
-    stem = re.sub(r"\.(tar|tgz)(\.\w+)?$", "", shard)
+    stem = re.sub(r"\.(tar|tgz)(\.\w+)?$", "", display_url(shard).removesuffix("?..."))
     words = [word for word in re.split(r"\W+", stem, flags=re.ASCII) if not word.isdigit()]
     return "-".join(dict.fromkeys(word for word in words if word))
