@@ -245,6 +245,9 @@ def test_a_sample_by_itself_has_a_seed(dataset):
     alone = dataset[7]["seed"]
     list(wids.Loader(dataset, 8, sampler=DistributedShardSampler(dataset, seed=3), num_workers=0))
     assert dataset[7]["seed"] == alone == wids.random_seed(7)
+    # A run that is resumed with another version has the same augmentations.
+    golden = [983887220397213581, 5206706803737561694, 7099908721717039437]
+    assert [wids.random_seed(index) for index in (0, 7, 10**9)] == golden
     np.random.default_rng(alone)
     torch.Generator().manual_seed(alone)
 
