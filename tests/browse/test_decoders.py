@@ -34,7 +34,7 @@ def progressive(side: int, scans: int) -> bytes:
 @functools.cache
 def slow_picture() -> bytes:
     """Make a JPEG of 64 megapixels with few enough scans to be decoded."""
-    return progressive(8000, 64)
+    return progressive(8000, 56)
 
 
 def draw_with(decoders: Decoders, extension: str, data: bytes, **options: bool) -> Thumbnail:
