@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from helpers.downloads import IMPATIENT, MD5, QUICK, SEGMENTS, SHARD, leftovers, tar_of
 from helpers.server import Faults, ShardServer
+from helpers.stores import s3_server, use_s3
 
 from wids.base.shardref import ShardRef
 from wids.caching.cache import ShardCache
@@ -24,30 +25,22 @@ from wids.fetching.objectstore import ObjectSource
 from wids.fetching.responses import FileVersion
 from wids.fetching.transport import ReplacedError, SizeMismatchError, Stream
 
-boto3 = pytest.importorskip("boto3")
+pytest.importorskip("boto3")
 pytest.importorskip("obstore")
-moto_server = pytest.importorskip("moto.server")
+pytest.importorskip("moto.server")
 
 
 @pytest.fixture(scope="module")
 def endpoint() -> Iterator[str]:
     """A real S3 API server on a free port."""
-    server = moto_server.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
+    with s3_server() as url:
+        yield url
 
 
 @pytest.fixture
 def bucket(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A function that stores bytes under a key and returns the URL."""
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "someone")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    monkeypatch.setenv("AWS_REGION", "us-east-1")
-    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
-    client = boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1")
-    client.create_bucket(Bucket="shards")
+    client = use_s3(endpoint, monkeypatch, "shards")
 
     def put(key: str, data: bytes) -> str:
         client.put_object(Bucket="shards", Key=key, Body=data)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from helpers.downloads import QUICK
 from helpers.server import ShardServer
+from helpers.stores import s3_server, use_s3
 
 from wids.errors import FetchError
 from wids.fetching.fetch import Fetcher, open_url
@@ -46,24 +47,12 @@ class Served:
 @pytest.fixture(scope="module")
 def s3_endpoint() -> Iterator[str]:
     """A real S3 API server on a free port."""
-    moto_server = pytest.importorskip("moto.server")
-    server = moto_server.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
+    with s3_server() as endpoint:
+        yield endpoint
 
 
 def _served_by_s3(endpoint: str, patch: pytest.MonkeyPatch, source: Source) -> Served:
-    import boto3
-
-    patch.setenv("AWS_ACCESS_KEY_ID", "someone")
-    patch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    patch.setenv("AWS_REGION", "us-east-1")
-    patch.setenv("AWS_ENDPOINT_URL", endpoint)
-    client = boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1")
-    client.create_bucket(Bucket="shards")
-
+    client = use_s3(endpoint, patch, "shards")
     return Served(
         source,
         "s3://shards/a.tar",
