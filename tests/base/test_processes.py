@@ -137,10 +137,10 @@ def test_an_executor_of_the_caller_stays_open(make: Callable[[int], Any]) -> Non
 def test_workers_of_a_killed_parent_end() -> None:
     """The workers end when their parent is killed."""
     code = (
-        "import os, sys, time\n"
+        "import os, time\n"
         "from wids.base.processes import run_each\n"
         "def work(item):\n"
-        "    print(os.getpid(), flush=True)\n"
+        "    os.write(1, b'%d\\n' % os.getpid())  # in one piece: two workers share the pipe\n"
         "    time.sleep(600)\n"
         "run_each(work, range(2), workers=2)\n"
     )
