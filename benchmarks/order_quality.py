@@ -10,6 +10,8 @@ nodes of 8 ranks, batches of 32. Every order is reduced to what each rank reads,
     worker      shards that one of the 4 workers of a rank touches in 8 of its batches, mean
     cache       shards that a node must cache to download at most 1.1 times the least an epoch
     burst       shards new to a node within 4 steps, at most
+    mixed       distinct shards in a batch of one rank: mean, and the least of any batch
+    ends        the same mean in the first and the last 2 % of the epoch, over that of the epoch
     classes     different classes in a batch of one rank; 27.6 of 32 under a full shuffle
     spread      how much the classes of a rank's batch are over-represented: the variance of their
                 counts over that of a full shuffle, so 1 is perfect and 31 is one class only
@@ -168,6 +170,12 @@ def cache_needed(stream):
     return high
 
 
+def distinct_shards(shards, batch):
+    """Count the distinct shards in each whole batch of each rank: (ranks, batches)."""
+    whole = shards[:, : shards.shape[1] // batch * batch].reshape(len(shards), -1, batch)
+    return (np.diff(np.sort(whole, axis=2), axis=2) > 0).sum(2) + 1
+
+
 def measure(geometry, reads):
     """Measure an order by what the ranks of the first node read: (ranks, length)."""
     node = reads[: geometry.ranks]
@@ -183,6 +191,8 @@ def measure(geometry, reads):
     stream = shards.T.ravel()
     _, firsts = np.unique(stream, return_index=True)
     bursts = np.bincount(firsts // (4 * geometry.batch * geometry.ranks))
+    mixed = distinct_shards(shards, geometry.batch)
+    end = max(1, mixed.shape[1] // 50)
     classes = reads * geometry.classes // geometry.samples
     batches = classes[:, : classes.shape[1] // geometry.batch * geometry.batch]
     batches = batches.reshape(-1, geometry.batch)
@@ -194,6 +204,10 @@ def measure(geometry, reads):
         "worker": float(np.mean([np.unique(one).size for one in worker])),
         "cache": cache_needed(stream),
         "burst": int(bursts[1:].max(initial=0)),
+        "mixed": float(mixed.mean()),
+        "mixed_min": int(mixed.min()),
+        "first": float(mixed[:, :end].mean() / mixed.mean()),
+        "last": float(mixed[:, -end:].mean() / mixed.mean()),
         "classes": float((counts > 0).sum(1).mean()),
         "spread": float(counts.var() / (geometry.batch * share * (1 - share))),
     }
@@ -208,11 +222,13 @@ def quality():
 
 
 def markdown(rows):
-    lines = ["| order | at once (most) | worker | cache | burst | classes | spread |"]
-    lines.append("|---|--:|--:|--:|--:|--:|--:|")
+    head = ["order", "at once (most)", "worker", "cache", "burst", "mixed (least)", "ends"]
+    head += ["classes", "spread"]
+    lines = [f"| {' | '.join(head)} |", "|---" + "|--:" * (len(head) - 1) + "|"]
     lines += [
         f"| {r['order']} | {r['at_once']:.1f} ({r['at_once_max']}) | {r['worker']:.1f} | "
-        f"{r['cache']} | {r['burst']} | {r['classes']:.1f} | {r['spread']:.2f} |"
+        f"{r['cache']} | {r['burst']} | {r['mixed']:.1f} ({r['mixed_min']}) | "
+        f"{r['first']:.2f}, {r['last']:.2f} | {r['classes']:.1f} | {r['spread']:.2f} |"
         for r in rows
     ]
     return "\n".join(lines)
