@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
+_WRONG_ARGUMENTS = 2  # as argparse exits
 _INTERRUPTED = 130  # what a shell reports for Ctrl-C
 
 DESCRIPTION = """\
@@ -69,6 +70,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     parser = _make_parser()
     args = _parse(parser, argv)
+    if args.command is None:
+        parser.print_help(sys.stderr)
+        parser.exit(_WRONG_ARGUMENTS)
     if isinstance(sys.stdout, io.TextIOWrapper):
         # Under LANG=C, letters of a caption may have no encoding. They are escaped, because an
         # error would cut off the output.
@@ -126,7 +130,7 @@ def _make_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action=_ShowVersion, nargs=0, help="show the version and exit")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for add in (
         add_make_commands,
         add_look_commands,

@@ -8,7 +8,13 @@ __all__ = ["load", "load_if_present"]
 
 # Names of packages that differ from the names of their modules. Messages name the package as well
 # as the extra, because `wids` on the public index is another library without these extras.
-_NAMES = {"PIL": "pillow", "google_crc32c": "google-crc32c"}
+_NAMES = {
+    "PIL": "pillow",
+    "google_crc32c": "google-crc32c",
+    # The web server needs all three.
+    "starlette": "starlette uvicorn anyio",
+    "uvicorn": "starlette uvicorn anyio",
+}
 
 
 @cache
