@@ -220,8 +220,18 @@ def two_numberings(make_shard: Callable[..., Path]) -> list[wids.ShardListDatase
 def test_class_names_of_parts_must_agree(two_numberings: list[wids.ShardListDataset]) -> None:
     """A number that two parts name differently has no name, and that is said."""
     first, second = two_numberings
+    both = wids.concat([first, second], classes="any")
     with pytest.warns(wids.WidsWarning, match="class 1"):
-        assert (first + second).class_names == {0: "cat", 2: "fox"}
+        assert both.class_names == {0: "cat", 2: "fox"}
+    assert len((both[:1] + both).with_options(fields=[".cls"])) == 3
+    with pytest.raises(wids.SpecError, match="class 2 is 'cow', in .* it is 'fox'"):
+        (
+            both
+            + first.with_options().map(dict)
+            + wids.ShardListDataset(
+                [first.shards[0]["url"]], options={"classes": ["cat", "dog", "cow"]}
+            )
+        )
     assert (first + first).class_names == {0: "cat", 1: "dog"}
     assert first[:1].class_names == {0: "cat", 1: "dog"}
 
@@ -232,15 +242,49 @@ def test_class_names_of_parts_must_agree(two_numberings: list[wids.ShardListData
         lambda first, second: first + second,
         lambda first, second: wids.concat([range(3), wids.concat([first[:1]]), second[::-1]]),
         lambda first, second: wids.Mixture([first + first, second]),
-        lambda first, second: first.join(second, replace=True),
     ],
 )
-def test_parts_with_other_numbers_of_classes_are_said_at_once(
+def test_parts_with_other_numbers_of_classes_are_refused(
     two_numberings: list[wids.ShardListDataset], together: Callable[..., Any]
 ) -> None:
     """No class name needs to be asked for; a map, which may number them anew, is believed."""
     first, second = two_numberings
-    with pytest.warns(wids.WidsWarning, match="class 1 is 'owl', in .* it is 'dog'"):
+    with pytest.raises(
+        wids.SpecError, match="class 1 is 'owl', in .* it is 'dog'.*classes=\"any\""
+    ):
         together(first, second)
     together(first, first)
     together(first, second.map(dict))
+    with pytest.raises(ValueError, match='expected "same" or "any"'):
+        wids.concat([first], classes="all")
+
+
+def test_a_join_that_replaces_says_where_classes_have_other_numbers(
+    two_numberings: list[wids.ShardListDataset],
+) -> None:
+    """New labels may well be others, so they are joined with a warning."""
+    first, second = two_numberings
+    with pytest.warns(wids.WidsWarning, match="class 1 is 'owl', in .* it is 'dog'"):
+        first.join(second, replace=True)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda both: both.join({"key": ["a"], "x": [1]}),
+        lambda both: both.filter(".cls == 1"),
+        lambda both: both.gather([0], ".cls"),
+        lambda both: both.select_keys(["a"]),
+        lambda both: both.locate(0),
+        lambda both: both.with_options(fields=[".cls"]),
+        lambda both: both.keys[0],
+    ],
+)
+def test_parts_without_shards_say_what_they_lack(
+    dataset: wids.ShardListDataset, ask: Callable[..., Any]
+) -> None:
+    """A list has samples, and the error of all else names the part and the cure."""
+    both = wids.concat([[{"__key__": "a"}, {"__key__": "b"}], dataset])
+    assert [both[0]["__key__"], both[-1]["__key__"], len(both[::2])] == ["a", KEYS[-1], 9]
+    with pytest.raises(TypeError, match=r"part 0 .* is a list, .* wids\.ShardWriter"):
+        ask(both)

@@ -156,15 +156,23 @@ def test_options_that_cannot_be_kept_are_refused(folder: Path) -> None:
         wids.open_view(folder / "own.json")
 
 
-def test_appended_samples_with_other_numbers_of_classes_are_said(folder: Path) -> None:
-    """A document that puts two specs together says where a class has two names."""
+def test_appended_samples_with_other_numbers_of_classes_are_refused(folder: Path) -> None:
+    """A document that puts two specs together is refused where a class has two names."""
     spec = json.loads((folder / "train.json").read_text())
     for name, classes in (("one.json", ["a", "b"]), ("two.json", ["b", "a"])):
         (folder / name).write_text(json.dumps(spec | {"classes": classes}))
     document = {"wids_version": 2, "base": "one.json", "append": ["two.json"]}
     (folder / "both.json").write_text(json.dumps(document))
-    with pytest.warns(wids.WidsWarning, match="number their classes differently"):
-        assert len(wids.open_view(folder / "both.json")) == 2 * COUNT
+    with pytest.raises(wids.SpecError, match=r"both\.json: .*number their classes differently"):
+        wids.open_view(folder / "both.json")
+    document = {"wids_version": 2, "base": {"concat": ["one.json", "two.json"], "classes": "any"}}
+    (folder / "both.json").write_text(json.dumps(document))
+    both = wids.open_view(folder / "both.json")
+    assert len(both) == 2 * COUNT
+    both.save(folder / "again.json")
+    again = wids.open_view(folder / "again.json")
+    with pytest.warns(wids.WidsWarning, match="different names to class"):
+        assert again.class_names == {}
 
 
 def test_a_changed_base_is_refused(folder: Path) -> None:

@@ -61,5 +61,5 @@ def _together(samples: Any, field: str) -> tuple[Any, int]:
     if isinstance(samples, Concatenation):
         pairs = [_together(part, field) for part in samples.parts]
         parts = [part for part, _ in pairs]
-        return Concatenation(parts, samples.names), max(count for _, count in pairs)
+        return Concatenation(parts, samples.names, samples.classes), max(n for _, n in pairs)
     return samples, 0

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import chain, pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from wids.base.arguments import check_text, to_list
+from wids.base.arguments import check_choice, check_text, to_list
 from wids.base.warn import warn
 from wids.errors import SpecError, WidsError
 from wids.reading.collate import column_of
@@ -23,7 +23,7 @@ from wids.reading.samplesequence import relabelled
 from wids.specs.merging import class_names, merged_classes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from wids.ordering.lookahead import Foreseeable, Places
@@ -32,9 +32,10 @@ if TYPE_CHECKING:
     from wids.reading.pipeline import BatchKind
     from wids.reading.samplesequence import SampleLocation
 
-__all__ = ["Chain", "Together", "checked_parts", "warn_of_other_classes"]
+__all__ = ["Chain", "Classes", "Together", "checked_parts", "other_classes"]
 
 Integers = npt.NDArray[np.int64]
+Classes = Literal["same", "any"]
 
 
 def checked_parts(parts: Any) -> list[Any]:
@@ -56,8 +57,8 @@ def checked_parts(parts: Any) -> list[Any]:
     return listed
 
 
-def warn_of_other_classes(parts: Sequence[Any]) -> None:
-    """Warn if the specs of sequences to be combined number their classes differently.
+def other_classes(parts: Sequence[Any]) -> str:
+    """Return how the specs of sequences to be combined number their classes differently, or "".
 
     Only the names that a spec states are compared, since looking for a file of names may ask a
     server. A function that maps samples may number their classes anew, so its results have none.
@@ -66,7 +67,8 @@ def warn_of_other_classes(parts: Sequence[Any]) -> None:
     try:
         merged_classes(headers)
     except SpecError as error:
-        warn(f"the parts number their classes differently, so a class mixes samples: {error}")
+        return f"the parts number their classes differently, so a class would mix samples: {error}"
+    return ""
 
 
 def _stated(samples: Any) -> Mapping[int, str]:
@@ -77,10 +79,20 @@ def _stated(samples: Any) -> Mapping[int, str]:
     if hasattr(samples, "function") or not hasattr(samples, "read_as"):
         return {}
     if isinstance(samples, Chain):
-        every = [_stated(part) for part in reversed(samples.parts)]
-        return {number: name for names in every for number, name in names.items()}
+        return _agreed(map(_stated, samples.parts))[0]
     under = (getattr(samples, name, None) for name in ("base", "left", "right"))
     return next(filter(None, map(_stated, under)), {})
+
+
+def _agreed(parts: Iterable[Mapping[int, str]]) -> tuple[dict[int, str], set[int]]:
+    """Return the names of classes on which parts agree, and the numbers of the others."""
+    names: dict[int, str] = {}
+    disputed: set[int] = set()
+    for each in parts:
+        for number, name in each.items():
+            if names.setdefault(number, name) != name:
+                disputed.add(number)
+    return {number: name for number, name in names.items() if number not in disputed}, disputed
 
 
 class Chain:
@@ -89,16 +101,24 @@ class Chain:
     Args:
         parts: The sequences. One with only `len` and `[index]` gives single samples only.
         names: The `__dataset__` of the samples of each; None for their own names.
+        classes: "same" if the specs of the parts must give a number to the same class; "any" if
+            they need not.
 
     Attributes:
-        parts, names: As given.
+        parts, names, classes: As given.
 
     Raises:
         TypeError: The parts are no list of sequences.
         ValueError: There is not one name for each part.
+        SpecError: The specs number their classes differently.
     """
 
-    def __init__(self, parts: Sequence[Any], names: Sequence[str] | None = None) -> None:
+    def __init__(
+        self,
+        parts: Sequence[Any],
+        names: Sequence[str] | None = None,
+        classes: Classes = "same",
+    ) -> None:
         self.parts = checked_parts(parts)
         self.names = None if names is None else to_list("names", names, "a name for each part")
         for name in self.names or ():
@@ -107,7 +127,13 @@ class Chain:
             raise ValueError(
                 f"names: expected one for each of {len(self.parts)} parts, got {names!r}"
             )
-        warn_of_other_classes(self.parts)
+        check_choice("classes", classes, ("same", "any"))
+        self.classes = classes
+        if self.classes == "same" and (message := other_classes(self.parts)):
+            raise SpecError(
+                f'{message}; map() gives a part other numbers, and classes="any" of wids.concat '
+                'and Mixture takes the parts as they are ("classes": "any" beside a "concat")'
+            )
         self._ends = np.cumsum([len(part) for part in self.parts], dtype=np.int64)
         self._search: list[int] = self._ends.tolist()
         self._starts = [0, *self._search[:-1]]
@@ -177,7 +203,7 @@ class Chain:
     def _of_part(self, number: int, local: Integers, read: Callable[[Any, Any], Values]) -> Values:
         """Read values of a part; an error, which counts samples within it, says where it begins."""
         try:
-            return read(self.parts[number], local)
+            return read(self._able(number), local)
         except WidsError as error:
             if start := self._starts[number]:
                 error.add_note(
@@ -217,7 +243,7 @@ class Chain:
         for number, _, local_indexes in groups:
             # What several parts gathered is copied once more, so their memory is their own.
             memory = allocate if len(groups) == 1 else None
-            batch = self.parts[number].gather_fields(local_indexes, memory, turn)
+            batch = self._able(number).gather_fields(local_indexes, memory, turn)
             if batch is None or (batches and batch.keys() != batches[0].keys()):
                 return None
             batches.append(batch)
@@ -247,7 +273,8 @@ class Chain:
 
     def key_hashes(self) -> npt.NDArray[np.uint64]:
         """Return the hash of each sample's key, as `wids.base.keyhash` makes it."""
-        return np.concatenate([part.key_hashes() for part in self.parts])
+        every = [part.key_hashes() for part in map(self._able, range(len(self.parts)))]
+        return np.concatenate(every)
 
     @property
     def _lengths_by_part(self) -> list[Sequence[int]]:
@@ -262,7 +289,22 @@ class Chain:
     def _local(self, index: int) -> tuple[Any, int]:
         position = checked_position(index, len(self))
         part = bisect_right(self._search, position)
-        return self.parts[part], position - self._starts[part]
+        return self._able(part), position - self._starts[part]
+
+    def _able(self, number: int) -> Any:
+        """Return a part, which must be a dataset, a view or what is made of these.
+
+        Raises:
+            TypeError: It is a list or the like, which gives single samples only.
+        """
+        part = self.parts[number]
+        if not hasattr(part, "read_as"):
+            raise TypeError(
+                f"part {number} of the concatenation is a {type(part).__name__}, which has samples "
+                "but no keys, columns and shards; of such parts only samples are read, by an index "
+                "or a loader. wids.ShardWriter writes them as shards, which have all of these"
+            )
+        return part
 
     def locate(self, index: int) -> SampleLocation:
         """Return the location of a sample; its shard number counts within its part.
@@ -304,26 +346,21 @@ class Chain:
             check_foreseeable(sampler, len(self))
         return Together(
             [
-                part.fetch_ahead(sampler, partial(_places_in_part, places, start, end))
-                for part, start, end in zip(self.parts, self._starts, self._search, strict=True)
+                self._able(number).fetch_ahead(sampler, partial(_places_in_part, places, *ends))
+                for number, ends in enumerate(zip(self._starts, self._search, strict=True))
             ]
         )
 
     @property
     def class_names(self) -> Mapping[int, str]:
         """Name of each class by its number, where all parts agree on the name."""
-        names: dict[int, str] = {}
-        disputed: set[int] = set()
-        for part in self.parts:
-            for number, name in part.class_names.items():
-                if names.setdefault(number, name) != name:
-                    disputed.add(number)
+        names, disputed = _agreed(getattr(part, "class_names", {}) for part in self.parts)
         if disputed:
             warn(
                 f"the parts give different names to class {min(disputed)} and {len(disputed) - 1} "
                 "more: these classes are shown by number; number the classes of all parts alike"
             )
-        return {number: name for number, name in names.items() if number not in disputed}
+        return names
 
     def close(self) -> None:
         """Close the shards of all parts; reading afterwards opens them again."""

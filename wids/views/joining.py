@@ -15,7 +15,7 @@ from wids.base.warn import warn
 from wids.errors import WidsError
 from wids.reading.fetchahead import check_foreseeable
 from wids.reading.openshards import checked_position
-from wids.views.concatenation import Chain, Together, warn_of_other_classes
+from wids.views.concatenation import Chain, Together, other_classes
 from wids.views.filling import Filled
 from wids.views.selection import Selection, first_fields
 from wids.views.tablerows import TableRows
@@ -70,8 +70,8 @@ class Pairing:
         self.left, self.right = left, right
         self.rename, self.replace = dict(rename), replace
         self._read_left, self._read_right = left.read_as, right.read_as
-        if replace:
-            warn_of_other_classes([left, right])
+        if replace and (message := other_classes([left, right])):
+            warn(f"join: {message}")
         self._unchecked = list(self.rename)
         self._count, self._strict = len(left), not (rename or replace)
         # A row of a table is read straight into the sample.

@@ -14,6 +14,8 @@ from wids.views.viewable import Concatenation, View
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from wids.views.concatenation import Classes
+
 __all__ = ["Mixture"]
 
 
@@ -34,6 +36,7 @@ class Mixture(Concatenation):
             takes the weight that the spec of each gives, or the sizes where one gives none.
         num_samples: Samples an epoch; or "first", to end where the first part is used up, or
             "all", to go on until each has been seen.
+        classes: As for `concat`.
 
     Attributes:
         parts: As given.
@@ -43,6 +46,7 @@ class Mixture(Concatenation):
     Raises:
         ValueError: There is no part, one is empty, the weights do not fit, or an epoch is too short
             to draw a part that has a weight.
+        SpecError: The specs of two parts number their classes differently.
 
     >>> from wids import DistributedShardSampler
     >>> mixture = Mixture([range(100), range(10)], weights=[3, 1], num_samples=40)
@@ -56,8 +60,10 @@ class Mixture(Concatenation):
         parts: Sequence[Any],
         weights: Sequence[float] | str | None = None,
         num_samples: int | str = "first",
+        *,
+        classes: Classes = "same",
     ) -> None:
-        super().__init__(parts)
+        super().__init__(parts, classes=classes)
         sizes = [len(part) for part in self.parts]
         if not sizes or min(sizes) < 1:
             raise ValueError(f"parts of a mixture must have samples, got parts of {sizes} samples")
@@ -74,7 +80,8 @@ class Mixture(Concatenation):
         return f"Mixture({len(self):,} samples: {shares}; {self.num_samples:,} an epoch)"
 
     def _of(self, parts: list[Any]) -> Mixture:
-        return Mixture(parts, [float(weight) for weight in self.weights], self.num_samples)
+        weights = [float(weight) for weight in self.weights]
+        return Mixture(parts, weights, self.num_samples, classes=self.classes)
 
     @property
     def part_lengths(self) -> list[Sequence[int]]:

@@ -43,7 +43,7 @@ Open = Callable[..., Viewable]
 
 _VERSION = re.compile(rb'"wids_version"\s*:\s*%d\b' % VERSION)
 _BASE_KEYS = {"spec", "shardlist", "nsamples", "digest", "options", *USUAL_RULES} | {
-    *("contents", "concat", "names", "join", "rename", "replace")
+    *("contents", "concat", "names", "classes", "join", "rename", "replace")
 }
 _CHOICE_KEYS = {"wids_version", "name", "nsamples", "made", "base"} | {
     *("indexes", "exclude", "patch", "append")
@@ -195,7 +195,8 @@ class _Opener:
             return self._chosen(node, home, depth)
         if isinstance(node.get("concat"), list) and node["concat"]:
             parts = [self.base(part, home, depth + 1) for part in node["concat"]]
-            return concat(parts, node.get("names"))
+            with _said_of(where):
+                return concat(parts, node.get("names"), classes=node.get("classes", "same"))
         if isinstance(node.get("join"), list) and len(node["join"]) == 2:
             left = self.base(node["join"][0], home, depth + 1)
             right = self._right_side(node["join"][1], left, home, depth)
@@ -323,7 +324,9 @@ class _Opener:
             samples = patched(samples, new)
         added = _as_list(node.get("append"), where, "append")
         if added:
-            samples = concat([samples, *(self.base(each, home, depth + 1) for each in added)])
+            parts = [self.base(each, home, depth + 1) for each in added]
+            with _said_of(where):
+                samples = concat([samples, *parts])
         _check_count(samples, node.get("nsamples", len(samples)), where)
         if isinstance(samples, View) and isinstance(node.get("made"), list):
             return View(samples.base, samples.rows, list(map(str, node["made"])))
@@ -399,6 +402,15 @@ def patched(samples: Any, patch: Any) -> Any:
 
 def _is_text_pair(item: tuple[Any, Any]) -> bool:
     return isinstance(item[1], str) and item[0][:1] == "."
+
+
+@contextmanager
+def _said_of(where: str) -> Iterator[None]:
+    """Context manager that names the document in errors of what it puts together."""
+    try:
+        yield
+    except ValueError as error:
+        raise SpecError(f"{where}: {error}") from error
 
 
 @contextmanager

@@ -9,7 +9,7 @@ A base is the location of a dataset, or one of these objects:
     {"spec" or "shardlist", "nsamples", "digest",    a dataset, with its state at the time of saving
      "contents"}
     {..., "options"}                                 the same, with top-level keys of a spec for it
-    {"concat": [bases], "names"}                     a concatenation
+    {"concat": [bases], "names", "classes"}          a concatenation
     {"join": [left, right], "rename", "replace"}     a join
     {"base", "indexes", "exclude", "patch", "append"}    a selection; all keys but "base" are
                                                      optional, and are applied in this order
@@ -152,7 +152,8 @@ class _Writer:
             return {"base": self.node(samples.base), "indexes": self._indexes(samples.rows)}
         if isinstance(samples, Chain) and not hasattr(samples, "part_lengths"):
             names = {} if samples.names is None else {"names": samples.names}
-            return {"concat": [self.node(part) for part in samples.parts], **names}
+            classes = {} if samples.classes == "same" else {"classes": samples.classes}
+            return {"concat": [self.node(part) for part in samples.parts], **names, **classes}
         if isinstance(samples, TableRows):
             return self._table(samples)
         if isinstance(samples, Filled):

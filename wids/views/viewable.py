@@ -37,7 +37,7 @@ from wids.ordering.randomseeds import reading_batch
 from wids.reading import describe
 from wids.reading.openshards import checked_position, checked_positions, plain_index
 from wids.reading.shardlist import ShardList
-from wids.views.concatenation import Chain, checked_parts
+from wids.views.concatenation import Chain, Classes, checked_parts
 from wids.views.filling import Filled
 from wids.views.filtering import check_known, column_named, holding
 from wids.views.filterlanguage import KEY_NAMES, MISSING
@@ -787,24 +787,30 @@ class Concatenation(Chain, Viewable):
 
     def with_options(self, **options: Unpack[ReadingOptions]) -> Concatenation:
         """Return the same concatenation of samples that are read with other options."""
-        return self._of([part.with_options(**options) for part in self.parts])
+        every = map(self._able, range(len(self.parts)))
+        return self._of([part.with_options(**options) for part in every])
 
     def _of(self, parts: list[Any]) -> Concatenation:
-        return Concatenation(parts, self.names)
+        return Concatenation(parts, self.names, self.classes)
 
     def __repr__(self) -> str:
         return f"Concatenation({len(self)} samples: {', '.join(map(repr, self.parts))})"
 
 
-def concat(parts: Sequence[Any], names: Sequence[str] | None = None) -> Concatenation:
+def concat(
+    parts: Sequence[Any], names: Sequence[str] | None = None, *, classes: Classes = "same"
+) -> Concatenation:
     """Return the concatenation of sequences of samples.
 
     Args:
         parts: Datasets, views, or anything with `len` and `[index]`.
         names: Name of each part, which is the `__dataset__` of its samples.
+        classes: "any" for parts whose specs number their classes differently, where the numbers do
+            not matter, or `__dataset__` tells what they mean.
 
     Raises:
         ValueError: There are no parts, or the number of names differs from that of the parts.
+        SpecError: The specs of two parts number their classes differently.
 
     >>> both = concat([["a", "b"], ["c"]])
     >>> len(both), both[2], list(both[::2])
@@ -816,10 +822,11 @@ def concat(parts: Sequence[Any], names: Sequence[str] | None = None) -> Concaten
     flat: list[Any] = []
     for part in given:
         # A concatenation without names is replaced by its parts, so that samples are found in one
-        # step. With names its parts must stay one part, to which the name belongs.
+        # step. With names its parts must stay one part, to which the name belongs; so must those
+        # that may number their classes differently, as others may not.
         plain = names is None and type(part) is Concatenation and part.names is None
-        flat += part.parts if plain else [part]
-    return Concatenation(flat, names)
+        flat += part.parts if plain and part.classes == classes else [part]
+    return Concatenation(flat, names, classes)
 
 
 def _slice_as_written(chosen: slice) -> str:
