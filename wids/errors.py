@@ -58,7 +58,13 @@ class SampleCountError(WidsError, ValueError):
 
 
 class DecodeError(WidsError, ValueError):
-    """A field could not be decoded; the message names extension and cause."""
+    """A field could not be decoded; the message names extension and cause.
+
+    Attributes:
+        sample: Index of its sample in the sequence that was read; None if it is not known.
+    """
+
+    sample: int | None = None
 
 
 class WidsWarning(UserWarning):

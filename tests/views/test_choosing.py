@@ -129,15 +129,24 @@ def test_some_are_taken_at_random(dataset: wids.ShardListDataset) -> None:
             dataset.take(wrong)
 
 
-def test_errors_in_a_concatenation_say_where_a_part_begins(
+def test_errors_of_columns_give_the_index_that_was_read(
     dataset: wids.ShardListDataset, make_shard: Callable[..., Path]
 ) -> None:
-    """The error of a column counts samples within a part; its note says which one that is."""
+    """A column's error counts in the dataset; its note gives the index in what was read."""
     bad = wids.ShardListDataset([(str(make_shard("bad.tar", [{"__key__": "x", ".cls": "?"}])), 1)])
-    with pytest.raises(wids.DecodeError, match="sample 0, key 'x'") as caught:
-        (dataset + bad).column(".cls")
-    assert caught.value.__notes__[-1].startswith("in part 1 ")
-    assert f"sample {COUNT} of it" in caught.value.__notes__[-1]
+    both = dataset + bad
+    turned = both[::-1]
+    for read, index in (
+        (lambda: both.column(".cls"), COUNT),
+        (lambda: both.gather([COUNT, 1], ".cls"), COUNT),
+        (lambda: turned.gather_bytes([4, -COUNT - 1], ".txt"), 4),
+        (lambda: (dataset + turned).column(".cls"), COUNT),
+        (lambda: turned[1:][[2, 0]].column(".none"), 0),
+    ):
+        with pytest.raises(wids.DecodeError) as caught:
+            read()
+        assert [note.split()[-1] for note in caught.value.__notes__] == [str(index)]
+        assert pickle.loads(pickle.dumps(caught.value)).sample == index
     with pytest.raises(TypeError, match=r"\+ takes .* list \[1\].*wids\.concat"):
         dataset.__add__([1])
 

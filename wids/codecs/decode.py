@@ -261,7 +261,9 @@ def decode_error(extension: str, sample: Mapping[str, Any], error: Exception) ->
         error: The error of the decoder.
     """
     # A single message argument: a DataLoader rebuilds a worker's error from its text alone.
-    return DecodeError(f"{_field_words(extension, sample)}: {_reason(error)}")
+    failure = DecodeError(f"{_field_words(extension, sample)}: {_reason(error)}")
+    failure.sample = sample.get("__index__")
+    return failure
 
 
 def _field_words(extension: str, sample: Mapping[str, Any]) -> str:

@@ -532,11 +532,13 @@ class ColumnReader:
                 self.decoder.replace(on_error="raise")({self.extension: sample[self.extension]})
             except DecodeError as error:  # `on_error` replaced the field by None
                 reason = str(error)
-        return DecodeError(
+        missing = DecodeError(
             f"column {self.extension!r}: sample {start + local_index}, key {sample['__key__']!r}, "
             f"shard {display_url(ref.url)!r}: {reason}; fill= says what stands for what is "
             "missing"
         )
+        missing.sample = start + local_index
+        return missing
 
 
 def _as_bytes(data: bytes | memoryview) -> np.ndarray:

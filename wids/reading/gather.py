@@ -280,11 +280,13 @@ class Gathering:
         index = opened.shard.index
         # The message lists the other fields, so that a misspelt name is noticed.
         present = ", ".join(name for name, _, _ in index.fields(local_index))
-        return DecodeError(
+        missing = DecodeError(
             f"sample {self._ascending[row]}, key {index.key(local_index)!r}, shard "
             f"{display_url(opened.url)!r}: expected a field {extension!r}, found {present}; gather "
             "fields that all samples have, or read the samples one by one"
         )
+        missing.sample = int(self._ascending[row])
+        return missing
 
 
 def gather_fields(

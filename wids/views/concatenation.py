@@ -14,13 +14,14 @@ import numpy.typing as npt
 
 from wids.base.arguments import check_choice, check_text, to_list
 from wids.base.warn import warn
-from wids.errors import SpecError, WidsError
+from wids.errors import DecodeError, SpecError, WidsError
 from wids.reading.collate import column_of
 from wids.reading.fetchahead import check_foreseeable
 from wids.reading.openshards import checked_position, checked_positions
 from wids.reading.ragged import Ragged, Values, join, take
 from wids.reading.samplesequence import relabelled
 from wids.specs.merging import class_names, merged_classes
+from wids.views.selection import note_index
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -205,7 +206,10 @@ class Chain:
         try:
             return read(self._able(number), local)
         except WidsError as error:
-            if start := self._starts[number]:
+            start = self._starts[number]
+            if start and isinstance(error, DecodeError) and error.sample is not None:
+                note_index(error, start + error.sample)
+            elif start:
                 error.add_note(
                     f"in part {number} of a concatenation, whose sample 0 is sample {start} of it"
                 )

@@ -5,19 +5,21 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from wids.errors import DecodeError
 from wids.reading.fetchahead import check_foreseeable
 from wids.reading.openshards import checked_position, checked_positions
 from wids.reading.pipeline import note_decoded_field, note_missing_dot, while_reading
 from wids.views.indexlist import IndexList
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     import numpy.typing as npt
@@ -29,7 +31,9 @@ if TYPE_CHECKING:
     from wids.reading.ragged import Ragged, Values
     from wids.reading.samplesequence import SampleLocation, SampleSequence
 
-__all__ = ["Mapped", "Selection", "first_fields"]
+__all__ = ["Mapped", "Selection", "first_fields", "note_index"]
+
+_COUNTED = "in the view or the concatenation that was read, this is sample "  # the note of an index
 
 
 class Selection:
@@ -76,8 +80,10 @@ class Selection:
     def _position(self, index: int) -> int:
         return self.rows.at(checked_position(index, len(self)))
 
-    def _positions(self, indexes: Sequence[int] | npt.NDArray[np.int64]) -> Any:
-        return self.rows.take(checked_positions(indexes, len(self)))
+    def _positions(self, indexes: Sequence[int] | npt.NDArray[np.int64]) -> tuple[Any, Any]:
+        """Return checked indexes of samples, and their indexes in the base."""
+        numbers = checked_positions(indexes, len(self))
+        return numbers, self.rows.take(numbers)
 
     def locate(self, index: int) -> SampleLocation:
         """Return where a sample lies, without opening its shard.
@@ -105,11 +111,15 @@ class Selection:
 
     def gather(self, indexes: Sequence[int], extension: str) -> Values:
         """Return one field of a batch, decoded."""
-        return self.base.gather(self._positions(indexes), extension)
+        numbers, rows = self._positions(indexes)
+        with _counted(numbers, rows):
+            return self.base.gather(rows, extension)
 
     def gather_bytes(self, indexes: Sequence[int], extension: str) -> Ragged:
         """Return one raw field of a batch, with all bytes in one buffer."""
-        return self.base.gather_bytes(self._positions(indexes), extension)
+        numbers, rows = self._positions(indexes)
+        with _counted(numbers, rows):
+            return self.base.gather_bytes(rows, extension)
 
     @property
     def batch_kind(self) -> BatchKind:
@@ -123,16 +133,18 @@ class Selection:
         turn: AbstractContextManager[Any] | None = None,
     ) -> dict[str, Any] | None:
         """Return a batch made field by field; needs a `batch_kind` other than "samples"."""
-        numbers = checked_positions(indexes, len(self))
-        rows: Any = self.rows.take(numbers)
-        batch = self.base.gather_fields(rows, allocate, turn)
+        numbers, rows = self._positions(indexes)
+        with _counted(numbers, rows):
+            batch = self.base.gather_fields(rows, allocate, turn)
         return None if batch is None else batch | {"__index__": numbers}
 
     def column_at(
         self, indexes: npt.NDArray[np.int64], extension: str, *path: str | int, fill: Any = None
     ) -> Values:
         """Return the column of some samples, by their indexes in `[0, len)`, unchecked."""
-        return self.base.column_at(self.rows.take(indexes), extension, *path, fill=fill)
+        rows = self.rows.take(indexes)
+        with _counted(indexes, rows):
+            return self.base.column_at(rows, extension, *path, fill=fill)
 
     def keys_at(self, indexes: npt.NDArray[np.int64]) -> list[str]:
         """Return the keys of some samples, by their indexes in `[0, len)`, unchecked."""
@@ -170,6 +182,38 @@ class Selection:
     def close(self) -> None:
         """Close the shards of the base; reading afterwards opens them again."""
         self.base.close()
+
+
+def note_index(error: DecodeError, index: int) -> None:
+    """Say in an error which sample of a view or a concatenation its message is about.
+
+    The message counts in the dataset that stores the sample. A view of that counts again, so the
+    note of what was read last stays.
+
+    Args:
+        error: The error of a sample.
+        index: Index of the sample in what was read.
+    """
+    notes = [note for note in getattr(error, "__notes__", ()) if not note.startswith(_COUNTED)]
+    error.__notes__ = [*notes, f"{_COUNTED}{index}"]
+    error.sample = index
+
+
+@contextmanager
+def _counted(numbers: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]) -> Iterator[None]:
+    """Context manager that notes in an error of a base the index of its sample in a view.
+
+    Args:
+        numbers: Indexes of the samples that are read.
+        rows: Their indexes in the base.
+    """
+    try:
+        yield
+    except DecodeError as error:
+        found = [] if error.sample is None else numbers[rows == error.sample].tolist()
+        if found and found[0] != error.sample:
+            note_index(error, found[0])
+        raise
 
 
 def first_fields(samples: SampleSequence) -> list[str]:
