@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import tarfile
-import warnings
 from pathlib import Path
 
 import pytest
@@ -222,17 +221,6 @@ def test_keys_of_tars_of_a_folder_are_kept(
     assert not Path("-").exists()
     assert main(["export", "b.tar", "b.csv"]) == 1
     assert r"b.tar: sample 0: the key '\udcff' is not UTF-8" in capsys.readouterr().err
-
-
-def test_a_shard_that_is_not_empty_is_said(tmp_path: Path) -> None:
-    """A spec that says 0 samples of a shard with more bytes than an empty one is warned of."""
-    (tmp_path / "a.tar").write_bytes(tar_of([f"{i}.cls" for i in range(20)]))
-    for nbytes, said in ((10_240, 0), ((tmp_path / "a.tar").stat().st_size, 1), (None, 1)):
-        row = {"url": str(tmp_path / "a.tar"), "nsamples": 0, "filesize": nbytes}
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            assert len(wids.ShardListDataset([row])) == 0
-        assert len([each for each in caught if "says 0 samples in" in str(each.message)]) == said
 
 
 def test_a_link_that_leads_to_nothing_is_said_once(tmp_path: Path) -> None:

@@ -89,7 +89,8 @@ def test_specs_that_are_read_in_different_ways_are_not_merged(folder: Path) -> N
     for specs in (["a.json", "b.json"], ["c.json", "a.json"], "both.json"):
         with pytest.raises(SpecError, match="'grouping': 'shard'"):
             wids.ShardListDataset(specs)
-    assert wids.ShardListDataset(["b.json", "c.json"]).index_rules["grouping"] == "adjacent"
+    with pytest.warns(wids.WidsWarning, match=r"s\.tar: is listed a second time"):
+        assert wids.ShardListDataset(["b.json", "c.json"]).index_rules["grouping"] == "adjacent"
     (folder / "both.json").write_text(json.dumps({"datasets": parts[:1]}))
     assert list(wids.ShardListDataset("both.json", key_rule="last_dot").keys) == ["a.v1", "b.v1"]
     with pytest.raises(WidsError, match=r"not adjacent|apart"):

@@ -188,10 +188,11 @@ def test_parts_of_other_fields_come_as_samples(
 
 def test_columns_of_a_view_open_its_shards_alone(shard_server: ShardServer, dataset: Any) -> None:
     """Only shards that the view has samples in are fetched for a column."""
-    rows = [
-        (shard_server.put(f"s{n}.tar", Path(shard["url"]).read_bytes()), shard["nsamples"])
-        for n, shard in enumerate(dataset.shards)
-    ]
+    rows = []
+    for n, shard in enumerate(dataset.shards):
+        data = Path(shard["url"]).read_bytes()
+        url = shard_server.put(f"s{n}.tar", data)
+        rows.append({"url": url, "nsamples": shard["nsamples"], "filesize": len(data)})
     remote = wids.ShardListDataset(rows)
     assert remote[[13, 14]].column(".cls").tolist() == [13, 14]
     fetched = {request.path for request in shard_server.requests}

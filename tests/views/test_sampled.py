@@ -117,7 +117,11 @@ def test_shards_of_a_view_are_fetched_ahead(
 ) -> None:
     """The sampler of a view leads to the shards of its base, of each part, of both sides."""
     remote = [
-        (shard_server.put(Path(path).name, Path(path).read_bytes()), length)
+        {
+            "url": shard_server.put(Path(path).name, Path(path).read_bytes()),
+            "nsamples": length,
+            "filesize": Path(path).stat().st_size,
+        }
         for path, length in rows
     ]
     view = open_kind(kind, remote)

@@ -29,13 +29,14 @@ from wids.base.arguments import (
 from wids.base.processes import allow_pickling_views
 from wids.base.progress import progress
 from wids.base.threads import DaemonThreadPool
-from wids.base.urls import display_url, is_local, local_path
+from wids.base.urls import display_url
 from wids.base.warn import warn
 from wids.caching.cache import ShardCache
 from wids.log import logger, show_if_verbose
 from wids.ordering.randomseeds import reading_batch
 from wids.reading import describe
 from wids.reading.columns import ColumnReader, read_key_hashes
+from wids.reading.doubtfulshards import warn_of_doubtful
 from wids.reading.fetchahead import FetchAhead, check_foreseeable
 from wids.reading.gather import Gathering, ReadAhead, gather_fields
 from wids.reading.openshards import (
@@ -86,7 +87,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ShardList"]
 
-_EMPTY_NBYTES = 10_240  # of an archive without members, as it is padded
 _MOST_FOLDERS = 100  # in which a file of class names is looked for
 # Attributes of the hot path, kept in slots. In a class with cached properties, Python 3.11 takes
 # far longer to find other attributes.
@@ -214,7 +214,7 @@ class ShardList:
             allow_pickle=allow_pickle,
         )
         self.lru_size = _most_open(lru_size)
-        _warn_of_empty(spec.shards)
+        warn_of_doubtful(spec.shards, self._opener)
         self.shards = _counted(spec.shards, self._opener, on_uncounted)
         self._locator = Locator(self.shards.nsamples)
         self._wanted = WantedFields(list(self._pipeline.fields or ()))
@@ -885,30 +885,6 @@ def _reads_by_range(remote: str, localname: object) -> bool:
         raise ValueError(f'remote: expected "whole" or "range", got {remote!r}')
     # With `localname`, a shard has a path of its own and is fetched to it.
     return remote == "range" and localname is None
-
-
-def _warn_of_empty(shards: ShardTable) -> None:
-    """Warn of shards that the spec calls empty and whose size says that they are not.
-
-    They are never opened, so that nothing else would tell.
-    """
-    refs = [shards[row] for row in np.flatnonzero(shards.nsamples == 0).tolist()]
-    sizes = [(ref.url, ref.filesize or _local_nbytes(ref.url)) for ref in refs]
-    large = [(url, nbytes) for url, nbytes in sizes if nbytes > _EMPTY_NBYTES]
-    if large:
-        url, nbytes = large[0]
-        warn(
-            f"{display_url(url)}: the spec says 0 samples in {nbytes} bytes ({len(large)} such "
-            "shards), and none is read; if that is wrong, create the spec again (wids create)"
-        )
-
-
-def _local_nbytes(url: str) -> int:
-    """Return the size of a local shard; 0 for one that is remote or missing."""
-    try:
-        return local_path(url).stat().st_size if is_local(url) else 0
-    except (OSError, ValueError):  # a path with a zero byte
-        return 0
 
 
 def _counted(

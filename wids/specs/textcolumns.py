@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
+from wids.base.keyhash import hash_packed
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -182,6 +184,33 @@ class TextColumn(Sequence[str]):
     def nbytes(self) -> int:
         """Memory of the column in bytes."""
         return self._rows.nbytes
+
+    def repeated_rows(self) -> NDArray[np.int64]:
+        """Return the rows that have the text of an earlier row, in ascending order.
+
+        >>> TextColumn(["a.tar", "b.tar", "a.tar"]).repeated_rows().tolist()
+        [2]
+        """
+        parts = self.parts
+        if parts.ends is None and parts.width:
+            rows = np.frombuffer(parts.blob, f"S{parts.width}")
+            if (rows[1:] > rows[:-1]).all():
+                return np.zeros(0, np.int64)  # numbered in order, as most are: no need to sort
+        ends = np.arange(1, len(self) + 1) * parts.width if parts.ends is None else parts.ends
+        hashes = hash_packed(bytes(parts.blob), np.concatenate([[0], ends]).astype(np.int64))
+        # Stable, so that the first of equal rows comes first.
+        order = np.argsort(hashes, kind="stable")
+        same = np.flatnonzero(hashes[order[1:]] == hashes[order[:-1]])
+        alike = np.union1d(order[same], order[same + 1]).tolist()
+        # Two different texts may have one hash.
+        texts: set[str] = set()
+        repeated = []
+        for row in alike:
+            text = self[row]
+            if text in texts:
+                repeated.append(row)
+            texts.add(text)
+        return np.array(repeated, np.int64)
 
     def __len__(self) -> int:
         return len(self._rows)
