@@ -104,7 +104,7 @@ def test_it_ends_while_a_server_of_shards_hangs(
     process = start(url, "--json", "--port", "0", "--no-token", "--cache-dir", tmp_path / "cache")
     page = json.loads(process.stdout.readline())["url"] + "api/page"
     if known:  # then samples are waited for, else the sidecar
-        assert requests.get(page.replace("page", "search"), params={"q": "k"}, timeout=100).ok
+        assert requests.get(page.replace("page", "statistics"), timeout=100).ok
     shard_server.faults = Faults(stall_at=0)
     assert requests.get(page, params={"where": ".cls == 1"}, timeout=100).json()["total"] == 0
     with pytest.raises(requests.exceptions.ReadTimeout):

@@ -111,7 +111,6 @@ def make_app(
         "page": handlers.page,
         "sample": handlers.sample,
         "picture": handlers.picture,
-        "search": handlers.search,
         "shards": handlers.shards,
         "statistics": handlers.statistics,
         "faults": handlers.faults,

@@ -17,11 +17,9 @@ from wids.browse.orders import Grid
 from wids.browse.overview import CheckReport, StatisticsVisitor, dataset_facts, shard_rows, spread
 from wids.browse.samplepages import FieldViews, sample_page, tiles
 from wids.browse.scans import Scans
-from wids.browse.search import search_keys
 from wids.browse.thumbnailpool import LARGE, Thumbnails
 from wids.display.fieldview import class_name
 from wids.errors import WidsError
-from wids.views.filterlanguage import parse_filter
 from wids.views.indexlist import IndexList
 from wids.views.saved import view_document
 from wids.views.selection import Selection
@@ -40,7 +38,6 @@ Query = Mapping[str, str]
 # Bounds of one response, whatever the request asks for.
 _MOST_TILES = 240
 _MOST_ROWS = 500
-_MOST_KEY = 4096
 _MOST_MESSAGE = 1000
 _MOST_WAITS = 3
 _MOST_SAVED = 1_000_000  # indexes that are saved as JSON
@@ -64,7 +61,7 @@ class UnreadableSampleError(Exception):
 
 
 # Parameters of each endpoint. Others are an error, because they would silently have no effect.
-_ORDER = "order seed epoch rank replicas interleave lanes chunksize where"
+_ORDER = "order seed epoch rank replicas interleave lanes chunksize where q whole"
 PARAMETERS = {
     "dataset": "",
     "faults": "from",
@@ -72,7 +69,6 @@ PARAMETERS = {
     "picture": "i f",
     "raw": "i f save v",
     "sample": f"i p from {_ORDER}",
-    "search": "q whole shard place",
     "selection": _ORDER,
     "shards": "from count",
     "statistics": "all",
@@ -179,7 +175,7 @@ class ApiHandlers:
         """
         order, filtering = self._grid.shown(query)
         if filtering is None:
-            raise ValueError("where: expected a filter, whose samples are saved")
+            raise ValueError("where: expected a filter or q=, whose samples are saved")
         if not filtering["finished"] or filtering["full"]:
             raise ValueError("where: the filter is not finished yet, or found too many samples")
         if order.size > _MOST_SAVED:
@@ -191,9 +187,9 @@ class ApiHandlers:
         samples: Any = self.reader.dataset
         if self.reader.joined is not None:
             samples, rows = self.reader.joined.samples, self.reader.joined.at(rows)
-        text = query.get("where", "").strip()
         chosen = Selection(samples, IndexList.of(rows))
-        return view_document(chosen, self.title, [f"filter({text!r})"])
+        made = [f"{name}({text!r})" for name, text in _steps_of(query)]
+        return view_document(chosen, self.title, made)
 
     def sample(self, query: Query) -> dict[str, Any]:
         """Describe one sample: number `i` of the dataset, or the one at position `p` of an order.
@@ -268,25 +264,6 @@ class ApiHandlers:
         labels = [[*label, class_name(names, label.value)] for label in drawn.labels]
         return {"error": None, "labels": labels, "value_range": drawn.value_range}
 
-    def search(self, query: Query) -> dict[str, Any]:
-        """Search the keys, from a sample on."""
-        text = query.get("q", "")
-        if not text or len(text) > _MOST_KEY:
-            raise ValueError(f"q: expected a key or its beginning, got {len(text)} characters")
-        found = search_keys(
-            self.reader,
-            text,
-            whole=query.get("whole") == "1",
-            shard=_number(query, "shard", 0),
-            local_index=_number(query, "place", 0),
-        )
-        if not found.hits and not query.get("shard") and _is_filter(text):
-            raise ValueError(
-                f"q: expected a key or its beginning, got the filter {text[:80]!r}, which no key "
-                "begins with; type it into the field of the filter (where=)"
-            )
-        return found.as_dict(self.reader.num_shards)
-
     def shards(self, query: Query) -> dict[str, Any]:
         """List some shards."""
         count = min(_number(query, "count", 100), _MOST_ROWS)
@@ -321,12 +298,10 @@ class ApiHandlers:
         return {"num_faults": len(faults), "faults": shown}
 
 
-def _is_filter(text: str) -> bool:
-    """Return whether a text is a comparison of a field, such as `.cls == 3`."""
-    try:
-        return text.startswith(".") and bool(parse_filter(text))
-    except ValueError:
-        return False
+def _steps_of(query: Query) -> list[tuple[str, str]]:
+    """Return the steps by which samples were chosen, for the document of a view."""
+    steps = (("filter", query.get("where", "").strip()), ("search", query.get("q", "")))
+    return [(name, text) for name, text in steps if text]
 
 
 def _number(query: Query, name: str, default: int) -> int:

@@ -11,13 +11,15 @@ those of the samplers, so the grid shows what training reads.
 
 from __future__ import annotations
 
+import functools
 from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from wids.browse.search import FilterVisitor
+from wids.browse.scans import joint_progress
+from wids.browse.search import FilterVisitor, KeyVisitor
 from wids.ordering.chunks import chunk_layout
 from wids.ordering.order import OrderSpec, RankShare
 from wids.ordering.permute import Integers, derive_key, permute
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from wids.browse.fieldreader import FieldReader
-    from wids.browse.scans import Scan, Scans
+    from wids.browse.scans import Scan, Scans, Visitor
 
 __all__ = ["ORDERS", "Grid", "Order", "OrderQuery", "Shown"]
 
@@ -195,6 +197,8 @@ def _integer(name: str, text: str) -> int:
 
 
 _MOST_ORDERS = 8
+_MOST_KEY = 4096
+_SOON_SECONDS = 0.15
 _MOST_FIELDS = 40  # names of fields in the error for an unknown field
 
 
@@ -236,37 +240,52 @@ class Grid:
                 and names a field that no sample has.
         """
         wanted = OrderQuery.parse(query)
-        text = query.get("where", "").strip()
-        if not text and self._chosen is not None:
+        scans = self._scans_for(query)
+        if not scans and self._chosen is not None:
             return Shown(wanted.within(self._chosen), None)
-        if not text:
+        if not scans:
             return Shown(self._over_all(wanted), None)
-        scan, visitor = self._filter(text)
-        progress = scan.progress()
-        if progress["finished"] and not progress["skipped"] and visitor.unknown:
-            raise ValueError(
-                f"filter: no sample has a field {visitor.unknown[0]!r:.80}; the first shard has "
-                f"{', '.join(visitor.known[:_MOST_FIELDS])}"
-            )
-        found = visitor.indexes()
+        # What is found at once is shown at once, without a first answer that is empty.
+        for scan in scans:
+            scan.join(_SOON_SECONDS)
+        progress = joint_progress(scans)
+        visitors: list[Any] = [scan.visitor for scan in scans]
+        _check_found(visitors, progress)
+        found = functools.reduce(np.intersect1d, [each.found.all() for each in visitors])
         if self._chosen is not None:
             found = self._chosen[np.isin(self._chosen, found)]
-        # While the filter runs, its result grows only at the end, so positions keep their samples.
+        # While a scan runs, its result grows only at the end, so positions keep their samples.
         # A shuffled order would change with each sample found, and so may that of a view.
         unsteady = wanted.kind == "shuffled" or self._chosen is not None
-        if unsteady and not scan.finished:
+        if unsteady and not progress["finished"]:
             found = np.empty(0, np.int64)
         return Shown(
             wanted.within(found),
             {
                 **progress,
-                "found": visitor.count if self._chosen is None else len(found),
-                "full": visitor.full,
-                "unknown_fields": visitor.unknown,
-                "fields": visitor.known[:_MOST_FIELDS],
-                "hint": visitor.hint,
+                "found": len(found),
+                "full": any(each.found.full for each in visitors),
+                **_remarks(visitors),
             },
         )
+
+    def _scans_for(self, query: Mapping[str, str]) -> list[Scan]:
+        """Return the scans of the filter and of the search by key that a request asks for."""
+        scans = []
+        if where := query.get("where", "").strip():
+            condition = parse_filter(where)
+            make = functools.partial(FilterVisitor, self._reader, condition, self._class_names)
+            scans.append(self._scan(("filter", where), make))
+        if text := query.get("q", ""):
+            if len(text) > _MOST_KEY:
+                raise ValueError(f"q: expected a part of a key, got {len(text)} characters")
+            whole = query.get("whole") == "1"
+            keys = functools.partial(KeyVisitor, self._reader, text, whole=whole)
+            scans.append(self._scan(("keys", text, whole), keys))
+        return scans
+
+    def _scan(self, key: Any, make: Callable[[], Visitor]) -> Scan:
+        return self._scans.get(key, make, range(self._reader.num_shards))
 
     def _over_all(self, wanted: OrderQuery) -> Order:
         order = self._orders.get(wanted)
@@ -278,14 +297,29 @@ class Grid:
                 self._orders.popitem(last=False)
         return order
 
-    def _filter(self, text: str) -> tuple[Scan, FilterVisitor]:
-        condition = parse_filter(text)
-        scan = self._scans.get(
-            ("filter", text),
-            lambda: FilterVisitor(self._reader, condition, self._class_names),
-            range(self._reader.num_shards),
-        )
-        visitor = scan.visitor
-        if not isinstance(visitor, FilterVisitor):
-            raise TypeError(f"expected the scan of a filter, found {visitor!r}")
-        return scan, visitor
+
+def _check_found(visitors: Sequence[Any], progress: Mapping[str, Any]) -> None:
+    """Raise ValueError if all shards were read in vain, for a reason that can be named."""
+    for visitor in visitors if progress["finished"] and not progress["skipped"] else ():
+        if isinstance(visitor, FilterVisitor) and visitor.unknown:
+            raise ValueError(
+                f"filter: no sample has a field {visitor.unknown[0]!r:.80}; the first shard has "
+                f"{', '.join(visitor.known[:_MOST_FIELDS])}"
+            )
+        if isinstance(visitor, KeyVisitor) and visitor.is_filter and not visitor.found.count:
+            raise ValueError(
+                f"q: expected a part of a key, got the filter {visitor.text[:80]!r}, which no key "
+                "contains; type it into the field of the filter (where=)"
+            )
+
+
+def _remarks(visitors: Sequence[Any]) -> dict[str, Any]:
+    """Return what a filter says beside its results."""
+    of_filter = next((each for each in visitors if isinstance(each, FilterVisitor)), None)
+    if of_filter is None:
+        return {"unknown_fields": [], "fields": [], "hint": ""}
+    return {
+        "unknown_fields": of_filter.unknown,
+        "fields": of_filter.known[:_MOST_FIELDS],
+        "hint": of_filter.hint,
+    }

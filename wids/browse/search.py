@@ -1,15 +1,11 @@
 """Search for samples: by key, and by the conditions of a filter.
 
-A search by key keeps no state between requests. Each answer says where the next one continues, so
-that the page shows progress, and a search whose page was closed costs nothing. A filter is the
-visitor of a scan, which runs in the background and keeps what it finds.
+Both are visitors of scans, which run in the background and keep what they find.
 """
 
 from __future__ import annotations
 
 import threading
-import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +19,7 @@ from wids.views.filterlanguage import (
     Condition,
     comparisons_of,
     evaluate,
+    parse_filter,
     with_class_names,
 )
 from wids.views.valuekinds import KindsSeen
@@ -34,98 +31,81 @@ if TYPE_CHECKING:
     from wids.ordering.permute import Integers
     from wids.tar.tarindex import TarIndex
 
-__all__ = ["FilterVisitor", "Found", "search_keys"]
-
-# Time per request: long enough that there are few requests, short enough for a smooth progress bar.
-_SLICE_SECONDS = 0.4
-_MOST_HITS = 200
+__all__ = ["FilterVisitor", "FoundIndexes", "KeyVisitor"]
 
 # A larger field is neither a label nor a caption. It is not read, and fulfils only "!=".
 _MOST_FIELD_NBYTES = 1 << 20
 _MOST_FOUND = 20_000_000  # indexes of 8 bytes each
 
 
-@dataclass(frozen=True)
-class Found:
-    """Result of one slice of a search.
+class FoundIndexes:
+    """Indexes that a scan has found so far; thread-safe.
 
     Attributes:
-        hits: `(index, key)` of the samples found, in storage order.
-        next_shard: Shard at which the next slice starts; None if all were searched.
-        next_index: Local index at which the next slice starts.
-        skipped: Number of shards of this slice that were not searched.
-        without_sidecar: Number of skipped shards that would have to be downloaded; the other
-            skipped shards are unreadable.
+        count: Number of indexes.
+        full: Whether more were found than are kept.
     """
 
-    hits: list[tuple[int, str]]
-    next_shard: int | None
-    next_index: int
-    skipped: int
-    without_sidecar: int
+    def __init__(self) -> None:
+        self.count = 0
+        self.full = False
+        # Guarded by a lock: the scan adds pieces while requests of pages join them.
+        self._pieces: list[Integers] = []
+        self._lock = threading.Lock()
 
-    def as_dict(self, num_shards: int) -> dict[str, Any]:
-        """Return the slice as JSON, with the number of shards searched."""
-        done = num_shards if self.next_shard is None else self.next_shard
-        return {
-            "hits": [{"index": index, "key": key} for index, key in self.hits],
-            "next": None if self.next_shard is None else [self.next_shard, self.next_index],
-            "shards_done": done,
-            "num_shards": num_shards,
-            "skipped": self.skipped,
-            "without_sidecar": self.without_sidecar,
-        }
+    def add(self, found: Integers) -> None:
+        """Add indexes, ascending and greater than all so far."""
+        with self._lock:
+            self.full = self.count + found.size > _MOST_FOUND
+            if found.size and not self.full:
+                self._pieces.append(found)
+                self.count += int(found.size)
+
+    def all(self) -> Integers:
+        """Return the indexes, ascending."""
+        with self._lock:
+            if len(self._pieces) > 1:
+                self._pieces = [np.concatenate(self._pieces)]
+            return self._pieces[0] if self._pieces else np.empty(0, np.int64)
 
 
-def search_keys(
-    reader: FieldReader,
-    text: str,
-    *,
-    whole: bool = False,
-    shard: int = 0,
-    local_index: int = 0,
-    most: int = _MOST_HITS,
-) -> Found:
-    """Search the keys from a sample on, for a fraction of a second or until enough are found.
+class KeyVisitor:
+    """Visitor that collects the samples whose key contains a text, in any case of its letters.
 
     Args:
         reader: The dataset.
-        text: The key, or its beginning.
+        text: The text.
         whole: Find only keys equal to the text.
-        shard: Shard to start at.
-        local_index: Sample of that shard to start at.
-        most: Most hits to return, at least 1.
+
+    Attributes:
+        found: The samples found so far.
+        text: As given.
     """
-    hits: list[tuple[int, str]] = []
-    skipped = without_sidecar = 0
-    # Every slice searches at least one shard, even a slow one, so that the search makes progress.
-    give_up = time.monotonic() + _SLICE_SECONDS
-    for number in range(max(shard, 0), reader.num_shards):
+
+    def __init__(self, reader: FieldReader, text: str, *, whole: bool) -> None:
+        self.found = FoundIndexes()
+        self.text = text
+        self._reader = reader
+        self._whole = whole
+
+    @property
+    def is_filter(self) -> bool:
+        """Whether the text is a comparison of a field, such as `.cls == 3`."""
         try:
-            index = reader.tar_index(number)
-            local_indexes = [] if index is None else _with_key(index, text, whole=whole)
-            without_sidecar += index is None and bool(reader.num_samples(number))
-        except (WidsError, OSError):
-            # A damaged shard is only counted here; the page of shards shows its error.
-            index, local_indexes = None, []
-        skipped += index is None and bool(reader.num_samples(number))
-        first = reader.first_index(number)
-        for found in local_indexes:
-            if number == shard and found < local_index:
-                continue
-            # There are more hits than fit, so the next slice begins with the next hit in this
-            # shard.
-            if len(hits) == most or index is None:
-                return Found(hits, number, found, skipped, without_sidecar)
-            hits.append((first + found, index.key(found)))
-        if time.monotonic() > give_up and number + 1 < reader.num_shards:
-            return Found(hits, number + 1, 0, skipped, without_sidecar)
-    return Found(hits, None, 0, skipped, without_sidecar)
+            return self.text.startswith(".") and bool(parse_filter(self.text))
+        except ValueError:
+            return False
 
-
-def _with_key(index: TarIndex, text: str, *, whole: bool) -> list[int]:
-    local_indexes: list[int] = index.columns().places_with_key(text, whole=whole).tolist()
-    return local_indexes
+    def visit(self, shard_index: int) -> bool:
+        """Search the keys of one shard."""
+        if self.found.full:
+            return True
+        index = self._reader.tar_index(shard_index)
+        if index is None:
+            return self._reader.num_samples(shard_index) == 0
+        places = index.columns().places_with_key(self.text, whole=self._whole)
+        self.found.add(places + self._reader.first_index(shard_index))
+        return True
 
 
 class FilterVisitor:
@@ -137,8 +117,7 @@ class FilterVisitor:
         class_names: Names of classes, by number, which a filter may use.
 
     Attributes:
-        count: Number of samples found so far.
-        full: Whether more were found than are kept.
+        found: The samples found so far.
         unknown: Fields of the filter that no shard read so far has.
         known: Fields that the first shard has; empty until it was read.
     """
@@ -146,8 +125,7 @@ class FilterVisitor:
     def __init__(
         self, reader: FieldReader, condition: Condition, class_names: Mapping[int, str]
     ) -> None:
-        self.count = 0
-        self.full = False
+        self.found = FoundIndexes()
         self._reader = reader
         self.unknown: list[str] = []
         self.known: list[str] = []
@@ -157,9 +135,6 @@ class FilterVisitor:
         self._comparisons = comparisons_of(self._condition)
         self._seen = {each: KindsSeen(each) for each in self._comparisons}
         self._extensions = tuple({each.field for each in self._comparisons} - {"key"})
-        # Guarded by a lock: the scan adds pieces while requests of pages join them.
-        self._pieces: list[Integers] = []
-        self._lock = threading.Lock()
 
     @property
     def hint(self) -> str:
@@ -169,7 +144,7 @@ class FilterVisitor:
 
     def visit(self, shard_index: int) -> bool:
         """Search the samples of one shard."""
-        if self.full:  # the page shows that; the remaining shards do not count as skipped
+        if self.found.full:  # the page shows that; the remaining shards do not count as skipped
             return True
         index = self._reader.tar_index(shard_index)
         if index is None:
@@ -183,12 +158,7 @@ class FilterVisitor:
             rows = self._reader.rows(shard_index, self._extensions, _MOST_FIELD_NBYTES) or ()
             held = [number for number, row in enumerate(rows) if self._holds(row)]
             local_indexes = np.array(held, np.int64)
-        found = local_indexes + first
-        with self._lock:
-            self.full = self.count + found.size > _MOST_FOUND
-            if found.size and not self.full:
-                self._pieces.append(found)
-                self.count += int(found.size)
+        self.found.add(local_indexes + first)
         return True
 
     def _note_fields(self, index: TarIndex) -> None:
@@ -201,13 +171,6 @@ class FilterVisitor:
         missing = set(self.unknown) if self.known else set(self._extensions)
         self.known = self.known or sorted(here)
         self.unknown = sorted(missing - here)
-
-    def indexes(self) -> Integers:
-        """Return the indexes found so far, ascending."""
-        with self._lock:
-            if len(self._pieces) > 1:
-                self._pieces = [np.concatenate(self._pieces)]
-            return self._pieces[0] if self._pieces else np.empty(0, np.int64)
 
     def _of_join(self, first: int, stop: int) -> Integers | None:
         """Compare the samples of a shard with the fields of a join; None without a join."""

@@ -26,7 +26,7 @@ _MAX_READ_AHEAD_NBYTES = 2 << 20  # largest field that is read before a decoder 
 
 # Only these sizes can be requested, so that a client cannot make the server draw each picture in a
 # thousand sizes.
-SIZES = (96, 192, 320, 640, 1280, 4096)
+SIZES = (96, 144, 192, 256, 320, 480, 640, 960, 1280, 2560, 4096)
 LARGE = 1280  # size of an image on the page of its sample
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -39,32 +41,44 @@ class IndexColumns:
     sizes: NDArray[np.int64]
 
     def places_with_key(self, text: str, *, whole: bool = False) -> NDArray[np.int64]:
-        """Return the indexes of the samples whose key equals a text or begins with it.
+        """Return the indexes of the samples whose key contains a text, in any case of its letters.
 
         Args:
-            text: The beginning of the key; every key begins with "".
-            whole: Find only a key that equals the text.
+            text: A part of the key; every key contains "".
+            whole: Find only a key that equals the text, in the same case.
 
         Returns:
             Their indexes in the shard, ascending.
 
-        >>> columns = IndexColumns(b"ababbb", np.array([0, 1, 3, 6]), *[np.arange(0)] * 2, [],
+        >>> columns = IndexColumns(b"abaBbb", np.array([0, 1, 3, 6]), *[np.arange(0)] * 2, [],
         ...     np.arange(0))
-        >>> columns.places_with_key("a").tolist(), columns.places_with_key("bbb").tolist()
-        ([0], [2])
+        >>> columns.places_with_key("a").tolist(), columns.places_with_key("BBB").tolist()
+        ([0, 1], [2])
         """
+        if not whole and not text.isascii():
+            # Letters beyond ASCII may take other numbers of bytes in another case.
+            return np.flatnonzero([text.casefold() in key.casefold() for key in self._keys()])
         wanted = text.encode("utf-8", "surrogateescape")
-        starts, lengths = self.key_starts[:-1], np.diff(self.key_starts)
-        # Fast path: most shards hold no such key.
-        if wanted not in self.key_bytes:
-            return np.empty(0, np.int64)
-        fits = lengths == len(wanted) if whole else lengths >= len(wanted)
-        # One byte of all keys at a time: each step leaves fewer keys, and no strings are made.
-        places = np.flatnonzero(fits)
-        letters = np.frombuffer(self.key_bytes, np.uint8)
-        for place, byte in enumerate(wanted):
-            places = places[letters[starts[places] + place] == byte]
-        return places
+        end = int(self.key_starts[-1])
+        keys = self.key_bytes[:end] if whole else self.key_bytes[:end].lower()
+        wanted = wanted if whole else wanted.lower()
+        if not wanted:
+            lengths = np.diff(self.key_starts)
+            return np.flatnonzero(lengths == 0) if whole else np.arange(lengths.size)
+        # A lookahead, since occurrences may overlap: the first may reach over the end of its key.
+        pattern = re.compile(b"(?=" + re.escape(wanted) + b")", re.DOTALL)
+        found = np.array([match.start() for match in pattern.finditer(keys)], np.int64)
+        found = found[found >= self.key_starts[0]]
+        places = np.searchsorted(self.key_starts, found, side="right") - 1
+        ends = self.key_starts[places + 1]
+        fits = found + len(wanted) <= ends
+        if whole:
+            fits &= (found == self.key_starts[places]) & (found + len(wanted) == ends)
+        return np.unique(places[fits])
+
+    def _keys(self) -> list[str]:
+        bounds = pairwise(self.key_starts.tolist())
+        return [self.key_bytes[a:b].decode("utf-8", "surrogateescape") for a, b in bounds]
 
     def sizes_by_extension(self) -> dict[str, NDArray[np.int64]]:
         """Return the sizes of all fields in bytes, by extension; their order is not specified."""

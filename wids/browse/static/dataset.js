@@ -4,7 +4,7 @@ import { ask } from "./api.js";
 import { button, h } from "./dom.js";
 import { bytes, counted, number } from "./format.js";
 import { rows, sizeHistogram } from "./plots.js";
-import { link } from "./state.js";
+import { gridPart, link } from "./state.js";
 import { leftOut } from "./waits.js";
 
 const SHARDS = 100;
@@ -19,7 +19,7 @@ export async function showDataset({ view, state, dataset, signal, shown }) {
   const shards = h("div", {});
   view.replaceChildren(h("div", { class: "dataset" },
     h("h2", { class: "hidden" }, "Dataset"), checked(dataset), figures, shards));
-  shown();
+  shown("Dataset");
   await Promise.all([showShards(shards, state, signal), showFigures(figures, { all: false }, signal)]);
 }
 
@@ -109,9 +109,9 @@ function quoted(label) {
 }
 
 async function showShards(place, state, signal) {
-  const from = Math.max(0, Number.parseInt(state.at ?? "0", 10) || 0);
+  const from = Math.max(0, Number(state.shards ?? 0));
   const { num_shards: total, shards } = await ask("shards", { from, count: SHARDS }, signal);
-  const to = (first) => link({ view: "dataset", at: first || null });
+  const to = (first) => link({ ...gridPart(state), at: state.at, view: "dataset", shards: first || null });
   const largest = Math.max(...shards.map((shard) => shard.nbytes ?? 0), 1);
   const pages = total > SHARDS
     ? h("p", { class: "steps" },

@@ -1,7 +1,9 @@
 // The keyboard. A view says by data-key on its links and buttons which key presses them, so that
 // whatever a key does can be done with the mouse as well, and the other way round.
 
+import { move } from "./cursor.js";
 import { button, h } from "./dom.js";
+import { keysOn, setKeys, setTheme, theme } from "./settings.js";
 
 const KEYS = [
   ["← →  or  j k", "previous and next tile, or sample"],
@@ -17,15 +19,19 @@ const KEYS = [
   ["Esc", "back: from a sample to the grid"],
   ["?", "this help"],
 ];
+const THEMES = [["", "As the system"], ["light", "Light"], ["dark", "Dark"]];
 
-const STEPS = { ArrowRight: 1, j: 1, ArrowLeft: -1, k: -1 };
-
-/** Write the list of keys into the dialog. */
+/** Write the list of keys and the settings into the dialog. */
 export function fillHelp(dialog) {
   const rows = KEYS.map(([keys, text]) => [h("dt", {}, h("kbd", {}, keys)), h("dd", {}, text)]);
+  const chosen = theme();
   dialog.append(
     h("h2", { id: "help-title" }, "Keyboard"),
     h("dl", {}, rows),
+    h("div", { class: "settings" },
+      h("label", {}, h("input", { type: "checkbox", checked: keysOn(), onchange: (event) => setKeys(event.target.checked) }), "Single keys act"),
+      h("label", {}, "Colours ", h("select", { onchange: (event) => setTheme(event.target.value) },
+        THEMES.map(([value, text]) => h("option", { value, selected: value === chosen }, text))))),
     button("Close", () => dialog.close()),
   );
 }
@@ -36,7 +42,7 @@ export function listen(dialog, query) {
     if (event.ctrlKey || event.metaKey || event.altKey || dialog.open) return;
     const field = event.target.closest("input, select, textarea, audio, video, [contenteditable]");
     if (event.key === "Escape") return escape(event, field);
-    if (field) return;
+    if (field || !keysOn()) return;
     if (event.key === "?") dialog.showModal();
     else if (event.key === "/") choose(query);
     else if (!press(event.key) && !move(event.key)) return;
@@ -62,27 +68,4 @@ function press(key) {
 function choose(input) {
   input.focus();
   input.select();
-}
-
-/** Move among the tiles of the grid. */
-function move(key) {
-  const tiles = [...document.querySelectorAll(".grid .tile")];
-  if (!tiles.length) return false;
-  const here = tiles.indexOf(document.activeElement);
-  let to;
-  if (key in STEPS) to = here < 0 ? 0 : here + STEPS[key];
-  else if (key === "ArrowDown" || key === "ArrowUp") to = beside(tiles, here, key === "ArrowDown");
-  else return false;
-  if (to >= 0 && to < tiles.length) tiles[to].focus();
-  else press(to < 0 ? "p" : "n");
-  return true;
-}
-
-/** The tile above or below: as many on as there are in the first row. */
-function beside(tiles, here, down) {
-  const top = tiles[0].offsetTop;
-  const columns = tiles.findIndex((tile) => tile.offsetTop > top);
-  const width = columns < 1 ? tiles.length : columns;
-  if (here < 0) return 0;
-  return here + (down ? width : -width);
 }

@@ -2,14 +2,14 @@
 
 import { ask } from "./api.js";
 import { showDataset } from "./dataset.js";
-import { announce, h } from "./dom.js";
+import { turnTo } from "./cursor.js";
+import { announce, h, plain } from "./dom.js";
 import { bytes, counted } from "./format.js";
 import { focusTile, showGrid } from "./grid.js";
 import { fillHelp, listen } from "./keys.js";
 import { showSample } from "./sample.js";
-import { showSearch } from "./search.js";
 import { tellWaiting } from "./waits.js";
-import { current, go, gridPart, link, onChange } from "./state.js";
+import { current, filterable, go, gridPart, link, onChange } from "./state.js";
 
 const view = document.getElementById("view");
 const query = document.getElementById("query");
@@ -21,11 +21,10 @@ let last = {};
 
 function nameOf(state) {
   if (state.view === "dataset") return "dataset";
-  if (state.q) return "search";
   return "i" in state || "p" in state ? "sample" : "grid";
 }
 
-const VIEWS = { dataset: showDataset, grid: showGrid, sample: showSample, search: showSearch };
+const VIEWS = { dataset: showDataset, grid: showGrid, sample: showSample };
 
 /** Show the state; `top` is how far down, in pixels. */
 async function render(top = 0) {
@@ -43,13 +42,15 @@ async function render(top = 0) {
   const before = last;
   last = state;
   let arrived = false;
-  const shown = () => {
+  if (name !== "grid") turnTo(null);
+  const shown = (title = "") => {
     told();
+    document.title = plain([title, dataset.title, "wids"].filter(Boolean).join(" · "));
     view.removeAttribute("aria-busy");
     if (arrived) return;
     arrived = true;
     scrollTo(0, top);
-    if (name === "grid" && changed) focusTile(view, before, top > 0);
+    if (name === "grid" && changed) focusTile(before, top > 0);
   };
   try {
     await VIEWS[name]({ view, state, dataset, signal: leave.signal, shown });
@@ -75,6 +76,7 @@ function markHead(state, name) {
   const inDataset = name === "dataset";
   samples.href = link({ ...gridPart(state), at: state.at });
   samples.toggleAttribute("aria-current", !inDataset);
+  document.getElementById("to-dataset").href = link({ ...gridPart(state), at: state.at, view: "dataset" });
   document.getElementById("to-dataset").toggleAttribute("aria-current", inDataset);
   if (document.activeElement !== query) query.value = state.q ?? "";
 }
@@ -82,7 +84,6 @@ function markHead(state, name) {
 function fillHead() {
   const facts = [counted(dataset.num_samples, "sample"), counted(dataset.num_shards, "shard")];
   if (dataset.nbytes) facts.push(bytes(dataset.nbytes));
-  document.title = `${dataset.title} · wids`;
   document.getElementById("home").textContent = dataset.title;
   document.getElementById("facts").textContent = facts.join(" · ");
 }
@@ -91,8 +92,7 @@ document.getElementById("search").addEventListener("submit", (event) => {
   event.preventDefault();
   const text = query.value.trim();
   query.blur();
-  if (text) go({ ...gridPart(current()), q: text });
-  else go(gridPart(current()));
+  go({ ...filterable(current()), q: text || null, whole: null });
 });
 
 const wanted = document.getElementById("number");
@@ -103,7 +103,7 @@ document.getElementById("jump").addEventListener("submit", (event) => {
   if (!wanted.reportValidity()) return;
   wanted.value = "";
   wanted.blur();
-  go({ ...gridPart(current()), i: text });
+  go({ ...gridPart(current()), q: null, whole: null, i: text });
 });
 wanted.addEventListener("input", () => wanted.setCustomValidity(""));
 

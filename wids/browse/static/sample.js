@@ -10,26 +10,38 @@ import { tellWhole } from "./waits.js";
 // The field one came to see stands first.
 const ORDER = ["image", "video", "audio", "array", "class", "text", "json", "bytes"];
 
+let kept = { key: null, total: 0 }; // samples in the order of the last position shown
+
+/** Let the steps lead on from where one goes, before the sample is there: every press counts. */
+function stepAtOnce(view, state, byPosition, dataset) {
+  const here = Number((byPosition ? state.p : state.i) ?? NaN);
+  const total = byPosition ? (kept.key === link(orderPart(state)) ? kept.total : 0) : dataset.num_samples;
+  const old = view.querySelector(".sample .steps");
+  if (old && here >= 0 && here < total) old.replaceWith(steps(state, here, total, byPosition));
+}
+
 /** Show the sample that the state names by its number or by its position in an order. */
 export async function showSample({ view, state, dataset, signal, shown }) {
   const byPosition = "p" in state;
   const query = byPosition ? { ...orderPart(state), p: state.p } : { i: state.i };
+  stepAtOnce(view, state, byPosition, dataset);
   const sample = await askUntilFound(query, signal).catch((error) => {
     if (!("index" in (error.answer ?? {}))) throw error;
     return error.answer;
   });
   const here = byPosition ? sample.position : sample.index;
   const total = byPosition ? sample.total : dataset.num_samples;
+  kept = { key: link(orderPart(state)), total: sample.total };
   if (sample.error) {
     showDamaged({ view, state, sample, here, total, byPosition });
-    shown();
+    shown(`Sample ${number(sample.index)}`);
     return;
   }
   const article = h("article", { class: "sample" },
     head(sample, state, here, total, byPosition), tellWhole(sample.fetched_whole));
   addCards(article, sample, signal);
   view.replaceChildren(article);
-  shown();
+  shown(sample.key || `Sample ${number(sample.index)}`);
   announce(`Sample ${sample.index}, key ${sample.key}`);
 }
 
@@ -97,7 +109,7 @@ function head(sample, state, here, total, byPosition) {
     steps(state, here, total, byPosition),
     h("h2", {}, sample.key || "(no key)"),
     h("p", { class: "muted" }, `${place} · ${bytes(sample.nbytes)} · sample ${number(sample.local_index)} of `,
-      h("a", { href: link({ view: "dataset", at: String(Math.floor(sample.shard / 100) * 100) }) }, `shard ${number(sample.shard)}`),
+      h("a", { href: link({ ...gridPart(state), at: state.at, view: "dataset", shards: Math.floor(sample.shard / 100) * 100 || null }) }, `shard ${number(sample.shard)}`),
       ", ", h("span", { class: "url" }, sample.url), " ", copy(sample.url)));
 }
 

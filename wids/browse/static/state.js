@@ -2,11 +2,11 @@
 
 // What belongs to the grid, and stays while one looks at a sample of it.
 const GRID = ["order", "seed", "epoch", "rank", "replicas", "interleave", "lanes", "chunksize",
-  "where", "size"];
-const ALL = [...GRID, "at", "i", "p", "view", "q", "whole"];
+  "where", "q", "whole", "size"];
+const ALL = [...GRID, "at", "i", "p", "view", "shards"];
 
 // Of these the page itself makes use; what a link was damaged to counts as not said.
-const FORMS = { size: /^[sml]$/, at: /^\d{1,15}$/ };
+const FORMS = { size: /^[sml]$/, at: /^\d{1,15}$/, shards: /^\d{1,15}$/ };
 
 let listener = () => {};
 
@@ -33,6 +33,12 @@ export function link(state) {
 /** Only what says which samples are shown, in which order. */
 export function gridPart(state) {
   return Object.fromEntries(GRID.filter((name) => name in state).map((name) => [name, state[name]]));
+}
+
+/** What a filter or a search goes with: a sampler's order is of all samples. */
+export function filterable(state) {
+  const { size, where, q, whole } = state;
+  return { size, where, q, whole, ...(state.order === "shuffled" ? { order: "shuffled", seed: state.seed } : {}) };
 }
 
 /** Only what the server has to know to find an order. */

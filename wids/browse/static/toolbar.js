@@ -1,7 +1,7 @@
 // The order, the filter, and how large the tiles are.
 
 import { button, h } from "./dom.js";
-import { go, gridPart, link } from "./state.js";
+import { filterable, go, gridPart, link } from "./state.js";
 
 // Which numbers an order has, with what they are called and what they are when not given.
 const NUMBERS = {
@@ -39,7 +39,7 @@ function orderForm(state) {
   const kind = Object.hasOwn(NUMBERS, state.order) ? state.order : "";
   const select = h("select", {
     "aria-label": "Order",
-    onchange: (event) => go({ size: state.size, where: state.where, seed: state.seed, order: event.target.value }),
+    onchange: (event) => go({ ...filterable(state), seed: state.seed, order: event.target.value }),
   }, ORDERS.map(([value, text]) => h("option", { value, selected: value === kind }, text)));
   const fields = NUMBERS[kind].map(([name, label, usual]) => h("label", {}, label,
     h("input", {
@@ -66,10 +66,8 @@ function filterForm(state) {
     class: "filter",
     onsubmit: (event) => {
       event.preventDefault();
-      // A sampler's order is of all samples, so a filter goes with the stored or a shuffled one.
-      const order = state.order === "shuffled" ? { order: "shuffled", seed: state.seed } : {};
       input.blur();
-      go({ size: state.size, ...order, where: input.value.trim() });
+      go({ ...filterable(state), where: input.value.trim() });
     },
   }, input, button("Filter", null, { type: "submit" }), clear);
 }

@@ -1,0 +1,48 @@
+// What somebody chose for this browser: whether single keys act, and light or dark.
+
+const NAMES = { keys: "wids-keys", theme: "wids-theme" };
+const THEMES = ["", "light", "dark"]; // "" is the choice of the system
+
+function read(name) {
+  try {
+    return localStorage.getItem(NAMES[name]) ?? "";
+  } catch {
+    return ""; // the browser keeps nothing
+  }
+}
+
+function write(name, value) {
+  try {
+    localStorage.setItem(NAMES[name], value);
+  } catch {
+    // it lasts until the page is left
+  }
+}
+
+let keysAct = read("keys") !== "off";
+
+/** Whether keys without Ctrl or Alt act. */
+export function keysOn() {
+  return keysAct;
+}
+
+export function setKeys(on) {
+  keysAct = on;
+  write("keys", on ? "" : "off");
+}
+
+/** The theme that was chosen; "" for that of the system. */
+export function theme() {
+  const found = read("theme");
+  return THEMES.includes(found) ? found : "";
+}
+
+export function setTheme(name) {
+  write("theme", name);
+  showTheme(name);
+}
+
+function showTheme(name) {
+  if (name) document.documentElement.dataset.theme = name;
+  else delete document.documentElement.dataset.theme;
+}
