@@ -158,7 +158,8 @@ def write_source_page(target: Path, source: PurePosixPath) -> None:
     page = target / page_of(source)
     page.parent.mkdir(parents=True, exist_ok=True)
     here = REPOSITORY / source
-    head = f"---\norphan: true\n---\n\n# {source}\n\n"
+    # What the search finds in the pages would be hidden behind the many words of the sources.
+    head = f"---\norphan: true\nnosearch: true\n---\n\n# {source}\n\n"
     if here.is_dir():
         files = [file for file in sorted(here.rglob("*.py")) if file.name != "__init__.py"]
         for file in files:
