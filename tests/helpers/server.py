@@ -46,6 +46,7 @@ class Faults:
         rate: Bytes a second for each connection; None for no limit.
         rate_in_all: Bytes a second for all connections together.
         piece: Send so many bytes at a time.
+        most_at_once: Answer with status 503 while so many other requests are being answered.
     """
 
     times: int | None = None
@@ -71,6 +72,7 @@ class Faults:
     rate: float | None = None
     rate_in_all: float | None = None
     piece: int = 1 << 16
+    most_at_once: int | None = None
 
 
 LOGIN_PAGE = b"<!DOCTYPE html><html><body><p>Please log in to go on</p></body></html>" * 20
@@ -78,7 +80,7 @@ LOGIN_PAGE = b"<!DOCTYPE html><html><body><p>Please log in to go on</p></body></
 
 @dataclass
 class Request:
-    """One request as the server saw it."""
+    """One request as the server saw it; `at_once` counts it and those under way at its arrival."""
 
     method: str
     path: str
@@ -86,6 +88,7 @@ class Request:
     port: int
     status: int = 0
     nbytes: int = 0
+    at_once: int = 0
 
 
 @dataclass
@@ -102,6 +105,7 @@ class ShardServer:
     stopped: threading.Event = field(default_factory=threading.Event)
     lock: threading.Lock = field(default_factory=threading.Lock)
     next_send: float = 0.0
+    under_way: set[int] = field(default_factory=set)
     before_answer: Callable[[], None] = lambda: None
 
     @property
@@ -113,6 +117,11 @@ class ShardServer:
     def nbytes(self) -> int:
         """Body bytes sent so far."""
         return sum(request.nbytes for request in self.requests)
+
+    @property
+    def peak(self) -> int:
+        """Largest number of requests under way at once."""
+        return max(request.at_once for request in self.requests)
 
     def wait_for_requests(self, count: int) -> int:
         """Wait up to a minute until so many requests came, and return how many did.
@@ -177,10 +186,17 @@ class _Handler(BaseHTTPRequestHandler):
             self.command, self.path, dict(self.headers.items()), self.client_address[1]
         )
         with state.lock:
+            state.under_way.add(id(request))
+            request.at_once = len(state.under_way)
             state.requests.append(request)
             state.before_answer()
-        with suppress(ConnectionError):
-            self._answer(state, faults, request)
+        if faults.most_at_once is not None and request.at_once > faults.most_at_once:
+            faults = Faults(status=503, retry_after=faults.retry_after)
+        try:
+            with suppress(ConnectionError):
+                self._answer(state, faults, request)
+        finally:
+            state.under_way.discard(id(request))
 
     def _answer(self, state: ShardServer, faults: Faults, request: Request) -> None:
         path = urlsplit(self.path).path
@@ -273,6 +289,8 @@ class _Handler(BaseHTTPRequestHandler):
             if state.stopped.is_set():
                 break
             request.nbytes += len(piece)  # before the client can have them
+            if start + len(piece) == len(body):
+                state.under_way.discard(id(request))  # before the client can send another
             self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece) if faults.chunked else piece)
         if faults.stall_at is not None:
             self.connection.settimeout(60)

@@ -8,13 +8,15 @@ import stat
 import threading
 import time
 from collections import deque
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from wids.base.threads import DaemonThreadPool, result_of
 from wids.base.urls import check_url, display_url, is_local, local_path, scheme_of, without_secrets
 from wids.errors import FetchError, IntegrityError
+from wids.fetching.hosts import HostConnections
 from wids.fetching.http import HttpSource
 from wids.fetching.hub import HubSource
 from wids.fetching.listing import Listing
@@ -40,6 +42,7 @@ from wids.fetching.transport import (
     Lister,
     RangesNotServedError,
     ReplacedError,
+    ServerBusyError,
     Source,
     StoppedError,
 )
@@ -129,7 +132,7 @@ class Fetcher:
         """
 
         def read_once() -> bytes:
-            with self._source(url).open(url) as stream:
+            with self._open(url) as stream:
                 return read_bounded(url, stream, max_nbytes)
 
         return self._tried(url, read_once, lambda: 0)
@@ -153,8 +156,13 @@ class Fetcher:
             )
         folder = self._tried(url, lambda: source.pin(url), lambda: 0)
         listing = Listing(folder, self.policy.most_listed)
+
+        def read_on() -> None:
+            with self._connection(url, lambda: None):
+                listing.read(source)
+
         # A page is progress, like many bytes.
-        self._tried(url, lambda: listing.read(source), lambda: listing.num_pages * _PROGRESS_NBYTES)
+        self._tried(url, read_on, lambda: listing.num_pages * _PROGRESS_NBYTES)
         return listing
 
     def download(
@@ -277,7 +285,7 @@ class Fetcher:
             part.restart()
         known = part.tail(_OVERLAP_NBYTES) if part.nbytes else b""
         start = part.nbytes - len(known)
-        with self._source(url).open(url, start, validator=part.validator) as stream:
+        with self._open(url, start, validator=part.validator, go_on=go_on) as stream:
             # A 200 in place of a 206 has the whole file, which is of another version.
             same = (stream.size, stream.validator) == (part.size, part.validator)
             if stream.start != start or (known and not same):
@@ -376,7 +384,7 @@ class Fetcher:
             if validator is None:
                 data.clear()  # without a validator, the rest may be of another version
             place = start + len(data)
-            with self._source(url).open(url, place, stop, validator=validator) as stream:
+            with self._open(url, place, stop, validator=validator, go_on=wanted.check) as stream:
                 version.check(url, stream)
                 check_range(url, stream, (place, stop))
                 for chunk in stream.chunks:
@@ -397,15 +405,8 @@ class Fetcher:
         go_on: Callable[[], None] = lambda: None,
     ) -> T:
         """Repeat an attempt and return its result; raise after a final error or many failures."""
-        failures, closings = 0, self._closings
-
-        def check_open() -> None:
-            if self._closings != closings:
-                raise FetchError(
-                    f"{display_url(url)}: its connections were closed while it was fetched; call "
-                    "close() after the last reading thread"
-                )
-            go_on()
+        failures = 0
+        check_open = self._checker(url, go_on)
 
         while True:
             before = progress()
@@ -428,6 +429,53 @@ class Fetcher:
                 check_open()
                 time.sleep(min(wait, _LOOK_UP_SECONDS))
                 wait -= _LOOK_UP_SECONDS
+
+    def _checker(self, url: str, go_on: Callable[[], None]) -> Callable[[], None]:
+        """Return a function that raises FetchError once `close` was called, and calls `go_on`."""
+        closings = self._closings
+
+        def check_open() -> None:
+            if self._closings != closings:
+                raise FetchError(
+                    f"{display_url(url)}: its connections were closed while it was fetched; call "
+                    "close() after the last reading thread"
+                )
+            go_on()
+
+        return check_open
+
+    def _open(
+        self,
+        url: str,
+        start: int = 0,
+        stop: int | None = None,
+        *,
+        validator: str | None = None,
+        go_on: Callable[[], None] = lambda: None,
+    ) -> Stream:
+        """Request bytes as `Source.open`, once the host may have another connection.
+
+        The connection counts until the stream is closed.
+        """
+        with ExitStack() as stack:
+            stack.enter_context(self._connection(url, go_on))
+            stream = self._source(url).open(url, start, stop, validator=validator)
+            stack.callback(stream.close)
+            return replace(stream, close=stack.pop_all().close)
+
+    @contextmanager
+    def _connection(self, url: str, go_on: Callable[[], None]) -> Iterator[None]:
+        """Count a connection to the host of a URL while the `with` block runs."""
+        most = self.policy.connections_per_host
+        connection = HostConnections.of_process().wait(url, most, self._checker(url, go_on))
+        try:
+            yield
+        except ServerBusyError as error:
+            if error.crowded:
+                connection.refused(error.retry_after_seconds)
+            raise
+        finally:
+            connection.end()
 
     def _source(self, url: str) -> Source:
         check_url(url)

@@ -23,6 +23,7 @@ from wids.fetching.transport import (
     DeniedError,
     FetchPolicy,
     RangesNotServedError,
+    ServerBusyError,
     SlowServerError,
     Stream,
 )
@@ -34,24 +35,17 @@ if TYPE_CHECKING:
 
     from wids.fetching.transport import FetchPolicy
 
-__all__ = ["HttpSource", "ServerBusyError", "parse_retry_after"]
+__all__ = ["HttpSource", "parse_retry_after"]
 
 _READ_NBYTES = 256 << 10  # larger reads are slower on loopback, because of page faults
 # The server or its gateway is overloaded. Other errors, such as 404 and 403, are final.
+_CROWDED = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
 _WORTH_ANOTHER_TRY = frozenset({408, 425, 429, 500, 502, 503, 504, 507, 509, *range(520, 525)})
 _ENCODINGS = {"gzip": "gzip", "x-gzip": "gzip", "deflate": "zlib", "zstd": "zstd"}
 # At most 19 digits, as file sizes have: Python refuses to parse numbers of thousands of digits.
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19}|\*)", re.ASCII)
 _LENGTH = re.compile(r"\d{1,19}", re.ASCII)
 _MAX_CAUSE_CHARACTERS = 2_000  # of a message that may quote what a server sent
-
-
-class ServerBusyError(AnsweredError):
-    """The server asks to try again later, after `retry_after_seconds` if it is not None."""
-
-    def __init__(self, message: str, retry_after_seconds: float | None = None) -> None:
-        super().__init__(message)
-        self.retry_after_seconds = retry_after_seconds
 
 
 def parse_retry_after(value: str | None, now: float) -> float | None:
@@ -206,7 +200,8 @@ def _check_status(response: Response, url: str, *, ranged: bool) -> None:
     message = f"{display_url(url)}: HTTP status {status} {response.reason or ''}".rstrip()
     if status in _WORTH_ANOTHER_TRY:
         wait = parse_retry_after(response.headers.get("Retry-After"), time.time())
-        raise ServerBusyError(f"HTTP status {status} {response.reason or ''}".rstrip(), wait)
+        said = f"HTTP status {status} {response.reason or ''}".rstrip()
+        raise ServerBusyError(said, wait, crowded=status in _CROWDED)
     hint = {
         401: "; credentials are taken from ~/.netrc",
         403: "; it needs credentials, or a signed URL has expired",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol, Self, runtime_checkable
 
 from wids.errors import FetchError
+from wids.fetching.hosts import default_bound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,6 +25,7 @@ __all__ = [
     "ListingPage",
     "RangesNotServedError",
     "ReplacedError",
+    "ServerBusyError",
     "SizeMismatchError",
     "SlowServerError",
     "Source",
@@ -59,6 +61,23 @@ class DeniedError(FetchError):
 
 class AnsweredError(ConnectionError):
     """A reachable server sent a useless or incomplete response; a retry may help."""
+
+
+class ServerBusyError(AnsweredError):
+    """The server asks to try again later.
+
+    Args:
+        message: What it sent.
+        retry_after_seconds: The wait that it asks for, or None.
+        crowded: Whether fewer requests at once would help.
+    """
+
+    def __init__(
+        self, message: str, retry_after_seconds: float | None = None, *, crowded: bool = False
+    ) -> None:
+        super().__init__(message)
+        self.retry_after_seconds = retry_after_seconds
+        self.crowded = crowded
 
 
 class SlowServerError(TimeoutError):
@@ -232,6 +251,8 @@ class FetchPolicy:
             `max_wait_seconds`. The wait is drawn at random below it.
         max_wait_seconds: Bound of any wait, a server's Retry-After included.
         connections: Most connections at once for ranges.
+        connections_per_host: Most connections at once to one host, for all threads and datasets of
+            the process; by default the environment variable `WIDS_CONNECTIONS`, else 64.
         segments: Most connections at once for one large file; as many segments wait in memory.
         segment_nbytes: Size of one segment of a large file, which one request fetches.
         parallel_nbytes: A file with more bytes left than this may use several connections.
@@ -248,6 +269,7 @@ class FetchPolicy:
     backoff_seconds: float = 1.0
     max_wait_seconds: float = 60.0
     connections: int = 8
+    connections_per_host: int = field(default_factory=default_bound)
     segments: int = 16
     segment_nbytes: int = 4 << 20
     parallel_nbytes: int = 64 << 20

@@ -1,0 +1,184 @@
+"""`HostConnections`: how many connections this process has to each host, and may have."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from wids.base.arguments import check_integer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Connection", "HostConnections", "default_bound"]
+
+_ENVIRONMENT = "WIDS_CONNECTIONS"
+# Enough for the ranges of a training run from an object store; a browser has 6, aria2 at most 16.
+_DEFAULT_BOUND = 64
+_LOOK_UP_SECONDS = 0.05
+_QUIET_SECONDS = 10.0  # without a refusal, after which a host gets twice as many connections
+
+
+def default_bound() -> int:
+    """Return the most connections to one host: `WIDS_CONNECTIONS` if it is set, else 64.
+
+    Raises:
+        ValueError: The environment variable is no number of at least 1.
+    """
+    text = os.environ.get(_ENVIRONMENT, "").strip()
+    if not text:
+        return _DEFAULT_BOUND
+    if not text.isdecimal():
+        raise ValueError(f"{_ENVIRONMENT}: expected a number of connections, got {text!r:.80}")
+    return check_integer(_ENVIRONMENT, int(text), least=1)
+
+
+class Connection:
+    """One connection to a host in use, from the request to the last byte of the response."""
+
+    def __init__(self, host: _Host) -> None:
+        self._host: _Host | None = host
+        self._pid = os.getpid()
+        self._began = time.monotonic()
+
+    def end(self) -> None:
+        """Give it back; harmless when it was given back before."""
+        host, self._host = self._host, None
+        # A forked child has a copy of the lock, perhaps locked, and not the connection.
+        if host is not None and self._pid == os.getpid():
+            host.end()
+
+    def refused(self, retry_after_seconds: float | None = None) -> None:
+        """Note that the host refused the request because it has too many; see `HostConnections`.
+
+        Args:
+            retry_after_seconds: The wait that it asked for, or None.
+        """
+        if self._host is not None:
+            self._host.refused(self._began, retry_after_seconds or 0.0)
+
+
+class _Host:
+    """Connections of one host: how many are in use, and how many it may have."""
+
+    def __init__(self) -> None:
+        self._news = threading.Condition()
+        self._in_use = 0
+        self._ceiling: int | None = None  # most at once, since it has refused some
+        self._refused_at = 0.0
+        self._quiet_until = 0.0  # when the ceiling may rise
+
+    def take(self, most: int) -> bool:
+        """Count another connection; return False if there are as many as there may be."""
+        with self._news:
+            if self._in_use >= self._allowed(most):
+                return False
+            self._in_use += 1
+            return True
+
+    def wait(self) -> None:
+        """Wait a moment for the end of a connection."""
+        with self._news:
+            self._news.wait(_LOOK_UP_SECONDS)
+
+    def end(self) -> None:
+        """Count a connection less."""
+        with self._news:
+            self._in_use -= 1
+            self._news.notify()
+
+    def refused(self, began: float, retry_after_seconds: float) -> None:
+        """Lower the ceiling after the refusal of a request.
+
+        Args:
+            began: When the request began.
+            retry_after_seconds: How long the host wants to have no more requests.
+        """
+        with self._news:
+            now = time.monotonic()
+            self._quiet_until = max(self._quiet_until, now + retry_after_seconds + _QUIET_SECONDS)
+            # Requests that were under way at the last refusal tell nothing new.
+            if began >= self._refused_at:
+                self._ceiling = max(1, self._in_use // 2)
+                self._refused_at = now
+
+    def _allowed(self, most: int) -> int:
+        """Return the most connections now, and raise the ceiling after a quiet time."""
+        if self._ceiling is None:
+            return most
+        now = time.monotonic()
+        if now >= self._quiet_until:
+            self._ceiling = 2 * self._ceiling if 2 * self._ceiling < most else None
+            self._quiet_until = now + _QUIET_SECONDS
+        return most if self._ceiling is None else min(most, self._ceiling)
+
+
+class HostConnections:
+    """Count and bound of the connections of this process to each host.
+
+    The bound holds for all datasets and threads of the process together. A host that refuses
+    requests because it has too many (status 429 or 503) gets at most half as many connections at
+    once from then on; every ten seconds without a refusal after its Retry-After double them again.
+
+    Examples:
+        >>> hosts = HostConnections()
+        >>> connection = hosts.wait("https://host/a.tar", most=1)
+        >>> hosts.take("https://host/b.tar", most=1) is None
+        True
+        >>> connection.end()
+        >>> hosts.take("https://host/b.tar", most=1) is None
+        False
+    """
+
+    # The one state of the library that a whole process shares, since a host counts the connections
+    # of a process and not those of a dataset. By process id, because a fork copies a lock that
+    # another thread holds.
+    _of_processes: dict[int, HostConnections] = {}  # noqa: RUF012
+
+    def __init__(self) -> None:
+        self._hosts: dict[str, _Host] = {}
+
+    @classmethod
+    def of_process(cls) -> HostConnections:
+        """Return the connections of this process."""
+        pid = os.getpid()
+        return cls._of_processes.get(pid) or cls._of_processes.setdefault(pid, cls())
+
+    def take(self, url: str, most: int) -> Connection | None:
+        """Return a connection to the host of a URL, or None if it has as many as it may.
+
+        Args:
+            url: The URL to request.
+            most: Most connections to its host.
+        """
+        host = self._hosts.setdefault(_name_of(url), _Host())
+        return Connection(host) if host.take(most) else None
+
+    def wait(self, url: str, most: int, go_on: Callable[[], None] = lambda: None) -> Connection:
+        """Return a connection to the host of a URL, once it has fewer than it may.
+
+        A thread that holds a connection must not wait for another one to the same host.
+
+        Args:
+            url: The URL to request.
+            most: Most connections to its host.
+            go_on: Called while it waits; its errors end the wait.
+        """
+        host = self._hosts.setdefault(_name_of(url), _Host())
+        while not host.take(most):
+            go_on()
+            host.wait()
+        return Connection(host)
+
+
+def _name_of(url: str) -> str:
+    """Return scheme and host of a URL, without its user.
+
+    >>> _name_of("https://me:secret@host:8080/a.tar"), _name_of("s3://bucket/a.tar")
+    ('https://host:8080', 's3://bucket')
+    """
+    scheme, separator, rest = url.partition("://")
+    host = rest.partition("/")[0].rpartition("@")[2]
+    return f"{scheme.lower()}{separator}{host.lower()}" if separator else url.partition(":")[0]
