@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from wids.reading.loader import Loader as Loader
     from wids.reading.ragged import Ragged as Ragged
     from wids.reading.samplesequence import SampleSequence as SampleSequence
+    from wids.reading.sharedbatches import SharedBatches as SharedBatches
     from wids.specs.build import build_spec as build_spec
     from wids.specs.build import index_shard as index_shard
     from wids.specs.spec import DatasetSpec as DatasetSpec
@@ -105,6 +106,7 @@ _HOME_OF = {
     "ShardListSampler": "ordering.samplers",
     "ShardWriter": "writing.shardwriter",
     "ShardedSampler": "ordering.samplers",
+    "SharedBatches": "reading.sharedbatches",
     "SpecError": "errors",
     "TarIndex": "tar.tarindex",
     "TarWriter": "writing.tarwriter",

@@ -1,8 +1,10 @@
-"""This library without processes: `wids.Loader`."""
+"""This library without pickling: `wids.Loader`, and `SharedBatches` in a DataLoader."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+from torch.utils.data import DataLoader
 
 import wids
 from peers import shared
@@ -17,18 +19,23 @@ def epoch_loader(
     options: dict[str, Any],
     *,
     workers: int | None = None,
+    processes: bool = False,
 ) -> Callable[[int], Iterator[tuple[int, int]]]:
     samples = wids.ShardListDataset(folder / "spec.json", transformations="bytes")
     sampler = wids.ChunkedSampler(samples, chunksize=2000)
-    loader = wids.Loader(
-        samples,
-        options["batch_size"],
-        sampler=sampler,
-        num_workers=options["workers"] if workers is None else workers,
-    )
+    workers = options["workers"] if workers is None else workers
+    size = options["batch_size"]
+    loader: Any
+    if processes:
+        batches = wids.SharedBatches(samples)
+        loader = DataLoader(
+            batches, size, sampler=sampler, num_workers=workers, collate_fn=batches.collate
+        )
+    else:
+        loader = wids.Loader(samples, size, sampler=sampler, num_workers=workers)
 
     def epoch(number: int) -> Iterator[tuple[int, int]]:
-        loader.set_epoch(number)
+        sampler.set_epoch(number)
         for batch in loader:
             fields = (column for name, column in batch.items() if name[0] == ".")
             yield len(batch["__key__"]), sum(int(column.offsets[-1]) for column in fields)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from wids.base.processes import num_cores
-from wids.reading.collate import collate
+from wids.reading.collate import Allocate, collate
 from wids.reading.pipeline import note_missing_dot
 
 if TYPE_CHECKING:
@@ -41,14 +41,17 @@ _HEADROOM = 1.25
 
 
 def batch_maker(
-    dataset: Any, collate_fn: Callable[[list[Any]], Batch] | None, pools: Pools | None = None
+    dataset: Any,
+    collate_fn: Callable[[list[Any]], Batch] | None,
+    pools: Callable[[str], Allocate] | None = None,
 ) -> Callable[[Sequence[int]], Batch]:
     """Return the fastest function that makes batches of a dataset.
 
     Args:
         dataset: A `SampleSequence`, or anything with `dataset[index]`.
         collate_fn: Function from a list of samples to a batch; None for `wids.reading.collate`.
-        pools: Buffer pools for the memory of batches; None: new memory each time.
+        pools: Function from the name of a field to the allocator of its memory, such as `Pools`;
+            None: new memory each time.
 
     Returns:
         A thread-safe function from indexes to a batch.
@@ -94,7 +97,10 @@ class _SampleBatches:
     """Makes a batch by reading its samples and collating them."""
 
     def __init__(
-        self, dataset: Any, collate_fn: Callable[[list[Any]], Batch] | None, pools: Pools | None
+        self,
+        dataset: Any,
+        collate_fn: Callable[[list[Any]], Batch] | None,
+        pools: Callable[[str], Allocate] | None,
     ) -> None:
         self._dataset = dataset
         self._read = getattr(dataset, "__getitems__", None) or self._read_each
@@ -127,7 +133,10 @@ class _FieldBatches:
     """Makes a batch field by field."""
 
     def __init__(
-        self, dataset: SampleSequence, by_sample: _SampleBatches, pools: Pools | None
+        self,
+        dataset: SampleSequence,
+        by_sample: _SampleBatches,
+        pools: Callable[[str], Allocate] | None,
     ) -> None:
         self._dataset = dataset
         self._by_sample = by_sample

@@ -172,9 +172,7 @@ def pin(batch: Any) -> Any:
         return {key: pin(value) for key, value in batch.items()}
     if isinstance(batch, list) and any(isinstance(each, torch.Tensor) for each in batch[:64]):
         return [pin(each) for each in batch]
-    if isinstance(batch, Ragged):
-        return Ragged(pin(batch.values), pin(batch.offsets))
-    return batch.pin_memory() if isinstance(batch, torch.Tensor) else batch
+    return batch.pin_memory() if isinstance(batch, torch.Tensor | Ragged) else batch
 
 
 class PackedRow(NamedTuple):

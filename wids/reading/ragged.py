@@ -85,6 +85,10 @@ class Ragged(Sequence[Any]):
         for start, stop in pairwise(self.offsets.tolist()):
             yield self.values[start:stop]
 
+    def pin_memory(self) -> Ragged:
+        """Return a copy in page-locked memory, if the items are tensors; DataLoader calls it."""
+        return Ragged(self.values.pin_memory(), self.offsets.pin_memory())
+
     def __repr__(self) -> str:
         return f"Ragged({len(self)} items, {self.values.dtype}, {len(self.values)} elements)"
 

@@ -1,0 +1,308 @@
+"""`SharedBatches`: batches that leave a DataLoader's workers without being pickled.
+
+A worker of a plain DataLoader pickles the fields of a batch into a pipe, and the main process
+unpickles them. Here the worker writes each column into a buffer of shared memory, and pickles the
+number of the buffer. Small columns, and values that are no arrays, are pickled as ever.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import secrets
+import sys
+import weakref
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from wids.base.arguments import check_callable, check_integer, check_sized
+from wids.reading.batches import Batch, batch_maker
+from wids.reading.collate import as_tensors
+from wids.reading.sharedbuffers import (
+    BufferReceiver,
+    BufferSender,
+    Bytes,
+    NewBuffer,
+    SharedBuffer,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+__all__ = ["SharedBatches"]
+
+# Below this size, to pickle an array costs less than to look after a buffer.
+_LEAST_NBYTES = 8192
+
+# The receivers of this process by the identity of their `SharedBatches`, which keeps them alive.
+_RECEIVERS: weakref.WeakValueDictionary[str, BufferReceiver] = weakref.WeakValueDictionary()
+
+
+class SharedBatches:
+    """Dataset for a `DataLoader` whose workers hand over batches in shared memory.
+
+    It is given to the DataLoader twice: as the dataset, and its `collate` as `collate_fn`. The
+    batches are those of `wids.Loader`: a dict of columns, raw fields as a `Ragged`. Samplers, batch
+    samplers, any number of workers, every start method, `persistent_workers` and a
+    StatefulDataLoader work as before.
+
+    A worker reuses the memory of a batch only when nothing in the main process refers to that batch
+    any more, so batches can safely be kept.
+
+    Args:
+        dataset: A `ShardListDataset`, or anything with `len(dataset)` and `dataset[index]`.
+        collate_fn: Function from a list of samples to a batch, called in the workers; None: as
+            `wids.Loader` does.
+        memory: Bound in bytes on the shared memory of each worker. Further columns, while the
+            main process keeps so many batches, are pickled.
+
+    Raises:
+        TypeError: The dataset has no length, or `collate_fn` is no function.
+        ValueError: `memory` is negative.
+
+    >>> import tempfile, wids
+    >>> from torch.utils.data import DataLoader
+    >>> folder = tempfile.mkdtemp()
+    >>> with wids.ShardWriter(f"{folder}/train-%03d.tar") as writer:
+    ...     for number in range(5):
+    ...         writer.write({"__key__": f"{number}", ".txt": "abc" * number})
+    >>> dataset = wids.ShardListDataset(folder, transformations="bytes")
+    >>> batches = SharedBatches(dataset)
+    >>> loader = DataLoader(batches, batch_size=2, num_workers=1, collate_fn=batches.collate)
+    >>> [batch[".txt"].offsets.tolist() for batch in loader]
+    [[0, 0, 3], [0, 6, 15], [0, 12]]
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        *,
+        collate_fn: Callable[[list[Any]], Batch] | None = None,
+        memory: int = 1 << 29,
+    ) -> None:
+        check_sized("dataset", dataset, "a dataset")
+        self.dataset = dataset
+        self.collate_fn = None if collate_fn is None else check_callable("collate_fn", collate_fn)
+        self.memory = check_integer("memory", memory, 0)
+        self._identity = secrets.token_hex(8)
+        self._begin()
+
+    def _begin(self) -> None:
+        # Pickled copies in one process share their receiver: the identity is that of all.
+        self._receiver = _RECEIVERS.setdefault(self._identity, BufferReceiver())
+        self._worker: _Worker | None = None
+
+    def __len__(self) -> int:
+        """Number of samples."""
+        return len(self.dataset)
+
+    def __getitem__(self, index: int) -> Any:
+        """Return one sample of the dataset."""
+        return self.dataset[index]
+
+    def __getitems__(self, indexes: Sequence[int]) -> _Made:
+        """Make the batch of some samples, for `collate`; DataLoader calls it."""
+        worker = self._worker
+        # Neither buffers nor open shards survive a fork.
+        if worker is None or worker.pid != os.getpid():
+            in_worker = _is_in_worker()
+            worker = self._worker = _Worker(self, BufferSender(self.memory if in_worker else 0))
+        return worker.made(indexes)
+
+    def collate(self, made: _Made) -> Any:
+        """Return a batch, or what the main process makes one of; the `collate_fn` of DataLoader.
+
+        Raises:
+            TypeError: The batch was made by another dataset than this one.
+        """
+        if not isinstance(made, _Made):
+            raise TypeError(
+                f"expected a batch of SharedBatches, got {type(made).__name__}; give the "
+                "DataLoader the SharedBatches as its dataset, too"
+            )
+        return made.handed_over(self._identity) if _is_in_worker() else as_tensors(made.batch)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_receiver": None, "_worker": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._begin()
+
+    def __repr__(self) -> str:
+        return f"SharedBatches({self.dataset!r}, memory={self.memory:,})"
+
+
+def _is_in_worker() -> bool:
+    torch = sys.modules.get("torch.utils.data")
+    return torch is not None and torch.get_worker_info() is not None
+
+
+class _Worker:
+    """What a process needs to make batches: its buffers and the function that fills them."""
+
+    def __init__(self, batches: SharedBatches, sender: BufferSender) -> None:
+        self.pid = os.getpid()
+        self.sender = sender
+        self._taken: list[SharedBuffer] = []
+        self._make = batch_maker(batches.dataset, batches.collate_fn, self._allocator)
+
+    def made(self, indexes: Sequence[int]) -> _Made:
+        """Make the batch of some samples."""
+        self._taken = []
+        try:
+            return _Made(self._make(indexes), self._taken, self.sender)
+        except BaseException:
+            for buffer in self._taken:
+                buffer.give_back()
+            raise
+
+    def _allocator(self, field: str) -> Callable[[int], Bytes]:
+        return partial(self._allocate, field)
+
+    def _allocate(self, field: str, nbytes: int) -> Bytes:
+        buffer = self.sender.take(nbytes, field) if nbytes >= _LEAST_NBYTES else None
+        if buffer is None:
+            return np.empty(nbytes, np.uint8)
+        self._taken.append(buffer)
+        return buffer.data[:nbytes]
+
+
+class _Made:
+    """A batch in the process that made it, on its way from `__getitems__` to `collate`."""
+
+    def __init__(self, batch: Batch, taken: list[SharedBuffer], sender: BufferSender) -> None:
+        self.batch = batch
+        self._taken = taken
+        self._sender = sender
+
+    def __getitem__(self, index: int) -> Any:
+        # What other collate functions do first.
+        raise TypeError(
+            "this batch is for SharedBatches.collate alone; give the DataLoader "
+            "collate_fn=batches.collate, and your own function to SharedBatches"
+        )
+
+    def handed_over(self, identity: str) -> _Message:
+        """Return the message to the main process."""
+        text = io.BytesIO()
+        pickler = _Pickler(text, self._taken, self._sender)
+        try:
+            pickler.dump(self.batch)
+        except BaseException:
+            pickler.sent.clear()
+            raise
+        finally:
+            for buffer in self._taken:
+                if buffer.number not in pickler.sent:
+                    buffer.give_back()
+        sent = [buffer for buffer in self._taken if buffer.number in pickler.sent]
+        return _Message(identity, text.getvalue(), *self._sender.news(sent))
+
+
+class _Pickler(pickle.Pickler):
+    """Pickles a batch, with a reference in place of each array and tensor in a buffer.
+
+    Attributes:
+        sent: Numbers of the buffers that were referred to.
+    """
+
+    def __init__(self, file: io.BytesIO, taken: list[SharedBuffer], sender: BufferSender) -> None:
+        super().__init__(file, pickle.HIGHEST_PROTOCOL)
+        self._taken = taken
+        self._sender = sender
+        self.sent: set[int] = set()
+
+    def persistent_id(self, obj: Any) -> tuple[int, int, Any, tuple[int, ...]] | None:
+        """Return buffer, offset, type and shape of an array or a tensor; None to pickle it."""
+        array = obj if type(obj) is np.ndarray else _bytes_of_tensor(obj)
+        if array is None or array.nbytes < _LEAST_NBYTES or array.dtype.hasobject:
+            return None
+        if not array.flags.c_contiguous:
+            return None
+        place = self._find(array) or self._copy(array)
+        if place is None:
+            return None
+        buffer, offset = place
+        self.sent.add(buffer.number)
+        return buffer.number, offset, obj.dtype, tuple(obj.shape)
+
+    def _find(self, array: Any) -> tuple[SharedBuffer, int] | None:
+        address = array.ctypes.data
+        for buffer in self._taken:
+            offset = address - buffer.data.ctypes.data
+            # A tensor cannot begin between two elements.
+            if 0 <= offset < buffer.nbytes and offset % 64 == 0:
+                return buffer, offset
+        return None
+
+    def _copy(self, array: Any) -> tuple[SharedBuffer, int] | None:
+        buffer = self._sender.take(array.nbytes, "")
+        if buffer is None:
+            return None
+        self._taken.append(buffer)
+        buffer.data[: array.nbytes] = array.reshape(-1).view(np.uint8)
+        return buffer, 0
+
+
+def _bytes_of_tensor(obj: Any) -> Any:
+    """Return the memory of a plain tensor as an array of bytes; None for anything else."""
+    torch = sys.modules.get("torch")
+    if torch is None or type(obj) is not torch.Tensor or obj.requires_grad or not obj.numel():
+        return None
+    plain = obj.device.type == "cpu" and obj.layout is torch.strided and obj.is_contiguous()
+    if not plain or obj.is_quantized or obj.is_conj() or obj.is_neg():
+        return None
+    return obj.view(-1).view(torch.uint8).numpy()
+
+
+class _Message:
+    """A batch on its way to the main process: unpickled, it is the batch itself."""
+
+    def __init__(
+        self, identity: str, text: bytes, new: list[NewBuffer], dropped: list[int]
+    ) -> None:
+        self._parts = identity, os.getpid(), text, new, dropped
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _receive, self._parts
+
+
+def _receive(
+    identity: str, sender: int, text: bytes, new: list[SharedBuffer], dropped: list[int]
+) -> Any:
+    receiver = _RECEIVERS.get(identity)
+    if receiver is None:
+        raise RuntimeError(
+            "a batch of SharedBatches came to a process that has not made its DataLoader; send it "
+            "a copy of what the DataLoader returned"
+        )
+    receiver.learn(sender, new, dropped)
+    return as_tensors(_Unpickler(io.BytesIO(text), receiver, sender).load())
+
+
+class _Unpickler(pickle.Unpickler):
+    """Reads what `_Pickler` wrote; all that lies in one buffer shares one lease of it."""
+
+    def __init__(self, file: io.BytesIO, receiver: BufferReceiver, sender: int) -> None:
+        super().__init__(file)
+        self._receiver = receiver
+        self._sender = sender
+        self._leases: dict[int, Bytes] = {}
+
+    def persistent_load(self, pid: tuple[int, int, Any, tuple[int, ...]]) -> Any:
+        """Return an array or a tensor in the buffer."""
+        number, offset, dtype, shape = pid
+        if number not in self._leases:
+            self._leases[number] = self._receiver.lease(self._sender, number)
+        lease = self._leases[number]
+        count = int(np.prod(shape, dtype=np.int64))
+        memory = lease[offset : offset + count * dtype.itemsize]
+        if isinstance(dtype, np.dtype):
+            return memory.view(dtype).reshape(shape)
+        import torch
+
+        return torch.from_numpy(memory).view(dtype).view(shape)
