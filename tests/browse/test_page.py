@@ -60,6 +60,20 @@ def film() -> bytes:
     return stream.getvalue()
 
 
+def film_of(kind: str, codec: str, seconds: int = 4) -> bytes:
+    """Make a film whose frames become brighter, in a format that no browser plays."""
+    av = pytest.importorskip("av", reason="PyAV makes the film")
+    stream = BytesIO()
+    with av.open(stream, "w", format=kind) as out:
+        video = out.add_stream(codec, rate=10)
+        video.width, video.height, video.pix_fmt = 64, 48, "yuv420p"
+        for number in range(10 * seconds):
+            pixels = np.full((48, 64, 3), 240 * number // (10 * seconds), np.uint8)
+            out.mux(video.encode(av.VideoFrame.from_ndarray(pixels, format="rgb24")))
+        out.mux(video.encode())
+    return stream.getvalue()
+
+
 def array() -> bytes:
     stream = BytesIO()
     np.save(stream, np.arange(48 * 64, dtype=np.float32).reshape(48, 64))
@@ -697,3 +711,29 @@ def test_settings_of_the_browser_are_kept(served: Browsing, open_page: Open):
     page.keyboard.press("Escape")
     page.locator(".tile").first.wait_for()
     assert "at=" not in page.url
+
+
+def test_films_that_no_browser_plays_are_shown_as_frames(tmp_path: Path, open_page: Open):
+    """A video that cannot be played says so, and shows frames of it where there are any."""
+    samples = [
+        {"__key__": "a", ".avi": film_of("avi", "mpeg4")},
+        {"__key__": "b", ".mp4": film_of("mp4", "mpeg4")},
+        {"__key__": "c", ".mp4": b"no film"},
+    ]
+    with browsing([(str(write_shard(tmp_path / "a.tar", samples)), 3)]) as server:
+        page = open_page(f"{server.url}?i=0")
+        page.get_by_text("No browser plays this format").wait_for()
+        wait_until(page, "document.querySelector('.strip')?.naturalWidth === 256")
+        drawn = page.evaluate("""(() => {
+            const canvas = new OffscreenCanvas(256, 96)
+                .getContext('2d', {willReadFrequently: true});
+            canvas.drawImage(document.querySelector('.strip'), 0, 0);
+            const at = (x, y) => canvas.getImageData(x, y, 1, 1).data[0];
+            return [at(10, 10), at(140, 10), at(10, 80), at(250, 80)];
+        })()""")
+        assert drawn == sorted(drawn)
+        assert drawn[3] - drawn[0] > 150
+        page.goto(f"{server.url}?i=1")
+        page.get_by_text("This browser cannot play it. These are frames").wait_for()
+        page.goto(f"{server.url}?i=2")
+        page.get_by_text("Cannot be decoded").wait_for()

@@ -56,7 +56,7 @@ def open_page(chromium: Any) -> Iterator[Callable[..., Any]]:
     yield open_one
     for context in contexts:
         context.close()
-    assert said == []
+    assert said == [], said
 
 
 def wait_until(page: Any, condition: str) -> None:

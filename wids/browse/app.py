@@ -256,14 +256,16 @@ async def _drawn(handlers: ApiHandlers, request: Request) -> tuple[Thumbnail | N
     """
     size = _size(request)
     version = request.query_params.get("v", "")
-    kept = handlers.thumbnails.kept(_integer(request, "i"), _integer(request, "f"), size, version)
+    strip = request.query_params.get("strip") == "1"
+    index, field = _integer(request, "i"), _integer(request, "f")
+    kept = handlers.thumbnails.kept(index, field, size, version, strip=strip)
     if kept is not None:
         return kept, version
     located, number = await _in_thread(_asked_for, handlers, request)
     if await request.is_disconnected():
         return None, located.version
     return await asyncio.wrap_future(
-        handlers.thumbnails.get(located, number, size)
+        handlers.thumbnails.get(located, number, size, strip=strip)
     ), located.version
 
 

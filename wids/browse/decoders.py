@@ -112,7 +112,14 @@ class Decoders:
         return FieldView(cast("Kind", kind), nbytes, summary, None if error is None else str(error))
 
     def thumbnail(
-        self, extension: str, nbytes: int, pieces: Pieces, *, size: int, large: bool = False
+        self,
+        extension: str,
+        nbytes: int,
+        pieces: Pieces,
+        *,
+        size: int,
+        strip: bool = False,
+        large: bool = False,
     ) -> Thumbnail:
         """Draw a field, as `wids.display.thumbnails.thumbnail` does.
 
@@ -121,13 +128,14 @@ class Decoders:
             nbytes: Bytes of the field.
             pieces: Returns the bytes; called again for each attempt.
             size: Most pixels of the longer side.
+            strip: Whether to draw frames of a video, as `film_strip` of that module does.
             large: Whether to use the one process that has more memory.
 
         Raises:
             NoMemoryError: Decoding takes more memory than that process may have.
             DecodeError: The field makes no picture, or the decoder died or exceeded its deadline.
         """
-        request = {"call": "thumbnail", "extension": extension, "size": size}
+        request = {"call": "thumbnail", "extension": extension, "size": size, "strip": strip}
         found, data = self._call(request, nbytes, pieces, large=large)
         return _thumbnail_of(found, data)
 

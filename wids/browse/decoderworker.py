@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from wids.base.optional import load_if_present
 from wids.codecs.formats import field_kind
 from wids.display.fieldview import view_field
-from wids.display.thumbnails import thumbnail
+from wids.display.thumbnails import film_strip, thumbnail
 from wids.errors import DecodeError
 
 if TYPE_CHECKING:
@@ -90,7 +90,8 @@ def _view(request: dict[str, Any], data: Data) -> Message:
 
 
 def _thumbnail(request: dict[str, Any], data: Data) -> Message:
-    drawn = asdict(thumbnail(request["extension"], memoryview(data), size=request["size"]))
+    draw = film_strip if request["strip"] else thumbnail
+    drawn = asdict(draw(request["extension"], memoryview(data), size=request["size"]))
     return drawn, drawn.pop("data")
 
 

@@ -72,7 +72,7 @@ PARAMETERS = {
     "selection": _ORDER,
     "shards": "from count",
     "statistics": "all",
-    "thumb": "i f s v",
+    "thumb": "i f s v strip",
     "waiting": "",
 }
 

@@ -222,12 +222,13 @@ def _field_row(located: LocatedSample, number: int, view: FieldView) -> dict[str
         "error": view.error,
         "media_type": None if plain == OCTET_STREAM else plain,
         "stored": None if field.stored is None else safe_text(place_of(field.stored), 2000),
-        "wave": view.kind == "audio" and _has_wave(field),
+        "wave": view.kind == "audio" and _is_drawn(field),
+        "strip": view.kind == "video" and _is_drawn(field),
     }
 
 
-def _has_wave(field: LocatedField) -> bool:
-    """Return whether the waveform of a sound is drawn."""
+def _is_drawn(field: LocatedField) -> bool:
+    """Return whether the waveform of a sound, or frames of a video, are drawn."""
     return field.nbytes <= _MOST_MEDIA_NBYTES and makes_picture(field.extension)
 
 

@@ -32,12 +32,13 @@ LARGE = 1280  # size of an image on the page of its sample
 
 @dataclass(frozen=True)
 class _Key:
-    """Key of a thumbnail: field of a sample, size, version of the shard."""
+    """Key of a thumbnail: field of a sample, size, version of the shard, frames of a video."""
 
     index: int
     number: int
     size: int
     version: str
+    strip: bool = False
 
 
 class Thumbnails:
@@ -60,7 +61,9 @@ class Thumbnails:
         # Large images have a thread of their own, since they wait for the one large process.
         self._large_pool = DaemonThreadPool(1, "wids-thumbnail")
 
-    def kept(self, index: int, number: int, size: int, version: str) -> Thumbnail | None:
+    def kept(
+        self, index: int, number: int, size: int, version: str, *, strip: bool = False
+    ) -> Thumbnail | None:
         """Return a picture from the cache without drawing; None if it is not there.
 
         Args:
@@ -68,22 +71,26 @@ class Thumbnails:
             number: Number of the field.
             size: As for `get`.
             version: Version of the shard, as `LocatedSample` has it.
+            strip: As for `get`.
         """
-        found = self._kept.get(_Key(index, number, size, version))
+        found = self._kept.get(_Key(index, number, size, version, strip))
         return None if isinstance(found, DecodeError) else found
 
-    def get(self, located: LocatedSample, number: int, size: int) -> Future[Thumbnail]:
+    def get(
+        self, located: LocatedSample, number: int, size: int, *, strip: bool = False
+    ) -> Future[Thumbnail]:
         """Return a future for the thumbnail of a field, which is drawn unless it is cached.
 
         Args:
             located: The sample.
             number: Number of the field.
             size: One of `SIZES`: most pixels of the longer side.
+            strip: Whether to draw frames of a video in place of the first alone.
 
         Returns:
             A future of the picture; it raises DecodeError if the field makes none.
         """
-        key = _Key(located.index, number, size, located.version)
+        key = _Key(located.index, number, size, located.version, strip)
         future: Future[Thumbnail]
         with self._lock:
             # Two tabs may show the same page; both wait for the same picture.
@@ -149,11 +156,10 @@ class Thumbnails:
         def pieces() -> Iterable[bytes]:
             return self._reader.pieces(located, key.number)
 
+        get = pieces
         if field.nbytes <= _MAX_READ_AHEAD_NBYTES:
             read = list(pieces())
-            return self._decoders.thumbnail(
-                field.extension, field.nbytes, lambda: read, size=key.size, large=large
-            )
+            get = lambda: read  # noqa: E731
         return self._decoders.thumbnail(
-            field.extension, field.nbytes, pieces, size=key.size, large=large
+            field.extension, field.nbytes, get, size=key.size, strip=key.strip, large=large
         )

@@ -4,6 +4,7 @@ import io
 import itertools
 import math
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ __all__ = [
     "checked_image",
     "draw_wave",
     "first_frame",
+    "frames_of",
     "orientation",
     "reason_of",
     "summarise_audio",
@@ -198,6 +200,7 @@ def _check_size(data: bytes | memoryview) -> None:
 
 MAX_FRAMES = 1 << 22  # of a sound that is decoded: 95 s at 44,100 frames per second
 BLOCK_FRAMES = 1 << 16
+MAX_SOUGHT_FRAMES = 150  # that are decoded to reach a time in a video
 WAVE_COLOUR = (110, 140, 190)  # visible on light and dark backgrounds
 
 
@@ -264,6 +267,25 @@ def first_frame(suffix: str, data: bytes | memoryview) -> Any:
             pixels.
         ModuleNotFoundError: av is not installed.
     """
+    return next(frames_of(suffix, data, 1))
+
+
+def frames_of(suffix: str, data: bytes | memoryview, count: int) -> Iterator[Any]:
+    """Decode frames of a video at even distances, the first among them.
+
+    Args:
+        suffix: What kind of file it is, such as ".mp4".
+        data: The whole file.
+        count: Number of frames; fewer come from a video that does not state its length, or ends
+            early.
+
+    Yields:
+        Frames as `PIL.Image.Image`, RGB.
+
+    Raises:
+        DecodeError: As for `first_frame`.
+        ModuleNotFoundError: av is not installed.
+    """
     av = load("av", "video")
     try:
         with av.open(io.BytesIO(data), format=AV_FORMATS[suffix]) as container:
@@ -273,9 +295,26 @@ def first_frame(suffix: str, data: bytes | memoryview) -> Any:
                     f"video: frames of {stream.width} x {stream.height} pixels; at most "
                     f"{MAX_PIXELS} pixels are decoded for display"
                 )
-            frame = next(container.decode(stream), None)
-            if frame is None or frame.width * frame.height > MAX_PIXELS:
-                raise DecodeError("video: no frame that can be shown")
-            return frame.to_image()
+            duration = container.duration or 0  # in microseconds, as `seek` takes them
+            for number in range(count if duration > 0 else 1):
+                wanted = duration * number // count
+                if number:
+                    container.seek(wanted)
+                frame = _frame_at(container.decode(stream), wanted / av.time_base)
+                if frame is None and number:
+                    return
+                if frame is None or frame.width * frame.height > MAX_PIXELS:
+                    raise DecodeError("video: no frame that can be shown")
+                yield frame.to_image()
     except (av.FFmpegError, IndexError) as error:  # IndexError: no video among the streams
         raise DecodeError(f"video: {reason_of(error)}") from error
+
+
+def _frame_at(frames: Iterator[Any], seconds: float) -> Any:
+    """Return the first frame from a time on, or the last that is decoded before it, or None."""
+    found = None
+    # Bounded, since a long video may have one key frame alone.
+    for found in itertools.islice(frames, MAX_SOUGHT_FRAMES):
+        if found.time is None or found.time >= seconds:
+            break
+    return found

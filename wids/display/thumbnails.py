@@ -17,7 +17,7 @@ from wids.codecs.images import ImageDecoder
 from wids.codecs.media import AV_FORMATS
 from wids.display.arrayview import named_arrays, picture_in
 from wids.display.fieldview import unpacked
-from wids.display.mediaview import checked_image, draw_wave, first_frame, orientation
+from wids.display.mediaview import checked_image, draw_wave, first_frame, frames_of, orientation
 from wids.display.pixels import (
     MAX_DARK,
     MAX_UNNAMED_LABELS,
@@ -33,7 +33,7 @@ from wids.display.pixels import (
 )
 from wids.errors import DecodeError
 
-__all__ = ["Thumbnail", "makes_picture", "thumbnail"]
+__all__ = ["Thumbnail", "film_strip", "makes_picture", "thumbnail"]
 
 JPEG_QUALITY = 85
 MAX_FLAT_COLOURS = 128  # distinct colours of a picture that counts as a drawing, not a photograph
@@ -56,6 +56,7 @@ TURNS = dict(
         start=1,
     )
 )
+STRIP_FRAMES, STRIP_COLUMNS = 8, 4
 MAX_SIDE = 4096  # pixels
 MAX_ARRAY_SIDE = 1024  # of larger arrays, every n-th row and column is taken
 
@@ -137,6 +138,35 @@ def thumbnail(extension: str, data: bytes | memoryview, *, size: int) -> Thumbna
         raise DecodeError(
             f"no picture of {extension!r}: {type(error).__name__}: {error}"
         ) from error
+
+
+def film_strip(extension: str, data: bytes | memoryview, *, size: int) -> Thumbnail:
+    """Draw eight frames of a video at even distances, in rows of four.
+
+    Args:
+        extension: With its leading dot, such as ".avi".
+        data: The whole field.
+        size: Most pixels of the width.
+
+    Raises:
+        DecodeError: It is no video, is damaged, or PyAV is not installed.
+    """
+    try:
+        pil = load("PIL.Image", "pillow")
+        side = max(size // STRIP_COLUMNS, 1)
+        frames = []
+        for frame in frames_of(format_suffix(extension), unpacked(extension, data), STRIP_FRAMES):
+            frame.thumbnail((side, side))
+            frames.append(frame)
+        width, height = frames[0].size
+        rows = -(-len(frames) // STRIP_COLUMNS)
+        sheet = pil.new("RGB", (min(len(frames), STRIP_COLUMNS) * width, rows * height))
+        for number, frame in enumerate(frames):
+            row, column = divmod(number, STRIP_COLUMNS)
+            sheet.paste(frame, (column * width, row * height))
+    except Exception as error:  # a decoder may raise anything for a damaged field
+        raise DecodeError(f"no frames of {extension!r}: {type(error).__name__}: {error}") from error
+    return _encoded(sheet, lossless=False)
 
 
 def _of_array(extension: str, data: bytes | memoryview, size: int) -> Thumbnail:

@@ -2,8 +2,9 @@
 
 import { ask, raw, thumb } from "./api.js";
 import { button, h, svg } from "./dom.js";
+import { array } from "./arrays.js";
 import { bytes, number, seconds } from "./format.js";
-import { curve, valueHistogram } from "./plots.js";
+import { audio, video } from "./media.js";
 import { tree } from "./tree.js";
 
 const LARGEST = 4096; // pixels of the longest side that the server draws
@@ -119,43 +120,7 @@ function classOf(_index, field) {
   return h("p", { class: "class-value" }, h("strong", {}, String(value)), name ? ` ${name}` : null);
 }
 
-function array(sample, field) {
-  const { arrays = [], num_arrays: total = arrays.length, picture } = field.summary;
-  return [
-    picture ? h("div", { class: "frame" }, h("img", { src: thumb(sample, field.number, 1280), alt: `Array ${field.extension} as a picture`, class: "whole array-picture" })) : null,
-    arrays.map((one) => describeArray(one, field.extension)),
-    total > arrays.length ? h("p", { class: "muted" }, `and ${number(total - arrays.length)} more`) : null,
-  ];
-}
-
-function describeArray(one, extension) {
-  const shape = one.shape.length ? one.shape.map(number).join(" × ") : "one number";
-  const figures = ["min", "max", "mean", "std", "nan", "inf"].filter((name) => one[name] !== null && one[name] !== undefined && !(name in ABSENT && one[name] === 0));
-  return h("div", { class: "array" },
-    h("p", {}, one.name ? h("strong", {}, one.name, " ") : null, h("code", {}, one.dtype), ` ${shape}`),
-    figures.length ? h("dl", { class: "figures" }, figures.map((name) => h("div", {}, h("dt", {}, name), h("dd", {}, number(one[name]))))) : null,
-    one.curve ? curve(one.curve, one.shape, one.name || extension) : null,
-    one.histogram && one.histogram.counts.length > 1 ? valueHistogram(one.histogram, one.name || extension) : null,
-    one.values?.length ? h("p", { class: "values" }, one.values.map((value) => (typeof value === "number" ? number(value) : String(value))).join(", "), " …") : null,
-    one.sampled ? h("p", { class: "muted" }, "figures from a sample of the values") : null);
-}
-
-const ABSENT = { nan: true, inf: true };
-
-function audio(sample, field) {
-  if (!field.media_type) return dump(sample, field);
-  return [
-    field.wave ? h("img", { class: "wave", src: thumb(sample, field.number, 640), alt: "How loud it is over time" }) : null,
-    h("audio", { controls: true, preload: "metadata", src: raw(sample, field.number), "aria-label": `Sound ${field.extension}` }),
-  ];
-}
-
-function video(sample, field) {
-  if (!field.media_type) return dump(sample, field);
-  return h("video", { controls: true, preload: "metadata", src: raw(sample, field.number), "aria-label": `Video ${field.extension}` });
-}
-
-function dump(_index, field) {
+function dump(_sample, field) {
   const lines = field.summary.hex ?? [];
   if (!lines.length) return h("p", { class: "muted" }, field.nbytes ? "Not shown; it can be downloaded." : "Empty.");
   return h("pre", { class: "hex", tabindex: 0, "aria-label": `Bytes of ${field.extension}`, role: "region" }, lines.join("\n"));
