@@ -441,3 +441,19 @@ def test_wrong_use_says_what_is_right(
     assert message in capsys.readouterr().err
     assert not (folder / "new/x.json").exists()
     assert not (folder / "x.npy").exists()
+
+
+def test_keys_with_dots_are_mapped(make_shard: Callable[..., Path]) -> None:
+    """Samples that are read by the last dot are written so, and the new spec says it."""
+    path = make_shard("dots.tar", [{"__key__": f"v1.{n}", ".cls": str(n)} for n in range(3)])
+    old = wids.ShardListDataset([str(path)], key_rule="last_dot")
+    view = old[::-1].join({"key": old.keys[:], "size": [7, 8, 9]})
+    map_samples(view, lambda sample: {".txt": "new"}, "dotted-%d.tar", workers=1)
+    new = wids.ShardListDataset("dotted.json")
+    assert list(new.keys) == ["v1.2", "v1.1", "v1.0"]
+    assert [new[0][name] for name in (".cls", ".txt")] == [2, "new"]
+    wids.reshard(view, range(3), "solid-%d.tar")
+    assert wids.ShardListDataset("solid.json").get("v1.1")[".size"].read() == b"8"
+    done = map_samples(old, lambda _: {".new.txt": ""}, "two-%d.tar", workers=1)
+    (error,) = done.failures.values()
+    assert "last_dot', by which the extension '.new.txt' would be '.txt'; name it" in str(error)

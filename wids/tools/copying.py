@@ -29,12 +29,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from wids.reading.samplesequence import SampleSequence, ShardedSequence
+    from wids.tar.grouping import KeyRule
     from wids.tar.indexcolumns import IndexColumns
     from wids.tar.shard import Shard
     from wids.writing.memberwriter import SampleArchive
     from wids.writing.shardfile import ShardOptions
 
-__all__ = ["Part", "PartWriter", "Target", "is_sharded", "plan_parts"]
+__all__ = ["Part", "PartWriter", "Target", "is_sharded", "key_rule_of", "plan_parts"]
 
 _PLAIN_NAME = 100  # a longer name, or one that is not ASCII, may take a PAX header
 # Eleven octal digits; a larger size takes a PAX header.
@@ -88,6 +89,20 @@ class Target:
 def is_sharded(samples: Any) -> TypeGuard[ShardedSequence]:
     """Return whether samples are those of a list of shards, one shard after another."""
     return hasattr(samples, "locate_batch")
+
+
+def key_rule_of(samples: Any) -> KeyRule:
+    """Return the rule by which new shards of samples are read: that of the shards with their keys.
+
+    Args:
+        samples: A dataset, or what is made of one; of a join, the left side has the keys.
+    """
+    if hasattr(samples, "index_rules"):
+        rule: KeyRule = samples.index_rules["key_rule"]
+        return rule
+    under = [getattr(samples, name) for name in ("base", "left") if hasattr(samples, name)]
+    rules = map(key_rule_of, [*under, *getattr(samples, "parts", ())])
+    return "last_dot" if "last_dot" in rules else "first_dot"
 
 
 def plan_parts(
@@ -233,7 +248,7 @@ class PartWriter:
         """
         self._target = target
         self._joined = None if is_sharded(dataset) else dataset
-        self._encode = SampleEncoder()
+        self._encode = SampleEncoder(key_rule=key_rule_of(dataset))
         if is_sharded(dataset):
             # A separate reader leaves the decoder of the caller's dataset unchanged.
             self._reader = copy(dataset)

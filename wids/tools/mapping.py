@@ -31,6 +31,7 @@ from wids.specs.journal import Journal, set_aside
 from wids.specs.merging import class_names, without_classes
 from wids.specs.newspec import new_spec, refuse_overwriting
 from wids.tools.columnfile import ColumnFile, column_file
+from wids.tools.copying import key_rule_of
 from wids.tools.leftout import check_none_left_out, note_entry_keys, skipped_members, stores_class
 from wids.tools.ranges import cut_evenly, cut_runs
 from wids.tools.reshard import header_of, refuse_replacing_spec, spec_path_for
@@ -303,7 +304,7 @@ class _Maker:
 
     def encoded(self, indexes: Iterable[int], counts: dict[str, Any]) -> Iterator[tuple[str, Any]]:
         """Yield key and members of each new sample; count written, dropped and failed ones."""
-        encode = SampleEncoder()
+        encode = SampleEncoder(key_rule=key_rule_of(self.samples))
         for index in indexes:
             try:
                 sample = self.sample(index, counts)

@@ -23,7 +23,7 @@ from wids.specs.journal import Journal, is_left_over, set_aside
 from wids.specs.merging import class_names, listed_classes, merged_header
 from wids.specs.newspec import new_spec, refuse_overwriting
 from wids.tar.sidecar import SIDECAR_SUFFIX
-from wids.tools.copying import Part, PartWriter, Target, is_sharded, plan_parts
+from wids.tools.copying import Part, PartWriter, Target, is_sharded, key_rule_of, plan_parts
 from wids.tools.leftout import note_entry_keys
 from wids.views.chosenshards import chosen_shards, datasets_in
 from wids.views.columnstogether import columns_together
@@ -227,8 +227,8 @@ def header_of(samples: Any) -> dict[str, Any]:
     header = merged_header({"the dataset": base.header}) if hasattr(base, "header") else {}
     # The members of a new sample are adjacent, in one archive; their names are the old ones.
     header = {key: value for key, value in header.items() if key not in USUAL_RULES}
-    if is_sharded(samples) and samples.index_rules["key_rule"] != USUAL_RULES["key_rule"]:
-        header["key_rule"] = samples.index_rules["key_rule"]
+    if (rule := key_rule_of(samples)) != USUAL_RULES["key_rule"]:
+        header["key_rule"] = rule
     if not class_names(header) and samples.class_names:  # of a file beside the shards
         header["classes"] = listed_classes(samples.class_names)
     return header

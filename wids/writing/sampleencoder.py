@@ -8,7 +8,7 @@ from typing import Any
 
 from wids.base.arguments import check_mapping, check_text
 from wids.codecs.formats import WRAPPERS, encode_field, pack_field
-from wids.tar.grouping import split_name
+from wids.tar.grouping import KeyRule, split_name
 
 __all__ = ["Encoder", "Members", "SampleEncoder"]
 
@@ -31,14 +31,19 @@ class SampleEncoder:
             or without its leading dot, of one component or more) to a function that encodes a
             value as bytes. The entry with the longest matching suffix is used, as in
             `SampleDecoder`.
+        key_rule: Rule by which the members are read: with "last_dot" keys may have dots, and
+            extensions have one.
 
     >>> encode = SampleEncoder({"upper": lambda text: text.upper().encode()})
     >>> encode({"__key__": "0001", "txt": "one", ".cls": 1, "upper": "loud"})
     ('0001', [('0001.cls', b'1'), ('0001.txt', b'one'), ('0001.upper', b'LOUD')])
     """
 
-    def __init__(self, encoders: Mapping[str, Encoder] | None = None) -> None:
+    def __init__(
+        self, encoders: Mapping[str, Encoder] | None = None, key_rule: KeyRule = "first_dot"
+    ) -> None:
         self._encoders = _checked_encoders(encoders or {})
+        self._key_rule: KeyRule = key_rule
         # Layout by set of fields: most datasets have one set, which is checked once.
         self._layouts: dict[tuple[str, ...], _Layout] = {}
 
@@ -66,15 +71,16 @@ class SampleEncoder:
             ) from None
         plain = type(key) is str and _PLAIN_KEY(key) is not None
         if not plain:
-            key = _checked_key(sample)
+            key = _checked_key(sample, self._key_rule)
         fields = tuple(sample)
         layout = self._layouts.get(fields)
         if layout is None:
             layout = _lay_out(key, fields)
+            _check_found_again(key, layout, self._key_rule)
             if len(self._layouts) < _MAX_LAYOUTS:
                 self._layouts[fields] = layout
-        if not plain:
-            _check_found_again(key, layout)
+        elif not plain:
+            _check_found_again(key, layout, self._key_rule)
         members = []
         for field, extension in layout:
             data = sample[field]
@@ -144,7 +150,7 @@ def _lay_out(key: str, fields: tuple[Any, ...]) -> _Layout:
     return [(field_of[extension], extension) for extension in sorted(field_of)]
 
 
-def _checked_key(sample: Mapping[str, Any]) -> str:
+def _checked_key(sample: Mapping[str, Any], key_rule: KeyRule) -> str:
     """Return the key of a sample; raise if it would not read back as the same key."""
     key = sample.get("__key__")
     if not isinstance(key, str) or not key:
@@ -155,7 +161,7 @@ def _checked_key(sample: Mapping[str, Any]) -> str:
     # `tar -C folder .` begins every name with "./", and such keys read back as they are.
     folders = key.removeprefix("./").split("/")
     problem = ""
-    if "." in folders[-1]:
+    if "." in folders[-1] and (key_rule == "first_dot" or folders[-1].startswith(".")):
         problem = "a dot in its last part, where the extension would begin; write '_' or '-' there"
     elif "" in folders or ".." in folders or "." in folders:
         problem = (
@@ -171,10 +177,16 @@ def _checked_key(sample: Mapping[str, Any]) -> str:
     return key
 
 
-def _check_found_again(key: str, layout: _Layout) -> None:
-    """Raise if the indexer would leave out a member; the indexer's own function decides."""
+def _check_found_again(key: str, layout: _Layout, key_rule: KeyRule) -> None:
+    """Raise if a member would be left out or split otherwise; the indexer's function decides."""
     for _, extension in layout:
-        if split_name(f"{key}{extension}".encode()) != (key.encode(), extension.encode()):
+        found = split_name(f"{key}{extension}".encode(), key_rule)
+        if found != (key.encode(), extension.encode()):
+            if isinstance(found, tuple):
+                raise ValueError(
+                    f"sample {key!r}: the shards are read with key_rule='last_dot', by which the "
+                    f"extension {extension!r} would be {found[1].decode()!r}; name it with one dot"
+                )
             raise ValueError(
                 f"sample {key!r}: readers leave out {key + extension!r}, as they do all below a "
                 "folder such as '__meta__'; name it otherwise"
