@@ -102,7 +102,7 @@ WRONG_DATA = [
         ]
     ),
     ("info broken.json", ["broken.json: expected JSON", "line 1 column 2", "starts with b'{'"]),
-    ("info page.json", ["page.json: expected JSON", "starts with b'<html>"]),
+    ("info page.json", ["page.json: expected JSON", "starts with b'<html>", "name a spec"]),
     ("info list.json", ["list.json: holds no shards; expected a 'shardlist'"]),
     ("info empty", ["empty: holds no shards: no file that ends in .tar"]),
     ("info no-*.tar", ["no-*.tar: holds no shards: no file matches"]),

@@ -341,6 +341,18 @@ def test_shards_with_other_contents_are_refused(folder: Path, fact: str) -> None
         wids.open_view(folder / "v.json")
 
 
+@pytest.mark.filterwarnings("ignore:.*zero bytes follow:wids.WidsWarning")
+def test_files_of_another_size_are_refused_where_the_spec_says_none(folder: Path) -> None:
+    """A folder of shards has no spec, so the sizes of its files are compared."""
+    (folder / "train.json").unlink()
+    wids.ShardListDataset(folder)[5:9].save(folder / "few.json")
+    assert len(wids.open_view(folder / "few.json")) == 4
+    with (folder / "s1.tar").open("ab") as stream:
+        stream.write(bytes(10240))
+    with pytest.raises(wids.SpecError, match="another filesize"):
+        wids.open_view(folder / "few.json")
+
+
 def test_a_saved_view_is_no_spec_to_merge(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The command says how to make shards of it; a shard that failed is named once."""
     wids.ShardListDataset(folder / "train.json")[5:].save(folder / "rest.json")

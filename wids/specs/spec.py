@@ -417,8 +417,15 @@ def _load_json(text: str | bytes, source: str) -> Any:
                 f"{source}: expected JSON, found {known.description}; of compressed shards only "
                 "those by gzip and zstd are read, named .tar.gz and .tar.zst: pack others again"
             ) from None
+        # The list of a folder's files, perhaps, which each server writes in its own way.
+        folder = ""
+        if isinstance(start, bytes) and start.lstrip()[:1] == b"<":
+            folder = (
+                "; of a folder a web server gives a page like this, so name a spec, which "
+                "`wids create` makes, and save views of that"
+            )
         raise SpecError(
-            f"{source}: expected JSON, found text that starts with {start!r} ({error})"
+            f"{source}: expected JSON, found text that starts with {start!r} ({error}){folder}"
         ) from None
 
 

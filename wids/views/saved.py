@@ -264,18 +264,30 @@ def digest_of(shards: ShardTable) -> str:
 def contents_of(shards: ShardTable) -> dict[str, str]:
     """Return a digest of all file sizes, and one for each digest algorithm that all shards have.
 
+    Sizes that the spec does not say are those of the files, if all shards are on this machine.
+
     >>> from wids.specs.shardtable import ShardTable
     >>> list(contents_of(ShardTable([{"url": "a.tar", "nsamples": 2, "filesize": 1024}])))
     ['filesize']
     """
-    sizes = shards.filesize
-    facts: dict[str, Any] = {} if (sizes < 0).any() else {"filesize": map(str, sizes.tolist())}
+    sizes = shards.filesize.tolist() if (shards.filesize >= 0).all() else _file_sizes(shards.urls)
+    facts: dict[str, Any] = {} if sizes is None else {"filesize": map(str, sizes)}
     for name, column in shards.digests.items():
         if all(column):
             facts[name] = (each.hex() for each in column)
     return {
         name: hashlib.sha256("\n".join(texts).encode()).hexdigest() for name, texts in facts.items()
     }
+
+
+def _file_sizes(urls: Sequence[str]) -> list[int] | None:
+    """Return the sizes of local files; None if one is elsewhere, or cannot be read."""
+    try:
+        return (
+            [local_path(url).stat().st_size for url in urls] if all(map(is_local, urls)) else None
+        )
+    except OSError:
+        return None
 
 
 def indexes_from(node: Any, path: Path | None, where: str) -> IndexList:

@@ -750,7 +750,11 @@ class Join(Pairing, Viewable):
         return super().__getitem__(index)
 
     def with_options(self, **options: Unpack[ReadingOptions]) -> Join:
-        """Return the same join of samples that are read with other options."""
+        """Return the same join of samples that are read with other options.
+
+        With `fields`, each side is asked for those that its first sample has. Where its shard is
+        remote and was not read yet, that fetches it, or its index.
+        """
         fields, right = options.get("fields"), self.right
         mine, theirs = options.copy(), options.copy()
         if fields is not None:
