@@ -299,6 +299,8 @@ def test_a_saved_view_is_browsed(tmp_path: Path) -> None:
         assert sorted(shown(order="shuffled")) == ["k2", "k5", "k8", "k9"]
         assert "saved view" in server.get("api/page", order="shards").json()["error"]
         assert server.get("api/statistics").json()["beyond_view"]
+        facts = server.get("api/dataset").json()
+        assert facts["num_chosen"] < facts["num_samples"]
     with Command(tmp_path / "both.json", tmp_path) as server:
         fields = server.get("api/sample", i=7).json()["fields"]
         assert [(each["extension"], each["stored"]) for each in fields] == [(".cls", None)]

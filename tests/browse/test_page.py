@@ -330,6 +330,7 @@ def test_a_filter_is_saved_as_a_selection(
         page = open_page(again.url)
         page.locator(".tile").nth(19).wait_for()
         assert keys_shown(page)[:2] == ["set/00102", "set/00107"]
+        assert page.locator("#facts").inner_text().startswith(f"20 of {TOTAL} samples")
         page.close()  # before its server ends
     spec_of_view = json.loads(saved.read_text())["base"]
     assert spec_of_view["spec"] == str(spec)

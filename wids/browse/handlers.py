@@ -137,6 +137,7 @@ class ApiHandlers:
             checked = {name: self.report[name] for name in ("num_shards", "num_errors")}
         return {
             **dataset_facts(self.reader),
+            "num_chosen": None if self.chosen is None else len(self.chosen),
             "title": hide_credentials(self.title),
             "checked": checked,
         }

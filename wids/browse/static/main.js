@@ -4,7 +4,7 @@ import { ask } from "./api.js";
 import { showDataset } from "./dataset.js";
 import { turnTo } from "./cursor.js";
 import { announce, h, plain } from "./dom.js";
-import { bytes, counted } from "./format.js";
+import { bytes, counted, number } from "./format.js";
 import { focusTile, showGrid } from "./grid.js";
 import { fillHelp, listen } from "./keys.js";
 import { showSample } from "./sample.js";
@@ -82,7 +82,10 @@ function markHead(state, name) {
 }
 
 function fillHead() {
-  const facts = [counted(dataset.num_samples, "sample"), counted(dataset.num_shards, "shard")];
+  const samples = counted(dataset.num_samples, "sample");
+  // Of a saved view, the grid shows its samples alone.
+  const shown = dataset.num_chosen === null ? samples : `${number(dataset.num_chosen)} of ${samples}`;
+  const facts = [shown, counted(dataset.num_shards, "shard")];
   if (dataset.nbytes) facts.push(bytes(dataset.nbytes));
   document.getElementById("home").textContent = dataset.title;
   document.getElementById("facts").textContent = facts.join(" · ");
