@@ -164,6 +164,19 @@ def test_pictures_beside_folders_are_asked_about(capsys) -> None:
     assert "files that lie in no class: 1, such as p/1.jpg" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "names", [("train", "extra"), ("TRAIN", "holdout"), ("training_set", "unlabeled")]
+)
+def test_one_part_of_class_folders_is_asked_about(capsys, names: tuple[str, str]) -> None:
+    """A folder named like a part that holds folders alone is no class unless the user says so."""
+    write({f"N/{part}/{name}/1.jpg": jpeg() for part in names for name in ("a", "b")})
+    assert main(["import", "N", "-o", "x/x-%d.tar"]) == 1
+    assert f"N: {names[0]} may be parts of a dataset or classes" in capsys.readouterr().err
+    assert main(["import", "N", "-o", "x/x-%d.tar", "--classes", "auto"]) == 0
+    assert main(["import", "N", "-o", "y/y-%d.tar", "--split", names[0]]) == 0
+    assert json.loads(Path("y/y.json").read_text())["classes"] == ["a", "b"]
+
+
 def test_splits_with_different_classes_are_refused(capsys) -> None:
     """One number for two classes is refused until an option numbers the classes."""
     write({"p/train/cat/1.jpg": jpeg(), "p/val/dog/2.jpg": jpeg(), "p/test/3.jpg": jpeg()})

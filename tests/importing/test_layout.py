@@ -145,8 +145,28 @@ def test_a_column_of_texts_and_bytes_is_said(kind: str, value: Any) -> None:
     """Its values become different fields, unless the user names one."""
     omissions = Omissions()
     Layout({"mask": kind}, omissions=omissions).sample(0, {"mask": value})
-    (line,) = omissions.lines()
+    (line,) = omissions.remarks()
     assert "a column 'mask' that is text in some and bytes in others" in line
     omissions = Omissions()
     Layout({"mask": kind}, {"mask": "bin"}, omissions=omissions).sample(0, {"mask": value})
+    assert omissions.remarks() == []
+
+
+@pytest.mark.parametrize(
+    ("names", "number", "said"),
+    [
+        (["cat", "dog"], 1, []),
+        (["cat", "dog"], -1, ["numbers in the column 'label' that have no class name: 1"]),
+        (["cat", "dog"], 2, ["numbers in the column 'label' that have no class name: 1"]),
+        (["cat", "cat"], 0, ["names that several classes of the column 'label' share: 1"]),
+    ],
+)
+def test_classes_that_their_names_do_not_fit_are_said(
+    names: list[str], number: int, said: list[str]
+) -> None:
+    """A number without a name and a name of two classes are copied, counted and listed."""
+    omissions = Omissions()
+    layout = Layout({"label": "label"}, omissions=omissions, classes={"label": names})
+    assert layout.sample(7, {"label": number})[".cls"] == number
+    assert [line.partition(", such as ")[0] for line in omissions.remarks()] == said
     assert omissions.lines() == []

@@ -48,6 +48,29 @@ def header() -> dict[str, Any]:
 class TestParquetOfHuggingFace:
     """What `Dataset.to_parquet` writes."""
 
+    def test_paths_that_leave_the_folder_are_refused(self, capsys) -> None:
+        """A row that names a file outside of the table's folder needs the user's permission."""
+        Path("secret.jpg").write_bytes(jpeg())
+        kind = pyarrow.struct([("bytes", pyarrow.binary()), ("path", pyarrow.string())])
+        Path("in").mkdir()
+        for name in ("../secret.jpg", str(Path("secret.jpg").absolute())):
+            rows = pyarrow.array([{"bytes": None, "path": name}], kind)
+            parquet.write_table(pyarrow.table({"image": rows}), "in/x.parquet")
+            Path("in/x.csv").write_text(f"path,cls\n{name},1\n")
+            for table in ("in/x.parquet", "in/x.csv"):
+                assert main(["import", table, "-o", "out/x-%d.tar"]) == 1
+                said = capsys.readouterr().err
+                assert f"{table}: row 0: expected a file in in, found {name}" in said
+                assert not Path("out").exists()
+        (sample,) = run("in/x.parquet", "--allow-outside")
+        assert sample[".jpg"] == jpeg()
+        Path("in/x.parquet").unlink()
+        Path("in/data").mkdir()
+        Path("in/b.jpg").write_bytes(jpeg(1))
+        Path("in/data/x.csv").write_text(f"path,cls\n../b.jpg,1\n{Path('in/b.jpg').absolute()},2\n")
+        Path("in/x.csv").unlink()
+        assert [sample[".jpg"] for sample in run("in", "--from", "table")] == [jpeg(1)] * 2
+
     def test_pictures_that_are_paths_are_read(self) -> None:
         """A path in a row gives the bytes of its file, and its name."""
         for number in range(3):

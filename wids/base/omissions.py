@@ -25,6 +25,7 @@ class Omissions:
         self.strict = strict
         self._counts: Counter[str] = Counter()
         self._examples: dict[str, str] = {}
+        self._doubtful: set[str] = set()
 
     def add(self, what: str, example: str, count: int = 1) -> None:
         """Count something that is left out.
@@ -45,6 +46,25 @@ class Omissions:
         self._counts[what] += count
         self._examples.setdefault(what, example)
 
+    def add_doubtful(self, what: str, example: str, count: int = 1) -> None:
+        """Count something that is copied although it is probably not what the user takes it for.
+
+        Args:
+            what: What is doubtful, in the plural.
+            example: Name of one such item.
+            count: Number of items.
+
+        Raises:
+            ValueError: The omissions are strict.
+        """
+        if self.strict:
+            raise ValueError(
+                f"{example}: is one of the {what}, which --strict forbids; mend the source, or "
+                "leave out --strict"
+            )
+        self._doubtful.add(what)
+        self.add(what, example, count)
+
     def add_members(self, skipped: Mapping[str, int], shard: str) -> None:
         """Count the members of a shard that are in no sample, by reason, except directories.
 
@@ -56,8 +76,16 @@ class Omissions:
                 self.add(f"members of tars that are in no sample ({reason})", shard, count)
 
     def lines(self) -> list[str]:
-        """Return one line per reason, the most frequent first."""
+        """Return one line per reason for what is left out, the most frequent first."""
+        return self._listed(doubtful=False)
+
+    def remarks(self) -> list[str]:
+        """Return one line for each kind of doubtful items that are copied."""
+        return self._listed(doubtful=True)
+
+    def _listed(self, *, doubtful: bool) -> list[str]:
         return [
             f"{what}: {count}, such as {self._examples[what]}"
             for what, count in self._counts.most_common()
+            if (what in self._doubtful) == doubtful
         ]

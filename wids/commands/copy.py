@@ -136,6 +136,7 @@ def import_(args: Arguments) -> int:
         classes=_classes(args.classes),
         split=args.split,
         pattern=args.pattern,
+        allow_outside=args.allow_outside,
         **rules_given(args),
         rekeyed=args.rekey,
         strict=args.strict,
@@ -159,6 +160,8 @@ def import_(args: Arguments) -> int:
                 sample["__key__"] = f"{number:09d}"
             _write(writer, sample, f"{_shown(args.sources)}: sample {number}")
     list_omissions(imported.omissions.lines())
+    for line in imported.omissions.remarks():
+        complain(f"kept, look at them: {line}")
     total = sum(shard["nsamples"] for shard in writer.shardlist)
     note(f"{spec}: {len(writer.shardlist)} shards, {total} samples")
     return DONE
@@ -266,6 +269,11 @@ def _add_import(commands: Any) -> None:
     )
     parser.add_argument(
         "--file", action="append", metavar="COLUMN", help="column with paths of files"
+    )
+    parser.add_argument(
+        "--allow-outside",
+        action="store_true",
+        help="read files outside of the source's folder that rows name; for sources you trust",
     )
     parser.add_argument("--key", metavar="COLUMN", help="column with the keys of the samples")
     parser.add_argument(

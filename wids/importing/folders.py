@@ -155,20 +155,27 @@ def _check_splits_agree(split: Path) -> None:
 def _check_classes(folder: Path, found: list[str]) -> None:
     """Raise ValueError if the folders may not be classes."""
     parts = [name for name in found if split_of(name)]
-    # A class may be called "train". If there is a "val" as well, both are most likely splits.
-    if len(parts) == len(found) or len(set(map(split_of, parts))) > 1:
+    # A class may be called "train". If there is a "val" as well, both are most likely splits, and
+    # so is a "train" of folders alone: of the classes in it, beside an "extra" of the same.
+    nested = [name for name in parts if _holds_folders_alone(folder / name)]
+    if len(parts) == len(found) or len(set(map(split_of, parts))) > 1 or nested:
         raise ValueError(
             f"{folder}: {', '.join(parts)} may be parts of a dataset or classes; say "
             f"--split {parts[0]} to import that part, or --classes {SORTED_CLASSES} to take them "
             "for classes"
         )
     only = folder / found[0]
-    if len(found) == 1 and _subfolders(only) and not any(map(_is_media, _visible(only))):
+    if len(found) == 1 and _holds_folders_alone(only):
         raise ValueError(
             f"{folder}: holds the one folder {only.name}, which holds folders; import {only} if "
             f"those are the classes, or say --classes {SORTED_CLASSES} if {only.name} is the one "
             "class"
         )
+
+
+def _holds_folders_alone(folder: Path) -> bool:
+    """Return whether a folder has folders and no pictures beside them."""
+    return bool(_subfolders(folder)) and not any(map(_is_media, _visible(folder)))
 
 
 def _class_names(folder: Path, found: list[str], wanted: Sequence[str] | str | None) -> list[str]:

@@ -67,9 +67,8 @@ def open_saved(sources: Sequence[str], options: ImportOptions) -> Imported:
         ValueError: There are several splits, and none or an unknown one is named.
     """
     dataset = load_saved(sources[0], options.split)
-    return open_huggingface(
-        dataset, options.fields, options.key, strict=options.strict, numbered=options.rekeyed
-    )
+    root = None if options.allow_outside else Path(sources[0]).expanduser()
+    return _opened(dataset, options, root)
 
 
 def open_huggingface(
@@ -98,13 +97,18 @@ def open_huggingface(
     Raises:
         ValueError: A column has images inside a list or struct, or a named column does not exist.
     """
+    options = ImportOptions(fields=fields or {}, key=key, strict=strict, rekeyed=numbered)
+    return _opened(dataset, options, None)
+
+
+def _opened(dataset: Any, options: ImportOptions, root: Path | None) -> Imported:
+    """Open a dataset as `open_huggingface`, with files below `root` only if it is not None."""
     datasets = load("datasets", "huggingface")
     features = dataset.features
     if features is None:
         raise ValueError("the dataset does not know its columns; call resolve_features() first")
     kinds = {name: _kind_of(name, feature) for name, feature in features.items()}
-    omissions = Omissions(strict=strict)
-    layout = Layout(kinds, fields, key, "the dataset", omissions, numbered=numbered)
+    omissions = Omissions(strict=options.strict)
     for name, kind in kinds.items():
         if type(features[name]).__name__ in _BYTES:
             # Decoding and encoding again would lose quality and take far longer.
@@ -112,6 +116,15 @@ def open_huggingface(
     # A column of integers that is a class only by its name has no class names.
     named = (name for name in features if type(features[name]).__name__ == "ClassLabel")
     classes = {name: features[name].names for name in named}
+    layout = Layout(
+        kinds,
+        options.fields,
+        options.key,
+        "the dataset",
+        omissions,
+        numbered=options.rekeyed,
+        classes=classes,
+    )
     header = _described(dataset.info)
     if classes:
         header["classes"] = next(iter(classes.values())) if len(classes) == 1 else classes
@@ -120,7 +133,7 @@ def open_huggingface(
     total = len(dataset) if hasattr(dataset, "__len__") else None
     # Without a format, rows have Python values in place of the user's tensors.
     dataset = dataset.with_format(None)
-    samples = _samples(dataset, features, layout)
+    samples = _samples(dataset, features, layout, root)
     return Imported(samples, header, total, omissions=omissions)
 
 
@@ -135,12 +148,14 @@ def _described(info: Any) -> dict[str, Any]:
     return {name: text for name, text in told.items() if text}
 
 
-def _samples(dataset: Any, features: Mapping[str, Any], layout: Layout) -> Iterator[dict[str, Any]]:
+def _samples(
+    dataset: Any, features: Mapping[str, Any], layout: Layout, root: Path | None
+) -> Iterator[dict[str, Any]]:
     for number, row in enumerate(dataset):
         values: dict[str, Any] = {}
         for name, value in row.items():
             if type(features[name]).__name__ in _BYTES:
-                values |= media_columns(name, value, Path(), f"the dataset: row {number}")
+                values |= media_columns(name, value, Path(), f"the dataset: row {number}", root)
             else:
                 values[name] = _value(features[name], value)
         yield layout.sample(number, values)

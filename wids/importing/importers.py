@@ -28,7 +28,12 @@ __all__ = [
     "tfrecord_files",
 ]
 
-_OPTION_OF = {"fields": "--field", "files": "--file", "rekeyed": "--rekey"}
+_OPTION_OF = {
+    "fields": "--field",
+    "files": "--file",
+    "rekeyed": "--rekey",
+    "allow_outside": "--allow-outside",
+}
 _ALWAYS = {"rekeyed", "strict"}
 _TABLES = ("*.csv", "*.tsv", "*.jsonl", "*.parquet")
 _TFRECORDS = ("*.tfrecord", "*.tfrecords", "*.tfrecord.gz", "*.tfrecords.gz", "*.tfrecord*-*")
@@ -124,7 +129,7 @@ IMPORTERS = (
         "wids.importing.huggingface:open_saved",
         ("*.arrow", "dataset_info.json", "dataset_dict.json", "state.json"),
         marks=("dataset_info.json", "dataset_dict.json"),
-        takes=frozenset({"fields", "key", "split"}),
+        takes=frozenset({"fields", "key", "split", "allow_outside"}),
     ),
     Importer(
         "tfrecord",
@@ -146,7 +151,7 @@ IMPORTERS = (
         "table",
         "wids.importing.tables:open_tables",
         _TABLES,
-        takes=frozenset({"fields", "files", "key", "classes", "split"}),
+        takes=frozenset({"fields", "files", "key", "classes", "split", "allow_outside"}),
         several=True,
         counts_files=True,
     ),

@@ -8,7 +8,9 @@ field with the same bytes, a class becomes `.cls`, and all other columns togethe
 from __future__ import annotations
 
 import errno
+import os
 import re
+from collections import Counter
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,7 +22,7 @@ from wids.base.text import clean
 from wids.codecs.formats import IMAGE_EXTENSIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 __all__ = [
     "KEY_COLUMNS",
@@ -40,7 +42,7 @@ KEY_COLUMNS = ("__key__", "key", "id")
 _LABELS = {"class", "cls", "fine_label", "label", "labels", "target"}
 # Extensions of image formats that the first bytes identify.
 _SNIFFED_PICTURES = {".jpg", ".jpeg", ".png", ".gif", ".tif", ".tiff", ".webp", ".bmp"}
-_NO_PICTURES = "images of the column {!r} whose bytes are not an image (kept unchanged)"
+_NO_PICTURES = "images of the column {!r} whose bytes are not an image"
 # Kinds of file types that become fields of their own; others stay `.bin`.
 _FIELD_KINDS = {"image", "sound", "video", "array", "document"}
 
@@ -99,7 +101,9 @@ def clean_key(text: str) -> str:
     return f"{folder}{slash}{name.replace('.', '_')}"
 
 
-def media_columns(column: str, value: Any, folder: Path, where: str) -> dict[str, Any]:
+def media_columns(
+    column: str, value: Any, folder: Path, where: str, root: Path | None = None
+) -> dict[str, Any]:
     """Return the columns with the bytes and the file name of an image or sound of `datasets`.
 
     Args:
@@ -108,15 +112,16 @@ def media_columns(column: str, value: Any, folder: Path, where: str) -> dict[str
             `path`.
         folder: Base of a relative path.
         where: The row, for messages.
+        root: As for `read_listed_file`.
 
     Raises:
-        ValueError: The path is not that of a local file.
+        ValueError: The path is not that of a local file, or lies outside of `root`.
         FileNotFoundError: The file does not exist.
     """
     path, data = (None, None) if value is None else (value.get("path"), value.get("bytes"))
     if data is None and path is None:
         return {column: None}
-    blob = read_listed_file(folder, path, where) if data is None else sniffed(data)
+    blob = read_listed_file(folder, path, where, root) if data is None else sniffed(data)
     if path is None:
         return {column: blob}
     suffix = PurePath(path).suffix.lower()
@@ -127,16 +132,18 @@ def media_columns(column: str, value: Any, folder: Path, where: str) -> dict[str
     return {column: blob, f"{column}.path": name}
 
 
-def read_listed_file(folder: Path, name: Any, where: str) -> Blob:
+def read_listed_file(folder: Path, name: Any, where: str, root: Path | None = None) -> Blob:
     """Read a file that a row names.
 
     Args:
         folder: Base of a relative path.
         name: The path.
         where: The row, for messages.
+        root: Folder that the path must not leave; None allows any file. Links in it are followed,
+            since the cache of the Hugging Face hub consists of links.
 
     Raises:
-        ValueError: It is not a path.
+        ValueError: It is not a path, or it lies outside of `root`.
         FileNotFoundError: The file does not exist.
     """
     if not isinstance(name, str) or not name:
@@ -147,6 +154,12 @@ def read_listed_file(folder: Path, name: Any, where: str) -> Blob:
             "files and put their paths into the table"
         )
     path = folder / name
+    # A table by a stranger could otherwise copy private files of this machine into shards.
+    if root is not None and not Path(os.path.abspath(path)).is_relative_to(root.absolute()):  # noqa: PTH100 (resolves no links)
+        raise ValueError(
+            f"{where}: expected a file in {clean(root, 200)}, found {clean(name, 200)}, which lies "
+            "outside; if you trust the table, allow it (--allow-outside)"
+        )
     try:
         return Blob(path.suffix.lower() or ".bin", path.read_bytes())
     except OSError as error:
@@ -174,6 +187,7 @@ class Layout:
         omissions: Omissions | None = None,
         *,
         numbered: bool = False,
+        classes: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         """Map columns to fields.
 
@@ -189,6 +203,7 @@ class Layout:
             where: Name of the source, for messages.
             omissions: Counts the samples that lack a field.
             numbered: Whether samples are numbered, so that a column of keys is one like others.
+            classes: Column to the names of its classes, for the columns that have names.
 
         Raises:
             ValueError: A named column does not exist.
@@ -209,6 +224,12 @@ class Layout:
         self._alone = {name for name, kind in kinds.items() if kind in alone}
         self._have_pictures = {name for name, kind in kinds.items() if kind == "image"}
         self._no_pictures: dict[str, tuple[int, str]] = {}
+        self._num_classes = {name: len(names) for name, names in (classes or {}).items()}
+        for column, names in (classes or {}).items():
+            for name, count in Counter(names).items():
+                if count > 1:
+                    what = f"names that several classes of the column {column!r} share"
+                    self._omissions.add_doubtful(what, name)
 
     def sample(self, number: int, row: Mapping[str, Any]) -> dict[str, Any]:
         """Return the sample of a row.
@@ -229,6 +250,7 @@ class Layout:
                 dotted = str(value) if str(value) != sample["__key__"] else None
                 continue
             self._note_form(name, value, sample["__key__"])
+            self._note_unnamed(name, value, sample["__key__"])
             for extension, data in self._placed(name, value):
                 self._note_picture(name, extension, data, sample["__key__"])
                 if extension in sample:
@@ -268,7 +290,17 @@ class Layout:
         other = _is_bytes(value) if kind in _TEXTS else isinstance(value, str) and kind != "label"
         if other and name not in self._fields:
             what = f"samples with a column {name!r} that is text in some and bytes in others"
-            self._omissions.add(f"{what}, and is not the same field (--field {name}=EXT)", key)
+            self._omissions.add_doubtful(
+                f"{what}, and is not the same field (--field {name}=EXT)", key
+            )
+
+    def _note_unnamed(self, name: str, value: Any, key: str) -> None:
+        """Count a number that is none of the named classes, such as -1 for an unknown class."""
+        number = self._num_classes.get(name)
+        if number is not None and isinstance(value, int | np.integer) and not 0 <= value < number:
+            self._omissions.add_doubtful(
+                f"numbers in the column {name!r} that have no class name", key
+            )
 
     def _note_picture(self, column: str, extension: str, data: Any, key: str) -> None:
         """Count bytes that are not an image, in a column or under an extension of images."""
@@ -279,14 +311,14 @@ class Layout:
         if known is not None and known.kind == "image":
             self._have_pictures.add(column)
         elif suffix in _SNIFFED_PICTURES:
-            self._omissions.add(_NO_PICTURES.format(column), key)
+            self._omissions.add_doubtful(_NO_PICTURES.format(column), key)
         elif suffix == ".bin":
             # The first rows may be the exceptions, so they are counted until an image is seen.
             count, first = self._no_pictures.get(column, (0, key))
             self._no_pictures[column] = (count + 1, first)
         if column in self._have_pictures and column in self._no_pictures:
             count, first = self._no_pictures.pop(column)
-            self._omissions.add(_NO_PICTURES.format(column), first, count)
+            self._omissions.add_doubtful(_NO_PICTURES.format(column), first, count)
 
     def _key_of(self, number: int, values: Mapping[str, Any]) -> str:
         if self._key is None:

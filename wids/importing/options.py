@@ -63,6 +63,7 @@ class ImportOptions:
         grouping: "adjacent" or "shard", for tars.
         key_rule: "first_dot" or "last_dot", for tars.
         concatenated: Whether tars are read beyond the end of their first archive.
+        allow_outside: Whether rows may name files outside of the source's folder.
         rekeyed: Whether the caller replaces the keys by numbers, so that keys may occur twice.
         strict: Whether the first omission is an error.
     """
@@ -76,6 +77,7 @@ class ImportOptions:
     grouping: Grouping = "adjacent"
     key_rule: KeyRule = "first_dot"
     concatenated: bool = False
+    allow_outside: bool = False
     rekeyed: bool = False
     strict: bool = False
 

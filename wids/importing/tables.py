@@ -103,8 +103,10 @@ def open_tables(sources: Sequence[str | Path], options: ImportOptions | None = N
     if classes:
         header["classes"] = classes if len(classes) != 1 else next(iter(classes.values()))
     numbers = {} if column is None else {name: i for i, name in enumerate(classes[column])}
-    rows = _Rows(paths, schema, options, column, numbers)
-    samples = _counting_unread(rows, [Path(source).expanduser() for source in sources], omissions)
+    given = [Path(source).expanduser() for source in sources]
+    folders = [each for each in given if each.is_dir()]
+    rows = _Rows(paths, schema, options, column, numbers, folders=folders)
+    samples = _counting_unread(rows, given, omissions)
     return Imported(samples, header, omissions=omissions)
 
 
@@ -189,13 +191,17 @@ class _Rows:
         options: ImportOptions,
         class_column: str | None,
         class_numbers: Mapping[str, int],
+        *,
+        folders: Sequence[Path] = (),
     ) -> None:
         self._paths = paths
         self._kinds = schema.kinds
         self._columns = schema.columns
+        self._classes = schema.classes
         self._options = options
         self._class_column = class_column
         self._class_numbers = class_numbers
+        self._folders = folders
         self._files: list[str] = list(options.files or ())
         self.read: set[Path] = set()
 
@@ -204,13 +210,21 @@ class _Rows:
         layout = None
         number = 0
         for path in self._paths:
+            root = self._root(path)
             for row_number, row in enumerate(read_rows(path)):
                 where = f"{path}: row {row_number}"
                 # Tables may have the columns in another order.
                 ordered = {name: row[name] for name in self._columns or row}
                 layout = layout or self._layout(path, ordered, omissions)
-                yield layout.sample(number, self._values(ordered, path.parent, where))
+                yield layout.sample(number, self._values(ordered, path.parent, root, where))
                 number += 1
+
+    def _root(self, table: Path) -> Path | None:
+        """Return the folder whose files a table may name; None for any."""
+        if self._options.allow_outside:
+            return None
+        around = (folder for folder in self._folders if table.is_relative_to(folder))
+        return next(around, table.parent)
 
     def _layout(self, path: Path, row: Mapping[str, Any], omissions: Omissions) -> Layout:
         columns = dict.fromkeys(row, "plain") | self._kinds
@@ -223,9 +237,13 @@ class _Rows:
             _check_column(path, name, columns)
         columns |= dict.fromkeys(map(_file_of, self._files), "file")
         fields, key, numbered = self._options.fields, self._options.key, self._options.rekeyed
-        return Layout(columns, fields, key, str(path), omissions, numbered=numbered)
+        return Layout(
+            columns, fields, key, str(path), omissions, numbered=numbered, classes=self._classes
+        )
 
-    def _values(self, row: dict[str, Any], folder: Path, where: str) -> dict[str, Any]:
+    def _values(
+        self, row: dict[str, Any], folder: Path, root: Path | None, where: str
+    ) -> dict[str, Any]:
         """Return the converted cells of a row: blobs, classes, texts."""
         fields = self._options.fields
         for name in (*self._files, *fields):
@@ -234,7 +252,7 @@ class _Rows:
         for name, cell in row.items():
             kind = self._kinds.get(name)
             if kind == "media":
-                values |= media_columns(name, cell, folder, where)
+                values |= media_columns(name, cell, folder, where, root)
                 if cell is not None and cell["bytes"] is None and cell["path"] is not None:
                     self.read.add((folder / cell["path"]).resolve())
             elif kind == "bytes":
@@ -244,7 +262,7 @@ class _Rows:
             else:
                 values[name] = _as_label(cell, fields.get(name, ""), name, where)
         for name in self._files:
-            values[_file_of(name)] = read_listed_file(folder, row[name], where)
+            values[_file_of(name)] = read_listed_file(folder, row[name], where, root)
             self.read.add((folder / row[name]).resolve())
         return values
 
