@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from wids.base.files import is_running
-from wids.base.processes import allow_pickling_views, fresh_python, num_cores, run_each
+from wids.base.processes import allow_pickling_views, fresh_python, run_each
 
 
 def my_process(_item: object) -> int:
@@ -162,19 +162,6 @@ def test_a_signal_to_one_worker_costs_its_item_alone() -> None:
     assert isinstance(outcomes[1], ChildProcessError)
     assert outcomes[:1] + outcomes[2:] == [0, 2, 3]
     assert "fewer workers" in str(outcomes[1])
-
-
-def test_cores_are_those_that_this_process_may_use() -> None:
-    """Only the cores that the process may use are counted."""
-    code = (
-        "import os\n"
-        "os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
-        "from wids.base.processes import num_cores\n"
-        "print(num_cores())\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert int(done.stdout) == 1
-    assert num_cores() == len(os.sched_getaffinity(0))
 
 
 def test_a_fresh_interpreter_runs_no_module_of_the_working_folder(tmp_path: Path) -> None:

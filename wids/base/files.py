@@ -11,7 +11,6 @@ Two ways to write one:
 """
 
 import errno
-import fcntl
 import hashlib
 import os
 import re
@@ -22,6 +21,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, BinaryIO, NamedTuple
 
+from wids.base.system import boot_id, flush_to_disk, lock_exclusively, process_namespace
 from wids.base.urls import display_url, resembles_url
 
 __all__ = [
@@ -62,10 +62,7 @@ def host_token() -> str:
     A process id in a file name is valid only where this agrees.
     """
     # The host name is not enough: containers and reboots start process ids from 1 again.
-    known = [os.uname().nodename]
-    with suppress(OSError):
-        known.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii"))
-        known.append(str(Path("/proc/self/ns/pid").stat().st_ino))
+    known = [os.uname().nodename, boot_id(), process_namespace()]
     return hashlib.sha256("\0".join(known).encode()).hexdigest()[:8]
 
 
@@ -240,7 +237,7 @@ def write_atomically(
         if sync or mtime is not None:
             stream.flush()
         if sync:
-            os.fsync(stream.fileno())
+            flush_to_disk(stream.fileno())
         if mtime is not None:
             os.utime(stream.fileno(), (mtime, mtime))
 
@@ -253,7 +250,7 @@ def sync_folder(folder: Path) -> None:
     """
     descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        os.fsync(descriptor)
+        flush_to_disk(descriptor)
     finally:
         os.close(descriptor)
 
@@ -352,7 +349,7 @@ class OutputFile:
         with named_write_errors(self.path):
             self.stream.flush()
             if fsync:
-                os.fsync(self.stream.fileno())
+                flush_to_disk(self.stream.fileno())
         # Renamed while locked, so that no other process can start to write the part before.
         self.part_path.replace(self.path)
         self.stream.close()
@@ -440,7 +437,7 @@ def _open_locked(part_path: Path) -> int:
 
 def _lock(descriptor: int) -> None:
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock_exclusively(descriptor)
     except OSError as error:
         if error.errno not in _NO_LOCKS:
             raise

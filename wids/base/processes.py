@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from wids.base.progress import progress
+from wids.base.system import num_cores
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from wids.base.threads import DaemonThreadPool
 
-__all__ = ["allow_pickling_views", "fresh_python", "num_cores", "run_each"]
+__all__ = ["allow_pickling_views", "fresh_python", "run_each"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -157,16 +158,6 @@ def _serve(connection: Connection, parent: int, function: Callable[[Any], Any]) 
                 raise
             except Exception as error:  # noqa: BLE001 (whatever pickling it raises)
                 connection.send(RuntimeError(f"{outcome!r:.200} cannot be sent back ({error})"))
-
-
-def num_cores() -> int:
-    """Return how many processor cores this process may use.
-
-    >>> num_cores() >= 1
-    True
-    """
-    # A container or a job scheduler may give the process fewer cores than the machine has.
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _run_here(

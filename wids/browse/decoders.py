@@ -20,7 +20,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, cast, get_args
 
-from wids.base.processes import fresh_python, num_cores
+from wids.base.processes import fresh_python
+from wids.base.system import num_cores
 from wids.browse.decoderworker import Data, head, receive
 from wids.codecs.formats import Kind
 from wids.display.fieldview import FieldView

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-import resource
 import signal
 import socket
 import struct
@@ -20,6 +19,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from wids.base.optional import load_if_present
+from wids.base.system import limit_process
 from wids.codecs.formats import field_kind
 from wids.display.fieldview import view_field
 from wids.display.thumbnails import film_strip, thumbnail
@@ -125,10 +125,7 @@ def _main(descriptor: int, nbytes: int) -> None:
     """Serve requests within a memory limit."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # on Ctrl-C, the server ends this process
     load_if_present("PIL.Image")
-    bounds = {resource.RLIMIT_CORE: 0, resource.RLIMIT_FSIZE: 0, resource.RLIMIT_DATA: nbytes}
-    for limit, value in bounds.items():
-        with suppress(ValueError, OSError):  # not every system has each limit
-            resource.setrlimit(limit, (value, value))
+    limit_process(nbytes)
     with socket.socket(fileno=descriptor) as connection, suppress(EOFError, ConnectionError):
         connection.sendall(head({"ready": True}, 0))
         while True:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import os
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from wids.base.files import parse_part_name, write_atomically
 from wids.base.hashing import hash_file
 from wids.base.locks import file_lock
+from wids.base.system import lock_exclusively
 from wids.caching.cachefolder import JOINS_FOLDER, KEPT_JOINS, Entry, open_cached
 from wids.fetching.partfile import PIECE_NBYTES
 
@@ -280,7 +280,7 @@ def evict(shard: CachedShard, *, leased: bool = False) -> bool:
     try:
         # A reader holds a read lease, a shared lock, until it has opened the shard.
         if not leased:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_exclusively(descriptor)
         # Another process may have replaced the file since this one opened it.
         if os.path.samestat(os.fstat(descriptor), shard.files[0].stat()):
             for path in shard.files:

@@ -9,20 +9,20 @@ an earlier boot, and the shard is verified by its digest before it is used.
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import logging
 import os
+import secrets
 import stat
 import sys
 import threading
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wids.base.files import sync_folder
 from wids.base.hashing import hash_file
+from wids.base.system import boot_id, flush_to_disk, lock_shared, unlock
 from wids.base.urls import display_url, without_secrets
 from wids.caching import eviction
 from wids.caching.cachefolder import (
@@ -40,6 +40,7 @@ from wids.fetching.partfile import no_space
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from wids.fetching.partfile import PartFile
 
@@ -328,7 +329,7 @@ class _Lease:
         self._descriptor: int | None = descriptor
         self._pid = os.getpid()
         with suppress(OSError):  # without locks, a shard may be evicted before it is opened
-            fcntl.flock(descriptor, fcntl.LOCK_SH)
+            lock_shared(descriptor)
 
     def end(self) -> None:
         """End the lease; harmless when it has ended."""
@@ -339,7 +340,7 @@ class _Lease:
         # child, and the child must not end the lock of its parent.
         if self._pid == os.getpid():
             with suppress(OSError):
-                fcntl.flock(descriptor, fcntl.LOCK_UN)
+                unlock(descriptor)
         os.close(descriptor)
 
     def __del__(self) -> None:
@@ -386,10 +387,12 @@ def _refuse_unreadable(path: Path, error: OSError) -> bool:
 
 
 def _boot_token() -> str:
-    """Return the identifier of this boot of this machine."""
-    known = os.uname().nodename
-    with suppress(OSError):
-        known += Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
+    """Return the identifier of this boot of this machine.
+
+    Where the system tells none, each process is as a boot of its own: it verifies by digest what
+    another has not yet flushed to the disk.
+    """
+    known = os.uname().nodename + (boot_id() or secrets.token_hex(8))
     return hashlib.sha256(known.encode()).hexdigest()[:16]
 
 
@@ -400,7 +403,7 @@ def _settle(entry: Entry) -> None:
     except OSError:
         return  # evicted already
     try:
-        os.fsync(descriptor)
+        flush_to_disk(descriptor)
         sync_folder(entry.folder)
         record = entry.load_record()
         if record is not None and _is_still(entry, descriptor):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from wids.base.processes import num_cores
+from wids.base.system import num_cores
 from wids.reading.collate import Allocate, collate
 from wids.reading.pipeline import note_missing_dot
 

@@ -27,6 +27,7 @@ from wids.base.arrayfile import read_arrays, write_arrays
 from wids.base.keyhash import hash_packed
 from wids.base.mapping import page_ranges
 from wids.base.progress import progress
+from wids.base.system import read_ahead, read_at_random
 from wids.base.urls import display_url
 from wids.codecs.framing import CenterCrop, Resize
 from wids.codecs.headers import has_fact, read_header
@@ -670,9 +671,9 @@ def _announce(memory: memoryview, spans: Sequence[Span]) -> None:
     mapped = memory.obj
     if not isinstance(mapped, mmap.mmap):  # an empty shard
         return
-    mapped.madvise(mmap.MADV_RANDOM)
+    read_at_random(mapped)
     for start, stop in page_ranges(spans, max_gap_nbytes=NEAR_NBYTES):
-        mapped.madvise(mmap.MADV_WILLNEED, start, stop - start)
+        read_ahead(mapped, start, stop)
 
 
 def _is_run(indexes: npt.NDArray[np.int64]) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 
 from wids.base.arguments import check_extension, check_flag, check_number, check_sized, to_list
 from wids.base.optional import load
-from wids.base.processes import num_cores
+from wids.base.system import num_cores
 from wids.base.threads import DaemonThreadPool, result_of
 from wids.codecs.decode import decode_error
 from wids.codecs.devicejpeg import DEVICE_BACKENDS, DeviceImage, JpegDevice, jpeg_device

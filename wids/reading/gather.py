@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import resource
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from wids.base.system import blocks_read
 from wids.base.urls import display_url
 from wids.codecs.arrays import Windows, decode_npy, stack_classes, stack_npy
 from wids.codecs.documents import decode_class
@@ -45,9 +45,6 @@ _STACKS: dict[Any, Callable[[Windows], npt.NDArray[Any] | None]] = {
     decode_npy: stack_npy,
     decode_class: stack_classes,
 }
-
-# Statistics of this thread alone, on systems that have them, such as Linux.
-_WHO = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
 
 # Number of batches that are announced after the last batch that was read from a disk.
 _COLD_BATCHES = 4
@@ -389,7 +386,7 @@ class ReadAhead:
             wanted: The batch to be read.
             fields: The extensions that will be read; None: all.
         """
-        before = _blocks_read()
+        before = blocks_read()
         if self._cold_batches > 0:
             self._cold_batches -= 1
             for opened, local_indexes in wanted:
@@ -397,13 +394,5 @@ class ReadAhead:
                 if shard.nbytes >= _SCATTERED_NBYTES * len(shard):
                     shard.announce(local_indexes, fields)
         yield
-        if _blocks_read() > before:
+        if blocks_read() > before:
             self._cold_batches = _COLD_BATCHES
-
-
-def _blocks_read() -> int:
-    """Return a count of this thread's disk reads; only differences are meaningful."""
-    usage = resource.getrusage(_WHO)
-    # On file systems that do not count blocks, page faults that waited for a disk are still
-    # counted.
-    return usage.ru_inblock + usage.ru_majflt

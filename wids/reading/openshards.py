@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import operator
-import resource
 from bisect import bisect_right
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from wids.base.system import max_descriptors
 from wids.base.urls import display_url
 from wids.base.warn import warn
 from wids.errors import CacheError, DecodeError, SampleCountError
@@ -363,8 +363,8 @@ def default_max_open_shards() -> int:
     >>> 1 <= default_max_open_shards() <= MOST_OPEN_SHARDS
     True
     """
-    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if limit == resource.RLIM_INFINITY:
+    limit = max_descriptors()
+    if limit is None:
         return MOST_OPEN_SHARDS
     return max(1, min(MOST_OPEN_SHARDS, limit // (4 * DESCRIPTORS_PER_SHARD)))
 

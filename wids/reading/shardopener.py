@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from wids.base.processes import num_cores
 from wids.base.progress import progress
+from wids.base.system import num_cores
 from wids.base.text import format_nbytes
 from wids.base.threads import DaemonThreadPool
 from wids.base.urls import display_url, scheme_of

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 from wids.base.mapping import map_file, page_ranges
+from wids.base.system import read_ahead
 from wids.base.urls import display_url
 from wids.errors import ShardFormatError
 from wids.tar.tarindex import TarIndex
@@ -314,7 +315,7 @@ class Shard(ReadableShard):
         for start, stop in page_ranges(spans):
             # Measured: with this call a cold batch is read at 350 MB/s, with single page faults at
             # 60 MB/s. For a warm batch, each call costs as much as reading a small sample.
-            self._mapped.madvise(mmap.MADV_WILLNEED, start, stop - start)
+            read_ahead(self._mapped, start, stop)
 
     def was_changed(self) -> bool:
         """Return whether the file was written to since it was mapped.

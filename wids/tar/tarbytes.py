@@ -8,6 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from wids.base.system import read_into_buffers
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -66,6 +68,6 @@ class TarBytes:
             path,
             *made,
             partial(os.pread, file_descriptor),
-            partial(os.preadv, file_descriptor),
+            partial(read_into_buffers, file_descriptor),
             changed,
         )

@@ -1,0 +1,153 @@
+"""The library runs where a system lacks calls that Linux has."""
+
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from helpers.shards import REPOSITORY
+
+from wids.base import system
+
+# Taken away before the library is imported. macOS lacks the first group; the second is what a
+# system without POSIX locks and limits would lack, too.
+NOT_ON_MACS = """
+import mmap, os, resource, sys
+for module, names in {
+    os: "sched_getaffinity sched_setaffinity posix_fadvise posix_fallocate copy_file_range splice "
+        "memfd_create eventfd getrandom fdatasync preadv pwritev pidfd_open unshare setns "
+        "O_TMPFILE O_PATH O_NOATIME O_DIRECT O_LARGEFILE",
+    mmap: "MAP_POPULATE MAP_NORESERVE MAP_STACK MADV_POPULATE_READ MADV_HUGEPAGE MADV_DONTFORK "
+          "MADV_DODUMP MADV_REMOVE",
+    resource: "RUSAGE_THREAD RLIMIT_NPROC RLIMIT_MSGQUEUE prlimit",
+}.items():
+    for name in names.split():
+        if hasattr(module, name):
+            delattr(module, name)
+os.environ["PATH"] = ""
+
+
+def without_proc(event, arguments):
+    if event == "open" and str(arguments[0]).startswith(("/proc", "/sys", "/dev/shm")):
+        raise FileNotFoundError(2, "No such file or directory", str(arguments[0]))
+
+
+sys.addaudithook(without_proc)
+"""
+NOT_ANYWHERE_BUT_POSIX = """
+for name in [name for name in dir(mmap) if name.startswith("MADV_")]:
+    delattr(mmap, name)
+sys.modules["fcntl"] = sys.modules["resource"] = None
+"""
+CORE = """
+import functools, http.server, logging, threading
+from pathlib import Path
+
+import wids
+from wids.specs.build import build_spec
+
+with wids.ShardWriter("set/t-%03d.tar", maxcount=40, spec="set/t.json", fsync=True) as writer:
+    for number in range(200):
+        writer.write({"__key__": f"{number:05d}", ".txt": "x" * 5000, ".cls": number % 10})
+dataset = wids.ShardListDataset("set/t.json", cache_dir="cache")
+assert [dataset[i][".cls"] for i in (0, 77, -1)] == [0, 7, 9]
+assert dataset.gather(range(0, 200, 3), ".cls").sum() == sum(i % 10 for i in range(0, 200, 3))
+assert dataset.column(".cls").sum() == 900
+sampler = wids.DistributedShardSampler(dataset, num_replicas=1, rank=0)
+loader = wids.Loader(dataset, batch_size=16, sampler=sampler, num_workers=2, tensors=False)
+assert sum(len(batch["__key__"]) for batch in loader) == 200
+dataset.filter(".cls == 3").save("threes.json")
+assert len(wids.open_view("threes.json")) == 20
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *arguments):
+        pass
+
+handler = functools.partial(Quiet, directory="set")
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+url = f"http://127.0.0.1:{server.server_port}/t.json"
+remote = wids.ShardListDataset(url, cache_dir="cache", cache_size=700_000)
+assert [remote[i][".cls"] for i in range(0, 200, 7)] == [i % 10 for i in range(0, 200, 7)]
+remote.close()
+server.shutdown()
+server.server_close()
+print(sum(path.stat().st_size for path in Path("cache").glob("*.tar")))
+"""
+
+
+@pytest.mark.parametrize(
+    ("lacking", "within_bound"),
+    [(NOT_ON_MACS, True), (NOT_ON_MACS + NOT_ANYWHERE_BUT_POSIX, False)],
+    ids=["as on macOS", "without locks and limits"],
+)
+def test_core_runs_without_what_only_linux_has(lacking: str, within_bound: bool, tmp_path: Path):
+    """Writing, reading, sampling, loading, saving and fetching work without these names.
+
+    Without locks, no shard is evicted, since nothing says that no reader is about to open it.
+    """
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-W", "ignore:only soft file lock", "-c", lacking + CORE],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(REPOSITORY), *sys.path])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (int(done.stdout) <= 700_000) == within_bound
+
+
+def test_names_that_a_system_may_lack_are_in_one_module():
+    """No other module imports locks and limits, or reads what only Linux has in files."""
+    words = ("import fcntl", "import resource\n", "sched_getaffinity", "MADV_", "preadv", '"/proc/')
+    package = REPOSITORY / "wids"
+    found = {
+        path.relative_to(package).as_posix()
+        for path in package.rglob("*.py")
+        if any(word in path.read_text() for word in words)
+    }
+    assert found == {"base/system.py"}
+
+
+def test_cores_are_those_that_this_process_may_use():
+    """Only the cores that the process may use are counted."""
+    code = (
+        "import os\n"
+        "os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
+        "from wids.base.system import num_cores\n"
+        "print(num_cores())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(done.stdout) == 1
+    assert system.num_cores() == len(os.sched_getaffinity(0))
+
+
+def test_locks_exclude_each_other(tmp_path: Path):
+    """A shared lock keeps others from locking alone, until it ends."""
+    path = tmp_path / "file"
+    path.touch()
+    first, second = os.open(path, os.O_RDONLY), os.open(path, os.O_RDONLY)
+    try:
+        system.lock_shared(first)
+        system.lock_shared(second)
+        with pytest.raises(BlockingIOError):
+            system.lock_exclusively(first)
+        system.unlock(second)
+        system.lock_exclusively(first)
+    finally:
+        os.close(first)
+        os.close(second)
+
+
+def test_boot_and_namespace_are_known_on_linux():
+    """They are the same at each call, and belong to this machine."""
+    assert system.boot_id() == system.boot_id() != ""
+    assert system.process_namespace() == str(Path("/proc/self/ns/pid").stat().st_ino)
+
+
+def test_descriptors_are_those_of_the_process():
+    """The soft limit counts."""
+    assert system.max_descriptors() == resource.getrlimit(resource.RLIMIT_NOFILE)[0]

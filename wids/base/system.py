@@ -1,0 +1,180 @@
+"""Calls that not every system has, each with what the library does without it.
+
+Linux has all of them, macOS most. No other module names them, so that what a system lacks is
+decided here alone.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from wids.base.optional import load_if_present
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+fcntl = load_if_present("fcntl")  # without it there are no locks, as on some file systems
+resource = load_if_present("resource")  # without it there are no limits to ask for or to set
+
+__all__ = [
+    "blocks_read",
+    "boot_id",
+    "flush_to_disk",
+    "limit_process",
+    "lock_exclusively",
+    "lock_shared",
+    "max_descriptors",
+    "num_cores",
+    "process_namespace",
+    "read_ahead",
+    "read_at_random",
+    "read_into_buffers",
+    "unlock",
+]
+
+
+def num_cores() -> int:
+    """Return how many processor cores this process may use.
+
+    >>> num_cores() >= 1
+    True
+    """
+    # A container or a job scheduler may give the process fewer cores than the machine has.
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def boot_id() -> str:
+    """Return an identifier of this boot of the machine, or "" where the system tells none."""
+    with suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
+    return ""
+
+
+def process_namespace() -> str:
+    """Return an identifier of the namespace of process ids, or "" where there is but one."""
+    with suppress(OSError):
+        return str(Path("/proc/self/ns/pid").stat().st_ino)
+    return ""
+
+
+def max_descriptors() -> int | None:
+    """Return how many files this process may have open, or None for no known limit."""
+    if resource is None:
+        return None
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return None if limit == resource.RLIM_INFINITY else limit
+
+
+def limit_process(nbytes: int) -> None:
+    """Limit the memory of this process, and forbid it files and core dumps.
+
+    A limit that the system does not have, or does not enforce, is left out: macOS does not enforce
+    the one of memory.
+    """
+    if resource is None:
+        return
+    for name, value in (("RLIMIT_CORE", 0), ("RLIMIT_FSIZE", 0), ("RLIMIT_DATA", nbytes)):
+        with suppress(AttributeError, ValueError, OSError):
+            resource.setrlimit(getattr(resource, name), (value, value))
+
+
+def blocks_read() -> int:
+    """Return a count of this thread's disk reads; only differences are meaningful.
+
+    Where the system counts for whole processes only, reads of other threads are included; where it
+    does not count, the result is 0.
+    """
+    if resource is None:
+        return 0
+    usage = resource.getrusage(getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF))
+    # On file systems that do not count blocks, page faults that waited for a disk are still
+    # counted.
+    return int(usage.ru_inblock + usage.ru_majflt)
+
+
+def lock_exclusively(descriptor: int) -> None:
+    """Lock an open file for its own process, without waiting.
+
+    Raises:
+        BlockingIOError: Another process has locked it.
+        OSError: There are no locks here (ENOLCK or another error of the file system).
+    """
+    _lock(descriptor, "LOCK_EX", "LOCK_NB")
+
+
+def lock_shared(descriptor: int) -> None:
+    """Lock an open file together with other readers; waits for a process that locked it alone.
+
+    Raises:
+        OSError: There are no locks here.
+    """
+    _lock(descriptor, "LOCK_SH")
+
+
+def unlock(descriptor: int) -> None:
+    """End the lock of an open file.
+
+    Raises:
+        OSError: There are no locks here.
+    """
+    _lock(descriptor, "LOCK_UN")
+
+
+def _lock(descriptor: int, *operations: str) -> None:
+    if fcntl is None:
+        raise OSError(errno.ENOLCK, "this system has no file locks")
+    fcntl.flock(descriptor, sum(getattr(fcntl, name) for name in operations))
+
+
+def flush_to_disk(descriptor: int) -> None:
+    """Wait until the disk has an open file, so that a power failure does not take it.
+
+    Raises:
+        OSError: The disk failed.
+    """
+    # On macOS, fsync alone leaves the bytes in the memory of the disk.
+    if fcntl is not None and hasattr(fcntl, "F_FULLFSYNC"):
+        with suppress(OSError):  # network disks do not know it
+            fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
+            return
+    os.fsync(descriptor)
+
+
+def _read_each(descriptor: int, buffers: Sequence[Any], offset: int) -> int:
+    """Read into buffers at a position, one after the other; returns the number of bytes."""
+    done = 0
+    for buffer in buffers:
+        view = memoryview(buffer).cast("B")
+        data = os.pread(descriptor, len(view), offset + done)
+        view[: len(data)] = data
+        done += len(data)
+        if len(data) < len(view):
+            break
+    return done
+
+
+# The function of the system itself, without another layer: a scan calls it for each few headers.
+read_into_buffers: Callable[[int, Sequence[Any], int], int] = getattr(os, "preadv", _read_each)
+
+
+def read_ahead(mapped: mmap.mmap, start: int, stop: int) -> None:
+    """Advise the kernel that bytes of a map are needed soon; without effect where it takes none.
+
+    Args:
+        mapped: The map.
+        start: First byte, at the beginning of a page.
+        stop: End, exclusive.
+    """
+    if hasattr(mmap, "MADV_WILLNEED"):
+        mapped.madvise(mmap.MADV_WILLNEED, start, stop - start)
+
+
+def read_at_random(mapped: mmap.mmap) -> None:
+    """Advise the kernel to read no more of a map than what is asked for."""
+    if hasattr(mmap, "MADV_RANDOM"):
+        mapped.madvise(mmap.MADV_RANDOM)
