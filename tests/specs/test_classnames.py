@@ -2,6 +2,7 @@
 
 import json
 import os
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from helpers.shards import write_shard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wids import ShardListDataset, SpecError, reshard
+from wids import ShardListDataset, SpecError, open_view, reshard
 from wids.base.omissions import Omissions
 from wids.cli import main
 from wids.errors import WidsWarning
@@ -229,9 +230,45 @@ def test_merged_names_are_compared_with_files_beside_specs(
     names.write_text("cat\ndog\nowl\n")
     output = tmp_path / "all.json"
     assert main(["merge", *sources, "-o", str(output)]) == 0
+    assert "has no class names" not in capsys.readouterr().err
     assert json.loads(output.read_text())["classes"] == ["cat", "dog", "owl"]
     output.unlink()
     names.write_text("dog\ncat\n")
     assert main(["merge", *sources, "-o", str(output)]) == 1
     assert "class 0" in capsys.readouterr().err
     assert not output.exists()
+    plain = json.loads(Path(sources[0]).read_text())
+    del plain["classes"]
+    Path(sources[0]).write_text(json.dumps(plain))
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")  # shown by the command, not raised
+        assert main(["merge", *sources, "-o", str(output)]) == 0
+    assert f"{sources[0]}: has no class names; those of {sources[1]}" in capsys.readouterr().err
+    assert json.loads(output.read_text())["classes"] == ["dog", "cat"]
+    both = ShardListDataset(sources[0]) + ShardListDataset(sources[1])
+    with pytest.warns(WidsWarning, match="part 0 has no class names; those of other parts"):
+        assert both.class_names == {0: "dog", 1: "cat"}
+
+
+@pytest.mark.parametrize("joined", ["list", "datasets", "view"])
+def test_names_in_files_beside_specs_count_for_several(tmp_path: Path, joined: str) -> None:
+    """A list of specs and a spec of specs compare the names in a spec with those in files."""
+    for name in "ab":
+        write_shard(tmp_path / name / f"{name}.tar", [{"__key__": name, ".cls": "1"}])
+        spec = {"wids_version": 1, "shardlist": [{"url": f"{name}.tar", "nsamples": 1}]}
+        spec |= {"classes": ["cat", "dog"]} if name == "a" else {}
+        (tmp_path / name / f"{name}.json").write_text(json.dumps(spec))
+    sources = [str(tmp_path / name / f"{name}.json") for name in "ab"]
+    if joined == "datasets":
+        sources = [{"datasets": [{"source_url": source} for source in sources]}]
+        (tmp_path / "all.json").write_text(json.dumps(sources[0]))
+        sources = str(tmp_path / "all.json")
+    opened = open_view if joined == "view" else ShardListDataset
+    with pytest.warns(WidsWarning, match="has no class names; those of"):
+        assert opened(sources).class_names == {0: "cat", 1: "dog"}
+    names = tmp_path / "b" / "classes.txt"
+    names.write_text("cat\ndog\nowl\n")
+    assert opened(sources).class_names == {0: "cat", 1: "dog", 2: "owl"}
+    names.write_text("dog\ncat\n")
+    with pytest.raises(SpecError, match="file of names beside .*: class 0 is 'dog', in .*'cat'"):
+        opened(sources)

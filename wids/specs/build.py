@@ -28,7 +28,7 @@ from wids.fetching.transport import BeyondEndError, RangesNotServedError
 from wids.specs.classnames import find_class_names
 from wids.specs.indexrules import rules_of
 from wids.specs.locations import folder_of
-from wids.specs.merging import class_names, listed_classes, merged_header
+from wids.specs.merging import class_names, listed_classes, merged_header, warn_of_silent
 from wids.specs.newspec import name_in_spec, new_spec, shard_entry
 from wids.specs.prefixes import natural_order
 from wids.specs.remoteindex import index_remote
@@ -478,6 +478,14 @@ def _merged_header(sources: Sequence[str], headers: Sequence[Mapping[str, Any]])
     header = merged_header(dict(zip(map(display_url, sources), own, strict=True)))
     if not named and (names := find_class_names({}, "", *folders)):
         header["classes"] = listed_classes(names)
+        # A server was asked once for all folders, and is not asked again.
+        told = {
+            display_url(source): {"classes": header["classes"]}
+            if not is_local(folder) or find_class_names({}, folder, remote=False)
+            else {}
+            for source, folder in zip(sources, folders, strict=True)
+        }
+        warn_of_silent(told, "in the new spec")
     return header
 
 

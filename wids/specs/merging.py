@@ -1,7 +1,7 @@
 """Merging of the top-level keys of several specs, whose class names must agree."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from wids.base.warn import warn
@@ -15,6 +15,8 @@ __all__ = [
     "listed_classes",
     "merged_classes",
     "merged_header",
+    "warn_of_silent",
+    "with_names_beside",
     "without_classes",
 ]
 
@@ -140,7 +142,7 @@ def merged_header(headers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     {'license': 'MIT'}
     """
     merged = {**merged_classes(headers), **common_rules(headers)}
-    _warn_of_silent(headers, "in the new spec")
+    warn_of_silent(headers, "in the new spec")
     every: dict[str, list[Any]] = {}
     for header in headers.values():
         for key, value in header.items():
@@ -154,7 +156,40 @@ def merged_header(headers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     return merged
 
 
-def _warn_of_silent(headers: Mapping[str, Mapping[str, Any]], where: str) -> None:
+def with_names_beside(
+    headers: Mapping[str, Mapping[str, Any]], find: Callable[[str], Mapping[int, str]]
+) -> dict[str, Mapping[str, Any]]:
+    """Return the top-level keys of several specs, with the class names in files beside them.
+
+    Such files count only where another spec states names: without any, the dataset itself looks
+    for them.
+
+    Args:
+        headers: The top-level keys of each spec, by its name for messages.
+        find: Function from the name of a spec to the class names in a file beside it.
+
+    Returns:
+        The keys in the same order, by names for messages that tell of the files.
+
+    >>> both = {"a.json": {"classes": ["cat"]}, "b.json": {}}
+    >>> with_names_beside(both, lambda source: {0: "cat", 1: "dog"})
+    {'a.json': {'classes': ['cat']}, 'the file of names beside b.json': {'classes': ['cat', 'dog']}}
+    """
+    if not any(map(class_names, headers.values())):
+        return dict(headers)
+    every: dict[str, Mapping[str, Any]] = {}
+    for source, header in headers.items():
+        if not class_names(header) and (names := find(source)):
+            every[f"the file of names beside {source}"] = {
+                **header,
+                "classes": listed_classes(names),
+            }
+        else:
+            every[source] = header
+    return every
+
+
+def warn_of_silent(headers: Mapping[str, Mapping[str, Any]], where: str) -> None:
     """Warn of specs without class names beside specs that have some."""
     named = [source for source, header in headers.items() if class_names(header)]
     if silent := [source for source in headers if named and source not in named]:
@@ -191,7 +226,7 @@ def composed_header(
     """
     classes = merged_classes({source: own, **components})
     if not class_names(own):
-        _warn_of_silent(components, f"in {source}")
+        warn_of_silent(components, f"in {source}")
     texts = {name for name in names if isinstance(name, str) and name}
     labels = (
         names

@@ -11,8 +11,9 @@ from typing import Any
 from wids.base.urls import base_name, display_url, is_local, local_path
 from wids.errors import FetchError, SpecError
 from wids.fetching.fetch import open_url
-from wids.specs.locations import SHARD_SUFFIXES, is_shard_name
-from wids.specs.merging import merged_header
+from wids.specs.classnames import find_class_names
+from wids.specs.locations import SHARD_SUFFIXES, folder_of, is_shard_name
+from wids.specs.merging import merged_header, with_names_beside
 from wids.specs.prefixes import ListedShards, is_listed, list_shards
 from wids.specs.shardtable import ShardTable
 from wids.specs.spec import DatasetSpec
@@ -83,7 +84,12 @@ def _loaded(
 ) -> DatasetSpec:
     base = None if base is None else os.fspath(base)
     parse = partial(
-        DatasetSpec.parse, base=base, options=options, read=_read_named, allow_local=allow_local
+        DatasetSpec.parse,
+        base=base,
+        options=options,
+        read=_read_named,
+        names_beside=_names_beside,
+        allow_local=allow_local,
     )
     if isinstance(source, io.IOBase) or hasattr(source, "read"):
         name = getattr(source, "name", "")
@@ -165,14 +171,20 @@ def _listed(source: Any, base: str | None, options: Mapping[str, Any] | None) ->
             raise SpecError("expected at least one shard, found an empty list")
         return spec
     specs: dict[str, DatasetSpec] = {}
+    located: dict[str, str] = {}
     for is_spec, run in groupby(items, _is_spec):
         # The shards between two specs form a spec of their own.
         for item in run if is_spec else [list(run)]:
             name = f"entry {len(specs)} of the list"
             if isinstance(item, str | os.PathLike) and display_url(os.fspath(item)) not in specs:
                 name = display_url(os.fspath(item))
+                located[name] = folder_of(os.fspath(item)) or os.curdir
             specs[name] = load_spec(item, base=base)
-    header = merged_header({name: spec.header for name, spec in specs.items()})
+    headers = with_names_beside(
+        {name: spec.header for name, spec in specs.items()},
+        lambda name: _names_beside(located.get(name, specs[name].base)),
+    )
+    header = merged_header(headers)
     names = {spec.name for spec in specs.values()}
     tables = [
         spec.shards.inheriting({"dataset": spec.name} if len(names) > 1 and spec.name else {})
@@ -180,6 +192,11 @@ def _listed(source: Any, base: str | None, options: Mapping[str, Any] | None) ->
     ]
     header |= {"name": names.pop() if len(names) == 1 else None, **(options or {})}
     return DatasetSpec(ShardTable.joined(tables), name=header.pop("name"), header=header)
+
+
+def _names_beside(folder: str) -> dict[int, str]:
+    """Return the class names in a file of a local folder; a server is not asked at opening."""
+    return find_class_names({}, folder, remote=False)
 
 
 def _is_spec(item: Any) -> bool:

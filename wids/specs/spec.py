@@ -12,6 +12,7 @@ the parser passes the function that reads the documents to which a spec refers.
 """
 
 import json
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +23,7 @@ from wids.base.valuesizes import json_nbytes
 from wids.errors import SpecError
 from wids.specs import locations
 from wids.specs.indexrules import rules_of
-from wids.specs.merging import composed_header
+from wids.specs.merging import composed_header, with_names_beside
 from wids.specs.rows import (
     as_row,
     check_location,
@@ -36,6 +37,7 @@ from wids.specs.shardtable import MOST_SAMPLES, ShardTable
 __all__ = ["BOUNDS", "DatasetSpec", "SpecBounds"]
 
 Read = Callable[[str], bytes]
+NamesBeside = Callable[[str], Mapping[int, str]]
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,7 @@ class DatasetSpec:
         base: str | None = None,
         options: Mapping[str, Any] | None = None,
         read: Read | None = None,
+        names_beside: NamesBeside | None = None,
         allow_local: bool = False,
         bounds: SpecBounds = BOUNDS,
     ) -> "DatasetSpec":
@@ -113,6 +116,8 @@ class DatasetSpec:
             options: Top-level keys that replace those of the JSON.
             read: Function that returns the document at a URL; needed if `datasets` refer to other
                 specs.
+            names_beside: Function that returns the class names in a file of a folder, by number.
+                They count for a component at a path that names no classes, where others do.
             allow_local: Allow a spec from a server to name files of this machine.
             bounds: Bounds of the spec and of all documents to which it refers.
 
@@ -122,7 +127,7 @@ class DatasetSpec:
         Raises:
             SpecError: The spec is malformed; the message names source, shard, field and value.
         """
-        parser = _Parser(read, bounds, allow_local=allow_local)
+        parser = _Parser(read, bounds, names_beside, allow_local=allow_local)
         shown = display_url(source)
         document = dict(text) if isinstance(text, Mapping) else parser.document(text, shown, shown)
         return parser.dataset({**document, **(options or {})}, source, base)
@@ -192,8 +197,16 @@ class DatasetSpec:
 class _Parser:
     """Parser of one spec and of all specs to which it refers."""
 
-    def __init__(self, read: Read | None, bounds: SpecBounds, *, allow_local: bool) -> None:
+    def __init__(
+        self,
+        read: Read | None,
+        bounds: SpecBounds,
+        names_beside: NamesBeside | None = None,
+        *,
+        allow_local: bool,
+    ) -> None:
         self._read = read
+        self._names_beside = names_beside
         self._bounds = bounds
         # A document to which several datasets refer is read once.
         self._documents: dict[str, bytes] = {}
@@ -230,6 +243,7 @@ class _Parser:
             base = self._own_base(document, folder, source) or folder
         tables = []
         headers, names = {}, []
+        folders: dict[str, str] = {}
         if listed := _as_list(document, "shardlist", source):
             table = self.shards(listed, source, base)
             inherited = _inherited(weight=document.get("weight"), name=name)
@@ -238,6 +252,9 @@ class _Parser:
             where = f"{source}: datasets[{number}]"
             spec, table = self._component(_as_object(component, where), where, base, depth + 1)
             headers[where] = spec.header
+            if component.get("source_url") is not None:
+                own_folder = locations.folder_of(locations.join(base, component["source_url"]))
+                folders[where] = own_folder
             names.append(component.get("name") or spec.name)
             tables.append(table)
         if not tables:
@@ -247,8 +264,21 @@ class _Parser:
         parsed = ("name", "shardlist", "datasets", "base", "base_path")
         header = {key: value for key, value in document.items() if key not in parsed}
         if headers:
-            header = composed_header(header, headers, names, source)
+            said = self._with_names_beside({source: header, **headers}, folders)
+            header = composed_header(said.pop(source), said, names, source)
         return DatasetSpec(ShardTable.joined(tables), name=name, base=base, header=header)
+
+    def _with_names_beside(
+        self, headers: dict[str, dict[str, Any]], folders: Mapping[str, str]
+    ) -> dict[str, Mapping[str, Any]]:
+        """Return the headers of a spec and its components, with the names in files beside them."""
+
+        def find(where: str) -> Mapping[int, str]:
+            if self._names_beside is None or where not in folders:
+                return {}
+            return self._names_beside(folders[where] or os.curdir)
+
+        return with_names_beside(headers, find)
 
     def _component(
         self, component: dict[str, Any], where: str, base: str, depth: int

@@ -358,7 +358,14 @@ class Chain:
     @property
     def class_names(self) -> Mapping[int, str]:
         """Name of each class by its number, where all parts agree on the name."""
-        names, disputed = _agreed(getattr(part, "class_names", {}) for part in self.parts)
+        named = [getattr(part, "class_names", {}) for part in self.parts]
+        names, disputed = _agreed(named)
+        silent = [place for place, each in enumerate(named) if names and not each]
+        if silent:
+            warn(
+                f"part {silent[0]} has no class names; those of other parts are used for its "
+                "numbers, too; give its spec `classes` if its numbers mean other classes"
+            )
         if disputed:
             warn(
                 f"the parts give different names to class {min(disputed)} and {len(disputed) - 1} "
