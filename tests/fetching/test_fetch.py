@@ -148,7 +148,9 @@ def test_an_interrupt_ends_a_process_whose_server_stalls(
 ) -> None:
     """Ctrl-C ends the process while threads wait for bytes."""
     urls = [shard_server.put(f"{number}.tar", SHARD) for number in range(3)]
-    shard_server.faults = Faults(stall_at=100)
+    # A second connection is made once the first has brought something, and stalls, too.
+    begun = kind == "segments"
+    shard_server.faults = Faults(stall_at=50_000 if begun else 100, rate=1e6, piece=4096)
     process = multiprocessing.get_context("spawn").Process(
         target=read_until_interrupted, args=(kind, urls, tmp_path / "cache")
     )

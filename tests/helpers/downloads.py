@@ -22,7 +22,7 @@ SEGMENTS = replace(
     segment_nbytes=65_536,
     parallel_nbytes=100_000,
     fast_nbytes_per_second=1e18,
-    judge_after_seconds=0.0,
+    judge_after_seconds=0.02,
 )
 
 

@@ -46,7 +46,8 @@ class Faults:
         rate: Bytes a second for each connection; None for no limit.
         rate_in_all: Bytes a second for all connections together.
         piece: Send so many bytes at a time.
-        most_at_once: Answer with status 503 while so many other requests are being answered.
+        most_at_once: Answer with `busy_status` while so many other requests are being answered.
+        busy_status: The status for it.
     """
 
     times: int | None = None
@@ -73,6 +74,7 @@ class Faults:
     rate_in_all: float | None = None
     piece: int = 1 << 16
     most_at_once: int | None = None
+    busy_status: int = 503
 
 
 LOGIN_PAGE = b"<!DOCTYPE html><html><body><p>Please log in to go on</p></body></html>" * 20
@@ -191,7 +193,7 @@ class _Handler(BaseHTTPRequestHandler):
             state.requests.append(request)
             state.before_answer()
         if faults.most_at_once is not None and request.at_once > faults.most_at_once:
-            faults = Faults(status=503, retry_after=faults.retry_after)
+            faults = Faults(status=faults.busy_status, retry_after=faults.retry_after)
         try:
             with suppress(ConnectionError):
                 self._answer(state, faults, request)

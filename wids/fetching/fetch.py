@@ -7,10 +7,8 @@ import os
 import stat
 import threading
 import time
-from collections import deque
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
-from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from wids.base.threads import DaemonThreadPool, result_of
@@ -28,13 +26,13 @@ from wids.fetching.responses import (
     check_length,
     check_range,
     coalesce,
-    cut,
     read_bounded,
     skip_known,
     too_large,
     unlike_promised,
     whole_file,
 )
+from wids.fetching.split import SegmentFailedError, SplitDownload
 from wids.fetching.transport import (
     BeyondEndError,
     ChangedError,
@@ -49,8 +47,8 @@ from wids.fetching.transport import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
-    from concurrent.futures import Future
 
+    from wids.fetching.hosts import Connection
     from wids.fetching.partfile import PartFile
     from wids.fetching.transport import DownloadObserver, Stream
 
@@ -201,6 +199,9 @@ class Fetcher:
                 part.restart()
                 parallel = False  # several replicas disagree, but one connection reads from one
                 raise ConnectionError(str(error)) from error
+            except SegmentFailedError:
+                parallel = False  # the part is right as far as it goes
+                raise
 
         return self._tried(url, receive, lambda: part.nbytes, go_on)
 
@@ -266,7 +267,7 @@ class Fetcher:
         self, url: str, start: int, stop: int, wanted: _Wanted, version: FileVersion
     ) -> bytearray:
         try:
-            return self._segment(url, start, stop, wanted, version)
+            return self._segment(url, (start, stop), wanted, version)
         except ChangedError as error:
             message = f"{display_url(url)}: asked for bytes [{start}, {stop}): {error}"
             raise BeyondEndError(message) from error
@@ -299,7 +300,7 @@ class Fetcher:
                 part.begin(stream.size, stream.validator)
                 go_on()
                 observer.reserve(stream.size)
-                chunks = self._chunks(url, stream) if parallel else stream.chunks
+                chunks = self._chunks(url, stream, go_on) if parallel else stream.chunks
                 for chunk in skip_known(chunks, known):
                     part.append(chunk)
                     observer.progress(part.nbytes)
@@ -312,79 +313,82 @@ class Fetcher:
             raise ConnectionError(f"{part.nbytes} of {stream.size} bytes came")
         return stream
 
-    def _chunks(self, url: str, stream: Stream) -> Iterator[bytes | bytearray]:
+    def _chunks(
+        self, url: str, stream: Stream, go_on: Callable[[], None]
+    ) -> Iterator[bytes | bytearray]:
         """Yield the bytes of a stream, over several connections if that is faster."""
         policy, size = self.policy, stream.size
         if size is None or size - stream.start <= policy.parallel_nbytes:
             return stream.chunks
         if not stream.ranges or stream.validator is None or policy.segments == 1:
             return stream.chunks
-        return self._parallel_chunks(url, stream, size)
+        return self._parallel_chunks(url, stream, size, go_on)
 
-    def _parallel_chunks(self, url: str, stream: Stream, size: int) -> Iterator[bytes | bytearray]:
-        """Yield segments in order while the next ones are being fetched.
-
-        The open stream is read first, and to its end if it is fast. Segments that arrive early wait
-        in memory, at most one for each connection.
-        """
-        step, width = self.policy.segment_nbytes, self.policy.segments
-        came = 0
-        with suppress(ConnectionError):  # the missing bytes are then requested as segments
-            for chunk in self._while_fast(stream.chunks):
-                came += len(chunk)
-                yield chunk
-        if stream.start + came == size:
-            return
-        stream.close()
-        spans = iter(cut(stream.start + came, size, step))
-        pool, wanted = DaemonThreadPool(width, "wids-fetch"), _Wanted(url)
-        version = FileVersion()
+    def _parallel_chunks(
+        self, url: str, stream: Stream, size: int, go_on: Callable[[], None]
+    ) -> Iterator[bytes | bytearray]:
+        wanted, version, hosts = _Wanted(url), FileVersion(), HostConnections.of_process()
         version.check(url, stream)
-
-        def submit(count: int) -> list[Future[bytearray]]:
-            return [
-                pool.submit(self._segment, url, start, stop, wanted, version)
-                for start, stop in islice(spans, count)
-            ]
-
-        # Segments are written in order, so that the length of the part says which bytes it has.
-        coming = deque(submit(width))
+        split = SplitDownload(
+            stream,
+            size,
+            self.policy,
+            fetch=lambda span, connection: self._segment(url, span, wanted, version, connection),
+            reopen=lambda start: self._reopened(url, start, version, go_on),
+            another=lambda: hosts.another(url, self.policy),
+            go_on=go_on,
+        )
         try:
-            while coming:
-                segment = result_of(coming.popleft())
-                coming.extend(submit(1))
-                yield segment
+            yield from split.chunks()
         finally:
-            for body in coming:
-                body.cancel()
             wanted.end()
-            pool.close()
 
-    def _while_fast(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
-        """Yield pieces while the connection is fast; the consumer's time does not count."""
-        policy = self.policy
-        came, waited = 0, 0.0
-        while waited < policy.judge_after_seconds or came >= policy.fast_nbytes_per_second * waited:
-            began = time.monotonic()
-            chunk = next(chunks, b"")
-            waited += time.monotonic() - began
-            if not chunk:
-                return
-            came += len(chunk)
-            yield chunk
+    def _reopened(
+        self, url: str, start: int, version: FileVersion, go_on: Callable[[], None]
+    ) -> Stream:
+        """Return a response with the rest of a file of a known version."""
+        stream = self._open(url, start, validator=version.validator, go_on=go_on)
+        try:
+            version.check(url, stream)
+            check_range(url, stream, (start, start))
+        except BaseException:
+            stream.close()
+            raise
+        return stream
 
     def _segment(
-        self, url: str, start: int, stop: int, wanted: _Wanted, version: FileVersion
+        self,
+        url: str,
+        span: tuple[int, int],
+        wanted: _Wanted,
+        version: FileVersion,
+        connection: Connection | None = None,
     ) -> bytearray:
-        """Return the bytes `[start, stop)`, resuming where a connection broke."""
-        data = bytearray()
+        """Return the bytes of a half-open span, resuming where a connection broke.
+
+        Args:
+            url: The file.
+            span: The bytes to return.
+            wanted: Ends the transfer when its result is no longer needed.
+            version: Version that the bytes must be of.
+            connection: Connection that the first try uses; by default each waits for one.
+        """
+        data, (start, stop) = bytearray(), span
+        given = [] if connection is None else [connection]
 
         def receive() -> bytearray:
             validator = version.validator
             if validator is None:
                 data.clear()  # without a validator, the rest may be of another version
             place = start + len(data)
-            with self._open(url, place, stop, validator=validator, go_on=wanted.check) as stream:
+            with self._open(
+                url,
+                place,
+                stop,
+                validator=validator,
+                go_on=wanted.check,
+                connection=given.pop() if given else None,
+            ) as stream:
                 version.check(url, stream)
                 check_range(url, stream, (place, stop))
                 for chunk in stream.chunks:
@@ -452,24 +456,31 @@ class Fetcher:
         *,
         validator: str | None = None,
         go_on: Callable[[], None] = lambda: None,
+        connection: Connection | None = None,
     ) -> Stream:
         """Request bytes as `Source.open`, once the host may have another connection.
 
-        The connection counts until the stream is closed.
+        The connection counts until the stream is closed. It is the given one, or else a new one.
         """
         with ExitStack() as stack:
-            stack.enter_context(self._connection(url, go_on))
-            stream = self._source(url).open(url, start, stop, validator=validator)
+            counted = stack.enter_context(self._connection(url, go_on, connection))
+            source, began = self._source(url), time.monotonic()
+            stream = source.open(url, start, stop, validator=validator)
+            counted.opened(time.monotonic() - began)
             stack.callback(stream.close)
-            return replace(stream, close=stack.pop_all().close)
+            chunks = _measured(stream.chunks, counted)
+            return replace(stream, chunks=chunks, close=stack.pop_all().close)
 
     @contextmanager
-    def _connection(self, url: str, go_on: Callable[[], None]) -> Iterator[None]:
+    def _connection(
+        self, url: str, go_on: Callable[[], None], connection: Connection | None = None
+    ) -> Iterator[Connection]:
         """Count a connection to the host of a URL while the `with` block runs."""
-        most = self.policy.connections_per_host
-        connection = HostConnections.of_process().wait(url, most, self._checker(url, go_on))
+        if connection is None:
+            most = self.policy.connections_per_host
+            connection = HostConnections.of_process().wait(url, most, self._checker(url, go_on))
         try:
-            yield
+            yield connection
         except ServerBusyError as error:
             if error.crowded:
                 connection.refused(error.retry_after_seconds)
@@ -517,6 +528,17 @@ class _Wanted:
             raise FetchError(
                 f"{display_url(self._url)}: stopped, since its result is no longer needed"
             )
+
+
+def _measured(chunks: Iterator[bytes], connection: Connection) -> Iterator[bytes]:
+    """Yield pieces and note how long each was waited for; the consumer's time does not count."""
+    while True:
+        began = time.monotonic()
+        chunk = next(chunks, None)
+        if chunk is None:
+            return
+        connection.received(len(chunk), time.monotonic() - began)
+        yield chunk
 
 
 def open_url(url: str, fetcher: Fetcher | None = None) -> bytes:

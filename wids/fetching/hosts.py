@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from wids.base.arguments import check_integer
+from wids.fetching.line import Line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Connection", "HostConnections", "default_bound"]
+__all__ = ["Connection", "HostConnections", "Pace", "default_bound"]
 
 _ENVIRONMENT = "WIDS_CONNECTIONS"
 # Enough for the ranges of a training run from an object store; a browser has 6, aria2 at most 16.
@@ -35,6 +36,22 @@ def default_bound() -> int:
     return check_integer(_ENVIRONMENT, int(text), least=1)
 
 
+class Pace(Protocol):
+    """When connections count as slow, and how many there may be; see `FetchPolicy`."""
+
+    @property
+    def connections_per_host(self) -> int:
+        """Most connections to one host."""
+
+    @property
+    def judge_after_seconds(self) -> float:
+        """Time of waiting for bytes after which a connection may count as slow."""
+
+    @property
+    def fast_nbytes_per_second(self) -> float:
+        """Rate from which on a connection counts as fast."""
+
+
 class Connection:
     """One connection to a host in use, from the request to the last byte of the response."""
 
@@ -50,6 +67,16 @@ class Connection:
         if host is not None and self._pid == os.getpid():
             host.end()
 
+    def opened(self, seconds: float) -> None:
+        """Note how long it waited for the beginning of a response."""
+        if self._host is not None:
+            self._host.opened(seconds)
+
+    def received(self, nbytes: int, seconds: float) -> None:
+        """Note that it waited for bytes, so that it is known whether further connections pay."""
+        if self._host is not None:
+            self._host.received(nbytes, seconds)
+
     def refused(self, retry_after_seconds: float | None = None) -> None:
         """Note that the host refused the request because it has too many; see `HostConnections`.
 
@@ -64,15 +91,35 @@ class _Host:
     """Connections of one host: how many are in use, and how many it may have."""
 
     def __init__(self) -> None:
-        self._news = threading.Condition()
+        self._news = threading.Condition()  # its lock may be taken again by the thread that has it
         self._in_use = 0
         self._ceiling: int | None = None  # most at once, since it has refused some
         self._refused_at = 0.0
         self._quiet_until = 0.0  # when the ceiling may rise
+        self._line = Line()
 
-    def take(self, most: int) -> bool:
+    def pays(self, pace: Pace) -> bool:
+        """Return whether another connection would be useful; see `HostConnections.another`."""
+        with self._news:
+            self._line.judge(pace.judge_after_seconds, pace.fast_nbytes_per_second)
+            most = self._allowed(pace.connections_per_host) * 3 // 4
+            return self._in_use < min(self._line.width, most)
+
+    def received(self, nbytes: int, seconds: float) -> None:
+        """Note what a connection received."""
+        with self._news:
+            self._line.add(nbytes, seconds, self._in_use)
+
+    def opened(self, seconds: float) -> None:
+        """Note how long a connection waited for the beginning of a response."""
+        with self._news:
+            self._line.opened(seconds, self._in_use)
+
+    def take(self, most: int, pace: Pace | None = None) -> bool:
         """Count another connection; return False if there are as many as there may be."""
         with self._news:
+            if pace is not None and not self.pays(pace):
+                return False
             if self._in_use >= self._allowed(most):
                 return False
             self._in_use += 1
@@ -155,6 +202,23 @@ class HostConnections:
         """
         host = self._hosts.setdefault(_name_of(url), _Host())
         return Connection(host) if host.take(most) else None
+
+    def another(self, url: str, pace: Pace) -> Connection | None:
+        """Return a further connection to the host of a URL if it makes the transfer faster.
+
+        A quarter of the bound stays free, so that a reader that needs its first connection gets it
+        while others fetch over several.
+
+        Args:
+            url: The URL to request.
+            pace: When connections count as slow, and how many there may be.
+        """
+        host = self._hosts.setdefault(_name_of(url), _Host())
+        return Connection(host) if host.take(pace.connections_per_host, pace) else None
+
+    def pays(self, url: str, pace: Pace) -> bool:
+        """Return whether `another` would return a connection."""
+        return self._hosts.setdefault(_name_of(url), _Host()).pays(pace)
 
     def wait(self, url: str, most: int, go_on: Callable[[], None] = lambda: None) -> Connection:
         """Return a connection to the host of a URL, once it has fewer than it may.

@@ -81,7 +81,7 @@ class _Session(requests.Session):
 class _Adapter(HTTPAdapter):
     def __init__(self, policy: FetchPolicy, sockets: set[socket.socket]) -> None:
         self._pools = _pool_classes(policy, sockets)
-        connections = max(policy.connections, policy.segments)
+        connections = policy.connections_per_host
         super().__init__(pool_connections=connections, pool_maxsize=connections)
 
     def init_poolmanager(self, *args: Any, **options: Any) -> None:

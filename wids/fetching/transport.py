@@ -253,8 +253,8 @@ class FetchPolicy:
         connections: Most connections at once for ranges.
         connections_per_host: Most connections at once to one host, for all threads and datasets of
             the process; by default the environment variable `WIDS_CONNECTIONS`, else 64.
-        segments: Most connections at once for one large file; as many segments wait in memory.
-        segment_nbytes: Size of one segment of a large file, which one request fetches.
+        segments: Most connections at once for one file; as many segments wait in memory.
+        segment_nbytes: Largest segment of a file, which one request fetches.
         parallel_nbytes: A file with more bytes left than this may use several connections.
         fast_nbytes_per_second: A connection that is at least this fast is used alone.
         judge_after_seconds: Time of waiting for bytes after which a connection may count as slow.
@@ -272,7 +272,7 @@ class FetchPolicy:
     connections_per_host: int = field(default_factory=default_bound)
     segments: int = 16
     segment_nbytes: int = 4 << 20
-    parallel_nbytes: int = 64 << 20
+    parallel_nbytes: int = 512 << 10
     fast_nbytes_per_second: float = 100e6
     judge_after_seconds: float = 0.1
     most_listed: int = 2_000_000

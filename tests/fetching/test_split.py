@@ -1,0 +1,114 @@
+"""Downloads over several connections: when they come, and what faults do to them."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.downloads import PATIENT, QUICK, leftovers, tar_of
+from helpers.server import Faults, ShardServer
+
+from wids.base.shardref import ShardRef
+from wids.caching.cache import ShardCache
+from wids.fetching.fetch import Fetcher
+
+DATA = tar_of(60, 20_000)  # 1.2 MB
+OTHER = tar_of(60, 20_000, seed=1)
+SLOW = Faults(rate=2e6, piece=8192)
+
+
+def cache_in(folder: Path, **limits: Any) -> ShardCache:
+    """Return a cache whose fetcher never gives up because the machine is busy."""
+    return ShardCache(folder / "cache", fetcher=Fetcher(replace(QUICK, **limits)))
+
+
+def test_a_small_shard_comes_over_several_connections(
+    tmp_path: Path, shard_server: ShardServer
+) -> None:
+    """Where each connection is slow, a shard of a megabyte comes over more than two of them."""
+    url = shard_server.put("a.tar", DATA)
+    shard_server.faults = replace(SLOW, rate=5e5)
+    assert cache_in(tmp_path).get(url).read_bytes() == DATA
+    assert shard_server.peak > 2
+    assert all("If-Range" in request.headers for request in shard_server.requests[1:])
+
+
+@pytest.mark.parametrize("why", ["small", "fast", "one segment", "bound"])
+def test_one_connection_where_another_does_not_pay(
+    tmp_path: Path, shard_server: ShardServer, why: str
+) -> None:
+    """Small files, fast connections and a bound of one connection lead to one request."""
+    url = shard_server.put("a.tar", tar_of(20, 20_000) if why == "small" else DATA)
+    shard_server.faults = Faults(rate=4e6) if why == "fast" else SLOW
+    limits = {
+        "fast": {"fast_nbytes_per_second": 1e3},
+        "one segment": {"segments": 1},
+        "bound": {"connections_per_host": 1},
+    }
+    cache_in(tmp_path, **limits.get(why, {})).get(url)
+    assert len(shard_server.requests) == 1
+
+
+def test_a_host_that_takes_one_connection_gives_the_shard(
+    tmp_path: Path, shard_server: ShardServer
+) -> None:
+    """Where a second connection is refused, the shard comes without an error."""
+    url = shard_server.put("a.tar", DATA)
+    shard_server.faults = replace(SLOW, most_at_once=1)
+    assert cache_in(tmp_path, attempts=20).get(url).read_bytes() == DATA
+    refused = [request.status for request in shard_server.requests].count(503)
+    assert 1 <= refused <= 8
+
+
+def test_a_second_connection_that_always_fails_is_done_without(
+    tmp_path: Path, shard_server: ShardServer
+) -> None:
+    """Where each request beside another fails for good, one connection brings the shard."""
+    url = shard_server.put("a.tar", DATA)
+    shard_server.faults = replace(SLOW, most_at_once=1, busy_status=500)
+    assert cache_in(tmp_path, attempts=6).get(url).read_bytes() == DATA
+    assert [request.status for request in shard_server.requests].count(500) <= 6 * 16
+
+
+@pytest.mark.parametrize("promised", [False, True])
+def test_a_shard_that_is_replaced_meanwhile_is_never_mixed(
+    tmp_path: Path, shard_server: ShardServer, promised: bool
+) -> None:
+    """A file that is replaced while its segments come is fetched again as a whole."""
+    url = shard_server.put("a.tar", DATA)
+
+    def exchange() -> None:
+        if len(shard_server.requests) == 3:
+            shard_server.put("a.tar", OTHER)
+
+    shard_server.faults = SLOW
+    shard_server.before_answer = exchange
+    size = len(OTHER) if promised else None
+    assert cache_in(tmp_path).get(ShardRef.of(url, filesize=size)).read_bytes() == OTHER
+
+
+@pytest.mark.parametrize("faults", [replace(SLOW, cut_at=100_000), replace(SLOW, piece=100)])
+def test_broken_and_busy_connections_lose_nothing(
+    tmp_path: Path, shard_server: ShardServer, faults: Faults
+) -> None:
+    """Segments and responses that break off are continued where they ended."""
+    url = shard_server.put("a.tar", DATA)
+    shard_server.faults = faults
+    cache = cache_in(tmp_path, attempts=50)
+    assert cache.get(url).read_bytes() == DATA
+    assert shard_server.nbytes < 1.5 * len(DATA)
+    assert len(leftovers(cache)) == 2
+
+
+def test_the_rest_is_one_request_once_no_other_pays(
+    tmp_path: Path, shard_server: ShardServer
+) -> None:
+    """After a host has refused, what is left is requested as a whole and not in segments."""
+    data = tar_of(300, 20_000)
+    url = shard_server.put("a.tar", data)
+    shard_server.faults = replace(SLOW, rate=4e6, most_at_once=1)
+    policy = replace(PATIENT, backoff_seconds=0.01, attempts=20, segment_nbytes=1 << 17)
+    cache = ShardCache(tmp_path / "cache", fetcher=Fetcher(policy))
+    assert cache.get(url).read_bytes() == data
+    answered = [request for request in shard_server.requests if request.status != 503]
+    assert len(answered) < 20

@@ -1,0 +1,187 @@
+"""`SplitDownload`: the bytes of one file in order, over as many connections as pay."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
+
+from wids.base.threads import DaemonThreadPool
+from wids.errors import FetchError
+from wids.fetching.transport import is_unreachable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from concurrent.futures import Future
+
+    from wids.fetching.hosts import Connection
+    from wids.fetching.transport import FetchPolicy, Stream
+
+__all__ = ["SegmentFailedError", "SplitDownload"]
+
+_SEGMENT_SECONDS = 0.5  # how long a connection takes for a segment
+_LEAST_NBYTES = 256 << 10  # of a segment, for which a request is worth its round trip
+_LOOK_UP_SECONDS = 0.1
+
+
+class SegmentFailedError(ConnectionError):
+    """A further connection failed for good; the file may still come over one."""
+
+
+class _Segment(NamedTuple):
+    """Segment that is being fetched, or waits to be handed out."""
+
+    nbytes: int
+    body: Future[bytearray]
+    connection: Connection | None
+
+
+class SplitDownload:
+    """Bytes of one file in order, over several connections while these make it faster.
+
+    The open response is read first. Whenever another connection pays, it fetches the next segment
+    that nobody has begun; the open response is left at the first segment. If no connection pays
+    when all segments are done, the rest is requested as a whole, and so on. Segments that arrive
+    early wait in memory, together at most `segments` times `segment_nbytes`.
+
+    Args:
+        stream: The open response, whose size is known.
+        size: Size of the file.
+        policy: Number and size of segments.
+        fetch: Function that returns the bytes of a half-open span over a connection, or over one
+            that it waits for itself; called by several threads.
+        reopen: Function that requests the file from a byte on.
+        another: Function that returns another connection to the host if one pays.
+        go_on: Called while bytes are waited for; its errors end the download.
+    """
+
+    def __init__(
+        self,
+        stream: Stream,
+        size: int,
+        policy: FetchPolicy,
+        *,
+        fetch: Callable[[tuple[int, int], Connection | None], bytearray],
+        reopen: Callable[[int], Stream],
+        another: Callable[[], Connection | None],
+        go_on: Callable[[], None],
+    ) -> None:
+        self._stream = stream
+        self._policy = policy
+        self._fetch = fetch
+        self._reopen = reopen
+        self._another = another
+        self._go_on = go_on
+        self._size = size
+        self._position = stream.start  # of the next byte to hand out
+        self._first: int | None = None  # where the first segment begins and the response is left
+        self._next = size  # where the next segment begins, once there is one
+        self._came, self._seconds = 0, 0.0
+        self._segments: deque[_Segment] = deque()
+        self._news = threading.Event()
+        self._pool = DaemonThreadPool(policy.segments, "wids-fetch")
+
+    def chunks(self) -> Iterator[bytes | bytearray]:
+        """Yield the bytes from the start of the open response to the end of the file.
+
+        Raises:
+            ConnectionError: The open response broke off, and no segments follow it.
+            SegmentFailedError: A segment failed on all tries.
+            FetchError: A segment cannot be fetched, or is of another version of the file.
+        """
+        try:
+            while True:
+                yield from self._of_stream()
+                while self._segments:
+                    yield self._next_segment()
+                if self._first is None or self._position == self._size:
+                    return
+                # No second connection pays any more, so that there is none to hide the time
+                # between two requests: the rest is one request.
+                self._first, self._next = None, self._size
+                self._stream = self._reopen(self._position)
+        finally:
+            self._stream.close()
+            for segment in self._segments:
+                if segment.body.cancel() and segment.connection is not None:
+                    segment.connection.end()
+            self._pool.close()
+
+    def _of_stream(self) -> Iterator[bytes | bytearray]:
+        """Yield bytes of the open response, up to the first segment."""
+        while self._position < (stop := self._first or self._size):
+            began = time.monotonic()
+            try:
+                chunk = next(self._stream.chunks, None)
+            except ConnectionError:
+                if self._first is None:
+                    raise
+                break
+            if chunk is None:
+                break
+            self._seconds += time.monotonic() - began
+            self._came += len(chunk)
+            chunk = chunk[: stop - self._position]
+            self._position += len(chunk)
+            yield chunk
+            self._ask_for_more()
+        if self._first is not None:
+            self._stream.close()
+            if self._position < self._first:  # it broke off
+                self._segments.appendleft(self._fetched(self._position, self._first, None))
+
+    def _next_segment(self) -> bytearray:
+        """Return the next segment, and ask for more while it is waited for."""
+        segment = self._segments[0]
+        while not segment.body.done():
+            self._ask_for_more()
+            self._go_on()
+            self._news.wait(_LOOK_UP_SECONDS)
+            self._news.clear()
+        try:
+            data = segment.body.result()
+        except FetchError as error:
+            if is_unreachable(error):
+                raise SegmentFailedError(str(error)) from error
+            raise
+        self._segments.popleft()
+        self._position += len(data)
+        return data
+
+    def _ask_for_more(self) -> None:
+        """Begin segments while they pay and fit into memory."""
+        policy = self._policy
+        while self._next < self._size or self._first is None:
+            running = sum(not segment.body.done() for segment in self._segments)
+            held = sum(segment.nbytes for segment in self._segments)
+            room = policy.segments * policy.segment_nbytes - held
+            if running >= policy.segments or room < policy.segment_nbytes:
+                return
+            if self._first is None and self._size - self._position < 2 * self._length():
+                return
+            if (connection := self._another()) is None:
+                return
+            self._begin(connection)
+
+    def _begin(self, connection: Connection) -> None:
+        """Begin the next segment."""
+        length = self._length()
+        if self._first is None:
+            # The open response gets as much to do as the first segment.
+            self._first = self._next = self._position + length
+        stop = min(self._next + length, self._size)
+        self._segments.append(self._fetched(self._next, stop, connection))
+        self._next = stop
+
+    def _length(self) -> int:
+        """Return the size of a segment: by the rate of the open response, smaller at the end."""
+        most, width = self._policy.segment_nbytes, self._policy.segments
+        by_rate = int(_SEGMENT_SECONDS * self._came / max(self._seconds, 1e-3))
+        rest = (self._size - self._position) // width
+        return min(max(min(by_rate, rest), _LEAST_NBYTES), most)
+
+    def _fetched(self, start: int, stop: int, connection: Connection | None) -> _Segment:
+        body = self._pool.submit(self._fetch, (start, stop), connection)
+        body.add_done_callback(lambda _: self._news.set())
+        return _Segment(stop - start, body, connection)
