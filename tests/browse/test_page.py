@@ -385,6 +385,9 @@ VIEWS = {
 def test_axe_finds_no_serious_fault(served: Browsing, open_page: Open, width: int, scheme: str):
     """The tool axe finds no serious fault in any view, wide or narrow, light or dark."""
     page = open_page(served.url, width, scheme)
+    page.locator(".tile").first.wait_for()
+    page.keyboard.press("s")
+    page.locator(".histogram").first.wait_for()
     for query in VIEWS.values():
         page.goto(served.url + query)
         page.wait_for_load_state("networkidle")
@@ -738,3 +741,42 @@ def test_films_that_no_browser_plays_are_shown_as_frames(tmp_path: Path, open_pa
         page.get_by_text("This browser cannot play it. These are frames").wait_for()
         page.goto(f"{server.url}?i=2")
         page.get_by_text("Cannot be decoded").wait_for()
+
+
+def test_facets_count_and_filter(served: Browsing, open_page: Open):
+    """Values are counted in all samples and in those shown; a click, a drag or a key filters."""
+    page = open_page(served.url)
+    page.locator(".tile").first.wait_for()
+    page.get_by_role("button", name="Facets").click()
+    facet = lambda name: page.locator(".facets section", has=page.get_by_role(  # noqa: E731
+        "heading", name=name, exact=True))  # fmt: skip
+    facet(".cls").get_by_role("button", name="two").click()
+    page.get_by_text("40 samples found").wait_for()
+    facet(".cls").get_by_role("button", name="one").click()
+    page.get_by_text("80 samples found").wait_for()
+    assert page.get_by_label("Filter", exact=True).first.input_value() == ".cls in (two, one)"
+    wait_until(page, "document.querySelector('.facets .count').textContent === '0'")
+    facet(".json:number").get_by_role("slider").focus()
+    box = facet(".json:number").locator("svg").bounding_box()
+    middle = box["y"] + box["height"] / 2
+    page.mouse.move(box["x"] + 1, middle)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] / 2 - 2, middle, steps=4)
+    page.mouse.up()
+    page.get_by_text("40 samples found").wait_for()
+    where = page.get_by_label("Filter", exact=True).first.input_value()
+    assert where == ".cls in (two, one) and .json:number < 100"
+    page.get_by_role("button", name="Clear the choice of .cls").click()
+    page.get_by_text("100 samples found").wait_for()
+    page.get_by_role("slider", name="Range of shards").focus()
+    for key in ("ArrowRight", "ArrowRight", "Enter"):
+        page.keyboard.press(key)
+    page.get_by_text("50 samples found").wait_for()
+    assert keys_shown(page)[0] == "set/00050"
+    page.get_by_role("button", name="Clear the choice of .json:number").click()
+    page.wait_for_url("**?shard=1-1")
+    page.locator(".tile[data-position='49']").wait_for()
+    assert page.locator(".tile").count() == 50
+    page.reload()
+    facet(".json:box.left").wait_for()
+    assert facet(".json:box.tags").count() == 0

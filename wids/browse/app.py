@@ -112,6 +112,7 @@ def make_app(
         "sample": handlers.sample,
         "picture": handlers.picture,
         "shards": handlers.shards,
+        "facets": handlers.facets,
         "statistics": handlers.statistics,
         "faults": handlers.faults,
     }

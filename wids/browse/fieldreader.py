@@ -9,7 +9,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -17,7 +17,7 @@ import numpy as np
 from wids.base.urls import display_url
 from wids.browse.failures import RETRY_SECONDS, Failures
 from wids.browse.joinedfields import JoinedFields, marks_of, read_stored
-from wids.errors import FetchError, ShardFormatError, WidsError
+from wids.errors import DecodeError, FetchError, ShardFormatError, WidsError
 from wids.fetching.fetch import Fetcher
 from wids.fetching.transport import FetchPolicy, is_unreachable
 from wids.reading.rangeshard import fetch_index
@@ -399,15 +399,29 @@ class FieldReader:
         small = {each for each in there if sizes[each].max(initial=0) <= most_nbytes}
         return _each_row(shard, small, there - small, most_nbytes)
 
-    def column_part(self, shard_index: int, extension: str, path: tuple[str, ...]) -> ColumnPart:
+    def column_part(
+        self, shard_index: int, extension: str, path: tuple[str, ...], *, skip_damaged: bool = False
+    ) -> ColumnPart:
         """Return one field, or one value in it, of all samples of a shard; cached on disk.
+
+        Args:
+            shard_index: Number of the shard.
+            extension: The field.
+            path: Steps to the value.
+            skip_damaged: Whether a damaged field counts as missing, and is no error.
 
         Raises:
             WidsError: The shard cannot be read, or a field of it is damaged.
         """
         reader = self.dataset.column_reader(extension, *path)
         entry = self.dataset.shards[shard_index]
-        return reader.read_shard(shard_index, entry)
+        try:
+            return reader.read_shard(shard_index, entry)
+        except DecodeError:
+            if not skip_damaged:
+                raise
+            lenient = reader.decoder.replace(on_error={extension: None})
+            return replace(reader, decoder=lenient).read_shard(shard_index, entry)
 
     def _opened(self, index: int) -> tuple[ReadableShard, int, ShardRef]:
         """Return `(open shard, local index, spec entry)`; fail at once if the shard just failed."""

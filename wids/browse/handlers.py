@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -12,6 +13,7 @@ import numpy as np
 
 from wids.base.urls import hide_credentials
 from wids.browse.decoders import Decoders
+from wids.browse.facets import ColumnValues, FacetVisitor, find_columns
 from wids.browse.failures import message_of
 from wids.browse.orders import Grid
 from wids.browse.overview import CheckReport, StatisticsVisitor, dataset_facts, shard_rows, spread
@@ -37,6 +39,7 @@ Query = Mapping[str, str]
 
 # Bounds of one response, whatever the request asks for.
 _MOST_TILES = 240
+_SOON_SECONDS = 0.15  # wait for a scan that may be finished at once
 _MOST_ROWS = 500
 _MOST_MESSAGE = 1000
 _MOST_WAITS = 3
@@ -61,9 +64,10 @@ class UnreadableSampleError(Exception):
 
 
 # Parameters of each endpoint. Others are an error, because they would silently have no effect.
-_ORDER = "order seed epoch rank replicas interleave lanes chunksize where q whole"
+_ORDER = "order seed epoch rank replicas interleave lanes chunksize where q whole shard"
 PARAMETERS = {
     "dataset": "",
+    "facets": "where q whole shard",
     "faults": "from",
     "page": f"at count {_ORDER}",
     "picture": "i f",
@@ -119,6 +123,8 @@ class ApiHandlers:
         self.thumbnails = Thumbnails(self.reader, self.decoders)
         self._views = FieldViews(self.reader, self.decoders, self.class_names)
         self._grid = Grid(self.reader, self.scans, self.class_names, self.chosen)
+        self._facet_values: ColumnValues | None = None
+        self._facet_lock = threading.Lock()
         self._faults: dict[str, list[dict[str, str]]] = {}
         for fault in (self.report or {}).get("faults", []):
             self._faults.setdefault(fault["shard"], []).append(fault)
@@ -288,6 +294,26 @@ class ApiHandlers:
         # Sizes and classes are counted shard by shard, with samples that the view leaves out.
         return found | {"beyond_view": self.chosen is not None}
 
+    def facets(self, query: Query) -> dict[str, Any]:
+        """Count the values of columns among the samples that a filter leaves, shard by shard."""
+        with self._facet_lock:
+            if self._facet_values is None:
+                self._facet_values = ColumnValues(self.reader, find_columns(self.reader))
+            values = self._facet_values
+        shards = self._grid.shards_of(query)
+        chosen = tuple(query.get(name, "") for name in ("where", "q", "whole"))
+
+        def make() -> FacetVisitor:
+            selectors = self._grid.selectors(query)
+            return FacetVisitor(values, self.reader, selectors, self.class_names)
+
+        scan = self.scans.get(("facets", chosen, shards), make, shards)
+        scan.join(_SOON_SECONDS)
+        visitor = scan.visitor
+        if not isinstance(visitor, FacetVisitor):
+            raise TypeError(f"expected the scan of facets, found {visitor!r}")
+        return {**visitor.as_dict(), **scan.progress()}
+
     def faults(self, query: Query) -> dict[str, Any]:
         """List the faults that `wids check` found."""
         start = max(0, _number(query, "from", 0))
@@ -301,7 +327,8 @@ class ApiHandlers:
 
 def _steps_of(query: Query) -> list[tuple[str, str]]:
     """Return the steps by which samples were chosen, for the document of a view."""
-    steps = (("filter", query.get("where", "").strip()), ("search", query.get("q", "")))
+    names = {"filter": "where", "search": "q", "shards": "shard"}
+    steps = [(step, query.get(name, "").strip()) for step, name in names.items()]
     return [(name, text) for name, text in steps if text]
 
 

@@ -12,6 +12,7 @@ those of the samplers, so the grid shows what training reads.
 from __future__ import annotations
 
 import functools
+import re
 from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from wids.browse.scans import joint_progress
-from wids.browse.search import FilterVisitor, KeyVisitor
+from wids.browse.search import ChosenSamples, FilterVisitor, KeyVisitor
 from wids.ordering.chunks import chunk_layout
 from wids.ordering.order import OrderSpec, RankShare
 from wids.ordering.permute import Integers, derive_key, permute
@@ -181,6 +182,19 @@ chunksize=1000000)
 
         return Order(size, at)
 
+    def between(self, first: int, stop: int) -> Order:
+        """Order the samples with indexes in a range, as stored or shuffled.
+
+        Raises:
+            ValueError: As for `within`.
+
+        >>> OrderQuery().between(10, 20).slice(8, 9)
+        [18, 19]
+        """
+        self.within(np.arange(0))  # raises for the order of a sampler
+        inner = self.within(np.arange(0), stop - first)
+        return Order(inner.size, lambda positions: inner.at(positions) + first)
+
 
 def _positions(share: RankShare, steps: Integers) -> Integers:
     """Convert successive steps of one rank to positions of the epoch."""
@@ -198,6 +212,7 @@ def _integer(name: str, text: str) -> int:
 
 _MOST_ORDERS = 8
 _MOST_KEY = 4096
+_SHARDS = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
 _SOON_SECONDS = 0.15
 _MOST_FIELDS = 40  # names of fields in the error for an unknown field
 
@@ -240,9 +255,13 @@ class Grid:
                 and names a field that no sample has.
         """
         wanted = OrderQuery.parse(query)
-        scans = self._scans_for(query)
-        if not scans and self._chosen is not None:
-            return Shown(wanted.within(self._chosen), None)
+        shards = self.shards_of(query)
+        chosen = self._chosen_of(shards)
+        scans = [self._scan(*each, shards) for each in self._searches(query)]
+        if not scans and chosen is not None:
+            return Shown(wanted.within(chosen), None)
+        if not scans and len(shards) < self._reader.num_shards:
+            return Shown(wanted.between(*self._bounds(shards)), None)
         if not scans:
             return Shown(self._over_all(wanted), None)
         # What is found at once is shown at once, without a first answer that is empty.
@@ -252,11 +271,11 @@ class Grid:
         visitors: list[Any] = [scan.visitor for scan in scans]
         _check_found(visitors, progress)
         found = functools.reduce(np.intersect1d, [each.found.all() for each in visitors])
-        if self._chosen is not None:
-            found = self._chosen[np.isin(self._chosen, found)]
+        if chosen is not None:
+            found = chosen[np.isin(chosen, found)]
         # While a scan runs, its result grows only at the end, so positions keep their samples.
         # A shuffled order would change with each sample found, and so may that of a view.
-        unsteady = wanted.kind == "shuffled" or self._chosen is not None
+        unsteady = wanted.kind == "shuffled" or chosen is not None
         if unsteady and not progress["finished"]:
             found = np.empty(0, np.int64)
         return Shown(
@@ -269,23 +288,54 @@ class Grid:
             },
         )
 
-    def _scans_for(self, query: Mapping[str, str]) -> list[Scan]:
-        """Return the scans of the filter and of the search by key that a request asks for."""
-        scans = []
+    def shards_of(self, query: Mapping[str, str]) -> range:
+        """Return the shards that a request is restricted to: those of `shard`, or all.
+
+        Raises:
+            ValueError: There are no such shards.
+        """
+        count = self._reader.num_shards
+        text = query.get("shard", "")
+        if not text:
+            return range(count)
+        found = _SHARDS.fullmatch(text)
+        first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
+        if not 0 <= first <= last < count:
+            raise ValueError(f"shard: expected 3 or 3-5, below {count}, got {text[:40]!r}")
+        return range(first, last + 1)
+
+    def selectors(self, query: Mapping[str, str]) -> list[Any]:
+        """Return what chooses the samples of a request, shard by shard."""
+        chosen = [] if self._chosen is None else [ChosenSamples(self._reader, self._chosen)]
+        return [*chosen, *(make() for _, make in self._searches(query))]
+
+    def _bounds(self, shards: range) -> tuple[int, int]:
+        first = self._reader.first_index(shards.start)
+        return first, self._reader.first_index(shards.stop)
+
+    def _chosen_of(self, shards: range) -> Integers | None:
+        if self._chosen is None or len(shards) == self._reader.num_shards:
+            return self._chosen
+        low, high = self._bounds(shards)
+        return self._chosen[(self._chosen >= low) & (self._chosen < high)]
+
+    def _searches(self, query: Mapping[str, str]) -> list[tuple[Any, Callable[[], Any]]]:
+        """Return the filter and the search by key of a request: what identifies and makes each."""
+        found: list[tuple[Any, Callable[[], Any]]] = []
         if where := query.get("where", "").strip():
             condition = parse_filter(where)
             make = functools.partial(FilterVisitor, self._reader, condition, self._class_names)
-            scans.append(self._scan(("filter", where), make))
+            found.append((("filter", where), make))
         if text := query.get("q", ""):
             if len(text) > _MOST_KEY:
                 raise ValueError(f"q: expected a part of a key, got {len(text)} characters")
             whole = query.get("whole") == "1"
             keys = functools.partial(KeyVisitor, self._reader, text, whole=whole)
-            scans.append(self._scan(("keys", text, whole), keys))
-        return scans
+            found.append((("keys", text, whole), keys))
+        return found
 
-    def _scan(self, key: Any, make: Callable[[], Visitor]) -> Scan:
-        return self._scans.get(key, make, range(self._reader.num_shards))
+    def _scan(self, key: Any, make: Callable[[], Visitor], shards: range) -> Scan:
+        return self._scans.get((key, shards), make, shards)
 
     def _over_all(self, wanted: OrderQuery) -> Order:
         order = self._orders.get(wanted)

@@ -17,7 +17,7 @@ __all__ = ["Scan", "Scans", "Visitor", "joint_progress"]
 
 # A scan is abandoned if no page asks for its progress, and starts again if a page asks later.
 _ABANDONED_SECONDS = 60.0
-_MOST_KEPT = 8
+_MOST_KEPT = 16
 _LEAVE_SECONDS = 0.5
 _MOST_MESSAGES = 20
 

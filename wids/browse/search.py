@@ -6,11 +6,13 @@ Both are visitors of scans, which run in the background and keep what they find.
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from wids.codecs.formats import is_class
+from wids.codecs.headers import has_fact
 from wids.errors import WidsError
 from wids.views.filtering import doubts, has_column, plain_value, unknown_class
 from wids.views.filterlanguage import (
@@ -19,19 +21,20 @@ from wids.views.filterlanguage import (
     Condition,
     comparisons_of,
     evaluate,
+    number_in,
     parse_filter,
     with_class_names,
 )
 from wids.views.valuekinds import KindsSeen
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from wids.browse.fieldreader import FieldReader
     from wids.ordering.permute import Integers
     from wids.tar.tarindex import TarIndex
 
-__all__ = ["FilterVisitor", "FoundIndexes", "KeyVisitor"]
+__all__ = ["ChosenSamples", "FilterVisitor", "FoundIndexes", "KeyVisitor"]
 
 # A larger field is neither a label nor a caption. It is not read, and fulfils only "!=".
 _MOST_FIELD_NBYTES = 1 << 20
@@ -103,9 +106,36 @@ class KeyVisitor:
         index = self._reader.tar_index(shard_index)
         if index is None:
             return self._reader.num_samples(shard_index) == 0
-        places = index.columns().places_with_key(self.text, whole=self._whole)
-        self.found.add(places + self._reader.first_index(shard_index))
+        self.found.add(self._places(index) + self._reader.first_index(shard_index))
         return True
+
+    def chosen_in(self, shard_index: int) -> Integers | None:
+        """Return the local indexes of the samples of one shard with such a key."""
+        index = self._reader.tar_index(shard_index)
+        return None if index is None else self._places(index)
+
+    def _places(self, index: TarIndex) -> Integers:
+        return index.columns().places_with_key(self.text, whole=self._whole)
+
+
+class ChosenSamples:
+    """What a saved view chose, by shard.
+
+    Args:
+        reader: The dataset.
+        chosen: Indexes of the samples.
+    """
+
+    def __init__(self, reader: FieldReader, chosen: Integers) -> None:
+        self._reader = reader
+        self._sorted = np.unique(chosen)
+
+    def chosen_in(self, shard_index: int) -> Integers | None:
+        """Return the local indexes of the chosen samples of one shard."""
+        first = self._reader.first_index(shard_index)
+        ends = [first, first + self._reader.num_samples(shard_index)]
+        low, high = np.searchsorted(self._sorted, ends)
+        return self._sorted[low:high] - first
 
 
 class FilterVisitor:
@@ -150,16 +180,28 @@ class FilterVisitor:
         if index is None:
             return self._reader.num_samples(shard_index) == 0
         self._note_fields(index)
+        self.found.add(self._local_indexes(shard_index) + self._reader.first_index(shard_index))
+        return True
+
+    def chosen_in(self, shard_index: int) -> Integers | None:
+        """Return the local indexes of the samples of one shard that fulfil the condition."""
+        if self._reader.tar_index(shard_index) is None:
+            return None
+        return self._local_indexes(shard_index)
+
+    def _local_indexes(self, shard_index: int) -> Integers:
         first = self._reader.first_index(shard_index)
         local_indexes = self._of_join(first, first + self._reader.num_samples(shard_index))
-        if local_indexes is None:
-            local_indexes = self._by_columns(shard_index)
-        if local_indexes is None:
-            rows = self._reader.rows(shard_index, self._extensions, _MOST_FIELD_NBYTES) or ()
-            held = [number for number, row in enumerate(rows) if self._holds(row)]
-            local_indexes = np.array(held, np.int64)
-        self.found.add(local_indexes + first)
-        return True
+        if local_indexes is not None:
+            return local_indexes
+        masks: dict[Comparison, Any] = {}
+        for comparison in self._comparisons:
+            mask = self._column(shard_index, comparison)
+            if mask is not None:
+                masks[comparison] = mask
+        rest = [each for each in self._comparisons if each not in masks]
+        masks |= self._by_rows(shard_index, rest)
+        return np.flatnonzero(evaluate(self._condition, masks.__getitem__))
 
     def _note_fields(self, index: TarIndex) -> None:
         """Note which fields of the filter a shard has, until each was seen in one."""
@@ -177,21 +219,20 @@ class FilterVisitor:
         joined = self._reader.joined
         return None if joined is None else joined.holding(first, stop, self._condition) - first
 
-    def _by_columns(self, shard_index: int) -> Integers | None:
-        """Compare whole columns, which are cached for later filters; None if it is not possible."""
-        if not all(map(has_column, self._comparisons)):
-            return None
-        columns: dict[Comparison, Any] = {}
-        for comparison in self._comparisons:
-            columns[comparison] = self._column(shard_index, comparison)
-            if columns[comparison] is None:
-                return None
-        return np.flatnonzero(evaluate(self._condition, columns.__getitem__))
-
     def _column(self, shard_index: int, comparison: Comparison) -> Any:
-        """Compare one column; None if its values are no numbers, or cannot be read."""
+        """Compare a whole column, which is cached for later filters; None if that is not possible.
+
+        A column has numbers only, and can be read.
+        """
+        compared = _of_numbers(comparison)
+        if not has_column(compared):
+            return None
         try:
-            part = self._reader.column_part(shard_index, comparison.field, comparison.path)
+            # What a header states is a column alone; other values are also read one by one below.
+            stated = bool(comparison.path) and has_fact(comparison.field, comparison.path[0])
+            part = self._reader.column_part(
+                shard_index, comparison.field, comparison.path, skip_damaged=stated
+            )
         # After an error the samples are read one by one, where a damaged field affects no other.
         except (WidsError, OSError, ImportError):
             return None
@@ -203,19 +244,53 @@ class FilterVisitor:
         here = np.full(self._reader.num_samples(shard_index), comparison.operator == "!=")
         present = np.ones(here.size, np.bool_)
         present[part.missing] = False
-        here[present] = comparison.holds_each(values)
+        here[present] = compared.holds_each(values)
         return here
 
-    def _holds(self, row: Mapping[str, Any]) -> bool:
-        values: dict[str, Any] = {"key": row["__key__"]}
+    def _by_rows(self, shard_index: int, comparisons: Sequence[Comparison]) -> dict[Any, Any]:
+        """Compare sample by sample; return the mask of each comparison."""
+        if not comparisons:
+            return {}
+        extensions = tuple({each.field for each in comparisons} - {"key"})
+        rows = self._reader.rows(shard_index, extensions, _MOST_FIELD_NBYTES) or ()
+        held = [[self._holds(each, row) for each in comparisons] for row in map(_Decoded, rows)]
+        masks = np.array(held, np.bool_).reshape(-1, len(comparisons)).T
+        return dict(zip(comparisons, masks, strict=True))
 
-        def holds(comparison: Comparison) -> bool:
-            field = comparison.field
-            if field not in values:
-                is_too_large = field in row and row[field] is None
-                values[field] = UNREADABLE if is_too_large else plain_value(field, row.get(field))
-            found = comparison.follow(values[field])
-            self._seen[comparison].add(found)
-            return comparison.holds_of(found)
+    def _holds(self, comparison: Comparison, row: _Decoded) -> bool:
+        found = comparison.follow(row.value(comparison.field))
+        self._seen[comparison].add(found)
+        return comparison.holds_of(found)
 
-        return bool(evaluate(self._condition, holds))
+
+class _Decoded:
+    """Fields of one sample, each decoded once."""
+
+    def __init__(self, row: Mapping[str, Any]) -> None:
+        self._row = row
+        self._values: dict[str, Any] = {"key": row["__key__"]}
+
+    def value(self, field: str) -> Any:
+        """Return a field as filters compare it."""
+        if field not in self._values:
+            is_too_large = field in self._row and self._row[field] is None
+            self._values[field] = (
+                UNREADABLE if is_too_large else plain_value(field, self._row.get(field))
+            )
+        return self._values[field]
+
+
+def _of_numbers(comparison: Comparison) -> Comparison:
+    """Return a comparison of classes without names, which no number equals.
+
+    >>> _of_numbers(Comparison(".cls", (), "in", ("cat", 3))).value
+    (3,)
+    """
+    if comparison.operator != "in" or comparison.path or not is_class(comparison.field):
+        return comparison
+    numbers = tuple(
+        each
+        for each in comparison.value
+        if not isinstance(each, str) or number_in(each) is not None
+    )
+    return replace(comparison, value=numbers) if numbers else comparison

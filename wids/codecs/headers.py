@@ -1,4 +1,4 @@
-"""Facts in the headers of pictures, sound and video: their size or duration, without decoding.
+"""Facts of pictures, sound, video and text: size, duration or length, without decoding.
 
 Most formats state them in their first bytes; a file of any other format is opened by its library.
 """
@@ -21,6 +21,7 @@ HEADER_FACTS = {
     "image": ("width", "height"),
     "audio": ("duration", "nframes", "rate", "channels"),
     "video": ("width", "height", "duration", "nframes"),
+    "text": ("length",),
 }
 _MAX_UNPACKED_NBYTES = 512 << 20
 _SIZE_OF_JPEG = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}  # markers of frames
@@ -64,11 +65,16 @@ def read_header(extension: str, data: bytes | memoryview, *, whole: bool = True)
         if not whole:
             return None
         data = unpack_field(wrapper, data, _MAX_UNPACKED_NBYTES)
-    read = {"image": _read_image, "audio": _read_sound, "video": _read_video}
+    read = {"image": _read_image, "audio": _read_sound, "video": _read_video, "text": _read_text}
     facts = read[field_kind(extension)](format_suffix(extension), memoryview(data), whole)
     if facts is None and whole:
         raise DecodeError(f"header: the {len(data)} bytes of the field break off in its header")
     return facts
+
+
+def _read_text(_suffix: str, data: memoryview, whole: bool) -> Facts | None:
+    """Count the characters of a text, which is read whole."""
+    return {"length": len(str(data, "utf-8", "replace"))} if whole else None
 
 
 def _read_image(_suffix: str, data: memoryview, whole: bool) -> Facts | None:

@@ -1,6 +1,7 @@
 // The dataset: its fields, classes and shards.
 
 import { ask } from "./api.js";
+import { quoted } from "./clauses.js";
 import { button, h } from "./dom.js";
 import { bytes, counted, number } from "./format.js";
 import { rows, sizeHistogram } from "./plots.js";
@@ -101,11 +102,6 @@ function classes(found) {
     h("p", { class: "muted" }, `${counted(found.num_classes, "class").replace("classs", "classes")}, ${number(least)} to ${number(most)} samples each, median ${number(median)}`),
     rows(entries),
     rest > 0 ? h("p", { class: "muted" }, `and ${number(rest)} rarer ones`) : null);
-}
-
-function quoted(label) {
-  if (/^[\w.-]+$/.test(label)) return label;
-  return label.includes("'") ? `"${label}"` : `'${label}'`;
 }
 
 async function showShards(place, state, signal) {

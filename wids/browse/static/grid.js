@@ -1,21 +1,25 @@
 // The grid: a page of samples at some positions of an order.
 
-import { ask, selection } from "./api.js";
+import { ask } from "./api.js";
 import { arrive, turnTo } from "./cursor.js";
 import { announce, h } from "./dom.js";
+import { facetPanel } from "./facets.js";
 import { counted, number } from "./format.js";
+import { filterProgress, searched } from "./found.js";
 import { makePager, range } from "./pager.js";
 import { pixelsFor, sharpen, tileOf } from "./tiles.js";
+import { chosen } from "./settings.js";
 import { toolbar } from "./toolbar.js";
-import { leftOut, tellWhole } from "./waits.js";
-import { filterable, go, gridPart, link, orderPart } from "./state.js";
+import { tellWhole } from "./waits.js";
+import { go, gridPart, link, orderPart } from "./state.js";
 
 export const COUNTS = { s: 120, m: 60, l: 24 }; // tiles on a page, by their size
 
 const progress = h("div", {});
 const list = h("ul", { "aria-label": "Samples" });
 const pager = makePager();
-const parts = [progress, list, h("div", { class: "pager-place" }, pager.element)];
+const side = h("div", { class: "side" });
+const parts = [h("div", { class: "explorer" }, side, h("div", { class: "found" }, progress, list)), h("div", { class: "pager-place" }, pager.element)];
 let known = { key: null, total: 0 }; // samples in the order that was shown last
 let drawn = 0; // pixels of the pictures
 
@@ -32,6 +36,7 @@ export async function showGrid({ view, state, dataset, signal, shown }) {
   const bar = toolbar(state);
   const key = link(orderPart(state));
   turn(state, at, count, key === known.key ? known.total : 0);
+  let placed = false;
   for (let last = ""; ;) {
     let page;
     try {
@@ -42,6 +47,8 @@ export async function showGrid({ view, state, dataset, signal, shown }) {
       shown();
       return;
     }
+    if (!placed) fillSide(state, signal);
+    placed = true;
     place(view, bar, ...parts);
     known = { key, total: page.total };
     turn(state, at, count, page.total);
@@ -67,6 +74,12 @@ function turn(state, at, count, total) {
   if (!total) return turnTo(null);
   pager.update(state, at, count, total);
   turnTo({ list, at, count, total, ready: false, open: (to) => go({ ...gridPart(state), at: to || null }) });
+}
+
+/** Show the facets, or none; the panel stays where it is, with the focus in it. */
+function fillSide(state, signal) {
+  const panel = chosen("facets") ? facetPanel(state, signal) : null;
+  if (side.firstElementChild !== panel) side.replaceChildren(...[panel].filter(Boolean));
 }
 
 function fill(tiles, state, size) {
@@ -105,40 +118,4 @@ function tellEmpty(page, state, at) {
         h("a", { href: link({ ...gridPart(state) }) }, "Go to the first page"))
     : h("p", {}, state.where || state.q ? "No sample fulfils this." : "There are no samples here.");
   list.replaceChildren(h("li", { class: "empty" }, text));
-}
-
-/** What is searched for among the keys, and the way to the sample of that number. */
-function searched(state, dataset) {
-  if (!state.q) return [];
-  const exact = state.whole === "1";
-  const wanted = /^\d{1,15}$/.test(state.q) ? Number(state.q) : Infinity;
-  return [h("div", { class: "progress" },
-    h("h2", { class: "searched" }, exact ? "Key " : "Keys that contain ", h("code", {}, state.q)),
-    h("a", { href: link({ ...gridPart(state), whole: exact ? null : "1" }) }, exact ? "Keys that contain it" : "Only this very key"),
-    wanted < dataset.num_samples ? h("a", { href: link({ ...gridPart(state), q: null, whole: null, i: String(wanted) }) }, `Sample number ${number(wanted)}`) : null,
-    h("a", { class: "button", href: link({ ...filterable(state), q: null, whole: null }), "aria-label": "Clear the search" }, "✕"))];
-}
-
-function filterProgress(page, state) {
-  const filtering = page.filtering;
-  if (!filtering) return [];
-  const { shards_done: done, num_shards: total, found, finished, full } = filtering;
-  const told = [`${counted(found, "sample")} found`];
-  if (!finished) told.push(`${number(done)} of ${counted(total, "shard")} read`);
-  const left = leftOut(filtering);
-  if (left) told.push(left);
-  if (filtering.unknown_fields.length) told.push(`no shard read so far has the field ${filtering.unknown_fields.join(", ")}; the first has ${filtering.fields.join(", ")}`);
-  if (filtering.hint) told.push(filtering.hint);
-  if (full) told.push("more than are kept; narrow the filter");
-  return [
-    h("div", { class: "progress" },
-      finished ? null : h("progress", { max: total, value: done, "aria-label": "Filter" }),
-      h("span", {}, told.join(" · ")),
-      finished && found && !full ? saving(state) : null),
-  ];
-}
-
-/** A link that saves the samples found as a document, which every command takes in place of a spec. */
-function saving(state) {
-  return h("a", { class: "button", href: selection(orderPart(state)), download: "" }, "Save as a selection");
 }

@@ -14,6 +14,7 @@ const KEYS = [
   ["g", "go to a sample by its number"],
   ["/", "find a key"],
   ["f", "filter"],
+  ["s", "facets: values and their counts"],
   ["z", "zoom an image to its pixels"],
   ["d", "the dataset: shards and statistics"],
   ["Esc", "back: from a sample to the grid"],

@@ -1,6 +1,6 @@
 // What somebody chose for this browser: whether single keys act, and light or dark.
 
-const NAMES = { keys: "wids-keys", theme: "wids-theme" };
+const NAMES = { facets: "wids-facets", keys: "wids-keys", theme: "wids-theme" };
 const THEMES = ["", "light", "dark"]; // "" is the choice of the system
 
 function read(name) {
@@ -17,6 +17,15 @@ function write(name, value) {
   } catch {
     // it lasts until the page is left
   }
+}
+
+/** Whether something that is off at first was switched on. */
+export function chosen(name) {
+  return read(name) === "on";
+}
+
+export function choose(name, on) {
+  write(name, on ? "on" : "");
 }
 
 let keysAct = read("keys") !== "off";

@@ -1,6 +1,7 @@
 // The order, the filter, and how large the tiles are.
 
 import { button, h } from "./dom.js";
+import { choose, chosen } from "./settings.js";
 import { filterable, go, gridPart, link } from "./state.js";
 
 // Which numbers an order has, with what they are called and what they are when not given.
@@ -32,7 +33,16 @@ export function toolbar(state) {
 }
 
 function make(state) {
-  return h("div", { class: "toolbar" }, orderForm(state), filterForm(state), sizeChoice(state));
+  return h("div", { class: "toolbar" }, facetSwitch(state), orderForm(state), filterForm(state), sizeChoice(state));
+}
+
+function facetSwitch(state) {
+  return button("Facets", (event) => {
+    const on = !chosen("facets");
+    choose("facets", on);
+    event.currentTarget.setAttribute("aria-pressed", String(on));
+    go({ ...gridPart(state), at: kept.at }, { replace: true });
+  }, { "aria-pressed": String(chosen("facets")), "data-key": "s", title: "Values and their counts (s)" });
 }
 
 function orderForm(state) {

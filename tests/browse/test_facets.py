@@ -1,0 +1,123 @@
+"""Facets: counts of values over shards, and of what a filter leaves."""
+
+import json
+import math
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.browsing import browsing
+from helpers.pictures import draw, save
+from helpers.shards import write_shard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wids.browse.tallies import NumberTally, ValueTally
+
+
+def facets_of(server: Any, **query: str) -> dict[str, Any]:
+    found = server.ask_until_finished("facets", **query)
+    return {facet["name"]: facet for facet in found["facets"]} | {"": found}
+
+
+@pytest.fixture
+def mixed(tmp_path: Path) -> list[str]:
+    """Write three shards of 20 samples; some lack a field, some fields are damaged."""
+    paths = []
+    for shard in range(3):
+        samples = []
+        for place in range(20):
+            number = 20 * shard + place
+            sample = {"__key__": f"k{number}", ".cls": str(number % 3), ".txt": "\u00e9" * number}
+            sample[".jpg"] = save(draw(8 + number, 9), "JPEG") if number != 7 else b"no picture"
+            document = {"n": number, "name": "ab"[number % 2], "deep": {"x": number / 7}}
+            sample[".json"] = json.dumps(document) if number % 10 else "{"
+            if number == 30:
+                del sample[".cls"]
+            samples.append(sample)
+        paths.append(str(write_shard(tmp_path / f"{shard}.tar", samples)))
+    return paths
+
+
+def test_facets_count_what_a_filter_leaves(mixed: list[str]) -> None:
+    """Classes, headers, JSON and lengths are counted in all samples and in those of a filter."""
+    with browsing(mixed, class_names={1: "one"}) as server:
+        every = facets_of(server)
+        classes = sorted(map(tuple, every[".cls"]["values"]))
+        assert classes == [(0, 19, None), (1, 20, "one"), (2, 20, None)]
+        assert every[".cls"]["missing"] == 1
+        width = every[".jpg:width"]
+        assert (width["count"], width["missing"], width["least"], width["most"]) == (59, 1, 8, 67)
+        assert (every[".json:n"]["count"], every[".json:n"]["missing"]) == (54, 6)
+        assert dict(row[:2] for row in every[".json:name"]["values"]) == {"a": 24, "b": 30}
+        assert every[".json:deep.x"]["most"] == pytest.approx(59 / 7)
+        assert every[".txt:length"]["most"] == 59
+        assert every[""]["by_shard"] == {"step": 1, "counts": [20, 20, 20]}
+        some = facets_of(server, where=".cls == one and .jpg:width < 48", q="k1")
+        numbers = [n for n in range(40) if n % 3 == 1 and n != 7 and f"k{n}".startswith("k1")]
+        assert some[""]["samples"] == len(numbers)
+        assert some[".json:n"]["count"] == len([n for n in numbers if n % 10])
+        assert some[""]["by_shard"]["counts"] == [len([n for n in numbers if n < 20]), 0, 0]
+        assert facets_of(server, shard="1-2")[".txt:length"]["least"] == 20
+        assert server.ask("page", shard="1-2", count=1)["tiles"][0]["key"] == "k20"
+        assert server.ask("page", shard="2", order="shuffled")["total"] == 20
+        found = server.ask_until_finished("page", where=".txt:length == 3 and .cls in (zero, 0)")
+        assert [tile["key"] for tile in found["tiles"]] == ["k3"]
+        assert "shard: expected" in server.get("api/page", shard="2-3").json()["error"]
+
+
+def test_facets_of_a_view_are_those_of_its_samples(mixed: list[str]) -> None:
+    """A saved view is counted without the samples that it leaves out."""
+    with browsing(mixed, chosen=np.array([59, 3, 21])) as server:
+        found = facets_of(server)
+        assert (found[""]["samples"], found[".txt:length"]["least"]) == (3, 3)
+        tiles = server.ask("page", shard="1-2")["tiles"]
+        assert [tile["index"] for tile in tiles] == [59, 21]
+
+
+NUMBERS = st.lists(
+    st.one_of(st.integers(-50, 900), st.floats(allow_nan=True, allow_infinity=True)), max_size=40
+)
+
+
+@given(st.lists(NUMBERS, max_size=4))
+def test_no_number_is_lost_in_a_histogram(parts: list[list[float]]) -> None:
+    """Every finite number is in one bin, whatever the order and range of the numbers."""
+    tally = NumberTally()
+    for part in parts:
+        tally.add(np.array(part, np.float64))
+    finite = [each for part in parts for each in part if math.isfinite(each)]
+    told = tally.as_dict()
+    assert told["count"] == len(finite)
+    assert told["missing"] == sum(map(len, parts)) - len(finite)
+    if finite:
+        assert sum(told["bins"]) == len(finite)
+        assert (told["least"], told["most"]) == (min(finite), max(finite))
+        assert len(told["bins"]) <= 33
+        assert math.isfinite(told["low"])
+
+
+def test_bins_are_those_of_numpy() -> None:
+    """Numbers that are spread evenly are counted as NumPy counts them."""
+    numbers = np.random.default_rng(0).uniform(0, 1, 5000)
+    tally = NumberTally()
+    for part in np.split(numbers, 5):
+        tally.add(part)
+    told = tally.as_dict()
+    edges = told["low"] + told["width"] * np.arange(len(told["bins"]) + 1)
+    assert told["bins"] == np.histogram(numbers, edges)[0].tolist()
+
+
+def test_names_that_are_never_repeated_are_no_facet() -> None:
+    """A column of thousands of different values is not shown."""
+    tally = ValueTally()
+    tally.add(np.array([0, 1, 1, -1]), ["a", "b"])
+    assert Counter({word: count for word, count, _ in tally.as_dict()["values"]}) == {
+        "a": 1,
+        "b": 2,
+    }
+    assert (tally.missing, tally.is_of_use) == (1, True)
+    tally.add(np.arange(6000), list(map(str, range(6000))))
+    assert not tally.is_of_use

@@ -1,0 +1,327 @@
+"""Facets: how often each value of a column occurs among the samples that a filter leaves.
+
+Columns are found in the first samples: classes, what headers state of images, sound, video and
+text, and single values in JSON. They are counted shard by shard by a scan; the values of a shard
+are kept in memory, so that the next filter counts them without reading the shard again.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from wids.browse.fieldreader import KeptBytes
+from wids.browse.tallies import NumberTally, ValueTally
+from wids.codecs.formats import field_kind, wrapper_of
+from wids.codecs.headers import HEADER_FACTS
+from wids.display.fieldview import class_name
+from wids.display.pixels import names_labels
+from wids.display.safejson import safe_text
+from wids.errors import WidsError
+from wids.views.filterlanguage import follow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from wids.browse.fieldreader import FieldReader
+    from wids.ordering.permute import Integers
+
+__all__ = ["ColumnValues", "FacetColumn", "FacetVisitor", "Selector", "find_columns"]
+
+_LOOK_SAMPLES = 40  # whose JSON is looked into for columns
+_LOOK_SHARDS = 8
+_MOST_COLUMNS = 24
+_MOST_FIELD_NBYTES = 1 << 20
+_MOST_LABEL_NBYTES = 200
+_MOST_WORD = 60  # characters of a value that is no sentence
+_KEPT_NBYTES = 128 << 20
+_FACTS = {"image": 2, "audio": 1, "video": 3, "text": 1}  # how many of the facts of a header
+_DERIVED = ("depth", "normal", "flow", "mask")
+
+
+class Selector(Protocol):
+    """Protocol for what chooses samples of a shard."""
+
+    def chosen_in(self, shard_index: int) -> Integers | None:
+        """Return their local indexes, ascending; None to skip the shard."""
+
+
+@dataclass(frozen=True)
+class FacetColumn:
+    """A column that is counted.
+
+    Attributes:
+        field: Extension of the field.
+        path: Steps to the value in it.
+        is_number: Whether its values are counted by ranges, not one by one.
+    """
+
+    field: str
+    path: tuple[str, ...]
+    is_number: bool
+
+    @property
+    def name(self) -> str:
+        """Its name in filters.
+
+        >>> FacetColumn(".json", ("size", "the width"), True).name
+        ".json:size.'the width'"
+        """
+        steps = ".".join(map(_quoted, self.path))
+        return f"{self.field}:{steps}" if steps else self.field
+
+
+def _quoted(step: str) -> str:
+    plain = step.replace("_", "a").replace("-", "a").isalnum()
+    return step if plain else f'"{step}"' if "'" in step else f"'{step}'"
+
+
+def find_columns(reader: FieldReader) -> list[FacetColumn]:
+    """Find the columns of a dataset in the first samples of its first readable shard."""
+    for shard_index in range(min(reader.num_shards, _LOOK_SHARDS)):
+        try:
+            index = reader.tar_index(shard_index)
+        except (WidsError, OSError):
+            continue
+        if index is None:
+            continue
+        sizes = index.columns().sizes_by_extension()
+        fields = sorted(sizes, key=lambda name: -sizes[name].size)
+        found = [*_plain_columns(fields), *_json_columns(reader, shard_index, fields)]
+        return found[:_MOST_COLUMNS]
+    return []
+
+
+def _plain_columns(fields: Sequence[str]) -> list[FacetColumn]:
+    classes = [FacetColumn(name, (), False) for name in fields if field_kind(name) == "class"]
+    headers = []
+    for name in fields:
+        derived = names_labels(name) or any(word in name for word in _DERIVED)
+        count = 0 if derived or wrapper_of(name) else _FACTS.get(field_kind(name), 0)
+        facts = HEADER_FACTS.get(field_kind(name), ())[:count]
+        headers += [FacetColumn(name, (fact,), True) for fact in facts]
+    return classes[:4] + headers[:8]
+
+
+def _json_columns(
+    reader: FieldReader, shard_index: int, fields: Sequence[str]
+) -> list[FacetColumn]:
+    names = [name for name in fields if field_kind(name) == "json" and not wrapper_of(name)][:3]
+    seen: dict[tuple[str, tuple[str, ...]], list[Any]] = {}
+    rows = reader.rows(shard_index, names, _MOST_FIELD_NBYTES) if names else None
+    for row in islice(rows or (), _LOOK_SAMPLES):
+        for name in names:
+            for path, value in _scalars(_parsed(row.get(name))):
+                seen.setdefault((name, path), []).append(value)
+    return [
+        FacetColumn(name, path, is_number=all(map(_is_number, values)))
+        for (name, path), values in seen.items()
+        if all(map(_is_number, values)) or _are_words(values)
+    ]
+
+
+def _scalars(value: Any, path: tuple[str, ...] = ()) -> Iterable[tuple[tuple[str, ...], Any]]:
+    """Yield the single values in an object and in the objects in it, with their paths."""
+    for name, each in value.items() if isinstance(value, dict) else ():
+        if "'" in name and '"' in name:  # which no filter can name
+            continue
+        if isinstance(each, dict) and not path:
+            yield from _scalars(each, (name,))
+        elif isinstance(each, str | int | float):
+            yield (*path, name), each
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _are_words(values: Sequence[Any]) -> bool:
+    """Return whether values are few words, not sentences or names that are never repeated."""
+    short = all(not isinstance(each, str) or len(each) <= _MOST_WORD for each in values)
+    return short and (len(values) < 8 or len(set(map(str, values))) < 0.8 * len(values))
+
+
+def _parsed(data: Any) -> Any:
+    try:
+        return json.loads(bytes(data)) if data is not None else None
+    except (ValueError, RecursionError):
+        return None
+
+
+Values = np.ndarray | tuple[np.ndarray, list[Any]]  # numbers with NaN; or codes with -1 and words
+
+
+class ColumnValues:
+    """Values of columns of each shard, kept in a bounded memory.
+
+    Args:
+        reader: The dataset.
+        columns: The columns.
+    """
+
+    def __init__(self, reader: FieldReader, columns: Sequence[FacetColumn]) -> None:
+        self.columns = tuple(columns)
+        self._reader = reader
+        self._kept: KeptBytes[int, dict[FacetColumn, Values]] = KeptBytes(_KEPT_NBYTES)
+        self._in_json = [each for each in columns if field_kind(each.field) == "json"]
+
+    def of(self, shard_index: int) -> dict[FacetColumn, Values]:
+        """Return the values of all samples of a shard, by column."""
+        found = self._kept.get(shard_index)
+        if found is None:
+            found = self._json_values(shard_index)
+            for column in self.columns:
+                if column not in found:
+                    found[column] = self._plain_values(shard_index, column)
+            self._kept.put(shard_index, found, sum(map(_nbytes_of, found.values())))
+        return found
+
+    def _json_values(self, shard_index: int) -> dict[FacetColumn, Values]:
+        """Read all columns in JSON at once, so that each document is parsed once."""
+        names = {each.field for each in self._in_json}
+        lists: dict[FacetColumn, list[Any]] = {each: [] for each in self._in_json}
+        rows = self._reader.rows(shard_index, names, _MOST_FIELD_NBYTES) if names else None
+        for row in rows or ():
+            documents = {name: _parsed(row.get(name)) for name in names}
+            for column, values in lists.items():
+                values.append(follow(documents[column.field], column.path))
+        return {
+            column: _numbers(values) if column.is_number else _codes(values)
+            for column, values in lists.items()
+        }
+
+    def _plain_values(self, shard_index: int, column: FacetColumn) -> Values:
+        count = self._reader.num_samples(shard_index)
+        try:
+            part = self._reader.column_part(
+                shard_index, column.field, column.path, skip_damaged=True
+            )
+            values = np.asarray(part.values)
+        except ImportError:  # the library that reads the header
+            values, part = np.empty(0), None
+        present = np.ones(count, np.bool_)
+        present[part.missing if part is not None else slice(None)] = False
+        if column.is_number:
+            numbers = np.full(count, np.nan)
+            numbers[present] = values
+            return numbers
+        if values.dtype.kind not in "iu":
+            return self._labels(shard_index, column)
+        words, codes = np.unique(values, return_inverse=True)
+        every = np.full(count, -1)
+        every[present] = codes
+        return every, words.tolist()
+
+    def _labels(self, shard_index: int, column: FacetColumn) -> Values:
+        """Read classes that are texts, or damaged, one by one."""
+        rows = self._reader.rows(shard_index, (column.field,), _MOST_LABEL_NBYTES) or ()
+        found = (row.get(column.field) for row in rows)
+        texts = [None if data is None else bytes(data).decode("utf-8", "replace").strip()
+                 for data in found]  # fmt: skip
+        return _codes(texts)
+
+
+def _numbers(values: Sequence[Any]) -> np.ndarray:
+    # The largest integers of JSON are beyond a float.
+    plain = (each if _is_number(each) and abs(each) < 1e300 else np.nan for each in values)
+    return np.fromiter(plain, np.float64, len(values))
+
+
+def _codes(values: Sequence[Any]) -> tuple[np.ndarray, list[Any]]:
+    codes: dict[tuple[type, Any], int] = {}
+    # A bool is an int to Python, and its word is another.
+    keys = [(type(each), each) if isinstance(each, str | int | float) else None for each in values]
+    found = np.array([-1 if key is None else codes.setdefault(key, len(codes)) for key in keys])
+    return found.astype(np.int64), [word for _, word in codes]
+
+
+def _nbytes_of(values: Values) -> int:
+    if isinstance(values, np.ndarray):
+        return values.nbytes
+    return values[0].nbytes + 100 * len(values[1])
+
+
+class FacetVisitor:
+    """Visitor that counts the values of columns among chosen samples.
+
+    Args:
+        values: The columns and their values.
+        reader: The dataset.
+        selectors: What chooses samples; all must choose one for it to be counted.
+        class_names: Names of classes, by number.
+    """
+
+    def __init__(
+        self,
+        values: ColumnValues,
+        reader: FieldReader,
+        selectors: Sequence[Selector],
+        class_names: Mapping[int, str],
+    ) -> None:
+        self._values = values
+        self._reader = reader
+        self._selectors = selectors
+        self._class_names = class_names
+        self._tallies: dict[FacetColumn, NumberTally | ValueTally] = {
+            column: NumberTally() if column.is_number else ValueTally() for column in values.columns
+        }
+        self._shards: Counter[int] = Counter()
+        self._lock = threading.Lock()
+
+    def visit(self, shard_index: int) -> bool:
+        """Count one shard."""
+        count = self._reader.num_samples(shard_index)
+        if self._reader.tar_index(shard_index) is None:
+            return count == 0
+        chosen = np.ones(count, np.bool_)
+        for selector in self._selectors:
+            local_indexes = selector.chosen_in(shard_index)
+            if local_indexes is None:
+                return False
+            mask = np.zeros(count, np.bool_)
+            mask[local_indexes] = True
+            chosen &= mask
+        values = self._values.of(shard_index) if chosen.any() else {}
+        with self._lock:
+            self._shards[shard_index] += int(chosen.sum())
+            for column, found in values.items():
+                tally = self._tallies[column]
+                if isinstance(tally, NumberTally) and isinstance(found, np.ndarray):
+                    tally.add(found[chosen])
+                elif isinstance(tally, ValueTally) and isinstance(found, tuple):
+                    tally.add(found[0][chosen], found[1])
+        return True
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the counts so far as JSON."""
+        with self._lock:
+            facets = [
+                {"name": safe_text(column.name, 200), "kind": "numbers" if column.is_number
+                 else "values", **tally.as_dict(), **self._named(column, tally)}
+                for column, tally in self._tallies.items()
+                if tally.is_of_use
+            ]  # fmt: skip
+            shards = [self._shards[number] for number in sorted(self._shards)]
+        return {"facets": facets, "samples": sum(shards), "by_shard": _summed(shards)}
+
+    def _named(self, column: FacetColumn, tally: NumberTally | ValueTally) -> dict[str, Any]:
+        if not isinstance(tally, ValueTally) or field_kind(column.field) != "class":
+            return {}
+        rows = tally.as_dict()["values"]
+        named = [[value, count, class_name(self._class_names, value)] for value, count, _ in rows]
+        return {"values": named}
+
+
+def _summed(counts: Sequence[int], most: int = 40) -> dict[str, Any]:
+    """Sum the counts of adjacent shards, so that there are few numbers."""
+    step = max(1, -(-len(counts) // most))
+    return {
+        "step": step,
+        "counts": [sum(counts[first : first + step]) for first in range(0, len(counts), step)],
+    }

@@ -1,0 +1,44 @@
+// What a search or a filter looks for, how far it is, and what it has found.
+
+import { selection } from "./api.js";
+import { h } from "./dom.js";
+import { counted, number } from "./format.js";
+import { leftOut } from "./waits.js";
+import { filterable, gridPart, link, orderPart } from "./state.js";
+
+/** What is searched for among the keys, and the way to the sample of that number. */
+export function searched(state, dataset) {
+  if (!state.q) return [];
+  const exact = state.whole === "1";
+  const wanted = /^\d{1,15}$/.test(state.q) ? Number(state.q) : Infinity;
+  return [h("div", { class: "progress" },
+    h("h2", { class: "searched" }, exact ? "Key " : "Keys that contain ", h("code", {}, state.q)),
+    h("a", { href: link({ ...gridPart(state), whole: exact ? null : "1" }) }, exact ? "Keys that contain it" : "Only this very key"),
+    wanted < dataset.num_samples ? h("a", { href: link({ ...gridPart(state), q: null, whole: null, i: String(wanted) }) }, `Sample number ${number(wanted)}`) : null,
+    h("a", { class: "button", href: link({ ...filterable(state), q: null, whole: null }), "aria-label": "Clear the search" }, "✕"))];
+}
+
+/** How far a filter is, what it found, and a link that saves it. */
+export function filterProgress(page, state) {
+  const filtering = page.filtering;
+  if (!filtering) return [];
+  const { shards_done: done, num_shards: total, found, finished, full } = filtering;
+  const told = [`${counted(found, "sample")} found`];
+  if (!finished) told.push(`${number(done)} of ${counted(total, "shard")} read`);
+  const left = leftOut(filtering);
+  if (left) told.push(left);
+  if (filtering.unknown_fields.length) told.push(`no shard read so far has the field ${filtering.unknown_fields.join(", ")}; the first has ${filtering.fields.join(", ")}`);
+  if (filtering.hint) told.push(filtering.hint);
+  if (full) told.push("more than are kept; narrow the filter");
+  return [
+    h("div", { class: "progress" },
+      finished ? null : h("progress", { max: total, value: done, "aria-label": "Filter" }),
+      h("span", {}, told.join(" · ")),
+      finished && found && !full ? saving(state) : null),
+  ];
+}
+
+/** A link that saves the samples found as a document, which every command takes in place of a spec. */
+function saving(state) {
+  return h("a", { class: "button", href: selection(orderPart(state)), download: "" }, "Save as a selection");
+}
