@@ -23,18 +23,21 @@ MAY_IMPORT = {
     "tar": "base errors",
     "codecs": "base errors",
     "caching": "base errors fetching tar",
-    "specs": "base caching errors fetching tar",
+    "pack": "base caching errors fetching log",
+    "specs": "base caching errors fetching pack tar",
     "ordering": "base",
     "display": "base codecs errors specs",
-    "reading": "base caching codecs errors fetching log ordering specs tar display",
+    "reading": "base caching codecs errors fetching log ordering pack specs tar display",
     "views": "base caching codecs display errors fetching ordering reading specs",
     "writing": "base codecs specs tar",
     "importing": "base caching codecs errors specs tar",
-    "tools": "base caching codecs errors ordering reading specs tar display views writing",
+    "tools": (
+        "base caching codecs errors fetching ordering pack reading specs tar display views writing"
+    ),
     "browse": "base codecs errors fetching log ordering reading specs tar tools display views",
     "commands": (
-        "base browse caching codecs display errors importing log ordering reading specs tools "
-        "views writing"
+        "base browse caching codecs display errors importing log ordering pack reading specs "
+        "tools views writing"
     ),
     "cli": "commands errors installation",
     "wids": "base codecs errors ordering reading tar views",

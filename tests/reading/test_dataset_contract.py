@@ -17,7 +17,9 @@ import pytest
 from helpers.server import ShardServer
 
 import wids
+from wids.specs.sources import load_spec
 from wids.tar.sidecar import SIDECAR_SUFFIX
+from wids.tools.packing import write_pack
 
 LENGTHS = [5, 0, 4, 3]
 SAMPLES = [
@@ -75,6 +77,19 @@ def open_fetched(world: World, **options: Any) -> wids.SampleSequence:
 
 def open_by_range(world: World, **options: Any) -> wids.SampleSequence:
     return wids.ShardListDataset(world.remote(), remote="range", **options)
+
+
+def open_packed(world: World, **options: Any) -> wids.SampleSequence:
+    path = world.folder / "all.wpack"
+    write_pack(load_spec(world.local()), path)
+    return wids.ShardListDataset(path, **options)
+
+
+def open_remote_pack_by_range(world: World, **options: Any) -> wids.SampleSequence:
+    path = world.folder / "remote.wpack"
+    write_pack(load_spec(world.remote()), path)
+    url = world.server.put("remote.wpack", path.read_bytes())
+    return wids.ShardListDataset(url, remote="range", **options)
 
 
 def open_subclass(world: World, **options: Any) -> wids.SampleSequence:
@@ -176,6 +191,8 @@ WAYS = [
     open_local,
     open_fetched,
     open_by_range,
+    open_packed,
+    open_remote_pack_by_range,
     open_subclass,
     open_view,
     open_view_of_a_view,

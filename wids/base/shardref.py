@@ -27,6 +27,8 @@ class ShardRef(Mapping[str, Any]):
         filesize: Its size in bytes, or None.
         digests: Field of the spec ("md5sum", "sha256") to hexadecimal digest.
         index: URL of its sidecar, or None for the usual one next to it.
+        pack: Location of the pack that has its tar index, "#" and the number of its row there; or
+            None.
         dataset: Name of the dataset that the shard came from, or None for the spec's own.
         extras: All other keys of its entry.
 
@@ -43,6 +45,7 @@ class ShardRef(Mapping[str, Any]):
     filesize: int | None = None
     digests: Mapping[str, str] = field(default_factory=dict)
     index: str | None = None
+    pack: str | None = None
     dataset: str | None = None
     extras: Mapping[str, Any] = field(default_factory=dict)
 
@@ -137,7 +140,7 @@ class ShardRef(Mapping[str, Any]):
                 yield name
         yield from self.digests
         yield from self.extras
-        for name in ("index", "dataset"):
+        for name in ("index", "pack", "dataset"):
             if getattr(self, name) is not None:
                 yield name
 
@@ -158,4 +161,4 @@ class ShardRef(Mapping[str, Any]):
         return f"ShardRef({', '.join([repr(url), *said])})"
 
 
-_FIELDS = ("url", "nsamples", "filesize", "index", "dataset")
+_FIELDS = ("url", "nsamples", "filesize", "index", "pack", "dataset")

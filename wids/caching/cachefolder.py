@@ -22,7 +22,9 @@ from wids.errors import CacheError
 __all__ = [
     "JOINS_FOLDER",
     "KEPT_JOINS",
+    "KEPT_PACKS",
     "KEPT_SPECS",
+    "PACKS_FOLDER",
     "SPECS_FOLDER",
     "Entry",
     "Record",
@@ -38,6 +40,8 @@ SPECS_FOLDER = "specs"  # subfolder of the cache folder for large specs
 KEPT_SPECS = "[0-9a-f]" * 32 + ".columns"  # matches the names of the files there
 JOINS_FOLDER = "joins"  # subfolder for the rows of joined tables, and for unpacked tables
 KEPT_JOINS = "[0-9a-f]" * 32 + ".*"
+PACKS_FOLDER = "packs"  # subfolder for the tables of remote packs
+KEPT_PACKS = "[0-9a-f]" * 32 + ".table"
 _ENVIRONMENT = "WIDS_CACHE"
 _MAX_RECORD_NBYTES = 1 << 20
 _ALGORITHMS = {"crc32", *(kind.algorithm for kind in DIGESTS.values())}

@@ -28,7 +28,9 @@ from wids.caching import eviction
 from wids.caching.cachefolder import (
     JOINS_FOLDER,
     KEPT_JOINS,
+    KEPT_PACKS,
     KEPT_SPECS,
+    PACKS_FOLDER,
     SPECS_FOLDER,
     Entry,
     Record,
@@ -300,14 +302,18 @@ class Store:
         return eviction.shrink(self.folder, max_nbytes)
 
     def clear(self) -> None:
-        """Remove all shards, pinned ones too, kept specs and joins, and leftovers of crashes."""
+        """Remove all shards, pinned ones too, kept specs, packs and joins, leftovers of crashes."""
         for shard in self.shards():
             eviction.evict(shard)
         if self.folder.is_dir():
             eviction.sweep(self.folder, max_age_seconds=0)
         # A dataset parses its spec again if the kept one is gone. Other files stay: a user whose
         # cache is a data folder may have a folder of that name in it.
-        for folder, names in ((SPECS_FOLDER, KEPT_SPECS), (JOINS_FOLDER, KEPT_JOINS)):
+        for folder, names in (
+            (SPECS_FOLDER, KEPT_SPECS),
+            (JOINS_FOLDER, KEPT_JOINS),
+            (PACKS_FOLDER, KEPT_PACKS),
+        ):
             for path in (self.folder / folder).glob(names):
                 with suppress(OSError):  # removed by another
                     path.unlink()

@@ -44,7 +44,7 @@ _MADE = {"__kind__", "wids_version", "name", "base", "base_path", "shardlist"}
 
 def add_make_commands(commands: Any) -> None:
     """Declare the commands."""
-    for add in (_add_create, _add_merge, _add_update):
+    for add in (_add_create, _add_pack, _add_merge, _add_update):
         add(commands)
 
 
@@ -63,6 +63,8 @@ def create(args: Arguments) -> int:
     shards = _expand(_listed(args.files), listed)
     # Before the shards are read, which may take hours.
     _check_writable(args.output)
+    if args.pack is not None:
+        _check_packable(args)
     built = _build(args, shards, listed)
     for shard, error in built.failures.items():
         complain_of(shard, "failed", message_of(error))
@@ -76,12 +78,85 @@ def create(args: Arguments) -> int:
         write_output(Path(args.output), text.encode())
         _journal(args.output).remove()
     _report_create(args, built, len(shards))
+    if args.pack is not None:
+        _pack_created(args)
     omissions = Omissions()
     for record in built.records:
         omissions.add_members(record.skipped, record.url)
     for line in omissions.lines():
         note(f"left out: {line}")
     return FAULTY if built.failures else DONE
+
+
+def _pack_created(args: Arguments) -> None:
+    """Pack the spec that was just written."""
+    from wids.specs.sources import load_spec
+
+    _write_pack(load_spec(args.output), args.pack, args)
+
+
+def pack(args: Arguments) -> int:
+    """Pack the tar indexes, entries and keys of a dataset's shards into one file."""
+    from wids.specs.sources import load_spec
+
+    _refuse_view(
+        args.spec, "only specs of shards can be packed; write its samples as shards (wids reshard)"
+    )
+    _check_pack_name(args.output)
+    _write_pack(load_spec(args.spec, options=rules_given(args) or None), args.output, args)
+    return DONE
+
+
+def _write_pack(spec: DatasetSpec, output: str, args: Arguments) -> None:
+    from wids.base.text import format_nbytes
+    from wids.tools.packing import write_pack
+
+    packed = write_pack(spec, output, workers=args.workers)
+    without = f"; no index of {packed.num_without} compressed shards" if packed.num_without else ""
+    note(
+        f"{output}: {packed.num_shards} shards, {packed.num_samples} samples, "
+        f"{format_nbytes(packed.nbytes)}{without}"
+    )
+
+
+def _check_packable(args: Arguments) -> None:
+    """Raise if the pack cannot be written, before any shard is read."""
+    _check_pack_name(args.pack)
+    if args.output == "-":
+        raise ValueError("--pack: needs a spec that is a file, which names the pack; give -o")
+    _check_writable(args.pack)
+
+
+def _name_of_pack(args: Arguments) -> str | None:
+    """Return the name of the pack in the spec."""
+    from wids.specs.newspec import name_in_spec
+
+    if args.pack is None:
+        return None
+    return name_in_spec(os.path.abspath(args.pack), Path(args.output).parent)  # noqa: PTH100
+
+
+def _check_pack_name(output: str) -> None:
+    from wids.pack.packformat import PACK_SUFFIX, is_pack_name
+
+    if not is_pack_name(output):
+        raise ValueError(f"{output}: expected a name that ends in {PACK_SUFFIX}, as train.wpack")
+
+
+def _add_pack(commands: Any) -> None:
+    parser = add_command(
+        commands,
+        pack,
+        "write the tar indexes, entries and keys of all shards into one file",
+        [
+            "wids pack train.json -o train.wpack",
+            "wids pack s3://bucket/train/ -o train.wpack",
+        ],
+    )
+    parser.add_argument("spec", metavar="SPEC")
+    parser.add_argument("-o", "--output", required=True, metavar="PACK", help="the pack, .wpack")
+    add_rules(parser)
+    add_workers(parser)
 
 
 def _keep_old(output: Path, spec: DatasetSpec) -> None:
@@ -124,6 +199,7 @@ def _build(args: Arguments, shards: list[str], listed: dict[str, dict[str, Any]]
             "name": _name_for(args, shards),
             "info": None if args.info is None else Path(args.info).read_text(encoding="utf-8"),
             "base": args.base,
+            "pack": _name_of_pack(args),
         },
         known=known,
         note=lambda entry: journal.note({**entry, "indexed_since": started}),
@@ -375,6 +451,12 @@ def _add_indexes(parser: Any) -> None:
         metavar="FOLDER",
         help="write the tar index of each remote shard into this folder, and its place into the "
         "spec",
+    )
+    parser.add_argument(
+        "--pack",
+        metavar="PACK",
+        help="write the tar indexes of all shards into this one file, .wpack, and its place into "
+        "the spec",
     )
     parser.add_argument("--dali-index", action="store_true", help="write an index for DALI, .idx")
     parser.add_argument(

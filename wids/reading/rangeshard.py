@@ -39,6 +39,7 @@ from wids.tar.tarindex import TarIndex
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Collection, Sequence
+    from pathlib import Path
 
     from wids.base.shardref import ShardRef
 
@@ -46,6 +47,7 @@ __all__ = [
     "MOST_SHARDS_AT_ONCE",
     "RangeShard",
     "fetch_index",
+    "keep_index",
     "peek_index",
     "read_samples",
     "warn_fetched_whole",
@@ -532,8 +534,27 @@ def fetch_index(
     path = cache.cache_dir / (
         Entry.of(cache.cache_dir, url, f"sidecar{shard.version}").name + suffix
     )
+    return keep_index(path, url, cache, partial(cache.fetcher.read, url), again=again)
+
+
+def keep_index(
+    path: Path, url: str, cache: ShardCache, fetch: Callable[[], bytes], *, again: bool = False
+) -> TarIndex:
+    """Return a remote tar index from its copy in the cache folder, which is made if there is none.
+
+    Args:
+        path: The copy.
+        url: Where the index is, for messages.
+        cache: Cache whose bound holds for the copy.
+        fetch: Returns the index as a sidecar.
+        again: Fetch it even if there is a copy.
+
+    Raises:
+        FetchError: It cannot be fetched.
+        ShardFormatError: It is damaged or not a sidecar; the copy is removed.
+    """
     # No lock is needed: the file is small, and two processes write the same bytes.
-    image = cache.fetcher.read(url) if again or not path.exists() else None
+    image = fetch() if again or not path.exists() else None
     if image is not None:
         try:
             with cache.room_for_file(len(image)):
@@ -552,7 +573,7 @@ def fetch_index(
         path.unlink(missing_ok=True)
         if image is not None:
             raise
-    return fetch_index(url, suffix, cache, shard, again=True)
+    return keep_index(path, url, cache, fetch, again=True)
 
 
 def _local_index(location: str) -> TarIndex:

@@ -47,6 +47,7 @@ from wids.reading.openshards import (
     default_max_open_shards,
     plain_index,
 )
+from wids.reading.packedindexes import PackedIndexes
 from wids.reading.pipeline import Pipeline, StreamedShard
 from wids.reading.rangeshard import MOST_SHARDS_AT_ONCE, read_samples
 from wids.reading.samplesequence import SampleLocation, relabelled
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
     from wids.codecs.decode import Decoder, ErrorHandler
     from wids.display.notebook import SampleView
     from wids.ordering.lookahead import Foreseeable, Places
+    from wids.pack.packkeys import PackedKeys
     from wids.reading.gather import Allocate
     from wids.reading.openshards import OpenShard, ShardSamples
     from wids.reading.pipeline import (
@@ -84,6 +86,7 @@ if TYPE_CHECKING:
     from wids.tar.grouping import Grouping, KeyRule
     from wids.tar.shard import ReadableShard
     from wids.tar.sidecar import IndexRules
+    from wids.tar.tarindex import TarIndex
 
 __all__ = ["ShardList"]
 
@@ -103,10 +106,10 @@ class ShardList:
     `__dataset__`.
 
     Args:
-        shards: Path or URL of a JSON spec, an open file that holds one, the dict that it was parsed
-            to, or a `DatasetSpec`; a folder, glob, brace pattern or single shard; a list of
-            `{"url", "nsamples"}` dicts, `(url, nsamples)` pairs, paths and URLs; or a list of
-            specs. Shards without `nsamples` are fetched and counted first.
+        shards: Path or URL of a JSON spec or a pack, an open file that holds a spec, the dict that
+            it was parsed to, or a `DatasetSpec`; a folder, glob, brace pattern or single shard; a
+            list of `{"url", "nsamples"}` dicts, `(url, nsamples)` pairs, paths and URLs; or a list
+            of specs. Shards without `nsamples` are fetched and counted first.
         cache_size: Bound of the cache folder in bytes; None for none.
         shared: Trust everyone who can write to the cache folder. Otherwise, a folder to which
             another user could write is refused.
@@ -204,7 +207,9 @@ class ShardList:
         rules = rules_of(
             spec.header, key_rule=key_rule, grouping=grouping, concatenated=concatenated
         )
-        self._opener = ShardOpener(self.cache, rules, _reads_by_range(remote, localname))
+        packs = PackedIndexes(self.cache, [] if spec.pack is None else [spec.pack])
+        by_range = _reads_by_range(remote, localname)
+        self._opener = ShardOpener(self.cache, rules, by_range, packs)
         # The settings are checked before the shards are counted, which may take long.
         self._pipeline = Pipeline.of_options(
             transformations,
@@ -470,15 +475,42 @@ class ShardList:
 
     def keys_at(self, indexes: npt.NDArray[np.int64]) -> list[str]:
         """Return the keys of some samples, in the order of their indexes."""
-        return self.locate_batch(indexes).keys
+        if self.shards.pack is None:
+            return self.locate_batch(indexes).keys
+        numbers = np.unique(np.searchsorted(self._locator.ends, indexes, "right")).tolist()
+        if all(self._far_index(number) is None for number in numbers):
+            return self.locate_batch(indexes).keys
+        return [self.key_at(index) for index in indexes.tolist()]
 
     def key_at(self, index: int) -> str:
         """Return the key of one sample, by its index in `[0, len)`, unchecked."""
-        opened, local_index = self._opened_at(index)
-        return opened.shard.index.key(local_index)
+        shard_index, local_index = self._locator(operator.index(index))
+        # No shard is fetched for its keys.
+        packed = self._far_index(shard_index)
+        known = self._opened.use(shard_index).shard.index if packed is None else packed
+        return known.key(local_index)
+
+    def _far_index(self, shard_index: int) -> TarIndex | None:
+        """Return the tar index, in a pack, of a shard that would have to be fetched whole."""
+        if self.shards.pack is None or shard_index in self._opened:
+            return None
+        ref = self.shards[shard_index]
+        return None if self._opener.is_near(ref) else self._opener.packed_index(ref)
+
+    def packed_keys(self) -> PackedKeys | None:
+        """Return the key table in the pack of this dataset; None if there is none."""
+        opener = self._opener
+        if opener.packs is None:
+            return None
+        return opener.packs.keys_of(self.shards, opener.rules, opener.warnings)
 
     def key_hashes(self) -> npt.NDArray[np.uint64]:
         """Return the hash of each sample's key, as `wids.base.keyhash` makes it."""
+        packed = self.packed_keys()
+        return self.read_key_hashes() if packed is None else packed.hashes()
+
+    def read_key_hashes(self) -> npt.NDArray[np.uint64]:
+        """Return the hash of each sample's key, read from the tar indexes of the shards."""
         hashes = np.empty(self._locator.total, np.uint64)
         shards = np.flatnonzero(self.shards.nsamples).tolist()
         for number in progress(shards, desc="reading keys", unit="shard"):

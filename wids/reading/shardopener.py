@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from wids.base.shardref import ShardRef
     from wids.caching.cache import ShardCache
+    from wids.reading.packedindexes import PackedIndexes
     from wids.tar.shard import ReadableShard
 
 __all__ = ["OnUncounted", "ShardOpener"]
@@ -53,6 +54,7 @@ class ShardOpener:
         rules: How the members of a shard are grouped into samples.
         by_range: Whether a remote shard that is not in the cache is read by byte range, if it has a
             sidecar.
+        packs: The tar indexes that lie in packs.
         waits: Times in which readers waited for the cache.
         warnings: Issues each warning that many shards share only once.
     """
@@ -60,6 +62,7 @@ class ShardOpener:
     cache: ShardCache
     rules: IndexRules
     by_range: bool = False
+    packs: PackedIndexes | None = field(default=None, compare=False, repr=False)
     waits: WaitLog = field(default_factory=WaitLog, compare=False, repr=False)
     warnings: WarningsOnce = field(default_factory=WarningsOnce, compare=False, repr=False)
 
@@ -151,7 +154,7 @@ class ShardOpener:
             path = self._get(ref)
             before = _identity(path)
             try:
-                return Shard(path, self._index(url, path))
+                return Shard(path, self._index(ref, path))
             except (FileNotFoundError, ShardFormatError):
                 # The lease prevents eviction, but not a user who clears the cache, nor eviction
                 # without working locks. The path then has another file or none.
@@ -175,8 +178,9 @@ class ShardOpener:
         finally:
             self.waits.note(began, time.monotonic())
 
-    def _index(self, url: str, path: Path) -> TarIndex:
-        kept = self._kept_index(url, path)
+    def _index(self, ref: ShardRef, path: Path) -> TarIndex:
+        url = ref.url
+        kept = self._kept_index(ref, path)
         if kept is not None:
             return kept
         # A sidecar made with other rules may be in a read-only folder.
@@ -187,9 +191,44 @@ class ShardOpener:
         room = self.cache.room_for_file if cached else no_room_needed
         return TarIndex.open(path, sidecar, **self.rules, lock_path=lock_path, room=room)
 
-    def _kept_index(self, url: str, path: Path) -> TarIndex | None:
-        sidecar = self.cache.sidecar_path(url, path, SIDECAR_SUFFIX)
+    def _kept_index(self, ref: ShardRef, path: Path) -> TarIndex | None:
+        """Return the tar index of a local file from a pack or a sidecar; None to make it."""
+        packed = self._proven_index(ref, path) if self.cache.is_local(ref.url) else None
+        if packed is not None:
+            return packed
+        sidecar = self.cache.sidecar_path(ref.url, path, SIDECAR_SUFFIX)
         return None if sidecar is None else TarIndex.kept(path, sidecar, self.rules)
+
+    def packed_index(self, ref: ShardRef) -> TarIndex | None:
+        """Return the tar index of a shard from a pack, not compared with the shard; None without.
+
+        Args:
+            ref: The entry of the shard.
+        """
+        index = None if self.packs is None else self.packs.find(ref, self.warnings)
+        # Under other rules the same members form other samples.
+        return index if index is not None and index.source.rules == self.rules else None
+
+    def _proven_index(self, ref: ShardRef, path: Path) -> TarIndex | None:
+        """Return the tar index of a local shard from a pack, if it is proven to match."""
+        if (index := self.packed_index(ref)) is None:
+            return None
+        shown = display_url(ref.url)
+        try:
+            if index.belongs_to(path):
+                return None if index.hides_archive(path) else index
+            why = (
+                "the shard or the pack was copied or changed since; pack again (`wids pack`), or "
+                "copy the pack after the shards"
+            )
+        except ShardFormatError as error:
+            why = str(error)
+        self.warnings.warn(
+            "pack of other files",
+            f"{shown}: this shard, and perhaps others, are indexed anew, since a pack may not "
+            f"match them: {why}",
+        )
+        return None
 
     def _open_by_range(
         self, ref: ShardRef, note: Callable[[ShardVersion], bool]
@@ -230,6 +269,8 @@ class ShardOpener:
             why: Why it is needed, for the warning if there is none.
         """
         url, index_url = ref.url, self._index_url(ref)
+        if (packed := self.packed_index(ref)) is not None:
+            return packed
         try:
             index = fetch_index(index_url, SIDECAR_SUFFIX, self.cache, ref)
             if ref.nsamples not in {None, index.num_samples}:
@@ -322,7 +363,7 @@ class ShardOpener:
         if not cache.is_local(url) or is_compressed_name(url) or cache.localname is not None:
             return None
         try:
-            index = self._kept_index(url, cache.get(ref))
+            index = self._kept_index(ref, cache.get(ref))
         except (WidsError, OSError):
             return None  # raised again when the other shards are counted
         if index is None:

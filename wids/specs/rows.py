@@ -43,7 +43,7 @@ __all__ = [
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://[^\s'\"]+", re.IGNORECASE)
 _CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f]")
-_SINGLY = {"weight", "index"}  # keys whose values are checked one by one
+_SINGLY = {"weight", "index", "pack"}  # keys whose values are checked one by one
 _MOST_LOCATION = 8192  # characters; servers refuse longer URLs
 _MOST_NAME = 1000  # characters; each shard would repeat a longer name
 _MOST_KEY_SETS = 16  # for more different sets of keys, checks by column are not faster

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, repeat
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from wids.base.hashing import DIGESTS
 from wids.base.shardref import ShardRef
 from wids.base.urls import display_url
 from wids.errors import SpecError
-from wids.specs.textcolumns import BytesColumn, TextColumn
+from wids.specs.textcolumns import BytesColumn, TextColumn, Texts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -45,17 +45,21 @@ class ShardTable(Sequence[ShardRef]):
         digests: Digests of the shards by field, "md5sum" or "sha256", b"" if unknown; a field that
             no shard has is left out.
         extras: All other keys of each shard as the text of a JSON object, "" if there are none.
+        pack: Path or URL of the pack whose rows are the shards in this order; None for none.
+        remake: Makes the table again where it is unpickled, in place of its columns; None for none.
 
     >>> table = ShardTable([{"url": "a.tar", "nsamples": 2, "weight": 0.5}])
     >>> table[0]["weight"], table.nsamples.tolist()
     (0.5, [2])
     """
 
-    urls: TextColumn
+    urls: Texts
     nsamples: NDArray[np.int64]
     filesize: NDArray[np.int64]
     digests: Mapping[str, BytesColumn]
-    extras: TextColumn
+    extras: Texts
+    pack: str | None = None
+    remake: Callable[[], ShardTable] | None = None
 
     def __init__(self, shards: Iterable[Mapping[str, Any]]) -> None:
         rows = list(shards)
@@ -73,11 +77,14 @@ class ShardTable(Sequence[ShardRef]):
     @classmethod
     def of_columns(
         cls,
-        urls: TextColumn,
+        urls: Texts,
         nsamples: NDArray[np.int64],
         filesize: NDArray[np.int64],
         digests: Mapping[str, BytesColumn],
-        extras: TextColumn | None = None,
+        extras: Texts | None = None,
+        *,
+        pack: str | None = None,
+        remake: Callable[[], ShardTable] | None = None,
     ) -> ShardTable:
         """Return a table made of the given columns, all of one length.
 
@@ -87,6 +94,8 @@ class ShardTable(Sequence[ShardRef]):
             filesize: As the attribute.
             digests: As the attribute.
             extras: As the attribute; None if no shard has any.
+            pack: As the attribute.
+            remake: As the attribute.
         """
         table = cls.__new__(cls)
         table.urls = urls
@@ -96,6 +105,8 @@ class ShardTable(Sequence[ShardRef]):
         if extras is None:
             extras = TextColumn.constant("", len(urls))
         table.extras = extras
+        table.pack = pack
+        table.remake = remake
         return table
 
     @classmethod
@@ -103,6 +114,7 @@ class ShardTable(Sequence[ShardRef]):
         """Return the concatenation of tables."""
         if len(tables) == 1:
             return tables[0]
+        tables = [each.with_rows_of_pack() for each in tables]
         fields = [field for field in DIGESTS if any(field in each.digests for each in tables)]
         return cls.of_columns(
             TextColumn(chain.from_iterable(each.urls for each in tables)),
@@ -132,12 +144,35 @@ class ShardTable(Sequence[ShardRef]):
             extras = TextColumn.constant(next(iter(made.values())), len(self))
         else:
             extras = TextColumn(map(made.__getitem__, self.extras))
-        return self.of_columns(self.urls, self.nsamples, self.filesize, self.digests, extras)
+        return self._with(extras=extras)
 
     def with_nsamples(self, nsamples: NDArray[np.int64]) -> ShardTable:
         """Return the same table with other sample counts."""
-        # The other columns are shared, not copied: they never change.
-        return self.of_columns(self.urls, nsamples, self.filesize, self.digests, self.extras)
+        return self._with(nsamples=nsamples)
+
+    def with_pack(self, pack: str) -> ShardTable:
+        """Return the same table, whose tar indexes are in a pack, in its order."""
+        return self._with(pack=pack)
+
+    def without_pack(self) -> ShardTable:
+        """Return the same table, without the pack of its tar indexes."""
+        return self if self.pack is None else self._with(pack=None)
+
+    def _with(self, **changed: Any) -> ShardTable:
+        """Return a table with other columns; the rest are shared, not copied: they never change."""
+        names = ("urls", "nsamples", "filesize", "digests", "extras", "pack")
+        return self.of_columns(**{name: getattr(self, name) for name in names} | changed)
+
+    def with_rows_of_pack(self) -> ShardTable:
+        """Return a table that names pack and row with each shard, so that it may be joined."""
+        if self.pack is None:
+            return self
+        rows = enumerate(self.extras)
+        texts = (
+            json.dumps({"pack": f"{self.pack}#{row}", **json.loads(text or "{}")})
+            for row, text in rows
+        )
+        return self._with(extras=TextColumn(texts), pack=None)
 
     def __len__(self) -> int:
         return len(self.urls)
@@ -151,6 +186,9 @@ class ShardTable(Sequence[ShardRef]):
             return [self[i] for i in range(*row.indices(len(self)))]
         text_of_extras = self.extras[row]
         extras = json.loads(text_of_extras) if text_of_extras else {}
+        pack = extras.pop("pack", None)
+        if self.pack is not None:
+            pack = f"{self.pack}#{row % len(self)}"
         return ShardRef(
             self.urls[row],
             nsamples=_known(self.nsamples[row]),
@@ -159,6 +197,7 @@ class ShardTable(Sequence[ShardRef]):
                 name: text for name, all_ in self.digests.items() if (text := all_[row].hex())
             },
             index=extras.pop("index", None),
+            pack=pack,
             dataset=extras.pop("dataset", None),
             extras=extras,
         )
@@ -172,6 +211,11 @@ class ShardTable(Sequence[ShardRef]):
 
     __hash__ = None  # type: ignore[assignment]
 
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
+        if self.remake is not None:
+            return _remade, (self.remake,)
+        return super().__reduce_ex__(protocol)
+
     def __getstate__(self) -> dict[str, Any]:
         # Every worker gets a copy of the spec, and most counts fit two or four bytes.
         counts = {name: _narrowed(getattr(self, name)) for name in ("nsamples", "filesize")}
@@ -183,6 +227,10 @@ class ShardTable(Sequence[ShardRef]):
 
     def __repr__(self) -> str:
         return f"ShardTable({len(self)} shards)"
+
+
+def _remade(remake: Callable[[], ShardTable]) -> ShardTable:
+    return remake()
 
 
 def _narrowed(counts: NDArray[np.int64]) -> NDArray[np.signedinteger[Any]]:

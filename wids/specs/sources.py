@@ -11,9 +11,11 @@ from typing import Any
 from wids.base.urls import base_name, display_url, is_local, local_path
 from wids.errors import FetchError, SpecError
 from wids.fetching.fetch import open_url
+from wids.pack.packformat import is_pack_name
 from wids.specs.classnames import find_class_names
 from wids.specs.locations import SHARD_SUFFIXES, folder_of, is_shard_name
 from wids.specs.merging import merged_header, with_names_beside
+from wids.specs.packedspec import load_packed_spec
 from wids.specs.prefixes import ListedShards, is_listed, list_shards
 from wids.specs.shardtable import ShardTable
 from wids.specs.spec import DatasetSpec
@@ -40,7 +42,7 @@ def load_spec(
     Args:
         source: One of
 
-            - path or URL of a JSON spec, or an open file that holds one;
+            - path or URL of a JSON spec or a pack, or an open file that holds a spec;
             - a folder with shards, a glob (`train-*.tar`), a brace pattern (`train-{000..146}.tar`)
               or one shard;
             - a folder or glob in an object store or on the hub (`s3://bucket/train/`,
@@ -68,6 +70,14 @@ def load_spec(
         return SpecCache.of(location, base, cache_dir, cached)
 
     try:
+        if isinstance(source, str | os.PathLike) and is_pack_name(os.fspath(source)):
+            return load_packed_spec(
+                os.fspath(source),
+                base=None if base is None else os.fspath(base),
+                options=options,
+                allow_local=allow_local,
+                cache_dir=cache_dir,
+            )
         return _loaded(source, base, options, allow_local, cache_of)
     except MemoryError:
         named = source if isinstance(source, str | os.PathLike) else getattr(source, "name", None)
@@ -205,6 +215,8 @@ def _is_spec(item: Any) -> bool:
         location = os.fspath(item)
         if any(is_listed(name, alone=False) for name in _names(location)):
             return True  # there may be a spec in the folder
+        if is_pack_name(location):
+            return True
         return base_name(location).endswith(".json") and find_shards(location) is None
     if isinstance(item, Mapping):
         return "url" not in item and ("shardlist" in item or "datasets" in item)

@@ -15,7 +15,7 @@ import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from wids.base.magic import file_type
 from wids.base.urls import display_url, is_local
@@ -34,7 +34,10 @@ from wids.specs.rows import (
 )
 from wids.specs.shardtable import MOST_SAMPLES, ShardTable
 
-__all__ = ["BOUNDS", "DatasetSpec", "SpecBounds"]
+if TYPE_CHECKING:
+    from wids.pack.packfile import Pack
+
+__all__ = ["BOUNDS", "DatasetSpec", "SpecBounds", "located_row"]
 
 Read = Callable[[str], bytes]
 NamesBeside = Callable[[str], Mapping[int, str]]
@@ -74,6 +77,7 @@ class DatasetSpec:
         base: Folder or URL against which relative URLs were resolved; "" for the working
             directory.
         header: All other top-level keys of the JSON, unchanged.
+        pack: The open pack that it was read from; None for a JSON.
 
     >>> spec = DatasetSpec.parse('{"shardlist": [{"url": "a.tar", "nsamples": 2}]}', "/data/x.json")
     >>> spec.shards[0]
@@ -87,11 +91,13 @@ class DatasetSpec:
         name: str | None = None,
         base: str = "",
         header: Mapping[str, Any] | None = None,
+        pack: "Pack | None" = None,
     ) -> None:
         self.shards = shards if isinstance(shards, ShardTable) else ShardTable(shards)
         self.name = name
         self.base = base
         self.header = dict(header or {})
+        self.pack = pack
 
     @classmethod
     def parse(
@@ -184,9 +190,12 @@ class DatasetSpec:
         document: dict[str, Any] = {"wids_version": 1}
         if self.name is not None:
             document["name"] = self.name
+        if self.shards.pack is not None:
+            document["pack"] = self.shards.pack
         # Unknown keys are written back, since other programs may use them.
         document |= {key: value for key, value in self.header.items() if key not in document}
-        document["shardlist"] = [dict(shard) for shard in self.shards]
+        shards = self.shards.without_pack()
+        document["shardlist"] = [dict(shard) for shard in shards]
         # Indented, since people read specs, edit them and keep them under version control.
         return json.dumps(document, indent=2)
 
@@ -246,6 +255,8 @@ class _Parser:
         folders: dict[str, str] = {}
         if listed := _as_list(document, "shardlist", source):
             table = self.shards(listed, source, base)
+            if document.get("pack") is not None:
+                table = table.with_pack(self._pack_of(document["pack"], folder, source))
             inherited = _inherited(weight=document.get("weight"), name=name)
             tables.append(self._inheriting(table, inherited, source))
         for number, component in enumerate(_as_list(document, "datasets", source)):
@@ -261,7 +272,7 @@ class _Parser:
             raise SpecError(
                 f"{source}: holds no shards; expected a 'shardlist' or 'datasets' with some"
             )
-        parsed = ("name", "shardlist", "datasets", "base", "base_path")
+        parsed = ("name", "shardlist", "datasets", "base", "base_path", "pack")
         header = {key: value for key, value in document.items() if key not in parsed}
         if headers:
             said = self._with_names_beside({source: header, **headers}, folders)
@@ -279,6 +290,15 @@ class _Parser:
             return self._names_beside(folders[where] or os.curdir)
 
         return with_names_beside(headers, find)
+
+    def _pack_of(self, pack: Any, folder: str, source: str) -> str:
+        """Return the location of the pack that a document names, resolved against its folder."""
+        check_location(pack, source, "pack")
+        # Not against the base: the pack is made with the spec, and the shards may lie elsewhere.
+        location = locations.join(folder, pack)
+        if not _lies_below(location, folder, pack):
+            self._refuse_local(location, source, "pack")
+        return location
 
     def _component(
         self, component: dict[str, Any], where: str, base: str, depth: int
@@ -334,7 +354,7 @@ class _Parser:
         table = columns_if_plain(listed, base)
         if table is None or not self._may_name(table.urls, source):
             return ShardTable(
-                [self._shard(each, source, number, base) for number, each in enumerate(listed)]
+                [self.shard(each, source, number, base) for number, each in enumerate(listed)]
             )
         # As Python integers: a sum of int64 could overflow.
         self._total += sum(count for count in table.nsamples.tolist() if count > 0)
@@ -360,7 +380,7 @@ class _Parser:
         """Return whether a spec from a server may name all of the URLs."""
         return self._allow_local or is_local(source) or not any(map(is_local, urls))
 
-    def _shard(self, listed: Any, source: str, number: int, base: str) -> dict[str, Any]:
+    def shard(self, listed: Any, source: str, number: int, base: str) -> dict[str, Any]:
         """Check one shard and resolve its URL."""
         row = as_row(listed, source, number)
         check_shard(row, source, number)
@@ -376,6 +396,12 @@ class _Parser:
             row["index"] = locations.join(base, sidecar)
             if not _lies_below(row["index"], base, sidecar):
                 self._refuse_local(row["index"], source, f"shard {number}: index")
+        if (pack := row.get("pack")) is not None:
+            self._add(len(base), source)
+            check_location(pack, f"{source}: shard {number}", "pack")
+            row["pack"] = locations.join(base, pack)
+            if not _lies_below(row["pack"], base, pack):
+                self._refuse_local(row["pack"], source, f"shard {number}: pack")
         return {**row, "url": url}
 
     def _check_total(self, source: str, number: int) -> None:
@@ -423,6 +449,24 @@ class _Parser:
                 "them (`wids merge`) and open the merged spec"
             )
         return self._documents[url]
+
+
+def located_row(
+    row: dict[str, Any], source: str, number: int, base: str, *, allow_local: bool
+) -> dict[str, Any]:
+    """Check the entry of one shard, and resolve its locations.
+
+    Args:
+        row: The entry.
+        source: Path or URL of what holds the entry; a server may not name local files.
+        number: Number of the shard, for messages.
+        base: Folder or URL against which relative locations are resolved.
+        allow_local: Allow a server to name files of this machine.
+
+    Raises:
+        SpecError: The entry is malformed.
+    """
+    return _Parser(None, BOUNDS, allow_local=allow_local).shard(row, source, number, base)
 
 
 def _lies_below(url: str, base: str, given: str) -> bool:

@@ -18,19 +18,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from wids.base.arrayfile import read_arrays, write_arrays
 from wids.base.hashing import DIGESTS
 from wids.caching.cachefolder import SPECS_FOLDER, check_folder, choose_folder
-from wids.specs.shardtable import MOST_SAMPLES, UNKNOWN, ShardTable
-from wids.specs.textcolumns import BytesColumn, Parts, TextColumn
+from wids.specs.storedtable import as_arrays, of_arrays
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from numpy.typing import NDArray
-
     from wids.specs.spec import DatasetSpec
 
 __all__ = ["CACHED_SPECS", "CachedSpecs", "SpecCache", "give_back_memory"]
@@ -131,7 +124,7 @@ class SpecCache:
             if about["identity"] != self._identity:
                 return None
             named = {name: about[name] for name in ("name", "base", "header")}
-            return {"shards": _unpacked(about, columns), **named}
+            return {"shards": of_arrays(about, columns), **named}
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -146,7 +139,7 @@ class SpecCache:
             if now != self._identity or not settled:
                 return
             check_folder(self._folder, shared=False)
-            about, columns = _packed(spec.shards)
+            about, columns = as_arrays(spec.shards)
             about |= {"identity": now, "name": spec.name, "base": spec.base, "header": spec.header}
             write_arrays(self._path, about, columns)
             self._drop_old()
@@ -168,51 +161,3 @@ def give_back_memory() -> None:
     """
     with suppress(OSError, AttributeError):  # the C library is not glibc, or cannot be loaded
         ctypes.CDLL(None).malloc_trim(0)
-
-
-def _packed(table: ShardTable) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Return the metadata of a table as a JSON-compatible dict, and its columns as arrays."""
-    about: dict[str, Any] = {"num_rows": len(table), "parts": {}}
-    columns: dict[str, NDArray[Any]] = {
-        "nsamples": table.nsamples,
-        "filesize": table.filesize,
-    }
-    named: dict[str, TextColumn | BytesColumn] = {"url": table.urls, "extras": table.extras}
-    for name, column in (named | dict(table.digests)).items():
-        parts = column.parts
-        about["parts"][name] = [parts.prefix.hex(), parts.suffix.hex()]
-        columns[f"{name} blob"] = np.frombuffer(parts.blob, np.uint8)
-        if parts.ends is not None:
-            columns[f"{name} ends"] = parts.ends
-    return about, columns
-
-
-def _unpacked(about: Mapping[str, Any], columns: Mapping[str, NDArray[Any]]) -> ShardTable:
-    """Return the table that `_packed` turned into metadata and columns.
-
-    Raises:
-        ValueError: The columns do not fit together, or hold values that no spec may have.
-        KeyError: A column or a key is missing.
-    """
-    num_rows = about["num_rows"]
-    counts = [columns[name] for name in ("nsamples", "filesize")]
-    for column in counts:
-        if column.dtype != np.int64 or column.shape != (num_rows,):
-            raise ValueError("expected an int64 count for each row")
-        if column.min(initial=0) < UNKNOWN:
-            raise ValueError("expected counts from 0 on")
-    # Summed as floats, since a sum of int64 could overflow.
-    if counts[0].sum(dtype=np.float64) >= MOST_SAMPLES or counts[0].max(initial=0) >= MOST_SAMPLES:
-        raise ValueError("the counts are too large")
-    parts = {}
-    for name, (prefix, suffix) in about["parts"].items():
-        ends = columns.get(f"{name} ends")
-        if ends is not None and (ends.ndim != 1 or ends.dtype not in (np.uint32, np.int64)):
-            raise ValueError("expected integers as ends of rows")
-        blob = columns[f"{name} blob"]
-        if blob.ndim != 1 or blob.dtype != np.uint8:
-            raise ValueError("expected bytes as text of rows")
-        parts[name] = Parts(num_rows, bytes.fromhex(prefix), bytes.fromhex(suffix), blob.data, ends)
-    digests = {field: BytesColumn(parts[field]) for field in DIGESTS if field in parts}
-    extras = TextColumn(parts["extras"])
-    return ShardTable.of_columns(TextColumn(parts["url"]), counts[0], counts[1], digests, extras)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, overload
 
@@ -13,7 +13,7 @@ from wids.base.keyhash import hash_packed
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["BytesColumn", "Parts", "TextColumn"]
+__all__ = ["BytesColumn", "CheckedTexts", "Parts", "TextColumn", "Texts"]
 
 _UTF8 = ("utf-8", "surrogateescape")  # names that are not UTF-8 survive the round trip
 
@@ -235,6 +235,57 @@ class TextColumn(Sequence[str]):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({len(self)} rows, {self.nbytes} bytes)"
+
+
+class CheckedTexts(Sequence[str]):
+    """Column of strings, each of which is checked and converted on access.
+
+    A column of a stranger's file may have millions of rows, of which a program reads a few.
+
+    Args:
+        column: The column.
+        convert: Function from a string and its row to the string that it stands for.
+
+    >>> texts = CheckedTexts(TextColumn(["a", "b"]), lambda text, row: f"{row}:{text}")
+    >>> texts[1], list(texts)
+    ('1:b', ['0:a', '1:b'])
+    """
+
+    def __init__(self, column: TextColumn, convert: Callable[[str, int], str]) -> None:
+        self._column = column
+        self._convert = convert
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether all rows are known to be equal without comparing them."""
+        return False
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the column in bytes."""
+        return self._column.nbytes
+
+    def repeated_rows(self) -> NDArray[np.int64]:
+        """Return the rows that have the text of an earlier row, in ascending order."""
+        return self._column.repeated_rows()
+
+    def __len__(self) -> int:
+        return len(self._column)
+
+    @overload
+    def __getitem__(self, row: int) -> str: ...
+    @overload
+    def __getitem__(self, row: slice) -> Sequence[str]: ...
+    def __getitem__(self, row: int | slice) -> str | Sequence[str]:
+        if isinstance(row, slice):
+            return [self[i] for i in range(*row.indices(len(self)))]
+        return self._convert(self._column[row], row % max(1, len(self)))
+
+    def __iter__(self) -> Iterator[str]:
+        return (self._convert(text, row) for row, text in enumerate(self._column))
+
+
+Texts = TextColumn | CheckedTexts
 
 
 def _parts_of(rows: list[bytes]) -> Parts:

@@ -414,6 +414,11 @@ class MemberTable:
         return (rows if order is None else rows[order]).astype(np.int64)
 
     def _damaged(self, what: str) -> ShardFormatError:
+        if self._sidecar.packed:
+            return ShardFormatError(
+                f"{display_url(str(self._path))}: a damaged index in a pack: {what}; make the pack "
+                "again (`wids pack`)"
+            )
         return ShardFormatError(
             f"{display_url(str(self._path))}: a damaged sidecar: {what}; delete it, and it is made "
             "again from its shard"

@@ -245,6 +245,7 @@ class Sidecar:
         image: The bytes of the whole sidecar; None before it is packed.
         probed_offsets: Offsets of the members whose headers are in the fingerprint.
         status: Status of the mapped file; None if there is no file.
+        packed: Whether it is part of a pack, and not a file of its own.
     """
 
     source: IndexSource
@@ -260,6 +261,7 @@ class Sidecar:
     image: memoryview | None = None
     probed_offsets: tuple[int, ...] = ()
     status: os.stat_result | None = None
+    packed: bool = False
 
     @property
     def digest(self) -> bytes:

@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Self
@@ -346,14 +347,36 @@ class TarIndex(MemberTable):
             header = stream.read(BLOCK_SIZE)
         return len(header) == BLOCK_SIZE and checksum_matches(header)
 
+    @classmethod
+    def from_pack(cls, image: memoryview, pack: str, status: os.stat_result | None = None) -> Self:
+        """Return the index whose sidecar is part of a pack; it is verified like a sidecar.
+
+        Args:
+            image: The sidecar.
+            pack: Path or URL of the pack, for messages.
+            status: Status of the pack's file, whose dates show whether a shard may have changed
+                since; None if it is not a file of this machine.
+
+        Raises:
+            ShardFormatError: It is no sidecar, or damaged.
+        """
+        sidecar = replace(parse_sidecar(image, pack), status=status, packed=True)
+        return cls(sidecar, Path(pack))
+
     def _stale(self, why: str) -> ShardFormatError:
         shown = display_url(str(self._path))
+        if self._sidecar.packed:
+            return ShardFormatError(f"{shown}: a stale index in a pack: {why}; pack again")
         return ShardFormatError(f"{shown}: a stale sidecar: {why}; delete it, and it is made again")
 
     @property
     def digest(self) -> bytes:
         """Digest of members and samples, 16 bytes, which is equal for shards that read the same."""
         return self._sidecar.digest
+
+    def image(self) -> bytes:
+        """Return the index as the bytes of a sidecar."""
+        return pack_sidecar(self._sidecar)
 
     def save(self, path: str | os.PathLike[str], *, room: Room = no_room_needed) -> None:
         """Write the index as a sidecar, atomically.
@@ -376,7 +399,7 @@ class TarIndex(MemberTable):
             os.utime(path, ns=(self.shard_mtime_ns, self.shard_mtime_ns))
 
     def __reduce__(self) -> tuple[Callable[..., "TarIndex"], tuple[object, ...]]:
-        if self._path is None:
+        if self._path is None or self._sidecar.packed:
             return _from_image, (pack_sidecar(self._sidecar), self.shard_mtime_ns)
         # With the digest, because the sidecar may have been replaced by the time of unpickling.
         return _load_again, (self._path, self.digest, self.shard_mtime_ns)

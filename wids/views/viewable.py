@@ -664,6 +664,18 @@ class ViewableShards(ShardList, Viewable):
     def _view(self, chosen: Any) -> Any:
         return self._selected("index", chosen)
 
+    def _find(self, key: str) -> int | None:
+        packed = self.packed_keys()
+        if packed is None:
+            return super()._find(key)
+        places = packed.places(hash_key(key))
+        found = next((place for place in places if self.key_at(place) == key), None)
+        if found is None and places:
+            # The key there is another one: the shard has changed since it was packed.
+            places = self._kept_table.of(self.read_key_hashes).places(hash_key(key))
+            return next((place for place in places if self.key_at(place) == key), None)
+        return found
+
     def column(self, extension: str, *path: str | int, fill: Any = None) -> Values:
         """Return one field of all samples, decoded, without reading the others.
 

@@ -1,0 +1,392 @@
+"""Datasets through packs, local and remote: the samples are those of the shards, or an error."""
+
+import json
+import multiprocessing
+import os
+import pickle
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.packbytes import resealed, with_arrays
+from helpers.server import ShardServer
+
+import wids
+from wids.errors import ShardFormatError, SpecError, WidsError
+from wids.reading.shardlist import ShardList
+from wids.specs.sources import load_spec
+from wids.tools.packing import write_pack
+
+LENGTHS = [4, 0, 3, 5]
+
+
+def sample(number: int) -> dict[str, str]:
+    return {"__key__": f"k{number}", ".txt": f"text {number}" * (number + 1), ".cls": f"{number}"}
+
+
+@pytest.fixture
+def folder(make_shard: Callable[..., Path]) -> Path:
+    """Write shards, their spec with class names, and their pack, which the spec names."""
+    start, rows = 0, []
+    for number, length in enumerate(LENGTHS):
+        path = make_shard(f"data/{number}.tar", [sample(start + i) for i in range(length)])
+        size = path.stat().st_size
+        rows.append({"url": path.name, "nsamples": length, "filesize": size, "weight": 0.5})
+        start += length
+    document = {"name": "birds", "classes": ["a", "b"], "shardlist": rows, "pack": "train.wpack"}
+    (path.parent / "train.json").write_text(json.dumps(document))
+    write_pack(load_spec(str(path.parent / "train.json")), path.parent / "train.wpack")
+    return path.parent
+
+
+def contents(dataset: Any) -> list[Any]:
+    return [(s["__key__"], s[".txt"], s["__index__"], s["__shardindex__"]) for s in dataset]
+
+
+EXPECTED = [
+    (sample(number)["__key__"], sample(number)[".txt"], number, local)
+    for number, local in enumerate([*range(4), *range(3), *range(5)])
+]
+
+
+def with_spec_and_pack(test: Any) -> Any:
+    return pytest.mark.parametrize("name", ["train.wpack", "train.json"])(test)
+
+
+@with_spec_and_pack
+def test_a_local_pack_replaces_sidecars(folder: Path, name: str, tmp_path: Path) -> None:
+    """Samples, keys and entries are those of the spec, and no sidecar is written."""
+    dataset = wids.ShardListDataset(folder / name)
+    assert contents(dataset) == EXPECTED
+    assert dataset.__getitems__([11, 0, 5]) == [dataset[index] for index in (11, 0, 5)]
+    assert list(dataset.keys) == [each[0] for each in EXPECTED]
+    assert [dataset.index_of(f"k{number}") for number in range(12)] == list(range(12))
+    assert dataset.get("k7")[".txt"] == EXPECTED[7][1]
+    assert "k12" not in dataset.keys
+    assert (dataset.dataset_name, dataset.class_names) == ("birds", {0: "a", 1: "b"})
+    assert [shard["weight"] for shard in dataset.shards] == [0.5] * 4
+    assert dataset.shards[3]["url"] == str(folder / "3.tar")
+    assert [ref["pack"] for ref in dataset.shards] == [
+        f"{folder / 'train.wpack'}#{row}" for row in range(4)
+    ]
+    assert not list(tmp_path.rglob("*.widx"))
+
+
+@with_spec_and_pack
+def test_a_dataset_travels(folder: Path, name: str) -> None:
+    """A pickled dataset maps the pack where it is unpickled, in a new process too."""
+    dataset = wids.ShardListDataset(folder / name)
+    dataset[0]
+    assert contents(pickle.loads(pickle.dumps(dataset))) == EXPECTED
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.apply(contents, (ShardList(folder / name),)) == EXPECTED
+
+
+def test_a_pickled_table_has_no_copy_of_the_columns(make_shard: Callable[..., Path]) -> None:
+    """What a worker gets does not grow with the columns of the pack."""
+    path = make_shard("many/0.tar", [sample(0)])
+    spec = load_spec([(str(path), 1)] * 2000)
+    write_pack(spec, path.with_name("many.wpack"))
+    table = load_spec(str(path.with_name("many.wpack"))).shards
+    assert len(pickle.dumps(table)) < 1000
+    again = pickle.loads(pickle.dumps(table))
+    assert (again[1999], len(again)) == (table[1999], 2000)
+
+
+def test_a_pack_that_was_replaced_is_refused_by_a_pickled_dataset(folder: Path) -> None:
+    """Another pack under the same name cannot number the samples of a worker differently."""
+    pickled = pickle.dumps(wids.ShardListDataset(folder / "train.wpack"))
+    write_pack(load_spec([str(folder / "0.tar")]), folder / "train.wpack")
+    with pytest.raises(ShardFormatError, match="another of that name"):
+        pickle.loads(pickled)
+
+
+@with_spec_and_pack
+def test_a_shard_that_changed_is_indexed_anew(
+    folder: Path, name: str, make_shard: Callable[..., Path]
+) -> None:
+    """A shard of the same size with other members gives its own samples, with a warning."""
+    other = [{"__key__": f"o{number}", ".txt": f"TEXT {number}"} for number in range(4)]
+    before = (folder / "0.tar").stat()
+    make_shard("data/0.tar", [{**sample(i), **other[i]} for i in range(4)])
+    assert (folder / "0.tar").stat().st_size == before.st_size
+    os.utime(folder / "0.tar", ns=(before.st_atime_ns, before.st_mtime_ns))
+    dataset = wids.ShardListDataset(folder / name)
+    with pytest.warns(UserWarning, match=r"0\.tar: this shard.*indexed anew"):
+        assert dataset[1][".txt"] == "TEXT 1"
+    assert [sample["__key__"] for sample in dataset][3:5] == ["o3", "k4"]
+    assert dataset.index_of("k4") == 4
+
+
+def test_a_shard_with_another_number_of_samples_is_refused(
+    folder: Path, make_shard: Callable[..., Path]
+) -> None:
+    """A shard that has one sample less than the pack says is an error that names it."""
+    make_shard("data/0.tar", [sample(number) for number in range(3)])
+    dataset = wids.ShardListDataset(folder / "train.wpack")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(WidsError, match=r"0\.tar"):
+            dataset[0]
+    assert dataset[4]["__key__"] == "k4"
+
+
+def test_the_pack_of_other_shards_is_not_used(folder: Path) -> None:
+    """A spec whose pack is missing, damaged or of other shards is read by sidecars or headers."""
+    path = folder / "train.wpack"
+    good = path.read_bytes()
+    write_pack(load_spec([str(folder / f"{number}.tar") for number in (3, 2, 0)]), path)
+    wrong = path.read_bytes()
+    for content in (wrong, good[:-1], b"", None):
+        path.unlink()
+        if content is not None:
+            path.write_bytes(content)
+        with pytest.warns(UserWarning, match=r"the pack .*train\.wpack cannot be used"):
+            assert contents(wids.ShardListDataset(folder / "train.json")) == EXPECTED
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            assert wids.ShardListDataset(folder / "train.json").index_of("k5") == 5
+
+
+@pytest.mark.parametrize("rule", [{"key_rule": "last_dot"}, {"grouping": "shard"}])
+def test_other_rules_use_no_pack(make_shard: Callable[..., Path], rule: dict[str, Any]) -> None:
+    """A pack made by other rules gives neither indexes nor keys; its own rules are kept in it."""
+    path = make_shard("data/0.tar", [{"__key__": "a.x", ".txt": "1"}, {"__key__": "b", ".txt": ""}])
+    write_pack(load_spec([str(path)]), path.with_name("usual.wpack"))
+    dataset = wids.ShardListDataset(path.with_name("usual.wpack"), **rule)
+    expected = wids.ShardListDataset([str(path)], **rule)
+    assert list(dataset.keys) == list(expected.keys)
+    key = expected.keys[0]
+    assert (dataset.index_of(key), list(dataset)) == (0, list(expected) and list(dataset))
+    write_pack(load_spec([str(path)], options=rule), path.with_name("ruled.wpack"))
+    assert list(wids.ShardListDataset(path.with_name("ruled.wpack")).keys) == list(expected.keys)
+
+
+@pytest.mark.filterwarnings("ignore:.*listed a second time")
+def test_packs_of_several_datasets(folder: Path, tmp_path: Path) -> None:
+    """Datasets of datasets, lists, and merged specs keep the place of each shard's index."""
+    both = {"datasets": [{"source_url": "train.json"}, {"source_url": "train.json", "name": "b"}]}
+    (folder / "both.json").write_text(json.dumps(both))
+    for source in (folder / "both.json", [str(folder / "train.wpack"), str(folder / "train.json")]):
+        dataset = wids.ShardListDataset(source)
+        assert [each[:2] for each in contents(dataset)] == [each[:2] for each in 2 * EXPECTED]
+        assert dataset.shards[6]["pack"].endswith("train.wpack#2")
+    assert dataset.index_of("k11") == 11
+    spec = wids.DatasetSpec.parse(wids.DatasetSpec.parse(both_json(folder), "").to_json())
+    assert contents(wids.ShardListDataset(spec)) == EXPECTED
+    assert not list(tmp_path.rglob("*.widx"))
+
+
+def both_json(folder: Path) -> str:
+    """Return the spec with absolute locations."""
+    document = json.loads((folder / "train.json").read_text())
+    document["pack"] = str(folder / "train.wpack")
+    return json.dumps({**document, "base": str(folder)})
+
+
+def test_a_compressed_shard_has_no_index_in_the_pack(folder: Path) -> None:
+    """Its samples are counted, and it is read as without a pack."""
+    subprocess.run(["gzip", "-k", str(folder / "2.tar")], check=True)
+    spec = load_spec([str(folder / "0.tar"), str(folder / "2.tar.gz")])
+    packed = write_pack(spec, folder / "mixed.wpack")
+    assert (packed.num_samples, packed.num_without) == (7, 1)
+    dataset = wids.ShardListDataset(folder / "mixed.wpack")
+    assert [each["__key__"] for each in dataset] == [f"k{number}" for number in range(7)]
+    assert dataset.index_of("k6") == 6
+
+
+def test_a_spec_that_lies_is_not_packed(folder: Path) -> None:
+    """Another number of samples, or another size, ends the packing, and nothing is written."""
+    for fields in ({"nsamples": 5}, {"nsamples": 4, "filesize": 10}):
+        spec = load_spec([{"url": str(folder / "0.tar"), **fields}])
+        with pytest.raises(WidsError, match=r"0\.tar: .*the spec says"):
+            write_pack(spec, folder / "no.wpack")
+    assert sorted(path.name for path in folder.glob("no*")) == []
+
+
+# On a server.
+
+
+def serve(folder: Path, server: ShardServer, *names: str) -> str:
+    """Serve files of a folder; return the URL of the last."""
+    return [server.put(f"set/{name}", (folder / name).read_bytes()) for name in names][-1]
+
+
+TARS = [f"{number}.tar" for number in range(4)]
+
+
+@with_spec_and_pack
+def test_a_remote_pack_is_read_by_range(
+    folder: Path, name: str, shard_server: ShardServer, tmp_path: Path
+) -> None:
+    """Header, table and one index are requested, then kept: no sidecar, and no shard whole."""
+    serve(folder, shard_server, *TARS, "train.json", "train.wpack")
+    url = f"{shard_server.url}/set/{name}"
+    dataset = wids.ShardListDataset(url, remote="range")
+    assert dataset[9][".txt"] == EXPECTED[9][1]
+    asked = [(each.path, "Range" in each.headers) for each in shard_server.requests]
+    assert asked.count(("/set/train.wpack", True)) == 3
+    assert not [path for path, _ in asked if path.endswith(".widx")]
+    assert asked[-1] == ("/set/3.tar", True)
+    assert contents(dataset) == EXPECTED
+    del shard_server.requests[:]
+    again = wids.ShardListDataset(url, remote="range")
+    assert again[9][".txt"] == EXPECTED[9][1]
+    of_pack = [each for each in shard_server.requests if each.path == "/set/train.wpack"]
+    assert len(of_pack) == 1  # its header, which says that what was kept still belongs to it
+
+
+@with_spec_and_pack
+def test_keys_of_a_remote_pack_fetch_no_shard(
+    folder: Path, name: str, shard_server: ShardServer
+) -> None:
+    """A key is found, compared and read again by the pack alone, where shards are fetched whole."""
+    serve(folder, shard_server, *TARS, "train.json", "train.wpack")
+    dataset = wids.ShardListDataset(f"{shard_server.url}/set/{name}")
+    assert [dataset.index_of(key) for key in ("k11", "k0")] == [11, 0]
+    assert "nobody" not in dataset.keys
+    assert dataset.keys[3:6] == ["k3", "k4", "k5"]
+    assert not [each for each in shard_server.requests if each.path.endswith(".tar")]
+    assert dataset.get("k5")[".txt"] == EXPECTED[5][1]
+    paths = [each.path for each in shard_server.requests]
+    assert [path for path in paths if path.endswith(".tar")] == ["/set/2.tar"]
+    assert np.array_equal(dataset.key_hashes(), dataset.read_key_hashes())
+
+
+def test_a_pack_that_is_replaced_on_its_server(folder: Path, shard_server: ShardServer) -> None:
+    """What is requested later must be of the pack that was opened."""
+    serve(folder, shard_server, *TARS, "train.json", "train.wpack")
+    dataset = wids.ShardListDataset(f"{shard_server.url}/set/train.wpack", remote="range")
+    assert dataset[0][".txt"] == EXPECTED[0][1]
+    changed = bytearray((folder / "train.wpack").read_bytes())
+    changed[200:4000] = bytes(3800)
+    shard_server.put("set/train.wpack", bytes(changed))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert contents(dataset) == EXPECTED
+    assert any("cannot be used" in str(each.message) for each in caught)
+
+
+def test_a_shard_that_is_replaced_on_its_server(
+    folder: Path, shard_server: ShardServer, make_shard: Callable[..., Path]
+) -> None:
+    """A shard of the same size with other members gives an error or its own bytes."""
+    serve(folder, shard_server, *TARS, "train.wpack")
+    make_shard("data/0.tar", [{**sample(i), "__key__": f"o{i}", ".txt": "x"} for i in range(4)])
+    serve(folder, shard_server, "0.tar")
+    dataset = wids.ShardListDataset(f"{shard_server.url}/set/train.wpack", remote="range")
+    with pytest.raises(WidsError, match=r"0\.tar"):
+        dataset[1]
+    assert dataset[4][".txt"] == EXPECTED[4][1]
+
+
+def test_a_damaged_kept_table_is_fetched_again(
+    folder: Path, shard_server: ShardServer, tmp_path: Path
+) -> None:
+    """A copy in the cache folder that somebody damaged is noticed, and replaced."""
+    url = serve(folder, shard_server, *TARS, "train.wpack")
+    assert len(wids.ShardListDataset(url)) == 12
+    (kept,) = (tmp_path / "wids-cache" / "packs").iterdir()
+    good = kept.read_bytes()
+    kept.write_bytes(bytes(len(good)))
+    assert contents(wids.ShardListDataset(url)) == EXPECTED
+    assert kept.read_bytes() == good
+    wids.ShardCache().clear()
+    assert not kept.exists()
+
+
+def test_a_pack_from_a_server_names_no_local_file(folder: Path, shard_server: ShardServer) -> None:
+    """Neither its shards nor its base, nor the pack that a spec names, may be local files."""
+    spec = json.loads((folder / "train.json").read_text())
+    spec["pack"] = f"file://{folder / 'train.wpack'}"
+    shard_server.put("set/spec.json", json.dumps(spec).encode())
+    with pytest.raises(SpecError, match=r"pack: .*is a file of this machine"):
+        wids.ShardListDataset(f"{shard_server.url}/set/spec.json")
+    image, prefix = (folder / "train.wpack").read_bytes(), f"file://{folder}/".encode().hex()
+    named = resealed(image, lambda d: d["texts"].update(url=[prefix, b".tar".hex()]))
+    based = resealed(image, lambda d: d["spec"].update(base=f"file://{folder}"))
+    for forged, field in ((named, "url"), (based, "base")):
+        url = shard_server.put(f"set/{field}.wpack", forged)
+        with pytest.raises(SpecError, match=rf"{field}: .*is a file of this machine"):
+            wids.ShardListDataset(url)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            assert contents(wids.ShardListDataset(url, allow_local=True)) == EXPECTED
+
+
+def test_each_location_is_checked_before_use(folder: Path, shard_server: ShardServer) -> None:
+    """Names that differ in more than letters are checked one by one, when they are used."""
+    names = [b"0.tar", b"1.tar", b"file:///etc/passwd.tar", b"3\n.tar"]
+    arrays = {
+        "url blob": np.frombuffer(b"".join(names), np.uint8),
+        "url ends": np.cumsum([len(each) for each in names], dtype="<i8"),
+    }
+    image = (folder / "train.wpack").read_bytes()
+    forged = with_arrays(image, arrays, lambda d: d["texts"].update(url=["", ""]))
+    dataset = wids.ShardListDataset(shard_server.put("set/lies.wpack", forged))
+    assert dataset.shards[1]["url"].endswith("/set/1.tar")
+    for row in (2, 3):
+        with pytest.raises(SpecError, match=f"shard {row}: url"):
+            dataset.shards[row]
+
+
+# From the command line.
+
+
+def run(*arguments: Any) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    return subprocess.run(
+        [sys.executable, "-m", "wids", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
+    )
+
+
+def test_create_names_its_pack(folder: Path) -> None:
+    """`create --pack` writes both, and the spec names the pack relative to itself."""
+    done = run("create", folder, "-o", folder / "new.json", "--pack", folder / "new.wpack")
+    assert done.returncode == 0, done.stderr
+    assert json.loads((folder / "new.json").read_text())["pack"] == "new.wpack"
+    moved = folder.rename(folder.with_name("moved"))
+    assert contents(wids.ShardListDataset(moved / "new.json")) == EXPECTED
+    assert run("info", moved / "new.wpack", "--json").stdout.count('"nsamples": 12') == 1
+
+
+def test_two_packs_at_once(folder: Path) -> None:
+    """Of two that write one pack, each succeeds or says who writes it; the pack is whole."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [
+        sys.executable,
+        "-m",
+        "wids",
+        "pack",
+        folder / "train.json",
+        "-o",
+        folder / "p.wpack",
+    ]
+    both = [
+        subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
+        for _ in range(2)
+    ]
+    errors = [process.communicate()[1] for process in both]
+    codes = [process.returncode for process in both]
+    assert 0 in codes
+    for code, error in zip(codes, errors, strict=True):
+        assert code == 0 or "another process is writing this file" in error
+    assert (folder / "p.wpack").read_bytes() == (folder / "train.wpack").read_bytes()
+    assert not list(folder.glob("*.part"))
+
+
+def test_wrong_names_are_refused_before_shards_are_read(folder: Path) -> None:
+    """A pack has its suffix, and a spec on standard output cannot name one."""
+    done = run("pack", folder / "train.json", "-o", folder / "train.pack")
+    assert (done.returncode, "ends in .wpack" in done.stderr) == (1, True)
+    done = run("create", folder, "-o", "-", "--pack", folder / "x.wpack")
+    assert (done.returncode, "needs a spec that is a file" in done.stderr) == (1, True)

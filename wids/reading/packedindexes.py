@@ -1,0 +1,163 @@
+"""`PackedIndexes`: the tar indexes of shards from the packs that their spec names."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from wids.base.urls import base_name, display_url, is_local
+from wids.caching.cachefolder import Entry, check_folder
+from wids.errors import CacheError, ShardFormatError, WidsError
+from wids.pack.packfile import Pack, open_pack
+from wids.reading.rangeshard import keep_index
+from wids.specs.indexrules import rules_of
+from wids.specs.packedspec import names_in
+from wids.tar.sidecar import SIDECAR_SUFFIX
+from wids.tar.tarindex import TarIndex
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from wids.base.shardref import ShardRef
+    from wids.base.warn import WarningsOnce
+    from wids.caching.cache import ShardCache
+    from wids.pack.packkeys import PackedKeys
+    from wids.specs.shardtable import ShardTable
+    from wids.specs.textcolumns import TextColumn
+    from wids.tar.sidecar import IndexRules
+
+__all__ = ["PackedIndexes"]
+
+_ROW = re.compile(r"(.+)#([0-9]{1,18})", re.DOTALL)
+
+
+class PackedIndexes:
+    """Tar indexes from packs, each of which is opened once. A pickled copy opens them again.
+
+    Args:
+        cache: Fetches remote packs, and keeps what is read of them.
+        opened: Packs that are open already.
+    """
+
+    def __init__(self, cache: ShardCache, opened: Iterable[Pack] = ()) -> None:
+        self._cache = cache
+        self._packs: dict[str, tuple[Pack, TextColumn] | WidsError] = {
+            pack.location: (pack, names_in(pack)) for pack in opened
+        }
+
+    def keys_of(
+        self, shards: ShardTable, rules: IndexRules, warnings: WarningsOnce
+    ) -> PackedKeys | None:
+        """Return the key table of a dataset; None if no pack has a usable one.
+
+        Args:
+            shards: The shards of the dataset.
+            rules: How their members are grouped into samples.
+            warnings: Issues a warning for each pack that cannot be used.
+        """
+        if shards.pack is None:
+            return None
+        try:
+            pack, _ = self._opened(shards.pack)
+            # The places in the table are those of the samples as they were packed.
+            if rules_of(pack.directory.spec, pack.location) != rules:
+                return None
+            if np.array_equal(pack.column("nsamples"), shards.nsamples):
+                return pack.keys
+            error: Exception = ShardFormatError(
+                "its shards have other numbers of samples than the spec says; pack the dataset "
+                "again (`wids pack`)"
+            )
+        except (WidsError, OSError) as raised:
+            error = raised
+        named = display_url(shards.pack)
+        warnings.warn(
+            f"keys of {named}",
+            f"{named}: the keys in this pack cannot be used, and are read from all shards "
+            f"instead: {error}",
+        )
+        return None
+
+    def find(self, ref: ShardRef, warnings: WarningsOnce) -> TarIndex | None:
+        """Return the tar index of a shard; None if no pack has a usable one.
+
+        It is compared with the entry of the shard, and not with the shard itself.
+
+        Args:
+            ref: The entry.
+            warnings: Issues a warning for each pack that cannot be used.
+        """
+        if ref.pack is None:
+            return None
+        try:
+            return self._find(ref, ref.pack)
+        except (WidsError, OSError) as error:
+            if isinstance(error, CacheError):
+                raise
+            named = display_url(ref.pack.partition("#")[0])
+            warnings.warn(
+                f"pack {named}",
+                f"{display_url(ref.url)}: the pack {named} cannot be used for this shard, nor "
+                f"perhaps for others; its sidecar or its headers are read instead: {error}",
+            )
+            return None
+
+    def _find(self, ref: ShardRef, place: str) -> TarIndex | None:
+        found = _ROW.fullmatch(place)
+        if found is None:
+            raise ShardFormatError(
+                f"{display_url(place)}: expected the location of a pack, '#' and a number"
+            )
+        location, row = found[1], int(found[2])
+        pack, names = self._opened(location)
+        expected = base_name(ref.url)
+        name = base_name(names[row]) if row < len(names) else None
+        if name != expected:
+            raise ShardFormatError(
+                f"{display_url(place)}: expected the shard {expected!r} there, found {name!r}; "
+                "pack the dataset again (`wids pack`)"
+            )
+        index = self._read(pack, location, row)
+        if index is not None and ref.nsamples not in {None, index.num_samples}:
+            raise ShardFormatError(
+                f"{display_url(place)}: expected {ref.nsamples} samples as the spec says, found "
+                f"{index.num_samples}; pack the dataset again (`wids pack`)"
+            )
+        return index
+
+    def _read(self, pack: Pack, location: str, row: int) -> TarIndex | None:
+        if not pack.is_remote:
+            image = pack.read_index(row)
+            return None if image is None else TarIndex.from_pack(image, location, pack.status)
+        if not pack.has_index(row):
+            return None
+        cache = self._cache
+        check_folder(cache.cache_dir, shared=cache.shared)
+        entry = Entry.of(cache.cache_dir, f"{location}#{row}", pack.index_digest(row).hex())
+
+        def fetch() -> bytes:
+            return bytes(pack.read_index(row) or b"")
+
+        return keep_index(cache.cache_dir / f"{entry.name}{SIDECAR_SUFFIX}", location, cache, fetch)
+
+    def _opened(self, location: str) -> tuple[Pack, TextColumn]:
+        found = self._packs.get(location)
+        if found is None:
+            path = location
+            if is_local(location):
+                path = str(self._cache.starting_folder.path_of(location))
+            try:
+                pack = open_pack(path, cache_dir=self._cache.cache_dir, fetcher=self._cache.fetcher)
+                found = pack, names_in(pack)
+            except WidsError as error:
+                # Kept, since each shard would otherwise try again, and wait for a silent server.
+                found = error
+            self._packs[location] = found
+        if isinstance(found, WidsError):
+            raise type(found)(str(found))
+        return found
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return PackedIndexes, (self._cache,)

@@ -1,0 +1,247 @@
+"""Packing of the tar indexes, entries and keys of a dataset's shards into one file."""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from wids.base.files import OutputFile, named_write_errors
+from wids.base.keyhash import hash_packed
+from wids.base.progress import progress
+from wids.base.system import num_cores
+from wids.base.urls import display_url, is_local, local_path
+from wids.caching.cache import ShardCache
+from wids.caching.unpack import is_compressed_name
+from wids.errors import SampleCountError, ShardFormatError
+from wids.fetching.fetch import Fetcher, FetchPolicy
+from wids.fetching.transport import BeyondEndError, RangesNotServedError
+from wids.pack.packwriter import PackWriter
+from wids.reading.orderedmap import OrderedMap
+from wids.specs.build import local_copy
+from wids.specs.indexrules import rules_of
+from wids.specs.newspec import name_in_spec
+from wids.specs.packedspec import table_columns
+from wids.specs.remoteindex import index_remote
+from wids.specs.shardtable import ShardTable
+from wids.specs.textcolumns import TextColumn
+from wids.tar.sidecar import SIDECAR_SUFFIX
+from wids.tar.tarindex import TarIndex
+
+if TYPE_CHECKING:
+    import os
+
+    from numpy.typing import NDArray
+
+    from wids.base.shardref import ShardRef
+    from wids.specs.spec import DatasetSpec
+    from wids.tar.sidecar import IndexRules
+
+__all__ = ["Packed", "write_pack"]
+
+_MOST_REQUESTS = 16  # at once, to all servers
+_OWN_KEYS = ("index", "pack")  # of entries: where a tar index lay, which is in the pack now
+_TICK_SECONDS, _NUM_TICKS = 0.002, 8
+
+
+@dataclass(frozen=True)
+class Packed:
+    """What a pack was made of.
+
+    Attributes:
+        num_shards: Number of shards.
+        num_samples: Number of samples.
+        num_without: Number of shards that are compressed, so that the pack has no index of them.
+        nbytes: Size of the pack.
+    """
+
+    num_shards: int
+    num_samples: int
+    num_without: int
+    nbytes: int
+
+
+def write_pack(
+    spec: DatasetSpec,
+    path: str | os.PathLike[str],
+    *,
+    cache_dir: str | os.PathLike[str] | None = None,
+    workers: int | None = None,
+) -> Packed:
+    """Write the pack of all shards of a spec.
+
+    Tar indexes are taken from sidecars that are proven to match, else made by reading headers. The
+    same shards give the same bytes. Memory does not grow with the indexes and keys.
+
+    Args:
+        spec: The spec, with resolved locations.
+        path: The pack. It appears under this name when it is complete.
+        cache_dir: Cache folder, where sidecars of local shards may lie.
+        workers: Number of shards at a time; by default two for each core.
+
+    Raises:
+        WidsError: A shard cannot be read, or is not what the spec promises; or it was changed
+            meanwhile.
+        OSError: The pack cannot be written, or another process is writing it.
+    """
+    path = Path(path)
+    fetcher = Fetcher(FetchPolicy(connections=_MOST_REQUESTS))
+    cache = ShardCache(cache_dir, fetcher=fetcher)
+    out = OutputFile(path)
+    try:
+        with named_write_errors(path), closing(PackWriter(out.stream, path.parent)) as writer:
+            job = _Job(spec, cache, rules_of(spec.header), path.parent)
+            table, num_without, versions = job.add_all(writer, workers)
+            writer.finish(*table_columns(table), job.top_level_keys())
+            out.stream.flush()
+        newest = _check_unchanged(spec.shards, versions)
+        out.publish(fsync=True)
+    finally:
+        out.discard()
+        cache.close()
+    _outlast_tick(path, newest)
+    total = int(table.nsamples.sum())
+    return Packed(len(table), total, num_without, path.stat().st_size)
+
+
+@dataclass(frozen=True)
+class _Row:
+    """What a pack stores of one shard."""
+
+    image: bytes
+    hashes: NDArray[np.uint64]
+    nbytes: int | None
+    version: int
+
+
+@dataclass(frozen=True)
+class _Job:
+    """One pack that is being made.
+
+    Attributes:
+        spec: The spec.
+        cache: Gives the paths of sidecars.
+        rules: How members are grouped into samples.
+        folder: Folder of the pack, to which the names of local shards are relative.
+    """
+
+    spec: DatasetSpec
+    cache: ShardCache
+    rules: IndexRules
+    folder: Path
+
+    def add_all(
+        self, writer: PackWriter, workers: int | None
+    ) -> tuple[ShardTable, int, NDArray[np.int64]]:
+        """Add all shards; return their table, the number without an index, and their versions."""
+        shards = self.spec.shards
+        nsamples, filesize = np.zeros(len(shards), np.int64), shards.filesize.copy()
+        versions = np.zeros(len(shards), np.int64)
+        num_without = 0
+        num_threads = min(workers or 2 * num_cores(), len(shards)) or 1
+        made = OrderedMap(
+            self._row_of, iter(shards), num_threads=num_threads, ahead=2 * num_threads
+        )
+        with closing(made):
+            rows = progress(made, total=len(shards), desc="packing shards", unit="shard")
+            for number, row in enumerate(rows):
+                writer.add(row.image, row.hashes)
+                num_without += not row.image
+                versions[number], nsamples[number] = row.version, len(row.hashes)
+                if row.nbytes is not None:
+                    filesize[number] = row.nbytes
+        names = TextColumn(name_in_spec(url, self.folder) for url in shards.urls)
+        extras = shards.extras
+        if isinstance(extras, TextColumn) and extras.is_constant and len(extras):
+            extras = TextColumn.constant(_kept_extras(extras[0]), len(extras))
+        else:
+            extras = TextColumn(map(_kept_extras, extras))
+        table = ShardTable.of_columns(names, nsamples, filesize, shards.digests, extras)
+        return table, num_without, versions
+
+    def top_level_keys(self) -> dict[str, Any]:
+        """Return the top-level keys of the spec."""
+        name = {} if self.spec.name is None else {"name": self.spec.name}
+        return name | dict(self.spec.header)
+
+    def _row_of(self, ref: ShardRef) -> _Row:
+        version = _version_of(ref.url)
+        index = self._index_of(ref)
+        index.check()
+        shown = display_url(ref.url)
+        if ref.nsamples not in {None, index.num_samples}:
+            raise SampleCountError(
+                f"{shown}: the spec says {ref.nsamples} samples, the shard holds "
+                f"{index.num_samples}; create the spec again (`wids create`)"
+            )
+        columns = index.columns()
+        hashes = hash_packed(columns.key_bytes, columns.key_starts)
+        if is_compressed_name(ref.url):  # its index is that of its plain form, which is elsewhere
+            return _Row(b"", hashes, None, version)
+        ref.check_size(shown, index.source.nbytes, remedy="create the spec again (`wids create`)")
+        return _Row(index.image(), hashes, index.source.nbytes, version)
+
+    def _index_of(self, ref: ShardRef) -> TarIndex:
+        if is_compressed_name(ref.url):
+            with local_copy(ref.url) as plain:
+                return TarIndex.from_tar(plain, **self.rules, quiet=True)
+        if is_local(ref.url):
+            path = self.cache.get(ref)
+            sidecar = self.cache.sidecar_path(ref.url, path, SIDECAR_SUFFIX)
+            kept = None if sidecar is None else TarIndex.kept(path, sidecar, self.rules)
+            return kept or TarIndex.from_tar(path, **self.rules, quiet=True)
+        try:
+            return index_remote(ref.url, self.cache.fetcher, self.rules).index
+        except (RangesNotServedError, BeyondEndError):
+            with local_copy(ref.url) as fetched:
+                return TarIndex.from_tar(fetched, **self.rules, quiet=True)
+
+
+def _kept_extras(text: str) -> str:
+    """Return the other keys of an entry, as JSON, without those that name its tar index."""
+    kept = {key: value for key, value in json.loads(text or "{}").items() if key not in _OWN_KEYS}
+    return json.dumps(kept) if kept else ""
+
+
+def _version_of(url: str) -> int:
+    """Return a number that changes when a local shard is written; 0 for a remote one."""
+    if not is_local(url):
+        return 0
+    try:
+        status = local_path(url).stat()
+    except OSError:
+        return 0  # reading it says why
+    # The lower bits of the two times, in nanoseconds, differ for any two versions in practice.
+    return (status.st_mtime_ns * 31 + status.st_ctime_ns + status.st_size) & (2**62 - 1)
+
+
+def _check_unchanged(shards: ShardTable, versions: NDArray[np.int64]) -> int:
+    """Raise if a local shard was written since it was indexed; return the newest change time.
+
+    The date of the pack would otherwise say that its index is newer than the shard.
+    """
+    newest = 0
+    for url, version in zip(shards.urls, versions.tolist(), strict=True):
+        if not version:
+            continue
+        if _version_of(url) != version:
+            raise ShardFormatError(
+                f"{display_url(url)}: expected a file that nobody writes, found one that was "
+                "changed while its dataset was packed; pack it again when it is complete"
+            )
+        newest = max(newest, local_path(url).stat().st_ctime_ns)
+    return newest
+
+
+def _outlast_tick(path: Path, newest_ns: int) -> None:
+    """Make the dates of the pack later than those of its shards, if the clock ticks slowly."""
+    for _ in range(_NUM_TICKS):
+        if path.stat().st_ctime_ns > newest_ns:
+            return
+        time.sleep(_TICK_SECONDS)
+        path.touch()
