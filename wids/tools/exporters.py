@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from wids.reading.samplesequence import SampleSequence, ShardedSequence
 
-__all__ = ["export_files", "export_table"]
+__all__ = ["export_files", "export_table", "extensions_of"]
 
 _PLACE_COLUMNS: dict[str, type] = {"index": int, "key": str, "shard": str, "shardindex": int}
 
@@ -219,13 +219,12 @@ def _checked_row(row: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
-def _field_columns(dataset: ShardedSequence) -> dict[str, type]:
-    """Return the columns of all fields, those of the first sample first.
+def extensions_of(dataset: ShardedSequence) -> list[str]:
+    """Return the extensions of all samples, those of the first sample first.
 
-    A table needs its columns before its rows. They are read from the tar indexes in a first pass,
-    since keeping all rows would take a gigabyte for a million samples.
+    They are read from the tar indexes of all shards, and no sample is read.
     """
-    found: dict[str, type] = {}
+    found: dict[str, None] = {}
     for end, length in zip(dataset.cum_lengths.tolist(), dataset.lengths, strict=True):
         if length:
             shard, _, _ = dataset.locate_sample(int(end - length))
@@ -233,9 +232,18 @@ def _field_columns(dataset: ShardedSequence) -> dict[str, type]:
             # An index may list extensions that no sample has, in any order.
             ids, firsts = np.unique(columns.set_ids, return_index=True)
             for set_id in ids[np.argsort(firsts)].tolist():
-                for extension in columns.extension_sets[set_id]:
-                    found |= {f"{extension} offset": int, f"{extension} size": int}
-    return found
+                found |= dict.fromkeys(columns.extension_sets[set_id])
+    return list(found)
+
+
+def _field_columns(dataset: ShardedSequence) -> dict[str, type]:
+    """Return the columns of all fields.
+
+    A table needs its columns before its rows. They are found in a first pass, since keeping all
+    rows would take a gigabyte for a million samples.
+    """
+    extensions = extensions_of(dataset)
+    return {f"{each} {what}": int for each in extensions for what in ("offset", "size")}
 
 
 def _row(
