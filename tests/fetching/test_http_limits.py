@@ -1,6 +1,7 @@
 """Hostile HTTP servers take less than a minute of time and some megabytes of memory."""
 
 import gzip
+import math
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -70,11 +71,32 @@ def test_a_slow_start_and_a_steady_body_are_waited_for(serve: Callable[[Answer],
     assert Fetcher(HURRIED).read(serve(steady)) == bytes(100_000)
 
 
-def test_by_default_a_dead_server_holds_nobody_for_a_minute() -> None:
-    """All tries and waits together take less than a minute by default."""
+@pytest.mark.parametrize("step", ["connection", "headers", "body"])
+def test_by_default_a_dead_server_holds_nobody_for_a_minute(step: str) -> None:
+    """All tries and waits together take less than a minute, at whatever step they end."""
     policy = FetchPolicy()
-    waits = sum(policy.backoff_seconds * 2**failure for failure in range(policy.attempts - 1))
-    assert policy.attempts * policy.stall_timeout_seconds + waits < 60
+    silent = step != "body"
+    longest = policy.connect_timeout_seconds + policy.header_timeout_seconds
+    seconds = {"headers": policy.header_timeout_seconds, "body": policy.stall_timeout_seconds}
+    each = seconds.get(step, longest)
+    tries = min(policy.attempts, math.ceil(policy.silent_seconds / each) if silent else 99)
+    waits = sum(policy.backoff_seconds * 2**failure for failure in range(tries - 1))
+    assert tries >= 2
+    assert tries * each + waits < 60
+
+
+def test_a_silent_server_is_asked_less_often(serve: Callable[[Answer], str]) -> None:
+    """Tries without any response are fewer than those that a server answers."""
+    asked = []
+
+    def silent(_send: Callable[[bytes], None], stopped: threading.Event, head: list[bytes]) -> None:
+        asked.append(head)
+        stopped.wait(30)
+
+    policy = replace(HURRIED, attempts=50, header_timeout_seconds=0.15, silent_seconds=0.35)
+    with pytest.raises(FetchError, match=r"gave up after [23] attempts.*no complete response"):
+        Fetcher(policy).read(serve(silent))
+    assert len(asked) in {2, 3}
 
 
 @pytest.mark.parametrize("times", [1, 3])

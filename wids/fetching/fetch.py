@@ -34,6 +34,7 @@ from wids.fetching.responses import (
 )
 from wids.fetching.split import SegmentFailedError, SplitDownload
 from wids.fetching.transport import (
+    AnsweredError,
     BeyondEndError,
     ChangedError,
     FetchPolicy,
@@ -41,6 +42,7 @@ from wids.fetching.transport import (
     RangesNotServedError,
     ReplacedError,
     ServerBusyError,
+    SilentServerError,
     Source,
     StoppedError,
 )
@@ -409,7 +411,7 @@ class Fetcher:
         go_on: Callable[[], None] = lambda: None,
     ) -> T:
         """Repeat an attempt and return its result; raise after a final error or many failures."""
-        failures = 0
+        failures, silent_seconds = 0, 0.0
         check_open = self._checker(url, go_on)
 
         while True:
@@ -420,8 +422,13 @@ class Fetcher:
                 check_open()
                 # A try that received data does not count: a large file takes many on a bad line.
                 failures = 1 if progress() - before >= _PROGRESS_NBYTES else failures + 1
+                # A silent server costs a limit of time with each try, so that these are fewer.
+                if isinstance(error, SilentServerError):
+                    silent_seconds += error.seconds
+                else:
+                    silent_seconds = 0.0
                 shown = display_url(url)
-                if failures >= self.policy.attempts:
+                if failures >= self.policy.attempts or silent_seconds >= self.policy.silent_seconds:
                     message = f"{shown}: gave up after {failures} attempts; the last: {error}"
                     raise FetchError(message) from error
                 wait = self.policy.wait_seconds(
@@ -465,7 +472,12 @@ class Fetcher:
         with ExitStack() as stack:
             counted = stack.enter_context(self._connection(url, go_on, connection))
             source, began = self._source(url), time.monotonic()
-            stream = source.open(url, start, stop, validator=validator)
+            try:
+                stream = source.open(url, start, stop, validator=validator)
+            except AnsweredError:
+                raise
+            except (ConnectionError, TimeoutError) as error:
+                raise SilentServerError(str(error), time.monotonic() - began) from error
             counted.opened(time.monotonic() - began)
             stack.callback(stream.close)
             chunks = _measured(stream.chunks, counted)

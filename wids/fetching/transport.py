@@ -26,6 +26,7 @@ __all__ = [
     "RangesNotServedError",
     "ReplacedError",
     "ServerBusyError",
+    "SilentServerError",
     "SizeMismatchError",
     "SlowServerError",
     "Source",
@@ -61,6 +62,14 @@ class DeniedError(FetchError):
 
 class AnsweredError(ConnectionError):
     """A reachable server sent a useless or incomplete response; a retry may help."""
+
+
+class SilentServerError(ConnectionError):
+    """No response came; the caller had waited for it for `seconds`."""
+
+    def __init__(self, message: str, seconds: float) -> None:
+        super().__init__(message)
+        self.seconds = seconds
 
 
 class ServerBusyError(AnsweredError):
@@ -247,6 +256,7 @@ class FetchPolicy:
         stall_timeout_seconds: Limit for the next bytes of a body.
         min_nbytes_per_second: Slower than this for `stall_timeout_seconds` counts as stalled.
         attempts: Number of failed tries in a row before giving up.
+        silent_seconds: Time of failed tries in a row without any response before giving up.
         backoff_seconds: Longest wait before the second try; doubles with each, up to
             `max_wait_seconds`. The wait is drawn at random below it.
         max_wait_seconds: Bound of any wait, a server's Retry-After included.
@@ -266,6 +276,7 @@ class FetchPolicy:
     stall_timeout_seconds: float = 8.0
     min_nbytes_per_second: float = 1024.0
     attempts: int = 5
+    silent_seconds: float = 35.0
     backoff_seconds: float = 1.0
     max_wait_seconds: float = 60.0
     connections: int = 8
