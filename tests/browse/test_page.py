@@ -378,6 +378,7 @@ VIEWS = {
     "dataset": "?view=dataset",
     "search": "?q=et/0001",
     "epoch": "?order=shards&replicas=2",
+    "table": "?size=t",
 }
 
 
@@ -780,3 +781,23 @@ def test_facets_count_and_filter(served: Browsing, open_page: Open):
     page.reload()
     facet(".json:box.left").wait_for()
     assert facet(".json:box.tags").count() == 0
+
+
+def test_a_page_is_a_table_of_columns(served: Browsing, open_page: Open):
+    """The table has a column for what classes, headers and JSON state, and obeys the keys."""
+    page = open_page(f"{served.url}?where=.cls+==+2&at=0")
+    page.get_by_text("40 samples found").wait_for()
+    page.get_by_role("button", name="Table of columns").click()
+    page.get_by_role("table").wait_for()
+    heads = page.get_by_role("columnheader").all_inner_texts()
+    assert heads[2:6] == ["key", ".cls", ".jpg:width", ".jpg:height"]
+    second = page.get_by_role("row").nth(2).get_by_role("cell").all_inner_texts()
+    assert second[1:6] == ["7", "set/00007", "2 two", "120", "90"]
+    for key in ("j", "ArrowDown", "Enter"):
+        page.keyboard.press(key)
+    wait_for_key(page, 7)
+    page.keyboard.press("Escape")
+    wait_until(page, "document.activeElement.textContent === 'set/00007'")
+    page.get_by_role("button", name="Small tiles").click()
+    page.locator(".tile").nth(39).wait_for()
+    assert page.get_by_role("table").count() == 0

@@ -19,20 +19,20 @@ import numpy as np
 from wids.browse.fieldreader import KeptBytes
 from wids.browse.tallies import NumberTally, ValueTally
 from wids.codecs.formats import field_kind, wrapper_of
-from wids.codecs.headers import HEADER_FACTS
+from wids.codecs.headers import HEADER_FACTS, read_header
 from wids.display.fieldview import class_name
 from wids.display.pixels import names_labels
-from wids.display.safejson import safe_text
+from wids.display.safejson import safe_number, safe_text
 from wids.errors import WidsError
 from wids.views.filterlanguage import follow
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from wids.browse.fieldreader import FieldReader
+    from wids.browse.fieldreader import FieldReader, LocatedSample
     from wids.ordering.permute import Integers
 
-__all__ = ["ColumnValues", "FacetColumn", "FacetVisitor", "Selector", "find_columns"]
+__all__ = ["ColumnValues", "FacetColumn", "FacetVisitor", "Selector", "find_columns", "values_of"]
 
 _LOOK_SAMPLES = 40  # whose JSON is looked into for columns
 _LOOK_SHARDS = 8
@@ -152,6 +152,44 @@ def _parsed(data: Any) -> Any:
         return json.loads(bytes(data)) if data is not None else None
     except (ValueError, RecursionError):
         return None
+
+
+def values_of(
+    reader: FieldReader, located: LocatedSample, columns: Sequence[FacetColumn]
+) -> list[Any]:
+    """Return the value of each column in one sample, as JSON; None where it has none."""
+    numbers = {field.extension: number for number, field in enumerate(located.fields)}
+    found: dict[str, Any] = {}
+    for field in {column.field for column in columns} & set(numbers):
+        try:
+            found[field] = _facts_of(reader, located, numbers[field])
+        except (WidsError, OSError, ValueError, ImportError):
+            found[field] = None  # its page says why
+    values = (follow(found.get(column.field), column.path) for column in columns)
+    return [_shown(value) for value in values]
+
+
+def _facts_of(reader: FieldReader, located: LocatedSample, number: int) -> Any:
+    """Return what a field states: its JSON, its class, or the facts of its header."""
+    field = located.fields[number]
+    kind = field_kind(field.extension)
+    if kind in ("json", "class"):
+        data = reader.read(located, number, 0, _MOST_FIELD_NBYTES)
+        return _parsed(data) if kind == "json" else str(data, "utf-8", "replace").strip()
+    for nbytes in (2048, 64 << 10, _MOST_FIELD_NBYTES):
+        data = reader.read(located, number, 0, nbytes)
+        facts = read_header(field.extension, data, whole=len(data) == field.nbytes)
+        if facts is not None:
+            return facts
+    return None
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, str):
+        return safe_text(value, 200)
+    if isinstance(value, bool):
+        return value
+    return safe_number(value) if isinstance(value, int | float) else None
 
 
 Values = np.ndarray | tuple[np.ndarray, list[Any]]  # numbers with NaN; or codes with -1 and words

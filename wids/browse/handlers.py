@@ -21,6 +21,7 @@ from wids.browse.samplepages import FieldViews, sample_page, tiles
 from wids.browse.scans import Scans
 from wids.browse.thumbnailpool import LARGE, Thumbnails
 from wids.display.fieldview import class_name
+from wids.display.safejson import safe_text
 from wids.errors import WidsError
 from wids.views.indexlist import IndexList
 from wids.views.saved import view_document
@@ -69,7 +70,7 @@ PARAMETERS = {
     "dataset": "",
     "facets": "where q whole shard",
     "faults": "from",
-    "page": f"at count {_ORDER}",
+    "page": f"at count table {_ORDER}",
     "picture": "i f",
     "raw": "i f save v",
     "sample": f"i p from {_ORDER}",
@@ -167,10 +168,13 @@ class ApiHandlers:
         count = min(_number(query, "count", 60), _MOST_TILES)
         order, filtering = self._grid.shown(query)
         indexes = order.slice(start, count)
+        columns = self._columns().columns if query.get("table") == "1" else ()
+        shown = tiles(self.reader, enumerate(indexes, start), self.class_names, columns)
         return {
             "total": order.size,
             "filtering": filtering,
-            "tiles": tiles(self.reader, enumerate(indexes, start), self.class_names),
+            "columns": [safe_text(column.name, 200) for column in columns],
+            "tiles": shown,
             "fetched_whole": len(self.reader.fetched_whole),
         }
 
@@ -296,10 +300,7 @@ class ApiHandlers:
 
     def facets(self, query: Query) -> dict[str, Any]:
         """Count the values of columns among the samples that a filter leaves, shard by shard."""
-        with self._facet_lock:
-            if self._facet_values is None:
-                self._facet_values = ColumnValues(self.reader, find_columns(self.reader))
-            values = self._facet_values
+        values = self._columns()
         shards = self._grid.shards_of(query)
         chosen = tuple(query.get(name, "") for name in ("where", "q", "whole"))
 
@@ -313,6 +314,13 @@ class ApiHandlers:
         if not isinstance(visitor, FacetVisitor):
             raise TypeError(f"expected the scan of facets, found {visitor!r}")
         return {**visitor.as_dict(), **scan.progress()}
+
+    def _columns(self) -> ColumnValues:
+        """Return the columns of the dataset, which are found when they are first asked for."""
+        with self._facet_lock:
+            if self._facet_values is None:
+                self._facet_values = ColumnValues(self.reader, find_columns(self.reader))
+            return self._facet_values
 
     def faults(self, query: Query) -> dict[str, Any]:
         """List the faults that `wids check` found."""

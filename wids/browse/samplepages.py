@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from wids.base.threads import DaemonThreadPool
+from wids.browse.facets import values_of
 from wids.browse.failures import message_of
 from wids.browse.joinedfields import place_of
 from wids.codecs.formats import OCTET_STREAM, field_kind, format_suffix, media_type, wrapper_of
@@ -17,9 +18,10 @@ from wids.display.thumbnails import makes_picture
 from wids.errors import WidsError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from wids.browse.decoders import Decoders
+    from wids.browse.facets import FacetColumn
     from wids.browse.fieldreader import FieldReader, LocatedField, LocatedSample
 
 __all__ = ["FieldViews", "fields_ahead", "sample_page", "tiles"]
@@ -46,7 +48,10 @@ _BINARY_DOCUMENTS = (".cbor", ".mp", ".msgpack")
 
 
 def tiles(
-    reader: FieldReader, positions: Iterable[tuple[int, int]], class_names: Mapping[int, str]
+    reader: FieldReader,
+    positions: Iterable[tuple[int, int]],
+    class_names: Mapping[int, str],
+    columns: Sequence[FacetColumn] = (),
 ) -> list[dict[str, Any]]:
     """Return the tiles of a page of the grid; an unreadable sample has an error message.
 
@@ -54,6 +59,7 @@ def tiles(
         reader: The dataset.
         positions: `(position in the order, index)` of each sample.
         class_names: Names of classes, by number.
+        columns: Columns whose values are added to each tile.
     """
     found: list[tuple[int, int, LocatedSample | Exception]] = []
     for position, index in positions:
@@ -64,7 +70,11 @@ def tiles(
     reader.fetch_ahead(
         (located for *_, located in found if not isinstance(located, Exception)), fields_ahead
     )
-    return [_tile(reader, *each, class_names) for each in found]
+    made = [_tile(reader, *each, class_names) for each in found]
+    for tile, (*_, located) in zip(made, found, strict=True) if columns else ():
+        if not isinstance(located, Exception):
+            tile["values"] = values_of(reader, located, columns)
+    return made
 
 
 def fields_ahead(located: LocatedSample) -> list[int]:

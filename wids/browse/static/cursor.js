@@ -51,7 +51,8 @@ function focused() {
 function rowLength() {
   const tiles = [...page.list.querySelectorAll("[data-position]")];
   if (!tiles.length) return columns;
-  const next = tiles.findIndex((each) => each.offsetTop > tiles[0].offsetTop);
+  const top = tiles[0].getBoundingClientRect().bottom;
+  const next = tiles.findIndex((each) => each.getBoundingClientRect().top >= top);
   columns = next < 1 ? tiles.length : next;
   return columns;
 }

@@ -6,20 +6,20 @@ import { announce, h } from "./dom.js";
 import { facetPanel } from "./facets.js";
 import { counted, number } from "./format.js";
 import { filterProgress, searched } from "./found.js";
-import { makePager, range } from "./pager.js";
+import { COUNTS, makePager, range } from "./pager.js";
+import { tableOf } from "./table.js";
 import { pixelsFor, sharpen, tileOf } from "./tiles.js";
 import { chosen } from "./settings.js";
 import { toolbar } from "./toolbar.js";
 import { tellWhole } from "./waits.js";
 import { go, gridPart, link, orderPart } from "./state.js";
 
-export const COUNTS = { s: 120, m: 60, l: 24 }; // tiles on a page, by their size
-
 const progress = h("div", {});
 const list = h("ul", { "aria-label": "Samples" });
 const pager = makePager();
+const found = h("div", { class: "found" }, progress, list);
 const side = h("div", { class: "side" });
-const parts = [h("div", { class: "explorer" }, side, h("div", { class: "found" }, progress, list)), h("div", { class: "pager-place" }, pager.element)];
+const parts = [h("div", { class: "explorer" }, side, found), h("div", { class: "pager-place" }, pager.element)];
 let known = { key: null, total: 0 }; // samples in the order that was shown last
 let drawn = 0; // pixels of the pictures
 
@@ -40,7 +40,7 @@ export async function showGrid({ view, state, dataset, signal, shown }) {
   for (let last = ""; ;) {
     let page;
     try {
-      page = await ask("page", { ...orderPart(state), at, count }, signal);
+      page = await ask("page", { ...orderPart(state), at, count, table: size === "t" ? 1 : null }, signal);
     } catch (error) {
       if (error.name === "AbortError") throw error;
       place(view, bar, h("p", { class: "problem", role: "alert" }, error.message));
@@ -55,7 +55,7 @@ export async function showGrid({ view, state, dataset, signal, shown }) {
     progress.replaceChildren(...searched(state, dataset), ...filterProgress(page, state), ...[tellWhole(page.fetched_whole)].filter(Boolean));
     // Tiles that stay the same stay in the document, with the focus that may be on one.
     const now = JSON.stringify(page.tiles);
-    if (now !== last) fill(page.tiles, state, size);
+    if (now !== last) fill(page, state, size);
     last = now;
     arrive();
     shown(title(state, at, count, page.total));
@@ -73,7 +73,7 @@ export async function showGrid({ view, state, dataset, signal, shown }) {
 function turn(state, at, count, total) {
   if (!total) return turnTo(null);
   pager.update(state, at, count, total);
-  turnTo({ list, at, count, total, ready: false, open: (to) => go({ ...gridPart(state), at: to || null }) });
+  turnTo({ list: found, at, count, total, ready: false, open: (to) => go({ ...gridPart(state), at: to || null }) });
 }
 
 /** Show the facets, or none; the panel stays where it is, with the focus in it. */
@@ -82,7 +82,9 @@ function fillSide(state, signal) {
   if (side.firstElementChild !== panel) side.replaceChildren(...[panel].filter(Boolean));
 }
 
-function fill(tiles, state, size) {
+function fill({ tiles, columns }, state, size) {
+  if (size === "t" && tiles.length) return found.replaceChildren(progress, tableOf(tiles, columns, state));
+  if (!list.isConnected) found.replaceChildren(progress, list);
   list.className = `grid ${size}`;
   drawn = pixelsFor(list);
   list.replaceChildren(...tiles.map((tile) => tileOf(tile, state, drawn)));
@@ -108,7 +110,7 @@ function place(view, bar, ...rest) {
 /** Give the tile of a sample the focus, so that one goes on where one was; if it is on this page. */
 export function focusTile(sample, preventScroll) {
   const place = sample.p ?? sample.i;
-  list.querySelector(`.tile[data-place="${CSS.escape(place ?? "")}"]`)?.focus({ preventScroll });
+  found.querySelector(`[data-place="${CSS.escape(place ?? "")}"]`)?.focus({ preventScroll });
 }
 
 function tellEmpty(page, state, at) {

@@ -4,6 +4,7 @@ import { ask } from "./api.js";
 import { announce, button, h } from "./dom.js";
 import { card } from "./fields.js";
 import { bytes, number } from "./format.js";
+import { COUNTS } from "./pager.js";
 import { gridPart, link, orderPart } from "./state.js";
 import { tellWhole } from "./waits.js";
 
@@ -115,7 +116,7 @@ function head(sample, state, here, total, byPosition) {
 
 /** The page of the grid to go back to: the one that one came from if the sample is on it. */
 function pageOf(state, here) {
-  const count = { s: 120, m: 60, l: 24 }[state.size ?? "m"];
+  const count = COUNTS[state.size ?? "m"];
   const at = Number(state.at ?? 0);
   if (here >= at && here < at + count) return state.at ?? null;
   return Math.floor(here / count) * count || null;

@@ -6,7 +6,7 @@ const GRID = ["order", "seed", "epoch", "rank", "replicas", "interleave", "lanes
 const ALL = [...GRID, "at", "i", "p", "view", "shards"];
 
 // Of these the page itself makes use; what a link was damaged to counts as not said.
-const FORMS = { size: /^[sml]$/, at: /^\d{1,15}$/, shards: /^\d{1,15}$/ };
+const FORMS = { size: /^[smlt]$/, at: /^\d{1,15}$/, shards: /^\d{1,15}$/ };
 
 let listener = () => {};
 

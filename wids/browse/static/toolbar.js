@@ -19,7 +19,7 @@ const ORDERS = [
   ["shards", "Epoch of DistributedShardSampler"],
   ["chunks", "Epoch of DistributedChunkedSampler"],
 ];
-const TILES = [["s", "Small tiles"], ["m", "Medium tiles"], ["l", "Large tiles"]];
+const TILES = [["s", "Small tiles"], ["m", "Medium tiles"], ["l", "Large tiles"], ["t", "Table of columns"]];
 
 let kept = { key: null, bar: null };
 
@@ -85,7 +85,7 @@ function filterForm(state) {
 function sizeChoice(state) {
   const now = state.size ?? "m";
   return h("div", { class: "sizes", role: "group", "aria-label": "Size of the tiles" },
-    TILES.map(([value, text]) => button(value.toUpperCase(), () => {
+    TILES.map(([value, text]) => button(value === "t" ? "☰" : value.toUpperCase(), () => {
       go({ ...gridPart(state), at: kept.at, size: value === "m" ? null : value }, { replace: true });
     }, { "aria-pressed": String(value === now), title: text, "aria-label": text })));
 }
