@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from wids.reading.collate import pack_sequences as pack_sequences
     from wids.reading.devicedecoder import DeviceDecoder as DeviceDecoder
     from wids.reading.loader import Loader as Loader
+    from wids.reading.loaderstats import LoaderStats as LoaderStats
     from wids.reading.ragged import Ragged as Ragged
     from wids.reading.samplesequence import SampleSequence as SampleSequence
     from wids.reading.sharedbatches import SharedBatches as SharedBatches
@@ -92,6 +93,7 @@ _HOME_OF = {
     "ImageDecoder": "codecs.images",
     "IntegrityError": "errors",
     "Loader": "reading.loader",
+    "LoaderStats": "reading.loaderstats",
     "Mixture": "views.mixture",
     "Ragged": "reading.ragged",
     "RandomResizedCrop": "codecs.framing",

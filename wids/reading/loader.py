@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from itertools import islice
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from wids.base.arguments import check_flag, check_integer, check_mapping, check_number, check_sized
 from wids.ordering.batchsampler import BatchSampler
@@ -14,7 +14,11 @@ from wids.ordering.samplers import ChunkedSampler, check_drawn_from
 from wids.reading.batches import Batch, Pools, batch_maker, useful_threads
 from wids.reading.collate import as_tensors, pin
 from wids.reading.devicedecoder import DeviceDecoder
+from wids.reading.loaderstats import LoaderStats, LoopClock, Stage
 from wids.reading.orderedmap import OrderedMap
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
 
 __all__ = ["Loader", "LoaderPass"]
 
@@ -120,6 +124,7 @@ class Loader:
         self.tensors = _has_torch() and collate_fn is None if tensors is None else given
         # Kept over all epochs, because the first batches in new memory take much longer.
         self._pools = Pools()
+        self._stats: LoaderStats | None = None
         self._progress: _Progress | None = None
         # State in which a pass was left that had not come to its end, until a pass goes on from it.
         self._left: dict[str, Any] | None = None
@@ -135,8 +140,11 @@ class Loader:
 
     def __iter__(self) -> LoaderPass:
         """Start an epoch, or continue the one that was restored."""
-        make = batch_maker(self.dataset, self.collate_fn, self._pools)
-        finish = _finishing(make, self.device, tensors=self.tensors, pin_memory=self.pin_memory)
+        stats = self._stats
+        timed = None if stats is None else stats.timed
+        make = batch_maker(self.dataset, self.collate_fn, self._pools, timed)
+        convert = _conversion(self.device, tensors=self.tensors, pin_memory=self.pin_memory)
+        finish = _chained(make, convert, timed)
 
         def checked(batch: Sequence[int]) -> Batch:
             try:
@@ -149,6 +157,9 @@ class Loader:
         # the sampler apply to the next pass.
         progress = self._progress = _Progress()
         batches = self._begin(progress)
+        if stats is not None:
+            stats.begin_pass(self.num_workers)
+            batches = _timed_draws(batches, stats)
         threads = None
         if self.num_workers:
             threads = OrderedMap(
@@ -159,7 +170,7 @@ class Loader:
                 timeout_seconds=self.timeout or None,
             )
         receive = None if self.device is None else self.device.receive
-        return LoaderPass(progress, threads or map(checked, batches), threads, receive)
+        return LoaderPass(progress, threads or map(checked, batches), threads, receive, stats)
 
     def _begin(self, progress: _Progress) -> Iterator[Sequence[int]]:
         """Begin a pass of the sampler: return its batches of indexes."""
@@ -177,6 +188,20 @@ class Loader:
         if self.batch_sampler is not None:
             return iter(self.batch_sampler)
         return self._cut(iter(self.sampler or ()))
+
+    def stats(self) -> LoaderStats:
+        """Return where the time of this loader goes; counted from the next pass on.
+
+        Nothing is counted before the first call.
+
+        >>> loader = Loader(range(100), batch_size=10)
+        >>> stats = loader.stats()
+        >>> sum(len(batch) for batch in loader), stats.num_batches
+        (100, 10)
+        """
+        if self._stats is None:
+            self._stats = LoaderStats()
+        return self._stats
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the sampler.
@@ -275,13 +300,21 @@ class LoaderPass(Iterator[Batch]):
         batches: Iterator[Batch],
         threads: OrderedMap[Any, Any] | None,
         receive: Callable[[Batch], None] | None = None,
+        stats: LoaderStats | None = None,
     ) -> None:
         self._progress = progress
         self._receive = receive
         self._batches = batches
         self._threads = threads
+        self._loop_clock = None if stats is None else LoopClock(stats)
 
     def __next__(self) -> Batch:
+        if self._loop_clock is not None:
+            with self._loop_clock.request():
+                return self._next()
+        return self._next()
+
+    def _next(self) -> Batch:
         try:
             batch = next(self._batches)
         except StopIteration:
@@ -299,21 +332,43 @@ class LoaderPass(Iterator[Batch]):
         self._batches = iter(())
 
 
-def _finishing(
+def _timed_draws(batches: Iterator[Sequence[int]], stats: LoaderStats) -> Iterator[Sequence[int]]:
+    while True:
+        with stats.timed("draw"):
+            batch = next(batches, None)
+        if batch is None:
+            return
+        yield batch
+
+
+def _chained(
     make: Callable[[Sequence[int]], Batch],
-    device: DeviceDecoder | None,
-    *,
-    tensors: bool,
-    pin_memory: bool,
+    convert: Callable[[Batch], Batch] | None,
+    timed: Callable[[Stage], AbstractContextManager[None]] | None,
 ) -> Callable[[Sequence[int]], Batch]:
-    """Wrap a function that makes batches so that they become tensors, pinned or on a device."""
-    if device is not None:
-        return lambda indexes: device(as_tensors(make(indexes)))
-    if not tensors:
+    """Return one function from indexes to the batch that the loop gets."""
+    if convert is None:
         return make
-    if not pin_memory:
-        return lambda indexes: as_tensors(make(indexes))
-    return lambda indexes: pin(as_tensors(make(indexes)))
+    if timed is None:
+        return lambda indexes: convert(make(indexes))
+
+    def finish(indexes: Sequence[int]) -> Batch:
+        batch = make(indexes)
+        with timed("convert"):
+            return convert(batch)
+
+    return finish
+
+
+def _conversion(
+    device: DeviceDecoder | None, *, tensors: bool, pin_memory: bool
+) -> Callable[[Batch], Batch] | None:
+    """Return the function that makes tensors of a batch, pinned or on a device; None for none."""
+    if device is not None:
+        return lambda batch: device(as_tensors(batch))
+    if not tensors:
+        return None
+    return (lambda batch: pin(as_tensors(batch))) if pin_memory else as_tensors
 
 
 def _check_types(sampler: object, batch_sampler: object, collate_fn: object) -> None:
