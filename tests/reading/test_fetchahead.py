@@ -82,9 +82,10 @@ def paths(server: ShardServer) -> list[str]:
 
 
 def test_shards_come_in_the_order_of_the_sampler(
-    remote: OpenRemote, shard_server: ShardServer
+    remote: OpenRemote, shard_server: ShardServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without a bound, all shards are fetched once in the order of their use."""
+    """Over one connection, all shards are fetched once in the order of their use."""
+    monkeypatch.setenv("WIDS_CONNECTIONS", "1")
     dataset = remote()
     sampler = wids.ShardListSampler(dataset, seed=4)
     expected = list(wids.ShardListSampler(dataset, seed=4))
@@ -94,6 +95,36 @@ def test_shards_come_in_the_order_of_the_sampler(
     assert paths(shard_server) == [f"/{shard}.tar" for shard in shards]
     assert read_all(dataset, sampler) == expected
     assert len(shard_server.requests) == 8
+
+
+def test_several_shards_come_at_once_where_connections_are_slow(
+    remote: OpenRemote, shard_server: ShardServer
+) -> None:
+    """Where one connection does not use the line, the next shards come beside the first."""
+    dataset = remote(16)
+    shard_server.faults = Faults(rate=SHARD_NBYTES / 0.4, piece=2048)
+    sampler = wids.ShardListSampler(dataset, shuffle=False)
+    ahead = dataset.fetch_ahead(sampler)
+    assert eventually(lambda: ahead.num_fetched == 16)
+    assert 3 <= shard_server.peak <= 8
+    begun = [int(path[1:].partition(".")[0]) for path in paths(shard_server)]
+    assert all(abs(number - place) < 8 for place, number in enumerate(begun))
+    assert sorted(begun) == list(range(16))
+
+
+def test_several_at_once_stay_in_the_bound(remote: OpenRemote, shard_server: ShardServer) -> None:
+    """Shards of unknown size that come at once never take more room than the cache has."""
+    dataset = remote(12, room=4, lru_size=1)
+    shard_server.faults = Faults(rate=SHARD_NBYTES / 0.1, piece=2048)
+    sampler = wids.ShardListSampler(dataset, shuffle=False)
+    dataset.fetch_ahead(sampler)
+    most, indexes = 0, []
+    for index in sampler:
+        indexes.append(dataset[index]["__index__"])
+        most = max(most, held_nbytes(dataset.cache))
+    assert indexes == list(range(12 * NSAMPLES))
+    assert most <= dataset.cache.cache_size
+    assert len(set(paths(shard_server)[:12])) == 12  # then those of the next epoch
 
 
 def test_no_further_ahead_than_the_bound_allows(

@@ -255,6 +255,14 @@ class Fetcher:
             wanted.end()
         return found
 
+    def another_pays(self, url: str) -> bool:
+        """Return whether a further connection to the host of a URL makes the transfer faster.
+
+        >>> Fetcher().another_pays("https://host.invalid/a.tar")
+        True
+        """
+        return HostConnections.of_process().pays(url, self.policy)
+
     @property
     def _pool(self) -> DaemonThreadPool:
         """Threads that request ranges, a connection each."""

@@ -1,4 +1,4 @@
-"""Prefetching: one thread fetches the next shards of a sampler, in order.
+"""Prefetching: threads of the main process fetch the next shards of a sampler, in order.
 
 The sampler is in the main process, whatever the number of workers, so the main process knows the
 next shards and fetches them. Workers find the shards in the cache folder. Each rank on a machine
@@ -17,6 +17,7 @@ from contextlib import suppress
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from wids.base.threads import DaemonThreadPool
 from wids.base.urls import is_local
 from wids.base.warn import warn
 from wids.errors import CacheError, WidsError
@@ -27,6 +28,7 @@ from wids.specs.shardtable import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from concurrent.futures import Future
     from pathlib import Path
 
     import numpy as np
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
 __all__ = ["FetchAhead", "FetchProgress", "Window", "check_foreseeable", "most_at_once"]
 
 _log = logging.getLogger(__name__)
+_MOST_AT_ONCE = 8  # shards; where one does not use the line, so many do
 _MOST_SHARDS = 128  # enough for any reader; each costs a system call from time to time
 # The sampler is polled, because it must not know its observers. A poll takes microseconds.
 _POLL_SECONDS = 0.05
@@ -63,7 +66,11 @@ class FetchProgress(Protocol):
 
 
 class FetchAhead:
-    """Thread that fetches the next shards of a sampler into the cache.
+    """Threads that fetch the next shards of a sampler into the cache.
+
+    They are begun in the order of their use. Another one is begun while some are coming only if a
+    further connection to the host makes the transfer faster, so that the first shard comes as fast
+    as it can.
 
     The shards fetched ahead fit into the bound of the cache. They count as just used until they are
     read, so that others are evicted first. A shard that cannot be fetched is left to its reader,
@@ -114,6 +121,9 @@ class FetchAhead:
         self._thread: threading.Thread | None = None
         self._pid = os.getpid()
         self._closed = threading.Event()
+        self._news = threading.Event()  # a shard has come, or the thread shall end
+        self._pool = DaemonThreadPool(_MOST_AT_ONCE, "wids-fetch-shard")
+        self._coming: dict[int, Future[tuple[Path, bool]]] = {}
         # For a local dataset there is nothing to fetch, and no cache folder is needed.
         if all(map(is_local, shards.urls)):
             return
@@ -133,13 +143,14 @@ class FetchAhead:
         return self._waits.seconds
 
     def close(self) -> None:
-        """Stop the thread and abort its download; may be called at any time."""
+        """Stop the threads and abort their downloads; may be called at any time."""
         # A forked worker has a copy of this object, but not the thread.
         if self._pid != os.getpid() or self._thread is None:
             return
         self._closed.set()
-        # The thread notices this when bytes arrive and between attempts. If the server is silent,
-        # its connection is closed below. If the thread waits for another process, it ends later, or
+        self._news.set()
+        # The downloads notice this when bytes arrive and between attempts. If the server is silent,
+        # its connections are closed below. A thread that waits for another process ends later, or
         # with this process.
         self._thread.join(_FAREWELL_SECONDS)
         if self._thread.is_alive():
@@ -152,18 +163,28 @@ class FetchAhead:
             self._start_window()
             while not self._closed.is_set():
                 self._waits.follow(*self._sampler.__planner__().course(), self.num_fetched)
+                self._receive()
                 if not self._advance():
-                    self._closed.wait(_POLL_SECONDS)
+                    self._news.wait(_POLL_SECONDS)
+                    self._news.clear()
         except ReferenceError:
             self._waits.close()
         except RuntimeError:
             # While the interpreter ends, no thread can be started, and none is needed.
             if threading.main_thread().is_alive():
                 raise
+        finally:
+            self._pool.close()
+            # Once this thread has ended, no file of a download that was stopped is left.
+            while self._coming:
+                self._receive()
+                self._news.wait(_POLL_SECONDS)
+                self._news.clear()
 
     def _start_window(self) -> None:
         """Start a new window at the position of the sampler."""
         room = self._room(self._sampler)
+        self._unbounded = room is None
         self._step = 0
         self._lookahead = Lookahead(self._sampler, self._ends, self._places)
         coming = _remote_visits(self._lookahead, self._shards)
@@ -180,19 +201,30 @@ class FetchAhead:
         return cache.cache_size // lanes_here(sampler.lanes, sampler.num_replicas)
 
     def _advance(self) -> bool:
-        """Fetch the next shard; return False if there is nothing to do now."""
+        """Begin the next shard; return False if there is nothing more to do now."""
         step = self._lookahead.step()
         if step is None or step < self._step:
             self._start_window()
             return True
         self._step = step
-        shard_index = self._window.take(step)
+        shard_index = self._window.take(step) if self._may_begin() else None
         if shard_index is not None or time.monotonic() - self._touched > self._touch_seconds:
             self._touch()
-        if shard_index is None:
+        if shard_index is not None and shard_index not in self._coming:
+            self._last_url = self._shards[shard_index].url
+            coming = self._coming[shard_index] = self._pool.submit(self._fetch, shard_index)
+            news = self._news
+            coming.add_done_callback(lambda _: news.set())
+        # Its connection counts in a moment, and tells whether another one pays.
+        return False
+
+    def _may_begin(self) -> bool:
+        """Return whether to begin a shard beside those that are coming."""
+        if not self._coming:
+            return True
+        if len(self._coming) == _MOST_AT_ONCE or not (self._unbounded or self._sizes.estimable):
             return False
-        self._fetch(shard_index)
-        return True
+        return self._cache.fetcher.another_pays(self._last_url)
 
     def _touch(self) -> None:
         """Mark the shards in the window as used, from the last to the first."""
@@ -206,22 +238,28 @@ class FetchAhead:
         }
         self._touched = time.monotonic()
 
-    def _fetch(self, shard_index: int) -> None:
+    def _fetch(self, shard_index: int) -> tuple[Path, bool]:
+        """Fetch a shard; return its path and whether it was here before."""
         shard = self._shards[shard_index]
         here = self._cache.holds(shard)
-        try:
-            path = self._cache.prepare(shard, stopped=self._closed.is_set)
-        except StoppedError:
-            return
-        except WidsError as error:
-            _log.warning("not fetched ahead of its use: %s", error)
-            if isinstance(error, CacheError):
-                self._closed.wait(_AFTER_FULL_DISK_SECONDS)
-            return
-        self.num_fetched += not here
-        self._paths[shard_index] = path
-        with suppress(OSError):  # it may already be evicted, as it is not in use yet
-            self._sizes.note(shard_index, path.stat().st_size)
+        return self._cache.prepare(shard, stopped=self._closed.is_set), here
+
+    def _receive(self) -> None:
+        """Note the shards that have come."""
+        for shard_index in [number for number, each in self._coming.items() if each.done()]:
+            try:
+                path, here = self._coming.pop(shard_index).result()
+            except StoppedError:
+                continue
+            except WidsError as error:
+                _log.warning("not fetched ahead of its use: %s", error)
+                if isinstance(error, CacheError):
+                    self._closed.wait(_AFTER_FULL_DISK_SECONDS)
+                continue
+            self.num_fetched += not here
+            self._paths[shard_index] = path
+            with suppress(OSError):  # it may already be evicted, as it is not in use yet
+                self._sizes.note(shard_index, path.stat().st_size)
 
     def _warn_if_crowded(self, sampler: Foreseeable) -> None:
         """Warn before the first sample if the cache cannot hold the shards in use at once."""
@@ -251,7 +289,13 @@ class _ShardSizes:
 
     def __init__(self, shards: ShardTable) -> None:
         self._promised = shards.filesize
+        self._all_promised = bool((shards.filesize != UNKNOWN).all())
         self._found: dict[int, int] = {}
+
+    @property
+    def estimable(self) -> bool:
+        """Whether the size of any shard can be told or estimated."""
+        return self._all_promised or bool(self._found)
 
     def note(self, shard_index: int, nbytes: int) -> None:
         """Record the measured size of a shard."""
