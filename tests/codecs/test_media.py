@@ -2,6 +2,7 @@
 
 import io
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pytest
@@ -102,6 +103,24 @@ def test_frames_can_be_skipped():
     frames, rate = decode_video(data, max_nbytes=BOUND, stride=3)
     np.testing.assert_array_equal(frames, decode_video(data, max_nbytes=BOUND)[0][::3])
     assert rate == pytest.approx(10 / 3)
+
+
+@pytest.mark.parametrize(
+    ("extension", "container", "codec"),
+    [(".mp4", "mp4", "mpeg4"), (".webm", "webm", "libvpx"), (".avi", "avi", "mpeg4")],
+)
+def test_a_clip_is_cut_out_of_a_video(extension, container, codec):
+    """The frames from a time on are those of the whole video, as many as are asked for."""
+    data = film(60, container, codec)
+    decode = partial(decode_video, data, max_nbytes=BOUND, extension=extension)
+    whole, rate = decode()
+    for first, count, stride in [(0, 5, 1), (1, 3, 2), (33, 8, 3), (58, 9, 1)]:
+        clip, _ = decode(start_seconds=first / rate, num_frames=count, stride=stride)
+        np.testing.assert_array_equal(clip, whole[first::stride][:count])
+    with pytest.raises(DecodeError, match="at 99 s or later"):
+        decode(start_seconds=99, num_frames=2)
+    with pytest.raises(ValueError, match="num_frames"):
+        decode(num_frames=0)
 
 
 def test_video_larger_than_the_bound_is_refused():

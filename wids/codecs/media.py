@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from wids.base.arguments import check_integer
 from wids.base.optional import load
 from wids.errors import DecodeError
 
@@ -61,25 +62,37 @@ def decode_audio(
 
 
 def decode_video(
-    data: bytes | memoryview, *, max_nbytes: int, extension: str = ".mp4", stride: int = 1
+    data: bytes | memoryview,
+    *,
+    max_nbytes: int,
+    extension: str = ".mp4",
+    stride: int = 1,
+    start_seconds: float = 0.0,
+    num_frames: int | None = None,
 ) -> tuple[np.ndarray, float]:
-    """Decode the frames of the first video stream.
+    """Decode the frames of the first video stream, or a clip of it.
 
     Args:
         data: The whole file.
         max_nbytes: Maximum size of the frames in bytes.
         extension: Format of the file, a key of `AV_FORMATS`.
         stride: Keep every `stride`-th frame, starting with the first.
+        start_seconds: Time in the video of the first frame: the decoder jumps to the key frame
+            before it, so that the beginning is not decoded.
+        num_frames: Keep so many frames at most, and decode no more.
 
     Returns:
         `(frames, rate)`: uint8 RGB of shape `(num_frames, height, width, 3)`, and the average
         number of kept frames per second (0.0 if the file does not state it).
 
     Raises:
-        DecodeError: PyAV cannot read the file, it has no video, or the frames exceed `max_nbytes`.
+        DecodeError: PyAV cannot read the file, it has no video or ends before `start_seconds`, or
+            the frames exceed `max_nbytes`.
         ModuleNotFoundError: av is not installed.
     """
     av = load("av", "video")
+    if num_frames is not None:
+        check_integer("num_frames", num_frames, 1)
     try:
         with av.open(io.BytesIO(data), format=AV_FORMATS[extension]) as container:
             if not container.streams.video:
@@ -88,11 +101,18 @@ def decode_video(
                 )
             stream = container.streams.video[0]
             rate = float(stream.average_rate or 0) / stride
-            frames = list(_pixels(islice(container.decode(stream), 0, None, stride), max_nbytes))
+            start = start_seconds + float((stream.start_time or 0) * (stream.time_base or 0))
+            if start_seconds > 0:
+                container.seek(int(start / stream.time_base), stream=stream)
+            # Times are rounded to the ticks of the stream.
+            shown = (f for f in container.decode(stream) if (f.time or 0.0) >= start - 1e-4)
+            stop = None if num_frames is None else (num_frames - 1) * stride + 1
+            frames = list(_pixels(islice(shown, 0, stop, stride), max_nbytes))
     except av.FFmpegError as error:
         raise DecodeError(f"video: {error}") from error
     if not frames:
-        raise DecodeError("video: expected at least one frame in the stream, found none")
+        after = f" at {start_seconds} s or later" if start_seconds else ""
+        raise DecodeError(f"video: expected at least one frame{after} in the stream, found none")
     return np.stack(frames), rate
 
 
