@@ -223,6 +223,27 @@ def test_keys_of_tars_of_a_folder_are_kept(
     assert r"b.tar: sample 0: the key '\udcff' is not UTF-8" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (["./a.txt", "a.txt"], "sample 1: 'a.txt' was written for sample 0 already"),
+        (["a//b.txt", "a/b.txt"], "sample 1: 'a/b.txt' was written for sample 0 already"),
+        (["a.txt", "a.txt/b.txt"], "sample 1: no file can be named a.txt/b.txt here"),
+        ([f"{'x' * 300}.txt"], "sample 0: no file can be named xxx"),
+    ],
+)
+def test_files_of_an_export_never_replace_each_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], names: list[str], said: str
+) -> None:
+    """Two names of one path are an error that names both samples, as are impossible names."""
+    (tmp_path / "a.tar").write_bytes(tar_of(names))
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "a.txt").write_text("of an earlier export")
+    assert main(["export", str(tmp_path / "a.tar"), str(tmp_path / "out")]) == 1
+    assert said in (message := capsys.readouterr().err)
+    assert "(wids reshard --rekey)" in message
+
+
 def test_a_link_that_leads_to_nothing_is_said_once(tmp_path: Path) -> None:
     """A dataset warns of a hard link whose file is not in the tar, where the program opens it."""
     names = [tmp_path / name for name in ("a.tar", "b.tar")]

@@ -131,7 +131,12 @@ def test_samples_are_left_out(dataset: wids.ShardListDataset, tmp_path: Path) ->
         assert keys(dataset.exclude(unwanted)) == rest
     assert keys(dataset.exclude([])) == KEYS
     assert keys(dataset.exclude(["key03", "none", "key29"], missing="drop")) == rest
-    assert len((dataset + dataset).exclude(["key00"])) == 58
+    both = dataset + dataset
+    assert len(both.exclude(["key00"])) == 58
+    # Of a view of the same samples, not those of its keys.
+    assert len(both.exclude(both[:1])) == 59
+    assert len(both[:40].exclude(both[10:50:2])) == 25
+    assert len(both[:40].exclude(both[:0])) == 40
     with pytest.raises(ValueError, match="'none'"):
         dataset.exclude(["none"])
     with pytest.raises(IndexError):

@@ -6,8 +6,10 @@ The table of a join also has the location of each field and the values from join
 from __future__ import annotations
 
 import csv
+import errno
 import json
 import os
+from contextlib import contextmanager
 from functools import partial
 from itertools import islice
 from pathlib import Path, PurePosixPath
@@ -25,6 +27,7 @@ from wids.base.files import (
 from wids.base.omissions import Omissions
 from wids.base.optional import load
 from wids.base.progress import progress
+from wids.base.text import clean
 from wids.base.urls import display_url
 from wids.specs.merging import class_names
 from wids.tools.copying import is_sharded
@@ -42,6 +45,8 @@ if TYPE_CHECKING:
 
 __all__ = ["export_files", "export_table", "extensions_of"]
 
+_REFUSED_NAMES = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.EINVAL)
+_REKEY = "give samples new keys first (wids reshard --rekey)"
 _PLACE_COLUMNS: dict[str, type] = {"index": int, "key": str, "shard": str, "shardindex": int}
 
 
@@ -71,26 +76,43 @@ def export_files(
     refuse_url(folder)
     omissions = omissions or Omissions()
     _add_keys(dataset, omissions)
-    written: dict[str, int] = {}
+    # By inode: two names may be one path, as `./a.txt` and `a.txt` are, or `A.txt` and `a.txt`.
+    written: dict[int, int] = {}
     folders: set[Path] = set()
     for index, key, fields in _raw_samples(dataset, rows, omissions):
         for extension, data in fields.items():
             name = key + extension
             path = folder / _safe_name(name, index)
-            if name in written:
-                raise ValueError(
-                    f"sample {index}: {name!r} was written for sample {written[name]} already; "
-                    "give samples new keys first (wids reshard --rekey)"
-                )
-            written[name] = index
-            if path.parent not in folders:
-                folders.add(path.parent)
-                _check_inside(path.parent, folder, index)
-                path.parent.mkdir(parents=True, exist_ok=True)
-                # Once per folder, since each call lists the whole folder.
-                remove_parts(path.parent)  # of a killed export
-            write_atomically(path, data)
+            with _refusals_explained(name, index):
+                if path.parent not in folders:
+                    _check_inside(path.parent, folder, index)
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    # Once per folder, since each call lists the whole folder.
+                    remove_parts(path.parent)  # of a killed export
+                    folders.add(path.parent)
+                before = path.stat().st_ino if path.exists() else None
+                if before in written:
+                    raise ValueError(
+                        f"sample {index}: {name!r} was written for sample {written[before]} "
+                        f"already; {_REKEY}"
+                    )
+                write_atomically(path, data)
+                written[path.stat().st_ino] = index
     return len(written)
+
+
+@contextmanager
+def _refusals_explained(name: str, index: int) -> Iterator[None]:
+    """Context manager that says which sample has a name that the file system refuses."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _REFUSED_NAMES:
+            raise
+        raise ValueError(
+            f"sample {index}: no file can be named {clean(name, 200)} here ({error.strerror}); "
+            f"{_REKEY}"
+        ) from error
 
 
 def _raw_samples(

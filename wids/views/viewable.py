@@ -387,7 +387,9 @@ class Viewable(_Sequence):
 
         Args:
             unwanted: Keys of the samples to leave out, as for `select_keys`; a dataset or a view
-                whose keys they are; or, where `column` is "key", their indexes, as for `select`.
+                whose keys they are; or, where `column` is "key", their indexes, as for `select`. Of
+                a view of the same dataset, the samples themselves are left out, and not others
+                that have the same keys.
             column: As for `select_keys`.
             missing: "drop" to ignore keys that no sample has.
 
@@ -396,6 +398,9 @@ class Viewable(_Sequence):
             IndexError: An index is out of range.
         """
         mask = np.ones(len(self), np.bool_)
+        if column in KEY_NAMES and isinstance(unwanted, View):
+            places = self._places_of(unwanted)
+            unwanted = unwanted if places is None else places
         unwanted = unwanted.keys if isinstance(unwanted, Viewable) else unwanted
         unwanted = list(unwanted) if isinstance(unwanted, Keys) else unwanted
         # In a column, numbers are values like texts, and no indexes.
@@ -408,6 +413,14 @@ class Viewable(_Sequence):
             mask[places] = False
         rows = IndexList.of(np.flatnonzero(mask))
         return self._chosen(rows, f"exclude({len(self) - len(rows)} samples)")
+
+    def _places_of(self, view: View) -> npt.NDArray[np.int64] | None:
+        """Return the indexes here of the samples of a view of the same sequence; else None."""
+        if view.base is self:
+            return view.rows.array()
+        if isinstance(self, View) and view.base is self.base:
+            return np.flatnonzero(np.isin(self.rows.array(), view.rows.array()))
+        return None
 
     def _pairs(self, wanted: list[str], column: str) -> tuple[Any, Any]:
         """Return positions of wanted keys, and the samples that have them."""
