@@ -263,20 +263,88 @@ def test_a_sample_shows_each_field_by_its_kind(served: Browsing, open_page: Open
     assert '"a"' not in tree.inner_text()
     tree.get_by_text("tags").click()
     tree.get_by_text('"a"').wait_for()
+    card(".bin").get_by_label("More about .bin").click()
     with page.expect_download() as download:
         card(".bin").get_by_role("link").click()
     assert Path(download.value.path()).read_bytes() == bytes(range(256))
     assert download.value.suggested_filename == "00003.bin"
 
 
+WIDTH = "document.querySelector('.stage img')?.getBoundingClientRect().width"
+
+
 def test_an_image_is_zoomed_to_its_pixels(served: Browsing, open_page: Open):
-    """A button and a key zoom an image to its pixels."""
+    """A button, a key and the wheel zoom an image; the next sample is shown at the same place."""
     page = open_page(f"{served.url}?i=5")
     wait_for_key(page, 5)
+    wait_until(page, f"{WIDTH} > 300")
     page.get_by_role("button", name="Zoom to pixels").click()
-    wait_until(page, "document.querySelector('.zoomed img').clientWidth === 960")
+    wait_until(page, f"Math.round({WIDTH}) === 960")
     page.keyboard.press("z")
-    assert page.locator(".zoomed").count() == 0
+    wait_until(page, f"{WIDTH} < 900")
+    page.locator(".viewer").hover(position={"x": 5, "y": 5})
+    page.mouse.wheel(0, -800)
+    wait_until(page, f"{WIDTH} > 900")
+    page.mouse.down()
+    page.mouse.move(300, 400)
+    page.mouse.up()
+    seen = "JSON.stringify(document.querySelector('.stage').getBoundingClientRect())"
+    before = page.evaluate(seen)
+    page.keyboard.press("j")
+    wait_for_key(page, 6)
+    wait_until(page, f"{seen} === {before!r}")
+    page.keyboard.press("z")
+    wait_until(page, f"{WIDTH} < 900")
+
+
+def box_drawn(page: Any, number: int = 0) -> list[float]:
+    return page.evaluate(f"""(() => {{
+        const one = document.querySelectorAll('.layer rect')[{number}].getBBox();
+        return [one.x, one.y, one.width, one.height];
+    }})()""")
+
+
+@pytest.mark.parametrize(
+    ("document", "boxes"),
+    [
+        ({"annotations": [{"bbox": [10, 20, 30, 40], "category": "cat"}]}, [[10, 20, 30, 40]]),
+        ({"boxes": [[70, 50, 110, 80], [0, 0, 9, 9]], "labels": ["cat", "x"]}, [[70, 50, 40, 30]]),
+        ({"bbox": [0.5, 0.5, 0.25, 0.5], "label": "cat"}, [[60, 45, 30, 45]]),
+        ({"label": "cat", "xmin": 5, "ymin": 6, "xmax": 15, "ymax": 26}, [[5, 6, 10, 20]]),
+    ],
+    ids=["coco", "corners", "shares", "named"],
+)
+def test_boxes_are_drawn_over_the_image(
+    tmp_path: Path, open_page: Open, document: Any, boxes: list[list[float]]
+):
+    """Boxes of JSON are drawn in the form in which they lie in the image, and switched."""
+    mask = BytesIO()
+    Image.fromarray(np.eye(90, 120, dtype=np.uint8)).save(mask, "PNG")
+    sample = {"__key__": "a", ".jpg": picture(1), ".json": json.dumps(document)}
+    path = write_shard(tmp_path / "a.tar", [sample | {".seg.png": mask.getvalue()}])
+    with browsing([str(path)]) as server:
+        page = open_page(f"{server.url}?i=0")
+        page.locator(".layer rect").first.wait_for(state="attached")
+        assert box_drawn(page) == pytest.approx(boxes[0], abs=0.01)
+        assert page.locator(".tag").first.inner_text() == "cat"
+        wait_until(page, "document.querySelector('.mask')?.naturalWidth === 120")
+        if page.get_by_label("Boxes are").count():
+            page.get_by_label("Boxes are").select_option("cxcywh")
+            assert box_drawn(page) != pytest.approx(boxes[0], abs=0.01)
+        page.keyboard.press("Escape")
+        page.go_back()
+        page.locator(".viewer").wait_for()
+        page.keyboard.press("o")
+        assert page.locator(".layer *").count() == 0
+
+
+def test_the_names_of_a_sample_are_copied(served: Browsing, open_page: Open):
+    """The key and the expression that reads a sample go to the clipboard."""
+    page = open_page(f"{served.url}?i=4", permissions=["clipboard-read", "clipboard-write"])
+    for name, text in (("key", "set/00004"), ("dataset[4]", "dataset[4]")):
+        page.get_by_role("button", name=f"Copy {name}").click()
+        wait_until(page, "document.querySelectorAll('.done').length > 0")
+        assert page.evaluate("navigator.clipboard.readText()") == text
 
 
 @pytest.mark.parametrize("player", ["audio", "video"])
@@ -406,7 +474,7 @@ def test_nothing_of_a_hostile_dataset_runs(tmp_path: Path, open_page: Open):
         for index in range(len(hostile_samples())):
             page.goto(f"{server.url}?i={index}")
             page.locator(".card").first.wait_for()
-            for summary in page.locator("details:not([open]) > summary").all()[:5]:
+            for summary in page.locator(".tree details:not([open]) > summary").all()[:5]:
                 summary.click()
             assert page.evaluate("window.broken_into") is None
             assert page.evaluate("({}).polluted") is None

@@ -215,6 +215,7 @@ def sample_page(
             _field_row(located, number, view)
             for number, view in zip(shown, describe.views(located, shown), strict=True)
         ],
+        "picture": _picture(located),
         "fields_left_out": max(0, len(located.fields) - shown.stop),
     }
 

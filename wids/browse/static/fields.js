@@ -1,25 +1,33 @@
 // One field of a sample, by its kind.
 
 import { ask, raw, thumb } from "./api.js";
-import { button, h, svg } from "./dom.js";
+import { h, svg } from "./dom.js";
 import { array } from "./arrays.js";
 import { bytes, number, seconds } from "./format.js";
 import { audio, video } from "./media.js";
+import { picture } from "./picture.js";
 import { tree } from "./tree.js";
 
-const LARGEST = 4096; // pixels of the longest side that the server draws
-
-/** Make the card of a field. */
-export function card(sample, field, signal) {
-  const shown = h("div", { class: "body" }, field.error ? broken(sample, field) : (BODIES[field.kind] ?? dump)(sample, field));
+/** Make the card of a field; the main picture is shown as large as it can be. */
+export function card(sample, field, signal, { main = false } = {}) {
+  const draw = main ? (...both) => picture(...both, sample.fields) : (BODIES[field.kind] ?? dump);
+  const shown = h("div", { class: "body" }, field.error ? broken(sample, field) : draw(sample, field));
   if (!field.error) describePicture(shown, sample, field, signal);
-  return h("section", { class: `card ${field.kind}`, "aria-label": `Field ${field.extension}` },
+  return h("section", { class: `card ${field.kind}${main ? " main" : ""}`, "aria-label": `Field ${field.extension}` },
     h("header", {},
       h("h3", {}, field.extension),
-      h("span", { class: "muted" }, `${WORDS[field.kind] ?? field.kind} · ${bytes(field.nbytes)}`),
-      h("a", { class: "download", href: raw(sample, field.number, true), download: "", "aria-label": `Download ${field.extension}` }, "Download")),
-    shown,
-    h("footer", {}, facts(field)));
+      h("span", { class: "muted" }, [WORDS[field.kind] ?? field.kind, bytes(field.nbytes), ...facts(field)].join(" · ")),
+      menu(sample, field)),
+    shown);
+}
+
+/** Where the field lies, and how to save it. */
+function menu(sample, field) {
+  const place = field.stored ? `joined from ${field.stored}` : `at byte ${number(field.offset)} of the shard`;
+  return h("details", { class: "menu", name: "menu" },
+    h("summary", { "aria-label": `More about ${field.extension}` }, "⋯"),
+    h("div", {}, h("p", { class: "muted" }, place),
+      h("a", { href: raw(sample, field.number, true), download: "", "aria-label": `Download ${field.extension}` }, "Download")));
 }
 
 /** Add the legend or the range of a picture; say what is wrong with one that took long to draw. */
@@ -61,8 +69,7 @@ function facts(field) {
   if (summary.rate) known.push(field.kind === "audio" ? `${number(summary.rate)} Hz` : `${number(summary.rate)} frames/s`);
   if (summary.channels) known.push(`${summary.channels} channel${summary.channels === 1 ? "" : "s"}`);
   if (summary.note) known.push(summary.note);
-  const place = field.stored ? `joined from ${field.stored}` : `at byte ${number(field.offset)} of the shard`;
-  return h("span", { class: "muted" }, [...known, place].join(" · "));
+  return known;
 }
 
 function broken(sample, field) {
@@ -74,39 +81,17 @@ function broken(sample, field) {
 }
 
 function image(sample, field) {
-  const { width, height } = field.summary;
   const drawn = h("img", { src: thumb(sample, field.number, 1280), alt: `Image ${field.extension}`, class: "whole" });
   drawn.addEventListener("load", () => {
     drawn.classList.toggle("small", Math.max(drawn.naturalWidth, drawn.naturalHeight) < 160);
   });
-  const frame = h("div", { class: "frame" }, drawn);
-  const toggle = button("Zoom to pixels", () => {
-    const zoomed = frame.classList.toggle("zoomed");
-    toggle.setAttribute("aria-pressed", String(zoomed));
-    // Pixels of a digit are seen at eight times their size, of a photograph at their own.
-    const scale = Math.max(width, height) < 160 ? 8 : 1;
-    drawn.style.width = zoomed ? `${turned(field.summary) * scale}px` : "";
-    if (!zoomed) return;
-    // The file itself where the browser draws its kind, unless it is too large to be drawn safely.
-    const plain = field.media_type && width * height <= 64e6;
-    drawn.src = plain ? raw(sample, field.number) : thumb(sample, field.number, LARGEST);
-    drawn.classList.toggle("small", scale > 1);
-  }, { "aria-pressed": "false", "data-key": "z", title: "Zoom (z)" });
-  frame.tabIndex = 0;
-  frame.setAttribute("role", "region");
-  frame.setAttribute("aria-label", `Image ${field.extension}`);
-  return [frame, toggle];
-}
-
-/** The width of an image as it is shown: EXIF may say that it lies on its side. */
-function turned({ width, height, orientation }) {
-  return orientation > 4 ? height : width;
+  return h("div", { class: "frame" }, drawn);
 }
 
 function text(_index, field) {
   if (!field.summary.text) return h("p", { class: "muted" }, "Empty.");
   return [
-    h("pre", { tabindex: 0, "aria-label": `Text ${field.extension}`, role: "region" }, field.summary.text),
+    h("pre", { class: field.kind === "text" ? "prose" : null, tabindex: 0, "aria-label": `Text ${field.extension}`, role: "region" }, field.summary.text),
     field.summary.truncated ? h("p", { class: "muted" }, "This is the beginning; download the field for all of it.") : null,
   ];
 }

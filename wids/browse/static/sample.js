@@ -38,9 +38,11 @@ export async function showSample({ view, state, dataset, signal, shown }) {
     shown(`Sample ${number(sample.index)}`);
     return;
   }
-  const article = h("article", { class: "sample" },
-    head(sample, state, here, total, byPosition), tellWhole(sample.fetched_whole));
-  addCards(article, sample, signal);
+  const main = sample.fields.find((field) => field.number === sample.picture && field.kind === "image" && !field.error);
+  const article = h("article", { class: main ? "sample lit" : "sample" },
+    head(sample, state, here, total, byPosition), tellWhole(sample.fetched_whole),
+    main ? card(sample, main, signal, { main: true }) : null);
+  addCards(article, { ...sample, fields: sample.fields.filter((field) => field !== main) }, signal, sample);
   view.replaceChildren(article);
   shown(sample.key || `Sample ${number(sample.index)}`);
   announce(`Sample ${sample.index}, key ${sample.key}`);
@@ -58,12 +60,13 @@ function showDamaged({ view, state, sample, here, total, byPosition }) {
 }
 
 /** Show fields, and what brings more of a sample that has very many. */
-function addCards(article, sample, signal) {
+function addCards(article, sample, signal, whole = sample) {
   const fields = [...sample.fields].sort((a, b) => ORDER.indexOf(a.kind) - ORDER.indexOf(b.kind));
-  article.append(h("div", { class: "cards" }, fields.map((field) => card(sample, field, signal))));
+  const cards = h("div", { class: "cards" }, fields.map((field) => card(sample, field, signal)));
+  article.append(cards);
   const left = sample.fields_left_out;
   if (!left) return;
-  const next = sample.fields.at(-1).number + 1;
+  const next = whole.fields.at(-1).number + 1;
   const more = button(`${number(left)} more fields`, async () => {
     const rest = await ask("sample", { i: sample.index, from: next }, signal).catch((error) => error);
     if (rest instanceof Error) {
@@ -71,10 +74,10 @@ function addCards(article, sample, signal) {
       return;
     }
     more.remove();
-    addCards(article, rest, signal);
-    article.lastElementChild.previousElementSibling?.querySelector(".download")?.focus();
+    addCards(cards, rest, signal);
+    cards.querySelector(".cards summary")?.focus();
   });
-  article.append(more);
+  cards.append(more);
 }
 
 /** A position of a filter that still runs may not be there yet. */
@@ -111,7 +114,22 @@ function head(sample, state, here, total, byPosition) {
     h("h2", {}, sample.key || "(no key)"),
     h("p", { class: "muted" }, `${place} · ${bytes(sample.nbytes)} · sample ${number(sample.local_index)} of `,
       h("a", { href: link({ ...gridPart(state), at: state.at, view: "dataset", shards: Math.floor(sample.shard / 100) * 100 || null }) }, `shard ${number(sample.shard)}`),
-      ", ", h("span", { class: "url" }, sample.url), " ", copy(sample.url)));
+      ", ", h("span", { class: "url" }, sample.url)),
+    copies(sample));
+}
+
+/** Buttons that copy how the sample is called: on the page, in a program, on a disk. */
+function copies(sample) {
+  if (!navigator.clipboard) return null;
+  const texts = [["key", sample.key], [`dataset[${sample.index}]`, `dataset[${sample.index}]`], ["link", location.href], ["shard", sample.url]];
+  return h("p", { class: "copies" }, h("span", { class: "muted" }, "Copy"), texts.map(([name, text]) => {
+    const done = button(name, async () => {
+      await navigator.clipboard.writeText(text);
+      announce(`Copied ${text}`);
+      done.classList.add("done");
+    }, { class: "plain", "aria-label": `Copy ${name}`, title: text });
+    return done;
+  }));
 }
 
 /** The page of the grid to go back to: the one that one came from if the sample is on it. */
@@ -120,13 +138,4 @@ function pageOf(state, here) {
   const at = Number(state.at ?? 0);
   if (here >= at && here < at + count) return state.at ?? null;
   return Math.floor(here / count) * count || null;
-}
-
-function copy(text) {
-  if (!navigator.clipboard) return null;
-  const done = button("Copy", async () => {
-    await navigator.clipboard.writeText(text);
-    done.textContent = "Copied";
-  }, { class: "plain", "aria-label": "Copy the location of the shard" });
-  return done;
 }

@@ -1,0 +1,98 @@
+// The picture of a sample, as large as there is room, with what its JSON and masks say of it on top.
+
+import { raw, thumb } from "./api.js";
+import { button, h, svg } from "./dom.js";
+import { areShares, FORMS, guessForm, placed, shapesIn } from "./shapes.js";
+import { zoomable } from "./zoom.js";
+
+const LARGEST = 4096; // pixels of the longest side that the server draws
+const DRAWN = [1280, 2560, LARGEST];
+const MASK = /(^|[._])(seg|mask|label|instance|panoptic|semantic|annotation)/i;
+const chosen = { shown: true, form: "", masks: true }; // for all samples that one looks at
+
+/** Show the image of a field; `fields` are all of its sample. */
+export function picture(sample, field, fields) {
+  const { width, height, orientation } = field.summary;
+  const [wide, high] = orientation > 4 ? [height, width] : [width, height];
+  const image = h("img", { src: thumb(sample, field.number, DRAWN[0]), alt: `Image ${field.extension}`, draggable: "false" });
+  const stage = h("div", { class: "stage" }, image);
+  const frame = h("div", { class: "frame viewer", tabindex: 0, role: "region", "aria-label": `Image ${field.extension}` }, stage);
+  const shapes = shapesIn(fields.filter((each) => each.summary.tree !== undefined).map((each) => each.summary.tree));
+  const masks = fields.filter((each) => each.kind === "image" && each !== field && MASK.test(each.extension) && !each.error);
+  // A digit is seen at eight times its size, a photograph at three times at most.
+  const unit = Math.max(wide, high) < 160 ? 8 : 1;
+  let drawn = DRAWN[0];
+
+  function fit() {
+    const room = Math.min(frame.clientWidth / wide, frame.clientHeight / high, unit === 8 ? 8 : 3);
+    if (room > 0) stage.style.width = `${wide * room}px`;
+  }
+  function sharpen(scale) {
+    const shown = stage.offsetWidth * scale;
+    image.classList.toggle("small", shown >= 2 * wide);
+    const wanted = Math.max(shown, shown * (high / wide)) * devicePixelRatio;
+    const next = DRAWN.find((size) => size >= wanted - 1) ?? LARGEST;
+    if (next <= drawn || Math.max(wide, high) <= drawn) return;
+    drawn = next;
+    // The file itself where the browser draws its kind, unless it is too large to be drawn safely.
+    image.src = next === LARGEST && field.media_type && width * height <= 64e6 ? raw(sample, field.number) : thumb(sample, field.number, next);
+  }
+  const zooming = zoomable(frame, stage, (scale) => { sharpen(scale); toggle.setAttribute("aria-pressed", String(scale > 1)); });
+  const toggle = button("Zoom to pixels", () => zooming.zoom(zooming.scale() > 1 ? 1 : Math.max((wide * unit) / stage.offsetWidth, 1.01)), { "aria-pressed": "false", "data-key": "z", title: "Zoom (z)" });
+  new ResizeObserver(fit).observe(frame);
+  const layer = h("div", { class: "layer" });
+  stage.append(layer);
+  const redraw = () => drawLayer(layer, sample, shapes, masks, [wide, high]);
+  redraw();
+  return [frame, h("div", { class: "controls" }, toggle, controls(shapes, masks, [wide, high], redraw))];
+}
+
+function controls(shapes, masks, size, redraw) {
+  if (!shapes.length && !masks.length) return null;
+  const open = shapes.some((shape) => shape.kind === "box" && !shape.form);
+  const toggle = button("Overlays", () => {
+    chosen.shown = !chosen.shown;
+    toggle.setAttribute("aria-pressed", String(chosen.shown));
+    redraw();
+  }, { "aria-pressed": String(chosen.shown), "data-key": "o", title: "Boxes and masks (o)" });
+  const form = chosen.form || guessForm(shapes, ...size);
+  return [toggle,
+    open ? h("label", {}, h("span", { class: "hidden" }, "Boxes are"), h("select", { onchange: (event) => { chosen.form = event.target.value; redraw(); } },
+      FORMS.map(([value, text]) => h("option", { value, selected: value === form }, text)))) : null,
+    masks.length ? h("label", {}, h("input", { type: "checkbox", checked: chosen.masks, onchange: (event) => { chosen.masks = event.target.checked; redraw(); } }), `${masks.map((mask) => mask.extension).join(", ")} on top`) : null];
+}
+
+function drawLayer(layer, sample, shapes, masks, size) {
+  layer.replaceChildren();
+  if (!chosen.shown) return;
+  const scale = areShares(shapes) ? size : [1, 1];
+  const form = chosen.form || guessForm(shapes, ...size);
+  const labels = [];
+  const drawn = shapes.map((shape) => {
+    const colour = colourOf(shape.label);
+    const line = { fill: "none", stroke: colour, "vector-effect": "non-scaling-stroke" };
+    if (shape.kind !== "box") {
+      const pairs = shape.values.map((value, place) => value * scale[place % 2]);
+      if (shape.kind === "polygon") return svg("polygon", { ...line, fill: colour, "fill-opacity": 0.2, points: pairs.join(" ") });
+      return svg("g", {}, pairs.map((x, place) => (place % 2 ? null : svg("circle", { cx: x, cy: pairs[place + 1], r: Math.max(...size) / 150, fill: colour }))));
+    }
+    const [x, y, width, height] = placed(shape, form, scale);
+    if (!(width > 0 && height > 0)) return null;
+    if (shape.label !== null && shape.label !== undefined) labels.push([x / size[0], y / size[1], shape.label, colour]);
+    return svg("rect", { ...line, x, y, width, height });
+  });
+  if (chosen.masks) layer.append(...masks.map((mask) => h("img", { class: "mask", src: thumb(sample, mask.number, 1280), alt: "" })));
+  layer.append(svg("svg", { viewBox: `0 0 ${size[0]} ${size[1]}`, role: "img", "aria-label": `${shapes.length} shapes` }, drawn));
+  for (const [x, y, label, colour] of labels) {
+    const tag = h("span", { class: "tag" }, String(label));
+    Object.assign(tag.style, { left: `${100 * x}%`, top: `${100 * y}%`, background: colour });
+    layer.append(tag);
+  }
+}
+
+/** A colour of a label that is the same in every sample. */
+function colourOf(label) {
+  let hash = 7;
+  for (const letter of String(label ?? "")) hash = (hash * 31 + letter.codePointAt(0)) % 360;
+  return `hsl(${(hash * 47) % 360} 75% 38%)`;
+}
