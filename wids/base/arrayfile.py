@@ -103,10 +103,15 @@ def read_arrays(path: Path) -> tuple[Any, dict[str, NDArray[Any]]]:
         source = stream if whole is None else io.BytesIO(whole)
         head = _read_head(source, path, size if whole is None else len(whole))
         start = source.tell()
-        # The file is read for its checksum, since pages of the map would count as memory in use.
-        if _checksum(source) != (head.get("crc32"), head.get("nbytes")):
+        if whole is None:
+            # Read for its checksum, since pages of the map would count as memory in use.
+            found = _checksum(source)
+            view = map_file(stream.fileno())[start:]
+        else:
+            view = memoryview(whole)[start:]
+            found = zlib.crc32(view), len(view)
+        if found != (head.get("crc32"), head.get("nbytes")):
             raise ValueError(f"{path}: the arrays are damaged")
-        view = (map_file(stream.fileno()) if whole is None else memoryview(whole))[start:]
     try:
         arrays = {name: _array(view, *entry) for name, entry in head["arrays"].items()}
         return head["about"], arrays

@@ -196,7 +196,8 @@ def load_column(path: Path, source: ColumnSource) -> ColumnPart:
 
 
 def _verified(path: Path, source: ColumnSource) -> ColumnPart:
-    made_ns = path.stat().st_mtime_ns  # before opening, since a newer file may replace it
+    # Before opening, since a newer file may replace it.
+    made_ns = os.stat(path).st_mtime_ns  # noqa: PTH116 (for each shard)
     # A remote shard without a digest in the spec may have been fetched again and differ.
     shard = str(path).removesuffix(source.suffix)
     with suppress(FileNotFoundError):
@@ -216,7 +217,7 @@ def _checked_part(kind: str, arrays: dict[str, npt.NDArray[Any]], num_samples: i
     if missing.dtype != np.int64 or missing.ndim != 1 or len(column) + len(missing) != num_samples:
         raise ValueError(f"{len(column)} values and {len(missing)} gaps in {num_samples} samples")
     inside = not len(missing) or (missing[0] >= 0 and missing[-1] < num_samples)
-    if not inside or (missing[1:] <= missing[:-1]).any():
+    if not inside or (len(missing) and (missing[1:] <= missing[:-1]).any()):
         raise ValueError("the gaps do not ascend within the shard")
     return ColumnPart(column, missing)
 
@@ -323,20 +324,25 @@ class ColumnReader:
     ) -> Values:
         """Read the column of adjacent samples, which need not be looked up one by one."""
         parts = []
-        number = int(np.searchsorted(ends, start, "right"))
+        numbers = np.searchsorted(ends, [start, stop - 1], "right").tolist()
         first = start
-        while first < stop:
+        for number, end in enumerate(ends[numbers[0] : numbers[1] + 1].tolist(), numbers[0]):
             ref = shards[number]
-            begin = int(ends[number]) - ref["nsamples"]
-            inside = slice(first - begin, min(stop, int(ends[number])) - begin)
+            begin = end - (ref.nsamples or 0)
+            inside = slice(first - begin, min(stop, end) - begin)
             part = self._read_some(number, ref, range(inside.start, inside.stop))
-            lacking = slice(*np.searchsorted(part.missing, [inside.start, inside.stop]).tolist())
-            missing = part.missing[lacking] - inside.start
-            if len(missing) and fill is None:
-                raise self._missing(number, ref, begin, int(part.missing[lacking.start]))
-            values = part.values[inside.start - lacking.start : inside.stop - lacking.stop]
-            parts.append(fill_in(values, missing, fill))
-            first, number = int(ends[number]), number + 1
+            if not len(part.missing):  # as in most shards
+                parts.append(part.values[inside])
+            else:
+                lacking = slice(
+                    *np.searchsorted(part.missing, [inside.start, inside.stop]).tolist()
+                )
+                missing = part.missing[lacking] - inside.start
+                if len(missing) and fill is None:
+                    raise self._missing(number, ref, begin, int(part.missing[lacking.start]))
+                values = part.values[inside.start - lacking.start : inside.stop - lacking.stop]
+                parts.append(fill_in(values, missing, fill))
+            first = end
         return join(parts)
 
     def _read_some(self, number: int, ref: ShardRef, local_indexes: Iterable[int]) -> ColumnPart:
