@@ -2,7 +2,8 @@
 
 Keys are texts of 16 hexadecimal digits. "hash" makes the 64-bit hashes, which a dataset keeps for
 each shard; "build" makes the table of them; "find" looks up one key after the other in random
-order. A dict of Python does the same with the keys themselves.
+order. A dict of Python does the same with the keys themselves, and LanceDB (`--lance PYTHON`) with
+a scalar index (BTREE) of a table of its own, by one query for each key.
 
     python benchmarks/key_lookup.py [--keys 10000000] [--rounds 3]
 
@@ -20,9 +21,12 @@ larger by far. What finding a key consists of was not broken down.
 """
 
 import argparse
+import json
 import random
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -30,15 +34,32 @@ from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
 
 LOOKUPS = 100_000
+LANCE_LOOKUPS = 500  # which take milliseconds each
 
 
 def timed(call: Callable[[], Any]) -> tuple[float, Any]:
     start = time.process_time()
     found = call()
     return time.process_time() - start, found
+
+
+def lance_rows(python: str, total: int, rounds: int) -> dict[str, list[float]]:
+    with tempfile.TemporaryDirectory(prefix="wids-keys-") as folder:
+        command = [python, str(HERE / "peers/lancedb040_keys.py"), folder, str(total)]
+        peer = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        build = json.loads(peer.stdout.readline())
+        times = []
+        for number in range(rounds):
+            wanted = random.Random(number).choices(range(total), k=LANCE_LOOKUPS)
+            print(json.dumps(wanted), file=peer.stdin, flush=True)
+            times += json.loads(peer.stdout.readline())
+        peer.stdin.close()
+        peer.wait(60)
+    return {"LanceDB build": build, "LanceDB find": times}
 
 
 def main() -> None:
@@ -48,6 +69,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--keys", type=int, default=10_000_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--lance", help="interpreter with lancedb")
     arguments = parser.parse_args()
     total = arguments.keys
     digits = np.random.default_rng(0).integers(0, 1 << 63, total, dtype=np.uint64)
@@ -67,6 +89,8 @@ def main() -> None:
         found.setdefault("dict build", []).append(total / seconds / 1e6)
         seconds, _ = timed(lambda: [known[keys[i]] for i in wanted])  # noqa: B023
         found.setdefault("dict find", []).append(seconds / LOOKUPS * 1e6)
+    if arguments.lance:
+        found |= lance_rows(arguments.lance, total, arguments.rounds)
     print(f"{total} keys, seconds of the processor")
     for row, figures in found.items():
         unit = "us a key" if "find" in row else "million keys a second"

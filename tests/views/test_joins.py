@@ -86,7 +86,14 @@ def test_aligned_shards_need_no_table(pictures: wids.ShardListDataset, write: Wr
     # The keys of a shard in the middle that is not compared beforehand.
     taken = pictures.join(captions(write, swapped, "swapped"), aligned=True)
     assert taken[2][".txt"] == "caption 2"
-    for read in (lambda: taken[0], lambda: taken.__getitems__([0]), lambda: taken.read_raw(0)):
+    for read in (
+        lambda: taken[0],
+        lambda: taken.__getitems__([0]),
+        lambda: taken.read_raw(0),
+        lambda: taken.gather([3, 0], ".txt"),
+        lambda: taken.gather_bytes([0], ".txt"),
+        lambda: taken.column(".txt"),
+    ):
         with pytest.raises(ValueError, match="'k00', the one joined to it 'k01'.*aligned=False"):
             read()
     assert taken.gather_fields([0]) is None

@@ -156,6 +156,15 @@ def test_options_that_cannot_be_kept_are_refused(folder: Path) -> None:
         wids.open_view(folder / "own.json")
 
 
+def test_a_document_moved_alone_says_so(folder: Path) -> None:
+    """The message names the document, its dataset, and what to do."""
+    wids.ShardListDataset(folder / "train.json")[::2].save(folder / "half.json")
+    (folder / "train.json").rename(folder / "other.json")
+    message = r"half\.json: its dataset .*train\.json is not there; move"
+    with pytest.raises(wids.SpecError, match=message):
+        wids.open_view(folder / "half.json")
+
+
 def test_appended_samples_with_other_numbers_of_classes_are_refused(folder: Path) -> None:
     """A document that puts two specs together is refused where a class has two names."""
     spec = json.loads((folder / "train.json").read_text())

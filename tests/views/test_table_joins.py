@@ -201,6 +201,10 @@ def test_samples_are_found_by_a_column_or_a_field(dataset: wids.ShardListDataset
     assert dataset.join(texts, missing="fill").column(".x", fill="-")[0] == "-"
     with pytest.raises(ValueError, match=r"no column 'key'; on= .*aligned=True.*'image', 'uid'"):
         dataset.join(table)
+    gaps = dataset.join({"key": ["3"], "y": ["u3"]}, on=(".cls", "key"), missing="fill")
+    assert gaps.join({"uid": ["u3"], "z": [1]}, on=(".y", "uid"), missing="drop")[0][".cls"] == 3
+    with pytest.raises(ValueError, match=r"on: no sample has a value 'uidd'.*has .*uid"):
+        dataset.join(table, on=(".json:uidd", "uid"))
 
 
 def test_numbers_can_be_keys(make_shard: Callable[..., Path]) -> None:

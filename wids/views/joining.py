@@ -14,7 +14,7 @@ import numpy.typing as npt
 from wids.base.warn import warn
 from wids.errors import WidsError
 from wids.reading.fetchahead import check_foreseeable
-from wids.reading.openshards import checked_position
+from wids.reading.openshards import checked_position, checked_positions
 from wids.views.concatenation import Chain, Together, other_classes
 from wids.views.filling import Filled
 from wids.views.selection import Selection, first_fields
@@ -40,6 +40,7 @@ Integers = npt.NDArray[np.int64]
 _NUM_LABELS = 5
 # Runs of samples whose keys are compared before two sequences count as aligned.
 _RUNS_COMPARED = 4
+_KEYS_COMPARED = 4  # of the samples of which one field is read
 
 
 class Pairing:
@@ -120,11 +121,7 @@ class Pairing:
                 "are, and give the transformation to map() of the join"
             )
         if left["__key__"] != right.get("__key__", left["__key__"]):
-            raise ValueError(
-                f"join: sample {number} has the key {left['__key__']!r}, the one joined to it "
-                f"{right['__key__']!r}: their shards hold other keys, or in another order; "
-                "join with aligned=False"
-            )
+            raise _other_key(number, left["__key__"], right["__key__"])
         fields = self._renamed({name: right[name] for name in right if name[:2] != "__"})
         twice = [name for name in fields if name in left]
         if twice and not self.replace:
@@ -238,11 +235,13 @@ class Pairing:
     def gather(self, indexes: Sequence[int], extension: str) -> Values:
         """Return one field of a batch, decoded."""
         home, name = self._home(extension)
+        self._check_some(home, checked_positions(indexes, len(self)))
         return home.gather(indexes, name)
 
     def gather_bytes(self, indexes: Sequence[int], extension: str) -> Ragged:
         """Return one raw field of a batch, with all bytes in one buffer."""
         home, name = self._home(extension)
+        self._check_some(home, checked_positions(indexes, len(self)))
         return home.gather_bytes(indexes, name)
 
     @property
@@ -274,7 +273,30 @@ class Pairing:
     ) -> Values:
         """Return the column of some samples, by their indexes in `[0, len)`, unchecked."""
         home, name = self._home(extension)
+        self._check_some(home, indexes, may_be_kept=True)
         return home.column_at(indexes, name, *path, fill=fill)
+
+    def _check_some(self, home: Any, indexes: Integers, *, may_be_kept: bool = False) -> None:
+        """Compare the two keys of a few samples, of which one field of the right side is read.
+
+        All of them would take as long as the field.
+
+        Args:
+            home: The side that has the field.
+            indexes: Indexes of the samples.
+            may_be_kept: Whether the field may be a kept column, for which no shard is fetched.
+
+        Raises:
+            ValueError: They differ.
+        """
+        if home is not self.right or isinstance(self.right, TableRows | Filled):
+            return
+        chosen = np.linspace(0, len(indexes) - 1, min(len(indexes), _KEYS_COMPARED)).astype(int)
+        for index in indexes[chosen].tolist():
+            if not may_be_kept or self.is_near(index):
+                mine, other = self.left.key_at(index), self.right.key_at(index)
+                if mine != other:
+                    raise _other_key(index, mine, other)
 
     def keys_at(self, indexes: Integers) -> list[str]:
         """Return the keys of some samples, by their indexes in `[0, len)`, unchecked."""
@@ -311,6 +333,14 @@ class Pairing:
 
 def _unchanged(indexes: Integers) -> Integers:
     return indexes
+
+
+def _other_key(number: int, key: str, other: str) -> ValueError:
+    """Return the error for a sample to which one with another key is joined."""
+    return ValueError(
+        f"join: sample {number} has the key {key!r}, the one joined to it {other!r}: their shards "
+        "hold other keys, or in another order; join with aligned=False"
+    )
 
 
 def _in_both(twice: Sequence[str], where: str = "") -> ValueError:

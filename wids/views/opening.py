@@ -268,7 +268,10 @@ class _Opener:
         opener = _Opener(self._make, self._options | own)
         if "spec" in node:
             named = node["spec"]
-            dataset = opener.open(self._located(named, home), depth + 1)
+            location = self._located(named, home)
+            if is_local(location) and base_name(location).endswith(".json"):
+                _check_there(local_path(location), where)
+            dataset = opener.open(location, depth + 1)
         elif isinstance(node.get("shardlist"), list):
             rows = [
                 {**row, "url": self._located(row.get("url"), home)} for row in node["shardlist"]
@@ -446,6 +449,15 @@ def _saved_document(source: Any) -> dict[str, Any] | None:
     if "base" not in document:
         raise SpecError(f"{display_url(location)}: expected a 'base', found none")
     return dict(document)
+
+
+def _check_there(path: Path, where: str) -> None:
+    """Refuse a document whose dataset is not where it says."""
+    if not path.exists():
+        raise SpecError(
+            f"{where}: its dataset {display_url(str(path))} is not there; move the document "
+            "and the dataset alike, or save the view again"
+        )
 
 
 def _check_contents(then: Mapping[str, Any], shards: Any, where: str) -> None:

@@ -16,7 +16,8 @@ import numpy.typing as npt
 
 from wids.base.urls import display_url
 from wids.reading.shardlist import ShardList
-from wids.views.filtering import column_named
+from wids.views.filtering import check_known, column_named
+from wids.views.filterlanguage import MISSING
 from wids.views.indexlist import IndexList
 from wids.views.keytable import KeyTable
 from wids.views.splitting import hash_values
@@ -320,7 +321,12 @@ def _rows_by_field(left: SampleSequence, table: Table, field: str, column: str) 
     """Return the row of each sample whose column equals the text of a field."""
     extension, path = column_named(field)
     every = np.arange(len(left), dtype=np.int64)
-    texts = list(map(str, left.column_at(every, extension, *path)))
+    held = list(left.column_at(every, extension, *path, fill=MISSING))
+    # A sample without a value has no row, like one whose value is not in the table.
+    having = [sample for sample, value in enumerate(held) if value is not MISSING]
+    if not having:
+        check_known(left, extension, path, "on")
+    texts = [str(held[sample]) for sample in having]
     values = table.columns[column]
     key, row_of = _key_table(table, column)
     samples, places = key.pairs(hash_values(texts))
@@ -329,9 +335,10 @@ def _rows_by_field(left: SampleSequence, table: Table, field: str, column: str) 
     for sample, row in zip(samples.tolist(), found.tolist(), strict=True):
         if str(values.at(row)) != texts[sample]:
             continue
-        if rows[sample] != table.num_rows:
-            raise _double_error(table, column, int(rows[sample]), row)
-        rows[sample] = row
+        index = having[sample]
+        if rows[index] != table.num_rows:
+            raise _double_error(table, column, int(rows[index]), row)
+        rows[index] = row
     return rows
 
 
@@ -351,8 +358,8 @@ def _missing_error(left: SampleSequence, table: Table, match: Match, lost: Integ
         wanted = f"key {left.key_at(first)!r}"
     else:
         extension, path = column_named(match.field)
-        value = next(iter(left.column_at(lost[:1], extension, *path)))
-        wanted = f"{match.field} {value!r}"
+        value = next(iter(left.column_at(lost[:1], extension, *path, fill=MISSING)))
+        wanted = f"{match.field} {value.item() if isinstance(value, np.generic) else value!r}"
     column = match.column or ""
     if table.origin is not None and table.origin.is_pattern:
         shard = left.locate(first).shard.url

@@ -98,7 +98,10 @@ def table_source(
         path = given.absolute()
         opener = _FILES.get(path.suffix.lower())
         if opener is None:
-            raise ValueError(f"{path}: expected a table, a file named {', '.join(_FILES)}")
+            raise ValueError(
+                f"{path}: expected a table, a file named {', '.join(_FILES)}; a dataset or a saved "
+                "view is opened first, by ShardListDataset or open_view, and then joined"
+            )
         if stamp is None:
             stamp = stamp_of(path)
         else:
