@@ -15,7 +15,6 @@ reader without byte ranges does: fetch the shard, then read.
 """
 
 import argparse
-import asyncio
 import contextlib
 import json
 import random
@@ -24,15 +23,12 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import common
-from webserver import make_tar, nginx
+from webserver import delayed, make_tar, nginx
 
 from wids.tar.sidecar import SIDECAR_SUFFIX
 from wids.tar.tarindex import TarIndex
@@ -49,35 +45,6 @@ samples = dataset.__getitems__(indexes) if len(indexes) > 1 else [dataset[indexe
 seconds = time.perf_counter() - began
 print(json.dumps([seconds, sum(len(sample[".bin"]) for sample in samples)]))
 """
-
-
-@contextlib.contextmanager
-def delayed(url: str, round_trip_seconds: float) -> Iterator[str]:
-    """Stand between a client and a server, and hold each piece back for half a round trip."""
-    target = urlsplit(url)
-
-    async def pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        loop = asyncio.get_running_loop()
-        while piece := await reader.read(1 << 18):
-            loop.call_later(round_trip_seconds / 2, writer.write, piece)
-        loop.call_later(round_trip_seconds / 2, writer.close)
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # A connection costs a round trip by itself, before anything can be asked.
-        await asyncio.sleep(round_trip_seconds)
-        there, back = await asyncio.open_connection(target.hostname, target.port)
-        with contextlib.suppress(ConnectionError):
-            await asyncio.gather(pass_on(reader, back), pass_on(there, writer))
-
-    loop = asyncio.new_event_loop()
-    server = loop.run_until_complete(asyncio.start_server(serve, "127.0.0.1", 0))
-    thread = threading.Thread(target=loop.run_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    finally:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
 
 
 def run_worker(url: str, folder: Path, indexes: list[int], remote: str) -> tuple[float, int]:

@@ -18,8 +18,7 @@ from pathlib import Path
 
 import common
 from index_tar import make_tar
-from range_read import delayed
-from webserver import nginx
+from webserver import delayed, nginx
 
 from wids.base.text import format_nbytes
 from wids.specs.build import build_spec

@@ -1,5 +1,6 @@
 """nginx on the loopback, and what it serves: for the benchmarks of downloads."""
 
+import asyncio
 import contextlib
 import io
 import os
@@ -7,9 +8,11 @@ import random
 import socket
 import subprocess
 import tarfile
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 NGINX = """
 worker_processes 1; daemon off; pid {root}/pid; error_log {root}/error.log; {user}
@@ -53,3 +56,53 @@ def nginx(root: Path) -> Iterator[str]:
     finally:
         process.terminate()
         process.wait()
+
+
+@contextlib.contextmanager
+def delayed(
+    url: str,
+    round_trip_seconds: float,
+    *,
+    rate: float | None = None,
+    rate_in_all: float | None = None,
+) -> Iterator[str]:
+    """Stand between a client and a server, and hold each piece back for half a round trip.
+
+    `rate` bounds the bytes a second that each connection receives, `rate_in_all` those of all.
+    """
+    target = urlsplit(url)
+    free_at = 0.0  # when the line that all share is free again
+
+    async def pass_on(
+        reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, paced: bool
+    ) -> None:
+        nonlocal free_at
+        loop = asyncio.get_running_loop()
+        while piece := await reader.read(1 << 16 if paced else 1 << 18):
+            loop.call_later(round_trip_seconds / 2, writer.write, piece)
+            if paced and rate_in_all:
+                free_at = max(free_at, loop.time()) + len(piece) / rate_in_all
+                await asyncio.sleep(free_at - loop.time())
+            if paced and rate:
+                await asyncio.sleep(len(piece) / rate)
+        loop.call_later(round_trip_seconds / 2, writer.close)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # A connection costs a round trip by itself, before anything can be asked.
+        await asyncio.sleep(round_trip_seconds)
+        there, back = await asyncio.open_connection(target.hostname, target.port)
+        with contextlib.suppress(ConnectionError):
+            paced = rate is not None or rate_in_all is not None
+            await asyncio.gather(
+                pass_on(reader, back, paced=False), pass_on(there, writer, paced=paced)
+            )
+
+    loop = asyncio.new_event_loop()
+    server = loop.run_until_complete(asyncio.start_server(serve, "127.0.0.1", 0, backlog=256))
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()

@@ -248,7 +248,7 @@ class Fetcher:
                 data = result_of(body)
                 for number in span.members:
                     start, stop = ranges[number]
-                    found[number] = bytes(data[start - span.start : stop - span.start])
+                    found[number] = bytes(memoryview(data)[start - span.start : stop - span.start])
         finally:
             for body in bodies:
                 body.cancel()  # useless once another has failed
@@ -279,8 +279,7 @@ class Fetcher:
         try:
             return self._segment(url, (start, stop), wanted, version)
         except ChangedError as error:
-            message = f"{display_url(url)}: asked for bytes [{start}, {stop}): {error}"
-            raise BeyondEndError(message) from error
+            raise _beyond_end(url, start, stop, error) from error
 
     def _receive(
         self,
@@ -383,33 +382,81 @@ class Fetcher:
             version: Version that the bytes must be of.
             connection: Connection that the first try uses; by default each waits for one.
         """
-        data, (start, stop) = bytearray(), span
+        data = bytearray()  # it grows with the bytes that come, since a number read may be wrong
+        self._fill(url, span, data, version, wanted.check, connection=connection)
+        return data
+
+    def read_into(
+        self,
+        url: str,
+        start: int,
+        buffer: memoryview,
+        *,
+        version: FileVersion,
+        go_on: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Fill a buffer with the bytes of a file from `start` on, by one request.
+
+        It runs in the calling thread; where the connection breaks, the rest is requested again.
+
+        Args:
+            url: The file.
+            start: First byte.
+            buffer: Writable bytes, as many as are wanted.
+            version: Version of the file that the bytes must come from, shared by several calls.
+            go_on: Called while bytes arrive and between two tries; may raise to stop.
+
+        Raises:
+            RangesNotServedError: The server sends only whole files.
+            ReplacedError: The server has another version of the file.
+            SizeMismatchError: The file is too short, or its size is not the expected one.
+            FetchError: The server refuses, or all tries failed.
+        """
+        stop = start + len(buffer)
+        try:
+            self._fill(url, (start, stop), buffer, version, go_on)
+        except ChangedError as error:
+            raise _beyond_end(url, start, stop, error) from error
+
+    def _fill(
+        self,
+        url: str,
+        wanted: tuple[int, int],
+        buffer: memoryview | bytearray,
+        version: FileVersion,
+        go_on: Callable[[], None],
+        *,
+        connection: Connection | None = None,
+    ) -> None:
+        """Fill a buffer, which may grow, with a byte range, resuming where a connection broke."""
+        (start, stop), came = wanted, 0
         given = [] if connection is None else [connection]
 
-        def receive() -> bytearray:
+        def receive() -> None:
+            nonlocal came
             validator = version.validator
             if validator is None:
-                data.clear()  # without a validator, the rest may be of another version
-            place = start + len(data)
+                came = 0  # without a validator, the rest may be of another version
+            place = start + came
             with self._open(
                 url,
                 place,
                 stop,
                 validator=validator,
-                go_on=wanted.check,
+                go_on=go_on,
                 connection=given.pop() if given else None,
             ) as stream:
                 version.check(url, stream)
                 check_range(url, stream, (place, stop))
                 for chunk in stream.chunks:
-                    wanted.check()
-                    data.extend(chunk)
-                    if len(data) > stop - start:
+                    go_on()
+                    if came + len(chunk) > stop - start:
                         raise RangesNotServedError(whole_file(url))
-            check_length(len(data), (start, stop))
-            return data
+                    buffer[came : came + len(chunk)] = chunk
+                    came += len(chunk)
+            check_length(came, (start, stop))
 
-        return self._tried(url, receive, lambda: len(data), wanted.check)
+        self._tried(url, receive, lambda: came, go_on)
 
     def _tried(
         self,
@@ -559,6 +606,10 @@ def _measured(chunks: Iterator[bytes], connection: Connection) -> Iterator[bytes
             return
         connection.received(len(chunk), time.monotonic() - began)
         yield chunk
+
+
+def _beyond_end(url: str, start: int, stop: int, error: ChangedError) -> BeyondEndError:
+    return BeyondEndError(f"{display_url(url)}: asked for bytes [{start}, {stop}): {error}")
 
 
 def open_url(url: str, fetcher: Fetcher | None = None) -> bytes:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from wids.codecs.decode import Decoder, SampleDecoder
     from wids.reading.openshards import OpenShard, OpenShards, ShardSamples
     from wids.reading.pipeline import Pipeline
+    from wids.reading.rangeahead import PlannedBatch
     from wids.tar.shard import ReadableShard
 
 __all__ = ["Allocate", "Gathering", "ReadAhead", "gather_fields"]
@@ -63,12 +64,19 @@ class Gathering:
         opened: The open shards. If the batch has more shards than may be open at once, its fields
             are copied one by one.
         read_ahead: Announces the bytes to be read to the kernel if that is faster.
+        planned: The same batch, if its byte ranges were requested ahead.
     """
 
     def __init__(
-        self, indexes: Integers, ends: Integers, opened: OpenShards, read_ahead: ReadAhead
+        self,
+        indexes: Integers,
+        ends: Integers,
+        opened: OpenShards,
+        read_ahead: ReadAhead,
+        planned: PlannedBatch | None = None,
     ) -> None:
         self._read_ahead = read_ahead
+        self._read_group = _read_group if planned is None else planned.read_group
         self._open_shard = opened.use
         # Sorted, so that samples of a shard follow each other; `order` has their slots in the
         # batch. Stable, so that a repeated index keeps the order of the batch.
@@ -80,13 +88,19 @@ class Gathering:
         self._bounds: list[int] = [*cuts.tolist(), len(indexes)]
         # If the batch has more shards than may be open, the first would be closed before the last
         # is read. Such shards are opened again for each access and not kept open.
-        self._crowded = len(self._shard_indexes) > opened.limit
-        self._kept = None if self._crowded else list(self._open_groups())
+        self._crowded = planned is None and len(self._shard_indexes) > opened.limit
+        self._kept = None if self._crowded else list(self._open_groups(planned))
         self._found: dict[str, Windows] = {}
         # Whether the index of a shard was replaced after the batch was looked up in it.
         self.reindexed = False
 
-    def _open_groups(self) -> Iterator[tuple[OpenShard, Integers]]:
+    def _open_groups(
+        self, planned: PlannedBatch | None = None
+    ) -> Iterator[tuple[OpenShard, Integers]]:
+        if planned is not None:
+            for opened, local_indexes in planned.groups():
+                yield opened, np.array(local_indexes, np.int64)
+            return
         bounds = pairwise(self._bounds)
         for shard_index, (start, stop) in zip(self._shard_indexes, bounds, strict=True):
             opened = self._open_shard(shard_index)
@@ -254,7 +268,8 @@ class Gathering:
             if self._crowded or memory is None:
                 before = opened.shard.index
                 wanted = None if asked is None else {*names, *asked}
-                memory, found = _fetch(opened.shard, local_indexes, names, wanted)
+                samples = self._read_group(opened.shard, local_indexes.tolist(), wanted)
+                memory, found = _joined(samples, names)
                 self.reindexed |= opened.shard.index is not before
             else:
                 found = opened.shard.index.find_spans(local_indexes, names)
@@ -329,18 +344,18 @@ def gather_fields(
         return batch
 
 
-def _fetch(
-    shard: ReadableShard,
-    local_indexes: Integers,
-    names: tuple[str, ...],
-    wanted: Collection[str] | None,
-) -> tuple[memoryview, Integers]:
+def _read_group(
+    shard: ReadableShard, local_indexes: list[int], fields: Collection[str] | None
+) -> list[dict[str, Any]]:
+    return shard.read_many(local_indexes, fields)
+
+
+def _joined(samples: list[dict[str, Any]], names: tuple[str, ...]) -> tuple[memoryview, Integers]:
     """Copy fields of a shard that is not mapped, or will be closed, into one buffer.
 
     Returns:
         The bytes, and the spans of the fields there; -1 for a missing field.
     """
-    samples = shard.read_many(local_indexes.tolist(), wanted)
     fields = [sample.get(name) for sample in samples for name in names]
     # By the received fields, because the index may have been replaced while they were read.
     sizes = np.array([len(field or b"") for field in fields], np.int64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -16,6 +17,7 @@ from wids.reading.collate import as_tensors, pin
 from wids.reading.devicedecoder import DeviceDecoder
 from wids.reading.loaderstats import LoaderStats, LoopClock, Stage
 from wids.reading.orderedmap import OrderedMap
+from wids.reading.rangeahead import BatchesAhead
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -160,17 +162,28 @@ class Loader:
         if stats is not None:
             stats.begin_pass(self.num_workers)
             batches = _timed_draws(batches, stats)
+        ahead = self._plan(batches)
+        make = checked if ahead is None else ahead.finishing(checked)
+        batches = ahead or batches
         threads = None
         if self.num_workers:
             threads = OrderedMap(
-                checked,
+                make,
                 batches,
                 num_threads=self.num_workers,
                 ahead=self.num_workers * self.prefetch_factor,
                 timeout_seconds=self.timeout or None,
             )
         receive = None if self.device is None else self.device.receive
-        return LoaderPass(progress, threads or map(checked, batches), threads, receive, stats)
+        return LoaderPass(
+            progress, threads or map(make, batches), threads, receive, stats, ahead=ahead
+        )
+
+    def _plan(self, batches: Iterator[Sequence[int]]) -> BatchesAhead | None:
+        """Draw batches ahead if the dataset is read by byte range; None if not."""
+        plan = getattr(self.dataset, "plan_ranges", None)
+        planners = [] if plan is None else plan()
+        return BatchesAhead(batches, planners, len(self.dataset)) if planners else None
 
     def _begin(self, progress: _Progress) -> Iterator[Sequence[int]]:
         """Begin a pass of the sampler: return its batches of indexes."""
@@ -301,12 +314,18 @@ class LoaderPass(Iterator[Batch]):
         threads: OrderedMap[Any, Any] | None,
         receive: Callable[[Batch], None] | None = None,
         stats: LoaderStats | None = None,
+        *,
+        ahead: BatchesAhead | None = None,
     ) -> None:
         self._progress = progress
         self._receive = receive
         self._batches = batches
         self._threads = threads
         self._loop_clock = None if stats is None else LoopClock(stats)
+        self._ahead = ahead
+        if ahead is not None:
+            # First of all: threads that wait for a server would not end.
+            weakref.finalize(self, ahead.stop).atexit = False
 
     def __next__(self) -> Batch:
         if self._loop_clock is not None:
@@ -319,6 +338,7 @@ class LoaderPass(Iterator[Batch]):
             batch = next(self._batches)
         except StopIteration:
             self._progress.finished = True
+            self.close()
             raise
         self._progress.consumed += 1
         if self._receive is not None:
@@ -327,9 +347,12 @@ class LoaderPass(Iterator[Batch]):
 
     def close(self) -> None:
         """End the pass: each thread finishes its current batch and ends."""
+        if self._ahead is not None:
+            self._ahead.stop()
         if self._threads is not None:
             self._threads.close()
         self._batches = iter(())
+        self._ahead = None
 
 
 def _timed_draws(batches: Iterator[Sequence[int]], stats: LoaderStats) -> Iterator[Sequence[int]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from wids.base.files import write_atomically
 from wids.base.threads import DaemonThreadPool
@@ -58,6 +58,15 @@ T = TypeVar("T")
 _MOST_BEFORE_PART_NBYTES = 16 << 20
 # Requests wait for the server, not for the processor; more of them would only load the server.
 MOST_SHARDS_AT_ONCE = 8
+
+
+class RangeReader(Protocol):
+    """Protocol of what reads byte ranges of a version of a file, as `Fetcher` does."""
+
+    def read_ranges(
+        self, url: str, ranges: Sequence[tuple[int, int]], *, version: FileVersion
+    ) -> Sequence[bytes | memoryview]:
+        """Return byte ranges; see `Fetcher.read_ranges`."""
 
 
 class RangeShard(ReadableShard):
@@ -167,6 +176,58 @@ class RangeShard(ReadableShard):
                 whole = self._read_whole()
         return [whole.read(local_index, fields, copy=copy) for local_index in local_indexes]
 
+    def planned_ranges(
+        self, local_indexes: Sequence[int], fields: Collection[str] | None
+    ) -> tuple[FileVersion, list[tuple[int, int]]]:
+        """Return the byte ranges that `read_planned` will read, and the version they must have.
+
+        There are none if it will read from a local file, or fail.
+
+        Raises:
+            IndexError: One of the samples does not exist.
+        """
+        basis = self._basis
+        if self._whole is not None:
+            return basis.version, []
+        try:
+            _, pieces = self._pieces(local_indexes, fields, basis)
+        except (ShardFormatError, UnprovenFieldError):
+            return basis.version, []  # raised again where the samples are read
+        return basis.version, [(piece.start, piece.stop) for piece in pieces]
+
+    def read_planned(
+        self,
+        local_indexes: Sequence[int],
+        fields: Collection[str] | None,
+        ranges: RangeReader,
+        *,
+        copy: bool = False,
+    ) -> list[dict[str, Any]]:
+        """Return samples as `read_many`, from byte ranges that were requested before.
+
+        They never make the whole shard be fetched, provided that the server serves byte ranges.
+
+        Args:
+            local_indexes: The samples.
+            fields: The wanted extensions; None for all.
+            ranges: Has the byte ranges.
+            copy: Return `bytes` instead of memoryviews.
+
+        Raises:
+            IndexError: One of the samples does not exist.
+            FetchError: The server refuses, all tries failed, or the shard was replaced meanwhile.
+            ShardFormatError: The shard does not match the index.
+        """
+        whole = self._whole
+        if whole is None:
+            read = partial(self._read_ranges, local_indexes, fields, copy=copy, ranges=ranges)
+            try:
+                return self._checked(read)
+            except (RangesNotServedError, UnprovenFieldError) as error:
+                self._warn_of_fetching(error)
+                whole = self._read_whole()
+        return [whole.read(local_index, fields, copy=copy) for local_index in local_indexes]
+
     def read_heads(
         self, local_indexes: Sequence[int], extension: str, nbytes: int
     ) -> list[bytes | memoryview | None]:
@@ -270,7 +331,7 @@ class RangeShard(ReadableShard):
         """Fetch the headers of some pieces without their fields, and check them."""
         bare = [piece._replace(stop=piece.offset) for piece in pieces]
         for piece, headers in zip(bare, self._fetch(bare, basis), strict=True):
-            basis.proof.check(piece, headers)
+            basis.proof.check(piece, bytes(headers))
 
     def _checked(self, read: Callable[[_Basis], T]) -> T:
         """Read; if the sidecar does not fit the shard, retry once with a new sidecar.
@@ -401,15 +462,10 @@ class RangeShard(ReadableShard):
         # times the shard is transferred.
         return self.index.source.nbytes // 2
 
-    def _read_ranges(
-        self,
-        local_indexes: Sequence[int],
-        fields: Collection[str] | None,
-        basis: _Basis,
-        *,
-        copy: bool,
-        most_nbytes: int | None = None,
-    ) -> list[dict[str, Any]]:
+    def _pieces(
+        self, local_indexes: Sequence[int], fields: Collection[str] | None, basis: _Basis
+    ) -> tuple[list[dict[str, Any]], list[Piece]]:
+        """Return samples with keys and empty fields, and the byte ranges that they need."""
         samples: list[dict[str, Any]] = []
         pieces: list[Piece] = []
         # Without a version, the next response may be of another file.
@@ -420,24 +476,40 @@ class RangeShard(ReadableShard):
             # This keeps the order of the fields.
             samples[slot].update(dict.fromkeys(each.extension for each in sample if each.kept))
             pieces += sample
+        return samples, pieces
+
+    def _read_ranges(
+        self,
+        local_indexes: Sequence[int],
+        fields: Collection[str] | None,
+        basis: _Basis,
+        *,
+        copy: bool,
+        most_nbytes: int | None = None,
+        ranges: RangeReader | None = None,
+    ) -> list[dict[str, Any]]:
+        samples, pieces = self._pieces(local_indexes, fields, basis)
         if not pieces and not self._served and len(basis.index.keys):
             self._read_first_headers(basis)  # otherwise keys without fields would be unchecked
         if most_nbytes is not None:
             pieces = [
                 each._replace(stop=min(each.stop, each.offset + most_nbytes)) for each in pieces
             ]
-        for piece, block in zip(pieces, self._fetch(pieces, basis), strict=True):
-            basis.proof.check(piece, block[: piece.offset - piece.start])
+        for piece, block in zip(pieces, self._fetch(pieces, basis, ranges), strict=True):
+            basis.proof.check(piece, bytes(block[: piece.offset - piece.start]))
             if piece.kept:
                 data = memoryview(block)[piece.offset - piece.start :]
                 samples[piece.slot][piece.extension] = bytes(data) if copy else data
-                self.nbytes_read += len(data)
+                # Samples that were planned say nothing about whether others are wanted.
+                self.nbytes_read += 0 if ranges else len(data)
         basis.proven.update(local_indexes[each.slot] for each in pieces if not each.extension)
         return samples
 
-    def _fetch(self, pieces: Sequence[Piece], basis: _Basis) -> list[bytes]:
-        ranges = [(piece.start, piece.stop) for piece in pieces]
-        return self._fetcher.read_ranges(self.url, ranges, version=basis.version)
+    def _fetch(
+        self, pieces: Sequence[Piece], basis: _Basis, ranges: RangeReader | None = None
+    ) -> Sequence[bytes | memoryview]:
+        wanted = [(piece.start, piece.stop) for piece in pieces]
+        return (ranges or self._fetcher).read_ranges(self.url, wanted, version=basis.version)
 
     def _read_first_headers(self, basis: _Basis) -> None:
         first = basis.proof.field(0, 0, basis.index.fields(0)[0])

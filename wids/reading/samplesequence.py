@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from wids.reading.gather import Allocate, Gathering
     from wids.reading.pipeline import BatchKind, ReadingOptions
     from wids.reading.ragged import Ragged, Values
+    from wids.reading.rangeahead import RangePlanner
     from wids.specs.shardtable import ShardTable
     from wids.tar.shard import ReadableShard
     from wids.tar.sidecar import IndexRules
@@ -161,6 +162,14 @@ class SampleSequence(Protocol):
             sampler: The sampler that draws the indexes.
             places: For a sampler over a view of this sequence: function from its indexes to indexes
                 here, -1 for samples of other sequences.
+        """
+
+    def plan_ranges(self, places: Places | None = None) -> list[RangePlanner]:
+        """Return what requests the byte ranges of coming batches; empty if there is no need.
+
+        Args:
+            places: Function from the indexes of the batches to indexes here, -1 for samples of
+                other sequences; None if they are the same.
         """
 
     @property

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import operator
 import os
+from contextlib import closing, nullcontext
 from copy import copy
 from functools import cached_property
 from itertools import islice
@@ -49,6 +50,7 @@ from wids.reading.openshards import (
 )
 from wids.reading.packedindexes import PackedIndexes
 from wids.reading.pipeline import Pipeline, StreamedShard
+from wids.reading.rangeahead import PlannedBatches, RangePlanner, RangeSource, default_memory
 from wids.reading.rangeshard import MOST_SHARDS_AT_ONCE, read_samples
 from wids.reading.samplesequence import SampleLocation, relabelled
 from wids.reading.shardopener import ShardOpener
@@ -146,6 +148,8 @@ class ShardList:
             of remote shards by byte range, through the sidecar of each shard (its URL with `.widx`
             appended, or `index` in the spec). A shard without a sidecar, or on a server without
             byte ranges, is fetched whole.
+        memory: With remote="range", bound of the bytes of samples that a `Loader` requests ahead;
+            by default 1/32 of the machine's memory, from 64 MiB to 1 GiB.
         on_uncounted: Called with the URL and the error of a shard without `nsamples` that cannot be
             read; the shard then has no samples. By default the error is raised. This is for tools
             that show damaged datasets.
@@ -183,6 +187,7 @@ class ShardList:
         allow_local: bool = False,
         shared: bool = False,
         remote: Literal["whole", "range"] = "whole",
+        memory: int | None = None,
         on_uncounted: OnUncounted | None = None,
     ) -> None:
         show_if_verbose()
@@ -226,6 +231,8 @@ class ShardList:
         self._opened = self._no_open_shards()
         self._read_ahead = ReadAhead()
         self._ahead: FetchAhead | None = None
+        self._memory = default_memory() if memory is None else check_integer("memory", memory, 1)
+        self._planned = PlannedBatches()
         if logger.isEnabledFor(logging.INFO):
             logger.info("%s", self.data_info)
 
@@ -345,9 +352,13 @@ class ShardList:
 
     def _read_sorted(self, indexes: list[int]) -> Iterator[Any]:
         """Read a batch that is in the order of storage, shard by shard: raw and labelled."""
-        if self._opener.by_range:
-            self._open_concurrently(indexes)
         pipeline = self._pipeline
+        if self._opener.by_range:
+            planned = self._planned.take(indexes)
+            if planned is not None:
+                yield from planned.read(pipeline.fields, copy=pipeline.copies)
+                return
+            self._open_concurrently(indexes)
         for groups in self._by_shard(indexes):
             if self._opener.by_range:
                 yield from self._read_by_range(groups)
@@ -621,14 +632,18 @@ class ShardList:
             IndexError: One of them is out of range.
             DecodeError: A field is damaged and `on_error` of the dataset gives no replacement.
         """
-        return gather_fields(self.locate_batch(indexes), self._pipeline, allocate, turn)
+        positions = self._locator.positions(indexes)
+        planned = self._planned.take(np.sort(positions).tolist()) if self._opener.by_range else None
+        with nullcontext() if planned is None else closing(planned):
+            gathering = Gathering(
+                positions, self._locator.ends, self._opened, self._read_ahead, planned
+            )
+            return gather_fields(gathering, self._pipeline, allocate, turn)
 
     @property
     def batch_kind(self) -> BatchKind:
         """Whether batches are made from "raw" or "decoded" fields, or from "samples"."""
-        if self._overrides_getitem or self._opener.by_range:
-            return "samples"
-        return self._pipeline.batch_kind
+        return "samples" if self._overrides_getitem else self._pipeline.batch_kind
 
     def locate_batch(self, indexes: Sequence[int] | npt.NDArray[np.int64]) -> Gathering:
         """Find the shards of a batch, to read several of its fields.
@@ -737,6 +752,28 @@ class ShardList:
         self._ahead = FetchAhead(self._opener, self.shards, self._locator.ends, sampler, places)
         return self._ahead
 
+    def plan_ranges(self, places: Places | None = None) -> list[RangePlanner]:
+        """Return what requests the byte ranges of coming batches; empty if there is no need.
+
+        Args:
+            places: Function from the indexes of the batches to those of this dataset, -1 for
+                samples of other datasets; None if they are the same.
+        """
+        near = not self._opener.by_range or all(map(self.cache.is_local, self.shards.urls))
+        if near or self._overrides_getitem:
+            return []
+        opened, locator = self._opened, self._locator
+        source = RangeSource(
+            open=opened.__getitem__,
+            shard_of=locator.shard_of,
+            group=self._by_shard,
+            fields=self._pipeline.fields,
+            fetcher=self.cache.fetcher,
+            memory=self._memory,
+            batches=self._planned,
+        )
+        return [RangePlanner(source, places)]
+
     def close(self) -> None:
         """Close the open shards and connections; reading afterwards opens them again.
 
@@ -757,7 +794,8 @@ class ShardList:
     def __getstate__(self) -> dict[str, Any]:
         # A thread belongs to one process, and open shards to one dataset: a copy has none open.
         hot = {name: getattr(self, name) for name in _HOT}
-        return {**self.__dict__, **hot, "_opened": copy(self._opened), "_ahead": None}
+        own = {"_opened": copy(self._opened), "_ahead": None, "_planned": PlannedBatches()}
+        return {**self.__dict__, **hot, **own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         for name in _HOT:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from wids.reading.fetchahead import FetchProgress
     from wids.reading.gather import Allocate
     from wids.reading.pipeline import BatchKind
+    from wids.reading.rangeahead import RangePlanner
     from wids.reading.samplesequence import SampleLocation
 
 __all__ = ["Chain", "Classes", "Together", "checked_parts", "other_classes"]
@@ -354,6 +355,15 @@ class Chain:
                 for number, ends in enumerate(zip(self._starts, self._search, strict=True))
             ]
         )
+
+    def plan_ranges(self, places: Places | None = None) -> list[RangePlanner]:
+        """Return what requests the byte ranges of coming batches, for each part."""
+        planners: list[RangePlanner] = []
+        for part, start, end in zip(self.parts, self._starts, self._search, strict=True):
+            plan = getattr(part, "plan_ranges", None)
+            if plan is not None:
+                planners += plan(partial(_places_in_part, places, start, end))
+        return planners
 
     @property
     def class_names(self) -> Mapping[int, str]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from wids.reading.fetchahead import FetchProgress
     from wids.reading.gather import Allocate
     from wids.reading.pipeline import BatchKind
+    from wids.reading.rangeahead import RangePlanner
     from wids.reading.samplesequence import SampleSequence
     from wids.views.indexlist import IndexList
 
@@ -144,14 +145,20 @@ class Filled:
 
     def fetch_ahead(self, sampler: Foreseeable, places: Places) -> FetchProgress:
         """Fetch the next shards of a sampler of the join in the background."""
+        return self.base.fetch_ahead(sampler, self._in_base(places))
 
+    def plan_ranges(self, places: Places) -> list[RangePlanner]:
+        """Return what requests the byte ranges of coming batches of the join."""
+        return self.base.plan_ranges(self._in_base(places))
+
+    def _in_base(self, places: Places) -> Places:
         def in_base(indexes: Integers) -> Integers:
             found = places(indexes)
             known = found >= 0
             rows = np.where(known, self.rows.take(np.where(known, found, 0)), self._absent)
             return np.where(rows == self._absent, -1, rows)
 
-        return self.base.fetch_ahead(sampler, in_base)
+        return in_base
 
     def with_options(self, **options: Any) -> Filled:
         """Return the same sequence over a base that is read with other options."""

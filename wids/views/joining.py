@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from wids.reading.gather import Allocate
     from wids.reading.pipeline import BatchKind
     from wids.reading.ragged import Ragged, Values
+    from wids.reading.rangeahead import RangePlanner
     from wids.reading.samplesequence import SampleLocation, SampleSequence
     from wids.views.keytable import KeyTable
 
@@ -317,6 +318,12 @@ class Pairing:
         follow: Places = _unchanged if places is None else places
         sides = [side for side in (self.left, self.right) if not isinstance(side, TableRows)]
         return Together([side.fetch_ahead(sampler, follow) for side in sides])
+
+    def plan_ranges(self, places: Places | None = None) -> list[RangePlanner]:
+        """Return what requests the byte ranges of coming batches, for both sequences."""
+        follow: Places = _unchanged if places is None else places
+        sides = [side for side in (self.left, self.right) if not isinstance(side, TableRows)]
+        return [planner for side in sides for planner in side.plan_ranges(follow)]
 
     @property
     def class_names(self) -> Mapping[int, str]:

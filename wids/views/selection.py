@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from wids.reading.gather import Allocate
     from wids.reading.pipeline import BatchKind
     from wids.reading.ragged import Ragged, Values
+    from wids.reading.rangeahead import RangePlanner
     from wids.reading.samplesequence import SampleLocation, SampleSequence
 
 __all__ = ["Mapped", "Selection", "first_fields", "note_index"]
@@ -162,6 +163,14 @@ class Selection:
         """Fetch the next shards of a sampler in the background; see `ShardListDataset`."""
         if places is None:
             check_foreseeable(sampler, len(self))
+        return self.base.fetch_ahead(sampler, self._in_base(places))
+
+    def plan_ranges(self, places: Places | None = None) -> list[RangePlanner]:
+        """Return what requests the byte ranges of coming batches; see `ShardListDataset`."""
+        return self.base.plan_ranges(self._in_base(places))
+
+    def _in_base(self, places: Places | None) -> Places:
+        """Return a function to the indexes of the base, from those that `places` maps to here."""
         rows = self.rows
 
         def in_base(indexes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -172,7 +181,7 @@ class Selection:
             indexes[found] = rows.take(indexes[found])
             return indexes
 
-        return self.base.fetch_ahead(sampler, in_base)
+        return in_base
 
     @property
     def class_names(self) -> Mapping[int, str]:

@@ -1,0 +1,159 @@
+"""How fast is training by byte range, without a disk, beside local shards and whole-shard fetching?
+
+Command: `python benchmarks/range_training.py` (needs Debian's nginx-light; 0.6 GB of disk).
+
+Ten shards of 500 samples of 100 kB from nginx on the loopback, behind a proxy that adds 20 ms to
+each round trip, that of a new connection included, and that can bound the bandwidth. One pass of a
+`wids.Loader` with a `DistributedShardSampler`, each in a fresh process with an empty cache folder;
+the sidecars are fetched, too. `first` is the time of the first batch of 64.
+
+- `decode`: JPEG pictures decoded to arrays, which takes most of the time of a local pass. The
+  bandwidth has no bound.
+- `line 40 MB/s`: raw fields, over a line of 40 MB/s that all connections share.
+- `10 MB/s a connection`: raw fields, from a server that gives each connection 10 MB/s.
+
+`local` reads the same shards from the disk, `whole` fetches each shard into the cache folder before
+its samples are read, with `fetch_ahead`, `range` needs no disk and holds at most 256 MB.
+"""
+
+import argparse
+import contextlib
+import io
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import common
+import numpy as np
+from PIL import Image
+from webserver import delayed, nginx
+
+import wids
+from wids.tar.sidecar import SIDECAR_SUFFIX
+from wids.tar.tarindex import TarIndex
+
+SHARDS, PER_SHARD, NBYTES, BATCH = 10, 500, 100_000, 64
+MEMORY, ROUND_TRIP_SECONDS = 256_000_000, 0.02
+LINES: dict[str, dict[str, float]] = {
+    "decode": {},
+    "line 40 MB/s": {"rate_in_all": 40e6},
+    "10 MB/s a connection": {"rate": 10e6},
+}
+WORKER = """
+import json, resource, sys, time
+import numpy, requests, wids
+from wids.reading.shardlist import ShardList
+rows, folder, remote, kind, memory = json.loads(sys.argv[1])
+began = time.perf_counter()
+dataset = wids.ShardListDataset(
+    rows, cache_dir=folder, remote=remote, transformations=kind, memory=memory
+)
+sampler = wids.DistributedShardSampler(dataset, num_replicas=1, rank=0, interleave=4)
+ahead = dataset.fetch_ahead(sampler) if remote == "whole" and "://" in rows[0][0] else None
+batches = iter(wids.Loader(dataset, batch_size=64, sampler=sampler, tensors=False, num_workers=2))
+count, first, peak = 0, None, 0
+for batch in batches:
+    first = first or time.perf_counter() - began
+    count += len(batch["__key__"])
+    planner = batches._ahead and batches._ahead._planners[0]
+    peak = max(peak, planner.pool.peak_nbytes) if planner else peak
+seconds = time.perf_counter() - began
+rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+print(json.dumps([count / seconds, first, peak, rss]))
+"""
+
+
+def make_shards(folder: Path) -> list[Path]:
+    """Write shards of noisy JPEG pictures of about 100 kB, with their sidecars."""
+    source = np.random.default_rng(0)
+    pictures = []
+    for _ in range(16):
+        noise = source.integers(0, 256, (48, 48, 3), np.uint8)
+        image = Image.fromarray(noise).resize((640, 480), Image.Resampling.BICUBIC)
+        stream = io.BytesIO()
+        image.save(stream, "JPEG", quality=93)
+        pictures.append(stream.getvalue().ljust(NBYTES, b"\0"))
+    paths = []
+    with wids.ShardWriter(f"{folder}/%03d.tar", maxcount=PER_SHARD) as writer:
+        for number in range(SHARDS * PER_SHARD):
+            writer.write({"__key__": f"{number:06d}", ".jpg": pictures[number % 16]})
+    for path in sorted(folder.glob("*.tar")):
+        TarIndex.from_tar(path).save(Path(f"{path}{SIDECAR_SUFFIX}"))
+        paths.append(path)
+    return paths
+
+
+def one_pass(rows: list[Any], root: Path, remote: str, kind: str) -> dict[str, float]:
+    """Make one pass in a fresh process."""
+    folder = tempfile.mkdtemp(dir=root)
+    given = json.dumps([rows, folder, remote, kind, MEMORY])
+    run = subprocess.run(
+        [sys.executable, "-c", WORKER, given], capture_output=True, text=True, check=True
+    )
+    shutil.rmtree(folder)
+    rate, first, peak, rss = json.loads(run.stdout.splitlines()[-1])
+    return {"rate": rate, "first": first, "peak": peak, "rss": rss}
+
+
+def measure(url: str, root: Path, paths: list[Path], rounds: int) -> dict[str, Any]:
+    """Return the medians of each way over each line."""
+    tables: dict[str, Any] = {}
+    for name, bounds in LINES.items():
+        kind = "numpy" if name == "decode" else "bytes"
+        runs: dict[str, list[dict[str, float]]] = {"local": [], "whole": [], "range": []}
+        with delayed(url, ROUND_TRIP_SECONDS, **bounds) as reached:
+            far = [(f"{reached}/{path.name}", PER_SHARD) for path in paths]
+            near = [(str(path), PER_SHARD) for path in paths]
+            for _ in range(rounds):
+                for way, mine in runs.items():
+                    rows, remote = (near, "whole") if way == "local" else (far, way)
+                    log = root / "access.log"
+                    log.write_text("")
+                    found = one_pass(rows, root, remote, kind)
+                    lines = [line.split() for line in log.read_text().splitlines()]
+                    found |= {
+                        "requests": len(lines),
+                        "connections": len({line[0] for line in lines}),
+                        "sent": sum(int(line[2]) for line in lines),
+                    }
+                    mine.append(found)
+        tables[name] = [
+            {"label": way} | {key: statistics.median(run[key] for run in mine) for key in mine[0]}
+            for way, mine in runs.items()
+        ]
+    return tables
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=3)
+    arguments = parser.parse_args()
+    root = Path(tempfile.mkdtemp(dir=common.data.BENCH))
+    try:
+        (root / "www").mkdir()
+        paths = make_shards(root / "www")
+        with contextlib.ExitStack() as stack:
+            url = stack.enter_context(nginx(root))
+            tables = measure(url, root, paths, arguments.rounds)
+        for name, rows in tables.items():
+            local = rows[0]["rate"]
+            print(name)
+            for row in rows:
+                print(
+                    f"  {row['label']:6} {row['rate']:7.0f} samples/s ({row['rate'] / local:.2f} "
+                    f"of local), {row['rate'] * NBYTES / 1e6:5.1f} MB/s, first {row['first']:.2f} "
+                    f"s, {row['requests']:.0f} requests, {row['connections']:.0f} connections, "
+                    f"{row['sent'] / 1e6:.0f} MB sent, pool {row['peak'] / 1e6:.0f} MB, process "
+                    f"{row['rss'] / 1e6:.0f} MB"
+                )
+    finally:
+        shutil.rmtree(root)
+
+
+if __name__ == "__main__":
+    main()

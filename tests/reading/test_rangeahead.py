@@ -1,0 +1,316 @@
+"""Training by byte range: what a `Loader` requests ahead changes nothing but time."""
+
+import gc
+import random
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.server import Faults, ShardServer
+
+import wids
+from wids import Loader, ShardListDataset, TarIndex
+from wids.errors import WidsError
+from wids.fetching.fetch import Fetcher, FetchPolicy
+from wids.fetching.rangepool import PlannedRange, RangePool
+from wids.fetching.responses import FileVersion
+from wids.tar.sidecar import SIDECAR_SUFFIX
+
+NUM_SHARDS, PER_SHARD, NBYTES = 5, 32, 4000
+PLANNING = ("wids-plan", "wids-requests", "wids-hedges")
+PATIENCE = FetchPolicy(backoff_seconds=0.0, attempts=3)
+
+
+@pytest.fixture
+def shards(make_shard: Callable[..., Path]) -> list[Path]:
+    """Make shards of random fields, and their sidecars."""
+    paths = []
+    for number in range(NUM_SHARDS):
+        rng = random.Random(number)
+        samples = [
+            {"__key__": f"{number}/{i:03d}", ".bin": rng.randbytes(NBYTES), ".cls": str(i)}
+            for i in range(PER_SHARD)
+        ]
+        path = make_shard(f"{number}.tar", samples)
+        TarIndex.from_tar(path).save(Path(f"{path}{SIDECAR_SUFFIX}"))
+        paths.append(path)
+    return paths
+
+
+@pytest.fixture
+def remote(shards: list[Path], shard_server: ShardServer) -> Iterator[Callable[..., Any]]:
+    """Serve the shards; returns what opens them by range, with a cache that has no room."""
+    opened: list[ShardListDataset] = []
+    rows = []
+    for path in shards:
+        rows.append((shard_server.put(path.name, path.read_bytes()), PER_SHARD))
+        sidecar = Path(f"{path}{SIDECAR_SUFFIX}")
+        shard_server.put(sidecar.name, sidecar.read_bytes())
+
+    def open_remote(**options: Any) -> ShardListDataset:
+        options = {"remote": "range", "transformations": "bytes", "cache_size": 20_000} | options
+        dataset = ShardListDataset(rows, **options)
+        dataset.cache.fetcher = Fetcher(PATIENCE)
+        opened.append(dataset)
+        return dataset
+
+    yield open_remote
+    for dataset in opened:
+        dataset.close()
+
+
+def loader_of(dataset: Any, batch_size: int = 16, **options: Any) -> Loader:
+    """Return a loader that shuffles with few shards at a time."""
+    sampler = wids.DistributedShardSampler(dataset, num_replicas=1, rank=0, interleave=3)
+    return Loader(dataset, batch_size=batch_size, sampler=sampler, tensors=False, **options)
+
+
+def plain(batch: dict[str, Any]) -> dict[str, Any]:
+    """Return a batch as plain values that can be compared."""
+    return {
+        name: value.tolist()
+        if isinstance(value, np.ndarray)
+        else [each if each is None else bytes(each) for each in value]
+        if name.startswith(".")
+        else value
+        for name, value in batch.items()
+    }
+
+
+def threads_of_planning() -> list[str]:
+    """Return the names of the threads that requests ahead need."""
+    return [thread.name for thread in threading.enumerate() if thread.name in PLANNING]
+
+
+def read_all(batches: Iterator[Any], local: Any) -> tuple[int, list[WidsError]]:
+    """Compare batches with the samples on the disk; return how many are equal, and the errors."""
+    right, errors = 0, []
+    while True:
+        try:
+            batch = next(batches)
+        except StopIteration:
+            return right, errors
+        except WidsError as error:
+            errors.append(error.with_traceback(None))
+            continue
+        for index, data in zip(batch["__index__"].tolist(), batch[".bin"], strict=True):
+            assert bytes(data) == local[index][".bin"]
+            right += 1
+
+
+@pytest.mark.parametrize(("kind", "num_workers"), [("bytes", 0), ("memoryview", 1), ("PIL", 3)])
+def test_batches_are_those_of_the_disk(
+    remote: Callable[..., Any], shards: list[Path], kind: str, num_workers: int
+) -> None:
+    """Two epochs by range have the same batches as from local files, of the same types."""
+    local = loader_of(ShardListDataset(shards, transformations=kind), num_workers=num_workers)
+    far = loader_of(remote(transformations=kind, memory=200_000), num_workers=num_workers)
+    if kind == "PIL":
+        for each in (local, far):
+            each.dataset = each.dataset.with_options(fields=[".cls"])
+    for _ in range(2):
+        expected = [plain(batch) for batch in local]
+        assert [plain(batch) for batch in far] == expected
+    assert not threads_of_planning()
+
+
+def test_a_pass_resumes_in_its_middle(remote: Callable[..., Any], shards: list[Path]) -> None:
+    """A state taken in the middle, restored in another loader, gives the order from disk."""
+    expected = [
+        plain(batch) for batch in loader_of(ShardListDataset(shards, transformations="bytes"))
+    ]
+    expected = [batch["__index__"] for batch in expected]
+    first = loader_of(remote())
+    batches = iter(first)
+    head = [next(batches)["__index__"].tolist() for _ in range(5)]
+    state = first.state_dict()
+    second = loader_of(remote())
+    second.load_state_dict(state)
+    assert head + [batch["__index__"].tolist() for batch in second] == expected
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda dataset: dataset.select(range(0, len(dataset), 3)),
+        lambda dataset: dataset.filter(".cls < 9"),
+        lambda dataset: wids.concat([dataset, dataset[:30]]),
+        lambda dataset: dataset.with_options(fields=[".cls"]).join(
+            dataset[20:70].with_options(fields=[".bin"]), missing="fill"
+        ),
+        lambda dataset: dataset.map(lambda sample: {"key": sample["__key__"]}),
+        lambda dataset: wids.Mixture([dataset[:40], dataset[100:]], weights=[1, 2]),
+    ],
+    ids=["selection", "filter", "concatenation", "join", "map", "mixture"],
+)
+def test_views_are_planned_too(remote: Callable[..., Any], shards: list[Path], make: Any) -> None:
+    """A view by range has the batches of the view from disk."""
+    local = make(ShardListDataset(shards, transformations="bytes"))
+    far = make(remote())
+    found = list(map(plain, Loader(far, batch_size=16, tensors=False)))
+    expected = list(map(plain, Loader(local, batch_size=16, tensors=False)))
+    for one, other in zip(found, expected, strict=True):
+        assert {name: one[name] for name in one if name not in ("__shard__", "__dataset__")} == {
+            name: other[name] for name in other if name not in ("__shard__", "__dataset__")
+        }
+
+
+def test_memory_stays_below_its_bound(remote: Callable[..., Any]) -> None:
+    """However far the loop is behind, no more bytes are held than allowed."""
+    dataset = remote(memory=150_000)
+    batches = iter(loader_of(dataset))
+    (planner,) = batches._ahead._planners
+    assert len(list(batches)) == NUM_SHARDS * PER_SHARD / 16
+    assert 100_000 < planner.pool.peak_nbytes <= 150_000
+
+
+def test_memory_for_less_than_a_batch_is_an_error(remote: Callable[..., Any]) -> None:
+    """The error comes before the first batch, and the size that it names is sufficient."""
+    with pytest.raises(
+        ValueError, match=r"memory=20000 .* of one batch; open .* memory=\d+"
+    ) as told:
+        next(iter(loader_of(remote(memory=20_000))))
+    enough = int(str(told.value).rpartition("memory=")[2].split(" ", maxsplit=1)[0])
+    assert sum(len(batch["__key__"]) for batch in loader_of(remote(memory=enough))) == 160
+    for wrong in (0, -1, "much"):
+        with pytest.raises((ValueError, TypeError), match="memory"):
+            remote(memory=wrong)
+
+
+@pytest.mark.parametrize("way", ["close", "drop", "error"])
+def test_a_pass_that_is_left_ends_its_threads_and_connections(
+    remote: Callable[..., Any], shard_server: ShardServer, way: str
+) -> None:
+    """However a loop is left, even from a silent server, its threads end and nothing is asked."""
+    gc.collect()  # of tests before, whose errors hold their passes
+    dataset = remote()
+    batches = iter(loader_of(dataset))
+    next(batches)
+    if way == "close":
+        shard_server.faults = Faults(stall_at=100)
+        batches.close()
+    elif way == "error":
+        with suppress(RuntimeError):
+            for _ in batches:
+                raise RuntimeError
+    gc.disable()
+    try:
+        del batches
+        for thread in threading.enumerate():
+            if thread.name in PLANNING:
+                thread.join(10)
+        assert not threads_of_planning()
+    finally:
+        gc.enable()
+    shard_server.heal()
+    assert dataset[3]["__key__"] == "0/003"
+
+
+def test_fields_alone_are_requested(remote: Callable[..., Any], shard_server: ShardServer) -> None:
+    """With `fields=`, the bytes of other fields stay where they are."""
+    dataset = remote(fields=[".cls"])
+    count = sum(len(batch[".cls"]) for batch in loader_of(dataset))
+    asked = [each for each in shard_server.requests if each.path.endswith(".tar")]
+    assert count == NUM_SHARDS * PER_SHARD
+    assert sum(each.nbytes for each in asked) < count * 2000 < count * NBYTES
+
+
+def test_no_more_than_a_quarter_of_what_is_wanted_comes_besides(
+    remote: Callable[..., Any], shard_server: ShardServer
+) -> None:
+    """Merging saves requests, and the bytes between the merged ranges stay few."""
+    dataset = remote()
+    for _ in range(2):
+        shard_server.requests.clear()
+        count = sum(len(batch["__key__"]) for batch in loader_of(dataset))
+    asked = [each for each in shard_server.requests if each.path.endswith(".tar")]
+    assert len(asked) < count / 2
+    assert sum(each.nbytes for each in asked) <= 1.25 * count * (NBYTES + 4096)
+    assert not list(Path(dataset.cache_dir).glob("*.tar"))
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [
+        {"cut_at": 1500, "times": 40},
+        {"status": 503, "retry_after": "0", "times": 30},
+        {"refuse": True, "times": 5},
+        {"no_etag": True},
+        {"dated": True},
+        {"terse": True},
+        {"hide_total": True},
+        {"ignore_range": True},
+        {"lie_range": "start"},
+    ],
+    ids=str,
+)
+@pytest.mark.filterwarnings("ignore::wids.errors.WidsWarning")
+def test_a_faulty_server_gives_right_bytes_or_an_error(
+    remote: Callable[..., Any],
+    shards: list[Path],
+    shard_server: ShardServer,
+    faults: dict[str, Any],
+) -> None:
+    """Each batch has the bytes from disk, or is an error that names a shard."""
+    local = ShardListDataset(shards, transformations="bytes")
+    dataset = remote()
+    dataset.cache.fetcher = Fetcher(FetchPolicy(backoff_seconds=0.0, attempts=50))
+    shard_server.faults = Faults(**faults)
+    right, errors = read_all(iter(loader_of(dataset)), local)
+    assert right == len(dataset) or "lie_range" in faults
+    assert all(".tar" in str(error) for error in errors)
+
+
+def test_a_shard_replaced_under_way_is_an_error_that_names_it(
+    remote: Callable[..., Any], shards: list[Path], shard_server: ShardServer
+) -> None:
+    """Merged requests carry the validator: no byte of another version is returned."""
+    local = ShardListDataset(shards, transformations="bytes")
+    dataset = remote(memory=100_000)
+    batches = iter(loader_of(dataset))
+    next(batches)
+    old = shards[2].read_bytes()
+    shard_server.put("2.tar", old[:512] + bytes(512 * (len(old) // 512 - 1)))
+    _, errors = read_all(batches, local)
+    assert errors
+    assert all("2.tar" in str(error) for error in errors)
+
+
+def test_a_late_request_is_sent_again_once(
+    remote: Callable[..., Any], shards: list[Path], shard_server: ShardServer
+) -> None:
+    """Where one response stalls, a second request brings the bytes, long before the time limit."""
+    dataset = remote()
+    dataset.cache.fetcher = Fetcher(FetchPolicy(stall_timeout_seconds=300.0))
+    for number in range(0, len(dataset), PER_SHARD):
+        dataset[number]
+    shard_server.faults = Faults(stall_at=700, times=1)
+    batches = list(loader_of(dataset))
+    assert sum(len(batch["__key__"]) for batch in batches) == len(dataset)
+    starts = [each.headers.get("Range") for each in shard_server.requests]
+    assert max(map(starts.count, starts)) >= 2
+
+
+def test_the_pool_reads_what_was_not_planned(shard_server: ShardServer) -> None:
+    """Planned ranges come from memory, others from the server, and a closed pool says so."""
+    data = random.Random(3).randbytes(3 << 20)
+    url = shard_server.put("a.tar", data)
+    pool = RangePool(Fetcher(PATIENCE), 4 << 20)
+    version = FileVersion()
+    spans = [(10, 20), (5000, 6000), (100, (2 << 20) + 7)]
+    planned = [PlannedRange(url, version, *span, need=0) for span in [*spans, spans[0]]]
+    pool.plan(planned)
+    asked = [*spans, (7, 9)]
+    found = pool.read_ranges(url, asked, version=version)
+    assert [bytes(each) for each in found] == [data[start:stop] for start, stop in asked]
+    pool.release(planned[:3])
+    assert 0 < pool.nbytes - pool.room < 1 << 20  # one range was planned twice
+    pool.release(planned[3:])
+    assert pool.room == pool.nbytes
+    pool.plan(planned)
+    pool.close()
+    assert not pool.wait_for_room(1)

@@ -1,0 +1,474 @@
+"""Reading by range ahead of use: the byte ranges of coming batches are requested together.
+
+A `Loader` draws batches of indexes before it makes them. One thread for each dataset opens their
+shards and requests what their samples need, as far ahead as the memory allows. Whether a batch was
+planned changes nothing but time: its samples are read, and checked, like any others.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import wait
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import accumulate, takewhile
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from wids.base.text import format_nbytes
+from wids.base.threads import DaemonThreadPool
+from wids.errors import FetchError
+from wids.fetching.rangepool import PlannedRange, RangePool
+from wids.reading.openshards import checked_positions
+from wids.reading.rangeshard import RangeShard
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    import numpy.typing as npt
+
+    from wids.fetching.fetch import Fetcher
+    from wids.ordering.lookahead import Places
+    from wids.reading.openshards import OpenShard, ShardSamples
+    from wids.tar.shard import ReadableShard
+
+__all__ = ["BatchesAhead", "PlannedBatches", "RangePlanner", "RangeSource", "default_memory"]
+
+Batch = Sequence[int]
+Made = TypeVar("Made")
+
+_OPENED_AT_ONCE = 32  # shards whose sidecars are fetched at once
+_FIRST_BATCHES = 16  # drawn ahead before their size is known
+_MOST_BATCHES = 4096
+_LOOK_UP_SECONDS = 0.25
+_FAREWELL_SECONDS = 1.0
+_SHARE_OF_RAM = 32
+_LEAST_MEMORY, _MOST_MEMORY = 64 << 20, 1 << 30
+
+
+def default_memory() -> int:
+    """Return the bytes for samples read ahead: 1/32 of the memory, from 64 MiB to 1 GiB."""
+    try:
+        ram = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):  # a system that does not say
+        ram = 0
+    return min(max(ram // _SHARE_OF_RAM, _LEAST_MEMORY), _MOST_MEMORY)
+
+
+class PlannedBatch:
+    """A batch that will be read, or the part of it that comes from one dataset.
+
+    Args:
+        indexes: Its indexes in the dataset, ascending.
+        number: Number of the batch in its pass.
+
+    Attributes:
+        indexes, number: As given.
+        nbytes: Bytes that it needs, 0 before it is located.
+    """
+
+    def __init__(self, indexes: tuple[int, ...], number: int) -> None:
+        self.indexes = indexes
+        self.number = number
+        self.nbytes = 0
+        self._groups: list[tuple[OpenShard, list[int], list[PlannedRange]]] = []
+        self._lock = threading.Lock()
+        self._settled = threading.Event()
+        self._pool: RangePool | None = None
+        self._error: Exception | None = None
+
+    def locate(self, groups: list[ShardSamples], fields: Collection[str] | None) -> None:
+        """Find the byte ranges of the batch in its shards."""
+        for opened, local_indexes in groups:
+            ranges: list[PlannedRange] = []
+            shard = opened.shard
+            if isinstance(shard, RangeShard):
+                version, spans = shard.planned_ranges(local_indexes, fields)
+                ranges = [PlannedRange(shard.url, version, *span, self.number) for span in spans]
+            self._groups.append((opened, local_indexes, ranges))
+        self.nbytes = sum(each.stop - each.start for each in self.ranges)
+
+    @property
+    def ranges(self) -> list[PlannedRange]:
+        """All its byte ranges."""
+        return [each for _, _, ranges in self._groups for each in ranges]
+
+    @property
+    def settled(self) -> bool:
+        """Whether its ranges were requested, or there is an error in their place."""
+        return self._settled.is_set()
+
+    def begin(self, pool: RangePool) -> None:
+        """Take over its ranges, which were planned; release them if nobody will read them."""
+        with self._lock:
+            if not self.settled:
+                self._pool = pool
+                self._settled.set()
+                return
+        pool.release(self.ranges)
+
+    def fail(self, error: Exception) -> None:
+        """Let its reader raise an error, unless its ranges were requested."""
+        with self._lock:
+            if not self.settled:
+                self._error = error
+                self._settled.set()
+
+    def close(self) -> None:
+        """Drop its bytes, or see to it that they are not requested; nothing reads it any more."""
+        self.fail(FetchError("the batch is not read any more"))
+        with self._lock:
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.release(self.ranges)
+
+    def groups(self) -> list[ShardSamples]:
+        """Wait until it is requested, and return its shards with the local indexes in each.
+
+        Raises:
+            WidsError: A shard cannot be opened.
+            ValueError: The batch needs more memory than it may have.
+        """
+        while not self._settled.wait(_LOOK_UP_SECONDS):  # in steps, so that Ctrl-C ends the wait
+            pass
+        if self._error is not None:
+            # Its traceback would otherwise refer to the error, and keep the whole pass alive.
+            error, self._error = self._error, None
+            try:
+                raise error
+            finally:
+                del error
+        return [(opened, local_indexes) for opened, local_indexes, _ in self._groups]
+
+    def read_group(
+        self,
+        shard: ReadableShard,
+        local_indexes: list[int],
+        fields: Collection[str] | None,
+        *,
+        copy: bool = False,
+    ) -> list[dict[str, Any]]:
+        """Read the samples of one of its groups.
+
+        Raises:
+            WidsError: The shard cannot be read, or does not match its index.
+        """
+        pool = self._pool
+        if isinstance(shard, RangeShard) and pool is not None:
+            return shard.read_planned(local_indexes, fields, pool, copy=copy)
+        return shard.read_many(local_indexes, fields, copy=copy)
+
+    def read(self, fields: Collection[str] | None, *, copy: bool) -> Iterator[Any]:
+        """Yield its samples, raw and labelled, in the order of the indexes, and release it."""
+        try:
+            for opened, local_indexes in self.groups():
+                samples = self.read_group(opened.shard, local_indexes, fields, copy=copy)
+                for sample, local_index in zip(samples, local_indexes, strict=True):
+                    yield opened.label(sample, local_index)
+        finally:
+            self.close()
+
+
+class PlannedBatches:
+    """Batches of one dataset that are planned and not yet read, by their indexes.
+
+    A batch is found by its indexes, since views and mixtures pass on nothing else. A pickled copy
+    is empty, and so is that of a forked process.
+    """
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._batches: dict[tuple[int, ...], list[PlannedBatch]] = {}
+
+    def add(self, batch: PlannedBatch) -> None:
+        """Add a batch."""
+        with self._lock:
+            self._batches.setdefault(batch.indexes, []).append(batch)
+
+    def take(self, indexes: list[int]) -> PlannedBatch | None:
+        """Remove and return a batch by its ascending indexes; None if it is not planned."""
+        # Another process's lock may be locked for ever.
+        if not self._batches or self._pid != os.getpid():
+            return None
+        with self._lock:
+            found = self._batches.get(tuple(indexes))
+            return None if found is None else self._pop(found, 0)
+
+    def remove(self, batch: PlannedBatch) -> bool:
+        """Remove a batch; return whether it was still there."""
+        with self._lock:
+            found = self._batches.get(batch.indexes, [])
+            if batch not in found:
+                return False
+            self._pop(found, found.index(batch))
+            return True
+
+    def _pop(self, found: list[PlannedBatch], place: int) -> PlannedBatch:
+        batch = found.pop(place)
+        if not found:
+            del self._batches[batch.indexes]
+        return batch
+
+    def __reduce__(self) -> tuple[type[PlannedBatches], tuple[()]]:
+        return PlannedBatches, ()
+
+
+@dataclass(frozen=True)
+class RangeSource:
+    """What a dataset offers for planning.
+
+    Attributes:
+        open: Opens the shard of a number, or returns the open one.
+        shard_of: Function from an index to the number of its shard.
+        group: Function from ascending indexes to the open shards that hold them.
+        fields: Extensions that are read; None for all.
+        fetcher: Fetcher of the dataset.
+        memory: Bound of the bytes in memory.
+        batches: Where its readers find planned batches.
+    """
+
+    open: Callable[[int], OpenShard]
+    shard_of: Callable[[int], int]
+    group: Callable[[list[int]], Iterator[list[ShardSamples]]]
+    fields: Collection[str] | None
+    fetcher: Fetcher
+    memory: int
+    batches: PlannedBatches
+
+
+class RangePlanner:
+    """Thread that requests the byte ranges of coming batches of one dataset.
+
+    Batches are requested in the order of `expect`, in rounds. The ranges of a round are merged, so
+    later rounds are as large as a quarter of the memory; the first ones are small, so that the
+    first batch comes soon.
+
+    Args:
+        source: The dataset.
+        places: Function from the indexes of the batches to those of the dataset, -1 for others.
+
+    Attributes:
+        pool: Memory and requests.
+    """
+
+    def __init__(self, source: RangeSource, places: Places | None = None) -> None:
+        self._source = source
+        self._places = places
+        self.pool = RangePool(source.fetcher, source.memory)
+        self._expected: SimpleQueue[PlannedBatch | None] = SimpleQueue()
+        self._unfinished: dict[int, PlannedBatch] = {}
+        self._nbytes = self._num_located = 0
+        self._closed = False
+        self._threads = DaemonThreadPool(_OPENED_AT_ONCE, "wids-shards")
+        self._thread = threading.Thread(target=self._run, name="wids-plan", daemon=True)
+        self._thread.start()
+
+    @property
+    def num_ahead(self) -> int:
+        """Number of batches to draw ahead, so that they can fill the memory."""
+        if not self._nbytes:
+            return _FIRST_BATCHES
+        fitting = self._num_located * self.pool.nbytes // self._nbytes
+        return min(fitting + _FIRST_BATCHES, _MOST_BATCHES)
+
+    def expect(self, number: int, indexes: npt.NDArray[np.int64]) -> None:
+        """Plan a batch, which its reader will find by its indexes.
+
+        Args:
+            number: Number of the batch; they ascend.
+            indexes: Its indexes, which `places` maps to those of the dataset.
+        """
+        found = indexes if self._places is None else self._places(indexes)
+        wanted = tuple(np.sort(found[found >= 0]).tolist())
+        if wanted:
+            batch = self._unfinished[number] = PlannedBatch(wanted, number)
+            self._source.batches.add(batch)
+            self._expected.put(batch)
+
+    def finish(self, number: int) -> None:
+        """Drop a batch that was made, or that failed before it was read."""
+        batch = self._unfinished.pop(number, None)
+        if batch is not None and self._source.batches.remove(batch):
+            batch.close()
+
+    def stop(self) -> None:
+        """End the thread and all requests; readers of planned batches get an error."""
+        self._closed = True
+        self._expected.put(None)
+        self.pool.close()
+        for batch in list(self._unfinished.values()):
+            batch.fail(_stopped())
+        self._threads.close()
+        if self._thread is not threading.current_thread():
+            self._thread.join(_FAREWELL_SECONDS)
+
+    def close(self) -> None:
+        """Stop, and drop all batches."""
+        self.stop()
+        for number in list(self._unfinished):
+            self.finish(number)
+
+    def _run(self) -> None:
+        located: deque[PlannedBatch] = deque()
+        try:
+            most = 1
+            while not self._closed:
+                self._locate_more(located, most)
+                self._request(located)
+                most = min(2 * most, _MOST_BATCHES)
+        except Exception as error:  # noqa: BLE001 (raised where the batches are read)
+            self._closed = True
+            for batch in list(self._unfinished.values()):
+                batch.fail(error)
+
+    def _locate_more(self, located: deque[PlannedBatch], most: int) -> None:
+        """Locate the batches of the next round, at least one and as many as were drawn."""
+        wanted = most - len(located)
+        if self._nbytes:
+            round_nbytes = self.pool.nbytes // 4 - sum(batch.nbytes for batch in located)
+            wanted = min(wanted, round_nbytes * self._num_located // self._nbytes)
+        fresh = [] if located else [self._expected.get()]
+        with suppress(Empty):
+            while len(fresh) < wanted:
+                fresh.append(self._expected.get_nowait())
+        batches = [batch for batch in fresh if batch is not None and not batch.settled]
+        self._open_shards(batches)
+        for batch in batches:
+            if not self._closed:
+                self._locate(batch)
+        located.extend(batch for batch in batches if not batch.settled)
+
+    def _open_shards(self, batches: list[PlannedBatch]) -> None:
+        """Open the shards of batches at once, since each may need a round trip."""
+        shards = {self._source.shard_of(index) for batch in batches for index in batch.indexes}
+        # By other threads even if it is one: a silent server must not keep this thread from ending.
+        opening = [self._threads.submit(self._source.open, number) for number in shards]
+        # Errors are raised again for the batch that needs the shard.
+        while not self._closed and wait(opening, _LOOK_UP_SECONDS).not_done:
+            pass
+
+    def _locate(self, batch: PlannedBatch) -> None:
+        try:
+            groups = [each for part in self._source.group(list(batch.indexes)) for each in part]
+            batch.locate(groups, self._source.fields)
+        except Exception as error:  # noqa: BLE001 (raised where the batch is read)
+            batch.fail(error)
+            return
+        self._num_located += 1
+        self._nbytes += batch.nbytes
+        if batch.nbytes > self.pool.nbytes:
+            batch.fail(_too_large(batch.nbytes, self.pool.nbytes))
+
+    def _request(self, located: deque[PlannedBatch]) -> None:
+        """Wait until there is room, and request as many batches as fit."""
+        if not located:
+            return
+        total = sum(batch.nbytes for batch in located)
+        if not self.pool.wait_for_room(max(located[0].nbytes, min(total, self.pool.nbytes // 4))):
+            return
+        room = self.pool.room
+        sums = accumulate(batch.nbytes for batch in located)
+        count = sum(1 for _ in takewhile(lambda nbytes: nbytes <= room, sums))
+        batches = [located.popleft() for _ in range(count)]
+        self.pool.plan([each for batch in batches for each in batch.ranges])
+        for batch in batches:
+            batch.begin(self.pool)
+
+
+class BatchesAhead(Iterator[Batch]):
+    """Batches of indexes in their order, drawn ahead and planned.
+
+    Args:
+        batches: The batches; they are drawn in the thread that iterates.
+        planners: Planners of the datasets that the batches are read from.
+        length: Number of samples that the indexes count.
+    """
+
+    def __init__(self, batches: Iterator[Batch], planners: list[RangePlanner], length: int) -> None:
+        self._batches: Iterator[Batch] | None = batches
+        self._planners = planners
+        self._length = length
+        self._drawn: deque[Batch] = deque()
+        self._error: Exception | None = None
+        self._count = 0
+        self._width = 1
+        # By identity, since equal batches may follow each other; one object may come repeatedly.
+        self._numbers: dict[int, deque[int]] = {}
+        weakref.finalize(self, _close, planners).atexit = False
+
+    def __next__(self) -> Batch:
+        # Doubled each time, so that a loop that begins does not wait for hundreds of batches.
+        self._width = min(2 * self._width, max(each.num_ahead for each in self._planners))
+        while self._batches is not None and len(self._drawn) < self._width:
+            self._draw(self._batches)
+        if self._drawn:
+            return self._drawn.popleft()
+        if self._error is not None:
+            raise self._error
+        raise StopIteration
+
+    def _draw(self, batches: Iterator[Batch]) -> None:
+        try:
+            batch = next(batches)
+        except Exception as error:  # noqa: BLE001 (raised when its turn comes)
+            self._batches = None
+            self._error = None if isinstance(error, StopIteration) else error
+            return
+        self._numbers.setdefault(id(batch), deque()).append(self._count)
+        self._drawn.append(batch)
+        try:
+            indexes = checked_positions(batch, self._length)
+        except (IndexError, TypeError):
+            indexes = np.empty(0, np.int64)  # raised again where the batch is read
+        for planner in self._planners:
+            planner.expect(self._count, indexes.copy())
+        self._count += 1
+
+    def finishing(self, make: Callable[[Batch], Made]) -> Callable[[Batch], Made]:
+        """Return a function that makes a batch by `make`, and drops what was planned for it."""
+        numbers, planners = self._numbers, self._planners  # no reference to this object
+
+        def made(batch: Batch) -> Made:
+            waiting = numbers[id(batch)]
+            number = waiting.popleft()
+            if not waiting:
+                numbers.pop(id(batch), None)
+            try:
+                return make(batch)
+            finally:
+                for planner in planners:
+                    planner.finish(number)
+
+        return made
+
+    def stop(self) -> None:
+        """End all threads and requests; batches that are being read get an error."""
+        self._batches = None
+        self._drawn.clear()
+        for planner in self._planners:
+            planner.stop()
+
+
+def _close(planners: list[RangePlanner]) -> None:
+    for planner in planners:
+        planner.close()
+
+
+def _stopped() -> FetchError:
+    return FetchError("stopped, since the loop over the batches has ended")
+
+
+def _too_large(nbytes: int, memory: int) -> ValueError:
+    wanted = format_nbytes(4 * nbytes)
+    return ValueError(
+        f"memory={memory} ({format_nbytes(memory)}) is less than the {nbytes} bytes of one batch; "
+        f"open the dataset with memory={4 * nbytes} ({wanted}), which lets the next batches come "
+        "ahead, or take smaller batches"
+    )
