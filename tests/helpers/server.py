@@ -37,6 +37,8 @@ class Faults:
         change_etag: A new ETag for each request.
         no_etag: Send neither ETag nor Last-Modified.
         dated: Send a Last-Modified that differs with the content, and no ETag.
+        weak: Send a weak ETag that differs with the content: "alone", or "dated", with a constant
+            Last-Modified.
         terse: As `dated`, and leave it out of answers to If-Range, as RFC 9110 demands.
         ignore_if_range: Answer with the range whatever If-Range says.
         hide_total: Leave out the size of the file in answers to ranges.
@@ -64,6 +66,7 @@ class Faults:
     change_etag: bool = False
     no_etag: bool = False
     dated: bool = False
+    weak: str | None = None
     terse: bool = False
     ignore_if_range: bool = False
     hide_total: bool = False
@@ -225,6 +228,10 @@ class _Handler(BaseHTTPRequestHandler):
         date = formatdate(1e9 + crc32(data) % 10**8 if dated else 1e9, usegmt=True)
         if not faults.no_etag:
             headers |= {"Last-Modified": date} if dated else {"ETag": etag, "Last-Modified": date}
+        if faults.weak:
+            headers["ETag"] = f"W/{etag}"
+        if faults.weak == "alone":
+            del headers["Last-Modified"]
         span = None if faults.ignore_range else self._wanted(data, headers, faults)
         if faults.ignore_range:
             del headers["Accept-Ranges"]

@@ -143,7 +143,16 @@ def at_request(shard_server: ShardServer, number: int, action: Callable[[], obje
 
 
 @pytest.mark.parametrize(
-    "kind", [{}, {"dated": True}, {"ignore_if_range": True}, {"no_etag": True}], ids=str
+    "kind",
+    [
+        {},
+        {"dated": True},
+        {"ignore_if_range": True},
+        {"no_etag": True},
+        {"weak": "alone"},
+        {"weak": "dated"},
+    ],
+    ids=str,
 )
 def test_a_field_that_is_resumed_is_of_one_version(
     put: Callable[..., str], shard_server: ShardServer, tmp_path: Path, kind: dict[str, bool]
@@ -168,6 +177,35 @@ def test_a_field_that_is_resumed_is_of_one_version(
             with pytest.raises(FetchError, match=r"a\.tar: the file was replaced on its server"):
                 shard.read(place)
     assert len(shard_server.requests) == 2
+
+
+@pytest.mark.parametrize("weak", ["alone", "dated"])
+def test_weak_etags_that_differ_are_of_two_files(
+    put: Callable[..., str], shard_server: ShardServer, tmp_path: Path, weak: str
+) -> None:
+    """A weak ETag proves no two responses alike, and those with different ones are never mixed."""
+    shard_server.faults = faults = Faults(weak=weak)
+    with open_by_range(tmp_path / "ranges", put(OLD, OLD)) as dataset:
+        assert check(dataset[0], ["old"]) == {"old"}
+        put(NEW)
+        with pytest.raises(FetchError, match=r"a\.tar: the file was replaced on its server"):
+            dataset[1]
+    # A download that breaks off is not resumed with the rest of another file.
+    shard_server.requests.clear()
+    faults.cut_at = 6000
+    put(OLD)
+
+    def replace() -> None:
+        put(NEW)
+        faults.cut_at = None
+
+    at_request(shard_server, 2, replace)
+    rows = [{"url": f"{shard_server.url}/a.tar", "nsamples": len(KEYS)}]
+    with ShardListDataset(rows, transformations="bytes", cache_dir=tmp_path / "whole") as dataset:
+        dataset.cache.fetcher = Fetcher(PATIENCE)
+        assert {version for sample in dataset for version in check(sample, ["old", "new"])} == {
+            "new"
+        }
 
 
 def test_a_server_need_not_repeat_its_date(

@@ -94,7 +94,9 @@ class Download:
                 self._display.done(part.nbytes)
                 if not compressed or self._keep_compressed:
                     return part
-                part.begin(part.nbytes, part.validator)  # the size is final: reserve no more
+                part.begin(
+                    part.nbytes, part.validator, part.weak_etag
+                )  # the size is final: reserve no more
                 unpacked = Unpacking(part.path, self._target, self._store, self.shown).run()
             except BaseException:
                 part.discard()

@@ -39,6 +39,7 @@ from wids.caching.cachefolder import (
 )
 from wids.errors import CacheError, WidsError
 from wids.fetching.partfile import no_space
+from wids.fetching.responses import identity_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -206,7 +207,7 @@ class Store:
             part.name,
             part.digests,
             boot=self._boot,
-            validator=(part.validator or "")[:_MOST_VALIDATOR],
+            validator=(identity_of(part.validator, part.weak_etag) or "")[:_MOST_VALIDATOR],
         )
         if self._pin:
             entry.pin_path.touch(mode=0o600)

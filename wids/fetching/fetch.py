@@ -26,6 +26,7 @@ from wids.fetching.responses import (
     check_length,
     check_range,
     coalesce,
+    may_be_one,
     read_bounded,
     skip_known,
     too_large,
@@ -297,7 +298,9 @@ class Fetcher:
         start = part.nbytes - len(known)
         with self._open(url, start, validator=part.validator, go_on=go_on) as stream:
             # A 200 in place of a 206 has the whole file, which is of another version.
-            same = (stream.size, stream.validator) == (part.size, part.validator)
+            same = (stream.size, stream.validator) == (part.size, part.validator) and may_be_one(
+                part.weak_etag, stream.weak_etag
+            )
             if stream.start != start or (known and not same):
                 part.restart()
                 known = b""
@@ -306,7 +309,7 @@ class Fetcher:
             part.joined |= bool(known) and stream.validator is None
             chunk: bytes | bytearray = b""
             try:
-                part.begin(stream.size, stream.validator)
+                part.begin(stream.size, stream.validator, stream.weak_etag)
                 go_on()
                 observer.reserve(stream.size)
                 chunks = self._chunks(url, stream, go_on) if parallel else stream.chunks

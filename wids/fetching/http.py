@@ -167,6 +167,7 @@ class HttpSource:
             validator=validator,
             content_type=headers.get("Content-Type", ""),
             ranges=not decode and headers.get("Accept-Ranges", "").lower() == "bytes",
+            weak_etag=None if decode else _weak_etag(headers),
             next_url=response.links.get("next", {}).get("url"),
             delimited=chunked or known,
             chunks=_decoded(_body(response), encoding, display_url(url))
@@ -234,6 +235,11 @@ def _validator(headers: Mapping[str, str]) -> str | None:
     if etag.startswith('"'):
         return etag
     return headers.get("Last-Modified") or None
+
+
+def _weak_etag(headers: Mapping[str, str]) -> str | None:
+    etag = headers.get("ETag", "")
+    return etag if etag.startswith("W/") else None
 
 
 def _body(response: Response) -> Iterator[bytes]:

@@ -33,6 +33,7 @@ class PartFile:
         nbytes: Its size so far.
         size: Size of the whole file as the server states it, or None.
         validator: The server's strong ETag or date for this content, or None.
+        weak_etag: The server's weak ETag for it, or None.
         expected: The shard that it becomes.
         name: Its name in messages: the URL without user and query.
         digests: Algorithm to digest of the whole; {} before `finish`.
@@ -61,6 +62,7 @@ class PartFile:
         self.joined = False
         self.size: int | None = None
         self.validator: str | None = None
+        self.weak_etag: str | None = None
         self._load_state()
         # Appended to: existing content is kept.
         self._stream = path.open("ab")
@@ -97,8 +99,8 @@ class PartFile:
             self.size is not None and bool(self.expected.digest_to_check)
         )
 
-    def begin(self, size: int | None, validator: str | None) -> None:
-        """Save the size and validator that the server states, so that the download can resume.
+    def begin(self, size: int | None, validator: str | None, weak_etag: str | None = None) -> None:
+        """Save what the server states of the file, so that the download can resume.
 
         Raises:
             IntegrityError: The size differs from the promised one.
@@ -106,12 +108,13 @@ class PartFile:
         if size is not None:
             self.expected.check_size(self.name, size)
         # Not written again at each try.
-        if (size, validator) == (self.size, self.validator) and self.state_path.exists():
+        facts = size, validator, weak_etag
+        if facts == (self.size, self.validator, self.weak_etag) and self.state_path.exists():
             return
-        self.size, self.validator = size, validator
+        self.size, self.validator, self.weak_etag = facts
         # Written before the first byte, so that a killed process never leaves a part without its
         # state.
-        state = json.dumps({"size": size, "validator": validator})
+        state = json.dumps({"size": size, "validator": validator, "weak_etag": weak_etag})
         with self._guard():
             self.state_path.write_text(state, encoding="utf-8")
 
@@ -194,9 +197,10 @@ class PartFile:
     def _load_state(self) -> None:
         with suppress(OSError, ValueError, AttributeError):
             state = json.loads(self.state_path.read_text(encoding="utf-8"))
-            size, validator = state.get("size"), state.get("validator")
+            size, validator, weak_etag = map(state.get, ("size", "validator", "weak_etag"))
             self.size = size if isinstance(size, int) else None
             self.validator = validator if isinstance(validator, str) else None
+            self.weak_etag = weak_etag if isinstance(weak_etag, str) else None
 
     def _new_digests(self) -> RunningDigests:
         return RunningDigests(self.expected.digest_to_check or ["crc32"])

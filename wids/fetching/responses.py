@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from wids.base.urls import display_url
 from wids.errors import FetchError, IntegrityError
@@ -29,6 +29,8 @@ __all__ = [
     "coalesce",
     "cut",
     "encoded_range",
+    "identity_of",
+    "may_be_one",
     "read_bounded",
     "skip_known",
     "too_large",
@@ -95,8 +97,8 @@ def cut(start: int, stop: int, nbytes: int) -> list[tuple[int, int]]:
 class FileVersion:
     """The version of a remote file that all responses must come from.
 
-    The first response sets the version: its validator (a strong ETag, else the modification date)
-    and the size of the whole file. Threads may share it.
+    The first response sets the version: its validator (a strong ETag, else the modification date),
+    its weak ETag and the size of the whole file. Threads may share it.
 
     Args:
         nbytes: Expected size of the file; None for any.
@@ -105,17 +107,25 @@ class FileVersion:
     def __init__(self, nbytes: int | None = None) -> None:
         self._nbytes = nbytes
         # A dict with atomic `setdefault` rather than a lock, which a fork could copy locked.
-        self._first: dict[str, tuple[int | None, str | None]] = {}
+        self._first: dict[str, _Facts] = {}
 
     @property
     def validator(self) -> str | None:
         """Value for If-Range; None before the first response or if the server sends none."""
-        return self._first["answer"][1] if self._first else None
+        return self._first["answer"].validator if self._first else None
+
+    @property
+    def identity(self) -> str | None:
+        """Validator and weak ETag; None before the first response or if the server sends none.
+
+        Files with different identities are different; only the validator proves them equal.
+        """
+        return identity_of(*self._first["answer"][1:]) if self._first else None
 
     @property
     def nbytes(self) -> int | None:
         """Size of the file; None before the first response or if the server does not say it."""
-        return self._first["answer"][0] if self._first else self._nbytes
+        return self._first["answer"].nbytes if self._first else self._nbytes
 
     def check(self, url: str, stream: Stream) -> None:
         """Check that a response is of this version, before any of its bytes are read.
@@ -128,23 +138,24 @@ class FileVersion:
             ReplacedError: It is of another version than the first response.
             SizeMismatchError: The file does not have the expected size.
         """
-        found = stream.size, stream.validator
+        found = _Facts(stream.size, stream.validator, stream.weak_etag)
         if self._first:
             self._compare(url, found)
-        if self._nbytes is not None and found[0] not in (None, self._nbytes):
+        if self._nbytes is not None and found.nbytes not in (None, self._nbytes):
             raise SizeMismatchError(
                 f"{display_url(url)}: expected a file of {self._nbytes} bytes, the server has one "
-                f"of {found[0]} bytes"
+                f"of {found.nbytes} bytes"
             )
         # Of several first responses at once, only one sets the version.
         self._first.setdefault("answer", found)
         self._compare(url, found)
 
-    def _compare(self, url: str, found: tuple[int | None, str | None]) -> None:
+    def _compare(self, url: str, found: _Facts) -> None:
         first = self._first["answer"]
-        # Some servers sometimes leave out the size.
-        same_size = None in (first[0], found[0]) or first[0] == found[0]
-        if not same_size or first[1] != found[1]:
+        # Some servers sometimes leave out the size, or the weak ETag of a range.
+        same_size = None in (first.nbytes, found.nbytes) or first.nbytes == found.nbytes
+        same = first.validator == found.validator
+        if not (same_size and same and may_be_one(first.weak_etag, found.weak_etag)):
             raise ReplacedError(
                 f"{display_url(url)}: the file was replaced on its server while it was read: "
                 f"expected {_describe(*first)}, found {_describe(*found)}; open the dataset again "
@@ -153,9 +164,35 @@ class FileVersion:
             )
 
 
-def _describe(nbytes: int | None, validator: str | None) -> str:
+class _Facts(NamedTuple):
+    """What a server says of a file: its size, its validator, its weak ETag."""
+
+    nbytes: int | None
+    validator: str | None
+    weak_etag: str | None
+
+
+def may_be_one(first_weak_etag: str | None, weak_etag: str | None) -> bool:
+    """Return whether two responses may be of one file, by their weak ETags if both have one.
+
+    Source:
+        RFC 9110, section 8.8.1: a weak ETag changes with what a file means.
+    """
+    return None in (first_weak_etag, weak_etag) or first_weak_etag == weak_etag
+
+
+def identity_of(validator: str | None, weak_etag: str | None) -> str | None:
+    """Return the validator and the weak ETag of a file as one text; None without both.
+
+    >>> identity_of("Sun, 22 Nov 2026 21:00:00 GMT", 'W/"a"'), identity_of(None, None)
+    ('Sun, 22 Nov 2026 21:00:00 GMT W/"a"', None)
+    """
+    return " ".join(filter(None, (validator, weak_etag))) or None
+
+
+def _describe(nbytes: int | None, validator: str | None, weak_etag: str | None) -> str:
     size = "an unknown number of" if nbytes is None else f"{nbytes}"
-    return f"{size} bytes with the validator {validator or 'none'}"
+    return f"{size} bytes with the validator {identity_of(validator, weak_etag) or 'none'}"
 
 
 def check_range(url: str, stream: Stream, wanted: tuple[int, int]) -> None:

@@ -130,6 +130,8 @@ class Stream:
             trying again may help, `FetchError` where not.
         close: Drops the rest of the response.
         next_url: URL of the next page, if the response is one page of several.
+        weak_etag: Weak ETag, or None. Equal ones prove nothing, so that it is no validator; files
+            with different ones are different.
     """
 
     start: int
@@ -141,6 +143,7 @@ class Stream:
     chunks: Iterator[bytes]
     close: Callable[[], None]
     next_url: str | None = None
+    weak_etag: str | None = None
 
     def __enter__(self) -> Self:
         return self

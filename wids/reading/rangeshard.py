@@ -290,7 +290,7 @@ class RangeShard(ReadableShard):
     def version(self) -> str | None:
         """Size and validator of the file; None before the first response or without a validator."""
         validator = self._basis.version.validator
-        return None if validator is None else f"{self.nbytes} {validator}"
+        return None if validator is None else f"{self.nbytes} {self._basis.version.identity}"
 
     def _warn_of_fetching(self, error: FetchError) -> None:
         warn_fetched_whole(self._warnings, type(error).__name__, self.url, str(error))
@@ -351,7 +351,7 @@ class RangeShard(ReadableShard):
             except (ExtraFieldError, SizeMismatchError) as again:
                 raise self._misfit(again) from again
         if not self._served:
-            self._note_version(ShardVersion(self.index.digest, self._basis.version.validator))
+            self._note_version(ShardVersion(self.index.digest, self._basis.version.identity))
         self._served = True
         return result
 
