@@ -325,7 +325,7 @@ def _add_repair(commands: Any) -> None:
 def export(args: Arguments) -> int:
     """Write a dataset as files or as a table."""
     from wids.base.omissions import Omissions
-    from wids.tools.exporters import export_files, export_table
+    from wids.tools.exporters import export_files, export_members, export_table
     from wids.views.opening import is_joined, open_samples, shards_and_rows
 
     if args.output == "-":
@@ -338,15 +338,23 @@ def export(args: Arguments) -> int:
             f"{args.output}: expected a table ({', '.join(_TABLES)}) or a folder; end a folder's "
             "name in '/' if it has a dot"
         )
+    if args.members and (not is_table or args.values):
+        raise ValueError("--members: makes a table of places, without values; name a table")
     omissions = Omissions(strict=args.strict)
     rules = rules_given(args)
-    with open_samples(args.spec, transformations=[], **rules) as samples:
+    # Of members, only the tar indexes are read.
+    remote = "range" if args.members else "whole"
+    with open_samples(args.spec, transformations=[], remote=remote, **rules) as samples:
         if not len(samples):
             raise ValueError(f"{args.spec}: holds no samples, nothing was written")
         dataset, rows = samples, None
         if not is_joined(samples):
             dataset, rows = shards_and_rows(samples, transformations=[])
-        if is_table:
+        if args.members:
+            if is_joined(samples):
+                raise ValueError(f"{args.spec}: is a join, whose members lie in several datasets")
+            note(f"{output}: {export_members(dataset, output, rows=rows)} members")
+        elif is_table:
             values = [f".{extension.lstrip('.')}" for extension in args.values]
             note(f"{output}: {export_table(dataset, output, values, omissions, rows=rows)} rows")
         else:
@@ -363,6 +371,7 @@ def _add_export(commands: Any) -> None:
         [
             "wids export train.json files/",
             "wids export train.json train.parquet --values .cls",
+            "wids export train.wpack members.parquet --members",
         ],
     )
     parser.add_argument("spec", metavar="SPEC")
@@ -375,6 +384,11 @@ def _add_export(commands: Any) -> None:
         default=[],
         metavar="EXT",
         help="add the text of this field as a column",
+    )
+    parser.add_argument(
+        "--members",
+        action="store_true",
+        help="write a table with a row for each member: shard, key, field, offset, size",
     )
     add_rules(parser)
     add_strict(parser)

@@ -43,10 +43,20 @@ if TYPE_CHECKING:
 
     from wids.reading.samplesequence import SampleSequence, ShardedSequence
 
-__all__ = ["export_files", "export_table", "extensions_of"]
+__all__ = ["export_files", "export_members", "export_table", "extensions_of"]
 
 _REFUSED_NAMES = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.EINVAL)
 _REKEY = "give samples new keys first (wids reshard --rekey)"
+_MEMBER_COLUMNS: dict[str, type] = {
+    "shard": str,
+    "shardindex": int,
+    "index": int,
+    "key": str,
+    "field": str,
+    "offset": int,
+    "size": int,
+}
+_GROUP_ROWS = 65_536
 _PLACE_COLUMNS: dict[str, type] = {"index": int, "key": str, "shard": str, "shardindex": int}
 
 
@@ -174,7 +184,7 @@ def export_table(
     values: Sequence[str] = (),
     omissions: Omissions | None = None,
     *,
-    group_rows: int = 65_536,
+    group_rows: int = _GROUP_ROWS,
     rows: NDArray[np.int64] | None = None,
 ) -> int:
     """Write one row per sample: key, location, and offset and size of each field.
@@ -195,15 +205,7 @@ def export_table(
         ValueError: The suffix of the table is unknown, or no sample has one of the `values`.
         ModuleNotFoundError: The table is Parquet, and pyarrow is not installed.
     """
-    suffix = path.suffix.lower()
-    write_parquet = partial(_write_parquet, group_rows=group_rows)
-    writers: dict[str, Callable[..., None]] = {
-        ".csv": _write_csv,
-        ".jsonl": _write_jsonl,
-        ".parquet": write_parquet,
-    }
-    if suffix not in writers:
-        raise ValueError(f"{path}: expected a table ({', '.join(writers)})")
+    write = _writer_of(path, group_rows)
     joined = not is_sharded(dataset)
     fields = _field_columns(dataset) if is_sharded(dataset) else _joined_columns(dataset, rows)
     there = dict.fromkeys(name.partition(" ")[0] for name in fields)
@@ -219,15 +221,72 @@ def export_table(
     found = (
         _checked_row(row(dataset, index, values, omissions)) for index in _indexes(dataset, rows)
     )
-    # As a whole or not at all: half a table looks like a whole one.
+    _write_whole(path, write, found, columns)
+    return len(dataset) if rows is None else len(rows)
+
+
+def export_members(
+    dataset: ShardedSequence, path: Path, *, rows: NDArray[np.int64] | None = None
+) -> int:
+    """Write a table with a row for each member of the samples; reads tar indexes alone.
+
+    Its columns are those of `_MEMBER_COLUMNS`: where each field lies in which shard.
+
+    Args:
+        dataset: A dataset; a join stores no members of its own.
+        path: A `.csv`, `.jsonl` or `.parquet` file.
+        rows: Indexes of the samples to write; None for all.
+
+    Returns:
+        Number of written members.
+
+    Raises:
+        ValueError: It is no such file, or a key is not UTF-8.
+        WidsError: The index of a shard cannot be read.
+    """
+    count = 0
+
+    def members() -> Iterator[dict[str, Any]]:
+        nonlocal count
+        for index in _indexes(dataset, rows):
+            shard, local_index, ref = dataset.locate_sample(index)
+            place = {"shard": ref.url, "shardindex": local_index, "index": index}
+            place["key"] = shard.index.key(local_index)
+            _checked_row(place)
+            for field, offset, size in shard.index.fields(local_index):
+                count += 1
+                yield {**place, "field": field, "offset": offset, "size": size}
+
+    _write_whole(path, _writer_of(path), members(), _MEMBER_COLUMNS)
+    return count
+
+
+def _writer_of(path: Path, group_rows: int = _GROUP_ROWS) -> Callable[..., None]:
+    """Return the function that writes tables of the suffix of a path."""
+    writers: dict[str, Callable[..., None]] = {
+        ".csv": _write_csv,
+        ".jsonl": _write_jsonl,
+        ".parquet": partial(_write_parquet, group_rows=group_rows),
+    }
+    if path.suffix.lower() not in writers:
+        raise ValueError(f"{path}: expected a table ({', '.join(writers)})")
+    return writers[path.suffix.lower()]
+
+
+def _write_whole(
+    path: Path,
+    write: Callable[..., None],
+    rows: Iterable[dict[str, Any]],
+    columns: Mapping[str, type],
+) -> None:
+    """Write a table as a whole or not at all: half a table looks like a whole one."""
     out = OutputFile(path)
     try:
         with named_write_errors(path):
-            writers[suffix](out.stream, found, columns)
+            write(out.stream, rows, columns)
             out.publish()
     finally:
         out.discard()
-    return len(dataset) if rows is None else len(rows)
 
 
 def _checked_row(row: dict[str, Any]) -> dict[str, Any]:
