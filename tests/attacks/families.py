@@ -3,6 +3,7 @@
 from attacks.arrays import ARRAYS
 from attacks.documents import DOCUMENTS, PICKLES
 from attacks.locations import LOCATIONS
+from attacks.packs import PACKS
 from attacks.page import PAGE
 from attacks.pictures import PICTURES
 from attacks.runner import Family
@@ -20,6 +21,7 @@ FAMILIES: dict[str, Family] = {
     "pictures": PICTURES,
     "specs": SPECS,
     "sidecars": SIDECARS,
+    "packs": PACKS,
     "servers": SERVERS,
     "locations": LOCATIONS,
     "page": PAGE,

@@ -18,7 +18,7 @@ from wids.reading.shardlist import ShardList
 NUMBERS = (0, 1, 511, 512, 1 << 31, 3 << 30, (1 << 32) - 1, 1 << 40, (1 << 63) - 1, 1 << 63)
 
 
-def _shard(seed: int, count: int = 6) -> tuple[bytes, dict[str, bytes]]:
+def shard_of(seed: int, count: int = 6) -> tuple[bytes, dict[str, bytes]]:
     """Return a shard and its members by name."""
     chance = random.Random(seed)
     members = {
@@ -32,7 +32,7 @@ def _shard(seed: int, count: int = 6) -> tuple[bytes, dict[str, bytes]]:
     return content + END, members
 
 
-def _lie(chance: random.Random, image: bytes, shard: bytes, other: bytes) -> bytes:
+def lie_of(chance: random.Random, image: bytes, shard: bytes, other: bytes) -> bytes:
     """Return a sidecar of another shard, cut, damaged, or with false places, sizes and names."""
     way = chance.randrange(7)
     if way == 0:
@@ -60,7 +60,7 @@ def _lie(chance: random.Random, image: bytes, shard: bytes, other: bytes) -> byt
     return sealed(fingerprinted(bytes(lied), shard)) if chance.random() < 0.8 else bytes(lied)
 
 
-def _check(samples: list[dict[str, bytes]], members: dict[str, bytes]) -> None:
+def check_samples(samples: list[dict[str, bytes]], members: dict[str, bytes]) -> None:
     """Raise Wrong unless each field has the bytes of the member of its name."""
     for sample in samples:
         for extension, data in sample.items():
@@ -71,11 +71,11 @@ def _check(samples: list[dict[str, bytes]], members: dict[str, bytes]) -> None:
 def _local(scene: Scene) -> Callable[[], str]:
     """Put a lie where the sidecar of a local shard belongs."""
     chance = scene.chance
-    content, members = _shard(chance.randrange(1000))
-    other = sidecar_of(scene.write("a.tar", _shard(chance.randrange(1000))[0]))
+    content, members = shard_of(chance.randrange(1000))
+    other = sidecar_of(scene.write("a.tar", shard_of(chance.randrange(1000))[0]))
     path = scene.write("a.tar", content)
     image = sidecar_of(path)
-    lie = _lie(chance, image, content, other)
+    lie = lie_of(chance, image, content, other)
     beside = path.with_name("a.tar.widx")
     beside.write_bytes(lie)
     stat = path.stat()
@@ -87,7 +87,7 @@ def _local(scene: Scene) -> Callable[[], str]:
             samples = [dataset[index] for index in range(min(len(dataset), 50))]
         if resealed:  # its author could have written another shard as well
             return BOUNDED
-        _check(samples, members)
+        check_samples(samples, members)
         return RIGHT
 
     return attempt
@@ -96,9 +96,9 @@ def _local(scene: Scene) -> Callable[[], str]:
 def _served(scene: Scene) -> Callable[[], str]:
     """Serve a lie beside a shard, and read by range."""
     chance = scene.chance
-    content, members = _shard(chance.randrange(1000))
-    other = sidecar_of(scene.write("a.tar", _shard(chance.randrange(1000))[0]))
-    lie = _lie(chance, sidecar_of(scene.write("a.tar", content)), content, other)
+    content, members = shard_of(chance.randrange(1000))
+    other = sidecar_of(scene.write("a.tar", shard_of(chance.randrange(1000))[0]))
+    lie = lie_of(chance, sidecar_of(scene.write("a.tar", content)), content, other)
     state = ShardServer(
         faults=Faults(**chance.choice([{}, {}, {"no_etag": True}, {"hide_total": True}]))
     )
@@ -118,7 +118,7 @@ def _served(scene: Scene) -> Callable[[], str]:
             indexes = range(min(len(dataset), 50))
             samples = [dataset[index] for index in indexes][:3] if chance.random() < 0.5 else []
             samples += dataset.__getitems__(list(indexes))
-        _check(samples, members)
+        check_samples(samples, members)
         return RIGHT
 
     return attempt

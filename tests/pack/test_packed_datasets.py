@@ -6,6 +6,7 @@ import os
 import pickle
 import subprocess
 import sys
+import tarfile
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -200,6 +201,21 @@ def test_a_compressed_shard_has_no_index_in_the_pack(folder: Path) -> None:
     assert dataset.index_of("k6") == 6
 
 
+def test_a_missing_key_is_looked_for_where_shards_changed(
+    folder: Path, make_shard: Callable[..., Path]
+) -> None:
+    """A key that the pack lacks is found in a shard that was written since, opened or not."""
+    assert wids.ShardListDataset(folder / "train.wpack").keys.__contains__("new") is False
+    make_shard(
+        "data/2.tar", [{**sample(4 + i), "__key__": ("new", "k5", "k6")[i]} for i in range(3)]
+    )
+    dataset = wids.ShardListDataset(folder / "train.wpack", options={"nothing": 1})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert dataset.index_of("new") == 4
+        assert "k4" not in dataset.keys
+
+
 def test_a_spec_that_lies_is_not_packed(folder: Path) -> None:
     """Another number of samples, or another size, ends the packing, and nothing is written."""
     for fields in ({"nsamples": 5}, {"nsamples": 4, "filesize": 10}):
@@ -357,6 +373,27 @@ def test_create_names_its_pack(folder: Path) -> None:
     moved = folder.rename(folder.with_name("moved"))
     assert contents(wids.ShardListDataset(moved / "new.json")) == EXPECTED
     assert run("info", moved / "new.wpack", "--json").stdout.count('"nsamples": 12') == 1
+
+
+def test_the_members_as_a_table(folder: Path, shard_server: ShardServer, tmp_path: Path) -> None:
+    """DuckDB's files say where each field lies, as tarfile does; no remote shard is fetched."""
+    parquet = pytest.importorskip("pyarrow.parquet")
+    url = serve(folder, shard_server, *TARS, "train.wpack")
+    for source in (folder / "train.json", url):
+        done = run("export", source, tmp_path / "members.parquet", "--members")
+        assert done.returncode == 0, done.stderr
+        rows = parquet.read_table(tmp_path / "members.parquet").to_pylist()
+        found = {(Path(row["shard"]).name, row["key"] + row["field"]): row for row in rows}
+        for name in TARS:
+            with tarfile.open(folder / name) as tar:
+                for member in tar:
+                    row = found.pop((name, member.name))
+                    assert (row["offset"], row["size"]) == (member.offset_data, member.size)
+        assert not found
+        assert [row["index"] for row in rows[::2]] == list(range(12))
+    assert not [each for each in shard_server.requests if each.path.endswith(".tar")]
+    done = run("export", folder / "train.json", tmp_path / "folder", "--members")
+    assert (done.returncode, "name a table" in done.stderr) == (1, True)
 
 
 def test_two_packs_at_once(folder: Path) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from wids.base.files import is_newer
 from wids.base.urls import base_name, display_url, is_local
 from wids.caching.cachefolder import Entry, check_folder
 from wids.errors import CacheError, ShardFormatError, WidsError
@@ -14,11 +16,12 @@ from wids.pack.packfile import Pack, open_pack
 from wids.reading.rangeshard import keep_index
 from wids.specs.indexrules import rules_of
 from wids.specs.packedspec import names_in
+from wids.specs.shardtable import UNKNOWN
 from wids.tar.sidecar import SIDECAR_SUFFIX
 from wids.tar.tarindex import TarIndex
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from wids.base.shardref import ShardRef
     from wids.base.warn import WarningsOnce
@@ -30,7 +33,16 @@ if TYPE_CHECKING:
 
 __all__ = ["PackedIndexes"]
 
+_NUM_PROBED = 8  # shards whose headers are compared
 _ROW = re.compile(r"(.+)#([0-9]{1,18})", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class _Failure:
+    """Why a pack could not be opened; not the error itself, whose frames would stay in memory."""
+
+    kind: type[WidsError]
+    message: str
 
 
 class PackedIndexes:
@@ -43,9 +55,11 @@ class PackedIndexes:
 
     def __init__(self, cache: ShardCache, opened: Iterable[Pack] = ()) -> None:
         self._cache = cache
-        self._packs: dict[str, tuple[Pack, TextColumn] | WidsError] = {
+        self._packs: dict[str, tuple[Pack, TextColumn] | _Failure] = {
             pack.location: (pack, names_in(pack)) for pack in opened
         }
+        self._compared: set[str] = set()
+        self._outdated: set[str] = set()
 
     def keys_of(
         self, shards: ShardTable, rules: IndexRules, warnings: WarningsOnce
@@ -57,18 +71,18 @@ class PackedIndexes:
             rules: How their members are grouped into samples.
             warnings: Issues a warning for each pack that cannot be used.
         """
-        if shards.pack is None:
+        if shards.pack is None or shards.pack in self._outdated:
             return None
         try:
             pack, _ = self._opened(shards.pack)
             # The places in the table are those of the samples as they were packed.
             if rules_of(pack.directory.spec, pack.location) != rules:
                 return None
-            if np.array_equal(pack.column("nsamples"), shards.nsamples):
+            if _is_like(pack, shards):
                 return pack.keys
             error: Exception = ShardFormatError(
-                "its shards have other numbers of samples than the spec says; pack the dataset "
-                "again (`wids pack`)"
+                "its shards have other sizes or numbers of samples than the spec says; pack the "
+                "dataset again (`wids pack`)"
             )
         except (WidsError, OSError) as raised:
             error = raised
@@ -79,6 +93,46 @@ class PackedIndexes:
             f"instead: {error}",
         )
         return None
+
+    def is_current(self, shards: ShardTable, open_shard: Callable[[int], object]) -> bool:
+        """Return whether a key that the pack lacks is in no shard of this machine.
+
+        The sizes and dates of all local shards are compared once, and the headers of a few. Whether
+        a remote shard was replaced is not asked.
+
+        Args:
+            shards: The shards of the dataset.
+            open_shard: Opens a shard by its number, which compares it with the pack.
+        """
+        location = shards.pack
+        if location is None or location in self._outdated:
+            return False
+        if location not in self._compared:
+            self._compared.add(location)
+            pack, _ = self._opened(location)
+            sizes = pack.column("filesize")
+            local = [row for row, url in enumerate(shards.urls) if is_local(url)]
+            if not all(self._is_older(pack, shards.urls[row], int(sizes[row])) for row in local):
+                self._outdated.add(location)
+            else:
+                last = len(local) - 1
+                for place in {last * i // (_NUM_PROBED - 1) for i in range(_NUM_PROBED)}:
+                    if local:
+                        open_shard(local[place])
+        return location not in self._outdated
+
+    def distrust(self, ref: ShardRef) -> None:
+        """Use the keys of a pack no more, since a shard differs from what it was made of."""
+        self._outdated.add((ref.pack or "").rpartition("#")[0])
+
+    def _is_older(self, pack: Pack, url: str, nbytes: int) -> bool:
+        """Return whether a local shard is of a size, and certainly older than a pack."""
+        try:
+            status = self._cache.starting_folder.path_of(url).stat()
+        except (OSError, ValueError):
+            return True  # missing; to read a sample of it says so
+        older = pack.status is None or is_newer(pack.status, status)
+        return older and nbytes in {UNKNOWN, status.st_size}
 
     def find(self, ref: ShardRef, warnings: WarningsOnce) -> TarIndex | None:
         """Return the tar index of a shard; None if no pack has a usable one.
@@ -153,11 +207,20 @@ class PackedIndexes:
                 found = pack, names_in(pack)
             except WidsError as error:
                 # Kept, since each shard would otherwise try again, and wait for a silent server.
-                found = error
+                found = _Failure(type(error), str(error))
             self._packs[location] = found
-        if isinstance(found, WidsError):
-            raise type(found)(str(found))
+        if isinstance(found, _Failure):
+            raise found.kind(found.message)
         return found
 
     def __reduce__(self) -> tuple[Any, ...]:
         return PackedIndexes, (self._cache,)
+
+
+def _is_like(pack: Pack, shards: ShardTable) -> bool:
+    """Return whether the shards of a pack have the counts and sizes that a spec says."""
+    if not np.array_equal(pack.column("nsamples"), shards.nsamples):
+        return False
+    sizes = pack.column("filesize")
+    known = (sizes != UNKNOWN) & (shards.filesize != UNKNOWN)
+    return bool((sizes == shards.filesize)[known].all())

@@ -30,11 +30,12 @@ from wids.base.arguments import (
 from wids.base.processes import allow_pickling_views
 from wids.base.progress import progress
 from wids.base.threads import DaemonThreadPool
-from wids.base.urls import display_url
+from wids.base.urls import display_url, is_local
 from wids.base.warn import warn
 from wids.caching.cache import ShardCache
 from wids.log import logger, show_if_verbose
 from wids.ordering.randomseeds import reading_batch
+from wids.pack.packformat import PACK_SUFFIX
 from wids.reading import describe
 from wids.reading.columns import ColumnReader, read_key_hashes
 from wids.reading.doubtfulshards import warn_of_doubtful
@@ -92,6 +93,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ShardList"]
 
+_OF_SPECS = (".json", PACK_SUFFIX)
 _MOST_FOLDERS = 100  # in which a file of class names is looked for
 # Attributes of the hot path, kept in slots. In a class with cached properties, Python 3.11 takes
 # far longer to find other attributes.
@@ -503,9 +505,10 @@ class ShardList:
 
     def _far_index(self, shard_index: int) -> TarIndex | None:
         """Return the tar index, in a pack, of a shard that would have to be fetched whole."""
-        if self.shards.pack is None or shard_index in self._opened:
+        shards = self.shards
+        if shards.pack is None or shard_index in self._opened or is_local(shards.urls[shard_index]):
             return None
-        ref = self.shards[shard_index]
+        ref = shards[shard_index]
         return None if self._opener.is_near(ref) else self._opener.packed_index(ref)
 
     def packed_keys(self) -> PackedKeys | None:
@@ -514,6 +517,13 @@ class ShardList:
         if opener.packs is None:
             return None
         return opener.packs.keys_of(self.shards, opener.rules, opener.warnings)
+
+    def packed_keys_are_current(self) -> bool:
+        """Return whether no local shard is known to differ from what the pack was made of."""
+        packs = self._opener.packs
+        return packs is not None and packs.is_current(
+            self.shards, lambda number: self._opened.use(number).shard
+        )
 
     def key_hashes(self) -> npt.NDArray[np.uint64]:
         """Return the hash of each sample's key, as `wids.base.keyhash` makes it."""
@@ -830,7 +840,7 @@ class ShardList:
             *islice(folders, _MOST_FOLDERS),
             # With `localname` the URLs name local files, and need no server.
             remote=self.cache.localname is None,
-            shards=() if (self.source or "").lower().endswith(".json") else self.shards.urls,
+            shards=() if (self.source or "").lower().endswith(_OF_SPECS) else self.shards.urls,
         )
 
     @property

@@ -223,6 +223,8 @@ class ShardOpener:
             )
         except ShardFormatError as error:
             why = str(error)
+        if self.packs is not None:
+            self.packs.distrust(ref)
         self.warnings.warn(
             "pack of other files",
             f"{shown}: this shard, and perhaps others, are indexed anew, since a pack may not "

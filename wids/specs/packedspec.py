@@ -37,6 +37,7 @@ __all__ = ["load_packed_spec", "names_in", "table_columns"]
 _PLAIN = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
 _MOST_LOCATION = 8192  # bytes of a name
 _MOST_EXTRAS_NBYTES = 1 << 20  # of the values of one row
+_TEXTS = ("url", "extras", *DIGESTS)
 _MOST_KEPT = 8  # columns of a table, and some
 
 
@@ -134,6 +135,7 @@ class _Source:
         texts = {
             name: (prefix.hex(), suffix.hex())
             for name, (prefix, suffix) in pack.directory.texts.items()
+            if name in _TEXTS  # later versions may have others
         }
         about = {"num_rows": pack.header.num_shards, "parts": texts}
         names = [f"{name} {part}" for name in texts for part in ("blob", "ends")]

@@ -683,8 +683,8 @@ class ViewableShards(ShardList, Viewable):
             return super()._find(key)
         places = packed.places(hash_key(key))
         found = next((place for place in places if self.key_at(place) == key), None)
-        if found is None and places:
-            # The key there is another one: the shard has changed since it was packed.
+        if found is None and (places or not self.packed_keys_are_current()):
+            # A shard has changed since it was packed, and may have keys that the pack lacks.
             places = self._kept_table.of(self.read_key_hashes).places(hash_key(key))
             return next((place for place in places if self.key_at(place) == key), None)
         return found
