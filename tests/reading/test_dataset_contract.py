@@ -56,14 +56,16 @@ class World:
         paths = [str(self.folder / f"{number}.tar") for number in range(len(LENGTHS))]
         return list(zip(paths, LENGTHS, strict=True))
 
-    def remote(self) -> list[tuple[str, int]]:
+    def remote(self) -> list[dict[str, Any]]:
         """Return the rows of a spec of shards on the server."""
-        rows = []
+        rows: list[dict[str, Any]] = []
         for path, nsamples in self.local():
             name = Path(path).name
             sidecar = Path(path + SIDECAR_SUFFIX).read_bytes()
             self.server.put(name + SIDECAR_SUFFIX, sidecar)
-            rows.append((self.server.put(name, Path(path).read_bytes()), nsamples))
+            data = Path(path).read_bytes()
+            url = self.server.put(name, data)
+            rows.append({"url": url, "nsamples": nsamples, "filesize": len(data)})
         return rows
 
 
@@ -301,6 +303,20 @@ def test_raw_samples_are_what_was_written(open_dataset: Open) -> None:
         assert dataset.field_sizes(index) == {name: len(text) for name, text in stored.items()}
     assert [name for name in dataset.read_raw(2, (".cls", ".none")) if name[0] == "."] == [".cls"]
     assert dataset.is_near(0)
+
+
+def test_a_field_opens_as_a_file(open_dataset: Open) -> None:
+    """A field opened as a file has the bytes of the field; one that is not there is an error."""
+    dataset = open_dataset()
+    for index in (3, -1, 0):
+        with dataset.open_field(index, ".txt") as file:
+            text = TEXTS[index].encode()
+            assert (file.seek(2), file.read(3), file.seek(-1, 2)) == (2, text[2:5], len(text) - 1)
+            assert (file.readall(), file.seek(0), file.read()) == (text[-1:], 0, text)
+    with pytest.raises(KeyError, match=r"\.mp4"):
+        dataset.open_field(3, ".mp4")
+    with pytest.raises(IndexError, match=str(COUNT)):
+        dataset.open_field(COUNT, ".txt")
 
 
 def test_only_the_fields_asked_for_are_read(open_dataset: Open) -> None:

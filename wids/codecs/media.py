@@ -3,7 +3,7 @@
 import io
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -62,7 +62,7 @@ def decode_audio(
 
 
 def decode_video(
-    data: bytes | memoryview,
+    data: bytes | memoryview | BinaryIO,
     *,
     max_nbytes: int,
     extension: str = ".mp4",
@@ -73,7 +73,8 @@ def decode_video(
     """Decode the frames of the first video stream, or a clip of it.
 
     Args:
-        data: The whole file.
+        data: The whole file, or a binary file with `seek`, such as `open_field` of a dataset opens:
+            of that, only the parts that the clip needs are read.
         max_nbytes: Maximum size of the frames in bytes.
         extension: Format of the file, a key of `AV_FORMATS`.
         stride: Keep every `stride`-th frame, starting with the first.
@@ -91,10 +92,11 @@ def decode_video(
         ModuleNotFoundError: av is not installed.
     """
     av = load("av", "video")
+    file = io.BytesIO(data) if isinstance(data, bytes | memoryview | bytearray) else data
     if num_frames is not None:
         check_integer("num_frames", num_frames, 1)
     try:
-        with av.open(io.BytesIO(data), format=AV_FORMATS[extension]) as container:
+        with av.open(file, format=AV_FORMATS[extension]) as container:
             if not container.streams.video:
                 raise DecodeError(
                     "video: expected a stream of pictures, found none; the file may be truncated"

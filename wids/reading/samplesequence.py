@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from wids.ordering.lookahead import Foreseeable, Places
     from wids.reading.columns import ColumnReader
     from wids.reading.fetchahead import FetchProgress
+    from wids.reading.fieldfile import FieldFile
     from wids.reading.gather import Allocate, Gathering
     from wids.reading.pipeline import BatchKind, ReadingOptions
     from wids.reading.ragged import Ragged, Values
@@ -106,6 +107,9 @@ class SampleSequence(Protocol):
 
     def field_sizes(self, index: int) -> dict[str, int]:
         """Return the size in bytes of each field of a sample, in storage order."""
+
+    def open_field(self, index: int, extension: str) -> FieldFile:
+        """Open one field of a sample as a file that can be sought in."""
 
     def gather(self, indexes: Sequence[int], extension: str) -> Values:
         """Return one field of a batch, decoded."""

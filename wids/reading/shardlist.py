@@ -12,7 +12,7 @@ import operator
 import os
 from contextlib import closing, nullcontext
 from copy import copy
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
@@ -40,6 +40,7 @@ from wids.reading import describe
 from wids.reading.columns import ColumnReader, read_key_hashes
 from wids.reading.doubtfulshards import warn_of_doubtful
 from wids.reading.fetchahead import FetchAhead, check_foreseeable
+from wids.reading.fieldfile import FieldFile
 from wids.reading.gather import Gathering, ReadAhead, gather_fields
 from wids.reading.openshards import (
     Locator,
@@ -702,6 +703,35 @@ class ShardList:
         wanted = self._pipeline.fields
         found = opened.shard.index.fields(local_index)
         return {name: size for name, _, size in found if wanted is None or name in wanted}
+
+    def open_field(self, index: int, extension: str) -> FieldFile:
+        """Open one field of a sample as a file, of which only the parts that are used are read.
+
+        For large fields, such as videos, and libraries that read files. With `remote="range"` the
+        parts are fetched by byte range, so that a clip does not cost the whole video.
+
+        Args:
+            index: Global index; a negative one counts from the end.
+            extension: The field, such as ".mp4", also one that `fields=` leaves out.
+
+        Returns:
+            A binary file, read-only. Reading it fails if the shard was replaced meanwhile.
+
+        Raises:
+            IndexError: There is no such sample.
+            KeyError: It has no such field.
+            WidsError: Its shard cannot be read.
+        """
+        opened, local_index = self._opened_at(index)
+        shard = opened.shard
+        sizes = {name: size for name, _, size in shard.index.fields(local_index)}
+        if extension not in sizes:
+            raise KeyError(
+                f"sample {index}: no field {extension!r}; it has {', '.join(sizes) or 'none'}, and "
+                "extensions begin with a dot"
+            )
+        name = f"{shard.index.key(local_index)}{extension}"
+        return FieldFile(partial(shard.read_part, local_index, extension), sizes[extension], name)
 
     def _opened_at(self, index: int) -> tuple[OpenShard, int]:
         shard_index, local_index = self._locator(operator.index(index))

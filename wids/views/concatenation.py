@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from wids.ordering.lookahead import Foreseeable, Places
     from wids.reading.fetchahead import FetchProgress
+    from wids.reading.fieldfile import FieldFile
     from wids.reading.gather import Allocate
     from wids.reading.pipeline import BatchKind
     from wids.reading.rangeahead import RangePlanner
@@ -339,6 +340,12 @@ class Chain:
         part, local_index = self._local(index)
         sizes: dict[str, int] = part.field_sizes(local_index)
         return sizes
+
+    def open_field(self, index: int, extension: str) -> FieldFile:
+        """Open one field of a sample as a file that can be sought in."""
+        part, local_index = self._local(index)
+        file: FieldFile = part.open_field(local_index, extension)
+        return file
 
     def fetch_ahead(self, sampler: Foreseeable, places: Places | None = None) -> FetchProgress:
         """Fetch the next shards of a sampler in the background, separately for each part.

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from wids.ordering.lookahead import Foreseeable, Places
     from wids.reading.fetchahead import FetchProgress
+    from wids.reading.fieldfile import FieldFile
     from wids.reading.gather import Allocate
     from wids.reading.pipeline import BatchKind
     from wids.reading.rangeahead import RangePlanner
@@ -83,6 +84,17 @@ class Filled:
         """Return the size in bytes of each field; none without a counterpart."""
         row = self.rows.at(index)
         return {} if row == self._absent else self.base.field_sizes(row)
+
+    def open_field(self, index: int, extension: str) -> FieldFile:
+        """Open one field of a sample as a file that can be sought in.
+
+        Raises:
+            KeyError: It has no counterpart.
+        """
+        row = self.rows.at(index)
+        if row == self._absent:
+            raise KeyError(f"sample {index}: no field {extension!r}; it has no counterpart here")
+        return self.base.open_field(row, extension)
 
     def is_near(self, index: int) -> bool:
         """Return whether a sample can be read without fetching a whole shard for it."""

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from wids.ordering.lookahead import Foreseeable, Places
     from wids.reading.fetchahead import FetchProgress
+    from wids.reading.fieldfile import FieldFile
     from wids.reading.gather import Allocate
     from wids.reading.pipeline import BatchKind
     from wids.reading.ragged import Ragged, Values
@@ -198,6 +199,13 @@ class Pairing:
     def field_sizes(self, index: int) -> dict[str, int]:
         """Return the size in bytes of each wanted field of a sample, in storage order."""
         return self.left.field_sizes(index) | self._renamed(self.right.field_sizes(index))
+
+    def open_field(self, index: int, extension: str) -> FieldFile:
+        """Open one field of a sample as a file that can be sought in."""
+        position = checked_position(index, len(self))
+        if extension in self._in_right:
+            return self.right.open_field(position, self._in_right[extension])
+        return self.left.open_field(position, extension)
 
     @cached_property
     def _in_right(self) -> dict[str, str]:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from wids.ordering.lookahead import Foreseeable, Places
     from wids.reading.fetchahead import FetchProgress
+    from wids.reading.fieldfile import FieldFile
     from wids.reading.gather import Allocate
     from wids.reading.pipeline import BatchKind
     from wids.reading.ragged import Ragged, Values
@@ -109,6 +110,10 @@ class Selection:
     def field_sizes(self, index: int) -> dict[str, int]:
         """Return the size in bytes of each wanted field of a sample, in storage order."""
         return self.base.field_sizes(self._position(index))
+
+    def open_field(self, index: int, extension: str) -> FieldFile:
+        """Open one field of a sample as a file that can be sought in."""
+        return self.base.open_field(self._position(index), extension)
 
     def gather(self, indexes: Sequence[int], extension: str) -> Values:
         """Return one field of a batch, decoded."""

@@ -22,6 +22,7 @@ from wids.codecs.headers import has_fact, read_header
 from wids.errors import DecodeError
 from wids.reading.collate import column_of
 from wids.reading.columns import follow_path
+from wids.reading.fieldfile import FieldFile
 from wids.reading.openshards import checked_positions
 from wids.reading.pipeline import Pipeline
 from wids.reading.ragged import Ragged, RaggedText, Values, fill_in, pack
@@ -181,6 +182,17 @@ class TableRows:
         """Return the size in bytes of each field as it would be stored in a shard."""
         raw = self.read_raw(index)
         return {name: len(value) for name, value in raw.items() if name != "__key__"}
+
+    def open_field(self, index: int, extension: str) -> FieldFile:
+        """Open a value, as it would be stored in a shard, as a file that can be sought in.
+
+        Raises:
+            KeyError: The row has no such value.
+        """
+        data = self.read_raw(index, (extension,)).get(extension)
+        if data is None:
+            raise KeyError(f"sample {index}: no field {extension!r} in its row of the table")
+        return FieldFile(lambda start, stop: data[start:stop], len(data), extension)
 
     def is_near(self, _index: int) -> bool:
         """Return True: reading a row fetches no shard."""
