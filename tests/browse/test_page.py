@@ -241,7 +241,8 @@ def test_the_keyboard_goes_everywhere(served: Browsing, open_page: Open):
 
 
 def columns(page: Any) -> int:
-    tops = page.evaluate("[...document.querySelectorAll('.tile')].map(tile => tile.offsetTop)")
+    boxes = "[...document.querySelectorAll('.tile')].map(tile => tile.getBoundingClientRect().top)"
+    tops = page.evaluate(boxes)
     return tops.count(tops[0]) if tops else 0
 
 
@@ -869,3 +870,52 @@ def test_a_page_is_a_table_of_columns(served: Browsing, open_page: Open):
     page.get_by_role("button", name="Small tiles").click()
     page.locator(".tile").nth(39).wait_for()
     assert page.get_by_role("table").count() == 0
+
+
+def test_marked_samples_are_shown_and_saved(
+    served: Browsing, open_page: Open, tmp_path: Path, spec: Path
+):
+    """Samples are marked by key, click and drag, shown as a grid, and saved or left out."""
+    page = open_page(served.url, accept_downloads=True)
+    page.locator(".tile").first.focus()
+    page.keyboard.press("m")
+    page.get_by_text("1 sample marked").wait_for()
+    page.get_by_role("button", name="Mark sample 2", exact=True).click()
+    page.get_by_text("2 samples marked").wait_for()
+    one, other = (page.get_by_role("button", name=f"Mark sample {n}", exact=True) for n in (7, 9))
+    one.hover()
+    page.mouse.down()
+    box = other.bounding_box()
+    page.mouse.move(box["x"] + 5, box["y"] + 5, steps=12)
+    page.mouse.up()
+    page.get_by_text("5 samples marked").wait_for()
+    one.click()
+    page.get_by_text("4 samples marked").wait_for()
+    page.goto(f"{served.url}?i=100")
+    wait_for_key(page, 100)
+    page.keyboard.press("m")
+    page.keyboard.press("Escape")
+    page.get_by_text("5 samples marked").wait_for()
+    marked = [0, 2, 8, 9, 100]
+    for name, kept in (
+        ("Save these", marked),
+        ("Save all others", [n for n in range(TOTAL) if n not in marked]),
+    ):
+        with page.expect_download() as saving:
+            page.get_by_role("link", name=name).click()
+        saved = tmp_path / "selection.json"
+        saving.value.save_as(saved)
+        view = wids.open_view(saved, transformations="memoryview")
+        assert [sample["__key__"] for sample in view] == [f"set/{n:05d}" for n in kept]
+    page.get_by_role("button", name="Show", exact=True).click()
+    page.locator(".tile").nth(4).wait_for()
+    wait_until(page, "document.querySelectorAll('.tile').length === 5")
+    assert keys_shown(page)[-1] == "set/00100"
+    page.locator(".tile").last.click()
+    wait_for_key(page, 100)
+    page.keyboard.press("k")
+    wait_for_key(page, 9)
+    page.go_back()
+    page.go_back()
+    page.get_by_role("button", name="Clear", exact=True).click()
+    assert page.locator(".tray").is_hidden()

@@ -15,7 +15,7 @@ from wids.base.urls import hide_credentials
 from wids.browse.decoders import Decoders
 from wids.browse.facets import ColumnValues, FacetVisitor, find_columns
 from wids.browse.failures import message_of
-from wids.browse.orders import Grid
+from wids.browse.orders import Grid, parse_indexes
 from wids.browse.overview import CheckReport, StatisticsVisitor, dataset_facts, shard_rows, spread
 from wids.browse.samplepages import FieldViews, sample_page, tiles
 from wids.browse.scans import Scans
@@ -65,16 +65,16 @@ class UnreadableSampleError(Exception):
 
 
 # Parameters of each endpoint. Others are an error, because they would silently have no effect.
-_ORDER = "order seed epoch rank replicas interleave lanes chunksize where q whole shard"
+_ORDER = "order seed epoch rank replicas interleave lanes chunksize where q whole shard marks"
 PARAMETERS = {
     "dataset": "",
-    "facets": "where q whole shard",
+    "facets": "where q whole shard marks",
     "faults": "from",
     "page": f"at count table {_ORDER}",
     "picture": "i f",
     "raw": "i f save v",
     "sample": f"i p from {_ORDER}",
-    "selection": _ORDER,
+    "selection": f"without {_ORDER}",
     "shards": "from count",
     "statistics": "all",
     "thumb": "i f s v strip",
@@ -179,28 +179,41 @@ class ApiHandlers:
         }
 
     def selection(self, query: Query) -> dict[str, Any]:
-        """Return what a filter found as the document of a saved view, in the order shown.
+        """Return what a filter found or marks name as the document of a saved view, as shown.
+
+        With `without`, the samples that it names are left out.
 
         Raises:
-            ValueError: There is no filter, it still runs, or found more than one document holds.
+            ValueError: Nothing is chosen, a filter still runs, or found more than a document holds.
         """
         order, filtering = self._grid.shown(query)
-        if filtering is None:
-            raise ValueError("where: expected a filter or q=, whose samples are saved")
-        if not filtering["finished"] or filtering["full"]:
+        if filtering is None and not any(query.get(name) for name in ("marks", "without", "shard")):
+            raise ValueError("where: expected a filter, q=, marks= or without=, to save samples by")
+        if filtering is not None and (not filtering["finished"] or filtering["full"]):
             raise ValueError("where: the filter is not finished yet, or found too many samples")
+        unwanted = np.empty(0, np.int64)
+        if query.get("without"):
+            unwanted = parse_indexes("without", query["without"], len(self.reader))
+        samples: Any = self.reader.dataset
+        if order.size == len(self.reader) and filtering is None and self.reader.joined is None:
+            # What is left out is a short list, what is left need not be.
+            document = view_document(samples, self.title, _steps_of(query))
+            return {
+                **document,
+                "nsamples": len(self.reader) - len(unwanted),
+                "exclude": unwanted.tolist(),
+            }
         if order.size > _MOST_SAVED:
             raise ValueError(
                 f"where: found {order.size} samples, and a document of the page holds "
                 f"{_MOST_SAVED}; wids select --where saves more"
             )
         rows = np.array(order.slice(0, order.size), np.int64)
-        samples: Any = self.reader.dataset
+        rows = rows[~np.isin(rows, unwanted)]
         if self.reader.joined is not None:
             samples, rows = self.reader.joined.samples, self.reader.joined.at(rows)
         chosen = Selection(samples, IndexList.of(rows))
-        made = [f"{name}({text!r})" for name, text in _steps_of(query)]
-        return view_document(chosen, self.title, made)
+        return view_document(chosen, self.title, _steps_of(query))
 
     def sample(self, query: Query) -> dict[str, Any]:
         """Describe one sample: number `i` of the dataset, or the one at position `p` of an order.
@@ -302,7 +315,7 @@ class ApiHandlers:
         """Count the values of columns among the samples that a filter leaves, shard by shard."""
         values = self._columns()
         shards = self._grid.shards_of(query)
-        chosen = tuple(query.get(name, "") for name in ("where", "q", "whole"))
+        chosen = tuple(query.get(name, "") for name in ("where", "q", "whole", "marks"))
 
         def make() -> FacetVisitor:
             selectors = self._grid.selectors(query)
@@ -333,11 +346,13 @@ class ApiHandlers:
         return {"num_faults": len(faults), "faults": shown}
 
 
-def _steps_of(query: Query) -> list[tuple[str, str]]:
+def _steps_of(query: Query) -> list[str]:
     """Return the steps by which samples were chosen, for the document of a view."""
     names = {"filter": "where", "search": "q", "shards": "shard"}
     steps = [(step, query.get(name, "").strip()) for step, name in names.items()]
-    return [(name, text) for name, text in steps if text]
+    made = [f"{step}({text!r})" for step, text in steps if text]
+    marked = [f"{name}({query[name][:200]})" for name in ("marks", "without") if query.get(name)]
+    return made + marked
 
 
 def _number(query: Query, name: str, default: int) -> int:

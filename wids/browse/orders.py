@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from wids.browse.fieldreader import FieldReader
     from wids.browse.scans import Scan, Scans, Visitor
 
-__all__ = ["ORDERS", "Grid", "Order", "OrderQuery", "Shown"]
+__all__ = ["ORDERS", "Grid", "Order", "OrderQuery", "Shown", "parse_indexes"]
 
 ORDERS = ("stored", "shuffled", "shards", "chunks")
 
@@ -212,7 +212,7 @@ def _integer(name: str, text: str) -> int:
 
 _MOST_ORDERS = 8
 _MOST_KEY = 4096
-_SHARDS = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
+_RUN = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
 _SOON_SECONDS = 0.15
 _MOST_FIELDS = 40  # names of fields in the error for an unknown field
 
@@ -222,6 +222,32 @@ class Shown(NamedTuple):
 
     order: Order
     filtering: dict[str, Any] | None
+
+
+def parse_indexes(name: str, text: str, total: int) -> Integers:
+    """Read a list of indexes and ranges of a request.
+
+    Args:
+        name: Name of the parameter.
+        text: Its text.
+        total: Number of samples of the dataset.
+
+    Raises:
+        ValueError: It is malformed, or names a sample that does not exist.
+
+    >>> parse_indexes("marks", "7,3-5", 10).tolist()
+    [3, 4, 5, 7]
+    """
+    mask = np.zeros(total, np.bool_)
+    for run in text.split(","):
+        found = _RUN.fullmatch(run)
+        first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
+        if not first <= last < total:
+            raise ValueError(
+                f"{name}: expected indexes below {total}, such as 3,17,20-29, got {run[:40]!r}"
+            )
+        mask[first : last + 1] = True
+    return np.flatnonzero(mask)
 
 
 class Grid:
@@ -256,7 +282,7 @@ class Grid:
         """
         wanted = OrderQuery.parse(query)
         shards = self.shards_of(query)
-        chosen = self._chosen_of(shards)
+        chosen = self._chosen_of(shards, query)
         scans = [self._scan(*each, shards) for each in self._searches(query)]
         if not scans and chosen is not None:
             return Shown(wanted.within(chosen), None)
@@ -298,7 +324,7 @@ class Grid:
         text = query.get("shard", "")
         if not text:
             return range(count)
-        found = _SHARDS.fullmatch(text)
+        found = _RUN.fullmatch(text)
         first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
         if not 0 <= first <= last < count:
             raise ValueError(f"shard: expected 3 or 3-5, below {count}, got {text[:40]!r}")
@@ -306,18 +332,24 @@ class Grid:
 
     def selectors(self, query: Mapping[str, str]) -> list[Any]:
         """Return what chooses the samples of a request, shard by shard."""
-        chosen = [] if self._chosen is None else [ChosenSamples(self._reader, self._chosen)]
+        found = self._chosen_of(range(self._reader.num_shards), query)
+        chosen = [] if found is None else [ChosenSamples(self._reader, found)]
         return [*chosen, *(make() for _, make in self._searches(query))]
 
     def _bounds(self, shards: range) -> tuple[int, int]:
         first = self._reader.first_index(shards.start)
         return first, self._reader.first_index(shards.stop)
 
-    def _chosen_of(self, shards: range) -> Integers | None:
-        if self._chosen is None or len(shards) == self._reader.num_shards:
-            return self._chosen
+    def _chosen_of(self, shards: range, query: Mapping[str, str]) -> Integers | None:
+        """Return the indexes to which a view, marks and shards restrict a request; None for all."""
+        chosen = self._chosen
+        if query.get("marks"):
+            marks = parse_indexes("marks", query["marks"], len(self._reader))
+            chosen = marks if chosen is None else chosen[np.isin(chosen, marks)]
+        if chosen is None or len(shards) == self._reader.num_shards:
+            return chosen
         low, high = self._bounds(shards)
-        return self._chosen[(self._chosen >= low) & (self._chosen < high)]
+        return chosen[(chosen >= low) & (chosen < high)]
 
     def _searches(self, query: Mapping[str, str]) -> list[tuple[Any, Callable[[], Any]]]:
         """Return the filter and the search by key of a request: what identifies and makes each."""

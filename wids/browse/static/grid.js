@@ -6,6 +6,7 @@ import { announce, h } from "./dom.js";
 import { facetPanel } from "./facets.js";
 import { counted, number } from "./format.js";
 import { filterProgress, searched } from "./found.js";
+import { dragMarks, marksTray } from "./marks.js";
 import { COUNTS, makePager, range } from "./pager.js";
 import { tableOf } from "./table.js";
 import { pixelsFor, sharpen, tileOf } from "./tiles.js";
@@ -19,7 +20,8 @@ const list = h("ul", { "aria-label": "Samples" });
 const pager = makePager();
 const found = h("div", { class: "found" }, progress, list);
 const side = h("div", { class: "side" });
-const parts = [h("div", { class: "explorer" }, side, found), h("div", { class: "pager-place" }, pager.element)];
+const parts = [h("div", { class: "explorer" }, side, found), h("div", { class: "pager-place" }, marksTray(), pager.element)];
+dragMarks(found);
 let known = { key: null, total: 0 }; // samples in the order that was shown last
 let drawn = 0; // pixels of the pictures
 
@@ -118,6 +120,6 @@ function tellEmpty(page, state, at) {
   const text = page.total
     ? h("p", {}, `There is nothing at position ${number(at)}. `,
         h("a", { href: link({ ...gridPart(state) }) }, "Go to the first page"))
-    : h("p", {}, state.where || state.q ? "No sample fulfils this." : "There are no samples here.");
+    : h("p", {}, state.where || state.q || state.marks ? "No sample fulfils this." : "There are no samples here.");
   list.replaceChildren(h("li", { class: "empty" }, text));
 }

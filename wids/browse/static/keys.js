@@ -3,6 +3,7 @@
 
 import { move } from "./cursor.js";
 import { button, h } from "./dom.js";
+import { markFocused } from "./marks.js";
 import { keysOn, setKeys, setTheme, theme } from "./settings.js";
 
 const KEYS = [
@@ -15,6 +16,7 @@ const KEYS = [
   ["/", "find a key"],
   ["f", "filter"],
   ["s", "facets: values and their counts"],
+  ["m", "mark the tile or sample, or take the mark back"],
   ["z", "zoom an image to its pixels, and back; so do the wheel and a drag"],
   ["o", "boxes and masks on the image"],
   ["d", "the dataset: shards and statistics"],
@@ -47,7 +49,7 @@ export function listen(dialog, query) {
     if (field || !keysOn()) return;
     if (event.key === "?") dialog.showModal();
     else if (event.key === "/") choose(query);
-    else if (!press(event.key) && !move(event.key)) return;
+    else if (!press(event.key) && !move(event.key) && !(event.key === "m" && markFocused())) return;
     event.preventDefault();
   });
 }

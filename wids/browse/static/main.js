@@ -7,6 +7,7 @@ import { announce, h, plain } from "./dom.js";
 import { bytes, counted, number } from "./format.js";
 import { focusTile, showGrid } from "./grid.js";
 import { fillHelp, listen } from "./keys.js";
+import { openMarks } from "./marks.js";
 import { showSample } from "./sample.js";
 import { tellWaiting } from "./waits.js";
 import { current, filterable, go, gridPart, link, onChange } from "./state.js";
@@ -117,6 +118,7 @@ listen(help, query);
 
 try {
   dataset = await ask("dataset");
+  openMarks(dataset);
   fillHead();
   await render(onChange(render));
 } catch (error) {

@@ -4,6 +4,7 @@ import { ask } from "./api.js";
 import { announce, button, h } from "./dom.js";
 import { card } from "./fields.js";
 import { bytes, number } from "./format.js";
+import { markButton } from "./marks.js";
 import { COUNTS } from "./pager.js";
 import { gridPart, link, orderPart } from "./state.js";
 import { tellWhole } from "./waits.js";
@@ -112,6 +113,7 @@ function head(sample, state, here, total, byPosition) {
   return h("header", { class: "sample-head" },
     steps(state, here, total, byPosition),
     h("h2", {}, sample.key || "(no key)"),
+    markButton(sample.index, "Mark", { class: "", "data-key": "m", title: "Mark (m)" }),
     h("p", { class: "muted" }, `${place} · ${bytes(sample.nbytes)} · sample ${number(sample.local_index)} of `,
       h("a", { href: link({ ...gridPart(state), at: state.at, view: "dataset", shards: Math.floor(sample.shard / 100) * 100 || null }) }, `shard ${number(sample.shard)}`),
       ", ", h("span", { class: "url" }, sample.url)),

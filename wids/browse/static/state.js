@@ -2,7 +2,7 @@
 
 // What belongs to the grid, and stays while one looks at a sample of it.
 const GRID = ["order", "seed", "epoch", "rank", "replicas", "interleave", "lanes", "chunksize",
-  "where", "q", "whole", "shard", "size"];
+  "where", "q", "whole", "shard", "marks", "size"];
 const ALL = [...GRID, "at", "i", "p", "view", "shards"];
 
 // Of these the page itself makes use; what a link was damaged to counts as not said.

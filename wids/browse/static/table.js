@@ -3,6 +3,7 @@
 import { thumb } from "./api.js";
 import { h } from "./dom.js";
 import { number } from "./format.js";
+import { markButton } from "./marks.js";
 import { gridPart, link } from "./state.js";
 import { placeOf } from "./tiles.js";
 
@@ -21,7 +22,7 @@ function rowOf(tile, columns, state, captions) {
   const href = link({ ...gridPart(state), at: state.at, ...place });
   const values = tile.values ?? [];
   return h("tr", {},
-    h("td", { class: "cell-picture" }, pictureOf(tile)),
+    h("td", { class: "cell-picture" }, pictureOf(tile), markButton(tile.index)),
     h("td", { class: "figure" }, number(tile.index)),
     h("td", {}, h("a", { class: "key", href, "data-place": place.i ?? place.p, "data-position": tile.position }, tile.key ?? `sample ${tile.index}`)),
     columns.map((name, n) => cell(name.includes(":") ? values[n] : classOf(tile, values[n]))),

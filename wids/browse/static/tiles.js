@@ -3,6 +3,7 @@
 import { thumb } from "./api.js";
 import { h } from "./dom.js";
 import { number } from "./format.js";
+import { markButton } from "./marks.js";
 import { gridPart, link } from "./state.js";
 
 const GLYPHS = { audio: "♪", video: "▶", array: "▦", text: "¶", json: "{ }", class: "#", bytes: "01" };
@@ -10,7 +11,7 @@ const DRAWN = [96, 144, 192, 256, 320, 480, 640, 960, 1280]; // pixels that the 
 
 /** The link to a sample of a grid: by its number as stored, else by its position in the order. */
 export function placeOf(tile, state) {
-  const stored = !state.order && !state.where && !state.q && !state.shard;
+  const stored = !state.order && !state.where && !state.q && !state.shard && !state.marks;
   return stored ? { i: tile.index } : { p: tile.position };
 }
 
@@ -26,7 +27,8 @@ export function tileOf(tile, state, pixels) {
       h("span", { class: "words" },
         labelOf(tile),
         h("span", { class: "key" }, h("bdi", {}, tile.key ?? `sample ${tile.index}`)),
-        h("span", { class: "index" }, number(tile.index)))));
+        h("span", { class: "index" }, number(tile.index)))),
+    markButton(tile.index));
 }
 
 /** Pixels of the longer side that a picture in a tile of the list needs. */

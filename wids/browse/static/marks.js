@@ -1,0 +1,132 @@
+// Marked samples: kept by this browser for a dataset, shown as a grid, saved as a selection.
+
+import { button, h } from "./dom.js";
+import { counted } from "./format.js";
+import { filterable, go } from "./state.js";
+
+const MOST = 12_000; // characters of a URL that the server takes in any case
+
+let name = null; // of what is kept
+let marks = new Set();
+let last = null; // the sample that was marked last, from which Shift marks a range
+const tray = h("div", { class: "tray", role: "region", "aria-label": "Marked samples", hidden: true });
+
+/** Read the marks of a dataset. */
+export function openMarks(dataset) {
+  name = `wids-marks ${dataset.num_samples} ${dataset.title}`;
+  try {
+    marks = new Set(decode(localStorage.getItem(name) ?? "").filter((index) => index < dataset.num_samples));
+  } catch {
+    marks = new Set(); // the browser keeps nothing
+  }
+  fillTray();
+}
+
+export function isMarked(index) {
+  return marks.has(index);
+}
+
+/** Mark samples, or take their marks back. */
+export function mark(indexes, on) {
+  for (const index of indexes) marks[on ? "add" : "delete"](index);
+  last = indexes.at(-1) ?? null;
+  try {
+    localStorage.setItem(name, encode([...marks]));
+  } catch {
+    // they last until the page is left
+  }
+  for (const each of document.querySelectorAll("[data-mark]")) show(each);
+  fillTray();
+}
+
+function show(each) {
+  each.setAttribute("aria-pressed", String(isMarked(Number(each.dataset.mark))));
+}
+
+/** The button that marks a sample. */
+export function markButton(index, text = "✓", properties = {}) {
+  return button(text, (event) => {
+    const on = !isMarked(index);
+    // A click of the pointer has been answered when it went down.
+    if (event.detail && event.currentTarget.closest("[data-drags]")) return;
+    mark([index], on);
+  }, { class: "mark", "data-mark": index, "aria-pressed": String(isMarked(index)), "aria-label": `Mark sample ${index}`, ...properties });
+}
+
+/** Let a drag over the buttons of a list mark all it passes; Shift marks from the last on. */
+export function dragMarks(list) {
+  let on = null;
+  list.dataset.drags = "";
+  list.addEventListener("pointerdown", (event) => {
+    const index = indexAt(event);
+    if (index === null || event.button !== 0) return;
+    event.preventDefault();
+    event.target.closest("[data-mark]").focus();
+    on = !isMarked(index);
+    mark(event.shiftKey && last !== null ? between(last, index) : [index], on);
+  });
+  list.addEventListener("pointermove", (event) => {
+    if (on === null) return;
+    const under = document.elementFromPoint(event.clientX, event.clientY)?.closest("li, tr")?.querySelector("[data-mark]");
+    const index = under ? Number(under.dataset.mark) : null;
+    if (index !== null && isMarked(index) !== on) mark([index], on);
+  });
+  for (const end of ["pointerup", "pointercancel"]) addEventListener(end, () => { on = null; });
+  const indexAt = (event) => {
+    const hit = event.target.closest("[data-mark]");
+    return hit ? Number(hit.dataset.mark) : null;
+  };
+  /** Those from one sample to another, in the order in which the page shows them. */
+  const between = (one, other) => {
+    const shown = [...list.querySelectorAll("[data-mark]")].map((each) => Number(each.dataset.mark));
+    const [first, stop] = [shown.indexOf(one), shown.indexOf(other)].sort((a, b) => a - b);
+    return first < 0 ? [other] : shown.slice(first, stop + 1);
+  };
+}
+
+/** Mark the sample whose tile or row has the focus; returns whether there is one. */
+export function markFocused() {
+  const hit = document.activeElement?.closest("li, tr")?.querySelector("[data-mark]");
+  if (!hit) return false;
+  const index = Number(hit.dataset.mark);
+  mark([index], !isMarked(index));
+  return true;
+}
+
+/** The bar that says how many are marked, and what can be done with them. */
+export function marksTray() {
+  return tray;
+}
+
+function fillTray() {
+  tray.hidden = marks.size === 0;
+  const text = encode([...marks]);
+  const fits = text.length <= MOST;
+  const saved = (label, query) => h("a", { class: "button", href: `selection.json?${query}=${text}`, download: "" }, label);
+  tray.replaceChildren(
+    h("strong", {}, `${counted(marks.size, "sample")} marked`),
+    ...(fits ? [
+      button("Show", () => go({ ...filterable({}), marks: text })),
+      saved("Save these", "marks"),
+      saved("Save all others", "without"),
+    ] : [h("span", { class: "muted" }, "too many for a link; filters save more")]),
+    button("Clear", () => mark([...marks], false)));
+}
+
+/** Write numbers as ranges: 3,17,20-29. */
+function encode(indexes) {
+  const runs = [];
+  for (const index of indexes.sort((a, b) => a - b)) {
+    const run = runs.at(-1);
+    if (run && index === run[1] + 1) run[1] = index;
+    else runs.push([index, index]);
+  }
+  return runs.map(([first, end]) => (first === end ? `${first}` : `${first}-${end}`)).join(",");
+}
+
+function decode(text) {
+  return text.split(",").filter(Boolean).flatMap((run) => {
+    const [first, end = first] = run.split("-").map(Number);
+    return Array.from({ length: end - first + 1 }, (_, place) => first + place);
+  });
+}
