@@ -153,7 +153,7 @@ def test_decoded_pictures_are_refused(folder):
     """Pictures that the dataset decoded already are refused with the way to leave them raw."""
     with (
         wids.ShardListDataset(folder, transformations="PIL") as decoded,
-        pytest.raises(TypeError, match=r"expected raw pictures.*decoders="),
+        pytest.raises(TypeError, match=r"expected raw images.*decoders="),
     ):
         batch_of(decoded, wids.DeviceDecoder("cpu", size=CROP))
 

@@ -248,8 +248,8 @@ def _brotli_pieces(taken: _Input) -> Iterator[bytes]:
 def _snappy_block(data: bytes, max_nbytes: int | None) -> bytes:
     """Decompress Snappy's raw format, which begins with the size of its output."""
     stated = 0
-    for place, byte in enumerate(data[:5]):
-        stated |= (byte & 0x7F) << 7 * place
+    for number, byte in enumerate(data[:5]):
+        stated |= (byte & 0x7F) << 7 * number
         if byte < 0x80:
             break
     # Compared with the input before that many bytes are allocated.

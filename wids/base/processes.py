@@ -76,11 +76,11 @@ def run_each(
         outcomes = _run_here(function, items)
     results: dict[int, R | Exception] = {}
     with closing(outcomes):  # whatever ends this ends the workers, too
-        for place, outcome in progress(outcomes, total=len(items), desc=desc, unit="shard"):
-            results[place] = outcome
+        for index, outcome in progress(outcomes, total=len(items), desc=desc, unit="shard"):
+            results[index] = outcome
             if done is not None:
-                done(items[place], outcome)
-    return [results[place] for place in range(len(items))]
+                done(items[index], outcome)
+    return [results[index] for index in range(len(items))]
 
 
 class _Worker:
@@ -92,7 +92,7 @@ class _Worker:
 
     def __init__(self, function: Callable[[Any], Any]) -> None:
         """Start the process and send it the function once, since it may hold a large spec."""
-        self.place = -1
+        self.index = -1
         self.connection, there = multiprocessing.Pipe()
         self._process = multiprocessing.Process(
             target=_serve, args=(there, os.getpid(), function), daemon=True
@@ -101,11 +101,11 @@ class _Worker:
         # Only the worker holds that end now, so our end reports EOF when the worker dies.
         there.close()
 
-    def begin(self, place: int, item: Any) -> None:
+    def begin(self, index: int, item: Any) -> None:
         """Send an item, and remember its position."""
-        self.place = place
+        self.index = index
         with suppress(ConnectionError):  # the process died while idle, which `outcome` reports
-            self.connection.send((place, item))
+            self.connection.send((index, item))
 
     def outcome(self) -> Any:
         """Receive the result or error of the item.
@@ -163,11 +163,11 @@ def _serve(connection: Connection, parent: int, function: Callable[[Any], Any]) 
 def _run_here(
     function: Callable[[T], R], items: Sequence[T]
 ) -> Generator[tuple[int, R | Exception]]:
-    for place, item in enumerate(items):
+    for index, item in enumerate(items):
         try:
-            yield place, function(item)
+            yield index, function(item)
         except Exception as error:  # noqa: BLE001 (whatever it is, it is reported with its item)
-            yield place, error
+            yield index, error
 
 
 def _run_in_processes(
@@ -180,9 +180,9 @@ def _run_in_processes(
     try:
         idle += [_Worker(function) for _ in range(workers)]
         while True:
-            for place, item in islice(waiting, len(idle)):
+            for index, item in islice(waiting, len(idle)):
                 worker = idle.pop()
-                worker.begin(place, item)
+                worker.begin(index, item)
                 busy[worker.connection] = worker
             if not busy:
                 return
@@ -199,7 +199,7 @@ def _run_in_processes(
                         "it again with fewer workers"
                     )
                     idle.append(_Worker(function))
-                yield worker.place, outcome
+                yield worker.index, outcome
     finally:
         for worker in (*idle, *busy.values()):
             worker.end()
@@ -213,20 +213,20 @@ def _run_with(
     running: dict[Future[R], int] = {}
     try:
         while True:
-            for place, item in islice(waiting, _WINDOW - len(running)):
+            for index, item in islice(waiting, _WINDOW - len(running)):
                 try:
-                    running[executor.submit(function, item)] = place
+                    running[executor.submit(function, item)] = index
                 except BrokenExecutor as broken:
-                    for rest in (place, *(each for each, _ in waiting)):  # the executor is broken
+                    for rest in (index, *(each for each, _ in waiting)):  # the executor is broken
                         yield rest, _not_done(broken)
             if not running:
                 return
             for future in wait(running, return_when=FIRST_COMPLETED).done:
-                place = running.pop(future)
+                index = running.pop(future)
                 error: Any = future.exception()
                 if isinstance(error, BrokenExecutor):
                     error = _not_done(error)
-                yield place, future.result() if error is None else error
+                yield index, future.result() if error is None else error
     finally:
         for future in running:
             future.cancel()  # nobody waits for them

@@ -50,9 +50,9 @@ def _columns(letter: str) -> int:
 
 def _cut(text: str, width: int) -> str:
     """Return the beginning of a text that fits into a width."""
-    for place, columns in enumerate(itertools.accumulate(map(_columns, text))):
+    for length, columns in enumerate(itertools.accumulate(map(_columns, text))):
         if columns > width:
-            return text[:place]
+            return text[:length]
     return text
 
 

@@ -122,7 +122,7 @@ def cbor_nbytes(data: bytes, max_nbytes: int) -> int:
     return _walked(data, max_nbytes, _CBOR, _CBOR_RUNS)
 
 
-class _Run(NamedTuple):
+class _ByteRun(NamedTuple):
     """Kind of runs of adjacent values that have one size and contain no values.
 
     Attributes:
@@ -136,7 +136,7 @@ class _Run(NamedTuple):
     cost: int
 
 
-def _walked(data: bytes, max_nbytes: int, heads: list[_Head], runs: Mapping[int, _Run]) -> int:
+def _walked(data: bytes, max_nbytes: int, heads: list[_Head], runs: Mapping[int, _ByteRun]) -> int:
     """Return the sum of the sizes of all values of a document; each begins with a head."""
     total = position = num_rare = 0
     left, each = 1, _SLOT  # number of values to come, and the size of a slot of their container
@@ -236,17 +236,17 @@ def _msgpack_heads() -> list[_Head]:
         heads[0x90 | code] = _Head("list", amount=code)
     for code in range(32):
         heads[0xA0 | code] = _Head("text", amount=code)
-    for place, width in enumerate((1, 2, 4)):
-        heads[0xC4 + place] = _Head("bytes", width)
-        heads[0xC7 + place] = _Head("ext", width, more=1)  # a byte for the type
-        heads[0xD9 + place] = _Head("text", width)
-    for place, nbytes in enumerate((4, 8, 1, 2, 4, 8, 1, 2, 4, 8)):
-        heads[0xCA + place] = _Head("number", amount=nbytes)
-    for place, nbytes in enumerate((1, 2, 4, 8, 16)):
-        heads[0xD4 + place] = _Head("ext", amount=nbytes, more=1)
-    for place, width in enumerate((2, 4)):
-        heads[0xDC + place] = _Head("list", width)
-        heads[0xDE + place] = _Head("dict", width)
+    for step, width in enumerate((1, 2, 4)):
+        heads[0xC4 + step] = _Head("bytes", width)
+        heads[0xC7 + step] = _Head("ext", width, more=1)  # a byte for the type
+        heads[0xD9 + step] = _Head("text", width)
+    for step, nbytes in enumerate((4, 8, 1, 2, 4, 8, 1, 2, 4, 8)):
+        heads[0xCA + step] = _Head("number", amount=nbytes)
+    for step, nbytes in enumerate((1, 2, 4, 8, 16)):
+        heads[0xD4 + step] = _Head("ext", amount=nbytes, more=1)
+    for step, width in enumerate((2, 4)):
+        heads[0xDC + step] = _Head("list", width)
+        heads[0xDE + step] = _Head("dict", width)
     return heads
 
 
@@ -258,15 +258,15 @@ def _cbor_heads() -> list[_Head]:
         counted = kind != "number"  # the count of a tag is its number
         for code in range(24):
             heads[major << 5 | code] = _Head(kind, amount=code if counted else 0)
-        for place, width in enumerate((1, 2, 4, 8)):
+        for step, width in enumerate((1, 2, 4, 8)):
             head = _Head(kind, width) if counted else _Head(kind, amount=width)
-            heads[major << 5 | 24 + place] = head
+            heads[major << 5 | 24 + step] = head
     for major in (2, 3, 4, 5):
         heads[major << 5 | 31] = _Head("endless", amount=int(major == 5))
     return heads
 
 
-def _runs(heads: list[_Head], kept: bytes) -> dict[int, _Run]:
+def _runs(heads: list[_Head], kept: bytes) -> dict[int, _ByteRun]:
     """Return the runs that begin with a byte.
 
     Args:
@@ -284,13 +284,13 @@ def _runs(heads: list[_Head], kept: bytes) -> dict[int, _Run]:
             codes.setdefault((head.kind, nbytes, cost), []).append(code)
         elif head.kind in ("list", "dict") and not head.width and not head.amount:
             codes.setdefault(("empty", 0, _container_nbytes(head.kind, 0)), []).append(code)
-    runs: dict[int, _Run] = {}
+    runs: dict[int, _ByteRun] = {}
     for (kind, nbytes, cost), alike in codes.items():
         first = b"[" + b"".join(b"\\x%02x" % code for code in alike) + b"]"
         # Only ASCII: other text takes more memory, and is counted one by one.
         content = b"[\0-\x7f]" if kind == "text" else b"."
         pattern = re.compile(b"(?:%s%s{%d})+" % (first, content, nbytes), re.DOTALL)
-        runs |= dict.fromkeys(alike, _Run(pattern, 1 + nbytes, cost))
+        runs |= dict.fromkeys(alike, _ByteRun(pattern, 1 + nbytes, cost))
     return runs
 
 

@@ -103,18 +103,18 @@ def _read_image(_suffix: str, data: memoryview, whole: bool) -> Facts | None:
 
 def _jpeg_size(data: memoryview) -> tuple[int, int] | None:
     """Return the size in a frame's header; None where something else is found before it."""
-    place = 2
-    while data[place] == 0xFF:
-        marker = data[place + 1]
+    position = 2
+    while data[position] == 0xFF:
+        marker = data[position + 1]
         if marker == 0xFF:  # a fill byte
-            place += 1
+            position += 1
         elif marker in _SIZE_OF_JPEG:
-            height, width = struct.unpack_from(">HH", data, place + 5)
+            height, width = struct.unpack_from(">HH", data, position + 5)
             return (width, height) if width and height else None
         elif marker == 0x01 or 0xD0 <= marker <= 0xD9:
             return None
         else:
-            place += 2 + struct.unpack_from(">H", data, place + 2)[0]
+            position += 2 + struct.unpack_from(">H", data, position + 2)[0]
     return None
 
 
@@ -159,14 +159,14 @@ def _sound(nframes: int, rate: int, channels: int) -> Facts:
 
 def _wav_facts(data: memoryview) -> Facts | None:
     """Return the facts of a WAV file of one size a frame; None for other kinds."""
-    place, form = 12, None
+    position, form = 12, None
     while True:
-        name, size = struct.unpack_from("<4sI", data, place)
+        name, size = struct.unpack_from("<4sI", data, position)
         if name == b"fmt ":
-            form = struct.unpack_from("<HHIIH", data, place + 8)
+            form = struct.unpack_from("<HHIIH", data, position + 8)
         elif name == b"data":
             break
-        place += 8 + size + size % 2
+        position += 8 + size + size % 2
     # A writer that could not go back leaves a size that is not true.
     if form is None or form[0] not in _PCM or not form[2] or not form[4] or size >= 0xFFFFFF00:
         return None

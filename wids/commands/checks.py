@@ -304,8 +304,8 @@ def order(args: Arguments) -> int:
     if args.json:
         print_json([report.to_dict() for report in reports])
     else:
-        for place, report in enumerate(reports):
-            out([""] * bool(place) + report.lines())  # an empty line between reports
+        for number, report in enumerate(reports):
+            out([""] * bool(number) + report.lines())  # an empty line between reports
     if args.plot:
         plot_order(reports, args.plot)
         note(f"{args.plot}: written")

@@ -174,7 +174,7 @@ def _complete_shards_named(writer: ShardWriter, spec: str) -> Iterator[None]:
         yield
     except BaseException:
         if writer.shardlist:
-            first, last = (writer.shardlist[place]["url"] for place in (0, -1))
+            first, last = (writer.shardlist[number]["url"] for number in (0, -1))
             note(
                 f"{spec}: not written; {len(writer.shardlist)} complete shards stay, {first} to "
                 f"{last}. Once the cause is mended, the same command with --resume goes on after "

@@ -440,17 +440,17 @@ class Fetcher:
             validator = version.validator
             if validator is None:
                 came = 0  # without a validator, the rest may be of another version
-            place = start + came
+            position = start + came
             with self._open(
                 url,
-                place,
+                position,
                 stop,
                 validator=validator,
                 go_on=go_on,
                 connection=given.pop() if given else None,
             ) as stream:
                 version.check(url, stream)
-                check_range(url, stream, (place, stop))
+                check_range(url, stream, (position, stop))
                 for chunk in stream.chunks:
                     go_on()
                     if came + len(chunk) > stop - start:

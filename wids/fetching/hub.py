@@ -28,7 +28,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 _MOST_PAGE_NBYTES = 64 << 20  # a page of the hub has 1,000 files and some hundred kilobytes
 
 
-class _Place(NamedTuple):
+class _HubLocation(NamedTuple):
     """Parts of an `hf:` URL; the revision may be percent-encoded in part, as in the URL."""
 
     kind: str
@@ -37,7 +37,7 @@ class _Place(NamedTuple):
     path: tuple[str, ...]
 
     @classmethod
-    def of(cls, url: str) -> _Place:
+    def of(cls, url: str) -> _HubLocation:
         words = url.partition("://")[2].split("/")
         kind = words.pop(0) if words[0] in _KINDS else "models"
         if len(words) < 2 or not all(words[:2]):
@@ -82,17 +82,17 @@ def hub_location(url: str, environment: Mapping[str, str]) -> str:
     >>> hub_location("hf://datasets/me/birds@v1/train/a.tar", {})
     'https://huggingface.co/datasets/me/birds/resolve/v1/train/a.tar'
     """
-    place = _Place.of(url)
-    if not place.path or not place.path[0]:
+    location = _HubLocation.of(url)
+    if not location.path or not location.path[0]:
         raise FetchError(
             f"{display_url(url)}: names a repository and no file; expected "
             "hf://datasets/<owner>/<name>/<path>"
         )
     # Plain HTTP in place of `huggingface_hub` gives hub files the same ranges, retries and cache
     # as other shards.
-    kind = [] if place.kind == "models" else [place.kind]
-    path = [quote(word) for word in place.path]
-    parts = [*kind, place.repository, "resolve", place.quoted_revision, *path]
+    kind = [] if location.kind == "models" else [location.kind]
+    path = [quote(word) for word in location.path]
+    parts = [*kind, location.repository, "resolve", location.quoted_revision, *path]
     return "/".join([_endpoint(environment), *parts])
 
 
@@ -124,9 +124,10 @@ class HubSource:
             FetchError: There is no such repository or revision, or access is denied.
             ConnectionError: No response, or one that asks to try again.
         """
-        place = _Place.of(url)
-        if not _COMMIT.fullmatch(place.revision):
-            asked = f"{_repository_url(place)}/revision/{place.quoted_revision.replace('/', '%2F')}"
+        location = _HubLocation.of(url)
+        if not _COMMIT.fullmatch(location.revision):
+            revision = location.quoted_revision.replace("/", "%2F")
+            asked = f"{_repository_url(location)}/revision/{revision}"
             document, _ = self._document(url, asked)
             commit = document.get("sha") if isinstance(document, dict) else None
             if not isinstance(commit, str) or not _COMMIT.fullmatch(commit):
@@ -134,8 +135,8 @@ class HubSource:
                     f"{display_url(url)}: expected the hub to name the commit of its revision, "
                     f"found {document!r:.80}"
                 )
-            place = place._replace(revision=commit)
-        return place.url("/".join(place.path))
+            location = location._replace(revision=commit)
+        return location.url("/".join(location.path))
 
     def pages(self, url: str, cursor: str | None = None) -> Iterator[ListingPage]:
         """List the files of a folder of a repository; see `Lister.pages`.
@@ -144,14 +145,14 @@ class HubSource:
             FetchError: There is no such folder, access is denied, or the response is malformed.
             ConnectionError: No response, or one that asks to try again.
         """
-        place = _Place.of(url)
-        folder = quote("/".join(place.path).strip("/"))
-        tree = f"{_repository_url(place)}/tree/{place.quoted_revision.replace('/', '%2F')}"
+        location = _HubLocation.of(url)
+        folder = quote("/".join(location.path).strip("/"))
+        tree = f"{_repository_url(location)}/tree/{location.quoted_revision.replace('/', '%2F')}"
         asked: str | None = cursor or f"{tree}{folder and '/'}{folder}?recursive=true"
         while asked is not None:
             document, following = self._document(url, asked)
             asked = following
-            yield ListingPage(list(_files(url, place, document)), following)
+            yield ListingPage(list(_files(url, location, document)), following)
 
     def _document(self, url: str, asked: str) -> tuple[Any, str | None]:
         """Return the JSON at a URL of the hub's API, and the URL of the next page."""
@@ -178,7 +179,7 @@ class HubSource:
             ) from None
 
 
-def _files(url: str, place: _Place, document: Any) -> Iterator[ListedFile]:
+def _files(url: str, location: _HubLocation, document: Any) -> Iterator[ListedFile]:
     """Yield the files in a page of a repository's tree."""
     if not isinstance(document, list):
         raise FetchError(f"{display_url(url)}: expected a list of files, found {document!r:.80}")
@@ -188,7 +189,7 @@ def _files(url: str, place: _Place, document: Any) -> Iterator[ListedFile]:
                 large = entry.get("lfs")
                 digest = large.get("oid") if isinstance(large, dict) else None
                 known = isinstance(digest, str) and _SHA256.fullmatch(digest)
-                yield ListedFile(place.url(path), nbytes, digest if known else None)
+                yield ListedFile(location.url(path), nbytes, digest if known else None)
             case {"type": str(kind)} if kind != "file":
                 pass  # a folder
             case _:
@@ -197,8 +198,8 @@ def _files(url: str, place: _Place, document: Any) -> Iterator[ListedFile]:
                 )
 
 
-def _repository_url(place: _Place) -> str:
-    return f"{_endpoint(os.environ)}/api/{place.kind}/{place.repository}"
+def _repository_url(location: _HubLocation) -> str:
+    return f"{_endpoint(os.environ)}/api/{location.kind}/{location.repository}"
 
 
 def _endpoint(environment: Mapping[str, str]) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from wids.base.omissions import Omissions
 from wids.base.optional import load
 from wids.codecs.formats import encode_field
-from wids.importing.layout import Blob, Layout, is_label, media_columns, sniffed
+from wids.importing.layout import Blob, ColumnMapping, is_label, media_columns, sniffed
 from wids.importing.options import Imported, ImportOptions, choose_split, nested_classes
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def _opened(dataset: Any, options: ImportOptions, root: Path | None) -> Imported
     # A column of integers that is a class only by its name has no class names.
     named = (name for name in features if type(features[name]).__name__ == "ClassLabel")
     classes = {name: features[name].names for name in named}
-    layout = Layout(
+    layout = ColumnMapping(
         kinds,
         options.fields,
         options.key,
@@ -125,7 +125,7 @@ def _opened(dataset: Any, options: ImportOptions, root: Path | None) -> Imported
         numbered=options.rekeyed,
         classes=classes,
     )
-    header = _described(dataset.info)
+    header = _header_of(dataset.info)
     if classes:
         header["classes"] = next(iter(classes.values())) if len(classes) == 1 else classes
     if nested := nested_classes(features.to_dict()):
@@ -137,8 +137,8 @@ def _opened(dataset: Any, options: ImportOptions, root: Path | None) -> Imported
     return Imported(samples, header, total, omissions=omissions)
 
 
-def _described(info: Any) -> dict[str, Any]:
-    """Return description, license and the like of a dataset, as top-level keys of a spec."""
+def _header_of(info: Any) -> dict[str, Any]:
+    """Return the top-level keys of a spec: description, license and the like."""
     told = {
         "info": info.description,
         "license": info.license,
@@ -149,7 +149,7 @@ def _described(info: Any) -> dict[str, Any]:
 
 
 def _samples(
-    dataset: Any, features: Mapping[str, Any], layout: Layout, root: Path | None
+    dataset: Any, features: Mapping[str, Any], layout: ColumnMapping, root: Path | None
 ) -> Iterator[dict[str, Any]]:
     for number, row in enumerate(dataset):
         values: dict[str, Any] = {}
@@ -162,7 +162,7 @@ def _samples(
 
 
 def _kind_of(name: str, feature: Any) -> str:
-    """Return the kind of a column, as `Layout` names it."""
+    """Return the kind of a column, as `ColumnMapping` names it."""
     kind = type(feature).__name__
     if kind == "ClassLabel":
         return "label"

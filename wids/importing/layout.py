@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = [
     "KEY_COLUMNS",
     "Blob",
-    "Layout",
+    "ColumnMapping",
     "clean_key",
     "family_of",
     "is_label",
@@ -170,10 +170,10 @@ def read_listed_file(folder: Path, name: Any, where: str, root: Path | None = No
         raise FileNotFoundError(f"{where}: names the file {shown}, which does not exist") from error
 
 
-class Layout:
+class ColumnMapping:
     """Mapping of columns to fields, the same for all samples of a source.
 
-    >>> layout = Layout({"image": "image", "label": "label", "width": "plain"})
+    >>> layout = ColumnMapping({"image": "image", "label": "label", "width": "plain"})
     >>> layout.sample(7, {"image": Blob(".png", b"..."), "label": 3, "width": 28})
     {'__key__': '000000007', '.png': b'...', '.cls': 3, '.json': {'width': 28}}
     """

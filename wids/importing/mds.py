@@ -23,7 +23,7 @@ from PIL import Image
 from wids.base.decompression import DecompressionError, allowed_nbytes, decompress
 from wids.base.omissions import Omissions
 from wids.codecs.formats import encode_field
-from wids.importing.layout import Blob, Layout, is_label, sniffed
+from wids.importing.layout import Blob, ColumnMapping, is_label, sniffed
 from wids.importing.options import Imported, ImportOptions
 
 if TYPE_CHECKING:
@@ -91,12 +91,14 @@ def open_mds(sources: Sequence[str | Path], options: ImportOptions | None = None
     kinds = {name: _kind_of(name, encoding, str(folder)) for name, encoding, _ in columns}
     omissions = Omissions(strict=options.strict)
     numbered = options.rekeyed
-    layout = Layout(kinds, options.fields, options.key, str(folder), omissions, numbered=numbered)
+    layout = ColumnMapping(
+        kinds, options.fields, options.key, str(folder), omissions, numbered=numbered
+    )
     total = sum(shard.nsamples for shard in shards)
     return Imported(_samples(shards, layout), total=total, omissions=omissions)
 
 
-def _samples(shards: Sequence[_Shard], layout: Layout) -> Iterator[dict[str, Any]]:
+def _samples(shards: Sequence[_Shard], layout: ColumnMapping) -> Iterator[dict[str, Any]]:
     number = 0
     for shard in shards:
         for row in _rows(shard):
@@ -108,7 +110,7 @@ def _read_index(folder: Path) -> list[_Shard]:
     path = folder / INDEX_NAME
     try:
         listed = json.loads(path.read_bytes())["shards"]
-        shards = [_described(folder, shard) for shard in listed]
+        shards = [_shard_of(folder, shard) for shard in listed]
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"{path}: is not an index of MDS shards ({error!r:.200})") from None
     if not shards:
@@ -116,7 +118,7 @@ def _read_index(folder: Path) -> list[_Shard]:
     return shards
 
 
-def _described(folder: Path, shard: Mapping[str, Any]) -> _Shard:
+def _shard_of(folder: Path, shard: Mapping[str, Any]) -> _Shard:
     """Return the checked description of a shard."""
     if shard["format"] != "mds" or shard["version"] != 2:
         raise ValueError(f"format {shard['format']!r} {shard['version']!r}, expected 'mds' 2")
@@ -231,7 +233,7 @@ def _unpacked(packed: bytes, kind: str, shard: _Shard) -> bytes:
 
 
 def _kind_of(name: str, encoding: str, where: str) -> str:
-    """Return the kind of a column, as `Layout` names it."""
+    """Return the kind of a column, as `ColumnMapping` names it."""
     base = encoding.partition(":")[0]
     if base in _SCALARS or base == "str_int":
         return "label" if is_label(name) and "float" not in base else "plain"

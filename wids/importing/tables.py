@@ -19,7 +19,7 @@ from wids.base.omissions import Omissions
 from wids.base.optional import load
 from wids.importing.folders import MEDIA_SUFFIXES
 from wids.importing.importers import table_files
-from wids.importing.layout import Layout, is_label, media_columns, read_listed_file, sniffed
+from wids.importing.layout import ColumnMapping, is_label, media_columns, read_listed_file, sniffed
 from wids.importing.options import (
     SORTED_CLASSES,
     Imported,
@@ -226,7 +226,7 @@ class _Rows:
         around = (folder for folder in self._folders if table.is_relative_to(folder))
         return next(around, table.parent)
 
-    def _layout(self, path: Path, row: Mapping[str, Any], omissions: Omissions) -> Layout:
+    def _layout(self, path: Path, row: Mapping[str, Any], omissions: Omissions) -> ColumnMapping:
         columns = dict.fromkeys(row, "plain") | self._kinds
         if self._options.files is None:
             guesses = (name for name in _FILE_COLUMNS if columns.get(name) == "plain")
@@ -237,7 +237,7 @@ class _Rows:
             _check_column(path, name, columns)
         columns |= dict.fromkeys(map(_file_of, self._files), "file")
         fields, key, numbered = self._options.fields, self._options.key, self._options.rekeyed
-        return Layout(
+        return ColumnMapping(
             columns, fields, key, str(path), omissions, numbered=numbered, classes=self._classes
         )
 
@@ -406,10 +406,10 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
 def _with_exact_times(batch: Any) -> Any:
     """Return a batch with times of day in nanoseconds as text; Python's have microseconds."""
     arrow = load("pyarrow", "parquet")
-    for place, field in enumerate(batch.schema):
+    for number, field in enumerate(batch.schema):
         if field.type == arrow.time64("ns"):
-            texts = batch.column(place).cast(arrow.string())
-            batch = batch.set_column(place, field.name, texts)
+            texts = batch.column(number).cast(arrow.string())
+            batch = batch.set_column(number, field.name, texts)
     return batch
 
 

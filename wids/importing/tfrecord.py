@@ -22,7 +22,7 @@ from wids.base.decompression import DecompressedStream
 from wids.base.omissions import Omissions
 from wids.base.optional import load
 from wids.importing.importers import tfrecord_files
-from wids.importing.layout import Blob, Layout, family_of, is_label, sniffed
+from wids.importing.layout import Blob, ColumnMapping, family_of, is_label, sniffed
 from wids.importing.options import Imported, ImportOptions, count_missing_parts
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def _samples(
     # A file does not list its features, and a record leaves out those without values.
     first = list(islice(rows, _NUM_FIRST))
     if first:
-        layout = Layout(
+        layout = ColumnMapping(
             _kinds(first),
             options.fields,
             options.key,

@@ -20,7 +20,7 @@ def collate(samples: Sequence[Any], allocate: Allocate | None = None) -> Any:
 
     Dicts become a dict of columns, tuples a list of columns, anything else one column. Numbers
     become an array; arrays of one type and shape, and tensors, are stacked; other values (text,
-    pictures, arrays of different shapes, None) stay a list.
+    images, arrays of different shapes, None) stay a list.
 
     Args:
         samples: At least one.

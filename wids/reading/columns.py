@@ -60,7 +60,7 @@ __all__ = [
     "save_column",
 ]
 
-# Framings that always give the same part of a picture. Framings that are not listed count as
+# Framings that always give the same part of an image. Framings that are not listed count as
 # random, and their columns are not stored.
 STEADY_FRAMINGS = (type(None), Resize, CenterCrop)
 
@@ -68,14 +68,14 @@ BLOCK = 1024  # samples at a time: enough for neighbours to share a request, few
 # Fields with a smaller gap are read in one piece, since a disk takes no longer for it.
 NEAR_NBYTES = 4 * mmap.PAGESIZE
 
-# First bytes of fields from which a header is read: enough for most pictures; for those with a
+# First bytes of fields from which a header is read: enough for most images; for those with a
 # profile or a thumbnail before their size; and for all others.
 HEAD_NBYTES = (2048, 64 << 10, sys.maxsize)
 _WHOLE_AT_ONCE = 16  # fields of a remote shard, which may be films
 
 Span = tuple[int, int]  # offset and size, in bytes
 
-# A larger column of a shard, such as decoded pictures, is not worth its disk space and the shards
+# A larger column of a shard, such as decoded images, is not worth its disk space and the shards
 # that would be evicted for it.
 MAX_NBYTES = 64 << 20
 KINDS: dict[str, type[Ragged | RaggedText] | None] = {
@@ -557,10 +557,10 @@ def follow_path(value: Any, path: tuple[str | int, ...]) -> Any:
     for step in path:
         listed = isinstance(value, (list, tuple, np.ndarray))
         # In a column that is named as a whole, as ".json:tags.0", all steps are texts.
-        place = int(step) if listed and isinstance(step, str) and step.isdecimal() else step
-        inside = isinstance(place, int) if listed else isinstance(value, Mapping)
+        index = int(step) if listed and isinstance(step, str) and step.isdecimal() else step
+        inside = isinstance(index, int) if listed else isinstance(value, Mapping)
         try:
-            value = value[place] if inside else None
+            value = value[index] if inside else None
         except LookupError:
             return None
     return value

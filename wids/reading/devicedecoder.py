@@ -1,4 +1,4 @@
-"""`DeviceDecoder`: brings batches to a GPU and decodes their pictures there."""
+"""`DeviceDecoder`: brings batches to a GPU and decodes their images there."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ PICTURES = (".jpg", ".jpeg", ".png", ".webp")
 
 
 class DeviceDecoder:
-    """Moves each batch of a `Loader(device=...)` to a device, and decodes its pictures there.
+    """Moves each batch of a `Loader(device=...)` to a device, and decodes its images there.
 
     JPEGs are decoded by torchvision or nvImageCodec; then one kernel crops, resizes and normalises
-    all pictures of a batch. Other formats, and JPEGs that the GPU's library does not take, are
+    all images of a batch. Other formats, and JPEGs that the GPU's library does not take, are
     decoded by the processor, and cropped and resized with the others. Everything else in a batch is
     moved as it is, from page-locked memory.
 
@@ -53,13 +53,13 @@ class DeviceDecoder:
     Args:
         device: Where batches go, such as "cuda" or "cuda:1".
         size: `CenterCrop`, `RandomResizedCrop`, `Resize` to (height, width), or another `Framing`
-            that gives all pictures one size. None: nothing is decoded, batches are only moved.
-        fields: Extensions of the pictures; those that a batch does not have are passed over. They
+            that gives all images one size. None: nothing is decoded, batches are only moved.
+        fields: Extensions of the images; those that a batch does not have are passed over. They
             must come raw: `transformations="bytes"`, or `decoders={".jpg": bytes}`.
         mean: Subtracted from each channel, in [0, 1] as torchvision counts.
         std: What each channel is divided by, above 0.
         dtype: A floating-point type of torch; None for float32.
-        channels_last: Whether the memory format of the pictures is `torch.channels_last`, which
+        channels_last: Whether the memory format of the images is `torch.channels_last`, which
             convolutions in half precision want.
         antialias: As of `ImageDecoder`.
         backend: What decodes JPEGs on a GPU: "torchvision", "nvimgcodec", or "auto" for the first
@@ -124,19 +124,19 @@ class DeviceDecoder:
         self._threads = threading.local()
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
-        """Move a batch to the device and decode its pictures.
+        """Move a batch to the device and decode its images.
 
         Args:
             batch: From names to columns, as a `Loader` makes it.
 
         Returns:
-            The batch with tensors on the device, complete; pictures have the shape
+            The batch with tensors on the device, complete; images have the shape
             `(num_samples, 3, height, width)`.
 
         Raises:
-            DecodeError: A picture cannot be decoded; the message names its sample and field.
-            TypeError: The batch is no dict, or the pictures of a field are not raw.
-            ValueError: The pictures of a field would have different sizes.
+            DecodeError: An image cannot be decoded; the message names its sample and field.
+            TypeError: The batch is no dict, or the images of a field are not raw.
+            ValueError: The images of a field would have different sizes.
         """
         if not isinstance(batch, dict):
             raise TypeError(
@@ -234,14 +234,14 @@ class DeviceDecoder:
     def _frames(
         self, name: str, decoded: Sequence[DeviceImage]
     ) -> tuple[list[Box], tuple[int, int]]:
-        """Return the crop box of each picture, and the common final size: width, height."""
+        """Return the crop box of each image, and the common final size: width, height."""
         if self.size is None:
             raise TypeError("a DeviceDecoder without a size decodes nothing")
         frames = [self.size.frame(*image.shape[::-1]) for image in decoded]
         sizes = sorted({size for _, size in frames})
         if len(sizes) > 1:
             raise ValueError(
-                f"field {name!r}: expected one size for all pictures of a batch, but {self.size} "
+                f"field {name!r}: expected one size for all images of a batch, but {self.size} "
                 f"makes {len(sizes)}, such as {sizes[0]} and {sizes[-1]} (width, height); use "
                 "CenterCrop(...), RandomResizedCrop(...) or Resize((height, width))"
             )
@@ -274,7 +274,7 @@ class _Tools:
 
 
 def _encoded(name: str, column: Any) -> list[npt.NDArray[np.uint8]]:
-    """Return the raw pictures of a column, each as a writable array of bytes."""
+    """Return the raw images of a column, each as a writable array of bytes."""
     if isinstance(column, list) and all(
         isinstance(each, (bytes, bytearray, memoryview)) for each in column
     ):
@@ -287,7 +287,7 @@ def _encoded(name: str, column: Any) -> list[npt.NDArray[np.uint8]]:
         return [values[start:stop] for start, stop in pairwise(column.offsets.tolist())]
     kind = type(column[0] if isinstance(column, list) and column else column).__name__
     raise TypeError(
-        f"field {name!r}: expected raw pictures, got {kind}; open the dataset with "
+        f"field {name!r}: expected raw images, got {kind}; open the dataset with "
         f'transformations="bytes" or decoders={{{name!r}: bytes}}'
     )
 

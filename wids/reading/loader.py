@@ -61,7 +61,7 @@ class Loader:
         seed: Random seed for `shuffle`.
         tensors: Whether arrays become tensors. None: if torch is installed and there is no
             `collate_fn`.
-        device: Where batches go, such as "cuda"; or a `DeviceDecoder`, which also decodes pictures
+        device: Where batches go, such as "cuda"; or a `DeviceDecoder`, which also decodes images
             there. Two threads are the default then.
 
     Raises:

@@ -455,7 +455,7 @@ class ShardList:
         Args:
             extension: The field, such as ".cls".
             path: Keys and indexes that lead to a value within the field, such as `"label"` in
-                `.json`. For pictures, sound and video also what their headers state: "width" and
+                `.json`. For images, sound and video also what their headers state: "width" and
                 "height", "duration" (in seconds), "nframes", "rate", "channels".
             fill: Value for samples without this field or value, or with null.
 

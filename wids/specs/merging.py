@@ -34,9 +34,9 @@ def class_names(header: Mapping[str, Any]) -> dict[int, str]:
     {0: 'cat', 1: 'dog'}
     """
     info = header.get("info")
-    for place in (header, info if isinstance(info, Mapping) else {}):
+    for source in (header, info if isinstance(info, Mapping) else {}):
         for key in _KEYS:
-            names = as_class_names(place.get(key))
+            names = as_class_names(source.get(key))
             if names:
                 return names
     return {}

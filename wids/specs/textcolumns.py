@@ -115,11 +115,11 @@ class BytesColumn(Sequence[bytes]):
         parts = self.parts
         ends = parts.ends
         if ends is None:
-            places: Iterable[int] = (self._width * (row + 1) for row in range(len(self)))
+            stops: Iterable[int] = (self._width * (row + 1) for row in range(len(self)))
         else:
-            places = ends.tolist()
+            stops = ends.tolist()
         start = 0
-        for end in places:
+        for end in stops:
             yield b"".join((parts.prefix, parts.blob[start:end], parts.suffix))
             start = end
 

@@ -374,27 +374,27 @@ def _groups_as_energon(index: MemberTable) -> bool:
 def _check(path: Path, tar: Path, index: MemberTable, entries: list[ForeignMember] | None) -> int:
     if entries is None:
         return _check_starts(path, tar, index)
-    places = zip(index.offsets.tolist(), index.names, index.sizes.tolist(), strict=True)
+    members = zip(index.offsets.tolist(), index.names, index.sizes.tolist(), strict=True)
     if len(entries) > len(index):
         raise unfit(path, f"at most {len(index)} entries for as many members", f"{len(entries)}")
     # By name and offset: a hard link has the offset of its target, and two members may have one
     # name.
-    found = {(name, offset): size for offset, name, size in places}
+    found = {(name, offset): size for offset, name, size in members}
     names = {offset: name for name, offset in found}
-    for place, entry in enumerate(entries):
+    for number, entry in enumerate(entries):
         name = names.get(entry.offset) if entry.name is None else entry.name
         right = name is not None and found.get((name, entry.offset)) == entry.size
         if not right or (entry.extension and not str(name).endswith(entry.extension)):
-            raise ShardFormatError(_wrong(path, tar, place, entry, names.get(entry.offset)))
+            raise ShardFormatError(_wrong(path, tar, number, entry, names.get(entry.offset)))
     return len(entries)
 
 
-def _wrong(path: Path, tar: Path, place: int, entry: ForeignMember, there: str | None) -> str:
+def _wrong(path: Path, tar: Path, number: int, entry: ForeignMember, there: str | None) -> str:
     return (
-        f"{path}: entry {place} is wrong: expected {there!r} at byte {entry.offset} of {tar}, "
+        f"{path}: entry {number} is wrong: expected {there!r} at byte {entry.offset} of {tar}, "
         f"found {entry}; make that index again"
         if there
-        else f"{path}: entry {place} is wrong: expected the first byte of a member, found none at "
+        else f"{path}: entry {number} is wrong: expected the first byte of a member, found none at "
         f"byte {entry.offset} of {tar} for {entry}; make that index again"
     )
 
@@ -408,9 +408,9 @@ def _check_starts(path: Path, tar: Path, index: MemberTable) -> int:
     with path.open("rb") as stream:
         *entries, last = struct.unpack(f"<{index.num_samples + 1}Q", stream.read(wanted))
     starts, _ = sample_starts(tar, index)
-    for place, (entry, start) in enumerate(zip(entries, starts, strict=True)):
+    for number, (entry, start) in enumerate(zip(entries, starts, strict=True)):
         if entry != start:
-            raise unfit(path, f"sample {place} to begin at byte {start}", f"{entry}")
+            raise unfit(path, f"sample {number} to begin at byte {start}", f"{entry}")
     # The end is accepted before or after entries of no sample that follow the last sample.
     final = index.fields(index.num_samples - 1) if starts else []
     end = max((offset + size for _, offset, size in final), default=0)
@@ -430,10 +430,10 @@ def save_dali_index(index: MemberTable, path: Path) -> None:
         raise ShardFormatError(f"{path}: expected at least one sample, as DALI demands; found none")
     # Version 1.2 because it has names: an entry of 1.1 can only be checked for its offset and size.
     lines = [f"v1.2 {index.num_samples}"]
-    for place in range(index.num_samples):
-        key = index.key(place)
+    for local_index in range(index.num_samples):
+        key = index.key(local_index)
         words = []
-        for extension, offset, size in index.fields(place):
+        for extension, offset, size in index.fields(local_index):
             name = key + extension
             if len(name.split()) != 1 or name != name.strip():
                 raise ShardFormatError(
@@ -466,7 +466,9 @@ def sample_starts(tar: Path, index: MemberTable) -> tuple[list[int], int]:
     """
     import tarfile
 
-    places = {index.fields(place)[0][1]: place for place in range(index.num_samples)}
+    by_offset = {
+        index.fields(local_index)[0][1]: local_index for local_index in range(index.num_samples)
+    }
     starts: dict[int, int] = {}
     # The format is defined by tarfile's `offset`. tarfile reads all shards that TarIndex accepts.
     with tarfile.open(tar, "r:") as archive:
@@ -477,12 +479,12 @@ def sample_starts(tar: Path, index: MemberTable) -> tuple[list[int], int]:
                     f"{tar}: expected no hard links, as Energon demands; found {member.name!r} at "
                     f"byte {member.offset}; pack the shard again with --hard-dereference"
                 )
-            if member.offset_data in places:
-                starts[places[member.offset_data]] = member.offset
+            if member.offset_data in by_offset:
+                starts[by_offset[member.offset_data]] = member.offset
         end = archive.offset
     if len(starts) != index.num_samples:
         raise ShardFormatError(
             f"{tar}: expected {index.num_samples} samples by its index, found the first headers of "
             f"{len(starts)}; make the index again"
         )
-    return [starts[place] for place in range(index.num_samples)], end
+    return [starts[local_index] for local_index in range(index.num_samples)], end

@@ -166,10 +166,10 @@ def _distinct_runs(labels: _Integers, bounds: _Integers) -> tuple[list[list[int]
             return [table[0].tolist()], np.zeros(num_runs, np.int64)
     # As keys of a dict, the bytes of a run are cheaper than a tuple of its labels.
     packed = labels.tobytes()
-    places = (bounds * labels.itemsize).tolist()
+    edges = (bounds * labels.itemsize).tolist()
     ids: dict[bytes, int] = {}
     set_ids = [
-        ids.setdefault(packed[start:end], len(ids)) for start, end in itertools.pairwise(places)
+        ids.setdefault(packed[start:end], len(ids)) for start, end in itertools.pairwise(edges)
     ]
     return [np.frombuffer(run, labels.dtype).tolist() for run in ids], np.array(set_ids, np.int64)
 
@@ -184,11 +184,11 @@ def _group_one_by_one(
     samples: dict[bytes, dict[bytes, int]] = {}
     others: list[int] = []
     last_key: bytes | None = None
-    for place, name in enumerate(names):
+    for number, name in enumerate(names):
         parts = split_name(name, key_rule)
         if isinstance(parts, str):
             skipped[parts] += 1
-            others.append(place)
+            others.append(number)
             continue
         key, extension = parts
         fields = samples.setdefault(key, {})
@@ -197,8 +197,8 @@ def _group_one_by_one(
         if earlier is None and fields and key != last_key and grouping == "adjacent":
             earlier = next(reversed(fields.values()))
         if earlier is not None:
-            raise ShardFormatError(_clash(shard, names, spans, earlier, place))
-        fields[extension] = place
+            raise ShardFormatError(_clash(shard, names, spans, earlier, number))
+        fields[extension] = number
         last_key = key
     return _table(names, spans, samples, others, skipped)
 
@@ -218,7 +218,7 @@ def _table(
         extension_sets=list(sets),
         set_ids=np.array(set_ids, np.int64),
         order=_order(rows),
-        other_names=b"".join(names[place] + b"\0" for place in others),
+        other_names=b"".join(names[number] + b"\0" for number in others),
         skipped=skipped,
     )
 
@@ -232,8 +232,8 @@ def _clash(
     shard: str | os.PathLike[str], names: list[bytes], spans: _Integers, earlier: int, later: int
 ) -> str:
     first, second = (
-        f"{names[place].decode('utf-8', 'replace')!r} with data at byte {spans[place, 0]}"
-        for place in (earlier, later)
+        f"{names[number].decode('utf-8', 'replace')!r} with data at byte {spans[number, 0]}"
+        for number in (earlier, later)
     )
     if names[earlier] == names[later]:
         return (

@@ -69,12 +69,12 @@ class IndexColumns:
         pattern = re.compile(b"(?=" + re.escape(wanted) + b")", re.DOTALL)
         found = np.array([match.start() for match in pattern.finditer(keys)], np.int64)
         found = found[found >= self.key_starts[0]]
-        places = np.searchsorted(self.key_starts, found, side="right") - 1
-        ends = self.key_starts[places + 1]
+        samples = np.searchsorted(self.key_starts, found, side="right") - 1
+        ends = self.key_starts[samples + 1]
         fits = found + len(wanted) <= ends
         if whole:
-            fits &= (found == self.key_starts[places]) & (found + len(wanted) == ends)
-        return np.unique(places[fits])
+            fits &= (found == self.key_starts[samples]) & (found + len(wanted) == ends)
+        return np.unique(samples[fits])
 
     def _keys(self) -> list[str]:
         bounds = pairwise(self.key_starts.tolist())
@@ -85,8 +85,8 @@ class IndexColumns:
         found: dict[str, list[NDArray[np.int64]]] = {}
         for set_id, extensions in enumerate(self.extension_sets):
             firsts = self.first_fields[:-1][self.set_ids == set_id]
-            for place, extension in enumerate(extensions if firsts.size else ()):
-                found.setdefault(extension, []).append(self.sizes[firsts + place])
+            for position, extension in enumerate(extensions if firsts.size else ()):
+                found.setdefault(extension, []).append(self.sizes[firsts + position])
         return {extension: np.concatenate(parts) for extension, parts in found.items()}
 
     def sample_sizes(self) -> NDArray[np.int64]:
@@ -148,7 +148,7 @@ class SpanTable:
             names.decode("utf-8", "surrogateescape").split("/") for names in sidecar.extension_sets
         ]
         # Maps the extensions of one request to their positions in each extension set.
-        self._places: dict[tuple[str, ...], NDArray[np.int64]] = {}
+        self._positions: dict[tuple[str, ...], NDArray[np.int64]] = {}
 
     def find(
         self, local_indexes: NDArray[np.int64], extensions: tuple[str, ...]
@@ -163,22 +163,22 @@ class SpanTable:
             Offset and size of each field in bytes, shape `(num_samples, num_fields, 2)`; both are
             -1 where a sample lacks a field.
         """
-        places = self._places.get(extensions)
-        if places is None:
+        positions = self._positions.get(extensions)
+        if positions is None:
             found = [
                 [names.index(name) if name in names else -1 for name in extensions]
                 for names in self._sets
             ]
-            # places: (num_sets, num_fields); position of each field in each set, or -1.
-            places = self._places[extensions] = np.array(found, np.int64)
+            # positions: (num_sets, num_fields); position of each field in each set, or -1.
+            positions = self._positions[extensions] = np.array(found, np.int64)
         first = self.rows[local_indexes, 0, None]
         # Fast path: in most shards all samples have the same fields.
-        if len(places) == 1 and (places >= 0).all():
-            spans: NDArray[np.int64] = self.spans[first + places]
+        if len(positions) == 1 and (positions >= 0).all():
+            spans: NDArray[np.int64] = self.spans[first + positions]
             return spans
-        place = places[self.rows[local_indexes, 2]]
-        spans = self.spans[first + np.maximum(place, 0)]
-        spans[place < 0] = -1
+        chosen = positions[self.rows[local_indexes, 2]]
+        spans = self.spans[first + np.maximum(chosen, 0)]
+        spans[chosen < 0] = -1
         return spans
 
     def find_keys(self, local_indexes: NDArray[np.int64]) -> tuple[list[int], list[int]]:

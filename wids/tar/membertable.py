@@ -53,7 +53,7 @@ class MemberTable:
         *("_ascending", "_enough_checked", "_key_bytes", "_layouts", "_num_checked", "_path"),
         *(
             "_ends",
-            "_places",
+            "_index_of_key",
             "_rows",
             "_sidecar",
             "_span_table",
@@ -82,7 +82,7 @@ class MemberTable:
         self._key_bytes = sidecar.keys
         # By set of extensions, so that all samples with one set share its strings.
         self._layouts: dict[int, _Layout] = {}
-        self._places: dict[str, int] | None = None
+        self._index_of_key: dict[str, int] | None = None
         self._ends: NDArray[np.int64] | None = None
         self._starts: NDArray[np.int64] | None = None
         self._span_table: SpanTable | None = None
@@ -95,8 +95,8 @@ class MemberTable:
         """Names of all members as stored, in archive order; undecodable bytes as surrogates."""
         order = self._order()
         names = []
-        for place in range(self.num_samples):
-            key, extensions, _ = self.locate(place)
+        for local_index in range(self.num_samples):
+            key, extensions, _ = self.locate(local_index)
             names += [key + extension for extension in extensions]
         others = bytes(self._sidecar.other_names).decode("utf-8", "surrogateescape")
         names += others.split("\0")[:-1]
@@ -133,13 +133,13 @@ class MemberTable:
             ShardFormatError: The sidecar is damaged.
         """
         # Made on first use: it takes memory, and most datasets never look up a key.
-        if self._places is None:
+        if self._index_of_key is None:
             # Keys were distinct when the sidecar was made, so equal ones mean a forged sidecar.
-            places = {key: place for place, key in enumerate(self.keys)}
-            if len(places) < self.num_samples:
+            index_of_key = {key: index for index, key in enumerate(self.keys)}
+            if len(index_of_key) < self.num_samples:
                 raise self._damaged("two samples have one key")
-            self._places = places
-        return self._places[key]
+            self._index_of_key = index_of_key
+        return self._index_of_key[key]
 
     def fields(self, local_index: int) -> list[tuple[str, int, int]]:
         """Return the fields of one sample as `(extension, offset, size)`, in archive order.
@@ -148,7 +148,7 @@ class MemberTable:
             local_index: Place of the sample, in `[0, num_samples)`.
 
         Raises:
-            IndexError: There is no such place.
+            IndexError: There is no such sample.
             ShardFormatError: The sidecar is damaged there.
         """
         _, extensions, spans = self.locate(local_index)
@@ -158,7 +158,7 @@ class MemberTable:
         """Return the key of one sample.
 
         Raises:
-            IndexError: There is no such place.
+            IndexError: There is no such sample.
             ShardFormatError: The sidecar is damaged there.
         """
         return self.locate(local_index)[0]
@@ -167,11 +167,11 @@ class MemberTable:
         """Return the keys of several samples.
 
         Raises:
-            IndexError: There is no such place.
+            IndexError: There is no such sample.
             ShardFormatError: The sidecar is damaged there.
         """
         if not self._trusted:
-            return [self.key(place) for place in local_indexes.tolist()]
+            return [self.key(index) for index in local_indexes.tolist()]
         starts, ends = self._table_of_spans.find_keys(local_indexes)
         keys = self._key_bytes
         return [
@@ -183,11 +183,11 @@ class MemberTable:
         """Return the distinct sets of extensions of several samples.
 
         Raises:
-            IndexError: There is no such place.
+            IndexError: There is no such sample.
             ShardFormatError: The sidecar is damaged there.
         """
         if not self._trusted:
-            return list({self.locate(place)[1] for place in local_indexes.tolist()})
+            return list({self.locate(index)[1] for index in local_indexes.tolist()})
         return [self._layout(set_id)[0] for set_id in self._table_of_spans.sets_at(local_indexes)]
 
     def locate(self, local_index: int) -> tuple[str, tuple[str, ...], tuple[int, ...]]:
@@ -196,7 +196,7 @@ class MemberTable:
         Every span lies within the shard.
 
         Raises:
-            IndexError: There is no such place.
+            IndexError: There is no such sample.
             ShardFormatError: The sidecar is damaged there.
         """
         self.check_sample(local_index)
@@ -216,7 +216,7 @@ class MemberTable:
             fields: The extensions wanted; those that the sample lacks are left out. None: all.
 
         Raises:
-            IndexError: There is no such place.
+            IndexError: There is no such sample.
             ShardFormatError: The sidecar is damaged there.
         """
         # The hot path of the library. It repeats `locate` and counts by hand, because a call and a
@@ -229,12 +229,12 @@ class MemberTable:
         sample: dict[str, Any] = {
             "__key__": str(self._key_bytes[start:end], "utf-8", "surrogateescape")
         }
-        place = 0
+        position = 0
         for extension in extensions:
             if fields is None or extension in fields:
-                offset = spans[place]
-                sample[extension] = data[offset : offset + spans[place + 1]]
-            place += 2
+                offset = spans[position]
+                sample[extension] = data[offset : offset + spans[position + 1]]
+            position += 2
         return sample
 
     def find_spans(
@@ -251,7 +251,7 @@ class MemberTable:
             `(num_samples, num_fields, 2)`; both are -1 where a sample lacks a field.
 
         Raises:
-            IndexError: There is no such place.
+            IndexError: There is no such sample.
             ShardFormatError: The sidecar is damaged there.
         """
         if not self._trusted:
@@ -307,7 +307,7 @@ class MemberTable:
         verifying each by itself; from then on, reads need no check.
 
         Raises:
-            IndexError: There is no such place.
+            IndexError: There is no such sample.
             ShardFormatError: The sidecar is damaged there.
         """
         if not 0 <= local_index < self.num_samples:
@@ -449,15 +449,15 @@ class SampleKeys(Sequence[str]):
         return self._num_samples
 
     @overload
-    def __getitem__(self, place: int) -> str: ...
+    def __getitem__(self, index: int) -> str: ...
     @overload
-    def __getitem__(self, place: slice) -> list[str]: ...
-    def __getitem__(self, place: int | slice) -> str | list[str]:
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
         # A single key is verified when it is read. Many keys could each name the same megabytes.
-        if isinstance(place, slice):
+        if isinstance(index, slice):
             self._check()
-            return [self._key(i) for i in range(*place.indices(len(self)))]
-        return self._key(place + len(self) if place < 0 else place)
+            return [self._key(i) for i in range(*index.indices(len(self)))]
+        return self._key(index + len(self) if index < 0 else index)
 
     def __iter__(self) -> Iterator[str]:
         self._check()

@@ -43,7 +43,7 @@ class ReadableShard(Protocol):
             copy: Return `bytes` instead of views.
 
         Raises:
-            IndexError: There is no such place.
+            IndexError: There is no such sample.
             WidsError: It cannot be read.
         """
 
@@ -81,7 +81,7 @@ class ReadableShard(Protocol):
         """Return the bytes `[start, stop)` of one field, without the rest of it.
 
         Raises:
-            IndexError: There is no such place, or `[start, stop)` lies outside the field.
+            IndexError: There is no such sample, or `[start, stop)` lies outside the field.
             KeyError: The sample has no such field.
             WidsError: It cannot be read.
         """
@@ -234,7 +234,7 @@ class Shard(ReadableShard):
             copy: Return `bytes`, which outlive the shard, instead of views of its memory.
 
         Raises:
-            IndexError: There is no such place.
+            IndexError: There is no such sample.
             ShardFormatError: The index is damaged there.
             ValueError: The shard is closed.
         """
@@ -244,9 +244,9 @@ class Shard(ReadableShard):
         if local_index < 0:
             local_index += self.index.num_samples
             if local_index < 0:
-                place = local_index - self.index.num_samples
+                given = local_index - self.index.num_samples
                 raise IndexError(
-                    f"sample {place} lies outside [-{len(self)}, {len(self)}) of {self._shown}"
+                    f"sample {given} lies outside [-{len(self)}, {len(self)}) of {self._shown}"
                 )
         cut = self._cut  # in two steps: Python compiles `self._cut(...)` to a slower method lookup
         return cut(local_index, data, fields)
@@ -258,7 +258,7 @@ class Shard(ReadableShard):
         file would kill this process.
 
         Raises:
-            IndexError: There is no such place, or `[start, stop)` lies outside the field.
+            IndexError: There is no such sample, or `[start, stop)` lies outside the field.
             KeyError: The sample has no such field.
             ShardFormatError: The shard was changed since it was opened.
             OSError: It cannot be read.
@@ -301,15 +301,15 @@ class Shard(ReadableShard):
             fields: The extensions that will be read; None: all.
 
         Raises:
-            IndexError: There is no such place.
+            IndexError: There is no such sample.
             ShardFormatError: The index is damaged there.
         """
         if not isinstance(self._mapped, mmap.mmap):  # closed, or an empty file
             return
         spans = (
             (offset, size)
-            for place in local_indexes
-            for extension, offset, size in self.index.fields(place)
+            for local_index in local_indexes
+            for extension, offset, size in self.index.fields(local_index)
             if size and (fields is None or extension in fields)
         )
         for start, stop in page_ranges(spans):

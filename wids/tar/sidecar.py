@@ -77,8 +77,8 @@ def probed_rows(num_members: int) -> list[int]:
     ([], [0, 1], [0, 10, 20, 30, 40, 50, 60, 70])
     """
     last = num_members - 1
-    places = range(_NUM_PROBES) if num_members else ()
-    return sorted({last * place // (_NUM_PROBES - 1) for place in places})
+    probes = range(_NUM_PROBES) if num_members else ()
+    return sorted({last * probe // (_NUM_PROBES - 1) for probe in probes})
 
 
 def fingerprint(read: Callable[[int, int], bytes], positions: Iterable[int]) -> bytes:

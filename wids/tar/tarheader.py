@@ -106,10 +106,10 @@ def check_numbers(header: bytes) -> None:
     # Fast path: nearly all headers have digits and one blank in each field.
     if _PLAIN_NUMBERS.match(header, 100) and _PLAIN_DEVICES.match(header, 329):
         return
-    for name, place in _NUMERIC_FIELDS.items():
-        if header[place.start] != 0xFF:  # a negative time or owner is odd, but legal
+    for name, span in _NUMERIC_FIELDS.items():
+        if header[span.start] != 0xFF:  # a negative time or owner is odd, but legal
             try:
-                parse_number(header[place])
+                parse_number(header[span])
             except ValueError as error:
                 raise ValueError(f"header field {name!r}: {error}") from error
 

@@ -278,7 +278,7 @@ class HeaderWalk:
         self._archive_end = 0
         self._trailing_nbytes = 0
         self._extended = ExtendedHeaders()
-        self._places: dict[bytes, int] = {}
+        self._number_of: dict[bytes, int] = {}
         self._hidden: dict[bytes, int] = {}
         self._named_nbytes = 0
 
@@ -318,7 +318,7 @@ class HeaderWalk:
         """Forget the last member."""
         del self._spans[-2:]
         del self._names[self._names.rfind(b"\0", 0, -1) + 1 :]
-        self._places.clear()
+        self._number_of.clear()
         self._named_nbytes = 0
 
     def forget_extended(self) -> None:
@@ -446,15 +446,15 @@ class HeaderWalk:
         # Links are rare, so the names are collected only when one is met.
         fresh = bytes(self._names[self._named_nbytes :]).split(b"\0")[:-1]
         first = len(self._spans) // 2 - len(fresh)
-        self._places.update((posixpath.normpath(n), first + i) for i, n in enumerate(fresh))
+        self._number_of.update((posixpath.normpath(n), first + i) for i, n in enumerate(fresh))
         self._named_nbytes = len(self._names)
         # A later entry hides earlier ones of the same name, since unpacking it overwrites them. If
         # the later entry is not a member, it has no bytes to link to.
-        place = self._places.get(posixpath.normpath(target))
-        if place is None or place < self._hidden.get(posixpath.normpath(target), 0):
+        number = self._number_of.get(posixpath.normpath(target))
+        if number is None or number < self._hidden.get(posixpath.normpath(target), 0):
             self._skip(name, LOST_LINK)
         else:
-            self._add(name, self._spans[2 * place], self._spans[2 * place + 1])
+            self._add(name, self._spans[2 * number], self._spans[2 * number + 1])
 
     def _end(self, position: int) -> int | None:
         """Handle the end of an archive; return the position of the next archive if it is read."""

@@ -141,10 +141,10 @@ class _ParquetColumn:
         with _published(self.path) as stream, parquet.ParquetWriter(stream, schema) as writer:
             for part in parts:
                 table = parquet.read_table(part)
-                for place, field in enumerate(schema):
+                for number, field in enumerate(schema):
                     if field.name not in table.column_names:
                         nulls = arrow.nulls(table.num_rows, field.type)
-                        table = table.add_column(place, field, nulls)
+                        table = table.add_column(number, field, nulls)
                 writer.write_table(table.select(schema.names).cast(schema))
 
 

@@ -173,7 +173,7 @@ def map_samples(
         else cut_evenly(len(samples), maxcount)
     )
     parts = [_Part(number, cut) for number, cut in enumerate(cuts)]
-    run = _Run(resume, executor, workers)
+    run = _Execution(resume, executor, workers)
     if target.endswith(".tar"):
         return _to_shards(make, parts, target, run, shard_options(**options))
     column = column_file(Path(target))
@@ -208,7 +208,7 @@ class _Part:
 
 
 @dataclass(frozen=True)
-class _Run:
+class _Execution:
     """Options of a run: whether to resume, and on which executor or number of processes."""
 
     resume: bool
@@ -407,7 +407,7 @@ class _ShardMaker:
 
 
 def _to_shards(
-    make: _Maker, parts: list[_Part], pattern: str, run: _Run, options: ShardOptions
+    make: _Maker, parts: list[_Part], pattern: str, run: _Execution, options: ShardOptions
 ) -> MapResult:
     ShardWriter(pattern).abandon()  # checks the pattern, and writes nothing
     refuse_overwriting(pattern, (shard.ref.url for shard in chosen_shards(make.samples)))
@@ -536,7 +536,7 @@ class _ValuesMaker:
                 yield self._make.samples.key_at(index), value
 
 
-def _to_column(make: _Maker, parts: list[_Part], column: ColumnFile, run: _Run) -> MapResult:
+def _to_column(make: _Maker, parts: list[_Part], column: ColumnFile, run: _Execution) -> MapResult:
     write = _ValuesMaker(make, column)
     if not run.resume:
         shutil.rmtree(write.folder, ignore_errors=True)

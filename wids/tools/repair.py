@@ -69,7 +69,7 @@ class Repair:
 
 
 @dataclass
-class _Run:
+class _SampleRun:
     """Adjacent members with the same key.
 
     `first` is the number of the first member in the shard, `gaps_before` that of gaps before it.
@@ -115,7 +115,7 @@ def repair_shard(source: str, output: str | os.PathLike[str]) -> Repair:
         spans = [(int(offset), int(size)) for offset, size in members.spans]
         runs, left_out = _runs(names, spans, gaps)
         whole = _whole_runs(runs, left_out)
-        left_out += _described(gaps, whole)
+        left_out += _left_out_gaps(gaps, whole)
         if torn:
             left_out.append(LeftOut(members.shard_nbytes, members.shard_nbytes, torn))
         left_out.sort(key=lambda each: (each.start, each.end))
@@ -147,14 +147,14 @@ def _unpacked(path: Path) -> Iterator[tuple[Path, str]]:
 
 def _runs(
     names: Sequence[bytes], spans: Sequence[tuple[int, int]], gaps: Sequence[Gap]
-) -> tuple[list[_Run], list[LeftOut]]:
+) -> tuple[list[_SampleRun], list[LeftOut]]:
     """Group adjacent members with the same key into runs; mark the runs next to a gap."""
-    runs: list[_Run] = []
+    runs: list[_SampleRun] = []
     left_out: list[LeftOut] = []
     gaps_at: dict[int, list[Gap]] = {}
     for gap in gaps:
         gaps_at.setdefault(gap.num_before, []).append(gap)
-    open_run: _Run | None = None
+    open_run: _SampleRun | None = None
     after_gap, gaps_before = False, 0
     for number, (name, span) in enumerate(zip(names, spans, strict=True)):
         # A sample never continues after a gap: what the gap held may have been its members.
@@ -171,7 +171,9 @@ def _runs(
             continue
         key = parts[0].decode("utf-8", "surrogateescape")
         if open_run is None or open_run.key != key:
-            open_run = _Run(key, number, gaps_before, "begins after a gap" if after_gap else "")
+            open_run = _SampleRun(
+                key, number, gaps_before, "begins after a gap" if after_gap else ""
+            )
             runs.append(open_run)
             after_gap = False
         open_run.names.append(name.decode("utf-8", "surrogateescape"))
@@ -180,7 +182,7 @@ def _runs(
     return runs, left_out
 
 
-def _mark_before(run: _Run | None, gaps: Sequence[Gap]) -> None:
+def _mark_before(run: _SampleRun | None, gaps: Sequence[Gap]) -> None:
     """Mark the run before one or more gaps, unless the first gap shows that it is intact."""
     if run is None or not gaps:
         return
@@ -194,7 +196,7 @@ def _mark_before(run: _Run | None, gaps: Sequence[Gap]) -> None:
         run.names.append("")
 
 
-def _described(gaps: Sequence[Gap], whole: Sequence[_Run]) -> list[LeftOut]:
+def _left_out_gaps(gaps: Sequence[Gap], whole: Sequence[_SampleRun]) -> list[LeftOut]:
     """Return the gaps as bytes left out; each names the kept samples next to it."""
     likely = [run for run in whole if run.damaged]
     described = []
@@ -204,7 +206,7 @@ def _described(gaps: Sequence[Gap], whole: Sequence[_Run]) -> list[LeftOut]:
     return described
 
 
-def _whole_runs(runs: Sequence[_Run], left_out: list[LeftOut]) -> list[_Run]:
+def _whole_runs(runs: Sequence[_SampleRun], left_out: list[LeftOut]) -> list[_SampleRun]:
     """Return the runs that are intact samples; list the others as left out."""
     # Members after damage may be those of an archive that was itself a field. So only the runs
     # before all damage, and those between the two gaps with most runs, say what samples look like.
@@ -215,7 +217,7 @@ def _whole_runs(runs: Sequence[_Run], left_out: list[LeftOut]) -> list[_Run]:
     known = {fields for fields, count in seen_as.items() if count > 1 or most < _FEW}
     times = Counter(run.key for run in runs)
     undamaged = {run.key for run in runs if not run.damaged}
-    whole: list[_Run] = []
+    whole: list[_SampleRun] = []
     lost: list[tuple[int, str]] = []
     seen: set[str] = set()
     for number, run in enumerate(runs):
@@ -243,7 +245,9 @@ def _whole_runs(runs: Sequence[_Run], left_out: list[LeftOut]) -> list[_Run]:
     return whole
 
 
-def _left_out_run(runs: Sequence[_Run], number: int, reason: str, kept: Collection[str]) -> LeftOut:
+def _left_out_run(
+    runs: Sequence[_SampleRun], number: int, reason: str, kept: Collection[str]
+) -> LeftOut:
     """Return a run as bytes left out; names the kept samples that it may have been a part of."""
     run = runs[number]
     start, _ = _bytes_of(run.spans[0])
@@ -268,7 +272,7 @@ def _short(reason: str) -> str:
     return reason.partition(": ")[2].partition("; fetch")[0] if "; fetch" in reason else reason
 
 
-def _write(tar: Path, runs: Sequence[_Run], output: Path) -> dict[str, Any]:
+def _write(tar: Path, runs: Sequence[_SampleRun], output: Path) -> dict[str, Any]:
     shard = NewShard(output, shard_options())
     try:
         with tar.open("rb") as stream:

@@ -5,7 +5,7 @@
     factor     = "not", factor | "(", filter, ")" | comparison
     comparison = field, operator, value | field, [ "not" ], "in", "(", value, { ",", value }, ")"
     field      = extension, [ ":", step, { ".", step } ] | "key"
-    step       = name or place in a JSON field | 'name' | "name"
+    step       = name or index in a JSON field | 'name' | "name"
     operator   = "==" | "!=" | "<" | "<=" | ">" | ">=" | "contains"
     value      = number | true | false | null | word | 'text' | "text"
 
@@ -66,7 +66,7 @@ class Comparison:
 
     Attributes:
         field: The extension of the field, or "key".
-        path: Steps into a JSON field: names, or places in a list.
+        path: Steps into a JSON field: names, or indexes of a list.
         operator: A key of `OPERATORS`.
         value: What is compared with; a tuple for "in".
 
@@ -340,7 +340,7 @@ def parse_filter(text: str) -> Condition:
         )
     parser = _FilterParser(text)
     condition = parser.filter()
-    if parser.place != len(text):
+    if parser.position != len(text):
         raise parser.refused()
     return condition
 
@@ -349,7 +349,7 @@ class _FilterParser:
     """Recursive-descent parser with one method per rule of the grammar."""
 
     def __init__(self, text: str) -> None:
-        self.place = 0
+        self.position = 0
         self._text = text
         self._depth = 0
 
@@ -400,8 +400,8 @@ class _FilterParser:
         return self._match(_VALUE)[1]
 
     def _takes(self, mark: str) -> bool:
-        found = _MARKS[mark].match(self._text, self.place)
-        self.place = self.place if found is None else found.end()
+        found = _MARKS[mark].match(self._text, self.position)
+        self.position = self.position if found is None else found.end()
         return found is not None
 
     def _demand(self, mark: str) -> None:
@@ -409,15 +409,15 @@ class _FilterParser:
             raise self.refused()
 
     def _match(self, pattern: re.Pattern[str]) -> re.Match[str]:
-        found = pattern.match(self._text, self.place)
+        found = pattern.match(self._text, self.position)
         if found is None:
             raise self.refused()
-        self.place = found.end()
+        self.position = found.end()
         return found
 
     def refused(self) -> ValueError:
         """Return the error with the text at which parsing stopped."""
-        rest = self._text[self.place : self.place + 30].strip() or "(the end)"
+        rest = self._text[self.position : self.position + 30].strip() or "(the end)"
         return ValueError(
             "filter: expected a comparison such as .cls == 3, .cls in (cat, dog) or "
             f".json:size.width >= 512, joined by 'and' and 'or'; cannot read {rest!r}"

@@ -122,14 +122,14 @@ class _Bits:
     def at(self, position: int) -> int:
         block = bisect_right(self._search_block, position)
         first, rank = block << 12, position - self._starts_list[block]
-        place = bisect_right(self._search, rank, first, first + _BLOCK_WORDS) - 1
-        word = self._word(place)
-        rank -= self._search[place]
+        number = bisect_right(self._search, rank, first, first + _BLOCK_WORDS) - 1
+        word = self._word(number)
+        rank -= self._search[number]
         # One byte of the two has the bit, and a table knows where in it.
         count = (word & 255).bit_count()
         if rank < count:
-            return place << 4 | _SELECT[(word & 255) << 3 | rank]
-        return place << 4 | 8 | _SELECT[word >> 8 << 3 | (rank - count)]
+            return number << 4 | _SELECT[(word & 255) << 3 | rank]
+        return number << 4 | 8 | _SELECT[word >> 8 << 3 | (rank - count)]
 
     def take(self, positions: Integers) -> Integers:
         blocks = np.searchsorted(self._ends, positions, "right")
@@ -289,8 +289,8 @@ class IndexList:
             numbers: range = self._form.range
             return numbers.index(index) if index in numbers else None
         if self.ascending:
-            place = bisect_left(range(self.count), index, key=self.at)
-            return place if place < self.count and self.at(place) == index else None
+            position = bisect_left(range(self.count), index, key=self.at)
+            return position if position < self.count and self.at(position) == index else None
         places = np.flatnonzero(self.arrays["indexes"] == index)
         return int(places[0]) if len(places) else None
 
@@ -446,7 +446,7 @@ _LAYOUT: dict[str, tuple[Sequence[str], Sequence[np.dtype[Any]]]] = {
     "bits": (["words", "ranks", "ends"], [_UINT16, _INT64]),
     "listed": (["indexes"], [_INT64, np.dtype(np.uint32)]),
 }
-# The place of the k-th set bit of a byte, at `byte << 3 | k`.
+# The number of the k-th set bit of a byte, at `byte << 3 | k`.
 _SELECT = b"".join(
     bytes(([bit for bit in range(8) if byte >> bit & 1] + [0] * 8)[:8]) for byte in range(256)
 )

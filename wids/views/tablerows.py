@@ -346,10 +346,10 @@ class TableRows:
             return self._answer(error, name, row, row)
 
     def _answer(self, error: Exception, name: str, row: int, number: int) -> Any:
-        place = {"__index__": number, "__shard__": self.table.name}
+        sample = {"__index__": number, "__shard__": self.table.name}
         if self._key_at is not None:
-            place["__key__"] = self._key_at(row)
-        return self._pipeline.decoder.answer(error, name, place)
+            sample["__key__"] = self._key_at(row)
+        return self._pipeline.decoder.answer(error, name, sample)
 
     def _missing(self, extension: str, row: int) -> DecodeError:
         where = f"row {row} is null" if row < self.table.num_rows else "a sample has no row"

@@ -27,7 +27,7 @@ _MOST_BLOCKS = 64  # of a file, spread evenly, that its digest covers
 _KINDS: dict[str, Callable[..., Any]] = {"Numbers": Numbers, "Objects": Objects, "Texts": Texts}
 
 # For each column, its pieces: the kind, the names of its arrays, and its other arguments.
-Layout = dict[str, list[tuple[str, dict[str, str], dict[str, Any]]]]
+StoredColumns = dict[str, list[tuple[str, dict[str, str], dict[str, Any]]]]
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class Table:
         self.columns = dict(columns)
         self.origin = origin
         self._reopen = reopen
-        self._shared: tuple[Layout, str, Origin | None] | None = None
+        self._shared: tuple[StoredColumns, str, Origin | None] | None = None
         lengths = {name: len(column) for name, column in columns.items()}
         if len(set(lengths.values())) > 1:
             raise ValueError(f"{self.name}: expected columns of one length, got {lengths}")
@@ -164,8 +164,8 @@ class Table:
         reopen = (Table.with_record, self, name, list(names))
         return Table({**self.columns, name: record}, self.origin, reopen)
 
-    def _layout(self) -> tuple[Layout, dict[str, npt.NDArray[Any]]]:
-        layout: Layout = {}
+    def _layout(self) -> tuple[StoredColumns, dict[str, npt.NDArray[Any]]]:
+        layout: StoredColumns = {}
         arrays: dict[str, npt.NDArray[Any]] = {}
         for name, column in self.columns.items():
             layout[name] = []
@@ -178,7 +178,7 @@ class Table:
 
 
 def _of_arrays(
-    layout: Layout, arrays: Mapping[str, npt.NDArray[Any]], origin: Origin | None
+    layout: StoredColumns, arrays: Mapping[str, npt.NDArray[Any]], origin: Origin | None
 ) -> Table:
     """Return a table with columns in memory; unpickling calls this."""
 
@@ -193,7 +193,7 @@ def _of_arrays(
     return Table({name: column(pieces) for name, pieces in layout.items()}, origin)
 
 
-def _of_file(layout: Layout, path: str, origin: Origin | None) -> Table:
+def _of_file(layout: StoredColumns, path: str, origin: Origin | None) -> Table:
     """Return a table whose columns another process wrote to a file; unpickling calls this."""
     try:
         _, arrays = read_arrays(Path(path))
