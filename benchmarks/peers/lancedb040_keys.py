@@ -12,6 +12,7 @@ from pathlib import Path
 import lancedb
 import numpy as np
 import pyarrow as pa
+from lancedb.index import BTree
 
 
 def spent() -> float:
@@ -26,7 +27,7 @@ def main() -> None:
     columns = {"key": keys, "row": np.arange(total)}
     table = lancedb.connect(folder / "lance").create_table("keys", pa.table(columns))
     start = spent()
-    table.create_scalar_index("key", index_type="BTREE")
+    table.create_index("key", config=BTree())
     print(json.dumps([total / (spent() - start) / 1e6]), flush=True)
     for line in sys.stdin:
         start, rows = spent(), json.loads(line)
