@@ -2,13 +2,16 @@
 
 Command: `python benchmarks/cold_download.py` (needs Debian's nginx-light and curl).
 
-Three questions, each over shards of random bytes:
+Questions, each over shards of random bytes:
 
 - `cold`: six shards of 100 MB, one after the other, into an empty folder. curl does nothing but
   write them; wids also checks length and archive, and the MD5 in the second row. It hashes in a
   second thread and leaves the fsync to a third, so it stays near curl.
 - `limited`: one shard of 400 MB from a server that gives each connection 50 MB/s. wids notices that
-  the first segment was slow to come and asks for the rest over 16 connections.
+  further connections make it faster, and uses up to 16.
+- `slow`, `small`, `full`: a server that waits 20 ms before each answer. `slow` and `small`: it
+  gives each connection 1 MB/s; one shard of 40 MB, ten of 1 MB. `full`: it gives 10 MB/s in all;
+  four shards of 10 MB, where further connections gain nothing. aria2c, if installed, uses 16.
 - `ahead`: an epoch over twenty shards of 20 MB from a server that gives 100 MB/s in all, with a
   DataLoader of two workers that needs 0.8 times the transfer's time itself. Without `fetch_ahead`
   the two times add up; with it, the last shard's reading is what remains.
@@ -194,18 +197,92 @@ def ahead(rounds: int) -> list[dict[str, object]]:
     return summed(runs, "curl, transfer alone")
 
 
+def by_curl_in_parallel(urls: list[str]) -> Way:
+    """Fetch with one curl, all files at once."""
+
+    def fetch(folder: Path) -> None:
+        names = [url.rpartition("/")[2] for url in urls]
+        outputs = [["-o", str(folder / name), url] for name, url in zip(names, urls, strict=True)]
+        command = [
+            "curl",
+            "-sSf",
+            "--parallel",
+            "--no-progress-meter",
+            *itertools.chain.from_iterable(outputs),
+        ]
+        subprocess.run(command, check=True)
+
+    return fetch
+
+
+def by_aria(urls: list[str]) -> dict[str, Way]:
+    """Fetch with aria2c, over 16 connections a file and 16 in all, if it is installed."""
+    if shutil.which("aria2c") is None:
+        return {}
+
+    def fetch(folder: Path) -> None:
+        options = ["-q", "-x16", "-s16", "-j16", "-k1M", "-Z", "-d", str(folder)]
+        subprocess.run(["aria2c", *options, *urls], check=True)
+
+    return {"aria2c -x16 -s16 -j16": fetch}
+
+
+def by_fetch_ahead(rows: list[tuple[str, int]], *, ahead: bool) -> Way:
+    """Read a sample of each shard through a dataset, in order, in this process."""
+
+    def fetch(folder: Path) -> ShardCache:
+        dataset = wids.ShardListDataset(rows, cache_dir=folder, transformations="bytes")
+        sampler = wids.ShardListSampler(dataset, shuffle=False)
+        if ahead:
+            dataset.fetch_ahead(sampler)
+        for index in sampler:
+            dataset[index]
+        dataset.close()
+        return dataset.cache
+
+    return fetch
+
+
+def of_lines(rounds: int) -> dict[str, list[dict[str, object]]]:
+    """Shards from servers that limit connections, or their sum."""
+    tables = {}
+    for name, count, nbytes, faults in (
+        ("slow", 1, 40_000_000, Faults(rate=1e6, delay=0.02)),
+        ("small", 10, 1_000_000, Faults(rate=1e6, delay=0.02)),
+        ("full", 4, 10_000_000, Faults(rate_in_all=10e6, delay=0.02)),
+    ):
+        state = ShardServer()
+        server = serve(state)
+        state.faults = faults
+        rows = []
+        with tempfile.TemporaryDirectory() as folder:
+            for number in range(count):
+                data = make_tar(Path(folder) / "a.tar", nbytes, number).read_bytes()
+                rows.append((state.put(f"{number}.tar", data), nbytes // 100_000))
+        urls = [url for url, _ in rows]
+        ways = {"curl, one connection": by_curl(urls)}
+        if count > 1:
+            ways["curl --parallel"] = by_curl_in_parallel(urls)
+        ways |= by_aria(urls)
+        ways["wids, on demand"] = by_fetch_ahead(rows, ahead=False)
+        ways["wids, fetch_ahead"] = by_fetch_ahead(rows, ahead=True)
+        tables[name] = summed(in_turn(ways, rounds), "curl, one connection")
+        stop(server)
+    return tables
+
+
 def main() -> None:
-    """Run the three questions and save the results."""
+    """Run the questions and save the results."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument(
-        "--only", choices=["cold", "limited", "ahead"], help="ask this, save nothing"
+        "--only", choices=["cold", "limited", "ahead", "lines"], help="ask this, save nothing"
     )
     common.add_results_options(parser)
     arguments = parser.parse_args()
     common.data.BENCH.mkdir(exist_ok=True)
     tables = {}
-    if arguments.only != "ahead":
+    if arguments.only in (None, "cold", "limited"):
         with served() as (url, www):
             if arguments.only != "limited":
                 tables["cold"] = cold(url, www, arguments.rounds)
@@ -213,6 +290,8 @@ def main() -> None:
                 tables["limited"] = limited(url, www, arguments.rounds)
     if arguments.only in (None, "ahead"):
         tables["ahead"] = ahead(min(arguments.rounds, 3))
+    if arguments.only in (None, "lines"):
+        tables |= of_lines(min(arguments.rounds, 3))
     for name, rows in tables.items():
         for row in rows:
             print(f"{name:8} {row['label']:24} {row['seconds']:7.2f} s  {row['ratio']:5.2f}")

@@ -50,6 +50,7 @@ class Faults:
         piece: Send so many bytes at a time.
         most_at_once: Answer with `busy_status` while so many other requests are being answered.
         busy_status: The status for it.
+        delay: Wait so many seconds before each answer.
     """
 
     times: int | None = None
@@ -78,6 +79,7 @@ class Faults:
     piece: int = 1 << 16
     most_at_once: int | None = None
     busy_status: int = 503
+    delay: float = 0.0
 
 
 LOGIN_PAGE = b"<!DOCTYPE html><html><body><p>Please log in to go on</p></body></html>" * 20
@@ -204,6 +206,7 @@ class _Handler(BaseHTTPRequestHandler):
             state.under_way.discard(id(request))
 
     def _answer(self, state: ShardServer, faults: Faults, request: Request) -> None:
+        state.stopped.wait(faults.delay)
         path = urlsplit(self.path).path
         data = state.files.get(path, state.files.get(unquote(path)))
         if faults.refuse:

@@ -51,7 +51,6 @@ def add_make_commands(commands: Any) -> None:
 def create(args: Arguments) -> int:
     """Index shards and write their spec."""
     from wids.base.files import write_output
-    from wids.base.omissions import Omissions
 
     for source in args.files:
         if source.endswith(".json") and Path(source).is_file():
@@ -61,10 +60,7 @@ def create(args: Arguments) -> int:
             )
     listed: dict[str, dict[str, Any]] = {}
     shards = _expand(_listed(args.files), listed)
-    # Before the shards are read, which may take hours.
-    _check_writable(args.output)
-    if args.pack is not None:
-        _check_packable(args)
+    _check_outputs(args, shards)
     built = _build(args, shards, listed)
     for shard, error in built.failures.items():
         complain_of(shard, "failed", message_of(error))
@@ -80,12 +76,29 @@ def create(args: Arguments) -> int:
     _report_create(args, built, len(shards))
     if args.pack is not None:
         _pack_created(args)
+    if args.publish is not None:
+        _publish(args)
+    _note_omissions(built)
+    return FAULTY if built.failures else DONE
+
+
+def _check_outputs(args: Arguments, shards: list[str]) -> None:
+    """Raise if anything cannot be written, before the shards are read, which may take hours."""
+    _check_writable(args.output)
+    if args.pack is not None:
+        _check_packable(args)
+    if args.publish is not None:
+        _check_publishable(args, shards)
+
+
+def _note_omissions(built: Build) -> None:
+    from wids.base.omissions import Omissions
+
     omissions = Omissions()
     for record in built.records:
         omissions.add_members(record.skipped, record.url)
     for line in omissions.lines():
         note(f"left out: {line}")
-    return FAULTY if built.failures else DONE
 
 
 def _pack_created(args: Arguments) -> None:
@@ -93,6 +106,36 @@ def _pack_created(args: Arguments) -> None:
     from wids.specs.sources import load_spec
 
     _write_pack(load_spec(args.output), args.pack, args)
+
+
+def _check_publishable(args: Arguments, shards: list[str]) -> None:
+    """Raise if the spec cannot be published, and choose a folder for sidecars if none is given."""
+    from wids.base.urls import scheme_of
+    from wids.specs.publishing import check_publishable
+
+    if args.output == "-":
+        raise ValueError("--publish: needs a spec that is a file; give -o")
+    if args.index is None and args.pack is None:
+        args.index = f"{args.output.removesuffix('.json')}-index"
+    home = Path(args.output).parent.absolute()
+    for given in filter(None, (args.index, args.pack)):
+        if not Path(given).absolute().is_relative_to(home):
+            raise ValueError(
+                f"{given}: lies outside of the folder of {args.output}, so it would be at another "
+                "place when published; name one beside the spec"
+            )
+    named = [] if scheme_of(args.base or "") else shards
+    name, replace = Path(args.output).name, args.overwrite
+    check_publishable(named, args.publish, name, replace=replace)
+
+
+def _publish(args: Arguments) -> None:
+    """Put the spec that was just written, and its indexes, to another place."""
+    from wids.base.urls import display_url
+    from wids.specs.publishing import publish
+
+    count = publish(Path(args.output), args.publish, replace=args.overwrite)
+    note(f"{display_url(args.publish)}: {count} files published")
 
 
 def pack(args: Arguments) -> int:
@@ -395,6 +438,7 @@ def _add_create(commands: Any) -> None:
             "wids create shards/ -o shards/train.json --dali-index --energon-index",
             "wids create 'https://host/train-{000..146}.tar' -o train.json",
             "wids create s3://bucket/train/ -o train.json --index train-index",
+            "wids create hf://datasets/owner/name -o name.json --publish s3://mine/name/",
             "find /data -name '*.tar' | wids create - -o all.json --no-digest",
         ],
     )
@@ -457,6 +501,15 @@ def _add_indexes(parser: Any) -> None:
         metavar="PACK",
         help="write the tar indexes of all shards into this one file, .wpack, and its place into "
         "the spec",
+    )
+    parser.add_argument(
+        "--publish",
+        metavar="URL",
+        help="put the spec of remote shards, and the files of --index and --pack, into this "
+        "folder, which may be of a bucket",
+    )
+    parser.add_argument(
+        "--overwrite", action="store_true", help="replace a spec that is at --publish already"
     )
     parser.add_argument("--dali-index", action="store_true", help="write an index for DALI, .idx")
     parser.add_argument(

@@ -38,18 +38,21 @@ from wids.fetching.transport import (
     AnsweredError,
     BeyondEndError,
     ChangedError,
+    ExistsError,
     FetchPolicy,
     Lister,
     RangesNotServedError,
     ReplacedError,
     ServerBusyError,
     SilentServerError,
+    Sink,
     Source,
     StoppedError,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
 
     from wids.fetching.hosts import Connection
     from wids.fetching.partfile import PartFile
@@ -165,6 +168,49 @@ class Fetcher:
         # A page is progress, like many bytes.
         self._tried(url, read_on, lambda: listing.num_pages * _PROGRESS_NBYTES)
         return listing
+
+    def sink(self, url: str) -> Sink:
+        """Return the source of a URL, to which files can be put.
+
+        Raises:
+            FetchError: No file can be put there.
+
+        >>> Fetcher().sink("https://host/sets/")
+        Traceback (most recent call last):
+        wids.errors.FetchError: https://host/sets/: files can be put into folders and ...
+        """
+        source = self._source(url)
+        if not isinstance(source, Sink):
+            raise FetchError(
+                f"{display_url(url)}: files can be put into folders and into buckets (s3:, gs:, "
+                "az:) only; write them to a folder, and upload that by the tool of the server"
+            )
+        return source
+
+    def put(self, url: str, file: Path, *, replace: bool = False) -> None:
+        """Put a file to a URL of a bucket, whole or not at all.
+
+        Args:
+            url: The URL.
+            file: The file.
+            replace: Replace what is there.
+
+        Raises:
+            ExistsError: There is another file already, and it is not to be replaced.
+            FetchError: No file can be put there, the server refuses, or all tries failed.
+        """
+        sink = self.sink(url)
+
+        def put_once() -> None:
+            with self._connection(url, lambda: None):
+                sink.put(url, file, replace=replace)
+
+        try:
+            self._tried(url, put_once, lambda: 0)
+        except ExistsError:
+            # A try whose response was lost may have put this very file there.
+            if self.read(url, file.stat().st_size) != file.read_bytes():
+                raise
 
     def download(
         self,

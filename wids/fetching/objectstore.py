@@ -13,6 +13,7 @@ from wids.errors import FetchError
 from wids.fetching.transport import (
     AbsentError,
     ChangedError,
+    ExistsError,
     ListedFile,
     ListingPage,
     Stream,
@@ -20,6 +21,7 @@ from wids.fetching.transport import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from obstore import GetResult
     from obstore.store import ObjectStore
@@ -114,6 +116,27 @@ class ObjectSource:
                 chunks=_body(result),
                 close=_nothing,
             )
+
+    def put(self, url: str, file: Path, *, replace: bool) -> None:
+        """Put a file into a bucket; see `Sink.put`.
+
+        Raises:
+            ExistsError: There is an object of this name, and it is not to be replaced.
+            FetchError: Access is denied, or obstore is missing.
+            ConnectionError: The store did not respond, or asks for a retry.
+        """
+        with _translated_errors(url):
+            import obstore
+            from obstore.exceptions import AlreadyExistsError
+
+            store, path = self._locate(url)
+            try:
+                if replace:
+                    obstore.put(store, path, file)
+                else:  # in one request, as only that can be refused
+                    obstore.put(store, path, file, mode="create", use_multipart=False)
+            except AlreadyExistsError:
+                raise ExistsError(f"{display_url(url)}: is there already") from None
 
     def pin(self, url: str) -> str:
         """Return the URL of a folder as it is, since buckets have no revisions."""

@@ -11,6 +11,7 @@ from wids.fetching.hosts import default_bound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 __all__ = [
     "AbsentError",
@@ -19,6 +20,7 @@ __all__ = [
     "ChangedError",
     "DeniedError",
     "DownloadObserver",
+    "ExistsError",
     "FetchPolicy",
     "ListedFile",
     "Lister",
@@ -27,6 +29,7 @@ __all__ = [
     "ReplacedError",
     "ServerBusyError",
     "SilentServerError",
+    "Sink",
     "SizeMismatchError",
     "SlowServerError",
     "Source",
@@ -58,6 +61,10 @@ class AbsentError(FetchError):
 
 class DeniedError(FetchError):
     """The server denies access to the file."""
+
+
+class ExistsError(FetchError):
+    """There is a file already where a new one is to be put."""
 
 
 class AnsweredError(ConnectionError):
@@ -177,6 +184,25 @@ class Source(Protocol):
 
     def close(self) -> None:
         """Close the connections."""
+
+
+@runtime_checkable
+class Sink(Protocol):
+    """Source to whose URLs files can be put."""
+
+    def put(self, url: str, file: Path, *, replace: bool) -> None:
+        """Put a file to a URL, whole or not at all.
+
+        Args:
+            url: The URL.
+            file: The file.
+            replace: Replace what is there.
+
+        Raises:
+            ExistsError: There is a file already, and it is not to be replaced.
+            FetchError: Another try will not help.
+            ConnectionError: Another try may help.
+        """
 
 
 class ListedFile(NamedTuple):

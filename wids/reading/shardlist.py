@@ -767,7 +767,7 @@ class ShardList:
     def fetch_ahead(self, sampler: Foreseeable, places: Places | None = None) -> FetchAhead:
         """Fetch the next shards of a sampler in the background.
 
-        One thread of this process fetches shards in all following epochs until `close`, as far
+        Threads of this process fetch shards in all following epochs until `close`, as far
         ahead as `cache_size` allows. Call it before a DataLoader starts its workers.
 
         Args:
