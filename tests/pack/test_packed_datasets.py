@@ -421,6 +421,16 @@ def test_two_packs_at_once(folder: Path) -> None:
     assert not list(folder.glob("*.part"))
 
 
+def test_commands_read_a_remote_pack(folder: Path, shard_server: ShardServer) -> None:
+    """`info` names the fields without a shard or sidecar; a copy leaves no key out for it."""
+    url = serve(folder, shard_server, *TARS, "train.wpack")
+    done = run("info", url, "--json")
+    assert json.loads(done.stdout)["fields"] == [".cls", ".txt"]
+    assert {each.path for each in shard_server.requests} == {"/set/train.wpack"}
+    done = run("reshard", folder / "train.wpack", "-o", folder.parent / "new-%03d.tar")
+    assert (done.returncode, "pack" in done.stderr) == (0, False), done.stderr
+
+
 def test_wrong_names_are_refused_before_shards_are_read(folder: Path) -> None:
     """A pack has its suffix, and a spec on standard output cannot name one."""
     done = run("pack", folder / "train.json", "-o", folder / "train.pack")

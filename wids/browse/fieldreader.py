@@ -364,7 +364,7 @@ class FieldReader:
             return None
         entry = self.dataset.shards[shard_index]
         # Opening a remote shard without a sidecar would fetch it, so the sidecar is checked first.
-        if self.is_far(entry):
+        if self.is_far(entry) and self.dataset.packed_index(shard_index) is None:
             index_url = entry.get("index") or with_suffix(entry["url"], SIDECAR_SUFFIX)
             self.failures.check(shard_index, entry["url"])
             try:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from wids.specs.shardtable import ShardTable
     from wids.tar.shard import ReadableShard
     from wids.tar.sidecar import IndexRules
+    from wids.tar.tarindex import TarIndex
 
 __all__ = ["SampleLocation", "SampleSequence", "ShardedSequence", "relabelled"]
 
@@ -204,6 +205,9 @@ class ShardedSequence(SampleSequence, Protocol):
     shards: ShardTable
     cache: ShardCache
     transformations: Any
+
+    def packed_index(self, shard_index: int) -> TarIndex | None:
+        """Return the tar index of a shard in a pack, not compared with the shard; None without."""
 
     @property
     def header(self) -> dict[str, Any]:

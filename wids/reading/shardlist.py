@@ -504,6 +504,10 @@ class ShardList:
         known = self._opened.use(shard_index).shard.index if packed is None else packed
         return known.key(local_index)
 
+    def packed_index(self, shard_index: int) -> TarIndex | None:
+        """Return the tar index of a shard in a pack, not compared with the shard; None without."""
+        return self._opener.packed_index(self.shards[shard_index])
+
     def _far_index(self, shard_index: int) -> TarIndex | None:
         """Return the tar index, in a pack, of a shard that would have to be fetched whole."""
         shards = self.shards

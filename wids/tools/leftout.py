@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["check_none_left_out", "note_entry_keys", "skipped_members", "stores_class"]
 
 # Keys of an entry that describe the shard itself, which new shards get again, and the spec's name.
-_ENTRY_KEYS = {*COLUMNS, "index", "name"}
+_ENTRY_KEYS = {*COLUMNS, "index", "pack", "name"}
 
 
 def note_entry_keys(shards: Iterable[ShardRef], omissions: Omissions) -> None:

@@ -104,12 +104,23 @@ def _first_fields(spec: DatasetSpec, cache_dir: str | os.PathLike[str] | None) -
         return None
     try:
         if not is_local(first.url):
-            return _fields_in(peek_index(first, cache_dir))
+            return _fields_in(_packed_index(first, spec, cache_dir) or peek_index(first, cache_dir))
         one = DatasetSpec([first], header=spec.header)
         with ShardList(one, transformations=[], cache_dir=cache_dir) as shard:
             return _fields_of(shard)
     except (WidsError, OSError):
         return None  # the other facts come from the spec; `wids check` reports the fault
+
+
+def _packed_index(
+    shard: ShardRef, spec: DatasetSpec, cache_dir: str | os.PathLike[str] | None
+) -> TarIndex | None:
+    """Return the tar index of a remote shard from its pack; None if it has none."""
+    if shard.pack is None:
+        return None
+    one = DatasetSpec([shard], header=spec.header)
+    with ShardList(one, transformations=[], remote="range", cache_dir=cache_dir) as dataset:
+        return dataset.packed_index(0)
 
 
 def _fields_of(dataset: ShardedSequence) -> list[str] | None:
