@@ -431,6 +431,18 @@ def test_commands_read_a_remote_pack(folder: Path, shard_server: ShardServer) ->
     assert (done.returncode, "pack" in done.stderr) == (0, False), done.stderr
 
 
+def test_check_compares_packs_with_shards(folder: Path, make_shard: Callable[..., Path]) -> None:
+    """`wids check` finds a shard whose index in the pack is another one, and a damaged pack."""
+    assert run("check", folder / "train.wpack").returncode == 0
+    make_shard("data/2.tar", [{**sample(4 + i), "__key__": f"x{i}"} for i in range(3)])
+    done = run("check", folder / "train.json")
+    assert done.returncode == 1
+    assert "its index in the pack is not that of the shard" in done.stdout + done.stderr
+    (folder / "train.wpack").write_bytes(b"widspck")
+    done = run("check", folder / "train.json")
+    assert "no usable pack" in done.stdout + done.stderr
+
+
 def test_wrong_names_are_refused_before_shards_are_read(folder: Path) -> None:
     """A pack has its suffix, and a spec on standard output cannot name one."""
     done = run("pack", folder / "train.json", "-o", folder / "train.pack")

@@ -158,7 +158,29 @@ class PackedIndexes:
             )
             return None
 
+    def digest_of(self, ref: ShardRef) -> bytes | None:
+        """Return the digest of the tar index of a shard in its pack; None if there is none.
+
+        Raises:
+            WidsError: The pack cannot be used for the shard.
+        """
+        if ref.pack is None:
+            return None
+        pack, _, row = self._row_of(ref, ref.pack)
+        return pack.index_digest(row) if pack.has_index(row) else None
+
     def _find(self, ref: ShardRef, place: str) -> TarIndex | None:
+        pack, location, row = self._row_of(ref, place)
+        index = self._read(pack, location, row)
+        if index is not None and ref.nsamples not in {None, index.num_samples}:
+            raise ShardFormatError(
+                f"{display_url(place)}: expected {ref.nsamples} samples as the spec says, found "
+                f"{index.num_samples}; pack the dataset again (`wids pack`)"
+            )
+        return index
+
+    def _row_of(self, ref: ShardRef, place: str) -> tuple[Pack, str, int]:
+        """Return the pack that a shard names, its location, and the row of the shard in it."""
         found = _ROW.fullmatch(place)
         if found is None:
             raise ShardFormatError(
@@ -173,13 +195,7 @@ class PackedIndexes:
                 f"{display_url(place)}: expected the shard {expected!r} there, found {name!r}; "
                 "pack the dataset again (`wids pack`)"
             )
-        index = self._read(pack, location, row)
-        if index is not None and ref.nsamples not in {None, index.num_samples}:
-            raise ShardFormatError(
-                f"{display_url(place)}: expected {ref.nsamples} samples as the spec says, found "
-                f"{index.num_samples}; pack the dataset again (`wids pack`)"
-            )
-        return index
+        return pack, location, row
 
     def _read(self, pack: Pack, location: str, row: int) -> TarIndex | None:
         if not pack.is_remote:

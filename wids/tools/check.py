@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from wids.base.hashing import DIGESTS, hash_file
 from wids.base.processes import run_each
-from wids.base.urls import hide_credentials
+from wids.base.urls import base_name, hide_credentials
+from wids.caching.cache import ShardCache
 from wids.codecs.decode import decode_field
-from wids.errors import FetchError, ShardFormatError
+from wids.errors import FetchError, ShardFormatError, WidsError
+from wids.pack.packformat import digest_of
+from wids.reading.packedindexes import PackedIndexes
 from wids.specs.build import local_copy, stored_file
 from wids.specs.indexrules import rules_of
 from wids.tar.foreign import wrong_indexes
@@ -30,6 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Fault", "check_shard", "check_shards", "check_spec"]
 
+_PACK_AGAIN = "pack the dataset again (wids pack)"
 _MAX_PER_KIND = 20  # faults listed of one kind and shard; the others are only counted
 
 
@@ -117,8 +122,9 @@ def check_shards(
     check = partial(
         _check_chosen, headers=headers, digests=digests, decode=decode, cache_dir=cache_dir
     )
-    outcomes = run_each(check, shards, executor=executor, workers=workers, desc="checking shards")
-    faults = []
+    packed, faults = _packed_digests(shards, cache_dir) if headers else ([None] * len(shards), [])
+    jobs = list(zip(shards, packed, strict=True))
+    outcomes = run_each(check, jobs, executor=executor, workers=workers, desc="checking shards")
     for shard, outcome in zip(shards, outcomes, strict=True):
         if isinstance(outcome, Exception):
             what = f"the check itself failed: {outcome!r}"
@@ -128,9 +134,31 @@ def check_shards(
     return faults
 
 
-def _check_chosen(shard: ChosenShard, **options: Any) -> list[Fault]:
+def _packed_digests(
+    shards: Sequence[ChosenShard], cache_dir: str | os.PathLike[str] | None
+) -> tuple[list[bytes | None], list[Fault]]:
+    """Return the digests of the indexes that packs have of shards, and the faults of the packs."""
+    digests: list[bytes | None] = []
+    faults: dict[str, Fault] = {}
+    with closing(ShardCache(cache_dir)) as cache:
+        packs = PackedIndexes(cache)
+        for shard in shards:
+            digest = None
+            try:
+                digest = packs.digest_of(shard.ref)
+            except WidsError as error:
+                name = base_name((shard.ref.pack or "").rpartition("#")[0])
+                faults.setdefault(name, Fault(shard.ref.url, name, str(error), _PACK_AGAIN, "note"))
+            digests.append(digest)
+    return digests, list(faults.values())
+
+
+def _check_chosen(job: tuple[ChosenShard, bytes | None], **options: Any) -> list[Fault]:
+    shard, packed = job
     rules, local_indexes = shard.rules, shard.local_indexes
-    return check_shard(shard.ref, rules=rules, local_indexes=local_indexes, **options)
+    return check_shard(
+        shard.ref, rules=rules, local_indexes=local_indexes, packed=packed, **options
+    )
 
 
 def check_shard(
@@ -142,6 +170,7 @@ def check_shard(
     cache_dir: str | os.PathLike[str] | None = None,
     rules: Mapping[str, Any] | None = None,
     local_indexes: Iterable[int] | None = None,
+    packed: bytes | None = None,
 ) -> list[Fault]:
     """Check one shard against its entry in a spec.
 
@@ -155,6 +184,7 @@ def check_shard(
         cache_dir: Folder that keeps a remote shard; by default it is removed after the check.
         rules: `key_rule`, `grouping` and `concatenated`, as for a dataset.
         local_indexes: Which of its samples are decoded; all by default.
+        packed: Digest of its tar index in a pack; None for none.
 
     Returns:
         The faults and notes; empty for an intact shard.
@@ -166,7 +196,7 @@ def check_shard(
             faults = [] if stored is None else list(_file_faults(entry, stored, digests=digests))
             if headers:
                 chosen = local_indexes if decode else ()
-                faults += _faults(entry, path, rules or {}, chosen)
+                faults += _faults(entry, path, rules or {}, chosen, packed)
             return faults
     except FetchError as error:
         return [Fault(url, "url", str(error), "correct the URL in the spec, or restore the shard")]
@@ -177,6 +207,7 @@ def _faults(
     path: Path,
     rules: Mapping[str, Any],
     decoded: Iterable[int] | None,
+    packed: bytes | None,
 ) -> Iterator[Fault]:
     """Yield the faults in a shard; decode the samples at `decoded`, or all for None."""
     url = entry["url"]
@@ -188,6 +219,9 @@ def _faults(
         return
     yield from _index_faults(entry, index)
     yield from _sidecar_faults(url, path)
+    # One shard has one index, byte for byte.
+    if packed is not None and packed != digest_of(index.image()):
+        yield Fault(url, "pack", "its index in the pack is not that of the shard", _PACK_AGAIN)
     yield from _foreign_faults(url, path, index)
     total = index.num_samples
     chosen = range(total) if decoded is None else [i for i in decoded if i < total]
