@@ -424,6 +424,13 @@ def test_the_dataset_page_leads_to_what_it_shows(served: Browsing, open_page: Op
     page = open_page(f"{served.url}?view=dataset")
     page.get_by_text("From all 4 shards").wait_for()
     assert page.locator(".field-plots svg").count() >= 4
+    page.get_by_text("3 fields in every sample; 6 fields missing in some").wait_for()
+    page.get_by_text("None: sizes, fields and classes are alike").wait_for()
+    page.get_by_text("They are balanced.").wait_for()
+    page.get_by_role("link", name="without .npy").click()
+    page.get_by_text("199 samples found").wait_for()
+    page.go_back()
+    page.locator(".field-plots svg").first.wait_for()
     page.get_by_role("row").nth(3).get_by_role("link").click()
     wait_until(page, "document.querySelector('.key')?.textContent === 'set/00100'")
     page.go_back()
@@ -582,7 +589,7 @@ def test_the_page_is_of_use_beside_a_server_that_is_down(
             page.goto(server.url)
             page.get_by_text("Waiting for shard 1").wait_for()
             page.get_by_role("link", name="Dataset").click()
-            page.get_by_role("heading", name="Shards").wait_for()
+            page.get_by_role("heading", name="Shards", exact=True).wait_for()
             assert page.get_by_text("Waiting for shard 1").count() == 0
         finally:
             go_on.set()
@@ -761,7 +768,7 @@ def test_a_filter_outlives_the_dataset_page(served: Browsing, open_page: Open):
     page = open_page(f"{served.url}?where=.json:number+>+20&at=60")
     page.get_by_text("179 samples found").wait_for()
     page.keyboard.press("d")
-    page.get_by_role("heading", name="Shards").wait_for()
+    page.get_by_role("heading", name="Shards", exact=True).wait_for()
     assert page.title() == "Dataset · pages · wids"
     page.get_by_role("link", name="Samples").click()
     page.locator(".tile[data-position='60']").wait_for()

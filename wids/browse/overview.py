@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import threading
 from collections import Counter
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from wids.base.urls import display_url, hide_credentials, is_local, local_path
+from wids.browse.oddshards import ShardProfile, odd_shards
 from wids.reading.describe import nbytes_of
 from wids.specs.shardtable import UNKNOWN
 from wids.tools.stats import SizeStats, Stats
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from wids.base.shardref import ShardRef
@@ -172,6 +174,8 @@ _CLASS_FIELDS = (".cls", ".cls2", ".label", ".class")
 # More than any dataset has classes, and few enough to take little memory.
 _MOST_CLASSES = 100_000
 _MOST_SHOWN = 60
+_MOST_PROFILES = 2_000  # shards that are compared with each other
+_MOST_OWN_CLASSES = 200  # of a shard, in the comparison
 _MOST_FIELDS = 48
 _MOST_LABEL_NBYTES = 200
 
@@ -199,6 +203,7 @@ class StatisticsVisitor:
         self._reader = reader
         self._class_names = class_names
         self._stats = Stats()
+        self._profiles: list[ShardProfile] = []
         self._class_field: str | None = None
         self._crowded = False
         self._lock = threading.Lock()
@@ -212,8 +217,14 @@ class StatisticsVisitor:
         sizes = columns.sizes_by_extension()
         fields = {extension: SizeStats.of(found) for extension, found in sorted(sizes.items())}
         values = self._classes(shard_index, sizes)
+        whole = columns.sample_sizes()
         with self._lock:
-            self._stats += Stats(SizeStats.of(columns.sample_sizes()), fields, values)
+            if len(self._profiles) < _MOST_PROFILES:
+                counts = {extension: int(each.size) for extension, each in sizes.items()}
+                median = float(np.median(whole)) if whole.size else 0.0
+                own = dict(values.most_common(_MOST_OWN_CLASSES))
+                self._profiles.append(ShardProfile(shard_index, whole.size, median, counts, own))
+            self._stats += Stats(SizeStats.of(whole), fields, values)
             # Texts that all differ are not classes, and would only fill the memory.
             self._crowded = len(self._stats.values) > _MOST_CLASSES
             if self._crowded:
@@ -245,7 +256,14 @@ class StatisticsVisitor:
                 "num_classes": len(stats.values),
                 "classes": sorted(classes, key=_by_number),
                 "counts": _spread_of(stats.values),
+                "extremes": _extremes(stats.values, self._name),
+                "odd_shards": self._odd_shards(),
             }
+
+    def _odd_shards(self) -> list[dict[str, Any]]:
+        labels = {label for profile in self._profiles for label in profile.classes}
+        names = {label: name for label in labels if (name := self._name(label))}
+        return [asdict(each) for each in odd_shards(self._profiles, names)]
 
     def _name(self, label: str) -> str | None:
         return self._class_names.get(int(label)) if label.isdecimal() and len(label) < 10 else None
@@ -268,6 +286,14 @@ def _spread_of(values: Counter[str]) -> dict[str, float]:
         "median": float(np.median(counts)),
         "most": int(counts.max()),
     }
+
+
+def _extremes(values: Counter[str], name: Callable[[str], str | None]) -> list[tuple[str, int]]:
+    """Return the commonest and the rarest class, by name or label, with their counts."""
+    if not values:
+        return []
+    ordered = values.most_common()
+    return [(name(label) or label, count) for label, count in (ordered[0], ordered[-1])]
 
 
 def _by_number(row: list[Any]) -> tuple[int, str]:

@@ -1,10 +1,10 @@
 // The dataset: its fields, classes and shards.
 
+import { answers } from "./answers.js";
 import { ask } from "./api.js";
-import { quoted } from "./clauses.js";
 import { button, h } from "./dom.js";
 import { bytes, counted, number } from "./format.js";
-import { rows, sizeHistogram } from "./plots.js";
+import { sizeHistogram } from "./plots.js";
 import { gridPart, link } from "./state.js";
 import { leftOut } from "./waits.js";
 
@@ -16,12 +16,12 @@ const STATES = {
 
 /** Show figures of some shards at once, and go on while they grow. */
 export async function showDataset({ view, state, dataset, signal, shown }) {
-  const figures = h("div", { class: "figures-place" });
+  const places = { answers: h("div", {}), sizes: h("div", { class: "figures-place" }) };
   const shards = h("div", {});
   view.replaceChildren(h("div", { class: "dataset" },
-    h("h2", { class: "hidden" }, "Dataset"), checked(dataset), figures, shards));
+    h("h2", { class: "hidden" }, "Dataset"), checked(dataset), places.answers, shards, places.sizes));
   shown("Dataset");
-  await Promise.all([showShards(shards, state, signal), showFigures(figures, { all: false }, signal)]);
+  await Promise.all([showShards(shards, state, signal), showFigures(places, { all: false }, signal)]);
 }
 
 function checked(dataset) {
@@ -43,12 +43,15 @@ async function listFaults(place) {
     h("span", { class: "muted" }, fault.cure)))));
 }
 
-async function showFigures(place, { all }, signal) {
+async function showFigures(places, { all }, signal) {
   let last = "";
   for (;;) {
     const found = await ask("statistics", { all: all ? 1 : null }, signal);
     const now = JSON.stringify(found);
-    if (now !== last) place.replaceChildren(...figuresOf(found, place, all, signal));
+    if (now !== last) {
+      places.answers.replaceChildren(...answers(found, read(found, places, all, signal)));
+      places.sizes.replaceChildren(sizesOf(found));
+    }
     last = now;
     if (found.finished) return;
     await new Promise((resolve) => setTimeout(resolve, 500));
@@ -56,29 +59,27 @@ async function showFigures(place, { all }, signal) {
   }
 }
 
-function figuresOf(found, place, all, signal) {
+/** Say from which shards the figures are, and offer to read the others. */
+function read(found, places, all, signal) {
   const part = found.num_shards < found.all_shards;
   const whole = found.all_shards === 1 ? "From the one shard" : `From all ${counted(found.all_shards, "shard")}`;
   const source = part
     ? `From ${counted(found.shards_done, "shard")} of ${number(found.all_shards)}, at even distances`
     : found.finished ? whole : `From ${number(found.shards_done)} of ${counted(found.all_shards, "shard")}`;
-  const rarer = found.num_fields - found.fields.length;
   const beyond = found.beyond_view ? " · of the whole dataset, also of samples that the view leaves out" : "";
   const left = found.skipped ? ` · ${leftOut(found, "see below")}` : "";
-  const more = part && found.finished && !all
-    ? button("Read all shards", () => showFigures(place, { all: true }, signal).catch(() => {}))
-    : null;
-  return [
-    h("section", { class: "panel" },
-      h("h3", {}, "Fields"),
-      h("div", { class: "progress" },
-        found.finished ? null : h("progress", { max: found.num_shards, value: found.shards_done, "aria-label": "Statistics" }),
-        h("span", { class: "muted" }, source + beyond + left), more),
-      h("div", { class: "field-plots" }, [...found.fields, found.samples].filter((sizes) => sizes.count).map(fieldPlot)),
-      rarer > 0 ? h("p", { class: "muted" }, `and ${counted(rarer, "field")} of fewer samples`) : null,
-      found.messages.map((message) => h("p", { class: "problem" }, message))),
-    classes(found),
-  ].filter(Boolean);
+  return h("div", { class: "progress" },
+    found.finished ? null : h("progress", { max: found.num_shards, value: found.shards_done, "aria-label": "Statistics" }),
+    h("span", { class: "muted" }, source + beyond + left),
+    part && found.finished && !all ? button("Read all shards", () => showFigures(places, { all: true }, signal).catch(() => {})) : null);
+}
+
+function sizesOf(found) {
+  const rarer = found.num_fields - found.fields.length;
+  return h("section", { class: "panel" },
+    h("h3", {}, "Bytes"),
+    h("div", { class: "field-plots" }, [...found.fields, found.samples].filter((sizes) => sizes.count).map(fieldPlot)),
+    rarer > 0 ? h("p", { class: "muted" }, `and ${counted(rarer, "field")} of fewer samples`) : null);
 }
 
 function fieldPlot(sizes) {
@@ -87,21 +88,6 @@ function fieldPlot(sizes) {
       h("span", { class: "muted" }, ` ${number(sizes.count)} · ${bytes(sizes.nbytes)}`)),
     sizeHistogram(sizes.bins, sizes.name),
     h("p", { class: "muted" }, `${bytes(sizes.smallest)} to ${bytes(sizes.largest)}, ${bytes(sizes.mean)} on average`));
-}
-
-function classes(found) {
-  if (!found.classes.length) return null;
-  const field = found.class_field;
-  const { least, median, most } = found.counts;
-  const entries = found.classes.map(([label, name, count]) => [
-    name ? `${label} ${name}` : label, count, link({ where: `${field} == ${quoted(label)}` }),
-  ]);
-  const rest = found.num_classes - found.classes.length;
-  return h("section", { class: "panel" },
-    h("h3", {}, "Classes in ", h("code", {}, field)),
-    h("p", { class: "muted" }, `${counted(found.num_classes, "class").replace("classs", "classes")}, ${number(least)} to ${number(most)} samples each, median ${number(median)}`),
-    rows(entries),
-    rest > 0 ? h("p", { class: "muted" }, `and ${number(rest)} rarer ones`) : null);
 }
 
 async function showShards(place, state, signal) {

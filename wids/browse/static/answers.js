@@ -1,0 +1,53 @@
+// Answers about a dataset: what is missing in it, which shards are odd, how its classes are balanced.
+
+import { quoted } from "./clauses.js";
+import { h } from "./dom.js";
+import { counted, number } from "./format.js";
+import { rows } from "./plots.js";
+import { link } from "./state.js";
+
+/** What one asks of a dataset first: is it complete, is a shard odd, are the classes balanced. */
+export function answers(found, source) {
+  return [
+    h("section", { class: "panel" }, h("h3", {}, "Samples"), source, missing(found), odd(found),
+      found.messages.map((message) => h("p", { class: "problem" }, message))),
+    classes(found),
+  ].filter(Boolean);
+}
+
+function missing(found) {
+  const total = found.samples.count;
+  const lacking = found.fields.filter((field) => field.count < total);
+  const complete = found.fields.length - lacking.length;
+  const said = lacking.length
+    ? `${counted(complete, "field")} in every sample; ${counted(lacking.length, "field")} missing in some:`
+    : `All ${counted(found.fields.length, "field")} in every sample.`;
+  return [h("h4", {}, "Missing"), h("p", {}, total ? said : "No samples were read."),
+    lacking.length ? rows(lacking.map(({ name, count }) => [`without ${name}`, total - count, link({ where: `${name} == null` })])) : null];
+}
+
+function odd(found) {
+  const said = found.odd_shards.length ? null : found.num_shards < 3 ? "Fewer than three shards, so none is compared." : "None: sizes, fields and classes are alike in all that were read.";
+  return [h("h4", {}, "Odd shards"), said ? h("p", {}, said) : h("ul", { class: "odd" }, found.odd_shards.map(({ shard, reasons }) => h("li", {},
+    h("a", { href: link({ shard }) }, `shard ${number(shard)}`), ` ${reasons.join("; ")}`)))];
+}
+
+function classes(found) {
+  if (!found.classes.length) return null;
+  const field = found.class_field;
+  const { least, median, most } = found.counts;
+  const entries = found.classes.map(([label, name, count]) => [
+    name ? `${label} ${name}` : label, count, link({ where: `${field} == ${quoted(label)}` }),
+  ]);
+  const rest = found.num_classes - found.classes.length;
+  return h("section", { class: "panel" },
+    h("h3", {}, "Classes in ", h("code", {}, field)),
+    h("p", {}, `${counted(found.num_classes, "class").replace("classs", "classes")}, ${number(least)} to ${number(most)} samples each, median ${number(median)}. ${balance(found.extremes)}`),
+    rows(entries),
+    rest > 0 ? h("p", { class: "muted" }, `and ${number(rest)} rarer ones`) : null);
+}
+
+function balance([[common, most], [rare, least]]) {
+  if (most < 2 * least) return "They are balanced.";
+  return `${common}, the commonest, has ${number(Number((most / least).toPrecision(2)))} times as many as ${rare}, the rarest.`;
+}
