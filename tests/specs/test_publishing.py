@@ -14,6 +14,7 @@ from helpers.stores import s3_server, use_s3
 import wids
 from wids.cli import main
 from wids.fetching.fetch import Fetcher
+from wids.tar.tarindex import TarIndex
 
 
 @pytest.fixture(scope="module")
@@ -92,10 +93,36 @@ def test_a_pack_is_published_with_its_spec(theirs: list[str], place: str, tmp_pa
     assert not (tmp_path / "train-index").exists()
 
 
+def test_sidecars_go_straight_to_a_bucket(
+    theirs: list[str],
+    s3_endpoint: str,
+    tmp_path: Path,
+    shard_server: ShardServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`--index` may be of a bucket; `--resume` indexes nothing again."""
+    use_s3(s3_endpoint, monkeypatch, "indexes")
+    output = tmp_path / "train.json"
+    assert create(*theirs, "-o", output, "--index", "s3://indexes/a/") == 0
+    entries = json.loads(output.read_bytes())["shardlist"]
+    for entry, number in zip(entries, range(3), strict=True):
+        (tmp_path / "a.tar").write_bytes(tar_of(20, seed=number))
+        assert entry["index"].startswith("s3://indexes/a/")
+        assert read(entry["index"]) == TarIndex.from_tar(tmp_path / "a.tar").image()
+    shard_server.requests.clear()
+    assert create(*theirs, "-o", output, "--index", "s3://indexes/a/", "--resume") == 0
+    assert not shard_server.requests
+    assert json.loads(output.read_bytes())["shardlist"] == entries
+
+
 REFUSED: dict[str, tuple[list[str], str]] = {
     "local shards": (["{local}", "--publish", "{place}"], "is a local shard"),
     "no file": (["{url}", "-o", "-", "--publish", "{place}"], "needs a spec that is a file"),
     "a web server": (["{url}", "--publish", "http://127.0.0.1:9/sets"], "folders and into buckets"),
+    "sidecars on a web server": (
+        ["{url}", "--index", "http://127.0.0.1:9/sets"],
+        "folders and into buckets",
+    ),
     "an index elsewhere": (
         ["{url}", "--index", "{elsewhere}", "--publish", "{place}"],
         "lies outside of the folder",

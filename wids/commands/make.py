@@ -110,7 +110,7 @@ def _pack_created(args: Arguments) -> None:
 
 def _check_publishable(args: Arguments, shards: list[str]) -> None:
     """Raise if the spec cannot be published, and choose a folder for sidecars if none is given."""
-    from wids.base.urls import scheme_of
+    from wids.base.urls import is_local, scheme_of
     from wids.specs.publishing import check_publishable
 
     if args.output == "-":
@@ -119,7 +119,7 @@ def _check_publishable(args: Arguments, shards: list[str]) -> None:
         args.index = f"{args.output.removesuffix('.json')}-index"
     home = Path(args.output).parent.absolute()
     for given in filter(None, (args.index, args.pack)):
-        if not Path(given).absolute().is_relative_to(home):
+        if is_local(given) and not Path(given).absolute().is_relative_to(home):
             raise ValueError(
                 f"{given}: lies outside of the folder of {args.output}, so it would be at another "
                 "place when published; name one beside the spec"
@@ -356,11 +356,16 @@ def _known(
     output: Path, digests: Collection[str] | None, rules: dict[str, Any], index: str | None
 ) -> dict[str, dict[str, Any]]:
     """Return the entries of earlier runs whose shards have not changed since."""
+    from wids.base.urls import is_local
     from wids.specs.indexrules import rules_of
     from wids.specs.specedit import read_document
 
     def says_all(entry: dict[str, Any]) -> bool:
-        indexed = index is None or Path(output.parent, entry.get("index", "")).is_file()
+        place = entry.get("index", "")
+        if index is not None and not is_local(index):
+            indexed = place.startswith(f"{index.rstrip('/')}/")  # put before it was noted
+        else:
+            indexed = index is None or Path(output.parent, place).is_file()
         return indexed and _says_all(entry, digests)
 
     known = {}
@@ -493,8 +498,8 @@ def _add_indexes(parser: Any) -> None:
     parser.add_argument(
         "--index",
         metavar="FOLDER",
-        help="write the tar index of each remote shard into this folder, and its place into the "
-        "spec",
+        help="write the tar index of each remote shard into this folder, which may be of a bucket, "
+        "and its place into the spec",
     )
     parser.add_argument(
         "--pack",

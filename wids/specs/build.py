@@ -10,15 +10,15 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import NamedTemporaryFile, TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from wids.base.files import remove_parts
+from wids.base.files import refuse_url, remove_parts
 from wids.base.hashing import hash_file
 from wids.base.processes import run_each
 from wids.base.shardref import ShardRef
 from wids.base.threads import DaemonThreadPool
-from wids.base.urls import base_name, display_url, is_local, local_path
+from wids.base.urls import base_name, display_url, is_local, local_path, scheme_of
 from wids.base.warn import warn
 from wids.caching.cache import ShardCache
 from wids.caching.unpack import is_compressed_name
@@ -120,7 +120,8 @@ def index_shard(
         indexes: Also write the indexes of other tools: "dali", "energon" (local shards only).
         cache_dir: Folder that keeps a remote shard, which is then fetched whole.
         rules: `key_rule`, `grouping` and `concatenated`, as for a dataset.
-        index_dir: Folder for the sidecar of a remote shard, whose path is then in the entry.
+        index_dir: Folder for the sidecar of a remote shard, of this machine or of a bucket; the
+            place of the sidecar is then in the entry.
         fetcher: Reads remote shards; by default a new one.
         width: Number of requests for headers of a remote shard at once.
 
@@ -139,8 +140,9 @@ def index_shard(
         record = None
         if not (digests or indexes or cache_dir is not None or is_compressed_name(base_name(url))):
             record = _index_remote(url, own, digests, rules, index_dir, width=width)
+        save = partial(_save_index, url, index_dir, own)
         return record or _index_whole(
-            url, digests, indexes=indexes, cache_dir=cache_dir, rules=rules, index_dir=index_dir
+            url, digests, indexes=indexes, cache_dir=cache_dir, rules=rules, save_index=save
         )
     finally:
         if fetcher is None:
@@ -169,6 +171,9 @@ def _check_places(
     **_: Any,
 ) -> None:
     """Raise if a requested sidecar of any shard cannot be written."""
+    if index_dir is not None and scheme_of(folder := os.fspath(index_dir)) not in {"", "file"}:
+        with closing(Fetcher()) as fetcher:
+            fetcher.sink(folder)
     for shard in shards:
         _check_place(shard, sidecar=sidecar, index_dir=index_dir)
 
@@ -190,7 +195,8 @@ def _index_remote(
         _log.info("%s: fetched whole: %s", display_url(url), error)
         return None
     entry = shard_entry(url, found.index.num_samples, found.nbytes, found.digests)
-    return _record(url, found.index, entry, index_dir, found.nbytes_read)
+    save = partial(_save_index, url, index_dir, fetcher)
+    return _record(url, found.index, save(found.index, entry), found.nbytes_read)
 
 
 def _index_whole(
@@ -201,7 +207,7 @@ def _index_whole(
     indexes: Collection[str] = (),
     cache_dir: str | os.PathLike[str] | None = None,
     rules: Mapping[str, Any] | None = None,
-    index_dir: str | os.PathLike[str] | None = None,
+    save_index: Callable[[TarIndex, dict[str, Any]], dict[str, Any]] | None = None,
 ) -> ShardRecord:
     """Index a shard that is local, or is fetched to be."""
     with local_copy(url, cache_dir) as path:
@@ -220,22 +226,37 @@ def _index_whole(
         if stored is not None:
             entry = shard_entry(url, index.num_samples, stored.stat().st_size, found)
     # The index of a compressed shard is that of its plain form, which is on no server.
-    return _record(url, index, entry, index_dir if stored is not None else None, nbytes)
+    if stored is not None and save_index is not None:
+        entry = save_index(index, entry)
+    return _record(url, index, entry, nbytes)
 
 
-def _record(
+def _record(url: str, index: TarIndex, entry: dict[str, Any], nbytes_read: int) -> ShardRecord:
+    return ShardRecord(url, entry, dict(index.skipped), index.source.doubt, nbytes_read)
+
+
+def _save_index(
     url: str,
+    index_dir: str | os.PathLike[str] | None,
+    fetcher: Fetcher,
     index: TarIndex,
     entry: dict[str, Any],
-    index_dir: str | os.PathLike[str] | None,
-    nbytes_read: int,
-) -> ShardRecord:
-    if index_dir is not None:
-        path = index_path(url, index_dir)
+) -> dict[str, Any]:
+    """Save the sidecar of a remote shard, if it has a folder; return its entry with its place."""
+    if index_dir is None:
+        return entry
+    path, folder = index_path(url, index_dir), os.fspath(index_dir)
+    if is_local(folder):
+        refuse_url(path)  # before folders of such a name are made
         path.parent.mkdir(parents=True, exist_ok=True)
         index.save(path)
-        entry = {**entry, "index": str(path)}
-    return ShardRecord(url, entry, dict(index.skipped), index.source.doubt, nbytes_read)
+        return {**entry, "index": str(path)}
+    place = f"{folder.rstrip('/')}/{path.name}"
+    with NamedTemporaryFile(prefix="wids-", suffix=SIDECAR_SUFFIX) as file:
+        file.write(index.image())
+        file.flush()
+        fetcher.put(place, Path(file.name), replace=True)
+    return {**entry, "index": place}
 
 
 def index_path(url: str, index_dir: str | os.PathLike[str]) -> Path:
@@ -345,7 +366,7 @@ def build_spec(
 
     def entry_of(record: ShardRecord) -> dict[str, Any]:
         entry = {**record.entry, "url": name_of[record.url]}
-        if "index" in entry:
+        if "index" in entry and is_local(entry["index"]):
             entry["index"] = name_in_spec(os.path.abspath(entry["index"]), folder)  # noqa: PTH100
         return entry
 
