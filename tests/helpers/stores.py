@@ -1,17 +1,26 @@
-"""Stores that list their files: a real S3 API server, and a look-alike of the hub's API."""
+"""Stores that list their files: real servers of S3's and Azure's API, a look-alike of the hub's."""
 
+import hmac
 import json
 import os
+import shutil
+import socket
+import subprocess
 import threading
+import time
+from base64 import b64decode, b64encode
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from email.utils import formatdate
 from hashlib import sha1, sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
+import requests
 
 
 @contextmanager
@@ -36,6 +45,54 @@ def use_s3(endpoint: str, patch: pytest.MonkeyPatch, bucket: str) -> Any:
     client = boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1")
     client.create_bucket(Bucket=bucket)
     return client
+
+
+AZURE_KEY = (  # of every Azurite
+    "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+)
+AZURE_ACCOUNT = "devstoreaccount1"
+
+
+@contextmanager
+def azurite(folder: Path) -> Iterator[str]:
+    """Run Azurite (`npm install azurite`) on a free port if it is installed; give its endpoint."""
+    program = shutil.which("azurite-blob")
+    if program is None:
+        pytest.skip("azurite-blob is not installed")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    options = ["--silent", "--disableTelemetry", "--skipApiVersionCheck", "--location", str(folder)]
+    where = ["--blobHost", "127.0.0.1", "--blobPort", str(port)]
+    server = subprocess.Popen([program, *options, *where], stdout=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            with suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+                break
+            time.sleep(0.05)
+        yield f"http://127.0.0.1:{port}/{AZURE_ACCOUNT}"
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def use_azure(endpoint: str, patch: pytest.MonkeyPatch, container: str) -> None:
+    """Point the environment to an Azurite, and make a container there."""
+    pytest.importorskip("obstore")
+    patch.setenv("AZURE_STORAGE_ACCOUNT_NAME", AZURE_ACCOUNT)
+    patch.setenv("AZURE_STORAGE_ACCOUNT_KEY", AZURE_KEY)
+    patch.setenv("AZURE_STORAGE_ENDPOINT", endpoint)
+    # obstore makes no containers.
+    headers = {"x-ms-date": formatdate(usegmt=True), "x-ms-version": "2021-08-06"}
+    named = "\n".join(f"{name}:{value}" for name, value in headers.items())
+    resource = f"/{AZURE_ACCOUNT}/{AZURE_ACCOUNT}/{container}\nrestype:container"
+    signed = f"PUT{chr(10) * 12}{named}\n{resource}".encode()
+    digest = b64encode(hmac.digest(b64decode(AZURE_KEY), signed, "sha256")).decode()
+    headers["Authorization"] = f"SharedKey {AZURE_ACCOUNT}:{digest}"
+    requests.put(
+        f"{endpoint}/{container}?restype=container", headers=headers, timeout=60
+    ).raise_for_status()
 
 
 @dataclass

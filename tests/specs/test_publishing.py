@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from helpers.downloads import tar_of
 from helpers.server import ShardServer
-from helpers.stores import s3_server, use_s3
+from helpers.stores import azurite, s3_server, use_azure, use_s3
 
 import wids
 from wids.cli import main
@@ -24,12 +24,22 @@ def s3_endpoint() -> Iterator[str]:
         yield endpoint
 
 
-@pytest.fixture(params=["bucket", "folder"])
+@pytest.fixture(scope="module")
+def azure_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Run Azurite for all tests of the module."""
+    with azurite(tmp_path_factory.mktemp("azurite")) as endpoint:
+        yield endpoint
+
+
+@pytest.fixture(params=["bucket", "container of Azure", "folder"])
 def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Give a folder to publish to, of a bucket and of this machine."""
     if request.param == "folder":
         return str(tmp_path / "public" / "sets")
     bucket = f"of-{tmp_path.name.replace('_', '-')[:40].lower().strip('-')}"
+    if request.param == "container of Azure":
+        use_azure(request.getfixturevalue("azure_endpoint"), monkeypatch, bucket)
+        return f"az://{bucket}/sets/"
     use_s3(request.getfixturevalue("s3_endpoint"), monkeypatch, bucket)
     return f"s3://{bucket}/sets/"
 
