@@ -118,7 +118,7 @@ def test_a_split_writes_a_view_a_part(capsys: pytest.CaptureFixture[str]) -> Non
         (["--ignore-missing", "-o", "x.json"], "--ignore-missing has no effect"),
         (["--take", "3", "-o", "{split}.json"], "without --split"),
         (["--exclude", "keys.txt", "-o", "x.json"], "(--ignore-missing) passes over them"),
-        (["--exclude", "all.json", "-o", "x.json"], "expected a text with one key a line"),
+        (["--exclude", "all.json", "-o", "x.json"], "expected a text file with one key a line"),
     ],
 )
 def test_wrong_choices_write_nothing(

@@ -145,7 +145,7 @@ def test_samples_with_different_fields_are_refused() -> None:
     with pytest.raises(ValueError, match="sample 8, key 'b'") as raised:
         collate(samples)
     message = str(raised.value)
-    assert "first sample of its batch, 7" in message
+    assert "first sample of its batch (7)" in message
     assert ".cls, .txt" in message
     assert "fields=" in message
     assert "collate_fn" in message

@@ -189,7 +189,7 @@ def test_a_file_that_would_name_other_classes_is_said(names: list[str] | None) -
         warnings.simplefilter("always")
         wids.map_samples(dataset, dict, "new/x-%d.tar", workers=1)
         wids.reshard(dataset, np.arange(len(dataset)), "new/y-%d.tar", workers=1)
-    said = [each for each in caught if "has no class names, but a file" in str(each.message)]
+    said = [each for each in caught if "has no class names, and a file" in str(each.message)]
     assert len(said) == (0 if names else 2)
 
 
@@ -408,7 +408,7 @@ def test_shards_of_a_join_with_gaps_are_not_replaced(folder: Path) -> None:
 WRONG = [
     (["--function", "functions.py"], "expected module:function"),
     (["--function", "functions.py:none"], "no attribute 'none'"),
-    (["--function", "none.py:f"], "none.py: no such file"),
+    (["--function", "none.py:f"], "none.py: there is no such Python file"),
     (["--function", "no_such_module:f"], "No module named"),
     (["--command", "'"], "No closing quotation"),
     (["--command", ""], "expected a program"),
@@ -417,7 +417,7 @@ WRONG = [
     (["--function", "functions.py:number"], "the function returned a float"),
     (["--where", ".cls == 90"], "there are no samples to map"),
     (["--rename", "a"], "expected --rename OLD=NEW"),
-    (["--rename", "txt=.cls"], "one name to two"),
+    (["--rename", "txt=.cls"], "the same name to two"),
     (["--where", ".cls == 0", "--function", "functions.py:odd"], "no sample is left"),
     (["-o", "x.txt"], "expected a pattern of shards"),
     (["-o", "0-%d.tar", "-o", "%d.tar"], "would replace"),

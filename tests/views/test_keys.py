@@ -208,7 +208,7 @@ def test_samples_of_a_view_are_left_out(dataset: wids.ShardListDataset) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("o.parquet", b"PAR1\x15\xff\x00", "expected a text with one key a line, or a .npy"),
+        ("o.parquet", b"PAR1\x15\xff\x00", "expected a text file with one key a line, or a .npy"),
         ("o.npy", np.array(["key00", "key01"], object), r"o\.npy: .*keys.astype\(str\)"),
         ("o.npy", b"no array", r"o\.npy: expected an array"),
     ],

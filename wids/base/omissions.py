@@ -47,7 +47,7 @@ class Omissions:
         self._examples.setdefault(what, example)
 
     def add_doubtful(self, what: str, example: str, count: int = 1) -> None:
-        """Count something that is copied although it is probably not what the user takes it for.
+        """Count an item that is copied but is probably not what the user expects.
 
         Args:
             what: What is doubtful, in the plural.

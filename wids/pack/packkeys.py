@@ -106,7 +106,7 @@ class PackedKeys:
         return by_sample
 
     def _blocks(self, start: int, stop: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-        """Return the hashes and places of some blocks, verified, without the filling."""
+        """Return the hashes and places of some blocks, verified, without the padding."""
         data = memoryview(self._read(start, stop))
         checks = self._checks[start:stop].tolist()
         for slot, check in enumerate(checks):

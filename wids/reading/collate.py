@@ -56,9 +56,9 @@ def _common_keys(samples: Sequence[Mapping[str, Any]]) -> list[str]:
             odd = sorted(map(str, sample.keys() ^ samples[0].keys()))
             raise ValueError(
                 f"sample {sample.get('__index__')}, key {sample.get('__key__')!r}: expected the "
-                f"keys of the first sample of its batch, {samples[0].get('__index__')}; not both "
-                f"have {', '.join(odd)}; name the fields that all samples have by fields=, or pass "
-                "a collate_fn"
+                f"fields of the first sample of its batch ({samples[0].get('__index__')}); only "
+                f"one of the two has {', '.join(odd)}; name the fields that all samples have by "
+                "fields=, or pass a collate_fn"
             )
     return keys
 

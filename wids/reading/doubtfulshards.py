@@ -1,4 +1,4 @@
-"""Warnings about shards that a spec describes in good form and probably wrong.
+"""Warnings about entries of a spec that are well-formed but probably wrong.
 
 A dataset never opens a shard of 0 samples and cannot tell a shard from its copy, so that no later
 step would notice.

@@ -219,7 +219,7 @@ class FetchAhead:
         return False
 
     def _may_begin(self) -> bool:
-        """Return whether to begin a shard beside those that are coming."""
+        """Return whether to start another download now."""
         if not self._coming:
             return True
         if len(self._coming) == _MOST_AT_ONCE or not (self._unbounded or self._sizes.estimable):
@@ -245,7 +245,7 @@ class FetchAhead:
         return self._cache.prepare(shard, stopped=self._closed.is_set), here
 
     def _receive(self) -> None:
-        """Note the shards that have come."""
+        """Record the downloads that have ended."""
         for shard_index in [number for number, each in self._coming.items() if each.done()]:
             try:
                 path, here = self._coming.pop(shard_index).result()
@@ -294,7 +294,7 @@ class _ShardSizes:
 
     @property
     def estimable(self) -> bool:
-        """Whether the size of any shard can be told or estimated."""
+        """Whether the size of any shard is known or can be estimated."""
         return self._all_promised or bool(self._found)
 
     def note(self, shard_index: int, nbytes: int) -> None:

@@ -122,7 +122,7 @@ class PackedIndexes:
         return location not in self._outdated
 
     def distrust(self, ref: ShardRef) -> None:
-        """Use the keys of a pack no more, since a shard differs from what it was made of."""
+        """Stop using the keys of a pack, because a shard differs from the one that was packed."""
         self._outdated.add((ref.pack or "").rpartition("#")[0])
 
     def _is_older(self, pack: Pack, url: str, nbytes: int) -> bool:

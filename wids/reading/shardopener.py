@@ -93,7 +93,7 @@ class ShardOpener:
             warn(
                 f"{display_url(ref.url)}: was replaced since this dataset opened it for the first "
                 "time; from now on its samples are those of the new version. Open the dataset "
-                "again to number all samples by it"
+                "again, so that all samples are numbered by the new version"
             )
         return mapped
 

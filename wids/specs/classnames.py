@@ -87,9 +87,9 @@ def warn_of_names_beside(spec: Path, header: Mapping[str, Any]) -> None:
     if not class_names(header) and (found := _in_folder(spec.absolute().parent)):
         first = min(found)
         warn(
-            f"{spec}: has no class names, but a file in its folder has some ({first} is "
-            f"{found[first]!r:.80}), by which its classes will be shown; remove the file, or write "
-            "to another folder, if they are others"
+            f"{spec}: has no class names, and a file in its folder has some, which readers will "
+            f"use ({first} is {found[first]!r:.80}); if these are the names of other classes, "
+            "remove the file, or write to another folder"
         )
 
 
@@ -184,7 +184,7 @@ def _parsed(name: str, data: bytes) -> dict[int, str]:
     try:
         names = as_class_names(json.loads(text))
     except (ValueError, RecursionError) as error:
-        raise SpecError(f"{name}: expected class names as JSON, found what is none: {error}") from (
+        raise SpecError(f"{name}: expected class names as JSON, found other text: {error}") from (
             error
         )
     if not names:

@@ -435,8 +435,8 @@ class _Parser:
         if self._read is None:
             shown = display_url(url)
             raise SpecError(
-                f"{where}: source_url: {shown!r} is another spec, which only a spec at a path or a "
-                "URL may name"
+                f"{where}: source_url: {shown!r} is another spec, to which only a spec that was "
+                "read from a path or a URL may refer"
             )
         if url not in self._documents:
             self._documents[url] = self._read(url)

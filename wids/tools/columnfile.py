@@ -92,7 +92,10 @@ class _NpyColumn:
             dtype = np.dtype(object)
         if len(shapes) > 1 or dtype.hasobject:
             kinds = sorted({f"{array.dtype} {array.shape[1:]}" for array in arrays})
-            raise ValueError(f"{self.path}: the values are of several kinds: {', '.join(kinds)}")
+            raise ValueError(
+                f"{self.path}: expected values of one type and shape, got {', '.join(kinds)}; "
+                "convert them in the function"
+            )
         shape = (sum(map(len, arrays)), *shapes.pop())
         header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False}
         with _published(self.path) as stream:
@@ -137,7 +140,9 @@ class _ParquetColumn:
                 [parquet.read_schema(part) for part in parts], promote_options="permissive"
             )
         except arrow.ArrowException as error:
-            raise ValueError(f"{self.path}: the values are of several kinds: {error}") from error
+            raise ValueError(
+                f"{self.path}: expected values of one type: {error}; convert them in the function"
+            ) from error
         with _published(self.path) as stream, parquet.ParquetWriter(stream, schema) as writer:
             for part in parts:
                 table = parquet.read_table(part)

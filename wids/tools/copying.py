@@ -92,7 +92,7 @@ def is_sharded(samples: Any) -> TypeGuard[ShardedSequence]:
 
 
 def key_rule_of(samples: Any) -> KeyRule:
-    """Return the rule by which new shards of samples are read: that of the shards with their keys.
+    """Return the key rule of new shards: that of the shards from which the keys come.
 
     Args:
         samples: A dataset, or what is made of one; of a join, the left side has the keys.

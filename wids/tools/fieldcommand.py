@@ -155,7 +155,7 @@ def _module(home: str) -> Any:
     path = Path(home).resolve()
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None or not path.is_file():
-        raise FileNotFoundError(f"{home}: no such file of Python")
+        raise FileNotFoundError(f"{home}: there is no such Python file")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

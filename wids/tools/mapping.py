@@ -183,8 +183,8 @@ def map_samples(
         raise ValueError(f"{target}: expected a function that returns the values of the column")
     if column.keeps_rows and on_error == "skip":
         raise ValueError(
-            f'{target}: has a row for each sample, of which on_error="skip" may leave out some; '
-            "write a .parquet, which has their keys"
+            f'{target}: on_error="skip" may leave out samples, and this file has a row for each '
+            "and no keys; write a .parquet, which has their keys"
         )
     return _to_column(make, parts, column, run)
 
@@ -294,7 +294,7 @@ class _Maker:
         fields = {name: data for name, data in raw.items() if not _is_label(name)}
         renamed = {self.rename.get(name, name): data for name, data in fields.items()}
         if len(renamed) < len(fields):
-            raise self.error(index, f"rename gives one name to two of {', '.join(fields)}")
+            raise self.error(index, f"rename gives the same name to two of {', '.join(fields)}")
         return renamed
 
     def error(self, index: int, what: str) -> WidsError:

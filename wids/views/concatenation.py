@@ -298,7 +298,7 @@ class Chain:
         return self._able(part), position - self._starts[part]
 
     def _able(self, number: int) -> Any:
-        """Return a part, which must be a dataset, a view or what is made of these.
+        """Return a part; raise if it has samples only, and no keys, columns and shards.
 
         Raises:
             TypeError: It is a list or the like, which gives single samples only.

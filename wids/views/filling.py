@@ -192,5 +192,5 @@ class Filled:
 def _missing(extension: str) -> DecodeError:
     return DecodeError(
         f"field {extension!r}: a sample has no counterpart in the joined dataset; join with "
-        'missing="drop", or say by fill= of column() what stands for what is missing'
+        'missing="drop", or give column() a value for such samples by fill='
     )

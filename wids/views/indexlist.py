@@ -327,7 +327,7 @@ class IndexList:
             ValueError: They do not fit together, or an index lies outside.
         """
         if self._form.held() != self.count:
-            raise ValueError(f"expected {self.count} chosen indexes, found others")
+            raise ValueError(f"expected {self.count} chosen indexes, found {self._form.held()}")
         before = -1
         for first in range(0, self.count, _BLOCK):
             stop = min(first + _BLOCK, self.count)

@@ -131,7 +131,7 @@ class Pairing:
         return {**left, **fields}
 
     def checked(self) -> Self:
-        """Return this, after comparing the fields that first samples on this machine have.
+        """Compare the fields of the first samples if they are on this machine; return the join.
 
         Names that `rename` gives to no field are warned of.
 
@@ -367,7 +367,7 @@ def _in_both(twice: Sequence[str], where: str = "") -> ValueError:
 
 
 def _fields_at_hand(samples: SampleSequence | TableRows | Filled) -> list[str] | None:
-    """Return the fields of the first sample; None if that takes a request, or a function."""
+    """Return the fields of the first sample; None if that needs a request or runs a function."""
     if isinstance(samples, TableRows):
         return list(samples.fields)
     if isinstance(samples, Filled):

@@ -188,15 +188,15 @@ def load_npy(path: Path) -> npt.NDArray[Any]:
 def _read_lines(path: Path) -> list[str]:
     if path.suffix.lower() == ".json":
         raise ValueError(
-            f"{path}: expected a text with one key a line, or a .npy file; of a spec or a saved "
-            "view, give wids.open_view(path).keys"
+            f"{path}: expected a text file with one key a line, or a .npy file; for a spec or a "
+            "saved view, give wids.open_view(path).keys"
         )
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
         raise ValueError(
-            f"{path}: expected a text with one key a line, or a .npy file; found {error}. Of a "
-            "table, give the list of its keys, or join it"
+            f"{path}: expected a text file with one key a line, or a .npy file; found {error}. For "
+            "a table, give the list of its keys, or join it"
         ) from error
     return [line for line in lines if line]
 

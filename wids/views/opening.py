@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wids.base.urls import base_name, display_url, is_local, local_path
-from wids.base.warn import warn
+from wids.base.warn import held_warnings, warn
 from wids.errors import SpecError
 from wids.fetching.fetch import open_url
 from wids.specs.indexrules import USUAL_RULES
@@ -129,9 +129,11 @@ def shards_and_rows(
     if len(datasets) > 1:
         headers = {f"part {number}": each.header for number, each in enumerate(datasets)}
         rows_of_spec = [dict(shard) for dataset in datasets for shard in dataset.shards]
-        whole = ViewableShards(
-            rows_of_spec, **{**options, **rules[0], "options": merged_header(headers)}
-        )
+        given = {**options, **rules[0], "options": merged_header(headers)}
+        # What warns of shards did so when the parts were opened; that two parts choose from one
+        # shard is no fault.
+        with held_warnings([]):
+            whole = ViewableShards(rows_of_spec, **given)
     starts = np.cumsum([0, *map(len, datasets)]).tolist()
     first = {id(dataset): start for dataset, start in zip(datasets, starts, strict=False)}
     found = [
@@ -409,7 +411,7 @@ def _is_text_pair(item: tuple[Any, Any]) -> bool:
 
 @contextmanager
 def _said_of(where: str) -> Iterator[None]:
-    """Context manager that names the document in errors of what it puts together."""
+    """Context manager that adds the name of the document to errors."""
     try:
         yield
     except ValueError as error:

@@ -245,7 +245,7 @@ def _options_of(dataset: ShardList, source: str | None) -> dict[str, Any]:
     except (TypeError, ValueError) as error:
         raise TypeError(
             f"save: options of the dataset must be as in a JSON spec, got {options!r:.200} "
-            f"({error}); open the dataset without what cannot be written"
+            f"({error}); open the dataset without the option that JSON cannot hold"
         ) from error
     return options
 

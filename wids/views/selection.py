@@ -175,7 +175,7 @@ class Selection:
         return self.base.plan_ranges(self._in_base(places))
 
     def _in_base(self, places: Places | None) -> Places:
-        """Return a function to the indexes of the base, from those that `places` maps to here."""
+        """Return a function from a sampler's indexes, mapped by `places`, to those of the base."""
         rows = self.rows
 
         def in_base(indexes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

@@ -233,9 +233,9 @@ def _found_rows(left: SampleSequence, table: Table, match: Match) -> Integers:
     if match.column is None:
         if table.num_rows != len(left):
             raise ValueError(
-                f"join: {table.name} has {table.num_rows} rows for {len(left)} samples; rows in "
-                "the order of the samples are one for each: choose the samples first, or join a "
-                "table with a column of keys"
+                f"join: expected a row for each of {len(left)} samples, since rows are taken in "
+                f"their order; {table.name} has {table.num_rows} rows: choose the samples first, "
+                "or join a table with a column of keys"
             )
         return np.arange(len(left), dtype=np.int64)
     if match.field is not None:

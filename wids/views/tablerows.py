@@ -355,7 +355,7 @@ class TableRows:
         where = f"row {row} is null" if row < self.table.num_rows else "a sample has no row"
         return DecodeError(
             f"column {extension!r}: {self.table.name}, column {self.fields[extension]!r}: {where}; "
-            "fill= says what stands for what is missing"
+            "fill= gives such samples a value"
         )
 
 

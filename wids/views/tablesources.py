@@ -397,7 +397,7 @@ def _piece_of_arrow(array: Any) -> Piece:
 
 
 def _without_views(array: Any) -> Any:
-    """Return a dictionary array whose values are no views, which pyarrow cannot take from."""
+    """Convert the string views in a dictionary array, which pyarrow's `take` does not support."""
     kind = str(array.type.value_type)
     if kind not in {"string_view", "binary_view"}:
         return array

@@ -178,7 +178,7 @@ def _checked_key(sample: Mapping[str, Any], key_rule: KeyRule) -> str:
 
 
 def _check_found_again(key: str, layout: _Layout, key_rule: KeyRule) -> None:
-    """Raise if a member would be left out or split otherwise; the indexer's function decides."""
+    """Raise if the indexer would leave out the member or split its name differently."""
     for _, extension in layout:
         found = split_name(f"{key}{extension}".encode(), key_rule)
         if found != (key.encode(), extension.encode()):
