@@ -33,7 +33,9 @@ def test_order_compares_interleaves(folder: Path, capsys: pytest.CaptureFixture[
 def test_order_prints_for_people(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Without --json, numbers are printed with words."""
     assert main(["order", str(folder), "--nodes", "2"]) == 0
-    assert "downloads a node and epoch" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "downloads a node and epoch" in told
+    assert "61.4 kB as whole shards, 61.4 kB by range" in told  # half of the four shards
 
 
 def test_order_draws_a_picture(folder: Path, tmp_path: Path) -> None:

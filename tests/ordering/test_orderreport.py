@@ -17,6 +17,13 @@ def test_without_interleave_a_node_reads_shard_by_shard():
     assert report.epoch_steps == report.steps == 160
 
 
+def test_bytes_are_those_of_shards_or_of_samples():
+    """A node that reads a few samples of every shard downloads them all, or only the samples."""
+    report = order_report([100] * 40, Cluster(nodes=8), partition="uniform", nbytes=4_000_000)
+    assert (report.whole_nbytes, report.range_nbytes) == (4_000_000, 500_000)
+    assert order_report([100] * 40, Cluster()).whole_nbytes is None
+
+
 def test_interleave_is_the_number_of_shards_in_use():
     """A node needs as many shards at once as are mixed, and few more."""
     cluster = Cluster(nodes=2, ranks_per_node=4, workers=2, batch_size=16, cache_shards=10)

@@ -300,7 +300,8 @@ def order(args: Arguments) -> int:
         cache_shards=args.cache_shards,
     )
     options = {name: getattr(args, name) for name in ("partition", "lanes", "chunksize", "seed")}
-    reports = compare_interleaves(_lengths(args), cluster, args.interleave, **options)
+    lengths, nbytes = _sizes(args)
+    reports = compare_interleaves(lengths, cluster, args.interleave, nbytes=nbytes, **options)
     if args.json:
         print_json([report.to_dict() for report in reports])
     else:
@@ -312,13 +313,16 @@ def order(args: Arguments) -> int:
     return DONE
 
 
-def _lengths(args: Arguments) -> Sequence[int]:
+def _sizes(args: Arguments) -> tuple[Sequence[int], int | None]:
+    """Return the number of samples of each shard, and the bytes of all if they are known."""
+    from wids.reading.describe import nbytes_of
     from wids.views.opening import open_samples
 
     # The dataset, not the spec alone: it counts the shards of which the spec does not.
     with open_samples(args.spec, transformations="memoryview", **rules_given(args)) as samples:
         lengths: Sequence[int] = samples.lengths
-        return lengths
+        shards = getattr(samples, "shards", None)
+        return lengths, None if shards is None else nbytes_of(shards)
 
 
 def _add_cache(commands: Any) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 
 from wids.base.arguments import check_integer
 from wids.base.plots import save_plot
+from wids.base.text import format_nbytes
 from wids.ordering.chunks import chunk_layout, shard_lengths
 from wids.ordering.order import EpochOrder, OrderSpec, RankShare, check_partition
 from wids.ordering.permute import Integers
@@ -84,6 +85,10 @@ class OrderReport:
         shards_per_batch_first: The mean over the first 2 % of the epoch.
         shards_per_batch_last: The mean over the last 2 % of the epoch.
         shards_per_batch_uniform: The mean under a full shuffle, which is the best possible.
+        whole_nbytes: Bytes that a node downloads per epoch if it fetches whole shards; None if the
+            size of the dataset is not known.
+        range_nbytes: Bytes of the samples that a node reads per epoch, which it downloads if it
+            reads all their fields by range; None if the size is not known.
     """
 
     partition: str
@@ -103,6 +108,8 @@ class OrderReport:
     shards_per_batch_first: float
     shards_per_batch_last: float
     shards_per_batch_uniform: float
+    whole_nbytes: int | None = None
+    range_nbytes: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers by name, as JSON can hold them."""
@@ -122,7 +129,7 @@ class OrderReport:
         head, order = "lanes, interleave", f"{self.lanes}, {self.interleave}"
         if self.partition == "uniform":
             head, order = "order", "uniform"
-        return [
+        lines = [
             f"steps an epoch               {self.epoch_steps:,}{followed}",
             f"{head:<29}{order}",
             f"shards a node needs at once  {node}",
@@ -132,6 +139,10 @@ class OrderReport:
             f"shards in a batch of a rank  {batch}",
             f"first 2 %, last 2 %, least   {ends}",
         ]
+        if self.whole_nbytes is not None and self.range_nbytes is not None:
+            whole, ranges = format_nbytes(self.whole_nbytes), format_nbytes(self.range_nbytes)
+            lines.append(f"bytes a node and epoch       {whole} as whole shards, {ranges} by range")
+        return lines
 
 
 def order_report(
@@ -143,6 +154,7 @@ def order_report(
     lanes: int | None = None,
     chunksize: int | None = None,
     seed: int = 0,
+    nbytes: int | None = None,
     # Some seconds of work at most.
     max_samples: int = 4_000_000,
 ) -> OrderReport:
@@ -156,6 +168,7 @@ def order_report(
         lanes: Number of lanes; by default one per node.
         chunksize: Samples per chunk, at least 1; None makes each shard one chunk.
         seed: As for the samplers.
+        nbytes: Size of all shards, from which the bytes that a node downloads are computed.
         max_samples: Number of samples of the node to simulate; for more, counts are scaled up.
 
     Returns:
@@ -186,8 +199,15 @@ def order_report(
     layout = chunk_layout(0, num_samples, chunksize, shards)
     spec = OrderSpec(layout, check_integer("seed", seed), partition, lanes, interleave)
     most = check_integer("max_samples", max_samples, 1)
-    replay = _Replay(spec, cluster, np.cumsum(shards), most)
-    return replay.report()
+    report = _Replay(spec, cluster, np.cumsum(shards), most).report()
+    if nbytes is None:
+        return report
+    share = RankShare(num_samples, 0, cluster.num_replicas, lanes).count * cluster.ranks_per_node
+    return replace(
+        report,
+        whole_nbytes=nbytes * report.downloads // shards.size,
+        range_nbytes=check_integer("nbytes", nbytes, 0) * share // num_samples,
+    )
 
 
 def compare_interleaves(
