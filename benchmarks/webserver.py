@@ -79,7 +79,8 @@ def delayed(
         nonlocal free_at
         loop = asyncio.get_running_loop()
         while piece := await reader.read(1 << 16 if paced else 1 << 18):
-            loop.call_later(round_trip_seconds / 2, writer.write, piece)
+            if not writer.is_closing():  # else the other side has left
+                loop.call_later(round_trip_seconds / 2, writer.write, piece)
             if paced and rate_in_all:
                 free_at = max(free_at, loop.time()) + len(piece) / rate_in_all
                 await asyncio.sleep(free_at - loop.time())

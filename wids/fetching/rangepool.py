@@ -31,9 +31,10 @@ _REQUEST_NBYTES = 1 << 20
 _WIDTH = 64  # requests under way
 _MOST_UNWANTED = 0.25  # bytes between merged ranges, as a part of the wanted ones
 _MOST_HEDGES = 8  # second requests under way at once
+_REQUESTS_PER_HEDGE = 20  # if more are late, it is the line or this machine that is slow
 _LOOK_UP_SECONDS = 0.25
 _EARLY_SECONDS = 2.0  # lateness of a request before others were measured
-_SOONEST_LATE_SECONDS = 0.25
+_SOONEST_LATE_SECONDS = 0.5
 _LATE = 4  # so many times as long as expected
 
 
@@ -68,9 +69,8 @@ class RangePool:
 
     Ranges that lie close together share a request, if the bytes between them take less time than a
     further request, both measured as requests end, and as long as they are at most a quarter of the
-    wanted bytes. A request that takes far longer than
-    others is sent a second time, once. Bytes stay in memory until all ranges among them were
-    released.
+    wanted bytes. A request that takes far longer than others is sent a second time, once, as long
+    as few are late. Bytes stay in memory until all ranges among them were released.
 
     Threads and connections are its own, and end with `close`. All methods but `close` may be called
     from many threads.
@@ -96,6 +96,7 @@ class RangePool:
         self._hedges = DaemonThreadPool(_MOST_HEDGES, "wids-hedges")
         self._times = _RequestTimes()
         self._runs: dict[_Key, _Run] = {}
+        self._num_hedged = 0
         self._held = 0
         self._closed = False
         self._changed = threading.Condition()
@@ -212,7 +213,10 @@ class RangePool:
         began = part.began
         if began is None or part.done or part.hedged or time.monotonic() - began < late:
             return
+        if self._num_hedged * _REQUESTS_PER_HEDGE > self._times.count:
+            return
         part.hedged = True
+        self._num_hedged += 1
         # It fills the same bytes: both responses are of one version of the file.
         self._hedges.submit(self._request, run, part, True)
 
@@ -336,6 +340,9 @@ class _RequestTimes:
 
     A line is fitted to the last few hundred requests.
 
+    Attributes:
+        count: Number of requests so far.
+
     >>> times = _RequestTimes()
     >>> for nbytes in (100_000, 1_000_000) * 100:
     ...     times.note(nbytes, 0.02 + nbytes / 10e6)
@@ -350,13 +357,13 @@ class _RequestTimes:
     def __init__(self) -> None:
         self._noted: deque[tuple[int, float]] = deque(maxlen=256)
         self._line = (0.0, 0.0)  # seconds, and seconds a byte
-        self._count = 0
+        self.count = 0
 
     def note(self, nbytes: int, seconds: float) -> None:
         """Record one request."""
         self._noted.append((nbytes, seconds))
-        self._count += 1
-        if self._count % self._FEWEST == 0:
+        self.count += 1
+        if self.count % self._FEWEST == 0:
             self._line = _fitted(np.array(self._noted))
 
     def worthwhile_gap(self) -> int:
@@ -369,7 +376,7 @@ class _RequestTimes:
     def late_seconds(self, nbytes: int) -> float:
         """Return the time after which a request of a size is late."""
         latency, seconds_a_byte = self._line
-        if self._count < self._FEWEST:
+        if self.count < self._FEWEST:
             return _EARLY_SECONDS
         return max(_SOONEST_LATE_SECONDS, _LATE * (latency + seconds_a_byte * nbytes))
 
