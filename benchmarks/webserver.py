@@ -95,7 +95,9 @@ def delayed(
         with contextlib.suppress(ConnectionError):
             paced = rate is not None or rate_in_all is not None
             await asyncio.gather(
-                pass_on(reader, back, paced=False), pass_on(there, writer, paced=paced)
+                pass_on(reader, back, paced=False),
+                pass_on(there, writer, paced=paced),
+                return_exceptions=True,  # either side may leave
             )
 
     loop = asyncio.new_event_loop()
@@ -105,5 +107,6 @@ def delayed(
     try:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     finally:
-        loop.call_soon_threadsafe(loop.stop)
+        loop.call_soon_threadsafe(lambda: [each.cancel() for each in asyncio.all_tasks(loop)])
+        loop.call_soon_threadsafe(loop.call_later, 0.1, loop.stop)
         thread.join()

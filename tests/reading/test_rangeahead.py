@@ -3,6 +3,7 @@
 import gc
 import random
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -47,7 +48,8 @@ def remote(shards: list[Path], shard_server: ShardServer) -> Iterator[Callable[.
     opened: list[ShardListDataset] = []
     rows = []
     for path in shards:
-        rows.append((shard_server.put(path.name, path.read_bytes()), PER_SHARD))
+        url = shard_server.put(path.name, path.read_bytes())
+        rows.append({"url": url, "nsamples": PER_SHARD, "filesize": path.stat().st_size})
         sidecar = Path(f"{path}{SIDECAR_SUFFIX}")
         shard_server.put(sidecar.name, sidecar.read_bytes())
 
@@ -314,3 +316,33 @@ def test_the_pool_reads_what_was_not_planned(shard_server: ShardServer) -> None:
     pool.plan(planned)
     pool.close()
     assert not pool.wait_for_room(1)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [(1, 10**9, "whole shards, since this machine uses 100%"), (1, 50_000, "do not fit into 50"),
+     (8, None, "by range, since this machine uses 12%")],
+    ids=["room", "no room", "many machines"],
+)  # fmt: skip
+def test_auto_chooses_by_sampler_and_room(
+    remote: Callable[..., Any],
+    shards: list[Path],
+    monkeypatch: pytest.MonkeyPatch,
+    case: tuple[int, int | None, str],
+) -> None:
+    """Whole shards come where a machine uses and can keep them; the batches are the same."""
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
+    num_replicas, cache_size, chosen = case
+    dataset = remote(remote="auto", cache_size=cache_size)
+    found = []
+    for each in (ShardListDataset(shards, transformations="bytes"), dataset):
+        sampler = wids.DistributedShardSampler(each, num_replicas, 0, lanes=1)
+        loader = Loader(each, batch_size=16, sampler=sampler, tensors=False)
+        found.append([plain(batch) for batch in loader])
+    assert found[0] == found[1]
+    assert chosen in repr(dataset)
+    deadline = time.monotonic() + 60
+    cached = Path(dataset.cache_dir)
+    while "whole" in chosen and not list(cached.glob("*.tar")) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert bool(list(cached.glob("*.tar"))) == ("whole" in chosen)

@@ -9,7 +9,7 @@ from typing import SupportsIndex
 from wids.base.arguments import check_integer
 from wids.base.warn import warn
 
-__all__ = ["Replica", "check_dealing", "check_lanes", "lanes_here", "number_of_lanes"]
+__all__ = ["Replica", "check_dealing", "check_lanes", "lanes_here", "number_of_lanes", "ranks_here"]
 
 logger = logging.getLogger(__name__)
 
@@ -230,8 +230,6 @@ def _agreed_ranks_a_node(num_replicas: int) -> int:
 def lanes_here(lanes: int, num_replicas: int) -> int:
     """Return the number of lanes of this machine's ranks; each lane draws from its own shards.
 
-    If the launcher gives no number of local ranks, all ranks count as local.
-
     Args:
         lanes: Lanes of the order.
         num_replicas: Number of ranks.
@@ -239,11 +237,18 @@ def lanes_here(lanes: int, num_replicas: int) -> int:
     >>> lanes_here(lanes=1, num_replicas=8), lanes_here(lanes=8, num_replicas=8)
     (1, 8)
     """
-    ranks = num_replicas
+    return max(1, -(-ranks_here(num_replicas) * lanes // num_replicas))
+
+
+def ranks_here(num_replicas: int) -> int:
+    """Return how many of the ranks run on this machine: all, if the launcher gives no number.
+
+    Args:
+        num_replicas: Number of ranks.
+    """
     # SLURM writes "8(x4)" for eight on each of four nodes.
     for name in ("LOCAL_WORLD_SIZE", "SLURM_TASKS_PER_NODE"):
         told = os.environ.get(name, "").partition("(")[0]
         if told.isdecimal() and int(told) > 0:
-            ranks = min(int(told), num_replicas)
-            break
-    return max(1, -(-ranks * lanes // num_replicas))
+            return min(int(told), num_replicas)
+    return num_replicas

@@ -44,6 +44,9 @@ def summary_line(dataset: ShardedSequence) -> str:
         parts.append(format_nbytes(facts.nbytes))
     if facts.fields:
         parts.append(" ".join(clean(name, 40) for name, _ in facts.fields))
+    choice = getattr(dataset, "remote_choice", None)
+    if choice is not None:
+        parts.append(f"remote: {choice}")
     return f"{facts.kind}({', '.join(parts)})"
 
 

@@ -181,6 +181,9 @@ class Loader:
 
     def _plan(self, batches: Iterator[Sequence[int]]) -> BatchesAhead | None:
         """Draw batches ahead if the dataset is read by byte range; None if not."""
+        choose = getattr(self.dataset, "choose_remote", None)
+        if choose is not None:
+            choose(self.sampler or getattr(self.batch_sampler, "sampler", None))
         plan = getattr(self.dataset, "plan_ranges", None)
         planners = [] if plan is None else plan()
         return BatchesAhead(batches, planners, len(self.dataset)) if planners else None

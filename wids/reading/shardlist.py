@@ -54,6 +54,7 @@ from wids.reading.packedindexes import PackedIndexes
 from wids.reading.pipeline import Pipeline, StreamedShard
 from wids.reading.rangeahead import PlannedBatches, RangePlanner, RangeSource, default_memory
 from wids.reading.rangeshard import MOST_SHARDS_AT_ONCE, read_samples
+from wids.reading.remotechoice import RemoteChoice, choose_remote, free_nbytes
 from wids.reading.samplesequence import SampleLocation, relabelled
 from wids.reading.shardopener import ShardOpener
 from wids.reading.versions import SeenVersions
@@ -150,7 +151,8 @@ class ShardList:
         remote: "whole" fetches a shard when its first sample is read. "range" reads single samples
             of remote shards by byte range, through the sidecar of each shard (its URL with `.widx`
             appended, or `index` in the spec). A shard without a sidecar, or on a server without
-            byte ranges, is fetched whole.
+            byte ranges, is fetched whole. "auto" reads by range, and a `Loader` over this dataset
+            fetches whole shards ahead if this machine uses most of each and can keep them.
         memory: With remote="range", bound of the bytes of samples that a `Loader` requests ahead;
             by default 1/32 of the machine's memory, from 64 MiB to 1 GiB.
         on_uncounted: Called with the URL and the error of a shard without `nsamples` that cannot be
@@ -189,7 +191,7 @@ class ShardList:
         allow_pickle: bool = False,
         allow_local: bool = False,
         shared: bool = False,
-        remote: Literal["whole", "range"] = "whole",
+        remote: Literal["whole", "range", "auto"] = "whole",
         memory: int | None = None,
         on_uncounted: OnUncounted | None = None,
     ) -> None:
@@ -217,6 +219,8 @@ class ShardList:
         )
         packs = PackedIndexes(self.cache, [] if spec.pack is None else [spec.pack])
         by_range = _reads_by_range(remote, localname)
+        self._chooses = by_range and remote == "auto"
+        self.remote_choice: RemoteChoice | None = None
         self._opener = ShardOpener(self.cache, rules, by_range, packs)
         # The settings are checked before the shards are counted, which may take long.
         self._pipeline = Pipeline.of_options(
@@ -790,11 +794,33 @@ class ShardList:
         if places is not None:
             check_callable("places", places)
         length = self._locator.total if places is None else None
-        check_foreseeable(sampler, length, by_range=self._opener.by_range)
+        by_range = self._opener.by_range and not self._chooses
+        check_foreseeable(sampler, length, by_range=by_range)
         if self._ahead is not None:
             self._ahead.close()
         self._ahead = FetchAhead(self._opener, self.shards, self._locator.ends, sampler, places)
         return self._ahead
+
+    def choose_remote(self, sampler: Any) -> None:
+        """With remote="auto", choose once how the samples of a sampler are read.
+
+        The choice is logged and shown by `repr`. If it is whole shards, they are fetched ahead.
+
+        Args:
+            sampler: What draws from this dataset.
+        """
+        if not self._chooses or self.remote_choice is not None:
+            return
+        far = [row for row, url in enumerate(self.shards.urls) if not self.cache.is_local(url)]
+        sizes = self.shards.filesize[far]
+        nbytes = None if (sizes == UNKNOWN).any() else int(sizes.sum())
+        bound = self.cache.cache_size
+        room = free_nbytes(self.cache.cache_dir) // 2 if bound is None else bound
+        choice = choose_remote(sampler, self._locator.total, nbytes, room)
+        logger.info('remote="auto": %s', choice)
+        if choice.whole and far:
+            self.fetch_ahead(sampler)
+        self.remote_choice = choice
 
     def plan_ranges(self, places: Places | None = None) -> list[RangePlanner]:
         """Return what requests the byte ranges of coming batches; empty if there is no need.
@@ -804,7 +830,8 @@ class ShardList:
                 samples of other datasets; None if they are the same.
         """
         near = not self._opener.by_range or all(map(self.cache.is_local, self.shards.urls))
-        if near or self._overrides_getitem:
+        whole = self.remote_choice is not None and self.remote_choice.whole
+        if near or whole or self._overrides_getitem:
             return []
         opened, locator = self._opened, self._locator
         source = RangeSource(
@@ -825,7 +852,7 @@ class ShardList:
         """
         if self._ahead is not None:
             self._ahead.close()
-        self._ahead = None
+        self._ahead = self.remote_choice = None
         self._opened.clear()
         self.cache.close()
 
@@ -993,12 +1020,12 @@ def _reads_by_range(remote: str, localname: object) -> bool:
     """Return whether remote shards are read by byte range.
 
     Raises:
-        ValueError: `remote` has neither of its two values.
+        ValueError: `remote` has none of its three values.
     """
-    if remote not in ("whole", "range"):  # a set would ask for a hash
-        raise ValueError(f'remote: expected "whole" or "range", got {remote!r}')
+    if remote not in ("whole", "range", "auto"):  # a set would ask for a hash
+        raise ValueError(f'remote: expected "whole", "range" or "auto", got {remote!r}')
     # With `localname`, a shard has a path of its own and is fetched to it.
-    return remote == "range" and localname is None
+    return remote != "whole" and localname is None
 
 
 def _counted(

@@ -1,0 +1,81 @@
+"""The choice between whole shards and byte ranges for the samples that a sampler draws."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from wids.base.text import format_nbytes
+from wids.ordering.replicas import lanes_here, ranks_here
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["RemoteChoice", "choose_remote", "free_nbytes"]
+
+_MOSTLY = 0.5  # part of a shard from which on fetching it whole is better
+
+
+@dataclass(frozen=True)
+class RemoteChoice:
+    """How remote samples are read, and why.
+
+    Attributes:
+        whole: Whether whole shards are fetched; else samples are read by range.
+        reason: What decided.
+    """
+
+    whole: bool
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{'whole shards' if self.whole else 'by range'}, since {self.reason}"
+
+
+def choose_remote(
+    sampler: Any, num_samples: int, nbytes: int | None, room_nbytes: int
+) -> RemoteChoice:
+    """Choose how the samples of a sampler are read.
+
+    Whole shards are better where this machine uses most of each shard and can keep all that it
+    uses, so that later epochs download nothing. Otherwise ranges download less, or the same without
+    a disk.
+
+    Args:
+        sampler: What draws the samples.
+        num_samples: Samples of the dataset.
+        nbytes: Bytes of all its remote shards; None if they are not known.
+        room_nbytes: Bytes that the cache may take.
+
+    >>> from wids.ordering.samplers import ChunkedSampler
+    >>> sampler = ChunkedSampler(range(100))
+    >>> str(choose_remote(sampler, 100, 5000, 9000)), choose_remote(sampler, 100, 5000, 900).whole
+    ('whole shards, since this machine uses 100% of its shards, 5.0 kB, which fit', False)
+    """
+    if not hasattr(sampler, "__planner__"):
+        return RemoteChoice(whole=False, reason="the sampler does not say what it will draw")
+    replicas, lanes = sampler.num_replicas, sampler.lanes
+    here = lanes_here(lanes, replicas)
+    drawn = min(1.0, len(sampler) * replicas / max(1, num_samples))
+    used = drawn * min(1.0, ranks_here(replicas) * lanes / (replicas * here))
+    if used < _MOSTLY:
+        return RemoteChoice(whole=False, reason=f"this machine uses {used:.0%} of its shards")
+    if nbytes is None:
+        return RemoteChoice(whole=False, reason="the sizes of the shards are not known")
+    mine = format_nbytes(nbytes * here // lanes)
+    if nbytes * here // lanes > room_nbytes:
+        room = format_nbytes(room_nbytes)
+        return RemoteChoice(whole=False, reason=f"its shards, {mine}, do not fit into {room}")
+    return RemoteChoice(
+        whole=True, reason=f"this machine uses {used:.0%} of its shards, {mine}, which fit"
+    )
+
+
+def free_nbytes(folder: Path) -> int:
+    """Return the free bytes of the file system that has a folder, or will have it; 0 if unknown."""
+    there = next((each for each in (folder, *folder.parents) if each.exists()), None)
+    try:
+        return 0 if there is None else shutil.disk_usage(there).free
+    except OSError:
+        return 0
