@@ -13,10 +13,13 @@ from helpers.server import Faults, ShardServer
 from wids.base.shardref import ShardRef
 from wids.caching.cache import ShardCache
 from wids.reading.rangeshard import RangeShard
+from wids.reading.shardlist import ShardList
 from wids.reading.shardopener import ShardOpener
+from wids.specs.sources import load_spec
 from wids.tar.shard import ReadableShard, Shard
 from wids.tar.sidecar import SIDECAR_SUFFIX, IndexRules
 from wids.tar.tarindex import TarIndex
+from wids.tools.packing import write_pack
 
 RULES = IndexRules(key_rule="first_dot", grouping="adjacent", concatenated=False)
 SAMPLES = [
@@ -56,7 +59,13 @@ def open_without_ranges(path: Path, server: ShardServer) -> ReadableShard:
     return open_by_range(path, server)
 
 
-WAYS = [open_mapped, open_fetched, open_by_range, open_without_ranges]
+def open_packed(path: Path, _server: ShardServer) -> ReadableShard:
+    write_pack(load_spec([str(path)]), path.with_name("one.wpack"))
+    shard, _, _ = ShardList(path.with_name("one.wpack")).locate_sample(0)
+    return shard
+
+
+WAYS = [open_mapped, open_packed, open_fetched, open_by_range, open_without_ranges]
 # That a server has no byte ranges is warned of, which is tested elsewhere.
 pytestmark = pytest.mark.filterwarnings("ignore:.*are fetched whole:wids.WidsWarning")
 
