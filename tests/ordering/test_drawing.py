@@ -60,6 +60,38 @@ def test_a_loop_that_was_left_is_warned_of_after_its_loader_is_gone(workers, ahe
     assert sampler.state_dict(consumed=steps * BATCH)["position"] == steps * BATCH
 
 
+@pytest.mark.parametrize("threads", [0, 1, 2])
+@pytest.mark.parametrize("batches", [False, True])
+@pytest.mark.parametrize("left", ["running", "closed", "freed"])
+def test_threads_of_a_loader_that_draw_ahead_are_warned_of(threads, batches, left):
+    """Batches that threads have drawn and the loop has not used are warned of, like a worker's."""
+    sampler = ChunkedSampler(Echo())
+    drawn = wids.BatchSampler(sampler, BATCH) if batches else sampler
+    chosen = {"batch_sampler": drawn} if batches else {"batch_size": BATCH, "sampler": drawn}
+    loader = wids.Loader(Echo(), num_workers=threads, **chosen)
+    loop = iter(loader)
+    for _ in islice(loop, 3):
+        pass
+    if left == "closed":
+        loop.close()
+    elif left == "freed":
+        del loop
+    ahead = 2 * threads
+    if ahead:
+        with pytest.warns(WidsWarning, match=f"counts {ahead} batches as used") as caught:
+            state = drawn.state_dict()
+        assert [each.filename for each in caught] == [__file__]
+    else:
+        state = drawn.state_dict()
+    assert state["position"] == (3 + ahead) * BATCH
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", WidsWarning)
+        right = loader.state_dict()["sampler"]
+        assert right["position"] == 3 * BATCH
+        assert drawn.state_dict(consumed=3 if batches else 3 * BATCH) == right
+        assert len(list(islice(loader, 1))) == 1  # a new loop says nothing of the old one
+
+
 def test_a_loop_left_just_before_its_end_is_warned_of():
     """A loop abandoned when all indexes are drawn and three batches unused is warned of."""
     sampler = ChunkedSampler(Echo())

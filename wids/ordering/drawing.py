@@ -1,7 +1,8 @@
 """`Drawing`: the loader that draws from a sampler, and the number of batches it is ahead.
 
 A sampler is not told which loader draws from it, so the loader is found on the call stack. A loader
-with workers, or one that a framework has prepared, draws indexes before their batches are used.
+with workers or threads, or one that a framework has prepared, draws indexes before their batches
+are used.
 Public names of torch show that it does. The number of batches drawn ahead comes from a private
 attribute of torch's iterator, and is unknown if that is missing.
 """
@@ -20,6 +21,7 @@ _MAX_FRAMES = 32  # between a sampler and the loop over a loader, batch samplers
 
 # Attribute of torch's iterator with workers: the batches that it requested and has not returned.
 _OUTSTANDING = "_task_info"
+_OWN_OUTSTANDING = "drawn_ahead"  # the same of the threads of a `Loader`
 
 # Of Accelerate, which the Hugging Face Trainer uses, and of Lightning.
 _DEALERS = ("BatchSamplerShard", "DataLoaderDispatcher", "DistributedSamplerWrapper")
@@ -87,6 +89,9 @@ def drawing_now() -> Drawing:
             iterator, drawn = this, outstanding
         if dealer is None and _deals(this):
             dealer = type(this).__name__
+        own = getattr(this, _OWN_OUTSTANDING, None)
+        if isinstance(own, Sized):
+            return Drawing(this, this, own, dealer)
         if method == "__iter__" and _is_loader(this):
             # torchdata's StatefulDataLoader counts the used batches itself.
             counts = counts or hasattr(getattr(this, "base_dataloader", this), "state_dict")

@@ -557,16 +557,16 @@ class ChunkedSampler(Sampler[int]):
         return self._epoch_start(state.epoch + 1)
 
     def _warn_of_drawn_ahead(self) -> None:
-        """Warn if the state counts indexes that a DataLoader has drawn but not used yet."""
+        """Warn if the state counts indexes that a loader has drawn but not used yet."""
         # Of no pass nothing is told.
         ahead = 0 if self._progress is None else self._drawing.batches_ahead()
         if ahead == 0:
             return
         warn(
             f"state_dict() counts {'' if ahead is None else f'{ahead} '}batches as used that a "
-            "DataLoader has drawn ahead of their use; a run that goes on from it misses their "
-            "samples: pass consumed=steps * batch_size (a BatchSampler: consumed=steps), or use "
-            "torchdata's StatefulDataLoader or wids.Loader"
+            "loader has drawn ahead of their use; a run that goes on from it misses their samples: "
+            "pass consumed=steps * batch_size (a BatchSampler: consumed=steps), or save "
+            "state_dict() of the loader itself (wids.Loader, torchdata's StatefulDataLoader)"
         )
 
     def _begun(self, progress: Progress) -> None:

@@ -10,6 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from wids.base.arguments import check_flag, check_integer, check_mapping, check_number, check_sized
+from wids.base.warn import held_warnings
 from wids.ordering.batchsampler import BatchSampler
 from wids.ordering.samplers import ChunkedSampler, check_drawn_from
 from wids.reading.batches import Batch, Pools, batch_maker, useful_threads
@@ -194,7 +195,8 @@ class Loader:
         if stateful is not None:
             batches = iter(stateful)
             # Saved before any index is drawn, because the sampler is then ahead of the batches.
-            progress.start = stateful.state_dict()
+            with held_warnings([]):  # of batches that the loop before this one left unused
+                progress.start = stateful.state_dict()
             # A sampler goes on with the next epoch if this one is used up; a loop that was left at
             # its last batch gets what is left of it: nothing.
             if progress.start == self._left:
