@@ -8,9 +8,11 @@ from urllib.parse import unquote, urlsplit
 from wids.errors import FetchError
 
 __all__ = [
+    "ODD_PORT",
     "base_name",
     "check_url",
     "display_url",
+    "has_odd_port",
     "hide_credentials",
     "is_local",
     "local_path",
@@ -19,6 +21,9 @@ __all__ = [
     "without_secrets",
 ]
 
+ODD_PORT = (
+    "expected a number as the port; in a user or a password, write / ? # and @ as %2F %3F %23 %40"
+)
 # Two slashes are required, since "a:1.tar" is a file name; only `file:` and `pipe:` need none.
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://|(file|pipe):", re.IGNORECASE)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -35,15 +40,20 @@ _LOGIN = re.compile(
     r"((?:[A-Za-z][A-Za-z0-9+.-]*:){0,2}[/\\]{0,4})"
     r"(?:(?:(?<=[/\\]{2})|(?<=:[/\\]))[^?#/\\]*@"
     r"|[^?#/\\:@]*:[^?#/\\@]*@"
-    r"|(?:(?<=[/\\]{2})|(?<=:[/\\]))[^?#/\\:@]*:(?!\d*[/\\])[^?#@]*@)"
+    r"|(?:(?<=[/\\]{2})|(?<=:[/\\]))[^?#/\\:@]*:(?!\d*[/\\])[^@]*@"
+    # What is left of a login that was cut at a slash or another sign in its password.
+    r"|(?<=[/\\]{2})[^?#/\\:@\[\s]*:(?!\d*(?:\W|$))[^?#/\\@\s]*)"
 )
 _ENCODED_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(?:%3A|:)(?:%2F|/)*%2F", re.IGNORECASE)
 # What is left of a location where a path was made of it.
 _LOGIN_IN_TEXT = re.compile(r"(?<![^\s'\"/\\(])[^\s'\"/\\:@?]+:[^\s'\"/\\@?]+@(?=[\w\[.])")
 # A login that is percent-encoded is taken for a part of the host, which messages quote.
 _LOGIN_IN_HOST = re.compile(r"(?<=['\"])[^\s'\"/]*%40(?=[\w.])")
+# To the end of the line, since arguments may hold any sign, unless it is hidden already.
 _COMMAND_IN_TEXT = re.compile(
-    r"(?<!\w)pipe:[^\s'\"].*?(?=: |['\"]?$)", re.IGNORECASE | re.MULTILINE
+    r"(?<!\w)pipe:(?!(?:[A-Za-z0-9._/-]+)(?: \.\.\.)?(?:: |['\")\],;]|:?$))"
+    r"[^\s'\"].*?(?=['\"]?$)",
+    re.IGNORECASE | re.MULTILINE,
 )
 _QUERY_IN_TEXT = re.compile(r"(?<=[\w/%.-])\?[^\s'\"/?=]+=[^\s'\"]*")
 _QUERY = re.compile(r"[?&;][^/?&;=]*=")
@@ -227,6 +237,8 @@ def base_name(url: str) -> str:
     """
     if scheme_of(url) == "pipe":
         return "pipe"  # a command may hold secrets
+    if scheme_of(url) and (login := _LOGIN.match(url)) is not None:
+        url = login[1] + url[login.end() :]
     path = url if scheme_of(url) == "" else re.split(r"[?#]|%3[Ff]", url, maxsplit=1)[0]
     name = _UNSAFE.sub("_", unquote(PurePosixPath(path).name)).lstrip(".")
     # The end of the name is kept, since it differs between shards. A leading dot would hide the
@@ -234,12 +246,26 @@ def base_name(url: str) -> str:
     return name[-_NAME_LENGTH:].lstrip(".") or "shard"
 
 
+def has_odd_port(url: str) -> bool:
+    """Return whether a web URL has a port that is no number, as where a password holds a slash.
+
+    >>> has_odd_port("http://me:se/cret@host/a.tar"), has_odd_port("http://host:80/a@b.tar")
+    (True, False)
+    """
+    try:
+        return scheme_of(url) in ("http", "https") and urlsplit(url).port == -1
+    except ValueError:
+        return True
+
+
 def check_url(url: str) -> None:
     """Refuse a URL with control characters, which could smuggle lines into a request or a log.
 
     Raises:
-        FetchError: There is one.
+        FetchError: There is one, or its port is no number.
     """
+    if has_odd_port(url):
+        raise FetchError(f"{display_url(url)}: {ODD_PORT}")
     if _CONTROL.search(url):
         shown = display_url(url)
         raise FetchError(f"{shown}: a URL holds no control characters; percent-encode them")

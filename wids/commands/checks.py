@@ -121,10 +121,10 @@ def _print_report(source: str, num_shards: int, num_errors: int, faults: list[An
 
 def _fault_lines(fault: Fault) -> list[str]:
     from wids.base.text import clean
-    from wids.base.urls import hide_credentials
+    from wids.base.urls import display_url, hide_credentials
 
-    what = clean(hide_credentials(f"{fault.severity}: {fault.shard}: {fault.place}: {fault.what}"))
-    return [what, clean(f"    cure: {fault.cure}")]
+    shard, said = display_url(fault.shard), hide_credentials(f"{fault.place}: {fault.what}")
+    return [clean(f"{fault.severity}: {shard}: {said}"), clean(f"    cure: {fault.cure}")]
 
 
 def stats(args: Arguments) -> int:

@@ -214,7 +214,7 @@ def complain_of(name: str, what: str, message: str) -> None:
 
     for said in (name, display_url(name)):
         message = message.removeprefix(f"{said}: ")
-    complain(f"{name} {what}: {message}")
+    complain(f"{display_url(name)} {what}: {message}")
 
 
 def message_of(error: BaseException) -> str:

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import numpy as np
 
 from wids.base.hashing import DIGESTS
-from wids.base.urls import display_url
+from wids.base.urls import ODD_PORT, display_url, has_odd_port, without_secrets
 from wids.errors import SpecError
 from wids.specs import locations
 from wids.specs.shardtable import (
@@ -193,8 +193,11 @@ def check_location(location: Any, where: str, field: str) -> None:
         urlsplit(location)
     except ValueError as error:
         raise SpecError(
-            f"{where}: {field}: expected a valid URL, found {_shown(location)}: {error}"
+            f"{where}: {field}: expected a valid URL, found {_shown(location)}: "
+            f"{without_secrets(error)}"
         ) from None
+    if has_odd_port(location):
+        raise SpecError(f"{where}: {field}: {_shown(location)}: {ODD_PORT}")
 
 
 def _shown(value: Any) -> str:

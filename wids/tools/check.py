@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from wids.base.hashing import DIGESTS, hash_file
 from wids.base.processes import run_each
-from wids.base.urls import base_name, hide_credentials
+from wids.base.urls import base_name, display_url, hide_credentials
 from wids.caching.cache import ShardCache
 from wids.codecs.decode import decode_field
 from wids.errors import FetchError, ShardFormatError, WidsError
@@ -58,7 +58,8 @@ class Fault:
 
     def as_dict(self) -> dict[str, str]:
         """Return the fault as a dict for JSON."""
-        return {name: hide_credentials(text) for name, text in asdict(self).items()}
+        shown = {name: hide_credentials(text) for name, text in asdict(self).items()}
+        return shown | {"shard": display_url(self.shard)}
 
 
 def check_spec(

@@ -15,7 +15,7 @@ from wids.base.optional import load
 from wids.base.plots import save_plot
 from wids.base.processes import run_each
 from wids.base.text import clean, format_nbytes, table
-from wids.base.urls import display_url, hide_credentials
+from wids.base.urls import display_url
 from wids.specs.build import local_copy
 from wids.specs.indexrules import rules_of
 from wids.specs.shardtable import UNKNOWN
@@ -137,7 +137,7 @@ class Stats:
             "values": dict(self.values.most_common()),
             "num_failures": len(self.failures),
             # The URLs of shards may hold passwords and signatures.
-            "failures": {hide_credentials(url): why for url, why in self.failures.items()},
+            "failures": {display_url(url): why for url, why in self.failures.items()},
         }
 
 
