@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 JOBS   ?= 2
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help venv wheel install demo test test-page test-frameworks docs release lint format bench clean
+.PHONY: help venv wheel install demo test test-page test-frameworks docs pictures release lint format bench clean
 
 help:
 	@echo 'make demo    the whole of it on real data, in under three minutes'
@@ -15,6 +15,7 @@ help:
 	@echo 'make test-page    the page of wids browse, in Chromium'
 	@echo 'make test-frameworks   the samplers inside Lightning, Accelerate, Trainer and Ray Train'
 	@echo 'make docs    the site, with its reference, in build/docs/html'
+	@echo 'make pictures  the pictures of the page in the documents, by Chromium'
 	@echo 'make release the wheel and the sdist, checked in fresh environments; uploads nothing'
 	@echo 'make lint    format, lint and types'
 	@echo 'make bench   the benchmarks (long; see docs/benchmarks.md)'
@@ -60,6 +61,10 @@ docs: install
 	$(BIN)/python website/prepare.py build/docs/source
 	$(BIN)/sphinx-build -W --keep-going -q -b html -c website build/docs/source build/docs/html
 	@echo 'open build/docs/html/index.html'
+
+# The photographs are fetched once, as for the benchmarks.
+pictures: $(VENV)/ready
+	PYTHONPATH=. $(BIN)/python tools/make_pictures.py
 
 release: $(VENV)/ready
 	sh tools/release.sh $(BIN)

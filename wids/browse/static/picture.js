@@ -78,7 +78,7 @@ function drawLayer(layer, sample, shapes, masks, size) {
     }
     const [x, y, width, height] = placed(shape, form, scale);
     if (!(width > 0 && height > 0)) return null;
-    if (shape.label !== null && shape.label !== undefined) labels.push([x / size[0], y / size[1], shape.label, colour]);
+    if (shape.label !== null && shape.label !== undefined) labels.push([x / size[0], y / size[1], shape.label, colourOf(shape.label, 26)]);
     return svg("rect", { ...line, x, y, width, height });
   });
   if (chosen.masks) layer.append(...masks.map((mask) => h("img", { class: "mask", src: thumb(sample, mask.number, 1280), alt: "" })));
@@ -91,8 +91,8 @@ function drawLayer(layer, sample, shapes, masks, size) {
 }
 
 /** A colour of a label that is the same in every sample. */
-function colourOf(label) {
+function colourOf(label, lightness = 45) {
   let hash = 7;
   for (const letter of String(label ?? "")) hash = (hash * 31 + letter.codePointAt(0)) % 360;
-  return `hsl(${(hash * 47) % 360} 75% 38%)`;
+  return `hsl(${(hash * 47) % 360} 80% ${lightness}%)`;
 }
