@@ -290,13 +290,13 @@ def main() -> None:
                 tables["limited"] = limited(url, www, arguments.rounds)
     if arguments.only in (None, "ahead"):
         tables["ahead"] = ahead(min(arguments.rounds, 3))
-    if arguments.only in (None, "lines"):
-        tables |= of_lines(min(arguments.rounds, 3))
-    for name, rows in tables.items():
+    lines = of_lines(min(arguments.rounds, 3)) if arguments.only in (None, "lines") else {}
+    for name, rows in (tables | lines).items():
         for row in rows:
             print(f"{name:8} {row['label']:24} {row['seconds']:7.2f} s  {row['ratio']:5.2f}")
     if arguments.only is None:
         print(common.save(arguments.out, "cold_download", {"rounds": arguments.rounds}, tables))
+        print(common.save(arguments.out, "line_download", {"rounds": 3}, lines))
 
 
 @contextlib.contextmanager
