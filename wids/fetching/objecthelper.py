@@ -16,6 +16,7 @@ import os
 import struct
 import subprocess
 import sys
+import threading
 from contextlib import closing, suppress
 from dataclasses import asdict
 from typing import IO, TYPE_CHECKING, Any
@@ -42,6 +43,7 @@ __all__ = ["HelpedSource", "object_source", "serve"]
 
 _LENGTH = struct.Struct(">I")
 _BROKEN = 0xFFFFFFFF
+_MOST_HELPERS = 16  # processes at once, as many as segments of a large file
 _SAID = ("start", "size", "validator", "content_type", "ranges", "delimited")
 _MAIN = "from wids.fetching.objecthelper import main; main()"
 
@@ -78,6 +80,8 @@ class HelpedSource:
     def __init__(self, policy: FetchPolicy) -> None:
         self._policy = policy
         self._idle: list[_Helper] = []
+        # A pool of ranges asks for far more streams at once than there should be processes.
+        self._turns = threading.BoundedSemaphore(_MOST_HELPERS)
 
     def close(self) -> None:
         """End the idle helpers."""
@@ -116,6 +120,14 @@ class HelpedSource:
                 yield ListingPage([ListedFile(*each) for each in files], following)
 
     def _ask(self, request: dict[str, Any]) -> tuple[dict[str, Any], _Reply]:
+        self._turns.acquire()
+        try:
+            return self._ask_helper(request)
+        except BaseException:
+            self._turns.release()
+            raise
+
+    def _ask_helper(self, request: dict[str, Any]) -> tuple[dict[str, Any], _Reply]:
         try:
             helper = self._idle.pop()  # atomic: several threads open objects
         except IndexError:
@@ -129,15 +141,18 @@ class HelpedSource:
         except BaseException:
             helper.close()
             raise
-        return said, _Reply(helper, self._idle)
+        return said, _Reply(helper, self._idle, self._turns)
 
 
 class _Reply:
     """Body of one response; its helper becomes idle again once all bytes are read."""
 
-    def __init__(self, helper: _Helper, idle: list[_Helper]) -> None:
+    def __init__(
+        self, helper: _Helper, idle: list[_Helper], turns: threading.BoundedSemaphore
+    ) -> None:
         self._helper: _Helper | None = helper
         self._idle = idle
+        self._turns = turns
 
     def chunks(self) -> Iterator[bytes]:
         while self._helper is not None:
@@ -145,6 +160,7 @@ class _Reply:
             if not chunk:
                 self._idle.append(self._helper)
                 self._helper = None
+                self._turns.release()
                 return
             yield chunk
 
@@ -153,6 +169,7 @@ class _Reply:
         helper, self._helper = self._helper, None
         if helper is not None:
             helper.close()
+            self._turns.release()
 
 
 class _Helper:

@@ -12,6 +12,7 @@ import operator
 import os
 from contextlib import closing, nullcontext
 from copy import copy
+from dataclasses import replace
 from functools import cached_property, partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
@@ -235,6 +236,7 @@ class ShardList:
         self.shards = _counted(spec.shards, self._opener, on_uncounted)
         self._locator = Locator(self.shards.nsamples)
         self._wanted = WantedFields(list(self._pipeline.fields or ()))
+        self._seen = SeenVersions(len(self.shards))
         self._opened = self._no_open_shards()
         self._read_ahead = ReadAhead()
         self._ahead: FetchAhead | None = None
@@ -250,7 +252,7 @@ class ShardList:
             self._locator.ends,
             self._opener,
             self.dataset_name,
-            SeenVersions(len(self.shards)),
+            self._seen,
             self._wanted,
         )
         return numbered.keep_open(self.lru_size)
@@ -818,9 +820,15 @@ class ShardList:
         room = free_nbytes(self.cache.cache_dir) // 2 if bound is None else bound
         choice = choose_remote(sampler, self._locator.total, nbytes, room)
         logger.info('remote="auto": %s', choice)
-        if choice.whole and far:
-            self.fetch_ahead(sampler)
         self.remote_choice = choice
+        if choice.whole and far:
+            self._open_anew(by_range=False)
+            self.fetch_ahead(sampler)
+
+    def _open_anew(self, *, by_range: bool) -> None:
+        """Open shards in another way from now on; they must be of the versions seen so far."""
+        self._opener = replace(self._opener, by_range=by_range)
+        self._opened = self._no_open_shards()
 
     def plan_ranges(self, places: Places | None = None) -> list[RangePlanner]:
         """Return what requests the byte ranges of coming batches; empty if there is no need.
@@ -830,8 +838,7 @@ class ShardList:
                 samples of other datasets; None if they are the same.
         """
         near = not self._opener.by_range or all(map(self.cache.is_local, self.shards.urls))
-        whole = self.remote_choice is not None and self.remote_choice.whole
-        if near or whole or self._overrides_getitem:
+        if near or self._overrides_getitem:
             return []
         opened, locator = self._opened, self._locator
         source = RangeSource(
@@ -854,6 +861,8 @@ class ShardList:
             self._ahead.close()
         self._ahead = self.remote_choice = None
         self._opened.clear()
+        if self._chooses:
+            self._open_anew(by_range=True)
         self.cache.close()
 
     def __enter__(self) -> Self:
