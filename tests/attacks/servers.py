@@ -5,8 +5,9 @@ import json
 import random
 import threading
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import zstandard
 from helpers.downloads import SHARD
@@ -16,6 +17,7 @@ from helpers.tarfuzz import damage
 
 from attacks.runner import BOUNDED, RIGHT, Attack, Family, Scene, Wrong
 from wids.fetching.fetch import Fetcher, FetchPolicy
+from wids.reading.loader import Loader
 from wids.reading.shardlist import ShardList
 
 HURRIED = FetchPolicy(
@@ -45,12 +47,25 @@ def _whole(url: str, scene: Scene, policy: FetchPolicy, **options: object) -> st
         [row], transformations="bytes", cache_dir=scene.cache, remote=remote, **bounds, **options
     ) as dataset:
         dataset.cache.fetcher = Fetcher(policy)
-        for index in chosen:
-            sample = dataset[index]
+        for index, sample in _samples(dataset, chosen, ahead=chance.choice([False, True])):
             start = 2560 * index + 512
             if sample[".bin"] != SHARD[start : start + 2000] or sample["__key__"] != f"{index:04d}":
                 raise Wrong(f"sample {index} has other bytes: {sample!r:.300}")
     return RIGHT
+
+
+def _samples(
+    dataset: ShardList, chosen: list[int], *, ahead: bool
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Read samples one by one, or in batches of two that are drawn ahead."""
+    if not ahead:
+        yield from ((index, dataset[index]) for index in chosen)
+        return
+    batches = Loader(dataset, batch_size=2, sampler=chosen, tensors=False)
+    for batch in batches:
+        indexes, keys = batch["__index__"].tolist(), batch["__key__"]
+        for index, key, data in zip(indexes, keys, batch[".bin"], strict=True):
+            yield index, {"__key__": key, ".bin": bytes(data)}
 
 
 def _document(url: str, policy: FetchPolicy) -> str:
