@@ -32,7 +32,8 @@ MAY_IMPORT = {
     "writing": "base codecs specs tar",
     "importing": "base caching codecs errors specs tar",
     "tools": (
-        "base caching codecs errors fetching ordering pack reading specs tar display views writing"
+        "base caching codecs errors fetching log ordering pack reading specs tar display views "
+        "writing"
     ),
     "browse": "base codecs errors fetching log ordering reading specs tar tools display views",
     "commands": (

@@ -396,6 +396,29 @@ def test_the_members_as_a_table(folder: Path, shard_server: ShardServer, tmp_pat
     assert (done.returncode, "name a table" in done.stderr) == (1, True)
 
 
+@pytest.mark.parametrize("folders", [[], ["--index", "indexes"]])
+def test_create_requests_each_header_once(
+    folder: Path, shard_server: ShardServer, tmp_path: Path, folders: list[str]
+) -> None:
+    """The pack of remote shards is made of what was read for their spec."""
+    serve(folder, shard_server, *TARS)
+    urls = f"{shard_server.url}/set/{{0..3}}.tar"
+    made = [*folders[:1], *(tmp_path / "out" / name for name in folders[1:])]
+    plain = run("create", urls, "-o", tmp_path / "out" / "a.json", *made)
+    assert plain.returncode == 0, plain.stderr
+    num_requests = len([each for each in shard_server.requests if each.path.endswith(".tar")])
+    del shard_server.requests[:]
+    new = tmp_path / "out" / "new.json"
+    done = run("create", urls, "-o", new, "--pack", tmp_path / "out" / "new.wpack", *made)
+    assert done.returncode == 0, done.stderr
+    asked = [each for each in shard_server.requests if each.path.endswith(".tar")]
+    assert len(asked) == num_requests
+    assert [("index" in row) for row in json.loads(new.read_text())["shardlist"]] == [
+        bool(folders)
+    ] * 4
+    assert contents(wids.ShardListDataset(new, remote="range")) == EXPECTED
+
+
 def test_two_packs_at_once(folder: Path) -> None:
     """Of two that write one pack, each succeeds or says who writes it; the pack is whole."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}

@@ -6,6 +6,7 @@ import errno
 import os
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,7 @@ from wids.commands.terminal import (
 from wids.errors import SpecError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterator
 
     from wids.specs.build import Build
     from wids.specs.journal import Journal
@@ -61,21 +62,23 @@ def create(args: Arguments) -> int:
     listed: dict[str, dict[str, Any]] = {}
     shards = _expand(_listed(args.files), listed)
     _check_outputs(args, shards)
-    built = _build(args, shards, listed)
-    for shard, error in built.failures.items():
-        complain_of(shard, "failed", message_of(error))
-    if not len(built.spec.shards):
-        raise ValueError(f"none of {len(shards)} shards could be indexed; nothing was written")
-    text = f"{built.spec.to_json()}\n"
-    if args.output == "-":
-        standard_output().write(text)
-    else:
-        _keep_old(Path(args.output), built.spec)
-        write_output(Path(args.output), text.encode())
-        _journal(args.output).remove()
-    _report_create(args, built, len(shards))
-    if args.pack is not None:
-        _pack_created(args)
+    with _indexes_for_pack(args, shards) as folder:
+        built = _build(args, shards, listed, folder)
+        for shard, error in built.failures.items():
+            complain_of(shard, "failed", message_of(error))
+        if not len(built.spec.shards):
+            raise ValueError(f"none of {len(shards)} shards could be indexed; nothing was written")
+        spec = built.spec if folder is None else _without_indexes(built.spec)
+        text = f"{spec.to_json()}\n"
+        if args.output == "-":
+            standard_output().write(text)
+        else:
+            _keep_old(Path(args.output), spec)
+            write_output(Path(args.output), text.encode())
+            _journal(args.output).remove()
+        _report_create(args, built, len(shards))
+        if args.pack is not None:
+            _pack_created(args, built.spec)
     if args.publish is not None:
         _publish(args)
     _note_omissions(built)
@@ -101,11 +104,36 @@ def _note_omissions(built: Build) -> None:
         note(f"left out: {line}")
 
 
-def _pack_created(args: Arguments) -> None:
-    """Pack the spec that was just written."""
-    from wids.specs.sources import load_spec
+@contextmanager
+def _indexes_for_pack(args: Arguments, shards: list[str]) -> Iterator[str | None]:
+    """Make a folder for the sidecars of remote shards, which the pack is made of; None for none.
 
-    _write_pack(load_spec(args.output), args.pack, args)
+    Otherwise the headers would be requested once for the spec and once for the pack.
+    """
+    from tempfile import TemporaryDirectory
+
+    from wids.base.urls import is_local
+
+    if args.pack is None or args.index is not None or any(map(is_local, shards)):
+        yield None
+        return
+    with TemporaryDirectory(prefix="wids-") as folder:
+        yield folder
+
+
+def _without_indexes(spec: DatasetSpec) -> DatasetSpec:
+    """Return a spec without the places of sidecars."""
+    from wids.specs.spec import DatasetSpec
+
+    rows = [{key: value for key, value in shard.items() if key != "index"} for shard in spec.shards]
+    return DatasetSpec(rows, name=spec.name, base=spec.base, header=spec.header)
+
+
+def _pack_created(args: Arguments, spec: DatasetSpec) -> None:
+    """Pack a spec whose locations are as they were written to the output."""
+    from wids.specs.spec import DatasetSpec
+
+    _write_pack(DatasetSpec.parse(spec.to_json(), args.output), args.pack, args)
 
 
 def _check_publishable(args: Arguments, shards: list[str]) -> None:
@@ -221,7 +249,12 @@ def _keep_old(output: Path, spec: DatasetSpec) -> None:
         )
 
 
-def _build(args: Arguments, shards: list[str], listed: dict[str, dict[str, Any]]) -> Build:
+def _build(
+    args: Arguments,
+    shards: list[str],
+    listed: dict[str, dict[str, Any]],
+    folder_for_pack: str | None,
+) -> Build:
     from wids.specs.build import build_spec
 
     digests = _chosen_digests(args)
@@ -235,6 +268,12 @@ def _build(args: Arguments, shards: list[str], listed: dict[str, dict[str, Any]]
             del known[url]
     if not args.resume:
         journal.remove()
+
+    def write_note(entry: dict[str, Any]) -> None:
+        if folder_for_pack is not None:  # which is gone when the notes are read
+            entry = {key: value for key, value in entry.items() if key != "index"}
+        journal.note({**entry, "indexed_since": started})
+
     return build_spec(
         shards,
         folder=folder,
@@ -245,12 +284,12 @@ def _build(args: Arguments, shards: list[str], listed: dict[str, dict[str, Any]]
             "pack": _name_of_pack(args),
         },
         known=known,
-        note=lambda entry: journal.note({**entry, "indexed_since": started}),
+        note=write_note,
         workers=args.workers,
         listed=listed,
         digests=digests,
         sidecar=args.sidecars,
-        index_dir=args.index,
+        index_dir=args.index or folder_for_pack,
         indexes=[tool for tool in ("dali", "energon") if getattr(args, f"{tool}_index")],
         cache_dir=args.cache_dir,
         rules=rules_given(args),

@@ -29,7 +29,7 @@ _TO_TAKE_APART = (
     *("/\n", "/.\n", "/..\n", "\n.\n", "\n..\n", "\n~"),
 )
 _IN_URLS = ("?", "#")
-_SUFFIX = re.compile(r"\.(json|tar|tar\.gz|tgz|tar\.zst)$", re.IGNORECASE)
+_SUFFIX = re.compile(r"\.(json|wpack|tar|tar\.gz|tgz|tar\.zst)$", re.IGNORECASE)
 _SLASH_IN_BRACES = re.compile(r"\{[^}]*/")
 _TELLING = re.compile(r"[^\W_]")  # a name needs a letter or digit: "*" and "{}" are none
 

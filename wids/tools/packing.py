@@ -18,9 +18,10 @@ from wids.base.system import num_cores
 from wids.base.urls import display_url, is_local, local_path
 from wids.caching.cache import ShardCache
 from wids.caching.unpack import is_compressed_name
-from wids.errors import SampleCountError, ShardFormatError
+from wids.errors import SampleCountError, ShardFormatError, WidsError
 from wids.fetching.fetch import Fetcher, FetchPolicy
 from wids.fetching.transport import BeyondEndError, RangesNotServedError
+from wids.log import logger
 from wids.pack.packwriter import PackWriter
 from wids.reading.orderedmap import OrderedMap
 from wids.specs.build import local_copy
@@ -30,7 +31,7 @@ from wids.specs.packedspec import table_columns
 from wids.specs.remoteindex import index_remote
 from wids.specs.shardtable import ShardTable
 from wids.specs.textcolumns import TextColumn
-from wids.tar.sidecar import SIDECAR_SUFFIX
+from wids.tar.sidecar import SIDECAR_SUFFIX, parse_sidecar
 from wids.tar.tarindex import TarIndex
 
 if TYPE_CHECKING:
@@ -186,6 +187,20 @@ class _Job:
         ref.check_size(shown, index.source.nbytes, remedy="create the spec again (`wids create`)")
         return _Row(index.image(), hashes, index.source.nbytes, version)
 
+    def _stated_index(self, location: str) -> TarIndex | None:
+        """Return the tar index at the location that the spec states; None if it cannot be used."""
+        try:
+            if is_local(location):
+                index = TarIndex.load(local_path(location))
+            else:
+                image = memoryview(self.cache.fetcher.read(location))
+                index = TarIndex(parse_sidecar(image, display_url(location)))
+            index.check()
+        except (WidsError, OSError) as error:
+            logger.info("%s: not used: %s", display_url(location), error)
+            return None
+        return index if index.source.rules == self.rules else None
+
     def _index_of(self, ref: ShardRef) -> TarIndex:
         if is_compressed_name(ref.url):
             with local_copy(ref.url) as plain:
@@ -195,6 +210,8 @@ class _Job:
             sidecar = self.cache.sidecar_path(ref.url, path, SIDECAR_SUFFIX)
             kept = None if sidecar is None else TarIndex.kept(path, sidecar, self.rules)
             return kept or TarIndex.from_tar(path, **self.rules, quiet=True)
+        if ref.index is not None and (stated := self._stated_index(ref.index)) is not None:
+            return stated
         try:
             return index_remote(ref.url, self.cache.fetcher, self.rules).index
         except (RangesNotServedError, BeyondEndError):
