@@ -48,13 +48,23 @@ def test_another_host_has_a_bound_of_its_own(shard_server: ShardServer) -> None:
     connection.end()
 
 
-def test_a_host_that_refuses_gets_fewer_requests_at_once(shard_server: ShardServer) -> None:
+@pytest.mark.parametrize("scheme", ["http", "s3"])
+def test_a_host_that_refuses_gets_fewer_requests_at_once(
+    shard_server: ShardServer, scheme: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where more than two requests at once are refused, all are answered in the end."""
-    url = shard_server.put("a.tar", SHARD)
+    url = shard_server.put("bucket/a.tar", SHARD)
+    if scheme == "s3":
+        pytest.importorskip("obstore")
+        monkeypatch.setenv("AWS_ENDPOINT_URL", shard_server.url)
+        monkeypatch.setenv("AWS_SKIP_SIGNATURE", "true")
+        url = f"s3://of-{shard_server.url.rpartition(':')[2]}/a.tar"  # a host of its own
+        shard_server.files[url.removeprefix("s3:/")] = SHARD
     shard_server.faults = Faults(rate=8e6, most_at_once=2)
     policy = replace(QUICK, attempts=20, connections_per_host=16)
     with two_fetchers(url, policy) as read, ThreadPoolExecutor(16) as pool:
         assert list(pool.map(read, range(32))) == [SHARD] * 32
+    assert any(request.status == 503 for request in shard_server.requests)
     shard_server.requests = shard_server.requests[-16:]
     assert shard_server.peak <= 2
 

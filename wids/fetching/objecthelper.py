@@ -31,6 +31,7 @@ from wids.fetching.transport import (
     FetchPolicy,
     ListedFile,
     ListingPage,
+    ServerBusyError,
     Stream,
 )
 
@@ -216,6 +217,8 @@ class _Helper:
             raise (AbsentError if said.get("absent") else FetchError)(said["refused"])
         if "changed" in said:
             raise ChangedError(said["changed"])
+        if "busy" in said:
+            raise ServerBusyError(said["busy"], crowded=said["crowded"])
         if "broken" in said:
             raise ConnectionError(said["broken"])
         return said
@@ -263,6 +266,8 @@ def serve(requests: IO[bytes], answers: IO[bytes], source: ObjectSource) -> None
             say(changed=str(error))
         except BrokenPipeError:
             return  # the other process has closed its end
+        except ServerBusyError as error:
+            say(busy=str(error), crowded=error.crowded)
         except ConnectionError as error:
             say(broken=str(error))
         except Exception as error:  # noqa: BLE001 (every error is reported to the other process)

@@ -16,6 +16,7 @@ from wids.fetching.transport import (
     ExistsError,
     ListedFile,
     ListingPage,
+    ServerBusyError,
     Stream,
 )
 
@@ -44,6 +45,7 @@ _NO_CREDENTIALS = re.compile(
 )
 _BEYOND_END = re.compile(r"status code: 416\b|requested range was invalid", re.IGNORECASE)
 _ABSENT = re.compile(r"status code: 404\b")
+_CROWDED = re.compile(r"status code: (429|503)\b")
 _MAY_PASS = re.compile(r"status code: (5\d\d|429)")
 _CREDENTIALS = {
     "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (and AWS_SESSION_TOKEN, AWS_REGION, "
@@ -224,7 +226,8 @@ def _translated_errors(url: str) -> Iterator[None]:
             if _ABSENT.search(str(error)):  # only in listings; a missing object is another error
                 message = f"{display_url(url)}: no such bucket ({_first_line(error)})"
                 raise AbsentError(message) from None
-            raise ConnectionError(_first_line(error)) from None
+            crowded = _CROWDED.search(str(error)) is not None
+            raise ServerBusyError(_first_line(error), crowded=crowded) from None
         kind = AbsentError if isinstance(error, FileNotFoundError) else FetchError
         raise kind(f"{display_url(url)}: {_first_line(error)}") from None
 
