@@ -110,6 +110,7 @@ BOMBS: dict[str, tuple[str, Callable[[], bytes], str]] = {
     "short maps": (".msgpack.gz", lambda: pack(array32(b"\x81\1\1" * (5 << 18))), "max_nbytes"),
     "CBOR tags": (".cbor.gz", lambda: pack(b"\x9f" + b"\xd9\xff\xf0\0" * (6 << 18)), "max_nbytes"),
     "CBOR fraction": (".cbor", lambda: b"\xd8\x1e\x82" + 2 * long_number(10**6), "tag 30"),
+    "CBOR reference": (".cbor", lambda: b"\x82\xd8\x1c\x80\xd8\x1d\x00", "tag 29"),
     "CBOR pattern": (".cbor", lambda: b"\xd8\x23\x61a", "tag 35"),
     "CBOR pattern, long tag": (".cbor", lambda: b"\xda\0\0\0\x23\x61a", "tag 35"),
     "CBOR message": (".cbor", lambda: b"\x81\xd9\0\x24\x61a", "tag 36"),

@@ -8,6 +8,7 @@ import os
 import pickle
 import random
 import tarfile
+import warnings
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
@@ -464,6 +465,15 @@ def test_fields_that_the_first_shard_lacks_are_warned_of(spec):
             assert ".typo" not in dataset[0]
         assert caught[0].filename == __file__
         dataset[1], dataset[len(dataset) - 1]  # said once
+
+
+def test_a_warning_that_is_an_error_comes_each_time(spec):
+    """With warnings as errors, no later read goes on without a field in silence."""
+    with ShardListDataset(spec, fields=[".cls", ".typo"]) as dataset, warnings.catch_warnings():
+        warnings.simplefilter("error", WidsWarning)
+        for _ in range(2):
+            with pytest.raises(WidsWarning, match=r"has '\.typo'"):
+                dataset[0]
 
 
 def test_fields_that_are_chosen_later_are_checked_too(spec):

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from wids import open_view
 from wids.errors import SpecError
 from wids.specs.spec import DatasetSpec
 
@@ -70,6 +71,23 @@ def test_a_sidecar_resolves_like_its_shard() -> None:
     assert spec.shards[0]["index"] == "https://host/set/idx/a.widx"
     with pytest.raises(SpecError, match="shard 0: index: expected a path or URL, found 7"):
         parse([SHARD | {"index": 7}])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"shardlist": [], "shardlist": [{"url": "a.tar"}]}',
+        '{"shardlist": [{"url": "a.tar", "nsamples": 1, "nsamples": 2}]}',
+        '{"shardlist": [{"url": "a.tar"}], "info": {"a": 1, "b": 2, "a": 1}}',
+    ],
+)
+def test_a_key_that_stands_twice_is_refused(text: str, tmp_path: Path) -> None:
+    """JSON keeps the last value of a key that stands twice, so that the first would be lost."""
+    with pytest.raises(SpecError, match="x.json: expected each key once .* found '.*' twice"):
+        DatasetSpec.parse(text, "x.json")
+    (tmp_path / "view.json").write_text('{"wids_version": 2, "base": "a.json", "base": "b.json"}')
+    with pytest.raises(SpecError, match=r"view\.json: expected each key once .* 'base' twice"):
+        open_view(str(tmp_path / "view.json"))
 
 
 def test_a_bare_list_is_a_spec() -> None:

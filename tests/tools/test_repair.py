@@ -131,6 +131,7 @@ def test_the_command_lists_what_it_leaves_out_by_byte(tmp_path: Path, capsys) ->
     assert f"{output}: 29 samples" in said.err
     keys = [each["__key__"] for each in wids.ShardListDataset(output, transformations="bytes")]
     assert keys == [f"{i:04}" for i in range(NUM_SAMPLES) if i != 5]
+    output.unlink()
     assert main(["repair", str(tmp_path / "x.tar"), "-o", str(output), "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["entry"]["nsamples"] == 29
@@ -179,6 +180,15 @@ def test_a_tar_inside_of_a_field_is_no_sample(tmp_path: Path) -> None:
     assert done.left_out
 
 
+def test_no_other_file_is_replaced(tmp_path: Path) -> None:
+    """A file that has the name of the new shard may be an intact shard, and stays."""
+    (tmp_path / "x.tar").write_bytes(WHOLE[: len(WHOLE) // 2])
+    (tmp_path / "new.tar").write_bytes(WHOLE)
+    with pytest.raises(FileExistsError, match=r"exists already; remove it, .*new\.tar"):
+        repair_shard(str(tmp_path / "x.tar"), tmp_path / "new.tar")
+    assert (tmp_path / "new.tar").read_bytes() == WHOLE
+
+
 def test_compressed_shards_are_unpacked_as_far_as_they_go(tmp_path: Path) -> None:
     """The samples of a truncated `.tar.gz` up to the cut are recovered."""
     packed = gzip.compress(WHOLE)
@@ -195,6 +205,7 @@ def test_a_cut_behind_an_extended_header_ends_the_search(tmp_path: Path, form: i
         begins = [member.offset for member in archive.getmembers()]
     for cut in range(begins[4] + 100, begins[5], 256):
         (tmp_path / "x.tar").write_bytes(data[:cut])
+        (tmp_path / "new.tar").unlink(missing_ok=True)
         repair_shard(str(tmp_path / "x.tar"), tmp_path / "new.tar")
         with tarfile.open(tmp_path / "new.tar") as archive:
             assert archive.getnames()[:4] == list(members)[:4]

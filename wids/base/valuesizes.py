@@ -25,6 +25,7 @@ _CONTENT = {"number", "bytes", "text", "ext"}
 # Tags of CBOR whose values can take hours to build: their name, and the size in bytes of documents
 # that are safe.
 _SLOW_TAGS = {
+    29: ("a value that stands for another one", 0),  # nested, a few hundred bytes are 2**30 values
     30: ("a rational number", 1 << 16),
     35: ("a regular expression", 0),
     36: ("a MIME message", 0),
@@ -34,7 +35,7 @@ _SLOW_TAGS = {
 _LONG_NUMBERS, _LONG_HEADS = {2, 3}, {b"\x5a", b"\x5b", b"\x5f"}
 _LONG_NUMBER = re.compile(rb"(?:[\xc2\xc3]|[\xd8-\xdb]\0*[\x02\x03])[\x5a\x5b\x5f]")
 _RARE_TAGS, _MOST_RARE = {2, 3, 4, 5, 37}, 10_000
-_SLOW_TAG = re.compile(rb"(?:\xd8|\xd9\0|\xda\0{3}|\xdb\0{7})[\x1e\x23\x24]")
+_SLOW_TAG = re.compile(rb"(?:\xd8|\xd9\0|\xda\0{3}|\xdb\0{7})[\x1d\x1e\x23\x24]")
 _RARE_TAG = re.compile(rb"[\xc2-\xc5]|\xd8\x25|[\xd8-\xdb]\0*[\x02-\x05\x25]")
 _LONGEST_IN_RUN = 16  # bytes; runs of longer values are not searched for
 _MOST_IN_RUN = 1 << 16  # values; a search takes memory for each value
@@ -198,7 +199,7 @@ def _check_tag(tag: int, num_rare: int, data: bytes, position: int) -> None:
         )
     if tag in _SLOW_TAGS and len(data) > _SLOW_TAGS[tag][1]:
         raise DecodeError(
-            f"cbor: tag {tag}, {_SLOW_TAGS[tag][0]}, can take hours to build; decode such fields "
+            f"cbor: tag {tag}, {_SLOW_TAGS[tag][0]}, can take hours to use; decode such fields "
             "by a function of your own (decoders=)"
         )
     if num_rare > _MOST_RARE:

@@ -102,5 +102,9 @@ class WarningsOnce:
         if cause in self._causes:
             return False
         self._causes.add(cause)
-        warn(message)
+        try:
+            warn(message)
+        except WidsWarning:  # made an error by a filter, which has to come each time
+            self._causes.discard(cause)
+            raise
         return True

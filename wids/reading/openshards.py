@@ -300,12 +300,13 @@ class WantedFields:
             return
         extensions = shard.index.extensions
         missing = [name for name in self.unchecked if name not in extensions]
-        self.unchecked.clear()
         if missing:
             warn(
                 f"fields: no sample of {display_url(url)} has {', '.join(map(repr, missing))}; "
                 f"its samples have {', '.join(sorted(extensions)[:_MOST_NAMED])}"
             )
+        # Only now: where the warning is an error, it is one at each read.
+        self.unchecked.clear()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections import Counter
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
@@ -101,6 +102,7 @@ def repair_shard(source: str, output: str | os.PathLike[str]) -> Repair:
 
     Raises:
         ValueError: The new shard would replace the damaged one.
+        FileExistsError: The new shard would replace another file, perhaps an intact shard.
         FetchError: The shard cannot be fetched.
         OSError: A file cannot be opened or written.
     """
@@ -110,6 +112,9 @@ def repair_shard(source: str, output: str | os.PathLike[str]) -> Repair:
     with copy as path, _unpacked(path) as (tar, torn):
         if output.exists() and output.samefile(path):
             raise ValueError(f"{output}: is the damaged shard itself; write the new one elsewhere")
+        if output.exists():
+            way_out = "exists already; remove it, or write the new shard elsewhere"
+            raise FileExistsError(errno.EEXIST, way_out, str(output))
         members, gaps = salvage_tar(tar)
         names = members.names.split(b"\0")[:-1]
         spans = [(int(offset), int(size)) for offset, size in members.spans]

@@ -22,6 +22,7 @@ from wids.specs.indexrules import USUAL_RULES
 from wids.specs.locations import folder_of, join
 from wids.specs.merging import merged_header
 from wids.specs.sources import find_shards, read_document
+from wids.specs.spec import unique_keys
 from wids.views.filling import Filled
 from wids.views.joining import matching_rows
 from wids.views.keytable import KeyTable, read_keys
@@ -442,7 +443,9 @@ def _saved_document(source: Any) -> dict[str, Any] | None:
     if _VERSION.search(text) is None:  # a spec may have megabytes, which `load_spec` caches parsed
         return None
     try:
-        document = json.loads(text)
+        document = json.loads(text, object_pairs_hook=unique_keys(display_url(location)))
+    except SpecError:
+        raise
     except ValueError:  # the parser of specs then raises an error with the reason
         return None
     version = document.get("wids_version") if isinstance(document, dict) else None
