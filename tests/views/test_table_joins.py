@@ -180,7 +180,7 @@ def test_arrays_are_in_the_order_of_the_samples(
     pairs = np.array([(n, n / 2) for n in range(COUNT)], [("a", "i4"), ("b", "f8")])
     assert dataset.join(pairs, aligned=True)[4][".b"] == 2.0
     assert dataset.join({"x": list(range(COUNT))}, aligned=True)[4][".x"] == 4
-    with pytest.raises(ValueError, match=r"score.npy has 12 rows for 5 samples.*choose"):
+    with pytest.raises(ValueError, match=r"each of 5 samples.*score.npy has 12 rows: choose"):
         dataset[:5].join(tmp_path / "score.npy")
     with pytest.raises(ValueError, match="single value"):
         dataset.join(np.array(3))
