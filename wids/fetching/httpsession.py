@@ -59,6 +59,7 @@ class _Session(requests.Session):
     def __init__(self) -> None:
         super().__init__()
         self.sockets: set[socket.socket] = set()
+        self._settings: dict[str, Any] = {}
 
     def close(self) -> None:
         """Close the connections; a thread that waits for a silent server gets an error at once."""
@@ -67,6 +68,17 @@ class _Session(requests.Session):
                 # The method of a TLS socket would drop state that the reading thread still uses.
                 socket.socket.shutdown(sock, socket.SHUT_RDWR)
         super().close()
+
+    def merge_environment_settings(self, url: Any, *given: Any) -> Any:
+        """Return the settings of a request, with proxies and certificates of the environment.
+
+        They are looked up once for each host, since that takes as long as the rest of a request.
+        """
+        host = str(url).partition("://")[2].partition("/")[0]
+        key = f"{scheme_of(url)}://{host} {given!r}"
+        if key not in self._settings:
+            self._settings[key] = super().merge_environment_settings(url, *given)
+        return dict(self._settings[key])
 
     def rebuild_auth(self, prepared_request: Any, response: requests.Response) -> None:
         """Refuse a redirect from https to anything else, before it is followed."""
