@@ -92,12 +92,13 @@ def delayed(
         # A connection costs a round trip by itself, before anything can be asked.
         await asyncio.sleep(round_trip_seconds)
         there, back = await asyncio.open_connection(target.hostname, target.port)
-        with contextlib.suppress(ConnectionError):
+        # Either side may leave; the tasks that are left at the end are cancelled.
+        with contextlib.suppress(ConnectionError, asyncio.CancelledError):
             paced = rate is not None or rate_in_all is not None
             await asyncio.gather(
                 pass_on(reader, back, paced=False),
                 pass_on(there, writer, paced=paced),
-                return_exceptions=True,  # either side may leave
+                return_exceptions=True,
             )
 
     loop = asyncio.new_event_loop()
