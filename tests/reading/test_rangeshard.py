@@ -314,14 +314,14 @@ def test_concatenated_archives_are_served_by_range(
 
 @pytest.mark.parametrize("way", [["range"], {}, None, True, "Range", ""])
 def test_what_is_no_way_is_refused(way: Any) -> None:
-    """Whatever is given, even what has no hash, the error names the two ways that there are."""
-    with pytest.raises(ValueError, match=r'remote: expected "whole" or "range", got'):
+    """Whatever is given, even what has no hash, the error names the ways that there are."""
+    with pytest.raises(ValueError, match=r'remote: expected "whole", "range" or "auto", got'):
         ShardListDataset(["a.tar"], remote=way)
 
 
 def test_an_unknown_way_is_refused() -> None:
-    """The error names the two that there are."""
-    with pytest.raises(ValueError, match='expected "whole" or "range", got \'stream\''):
+    """The error names those that there are."""
+    with pytest.raises(ValueError, match='expected "whole", "range" or "auto", got \'stream\''):
         ShardListDataset(["a.tar"], remote="stream")
 
 
