@@ -233,17 +233,21 @@ class ShardList:
         )
         self.lru_size = _most_open(lru_size)
         warn_of_doubtful(spec.shards, self._opener)
-        self.shards = _counted(spec.shards, self._opener, on_uncounted)
-        self._locator = Locator(self.shards.nsamples)
+        self._memory = default_memory() if memory is None else check_integer("memory", memory, 1)
+        self._begin_with(_counted(spec.shards, self._opener, on_uncounted))
+        if logger.isEnabledFor(logging.INFO):
+            logger.info("%s", self.data_info)
+
+    def _begin_with(self, shards: ShardTable) -> None:
+        """Take the shards, which are counted, none of them open yet."""
+        self.shards = shards
+        self._locator = Locator(shards.nsamples)
         self._wanted = WantedFields(list(self._pipeline.fields or ()))
-        self._seen = SeenVersions(len(self.shards))
+        self._seen = SeenVersions(len(shards))
         self._opened = self._no_open_shards()
         self._read_ahead = ReadAhead()
         self._ahead: FetchAhead | None = None
-        self._memory = default_memory() if memory is None else check_integer("memory", memory, 1)
         self._planned = PlannedBatches()
-        if logger.isEnabledFor(logging.INFO):
-            logger.info("%s", self.data_info)
 
     def _no_open_shards(self) -> OpenShards:
         """Return an empty set of open shards for the shards of this dataset."""
