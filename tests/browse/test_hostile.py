@@ -1,5 +1,6 @@
 """A hostile dataset: no code runs, no request fails, and memory stays bounded."""
 
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -65,6 +66,10 @@ def test_memory_stays_bounded(served: Command):
     for field in fields:
         served.get("thumb", i=huge, f=field["number"], s=1280)
     served.get("api/page", where=".json:a == 1 and .txt contains x")
+    served.get("api/page", where=".txt:length > 3 or .cls in (1, 2)")
+    while not served.get("api/facets").json()["finished"]:
+        time.sleep(0.05)
+    served.get("api/page", table=1)
     with served.get("raw", i=huge, f=0, stream=True) as download:
         received = sum(len(piece) for piece in download.iter_content(1 << 20))
     assert received == GIGABYTE

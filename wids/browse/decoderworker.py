@@ -90,7 +90,7 @@ def _view(request: dict[str, Any], data: Data) -> Message:
 
 
 def _thumbnail(request: dict[str, Any], data: Data) -> Message:
-    draw = film_strip if request["strip"] else thumbnail
+    draw = film_strip if request.get("strip") else thumbnail
     drawn = asdict(draw(request["extension"], memoryview(data), size=request["size"]))
     return drawn, drawn.pop("data")
 

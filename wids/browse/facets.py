@@ -236,6 +236,14 @@ class ColumnValues:
 
     def _plain_values(self, shard_index: int, column: FacetColumn) -> Values:
         count = self._reader.num_samples(shard_index)
+        kind = field_kind(column.field)
+        most = _MOST_LABEL_NBYTES if kind == "class" else _MOST_FIELD_NBYTES
+        # Headers are a part of their field, but text and classes would be read whole.
+        if kind in ("class", "text") and not self._reader.is_small(shard_index, column.field, most):
+            texts = self._texts(shard_index, column, most)
+            if kind == "class":
+                return _codes(texts)
+            return _numbers([None if text is None else len(text) for text in texts])
         try:
             part = self._reader.column_part(
                 shard_index, column.field, column.path, skip_damaged=True
@@ -250,19 +258,24 @@ class ColumnValues:
             numbers[present] = values
             return numbers
         if values.dtype.kind not in "iu":
-            return self._labels(shard_index, column)
+            return _codes(self._texts(shard_index, column, _MOST_LABEL_NBYTES))
         words, codes = np.unique(values, return_inverse=True)
         every = np.full(count, -1)
         every[present] = codes
         return every, words.tolist()
 
-    def _labels(self, shard_index: int, column: FacetColumn) -> Values:
-        """Read classes that are texts, or damaged, one by one."""
-        rows = self._reader.rows(shard_index, (column.field,), _MOST_LABEL_NBYTES) or ()
+    def _texts(self, shard_index: int, column: FacetColumn, most: int) -> list[str | None]:
+        """Read fields of at most `most` bytes one by one, as text; None for all others."""
+        rows = self._reader.rows(shard_index, (column.field,), most) or ()
         found = (row.get(column.field) for row in rows)
-        texts = [None if data is None else bytes(data).decode("utf-8", "replace").strip()
-                 for data in found]  # fmt: skip
-        return _codes(texts)
+        return [
+            None
+            if data is None
+            else bytes(data).decode("utf-8", "replace").strip()
+            if column.path == ()
+            else bytes(data).decode("utf-8", "replace")
+            for data in found
+        ]
 
 
 def _numbers(values: Sequence[Any]) -> np.ndarray:

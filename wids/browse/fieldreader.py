@@ -399,6 +399,12 @@ class FieldReader:
         small = {each for each in there if sizes[each].max(initial=0) <= most_nbytes}
         return _each_row(shard, small, there - small, most_nbytes)
 
+    def is_small(self, shard_index: int, extension: str, most_nbytes: int) -> bool:
+        """Return whether no field of an extension in a shard is larger than `most_nbytes`."""
+        index = self.tar_index(shard_index)
+        sizes = {} if index is None else index.columns().sizes_by_extension()
+        return extension not in sizes or bool(sizes[extension].max(initial=0) <= most_nbytes)
+
     def column_part(
         self, shard_index: int, extension: str, path: tuple[str, ...], *, skip_damaged: bool = False
     ) -> ColumnPart:

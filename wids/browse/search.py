@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from wids.codecs.formats import is_class
+from wids.codecs.formats import field_kind, is_class
 from wids.codecs.headers import has_fact
 from wids.errors import WidsError
 from wids.views.filtering import doubts, has_column, plain_value, unknown_class
@@ -227,9 +227,14 @@ class FilterVisitor:
         compared = _of_numbers(comparison)
         if not has_column(compared):
             return None
+        # What a header states is a column alone; other values are also read one by one below.
+        stated = bool(comparison.path) and has_fact(comparison.field, comparison.path[0])
+        is_read_whole = not stated or field_kind(comparison.field) == "text"
         try:
-            # What a header states is a column alone; other values are also read one by one below.
-            stated = bool(comparison.path) and has_fact(comparison.field, comparison.path[0])
+            if is_read_whole and not self._reader.is_small(
+                shard_index, comparison.field, _MOST_FIELD_NBYTES
+            ):
+                return None
             part = self._reader.column_part(
                 shard_index, comparison.field, comparison.path, skip_damaged=stated
             )
@@ -258,7 +263,11 @@ class FilterVisitor:
         return dict(zip(comparisons, masks, strict=True))
 
     def _holds(self, comparison: Comparison, row: _Decoded) -> bool:
-        found = comparison.follow(row.value(comparison.field))
+        found = row.value(comparison.field)
+        if isinstance(found, str) and comparison.path == ("length",):
+            found = len(found)
+        else:
+            found = comparison.follow(found)
         self._seen[comparison].add(found)
         return comparison.holds_of(found)
 
