@@ -270,5 +270,17 @@ def test_names_in_files_beside_specs_count_for_several(tmp_path: Path, joined: s
     names.write_text("cat\ndog\nowl\n")
     assert opened(sources).class_names == {0: "cat", 1: "dog", 2: "owl"}
     names.write_text("dog\ncat\n")
-    with pytest.raises(SpecError, match="file of names beside .*: class 0 is 'dog', in .*'cat'"):
+    disagree = "file of names beside .*: class 0 is 'dog', in .*'cat'"
+    with pytest.raises(SpecError, match=disagree):
         opened(sources)
+    if joined == "list":
+        with pytest.raises(
+            SpecError, match="class 0 is 'cat', in the file of names beside entry 0"
+        ):
+            opened([str(tmp_path / "b") + "/", sources[0]])
+        view = {"wids_version": 2, "base": "a/a.json", "append": ["b/b.json"]}
+        (tmp_path / "view.json").write_text(json.dumps(view))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", WidsWarning)
+            output = str(tmp_path / "new" / "x-%d.tar")
+            assert main(["reshard", str(tmp_path / "view.json"), "-o", output]) == 1

@@ -5,7 +5,7 @@ import io
 import os
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Any
 
 from wids.base.urls import base_name, display_url, is_local, local_path
@@ -25,6 +25,7 @@ __all__ = ["SHARD_SUFFIXES", "expand_braces", "load_spec"]
 
 _MAX_EXPANSION = 2_000_000
 _MAX_EXPANDED = 256 << 20  # characters of all names
+_MOST_FOLDERS = 100  # in which a file of class names is looked for
 _MAX_PATTERN, _MAX_BRACES = 8192, 16  # of one pattern; many braces take hours to tell apart
 
 
@@ -181,18 +182,18 @@ def _listed(source: Any, base: str | None, options: Mapping[str, Any] | None) ->
             raise SpecError("expected at least one shard, found an empty list")
         return spec
     specs: dict[str, DatasetSpec] = {}
-    located: dict[str, str] = {}
+    located: dict[str, list[str]] = {}
     for is_spec, run in groupby(items, _is_spec):
         # The shards between two specs form a spec of their own.
         for item in run if is_spec else [list(run)]:
             name = f"entry {len(specs)} of the list"
             if isinstance(item, str | os.PathLike) and display_url(os.fspath(item)) not in specs:
                 name = display_url(os.fspath(item))
-                located[name] = folder_of(os.fspath(item)) or os.curdir
+                located[name] = [folder_of(os.fspath(item)) or os.curdir]
             specs[name] = load_spec(item, base=base)
     headers = with_names_beside(
         {name: spec.header for name, spec in specs.items()},
-        lambda name: _names_beside(located.get(name, specs[name].base)),
+        lambda name: _names_beside(*located.get(name) or _folders_of(specs[name])),
     )
     header = merged_header(headers)
     names = {spec.name for spec in specs.values()}
@@ -204,9 +205,15 @@ def _listed(source: Any, base: str | None, options: Mapping[str, Any] | None) ->
     return DatasetSpec(ShardTable.joined(tables), name=header.pop("name"), header=header)
 
 
-def _names_beside(folder: str) -> dict[int, str]:
-    """Return the class names in a file of a local folder; a server is not asked at opening."""
-    return find_class_names({}, folder, remote=False)
+def _names_beside(*folders: str) -> dict[int, str]:
+    """Return the class names in files of local folders; a server is not asked at opening."""
+    return find_class_names({}, "", *folders, remote=False)
+
+
+def _folders_of(spec: DatasetSpec) -> list[str]:
+    """Return the first folders of a spec's shards."""
+    folders = dict.fromkeys(folder_of(url) or os.curdir for url in spec.shards.urls)
+    return list(islice(folders, _MOST_FOLDERS))
 
 
 def _is_spec(item: Any) -> bool:

@@ -20,7 +20,7 @@ from wids.errors import SpecError
 from wids.fetching.fetch import open_url
 from wids.specs.indexrules import USUAL_RULES
 from wids.specs.locations import folder_of, join
-from wids.specs.merging import merged_header
+from wids.specs.merging import merged_header, with_names_beside
 from wids.specs.sources import find_shards, read_document
 from wids.specs.spec import unique_keys
 from wids.views.filling import Filled
@@ -128,7 +128,11 @@ def shards_and_rows(
     # Several datasets become one, and the indexes of each are shifted to its place in that.
     whole = datasets[0]
     if len(datasets) > 1:
-        headers = {f"part {number}": each.header for number, each in enumerate(datasets)}
+        by_name = {f"part {number}": each for number, each in enumerate(datasets)}
+        headers = with_names_beside(
+            {name: each.header for name, each in by_name.items()},
+            lambda name: by_name[name].class_names,
+        )
         rows_of_spec = [dict(shard) for dataset in datasets for shard in dataset.shards]
         given = {**options, **rules[0], "options": merged_header(headers)}
         # What warns of shards did so when the parts were opened; that two parts choose from one
