@@ -18,6 +18,7 @@ import pytest
 
 import wids
 from wids.cli import main
+from wids.tools.columnfile import column_file
 from wids.tools.mapping import map_samples
 
 KEYS = [f"k{number:02d}" for number in range(30)]
@@ -457,3 +458,38 @@ def test_keys_with_dots_are_mapped(make_shard: Callable[..., Path]) -> None:
     done = map_samples(old, lambda _: {".new.txt": ""}, "two-%d.tar", workers=1)
     (error,) = done.failures.values()
     assert "last_dot', by which the extension '.new.txt' would be '.txt'; name it" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("values", "at"),
+    [
+        ([0.5, (1 << 53) + 1], 1),
+        ([-1, (1 << 64) - 1], 1),
+        ([[0.5, 1], [1, (1 << 53) + 1]], 1),
+        ([np.arange(2) / 2, np.array([1, (1 << 53) + 1])], 1),
+        (["a\0", "b"], 0),
+        (["a", 1], 1),
+        ([0.5, 1 << 53], None),
+        ([float("nan"), np.float32(0.1), np.int8(3)], None),
+        (["a", "bcd"], None),
+    ],
+)
+def test_a_column_of_numbers_rounds_none_of_them(
+    values: list[Any], at: int | None, tmp_path: Path
+) -> None:
+    """Values of several types are refused where their common type cannot hold them all."""
+    column, keys = column_file(tmp_path / "x.npy"), [f"k{number}" for number in range(len(values))]
+    together, parts = tmp_path / "together", [tmp_path / key for key in keys]
+    for part, key, value in zip(parts, keys, values, strict=True):
+        if at != 0:
+            column.write_part(part, [key], [value])
+    if at is not None:
+        with pytest.raises(ValueError, match=rf"x\.npy: sample 'k{at}': .* would become"):
+            column.write_part(together, keys, values)
+        if at:
+            with pytest.raises(ValueError, match="expected values of one type"):
+                column.join(parts)
+        return
+    column.write_part(together, keys, values)
+    column.join(parts)
+    np.testing.assert_array_equal(np.load(together), np.load(column.path))

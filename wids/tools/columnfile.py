@@ -80,6 +80,12 @@ class _NpyColumn:
                 f"{self.path}: expected numbers, texts or arrays of one shape for samples "
                 f"{keys[0]!r} to {keys[-1]!r}, got {values[0]!r:.80} and others; write a .parquet"
             )
+        for key, value, stored in zip(keys, values, array, strict=True):
+            if not _is_kept(value, np.asarray(stored)):
+                raise ValueError(
+                    f"{self.path}: sample {key!r}: {value!r:.80} would become {stored!r:.80} in a "
+                    f"column of {array.dtype}; return values of one type, or write a .parquet"
+                )
         with _published(path) as stream:
             np.save(stream, array)
 
@@ -90,7 +96,11 @@ class _NpyColumn:
             dtype = np.result_type(*{array.dtype for array in arrays})
         except TypeError:
             dtype = np.dtype(object)
-        if len(shapes) > 1 or dtype.hasobject:
+        if (
+            len(shapes) > 1
+            or dtype.hasobject
+            or not all(_is_kept(array, array.astype(dtype, copy=False)) for array in arrays)
+        ):
             kinds = sorted({f"{array.dtype} {array.shape[1:]}" for array in arrays})
             raise ValueError(
                 f"{self.path}: expected values of one type and shape, got {', '.join(kinds)}; "
@@ -102,6 +112,30 @@ class _NpyColumn:
             np.lib.format.write_array_header_1_0(stream, header | {"shape": shape})
             for array in arrays:
                 stream.write(np.ascontiguousarray(array, dtype).tobytes())
+
+
+def _is_kept(given: Any, stored: np.ndarray) -> bool:
+    """Return whether an array of another type holds exactly the values that were given.
+
+    Numpy finds a common type for all values, and stores text without the zero bytes at its end.
+
+    >>> _is_kept(1 << 53, np.array(2.0**53)), _is_kept((1 << 53) + 1, np.array(2.0**53))
+    (True, False)
+    """
+    typed = isinstance(given, np.ndarray | np.generic)
+    # Integers become wider integers or floats, never narrower ones.
+    if stored.dtype.kind in "biu" or (typed and given.dtype == stored.dtype):
+        return True
+    if isinstance(given, list | tuple):
+        return all(map(_is_kept, given, map(np.asarray, stored)))
+    if isinstance(given, str | bytes):
+        return bool(given == stored.item())
+    array = np.asarray(given)
+    if array.dtype.kind in "fc" and stored.dtype.kind in "fc":
+        return True  # not compared, as NaN differs from itself
+    if array.dtype.kind in "mM":
+        return bool(np.array_equal(stored.astype(array.dtype), array, equal_nan=True))
+    return bool(array.tolist() == stored.tolist())  # Python compares integers and floats exactly
 
 
 @dataclass(frozen=True)
