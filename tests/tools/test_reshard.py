@@ -169,6 +169,7 @@ def test_split_gives_each_sample_to_one_part(folder: Path):
     assert Path("out/val.json").exists()
 
 
+@pytest.mark.filterwarnings("ignore:.*listed a second time")
 def test_merging_datasets_with_equal_keys_needs_new_keys(folder: Path, capsys):
     """Equal keys in one shard are refused; `--rekey` numbers the samples."""
     assert main(["reshard", "x.json", "x.json", "-o", "out/y-%d.tar"]) == 1
@@ -282,6 +283,7 @@ def unlinked(parts: list[Part]) -> list[Part]:
     return parts
 
 
+@pytest.mark.filterwarnings("ignore:.*listed a second time")
 def test_failures_end_the_command_with_one(folder: Path, capsys):
     """A new shard with two equal keys is reported by exit code 1, and the others are written."""
     command = ["reshard", "x.json", "x.json", "-o", "out/y-%d.tar", "--maxcount", "25"]
