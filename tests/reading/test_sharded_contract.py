@@ -45,8 +45,8 @@ def open_dataset(request: pytest.FixtureRequest, folder: Path, shard_server: Sha
                 name = path.name + SIDECAR_SUFFIX
                 shard_server.put(name, path.with_name(name).read_bytes())
         return [
-            {"url": url, "nsamples": length, "author": "me"}
-            for url, length in zip(urls, LENGTHS, strict=True)
+            {"url": url, "nsamples": length, "filesize": path.stat().st_size, "author": "me"}
+            for path, url, length in zip(paths, urls, LENGTHS, strict=True)
         ]
 
     def open_with(**options: Any) -> ShardedSequence:
