@@ -338,7 +338,13 @@ class _Maker:
 
     def identity(self, part: _Part) -> str:
         """Return a digest of a part's samples and options, by which a later run recognises it."""
-        keys = self.samples.keys_at(np.arange(part.indexes.start, part.indexes.stop))
+        keys: list[str] | None = None
+        try:
+            keys = self.samples.keys_at(np.arange(part.indexes.start, part.indexes.stop))
+        except (WidsError, OSError):
+            # Samples of a shard that cannot be read are skipped; once it can, the part is new.
+            if not self.skips:
+                raise
         how = [part.number, self.only_new, self.skips, sorted(self.rename.items()), keys]
         return hashlib.sha256(json.dumps(how).encode()).hexdigest()[:32]
 
@@ -393,6 +399,7 @@ class _ShardMaker:
     def __call__(self, part: _Part) -> dict[str, Any]:
         """Write the shard; return its counts, and its spec entry unless no sample is left."""
         path = self.path(part)
+        identity = self.identity(part)  # fails, if it does, before there is a file
         counts = _no_counts()
         shard = NewShard(path, self._options)
         try:
@@ -403,7 +410,7 @@ class _ShardMaker:
                 entry = shard.publish(path.parent) if counts["written"] else None
         finally:
             shard.discard()
-        return counts | {"entry": entry, "of": self.identity(part)}
+        return counts | {"entry": entry, "of": identity}
 
 
 def _to_shards(
