@@ -221,7 +221,14 @@ class NewBuffer:
 
 
 def _open(number: int, descriptor: Any, nbytes: int) -> SharedBuffer:
-    return SharedBuffer.open(number, descriptor.detach(), nbytes)
+    try:
+        fd = descriptor.detach()
+    except (OSError, EOFError) as error:
+        raise RuntimeError(
+            "a worker process ended before its batch was received; its own message, or the log of "
+            f"the system, says why ({error})"
+        ) from error
+    return SharedBuffer.open(number, fd, nbytes)
 
 
 class BufferReceiver:
