@@ -120,7 +120,8 @@ def test_a_kept_column_reads_no_shard(shards, shard_server):
     """A second process sends no request."""
     rows = []
     for path, length in zip(shards, LENGTHS, strict=True):
-        rows.append((shard_server.put(path.name, path.read_bytes()), length))
+        url = shard_server.put(path.name, path.read_bytes())
+        rows.append({"url": url, "nsamples": length, "filesize": path.stat().st_size})
     for remote in ("whole", "range"):
         with warnings.catch_warnings():
             warnings.simplefilter(

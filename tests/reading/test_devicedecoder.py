@@ -145,7 +145,7 @@ def test_damaged_pictures_are_errors_that_name_them(tmp_path, damaged):
 def test_pictures_of_different_sizes_are_refused(dataset):
     """A resize that keeps aspect ratios makes no batch, and the message says what does."""
     decoder = wids.DeviceDecoder("cpu", size=wids.Resize(16))
-    with pytest.raises(ValueError, match="expected one size for all pictures"):
+    with pytest.raises(ValueError, match="expected one size for all images"):
         batch_of(dataset, decoder)
 
 

@@ -232,7 +232,8 @@ def test_remote_shards_are_gathered_by_range(shards, shard_server):
     for path, length in zip(shards, LENGTHS, strict=True):
         sidecar = path.with_name(path.name + ".widx")
         wids.TarIndex.from_tar(path).save(sidecar)
-        rows.append((shard_server.put(path.name, path.read_bytes()), length))
+        url = shard_server.put(path.name, path.read_bytes())
+        rows.append({"url": url, "nsamples": length, "filesize": path.stat().st_size})
         shard_server.put(sidecar.name, sidecar.read_bytes())
     dataset = wids.ShardListDataset(rows, remote="range", transformations="numpy")
     local = wids.ShardListDataset(shards, transformations="numpy")
