@@ -347,7 +347,7 @@ class _RequestTimes:
     >>> for nbytes in (100_000, 1_000_000) * 100:
     ...     times.note(nbytes, 0.02 + nbytes / 10e6)
     >>> round(times.worthwhile_gap(), -3), round(times.late_seconds(1_000_000), 2)
-    (200000, 0.48)
+    (200000, 0.5)
     """
 
     _GAP_NBYTES = 64 << 10  # as long as nothing is known
