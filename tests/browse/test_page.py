@@ -153,7 +153,7 @@ def test_every_state_is_a_url(served: Browsing, open_page: Open):
     heading.wait_for()
     assert heading.inner_text() == key
     page.go_back()
-    page.locator(".grid").wait_for()
+    page.locator(".grid .tile").first.wait_for()
     assert keys_shown(page)[0] == key
     other = open_page(page.url)
     other.locator(".tile").nth(59).wait_for()
@@ -195,7 +195,7 @@ def test_a_tile_that_cannot_be_read_says_why(
         colour = tile.locator(".problem").evaluate("said => getComputedStyle(said).color")
         assert colour == "rgb(163, 36, 43)"
         page.get_by_role("link", name="Dataset").click()
-        page.get_by_text("missing").wait_for()
+        page.get_by_text("missing", exact=True).wait_for()
 
 
 def test_the_keyboard_goes_everywhere(served: Browsing, open_page: Open):
@@ -755,6 +755,7 @@ def test_a_key_cannot_turn_the_page_around(tmp_path: Path, open_page: Open):
     path = write_shard(tmp_path / "a.tar", [{"__key__": "a\u202egpj", ".txt": "x\u2066y"}])
     with browsing([str(path)]) as server:
         page = open_page(server.url)
+        page.locator(".tile").wait_for()
         assert keys_shown(page) == ["a\u2039U+202E\u203agpj"]
         page.locator(".tile").click()
         page.get_by_role("heading", name="a\u2039U+202E\u203agpj").wait_for()
