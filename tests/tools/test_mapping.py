@@ -320,6 +320,27 @@ def test_samples_that_fail_are_named(capsys: pytest.CaptureFixture[str], folder:
     ]
 
 
+def test_a_shard_that_cannot_be_read_costs_its_samples_or_its_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Skipped samples are counted beside those written; without skipping, no file is left."""
+    monkeypatch.chdir(tmp_path)
+    for number in range(3):
+        with wids.TarWriter(f"{number}.tar") as writer:
+            for sample in range(10):
+                writer.write({"__key__": f"k{number}{sample}", ".txt": "x" * 500, ".cls": 1})
+    assert main(["create", "0.tar", "1.tar", "2.tar", "-o", "set.json"]) == 0
+    Path("1.tar").write_bytes(Path("1.tar").read_bytes()[:3000])
+    call = ["map", "set.json", "--fields", ".txt", "-o"]
+    assert main([*call, "whole/x-%d.tar"]) == 1
+    assert not list(Path("whole").glob("*.tar"))
+    capsys.readouterr()
+    main([*call, "rest/x-%d.tar", "--on-error", "skip"])
+    told = capsys.readouterr()
+    assert "of 30 samples 20 written, 0 dropped, 10 skipped" in told.out + told.err
+    assert len(wids.ShardListDataset("rest/x.json")) == 20
+
+
 def test_a_run_is_continued(folder: Path) -> None:
     """What is complete is kept, as long as it is of the same samples; the counts are exact."""
     dataset = wids.ShardListDataset("all.json")
