@@ -151,10 +151,10 @@ def test_nothing_ahead_is_evicted_before_it_is_read(
     sampler = wids.ShardListSampler(dataset, seed=1)
     ahead = dataset.fetch_ahead(sampler)
     for _ in range(3):
-        assert sorted(read_all(dataset, sampler, pause=0.0005)) == list(range(12 * NSAMPLES))
+        assert sorted(read_all(dataset, sampler, pause=0.003)) == list(range(12 * NSAMPLES))
         assert held_nbytes(dataset.cache) <= dataset.cache.cache_size
     assert len(shard_server.requests) <= 3 * 12 + 6
-    assert ahead.num_fetched >= len(shard_server.requests) - 9
+    assert ahead.num_fetched >= len(shard_server.requests) - 3
 
 
 def held_nbytes(cache: ShardCache) -> int:
