@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BytesColumn", "CheckedTexts", "Parts", "TextColumn", "Texts"]
 
+T = TypeVar("T")
 _UTF8 = ("utf-8", "surrogateescape")  # names that are not UTF-8 survive the round trip
 
 
@@ -98,7 +99,7 @@ class BytesColumn(Sequence[bytes]):
     def __getitem__(self, row: slice) -> Sequence[bytes]: ...
     def __getitem__(self, row: int | slice) -> bytes | Sequence[bytes]:
         if isinstance(row, slice):
-            return [self[i] for i in range(*row.indices(len(self)))]
+            return _slice(self, row)
         if row < 0:
             row += len(self)
         if not 0 <= row < len(self):
@@ -221,7 +222,7 @@ class TextColumn(Sequence[str]):
     def __getitem__(self, row: slice) -> Sequence[str]: ...
     def __getitem__(self, row: int | slice) -> str | Sequence[str]:
         if isinstance(row, slice):
-            return [self[i] for i in range(*row.indices(len(self)))]
+            return _slice(self, row)
         return self._rows[row].decode(*_UTF8)
 
     def __iter__(self) -> Iterator[str]:
@@ -278,7 +279,7 @@ class CheckedTexts(Sequence[str]):
     def __getitem__(self, row: slice) -> Sequence[str]: ...
     def __getitem__(self, row: int | slice) -> str | Sequence[str]:
         if isinstance(row, slice):
-            return [self[i] for i in range(*row.indices(len(self)))]
+            return _slice(self, row)
         return self._convert(self._column[row], row % max(1, len(self)))
 
     def __iter__(self) -> Iterator[str]:
@@ -286,6 +287,11 @@ class CheckedTexts(Sequence[str]):
 
 
 Texts = TextColumn | CheckedTexts
+
+
+def _slice(column: Sequence[T], rows: slice) -> list[T]:
+    """Return the rows of a slice as a list."""
+    return [column[row] for row in range(*rows.indices(len(column)))]
 
 
 def _parts_of(rows: list[bytes]) -> Parts:
