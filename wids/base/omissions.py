@@ -38,13 +38,8 @@ class Omissions:
         Raises:
             ValueError: The omissions are strict.
         """
-        if self.strict:
-            raise ValueError(
-                f"{example}: would be left out ({what}), which --strict forbids; mend the source, "
-                "or leave out --strict"
-            )
-        self._counts[what] += count
-        self._examples.setdefault(what, example)
+        self._refuse_if_strict(example, f"would be left out ({what})")
+        self._count(what, example, count)
 
     def add_doubtful(self, what: str, example: str, count: int = 1) -> None:
         """Count an item that is copied but is probably not what the user expects.
@@ -57,13 +52,9 @@ class Omissions:
         Raises:
             ValueError: The omissions are strict.
         """
-        if self.strict:
-            raise ValueError(
-                f"{example}: is one of the {what}, which --strict forbids; mend the source, or "
-                "leave out --strict"
-            )
+        self._refuse_if_strict(example, f"is one of the {what}")
         self._doubtful.add(what)
-        self.add(what, example, count)
+        self._count(what, example, count)
 
     def add_members(self, skipped: Mapping[str, int], shard: str) -> None:
         """Count the members of a shard that are in no sample, by reason, except directories.
@@ -82,6 +73,17 @@ class Omissions:
     def remarks(self) -> list[str]:
         """Return one line for each kind of doubtful items that are copied."""
         return self._listed(doubtful=True)
+
+    def _refuse_if_strict(self, example: str, finding: str) -> None:
+        if self.strict:
+            raise ValueError(
+                f"{example}: {finding}, which --strict forbids; mend the source, or leave out "
+                "--strict"
+            )
+
+    def _count(self, what: str, example: str, count: int) -> None:
+        self._counts[what] += count
+        self._examples.setdefault(what, example)
 
     def _listed(self, *, doubtful: bool) -> list[str]:
         return [
