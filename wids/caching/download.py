@@ -259,11 +259,7 @@ def check_tar(part: PartFile, content_type: str = "", *, delimited: bool = True)
     head = part.head(BLOCK_SIZE)
     compression = compression_of(head)
     if compression is None and not starts_tar(head):
-        raise FetchError(
-            f"{part.name}: expected a tar archive, got {part.nbytes} bytes of "
-            f"type {content_type or 'unknown'!r} that begin with {head[:_SHOWN_NBYTES]!r}; "
-            f"nothing was kept"
-        )
+        raise _of_other_kind("a tar archive", part, head, content_type)
     promised = part.expected.filesize is not None or part.expected.digest_to_check
     if delimited or promised or compression is not None:
         return  # unpacking detects a truncated compressed file
@@ -287,13 +283,17 @@ def check_table(part: PartFile, content_type: str = "", *, delimited: bool = Tru
     """
     head = part.head(BLOCK_SIZE)
     if head.lstrip()[:1] == b"<":
-        raise FetchError(
-            f"{part.name}: expected a table, got {part.nbytes} bytes of type "
-            f"{content_type or 'unknown'!r} that begin with {head[:_SHOWN_NBYTES]!r}; nothing was "
-            "kept"
-        )
+        raise _of_other_kind("a table", part, head, content_type)
     if not delimited:
         raise FetchError(
             f"{part.name}: the server sent no length, so the table may be truncated; nothing was "
             "kept. Fetch it, and join the file"
         )
+
+
+def _of_other_kind(expected: str, part: PartFile, head: bytes, content_type: str) -> FetchError:
+    """Return the error for a file of another kind than expected."""
+    return FetchError(
+        f"{part.name}: expected {expected}, got {part.nbytes} bytes of type "
+        f"{content_type or 'unknown'!r} that begin with {head[:_SHOWN_NBYTES]!r}; nothing was kept"
+    )
