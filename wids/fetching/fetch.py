@@ -9,7 +9,7 @@ import threading
 import time
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from wids.base.threads import DaemonThreadPool, result_of
 from wids.base.urls import check_url, display_url, is_local, local_path, scheme_of, without_secrets
@@ -285,11 +285,9 @@ class Fetcher:
         spans = coalesce(ranges, max_gap_nbytes, self.policy.segment_nbytes)
         self._source(url)  # before the threads start, which would each create one
         found = [b""] * len(ranges)
-        wanted, version = _Wanted(url), version or FileVersion()
-        bodies = [
-            self._pool.submit(self._span, url, span.start, span.stop, wanted, version)
-            for span in spans
-        ]
+        wanted = _Wanted(url)
+        transfer = _Transfer(url, version or FileVersion(), wanted.check)
+        bodies = [self._pool.submit(self._span, transfer, span.start, span.stop) for span in spans]
         try:
             for span, body in zip(spans, bodies, strict=True):
                 data = result_of(body)
@@ -320,13 +318,11 @@ class Fetcher:
             pool = self._pools.setdefault(os.getpid(), made)
         return pool
 
-    def _span(
-        self, url: str, start: int, stop: int, wanted: _Wanted, version: FileVersion
-    ) -> bytearray:
+    def _span(self, transfer: _Transfer, start: int, stop: int) -> bytearray:
         try:
-            return self._segment(url, (start, stop), wanted, version)
+            return self._segment(transfer, (start, stop))
         except ChangedError as error:
-            raise _beyond_end(url, start, stop, error) from error
+            raise _beyond_end(transfer.url, start, stop, error) from error
 
     def _receive(
         self,
@@ -385,14 +381,16 @@ class Fetcher:
     def _parallel_chunks(
         self, url: str, stream: Stream, size: int, go_on: Callable[[], None]
     ) -> Iterator[bytes | bytearray]:
-        wanted, version, hosts = _Wanted(url), FileVersion(), HostConnections.of_process()
-        version.check(url, stream)
+        wanted, hosts = _Wanted(url), HostConnections.of_process()
+        whole = _Transfer(url, FileVersion(), go_on)
+        whole.version.check(url, stream)
+        segments = whole._replace(go_on=wanted.check)
         split = SplitDownload(
             stream,
             size,
             self.policy,
-            fetch=lambda span, connection: self._segment(url, span, wanted, version, connection),
-            reopen=lambda start: self._reopened(url, start, version, go_on),
+            fetch=lambda span, connection: self._segment(segments, span, connection),
+            reopen=lambda start: self._reopened(whole, start),
             another=lambda: hosts.another(url, self.policy),
             go_on=go_on,
         )
@@ -401,10 +399,9 @@ class Fetcher:
         finally:
             wanted.end()
 
-    def _reopened(
-        self, url: str, start: int, version: FileVersion, go_on: Callable[[], None]
-    ) -> Stream:
+    def _reopened(self, transfer: _Transfer, start: int) -> Stream:
         """Return a response with the rest of a file of a known version."""
+        url, version, go_on = transfer
         stream = self._open(url, start, validator=version.validator, go_on=go_on)
         try:
             version.check(url, stream)
@@ -415,24 +412,11 @@ class Fetcher:
         return stream
 
     def _segment(
-        self,
-        url: str,
-        span: tuple[int, int],
-        wanted: _Wanted,
-        version: FileVersion,
-        connection: Connection | None = None,
+        self, transfer: _Transfer, span: tuple[int, int], connection: Connection | None = None
     ) -> bytearray:
-        """Return the bytes of a half-open span, resuming where a connection broke.
-
-        Args:
-            url: The file.
-            span: The bytes to return.
-            wanted: Ends the transfer when its result is no longer needed.
-            version: Version that the bytes must be of.
-            connection: Connection that the first try uses; by default each waits for one.
-        """
+        """Return the bytes of a half-open span, resuming where a connection broke."""
         data = bytearray()  # it grows with the bytes that come, since a number read may be wrong
-        self._fill(url, span, data, version, wanted.check, connection=connection)
+        self._fill(transfer, span, data, connection=connection)
         return data
 
     def read_into(
@@ -463,22 +447,28 @@ class Fetcher:
         """
         stop = start + len(buffer)
         try:
-            self._fill(url, (start, stop), buffer, version, go_on)
+            self._fill(_Transfer(url, version, go_on), (start, stop), buffer)
         except ChangedError as error:
             raise _beyond_end(url, start, stop, error) from error
 
     def _fill(
         self,
-        url: str,
-        wanted: tuple[int, int],
+        transfer: _Transfer,
+        span: tuple[int, int],
         buffer: memoryview | bytearray,
-        version: FileVersion,
-        go_on: Callable[[], None],
         *,
         connection: Connection | None = None,
     ) -> None:
-        """Fill a buffer, which may grow, with a byte range, resuming where a connection broke."""
-        (start, stop), came = wanted, 0
+        """Fill a buffer with a byte range, resuming where a connection broke.
+
+        Args:
+            transfer: The file.
+            span: The byte range, half-open.
+            buffer: Buffer of the size of the range, or an empty one, which grows.
+            connection: Connection that the first try uses; by default each waits for one.
+        """
+        url, version, go_on = transfer
+        (start, stop), came = span, 0
         given = [] if connection is None else [connection]
 
         def receive() -> None:
@@ -627,6 +617,20 @@ class Fetcher:
         if scheme == "pipe" and not self.allow_pipe:
             raise FetchError(f"{display_url(url)}: commands run only with allow_pipe=True")
         return new_source(self.policy)
+
+
+class _Transfer(NamedTuple):
+    """What all requests for parts of one file share.
+
+    Attributes:
+        url: The file.
+        version: Version that the bytes must be of; set by the first response.
+        go_on: Called while bytes arrive and between two tries; may raise to stop.
+    """
+
+    url: str
+    version: FileVersion
+    go_on: Callable[[], None]
 
 
 class _Wanted:
