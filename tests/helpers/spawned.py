@@ -21,6 +21,15 @@ def read_all(dataset: ShardList, sampler: Any, pause: float = 0.0) -> list[int]:
     return seen
 
 
+def read_between(dataset: ShardList, pipe: Any) -> None:
+    """Send how each field of given indexes begins, or the error that it gives; None ends it."""
+    while (index := pipe.recv()) is not None:
+        try:
+            pipe.send(bytes(dataset[index][".txt"][:1]))
+        except wids.WidsError as error:
+            pipe.send(str(error))
+
+
 def read_as_rank(
     rank: int, rows: list[tuple[str, int]], cache: dict[str, Any], seen: Any, start: Any
 ) -> None:

@@ -1,14 +1,17 @@
 """A dataset reads one version of each shard, however often it opens it."""
 
 import io
+import multiprocessing
 import pickle
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from helpers.server import Faults, ShardServer
+from helpers.spawned import read_between
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -89,6 +92,46 @@ def test_a_shard_that_was_closed_and_replaced_is_refused(  # noqa: PLR0917 (its 
         assert dataset[0][".txt"][:1] == b"y"
     with opened(shard_server, "range", tmp_path / "cache") as dataset:
         assert dataset[1][".txt"][:1] == b"y"
+
+
+@contextmanager
+def worker(dataset: ShardListDataset, method: str) -> Iterator[Callable[[int], Any]]:
+    """Start a process with a dataset; yields what has it read an index."""
+    context: Any = multiprocessing.get_context(method)
+    here, there = context.Pipe()
+    process = context.Process(target=read_between, args=(dataset, there))
+    process.start()
+
+    def ask(index: int) -> Any:
+        here.send(index)
+        assert here.poll(60)
+        return here.recv()
+
+    try:
+        yield ask
+    finally:
+        here.send(None)
+        process.join(60)
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_workers_read_one_version_between_them(
+    put: Callable[..., None], shard_server: ShardServer, tmp_path: Path, method: str
+) -> None:
+    """What one worker has read is the version for the other and for this process, until `close`."""
+    for name in "ab":
+        put(name, shard("x"))
+    with opened(shard_server, "range", tmp_path / "cache") as dataset:
+        with worker(dataset, method) as first, worker(dataset, method) as second:
+            assert (first(0), second(NSAMPLES)) == (b"x", b"x")
+            put("a", shard("y"))
+            assert "the shard was replaced on its server since" in second(0)
+            with pytest.raises(FetchError, match=r"the shard was replaced on its server since"):
+                dataset[0]
+        dataset.close()
+        with worker(dataset, method) as first, worker(dataset, method) as second:
+            assert (first(0), second(1), dataset[2][".txt"][:1]) == (b"y", b"y", b"y")
 
 
 def test_a_shard_that_goes_whole_is_the_version_that_was_read(

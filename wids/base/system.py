@@ -22,6 +22,7 @@ fcntl = load_if_present("fcntl")  # without it there are no locks, as on some fi
 resource = load_if_present("resource")  # without it there are no limits to ask for or to set
 
 __all__ = [
+    "anonymous_file",
     "blocks_read",
     "boot_id",
     "flush_to_disk",
@@ -46,6 +47,23 @@ def num_cores() -> int:
     """
     # A container or a job scheduler may give the process fewer cores than the machine has.
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def anonymous_file(name: str) -> int:
+    """Return the descriptor of a file that has no path, in memory where the system can.
+
+    Args:
+        name: What the system shows for it.
+
+    Raises:
+        OSError: No memory or no descriptor is left.
+    """
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create(name)
+    import tempfile  # takes 10 ms, and Linux does not need it
+
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
 
 
 def boot_id() -> str:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import mmap
 import os
-import tempfile
 import weakref
 from dataclasses import dataclass
 from multiprocessing.reduction import DupFd
@@ -23,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wids.base.files import is_running
+from wids.base.system import anonymous_file
 
 __all__ = ["BufferReceiver", "BufferSender", "NewBuffer", "SharedBuffer"]
 
@@ -71,7 +71,7 @@ class SharedBuffer:
         Raises:
             OSError: There is no memory, or no descriptor, left.
         """
-        fd = _anonymous_file()
+        fd = anonymous_file("wids-batch")
         try:
             os.ftruncate(fd, _HEAD_NBYTES + nbytes)
             buffer = cls(number, fd, nbytes)
@@ -119,14 +119,6 @@ def _give_back_here(buffer: SharedBuffer, pid: int) -> None:
     # A forked child that drops its copy of the array says nothing of the array in its parent.
     if os.getpid() == pid:
         buffer.give_back()
-
-
-def _anonymous_file() -> int:
-    """Return the descriptor of a file that has no name, in memory where the system can."""
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create("wids-batch")
-    with tempfile.TemporaryFile() as file:
-        return os.dup(file.fileno())
 
 
 class BufferSender:

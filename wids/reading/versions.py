@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import hashlib
+import mmap
+import os
 from dataclasses import dataclass
+from multiprocessing.context import get_spawning_popen
+from multiprocessing.reduction import DupFd
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from wids.base.system import anonymous_file
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 __all__ = ["SeenVersions", "ShardVersion"]
+
+
+_NUM_FACTS = 3  # of a shard; 8 bytes each
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +41,9 @@ class ShardVersion:
 class SeenVersions:
     """Versions of the shards of one dataset, by number.
 
-    Threads may share it. A copy, such as that of a worker, knows what the original knew.
+    Threads may share it, and so do the processes that this one forks, or spawns by
+    `multiprocessing`: what a worker notes, this process and its other workers compare with. Any
+    other copy knows what the original knew.
 
     Args:
         num_shards: Number of shards.
@@ -45,7 +60,8 @@ class SeenVersions:
 
     def __init__(self, num_shards: int) -> None:
         # Zero is unknown. Untouched pages of zeros take no memory, however many shards there are.
-        self._facts = np.zeros((num_shards, 3), np.uint64)
+        self._facts = _shared_zeros(num_shards)
+        self._fd: _Descriptor | None = None  # once a process was spawned
 
     def note(self, number: int, version: ShardVersion) -> bool:
         """Record the version of a shard; return False if it differs from the recorded one.
@@ -72,17 +88,65 @@ class SeenVersions:
         self._facts[number] = 0
 
     def clear(self) -> None:
-        """Forget all versions."""
-        self._facts = np.zeros_like(self._facts)
+        """Forget all versions; processes that shared them until now keep theirs."""
+        self._facts, self._fd = _shared_zeros(len(self._facts)), None
 
-    def __getstate__(self) -> tuple[int, bytes, bytes]:
+    def __getstate__(self) -> tuple[Any, ...]:
         rows = np.flatnonzero(self._facts[:, 0])
-        return len(self._facts), rows.tobytes(), self._facts[rows].tobytes()
+        state = len(self._facts), rows.tobytes(), self._facts[rows].tobytes()
+        # Only a process that is being started inherits a descriptor.
+        shared = None if get_spawning_popen() is None else self._descriptor()
+        return (*state, None if shared is None else DupFd(shared.number))
 
-    def __setstate__(self, state: tuple[int, bytes, bytes]) -> None:
-        num_shards, rows, facts = state
-        self._facts = np.zeros((num_shards, 3), np.uint64)
-        self._facts[np.frombuffer(rows, np.int64)] = np.frombuffer(facts, np.uint64).reshape(-1, 3)
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        num_shards, rows, facts, inherited = state
+        self._fd = None
+        if inherited is not None:
+            self._fd = _Descriptor(inherited.detach())
+            self._facts = _mapped(num_shards, self._fd.number)
+            return
+        self._facts = _shared_zeros(num_shards)
+        found = np.frombuffer(facts, np.uint64).reshape(-1, _NUM_FACTS)
+        self._facts[np.frombuffer(rows, np.int64)] = found
+
+    def _descriptor(self) -> _Descriptor | None:
+        """Return the descriptor of the memory, for a process that is spawned; None without one."""
+        if self._fd is None:
+            try:
+                fd = _Descriptor(anonymous_file("wids-versions"))
+                os.ftruncate(fd.number, _nbytes(len(self._facts)))
+                facts = _mapped(len(self._facts), fd.number)
+            except OSError:  # no memory or no descriptor is left: that process gets a copy
+                return None
+            rows = np.flatnonzero(self._facts[:, 0])
+            facts[rows] = self._facts[rows]
+            self._facts, self._fd = facts, fd
+        return self._fd
+
+
+class _Descriptor:
+    """File descriptor that is closed with the last reference to it."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __del__(self) -> None:
+        os.close(self.number)
+
+
+def _nbytes(num_shards: int) -> int:
+    return max(1, num_shards * _NUM_FACTS * 8)  # there are no empty maps
+
+
+def _shared_zeros(num_shards: int) -> NDArray[np.uint64]:
+    """Return zeros in memory that this process shares with those that it forks from now on."""
+    return _mapped(num_shards, -1)
+
+
+def _mapped(num_shards: int, fd: int) -> NDArray[np.uint64]:
+    """Map the facts in a file, or in new anonymous memory for -1; shared with other processes."""
+    memory = mmap.mmap(fd, _nbytes(num_shards))
+    return np.ndarray((num_shards, _NUM_FACTS), np.uint64, memory)
 
 
 def _hashed(fact: bytes | str | None) -> int:
