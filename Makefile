@@ -51,7 +51,7 @@ test: install
 
 # The page of `wids browse` in a real browser; `make test` runs these too, where there is one.
 test-page: install
-	env -u PYTHONPATH WIDS_NEEDS_CHROMIUM=1 $(BIN)/pytest -n $(JOBS) -q tests/browse/test_page.py
+	env -u PYTHONPATH WIDS_NEEDS_CHROMIUM=1 $(BIN)/pytest -n $(JOBS) -q tests/browse/test_page*.py
 
 test-frameworks:
 	sh tools/test_frameworks.sh

@@ -1,17 +1,17 @@
 """Decoder processes: hostile pictures do not delay others, and memory is bounded."""
 
-import functools
 import os
 import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
+from typing import Any
 
 import pytest
 import urllib3
 from helpers.browsing import Command
-from helpers.pictures import draw, save
+from helpers.pictures import draw, progressive, save, slow_picture
 from helpers.shards import write_shard
 from helpers.specimens import npy, png_bomb, specimens, tone
 from PIL import Image
@@ -22,22 +22,7 @@ from wids.display.thumbnails import Thumbnail, thumbnail
 from wids.errors import DecodeError
 
 
-def progressive(side: int, scans: int) -> bytes:
-    """Make a JPEG in which one scan is repeated, so that decoding it takes long."""
-    image = Image.linear_gradient("L").resize((side, side)).convert("RGB")
-    data = save(image, "JPEG", progressive=True, subsampling=0)
-    last = data.rindex(b"\xff\xda")
-    before = data.rindex(b"\xff\xda", 0, last)
-    return data[:-2] + data[before:last] * scans + data[-2:]
-
-
-@functools.cache
-def slow_picture() -> bytes:
-    """Make a JPEG of 64 megapixels with few enough scans to be decoded."""
-    return progressive(8000, 56)
-
-
-def draw_with(decoders: Decoders, extension: str, data: bytes, **options: bool) -> Thumbnail:
+def draw_with(decoders: Decoders, extension: str, data: bytes, **options: Any) -> Thumbnail:
     return decoders.thumbnail(extension, len(data), lambda: [data], size=64, **options)
 
 
@@ -102,19 +87,45 @@ def test_only_so_many_pictures_may_be_slow() -> None:
     decoders.close()
 
 
+def test_a_slow_picture_that_had_no_room_is_drawn_in_the_slow_lane() -> None:
+    """The slow lane draws what the regular lane gave up, and the regular lane goes on meanwhile."""
+    limits = DecoderLimits(processes=1, slow_processes=1, soon_seconds=0.05, nbytes=1 << 30)
+    decoders = Decoders(limits)
+    slow, ends, goes_on = slow_picture(), [], Event()
+
+    def draw_slow(**options: Any) -> None:
+        assert draw_with(decoders, ".jpg", slow, **options).width == 64
+        ends.append("slow")
+
+    first = Thread(target=draw_slow, kwargs={"on_slow": goes_on.set})
+    first.start()
+    goes_on.wait()
+    with pytest.raises(TookLongError):
+        draw_with(decoders, ".jpg", slow)
+    second = Thread(target=draw_slow, kwargs={"lane": "slow"})
+    second.start()
+    for _ in range(10):
+        assert draw_with(decoders, ".png", save(draw(8, 8), "PNG")).width == 8
+    ends.append("others")
+    for thread in (first, second):
+        thread.join()
+    decoders.close()
+    assert ends[-1] == "slow"
+
+
 def test_what_needs_much_memory_has_one_process_that_may_take_it() -> None:
     """A picture of 36 megapixels is drawn by the process with more memory."""
     decoders = Decoders(DecoderLimits(processes=1, nbytes=128 << 20))
     data = save(Image.new("RGB", (6000, 6000)), "PNG")
     with pytest.raises(NoMemoryError, match="128 MiB"):
         draw_with(decoders, ".png", data)
-    assert draw_with(decoders, ".png", data, large=True).width == 64
+    assert draw_with(decoders, ".png", data, lane="large").width == 64
     large = progressive(4000, 0)
     with pytest.raises(NoMemoryError):
         draw_with(decoders, ".jpg", large)
-    assert draw_with(decoders, ".jpg", large, large=True).width == 64
+    assert draw_with(decoders, ".jpg", large, lane="large").width == 64
     with pytest.raises(DecodeError, match="truncated"):
-        draw_with(decoders, ".jpg", large[:5000], large=True)
+        draw_with(decoders, ".jpg", large[:5000], lane="large")
     decoders.close()
 
 
@@ -139,6 +150,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
             for number, mode in enumerate(["RGB", "RGBA", "LA", "RGB"])
         ),
         {"__key__": "wide", ".png": png_bomb(63_000_000, 1)},
+        *({"__key__": f"hostile{number}", ".jpg": slow_picture()} for number in range(10)),
     ]
     path = write_shard(folder / "a.tar", samples)
     with Command(path, tmp_path_factory.mktemp("cache")) as server:
@@ -168,6 +180,28 @@ def test_large_pictures_are_drawn_within_one_bound(served: Command) -> None:
         thread.join()
     assert all(kind in ("image/png", "image/jpeg") for kind in kinds), kinds
     assert served.own_nbytes < 250 << 20
+
+
+def test_ten_slow_pictures_hold_up_no_other(served: Command) -> None:
+    """A picture comes before those that are slow, and a page need not wait for these."""
+    ends: list[Any] = []
+
+    def fetch(index: int, **options: Any) -> bytes:
+        answer = served.get("thumb", i=index, f=0, s=96, **options)
+        ends.append(index)
+        return answer.content
+
+    for number in range(7, 17):
+        assert b'width="3" height="2"' in fetch(number, soon=1)
+    threads = [Thread(target=fetch, args=[number]) for number in range(7, 17)]
+    for thread in threads:
+        thread.start()
+    assert fetch(1, soon=1).startswith(b"\x89PNG")
+    ends.append("other")
+    for thread in threads:
+        thread.join()
+    assert "other" in ends[10:15], ends
+    assert b"svg" not in fetch(16, soon=2)[:20]
 
 
 def test_a_side_too_long_is_refused(served: Command) -> None:

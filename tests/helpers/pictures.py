@@ -1,5 +1,6 @@
 """Pictures for tests: drawn ones, and photographs that installed libraries ship."""
 
+import functools
 import io
 import struct
 from importlib.util import find_spec
@@ -44,6 +45,21 @@ def many_scans(num_scans, side=64, tail=b""):
     thumbnail = b"\xff\xda" * 1000
     segment = b"\xff\xe5" + struct.pack(">H", 2 + len(thumbnail)) + thumbnail
     return data[:2] + segment + data[2:-2] + scan * num_scans + data[-2:] + tail
+
+
+def progressive(side, scans):
+    """Make a JPEG in which one scan is repeated, so that decoding it takes long."""
+    image = Image.linear_gradient("L").resize((side, side)).convert("RGB")
+    data = save(image, "JPEG", progressive=True, subsampling=0)
+    last = data.rindex(b"\xff\xda")
+    before = data.rindex(b"\xff\xda", 0, last)
+    return data[:-2] + data[before:last] * scans + data[-2:]
+
+
+@functools.cache
+def slow_picture():
+    """Make a JPEG of 64 megapixels with few enough scans to be decoded."""
+    return progressive(8000, 56)
 
 
 # Libraries that ship real photos, and where: the portrait of Grace Hopper is matplotlib's.

@@ -132,7 +132,7 @@ def make_app(
             Route(f"/api/{name}", _answered(_json_of(name, answer)))
             for name, answer in questions.items()
         ),
-        Route("/thumb", _answered(_thumbnail_of(handlers, files["broken.svg"]))),
+        Route("/thumb", _answered(_thumbnail_of(handlers, files))),
         Route("/raw", _answered(_raw_of(handlers))),
         Route("/selection.json", _answered(_selection_of(handlers))),
     ]
@@ -225,11 +225,18 @@ def _failure(
     return JSONResponse({"error": message_of(error), **(more or {})}, status)
 
 
-def _thumbnail_of(handlers: ApiHandlers, broken: bytes) -> Endpoint:
+class _NotYetError(Exception):
+    """A picture is still being drawn, and the request does not wait for it."""
+
+
+def _thumbnail_of(handlers: ApiHandlers, files: Mapping[str, bytes]) -> Endpoint:
     async def send_thumbnail(request: Request) -> Response:
+        placeholder = files["broken.svg"]
         try:
             check_parameters("thumb", request.query_params)
             drawn, version = await _drawn(handlers, request)
+        except _NotYetError:
+            drawn, placeholder = None, files["later.svg"]
         except (ValueError, LookupError) as error:
             if not isinstance(error, WidsError):
                 return _failure(error)
@@ -243,7 +250,7 @@ def _thumbnail_of(handlers: ApiHandlers, broken: bytes) -> Endpoint:
         headers["Content-Security-Policy"] = _FIELD_POLICY
         # A placeholder picture and not an HTTP error, since the request itself was valid.
         if drawn is None:
-            return Response(broken, media_type="image/svg+xml", headers=headers)
+            return Response(placeholder, media_type="image/svg+xml", headers=headers)
         return Response(drawn.data, media_type=drawn.media_type, headers=headers)
 
     return send_thumbnail
@@ -254,6 +261,10 @@ async def _drawn(handlers: ApiHandlers, request: Request) -> tuple[Thumbnail | N
 
     Returns:
         The picture, and the version of the shard from which it was made.
+
+    Raises:
+        _NotYetError: It takes long, and the request has `soon`: a browser has few connections, and
+            a slow picture would keep one from the others.
     """
     size = _size(request)
     version = request.query_params.get("v", "")
@@ -265,9 +276,12 @@ async def _drawn(handlers: ApiHandlers, request: Request) -> tuple[Thumbnail | N
     located, number = await _in_thread(_asked_for, handlers, request)
     if await request.is_disconnected():
         return None, located.version
-    return await asyncio.wrap_future(
-        handlers.thumbnails.get(located, number, size, strip=strip)
-    ), located.version
+    drawing = handlers.thumbnails.get(located, number, size, strip=strip)
+    if request.query_params.get("soon"):
+        await asyncio.wrap_future(drawing.soon)
+        if not drawing.picture.done():
+            raise _NotYetError
+    return await asyncio.wrap_future(drawing.picture), located.version
 
 
 def _raw_of(handlers: ApiHandlers) -> Endpoint:

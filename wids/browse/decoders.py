@@ -1,9 +1,14 @@
 """Decoding of untrusted fields in processes with a deadline and a memory limit.
 
 A small image can keep a decoder busy for minutes, take gigabytes or crash its process. That must
-not affect the server or other images. While a slow decoder goes on, the next field is decoded; at
-its deadline the slow one is killed. A field that needs more memory is tried once more in the one
-process with a larger limit, so that the memory of all processes together is bounded:
+not affect the server or other images. There are three lanes, each with processes of its own:
+
+    regular   for all fields at first; one that takes longer than `soon_seconds` goes on as a slow
+              one, or is killed and has to be sent again to the slow lane
+    slow      with low priority, so that no regular field waits for a core; killed at its deadline
+    large     one process with a larger memory limit, for fields that need more memory
+
+So the memory of all processes together is bounded:
 
     (`processes` + `slow_processes`) * `nbytes` + `large_nbytes`
 """
@@ -18,7 +23,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, cast, get_args
+from typing import Any, Literal, cast, get_args
 
 from wids.base.processes import fresh_python
 from wids.base.system import num_cores
@@ -29,10 +34,13 @@ from wids.display.pixels import Label
 from wids.display.thumbnails import Thumbnail
 from wids.errors import DecodeError
 
-__all__ = ["DecoderLimits", "Decoders", "NoMemoryError", "TookLongError"]
+__all__ = ["DecoderLimits", "Decoders", "Lane", "NoMemoryError", "TookLongError"]
 
+Lane = Literal["regular", "slow", "large"]
 Pieces = Callable[[], Iterable[bytes]]
 _START_SECONDS = 60.0  # longest start of an interpreter on a busy machine
+_LOW_PRIORITY = 15
+_VIEW_SECONDS = 3.0  # longest wait for the slow lane; a page waits no longer for its fields
 
 
 class NoMemoryError(DecodeError):
@@ -49,7 +57,7 @@ class DecoderLimits:
 
     Attributes:
         processes: Number of decoders that work at the same time.
-        slow_processes: Number of further decoders that may go on after `soon_seconds`.
+        slow_processes: Number of decoders in the slow lane.
         soon_seconds: Time after which a decoder counts as slow and the next field is started.
         deadline_seconds: Time after which a decoder is killed.
         nbytes: Memory limit of each regular process.
@@ -59,7 +67,7 @@ class DecoderLimits:
     # Not all cores of a large machine, where training may run at the same time.
     processes: int = field(default_factory=lambda: min(num_cores(), 4))
     slow_processes: int = 2
-    soon_seconds: float = 1.0
+    soon_seconds: float = 0.3
     deadline_seconds: float = 10.0
     nbytes: int = 192 << 20
     large_nbytes: int = 768 << 20
@@ -82,6 +90,7 @@ class Decoders:
         self._running: set[_Decoder] = set()
         # Started while the dataset is opened, so that the first picture does not wait for it.
         self._idle = [self._started(self.limits.nbytes)]
+        self._idle_slow: list[_Decoder] = []
 
     def close(self) -> None:
         """End all processes; requests in progress fail."""
@@ -90,6 +99,7 @@ class Decoders:
             for decoder in self._running:
                 decoder.kill()
             self._idle.clear()
+            self._idle_slow.clear()
 
     def view(self, extension: str, nbytes: int, pieces: Pieces) -> FieldView:
         """Describe a field, as `wids.display.fieldview.view_field` does.
@@ -104,9 +114,9 @@ class Decoders:
         """
         request = {"call": "view", "extension": extension}
         try:
-            found, _ = self._call(request, nbytes, pieces)
+            found, _ = self._call(request, nbytes, pieces, wait_seconds=_VIEW_SECONDS)
         except NoMemoryError:
-            found, _ = self._call(request, nbytes, pieces, large=True)
+            found, _ = self._call(request, nbytes, pieces, "large")
         kind, summary, error = (found.get(name) for name in ("kind", "summary", "error"))
         if kind not in get_args(Kind) or not isinstance(summary, dict):
             raise DecodeError("the decoder of the field gave no answer that can be read")
@@ -120,7 +130,8 @@ class Decoders:
         *,
         size: int,
         strip: bool = False,
-        large: bool = False,
+        lane: Lane = "regular",
+        on_slow: Callable[[], None] | None = None,
     ) -> Thumbnail:
         """Draw a field, as `wids.display.thumbnails.thumbnail` does.
 
@@ -130,81 +141,133 @@ class Decoders:
             pieces: Returns the bytes; called again for each attempt.
             size: Most pixels of the longer side.
             strip: Whether to draw frames of a video, as `film_strip` of that module does.
-            large: Whether to use the one process that has more memory.
+            lane: Which processes to use.
+            on_slow: Called when a field of the regular lane goes on as a slow one.
 
         Raises:
             NoMemoryError: Decoding takes more memory than that process may have.
+            TookLongError: The regular lane could not decode it soon, and the slow lane is full.
             DecodeError: The field makes no picture, or the decoder died or exceeded its deadline.
         """
         request = {"call": "thumbnail", "extension": extension, "size": size, "strip": strip}
-        found, data = self._call(request, nbytes, pieces, large=large)
+        found, data = self._call(request, nbytes, pieces, lane, on_slow=on_slow)
         return _thumbnail_of(found, data)
 
     def _call(
-        self, request: dict[str, Any], nbytes: int, pieces: Pieces, *, large: bool = False
+        self,
+        request: dict[str, Any],
+        nbytes: int,
+        pieces: Pieces,
+        lane: Lane = "regular",
+        *,
+        on_slow: Callable[[], None] | None = None,
+        wait_seconds: float = 0.0,
     ) -> tuple[dict[str, Any], Data]:
-        request = {**request, "is_last_try": large}
-        if large:
-            with self._large:
-                decoder = self._started(self.limits.large_nbytes)
-                try:
-                    decoder.begin(request, nbytes, pieces())
-                    found = decoder.answer(self.limits.deadline_seconds)
-                finally:
-                    self._end(decoder)
+        """Run a request in a lane; return its answer.
+
+        Args:
+            request: The request.
+            nbytes: Bytes of the field.
+            pieces: Returns them.
+            lane: The lane.
+            on_slow: As for `thumbnail`.
+            wait_seconds: How long to wait for the slow lane where the regular one is too slow.
+        """
+        job = _Job({**request, "is_last_try": lane == "large"}, nbytes, pieces)
+        if lane == "large":
+            found = self._in_large(job)
+        elif lane == "slow":
+            with self._slow:
+                found = self._in_slow(job)
         else:
-            found = self._take_turn(request, nbytes, pieces)
+            found = self._in_regular(job, on_slow, wait_seconds)
         if found[0].get("no_memory"):
-            raise NoMemoryError(f"decoding it takes more memory than the {self._most(large)} MiB")
+            most = self.limits.large_nbytes if lane == "large" else self.limits.nbytes
+            raise NoMemoryError(f"decoding it takes more memory than the {most >> 20} MiB")
         if "failed" in found[0]:
             raise DecodeError(str(found[0]["failed"]))
         return found
 
-    def _most(self, large: bool) -> int:
-        return (self.limits.large_nbytes if large else self.limits.nbytes) >> 20
+    def _in_large(self, job: _Job) -> tuple[dict[str, Any], Data]:
+        with self._large:
+            decoder = self._started(self.limits.large_nbytes)
+            decoder.lower_priority()
+            try:
+                decoder.begin(job)
+                return decoder.answer(self.limits.deadline_seconds)
+            finally:
+                self._end(decoder)
 
-    def _take_turn(
-        self, request: dict[str, Any], nbytes: int, pieces: Pieces
-    ) -> tuple[dict[str, Any], Data]:
-        """Run a request in a regular process as soon as one is free; return its answer."""
-        turn = self._turns
-        turn.acquire()
-        decoder = None
-        try:
-            decoder = self._taken()
-            decoder.begin(request, nbytes, pieces())
-            if not decoder.answers_within(self.limits.soon_seconds):
-                turn = self._turn_for_slow()
+    def _in_slow(self, job: _Job) -> tuple[dict[str, Any], Data]:
+        """Run a job in a process of low priority; the caller has a turn of the slow lane."""
+        with self._lock:
+            decoder = self._idle_slow.pop() if self._idle_slow else None
+        decoder = decoder or self._started(self.limits.nbytes)
+        decoder.lower_priority()
+        with self._ended_on_error(decoder):
+            decoder.begin(job)
             found = decoder.answer(self.limits.deadline_seconds)
-        except BaseException:
-            if decoder is not None:
-                self._end(decoder)  # its state is unknown, so it cannot take another request
-            raise
-        finally:
-            turn.release()
-        self._give_back(decoder)
+        self._give_back(decoder, self._idle_slow, self.limits.slow_processes)
         return found
 
-    def _turn_for_slow(self) -> threading.Semaphore:
-        """Let the next field begin, unless too many slow ones run already; return a slow turn."""
-        if not self._slow.acquire(blocking=False):
+    def _in_regular(
+        self, job: _Job, on_slow: Callable[[], None] | None, wait_seconds: float
+    ) -> tuple[dict[str, Any], Data]:
+        """Run a job in a regular process as soon as one is free.
+
+        One that takes long goes on in the slow lane if that has room, and otherwise is killed, so
+        that the next field begins.
+        """
+        with self._turns:
+            with self._lock:
+                decoder = self._idle.pop() if self._idle else None
+            decoder = decoder or self._started(self.limits.nbytes)
+            with self._ended_on_error(decoder):
+                decoder.begin(job)
+                if decoder.answers_within(self.limits.soon_seconds):
+                    found = decoder.answer(self.limits.deadline_seconds)
+                    self._give_back(decoder, self._idle, self.limits.processes)
+                    return found
+            goes_on = self._slow.acquire(blocking=False)
+            if not goes_on:
+                self._end(decoder)
+        if not goes_on:
+            return self._again_in_slow(job, wait_seconds)
+        try:
+            decoder.lower_priority()
+            if on_slow is not None:
+                on_slow()
+            with self._ended_on_error(decoder):
+                found = decoder.answer(self.limits.deadline_seconds)
+            self._give_back(decoder, self._idle_slow, self.limits.slow_processes)
+        finally:
+            self._slow.release()
+        return found
+
+    def _again_in_slow(self, job: _Job, wait_seconds: float) -> tuple[dict[str, Any], Data]:
+        if not self._slow.acquire(timeout=wait_seconds):
             raise TookLongError(
                 f"not decoded within {self.limits.soon_seconds:g} s, while others take as long; "
                 "reload to try again"
             )
-        self._turns.release()
-        return self._slow
+        try:
+            return self._in_slow(job)
+        finally:
+            self._slow.release()
 
-    def _taken(self) -> _Decoder:
-        with self._lock:
-            if self._idle:
-                return self._idle.pop()
-        return self._started(self.limits.nbytes)
+    @contextmanager
+    def _ended_on_error(self, decoder: _Decoder) -> Iterator[None]:
+        """Context manager that ends a process whose state an error leaves unknown."""
+        try:
+            yield
+        except BaseException:
+            self._end(decoder)
+            raise
 
-    def _give_back(self, decoder: _Decoder) -> None:
+    def _give_back(self, decoder: _Decoder, idle: list[_Decoder], most: int) -> None:
         with self._lock:
-            if len(self._idle) < self.limits.processes and not self._closed.is_set():
-                self._idle.append(decoder)
+            if len(idle) < most and not self._closed.is_set():
+                idle.append(decoder)
                 return
         self._end(decoder)
 
@@ -220,6 +283,15 @@ class Decoders:
         with self._lock:
             self._running.discard(decoder)
         decoder.kill()
+
+
+@dataclass(frozen=True)
+class _Job:
+    """A request, and the field that is sent with it."""
+
+    request: dict[str, Any]
+    nbytes: int
+    pieces: Pieces
 
 
 class _Decoder:
@@ -246,7 +318,12 @@ class _Decoder:
         self._is_ready = False
         self._began = 0.0
 
-    def begin(self, request: dict[str, Any], nbytes: int, pieces: Iterable[bytes]) -> None:
+    def lower_priority(self) -> None:
+        """Let other processes go first; this lasts for the life of the process."""
+        with suppress(OSError):  # it may have ended, which its answer will tell
+            os.setpriority(os.PRIO_PROCESS, self._process.pid, _LOW_PRIORITY)
+
+    def begin(self, job: _Job) -> None:
         """Send a request; the process may still be starting.
 
         Raises:
@@ -257,8 +334,8 @@ class _Decoder:
                 receive(self._connection, time.monotonic() + _START_SECONDS)
             self._is_ready = True
             self._connection.settimeout(_START_SECONDS)
-            self._connection.sendall(head(request, nbytes))
-        for piece in pieces:
+            self._connection.sendall(head(job.request, job.nbytes))
+        for piece in job.pieces():
             with _explained(_START_SECONDS):
                 self._connection.sendall(piece)
         self._began = time.monotonic()

@@ -77,7 +77,7 @@ PARAMETERS = {
     "selection": f"without {_ORDER}",
     "shards": "from count",
     "statistics": "all",
-    "thumb": "i f s v strip",
+    "thumb": "i f s v strip soon",
     "waiting": "",
 }
 
@@ -256,7 +256,7 @@ class ApiHandlers:
         located = self.reader.locate(_number(query, "i", 0))
         number = _number(query, "f", 0)
         located.field(number)
-        return self._picture_facts(self.thumbnails.get(located, number, LARGE))
+        return self._picture_facts(self.thumbnails.get(located, number, LARGE).picture)
 
     def _try_pictures(self, located: LocatedSample, fields: list[dict[str, Any]]) -> None:
         """Start drawing the pictures of a sample, and add the facts of those that are ready soon.
@@ -264,7 +264,7 @@ class ApiHandlers:
         Views read headers only. Whether the pixels are complete is known once they are drawn.
         """
         drawn = [
-            (row, self.thumbnails.get(located, row["number"], LARGE))
+            (row, self.thumbnails.get(located, row["number"], LARGE).picture)
             for row in fields
             if row["error"] is None and (row["kind"] == "image" or row["summary"].get("picture"))
         ]

@@ -4,25 +4,32 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from wids.base.threads import DaemonThreadPool
-from wids.browse.decoders import Decoders, NoMemoryError, TookLongError
+from wids.browse.decoders import Decoders, Lane, NoMemoryError, TookLongError
 from wids.browse.fieldreader import FieldReader, KeptBytes, LocatedSample
+from wids.codecs.formats import field_kind, format_suffix
+from wids.codecs.headers import read_header
 from wids.display.thumbnails import Thumbnail
 from wids.errors import DecodeError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
-__all__ = ["LARGE", "SIZES", "Thumbnails"]
+__all__ = ["LARGE", "SIZES", "Drawing", "Thumbnails"]
 
 _READING_THREADS = 4  # these wait for bytes of remote shards while decoders work
 _KEPT_NBYTES = 96 << 20
 # A larger field has no thumbnail; the page of its sample offers the field itself.
 _MAX_FIELD_NBYTES = 128 << 20
 _MAX_READ_AHEAD_NBYTES = 2 << 20  # largest field that is read before a decoder is free
+
+# Pixels, times the scans of a JPEG, from which on a picture is sent to the slow lane at once.
+_MANY_PIXELS = 40_000_000
+_PLAIN_HEADERS = (".jpg", ".jpeg", ".png", ".webp")  # a few bytes of fixed places state their size
+_HEAD_NBYTES = 64 << 10
 
 # Only these sizes can be requested, so that a client cannot make the server draw each picture in a
 # thousand sizes.
@@ -41,6 +48,24 @@ class _Key:
     strip: bool = False
 
 
+@dataclass(frozen=True)
+class Drawing:
+    """A thumbnail that is being drawn.
+
+    Attributes:
+        picture: The picture; raises DecodeError if the field makes none.
+        soon: Done when the picture is, or when it is known to take long.
+    """
+
+    picture: Future[Thumbnail]
+    soon: Future[None] = field(default_factory=Future)
+
+    def be_slow(self) -> None:
+        """Let those go on who do not wait for a slow picture."""
+        if not self.soon.done():
+            self.soon.set_result(None)
+
+
 class Thumbnails:
     """Cache of thumbnails; a thumbnail that several requests want at a time is drawn once.
 
@@ -54,11 +79,12 @@ class Thumbnails:
         self._decoders = decoders
         self._kept: KeptBytes[_Key, Thumbnail | DecodeError] = KeptBytes(_KEPT_NBYTES)
         self._lock = threading.Lock()
-        self._under_way: dict[_Key, Future[Thumbnail]] = {}
+        self._under_way: dict[_Key, Drawing] = {}
         limits = decoders.limits
         threads = limits.processes + limits.slow_processes + _READING_THREADS
         self._pool = DaemonThreadPool(threads, "wids-thumbnail")
-        # Large images have a thread of their own, since they wait for the one large process.
+        # Threads of their own, since they wait for few processes while others are drawn.
+        self._slow_pool = DaemonThreadPool(limits.slow_processes, "wids-thumbnail")
         self._large_pool = DaemonThreadPool(1, "wids-thumbnail")
 
     def kept(
@@ -78,74 +104,71 @@ class Thumbnails:
 
     def get(
         self, located: LocatedSample, number: int, size: int, *, strip: bool = False
-    ) -> Future[Thumbnail]:
-        """Return a future for the thumbnail of a field, which is drawn unless it is cached.
+    ) -> Drawing:
+        """Return the thumbnail of a field, which is drawn unless it is cached.
 
         Args:
             located: The sample.
             number: Number of the field.
             size: One of `SIZES`: most pixels of the longer side.
             strip: Whether to draw frames of a video in place of the first alone.
-
-        Returns:
-            A future of the picture; it raises DecodeError if the field makes none.
         """
         key = _Key(located.index, number, size, located.version, strip)
-        future: Future[Thumbnail]
         with self._lock:
             # Two tabs may show the same page; both wait for the same picture.
             if key in self._under_way:
                 return self._under_way[key]
-            future = Future()
+            drawing = Drawing(Future())
             # Marked as running, which cannot be cancelled: closing one tab must not cancel the
             # picture for another.
-            future.set_running_or_notify_cancel()
+            drawing.picture.set_running_or_notify_cancel()
+            drawing.soon.set_running_or_notify_cancel()
             kept = self._kept.get(key)
             if kept is None:
-                self._under_way[key] = future
-                self._pool.submit(self._make, key, located, future)
-                return future
-        if isinstance(kept, DecodeError):
-            future.set_exception(kept)
-        else:
-            future.set_result(kept)
-        return future
+                self._under_way[key] = drawing
+                self._pool.submit(self._make, key, located, drawing, "regular")
+                return drawing
+        _settle(drawing, kept)
+        return drawing
 
     def close(self) -> None:
         """Start no further drawings, and do not wait for those in progress."""
-        self._pool.close()
-        self._large_pool.close()
+        for pool in (self._pool, self._slow_pool, self._large_pool):
+            pool.close()
 
-    def _make(
-        self, key: _Key, located: LocatedSample, future: Future[Thumbnail], large: bool = False
-    ) -> None:
+    def _make(self, key: _Key, located: LocatedSample, drawing: Drawing, lane: Lane) -> None:
         try:
-            drawn = self._drawn(key, located, large)
-        except NoMemoryError as error:
-            if not large:
-                self._large_pool.submit(self._make, key, located, future, True)
+            found: Thumbnail | Exception = self._drawn(key, located, drawing, lane)
+        except TookLongError as error:
+            if lane == "regular":
+                self._pass_on(key, located, drawing, "slow")
                 return
-            self._finish(key, future, error)
+            found = error
+        except NoMemoryError as error:
+            if lane != "large":
+                self._pass_on(key, located, drawing, "large")
+                return
+            found = error
         except Exception as error:  # noqa: BLE001 (raised where the picture is awaited)
-            self._finish(key, future, error)
-        else:
-            self._finish(key, future, drawn)
+            found = error
+        self._finish(key, drawing, found)
 
-    def _finish(self, key: _Key, future: Future[Thumbnail], found: Thumbnail | Exception) -> None:
+    def _pass_on(self, key: _Key, located: LocatedSample, drawing: Drawing, lane: Lane) -> None:
+        drawing.be_slow()
+        pool = self._slow_pool if lane == "slow" else self._large_pool
+        pool.submit(self._make, key, located, drawing, lane)
+
+    def _finish(self, key: _Key, drawing: Drawing, found: Thumbnail | Exception) -> None:
         # Errors of decoding are cached, too, since drawing the field again would fail again.
-        lasts = isinstance(found, DecodeError) and not isinstance(found, TookLongError)
         if isinstance(found, Thumbnail):
             self._kept.put(key, found, len(found.data))
-        elif lasts:
-            self._kept.put(key, found, len(str(found)))  # type: ignore[arg-type]
+        elif isinstance(found, DecodeError) and not isinstance(found, TookLongError):
+            self._kept.put(key, found, len(str(found)))
         with self._lock:
             self._under_way.pop(key, None)
-        if isinstance(found, Thumbnail):
-            future.set_result(found)
-        else:
-            future.set_exception(found)
+        _settle(drawing, found)
 
-    def _drawn(self, key: _Key, located: LocatedSample, large: bool) -> Thumbnail:
+    def _drawn(self, key: _Key, located: LocatedSample, drawing: Drawing, lane: Lane) -> Thumbnail:
         field = located.field(key.number)
         if field.nbytes > _MAX_FIELD_NBYTES:
             raise DecodeError(
@@ -159,7 +182,42 @@ class Thumbnails:
         get = pieces
         if field.nbytes <= _MAX_READ_AHEAD_NBYTES:
             read = list(pieces())
+            if lane == "regular" and _takes_long(field.extension, read):
+                raise TookLongError(f"{field.extension}: many pixels, left to the slow lane")
             get = lambda: read  # noqa: E731
         return self._decoders.thumbnail(
-            field.extension, field.nbytes, get, size=key.size, strip=key.strip, large=large
+            field.extension,
+            field.nbytes,
+            get,
+            size=key.size,
+            strip=key.strip,
+            lane=lane,
+            on_slow=drawing.be_slow,
         )
+
+
+def _settle(drawing: Drawing, found: Thumbnail | Exception) -> None:
+    if isinstance(found, Thumbnail):
+        drawing.picture.set_result(found)
+    else:
+        drawing.picture.set_exception(found)
+    drawing.be_slow()
+
+
+def _takes_long(extension: str, pieces: Sequence[bytes]) -> bool:
+    """Return whether the first bytes of an image promise that decoding it takes long.
+
+    A wrong promise harms nobody: who promises much waits for the slow lane, and who promises little
+    and takes long is moved there.
+    """
+    if field_kind(extension) != "image" or format_suffix(extension) not in _PLAIN_HEADERS:
+        return False
+    if not pieces:
+        return False
+    try:
+        facts = read_header(extension, pieces[0][:_HEAD_NBYTES], whole=False) or {}
+    except (DecodeError, ImportError):
+        return False
+    # In the data of a scan, no such marker occurs.
+    scans = max(1, sum(piece.count(b"\xff\xda") for piece in pieces))
+    return facts.get("width", 0) * facts.get("height", 0) * scans >= _MANY_PIXELS

@@ -1,10 +1,10 @@
 // A page of samples as a table: what headers, classes and JSON state, a column each.
 
-import { thumb } from "./api.js";
 import { h } from "./dom.js";
 import { number } from "./format.js";
 import { markButton } from "./marks.js";
 import { gridPart, link } from "./state.js";
+import { thumbnail } from "./thumbnails.js";
 import { placeOf } from "./tiles.js";
 
 /** Make the table of a page. */
@@ -42,5 +42,5 @@ function cell(value) {
 
 function pictureOf(tile) {
   if (tile.picture === null || tile.picture === undefined) return null;
-  return h("img", { src: thumb(tile, tile.picture, 96), alt: "", loading: "lazy", decoding: "async" });
+  return thumbnail(tile, tile.picture, 96);
 }

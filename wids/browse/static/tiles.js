@@ -1,10 +1,10 @@
 // One tile of the grid: its picture or the beginning of its text, its class, key and number.
 
-import { thumb } from "./api.js";
 import { h } from "./dom.js";
 import { number } from "./format.js";
 import { markButton } from "./marks.js";
 import { gridPart, link } from "./state.js";
+import { thumbnail } from "./thumbnails.js";
 
 const GLYPHS = { audio: "♪", video: "▶", array: "▦", text: "¶", json: "{ }", class: "#", bytes: "01" };
 const DRAWN = [96, 144, 192, 256, 320, 480, 640, 960, 1280]; // pixels that the server draws
@@ -56,10 +56,7 @@ function pictureOf(tile, pixels) {
   }
   const moves = tile.kind === "audio" || tile.kind === "video";
   const badge = moves ? h("span", { class: "badge", "aria-hidden": "true" }, GLYPHS[tile.kind]) : null;
-  return [badge, h("img", {
-    src: thumb(tile, tile.picture, pixels), "data-pixels": pixels, alt: tile.caption ?? "",
-    loading: "lazy", decoding: "async", onload: enlarge,
-  })];
+  return [badge, thumbnail(tile, tile.picture, pixels, { "data-pixels": pixels, alt: tile.caption ?? "", onload: enlarge })];
 }
 
 /** Show an image of few pixels, such as a digit, as large as its tile, and its pixels as squares. */
