@@ -87,6 +87,37 @@ def test_a_view_is_opened_from_a_server(folder: Path, shard_server: ShardServer)
         wids.open_view(url)
 
 
+@pytest.mark.parametrize("step", ["concatenated", "joined"])
+def test_what_was_made_in_many_steps_is_opened(folder: Path, step: str) -> None:
+    """A view that was joined or concatenated, and chosen from, many times over opens again."""
+    dataset = view = wids.ShardListDataset(folder / "train.json")[:40]
+    for number in range(12):
+        if step == "concatenated":
+            view = (view + dataset[:3])[::-1]
+        else:
+            table = folder / f"column{number}.npy"
+            np.save(table, np.arange(len(view)) * number)
+            view = view.join(table)[::-1]
+    view.save(folder / "steps.json")
+    opened = wids.open_view(folder / "steps.json")
+    assert keys(opened) == keys(view)
+    assert opened[5] == view[5]
+
+
+def test_a_view_is_saved_only_if_it_can_be_opened(folder: Path) -> None:
+    """Save refuses a view of more steps than open_view follows, before it writes a document."""
+    dataset = view = wids.ShardListDataset(folder / "train.json")[:3]
+    path = folder / "deep.json"
+    for _ in range(49):
+        view = (view + dataset)[::-1]
+    view.save(path)
+    assert keys(wids.open_view(path)) == keys(view)
+    path.unlink()
+    with pytest.raises(ValueError, match=r"^save: .* more than 100 .*wids.reshard"):
+        ((view + dataset)[::-1] + dataset).save(path)
+    assert not path.exists()
+
+
 def test_the_document_says_how_it_was_made(folder: Path) -> None:
     """Words of each choice stand in it, and with the view that is opened."""
     dataset = wids.ShardListDataset(folder / "train.json")

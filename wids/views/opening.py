@@ -26,7 +26,15 @@ from wids.specs.spec import unique_keys
 from wids.views.filling import Filled
 from wids.views.joining import matching_rows
 from wids.views.keytable import KeyTable, read_keys
-from wids.views.saved import OWN_SHARDS, VERSION, contents_of, digest_of, indexes_from
+from wids.views.saved import (
+    MOST_NESTED,
+    OWN_SHARDS,
+    VERSION,
+    contents_of,
+    digest_of,
+    indexes_from,
+    too_nested,
+)
 from wids.views.tablejoin import cache_of, joins_folder, rows_as_saved, shards_of
 from wids.views.tablerows import Match
 from wids.views.tables import FileStamp
@@ -49,7 +57,7 @@ _BASE_KEYS = {"spec", "shardlist", "nsamples", "digest", "options", *USUAL_RULES
 _CHOICE_KEYS = {"wids_version", "name", "nsamples", "made", "base"} | {
     *("indexes", "exclude", "patch", "append")
 }
-_MOST_NESTED = 8  # levels of documents and bases; a document may refer to itself
+_MOST_DOCUMENTS = 8  # each of which names the next; one may name itself
 
 
 def open_samples(source: Any, make: Open = ViewableShards, **options: Any) -> Any:
@@ -65,7 +73,7 @@ def open_samples(source: Any, make: Open = ViewableShards, **options: Any) -> An
         SpecError: The document does not exist or is malformed, or its base has changed since it was
             saved.
     """
-    return _Opener(make, options).open(source, 0)
+    return _Opener(make, options).open(source)
 
 
 def is_saved_view(source: Any) -> bool:
@@ -154,13 +162,15 @@ class _Opener:
     Args:
         make: Function that opens a dataset.
         options: Its options.
+        documents: Number of documents, each of which names the next, that led here.
     """
 
-    def __init__(self, make: Open, options: dict[str, Any]) -> None:
+    def __init__(self, make: Open, options: dict[str, Any], documents: int = 0) -> None:
         self._make = make
         self._options = options
+        self._documents = documents
 
-    def open(self, source: Any, depth: int) -> Any:
+    def open(self, source: Any) -> Any:
         """Open the view or dataset that a location names, or the parts of a list as one."""
         each = source if isinstance(source, list | tuple) else [source]
         for opened in (part for part in each if hasattr(part, "read_as")):
@@ -169,13 +179,13 @@ class _Opener:
                 "open already; use it as it is, wids.concat puts several together"
             )
         if isinstance(source, list | tuple) and any(map(is_saved_view, source)):
-            return concat([self.open(part, depth) for part in source])
+            return concat([self.open(part) for part in source])
         if isinstance(source, Mapping) and source.get("wids_version") == VERSION:
-            return self.base(dict(source), "", depth)
+            return self.base(dict(source), "", 0)
         document = _saved_document(source)
         if document is None:
             return self._make(source, **self._options)
-        return self.base(document, os.fspath(source), depth)
+        return self.base(document, os.fspath(source), 0)
 
     def base(self, node: Any, home: str, depth: int) -> Any:
         """Open a base that a document describes.
@@ -183,13 +193,19 @@ class _Opener:
         Args:
             node: The location or object in the document.
             home: Location of the document.
-            depth: Number of documents and bases around it.
+            depth: Number of bases around it in the document.
         """
         where = display_url(home)
-        if depth > _MOST_NESTED:
-            raise SpecError(f"{where}: saved views nest more than {_MOST_NESTED} deep")
+        if self._documents > _MOST_DOCUMENTS:
+            raise SpecError(
+                f"{where}: saved views nest more than {_MOST_DOCUMENTS} deep, each the base of the "
+                "one before; correct a document that names itself, or open an inner one and save "
+                "it as a document of its own"
+            )
+        if depth > MOST_NESTED:
+            raise SpecError(f"{where}: {too_nested()}")
         if isinstance(node, str):
-            return self.open(self._located(node, home), depth + 1)
+            return self._inner({}).open(self._located(node, home))
         if not isinstance(node, dict):
             raise SpecError(f"{where}: base: expected a location or an object, found {node!r:.60}")
         known = _CHOICE_KEYS if "base" in node else _BASE_KEYS
@@ -209,7 +225,7 @@ class _Opener:
             right = self._right_side(node["join"][1], left, home, depth)
             _check_count(right, len(left), where)
             return Join(left, right, node.get("rename") or {}, replace=bool(node.get("replace")))
-        return self._dataset(node, home, depth)
+        return self._dataset(node, home)
 
     def _right_side(self, node: Any, left: Any, home: str, depth: int) -> Any:
         """Open the right side of a join: a base, a table, or a `Filled` sequence."""
@@ -261,7 +277,11 @@ class _Opener:
             )
         return rows
 
-    def _dataset(self, node: dict[str, Any], home: str, depth: int) -> Any:
+    def _inner(self, options: dict[str, Any]) -> _Opener:
+        """Return what opens a document that this one names, with these options over its own."""
+        return _Opener(self._make, self._options | options, self._documents + 1)
+
+    def _dataset(self, node: dict[str, Any], home: str) -> Any:
         where = display_url(home)
         own = {name: node[name] for name in USUAL_RULES if name in node}
         for name, kept in own.items():
@@ -272,13 +292,13 @@ class _Opener:
                 )
         if options := self._options_kept(node, where):
             own["options"] = options
-        opener = _Opener(self._make, self._options | own)
+        opener = self._inner(own)
         if "spec" in node:
             named = node["spec"]
             location = self._located(named, home)
             if is_local(location) and base_name(location).endswith(".json"):
                 _check_there(local_path(location), where)
-            dataset = opener.open(location, depth + 1)
+            dataset = opener.open(location)
         elif isinstance(node.get("shardlist"), list):
             rows = [
                 {**row, "url": self._located(row.get("url"), home)} for row in node["shardlist"]

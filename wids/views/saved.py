@@ -53,9 +53,21 @@ if TYPE_CHECKING:
 
     from wids.specs.shardtable import ShardTable
 
-__all__ = ["OWN_SHARDS", "VERSION", "digest_of", "indexes_from", "save_view", "view_document"]
+__all__ = [
+    "MOST_NESTED",
+    "OWN_SHARDS",
+    "VERSION",
+    "digest_of",
+    "indexes_from",
+    "save_view",
+    "too_nested",
+    "view_document",
+]
 
 VERSION = 2
+MOST_NESTED = (
+    100  # bases around a base; more would exceed the depth to which Python calls functions
+)
 _VERSION_KEY = re.compile(rb'"wids_version"\s*:\s*%d\b' % VERSION)
 _HEAD_NBYTES = 1 << 20  # of a document, in which its version is looked for
 # A longer list of indexes is written to a file of its own, so that the document stays readable.
@@ -75,7 +87,7 @@ def save_view(samples: Any, path: str | os.PathLike[str], made: Sequence[str] = 
 
     Raises:
         TypeError: The view has a part that cannot be saved, such as a function.
-        ValueError: The path does not end in `.json`.
+        ValueError: The path does not end in `.json`, or the view is nested too deeply.
         OSError: A file cannot be written.
     """
     target = Path(check_path("path", path))
@@ -140,9 +152,20 @@ class _Writer:
     def __init__(self, target: Path | None) -> None:
         self._target = target
         self._num_files = 0
+        self._depth = 0
 
     def node(self, samples: Any) -> dict[str, Any]:
         """Return the object that describes a sequence in the document."""
+        # The complete document has a base around it where this object is none.
+        if self._depth >= MOST_NESTED:
+            raise ValueError(f"save: {too_nested()}")
+        self._depth += 1
+        try:
+            return self._object(samples)
+        finally:
+            self._depth -= 1
+
+    def _object(self, samples: Any) -> dict[str, Any]:
         if isinstance(samples, Mapped):
             raise TypeError(
                 "save: a function cannot be saved: save the view before map(), and call map() on "
@@ -223,6 +246,15 @@ class _Writer:
         self._num_files += 1
         rows.save(path)
         return {"file": path.name, "nsamples": len(rows)}
+
+
+def too_nested() -> str:
+    """Return the message for a view that is made of too many views in each other."""
+    return (
+        f"the view is made of more than {MOST_NESTED} concatenations, joins and selections, each "
+        "of the one before; write its samples as shards (wids.reshard), and go on with these, or "
+        "give all parts to one wids.concat"
+    )
 
 
 def _options_of(dataset: ShardList, source: str | None) -> dict[str, Any]:
