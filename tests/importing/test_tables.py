@@ -415,6 +415,22 @@ def test_rows_that_would_lose_something_are_refused(
     assert re.search(message, capsys.readouterr().err)
 
 
+def test_numbers_of_json_lines_that_are_rounded_are_counted(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """They are listed with a line, and an error with `--strict`; what floats print is no such."""
+    plain = {"a": [0.1 + 0.2, 2.0**70, 1e-300, 2**80], "text": "1" * 30}
+    lines = [json.dumps(plain), '{"a": 1.10000000000000000000001, "b": [100000000000000000000.5]}']
+    Path("a.jsonl").write_text("\n".join(lines))
+    assert main(["import", "a.jsonl", "-o", "out/x-%d.tar"]) == 0
+    said = capsys.readouterr().err
+    assert "numbers that a 64-bit float rounds" in said
+    assert ": 2, such as a.jsonl: line 2: 1.10000000000000000000001" in said
+    assert main(["import", "a.jsonl", "-o", "strict/x-%d.tar", "--strict"]) == 1
+    Path("a.jsonl").write_text(lines[0])
+    assert main(["import", "a.jsonl", "-o", "plain/x-%d.tar", "--strict"]) == 0
+
+
 @pytest.mark.parametrize(
     ("cell", "value"),
     [

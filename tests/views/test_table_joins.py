@@ -161,6 +161,43 @@ def test_csv_keeps_codes_and_finds_numbers(dataset: wids.ShardListDataset, tmp_p
     assert ".uid" not in joined[5]
 
 
+@pytest.mark.parametrize("text", ["0.12345678901234567890", "12345678901234567890.5", "1e400"])
+def test_csv_keeps_numbers_that_a_float_would_round(
+    dataset: wids.ShardListDataset, tmp_path: Path, text: str
+) -> None:
+    """One of them makes its column text; numbers of 17 digits that floats print are floats."""
+    rows = [f"{key},0.5,{0.1 + 0.2},{2**53 + 1}" for key in KEYS[1:]]
+    rows.append(f"{KEYS[0]},{text},1e-5,{-(2**63)}")
+    (tmp_path / "t.csv").write_text("\n".join(["key,long,float,whole", *rows]))
+    joined = dataset.join(tmp_path / "t.csv")
+    assert (joined[0][".long"], joined[1][".long"]) == (text, "0.5")
+    assert (joined[0][".float"], joined[1][".float"]) == (1e-5, 0.1 + 0.2)
+    assert (joined[0][".whole"], joined[1][".whole"]) == (-(2**63), 2**53 + 1)
+
+
+@pytest.mark.parametrize(
+    ("cells", "line"),
+    [(['"1', "2"], 2), (["0", '"1', '"2', "3"], 3), (["0", '"1"x', "2", '"3\n"'], 3)],
+)
+def test_a_quote_that_is_not_closed_takes_no_rows(
+    dataset: wids.ShardListDataset, tmp_path: Path, cells: list[str], line: int
+) -> None:
+    """It is an error with its line, also where samples without a row are dropped."""
+    rows = [f"{key},{cell}" for key, cell in zip(KEYS, cells, strict=False)]
+    (tmp_path / "t.csv").write_text("\n".join(["key,value", *rows]) + "\n")
+    with pytest.raises(ValueError, match=rf"t\.csv: line {line}, or a row that begins there"):
+        dataset.join(tmp_path / "t.csv", missing="drop")
+
+
+def test_quotes_inside_of_cells_are_read(dataset: wids.ShardListDataset, tmp_path: Path) -> None:
+    """Inches, doubled quotes and cells of several lines are no errors."""
+    cells = ['5" nail', '"say ""x"""', '"a\nb"']
+    rows = [f"{key},{cell}" for key, cell in zip(KEYS, cells, strict=False)]
+    (tmp_path / "t.csv").write_text("\n".join(["key,value", *rows]) + "\n")
+    joined = dataset.join(tmp_path / "t.csv", missing="drop")
+    assert {sample[".value"] for sample in joined} == {'5" nail', 'say "x"', "a\nb"}
+
+
 def test_arrays_are_in_the_order_of_the_samples(
     dataset: wids.ShardListDataset, tmp_path: Path
 ) -> None:

@@ -6,17 +6,17 @@ import csv
 import json
 import math
 import re
-import sys
 from collections import Counter
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from decimal import Context, Decimal, InvalidOperation
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from wids.base.numbertext import is_exact_float
 from wids.base.omissions import Omissions
 from wids.base.optional import load
+from wids.base.strictcsv import long_cells, misquoted
 from wids.importing.folders import MEDIA_SUFFIXES
 from wids.importing.importers import table_files
 from wids.importing.layout import ColumnMapping, is_label, media_columns, read_listed_file, sniffed
@@ -40,13 +40,12 @@ _SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
 _FILE_COLUMNS = ("file_name", "filename", "file", "path", "image")  # Hugging Face's, and others'
 _HUGGINGFACE_KEY = b"huggingface"  # metadata key of the types of `datasets` in a Parquet file
 _NUMBER = re.compile(r"-?(0|[1-9]\d{0,17})(\.\d+)?([eE][+-]?\d+)?")
-# Shorter numbers are printed exactly as they were read; a float keeps 15 digits.
-_SURE_DIGITS = 15
-_EXACT = Context(prec=1500)
-_MAYBE_LARGE = re.compile(r"[eE]\+?\d{3}|\d{300}")
+# Lines of JSON with numbers that may be too large for a float, or have more digits than the 17 that
+# floats are written with.
+_MAYBE_INEXACT = re.compile(r"[eE]\+?\d{3}|[1-9][\d.]{18}")
+_ROUNDED = "numbers that a 64-bit float rounds (write them as text to keep their digits)"
 _DELIMITERS = ",;\t|"  # files with any of them may be named .csv
 _MAX_CLASSES = 100_000  # a column with more distinct values is not a class
-_MAX_CELL_NBYTES = min(1 << 30, sys.maxsize)
 
 
 @dataclass(frozen=True)
@@ -211,7 +210,7 @@ class _Rows:
         number = 0
         for path in self._paths:
             root = self._root(path)
-            for row_number, row in enumerate(read_rows(path)):
+            for row_number, row in enumerate(read_rows(path, omissions)):
                 where = f"{path}: row {row_number}"
                 # Tables may have the columns in another order.
                 ordered = {name: row[name] for name in self._columns or row}
@@ -352,29 +351,15 @@ def _numeric_columns(paths: Sequence[Path]) -> set[str]:
 
 
 def _is_number(text: str) -> bool:
-    return _NUMBER.fullmatch(text) is not None and _is_float(text)
+    return _NUMBER.fullmatch(text) is not None and is_exact_float(text)
 
 
-def _is_float(text: str) -> bool:
-    """Return whether a number is what some 64-bit float prints as, with as many digits.
-
-    >>> _is_float("0.10000000000000001"), _is_float("0.12345678901234567890"), _is_float("1e400")
-    (True, False, False)
-    """
-    found = float(text)
-    if len(text) <= _SURE_DIGITS and "e" not in text.lower():
-        return True
-    if not math.isfinite(found):
-        return False
-    wanted = Decimal(text)
-    try:
-        return Decimal(found).quantize(wanted, context=_EXACT) == wanted
-    except InvalidOperation:  # more digits than any float has
-        return False
-
-
-def read_rows(path: Path) -> Iterator[dict[str, Any]]:
+def read_rows(path: Path, omissions: Omissions | None = None) -> Iterator[dict[str, Any]]:
     """Read the rows of a table as dicts.
+
+    Args:
+        path: The table.
+        omissions: Counts the numbers that are rounded; None for no count.
 
     Raises:
         ValueError: The kind of the table is unknown, or a line is malformed.
@@ -386,7 +371,7 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
         with path.open(encoding="utf-8-sig", newline="") as stream:
             try:
                 if suffix == ".jsonl":
-                    yield from _json_rows(path, stream)
+                    yield from _json_rows(path, stream, omissions)
                 else:
                     yield from _csv_rows(path, stream)
             except UnicodeDecodeError as error:
@@ -451,10 +436,7 @@ def _csv_rows(path: Path, stream: Iterable[str]) -> Iterator[dict[str, Any]]:
             last_line = rows.line_num
             yield row
     except csv.Error as error:
-        raise ValueError(
-            f"{path}: line {last_line + 1}, or a row that begins there: {error}; a cell that "
-            "begins with a quote ends with one, and has two for each in it"
-        ) from None
+        raise misquoted(path, last_line + 1, error) from None
 
 
 def _delimiter(path: Path) -> str:
@@ -490,24 +472,16 @@ def _check_header(path: Path, row: Mapping[str, str]) -> None:
 
 
 def _next_row(rows: csv.DictReader[str]) -> dict[str, Any] | None:
-    with _long_cells():
+    with long_cells():
         return next(rows, None)
 
 
-@contextmanager
-def _long_cells() -> Iterator[None]:
-    """Context manager that raises the global limit of `csv` of 128 KiB per cell."""
-    before = csv.field_size_limit(_MAX_CELL_NBYTES)
-    try:
-        yield
-    finally:
-        csv.field_size_limit(before)
-
-
-def _json_rows(path: Path, stream: Iterable[str]) -> Iterator[dict[str, Any]]:
+def _json_rows(
+    path: Path, stream: Iterable[str], omissions: Omissions | None
+) -> Iterator[dict[str, Any]]:
     for number, line in enumerate(stream, 1):
         if line.strip():
-            yield _parsed_line(path, number, line)
+            yield _parsed_line(path, number, line, omissions)
 
 
 def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -521,21 +495,33 @@ def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return names
 
 
-def _finite(text: str) -> float:
-    """Parse a number; raise ValueError for one above all 64-bit floats, which would be infinite."""
+def _finite(text: str, rounded: list[str]) -> float:
+    """Parse a number, and note it if it loses digits.
+
+    Raises:
+        ValueError: It is above all 64-bit floats, and would be infinite.
+    """
     found = float(text)
     if not math.isfinite(found):
         raise ValueError(f"{text:.60} is too large for a 64-bit float; write it as text")
+    if not is_exact_float(text):
+        rounded.append(text)
     return found
 
 
-def _parsed_line(path: Path, number: int, line: str) -> dict[str, Any]:
+def _parsed_line(path: Path, number: int, line: str, omissions: Omissions | None) -> dict[str, Any]:
     # Only for lines that may need it, as calling Python for each number takes long.
-    options: Any = {"parse_float": _finite} if _MAYBE_LARGE.search(line) else {}
+    rounded: list[str] = []
+    options: Any = {}
+    if _MAYBE_INEXACT.search(line):
+        options = {"parse_float": partial(_finite, rounded=rounded)}
     try:
         row = json.loads(line, object_pairs_hook=_without_twins, **options)
     except ValueError as error:
         raise ValueError(f"{path}: line {number} cannot be read as JSON ({error})") from None
+    if rounded and omissions is not None:
+        example = f"{path}: line {number}: {rounded[0]:.60}"
+        omissions.add_doubtful(_ROUNDED, example, len(rounded))
     if isinstance(row, dict):
         return row
     raise ValueError(f"{path}: line {number}: expected an object, found {row!r:.60}")

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from wids.base.files import atomic_file
+from wids.base.numbertext import SURE_DIGITS, is_exact_float
 from wids.base.optional import load
+from wids.base.strictcsv import check_quotes
 from wids.base.urls import display_url
 from wids.errors import SpecError
 from wids.reading.ragged import RaggedText, pack
@@ -30,6 +32,7 @@ __all__ = ["TableSource", "is_table", "remote_table", "table_source"]
 
 # A larger Parquet or CSV file is unpacked once, into a file that all processes map.
 _MOST_HELD_NBYTES = 64 << 20
+_BLOCK_NBYTES = 1 << 20
 _INTEGER = r"^-?(0|[1-9][0-9]*)$"
 _NUMBER = r"^-?(0|[1-9][0-9]*)?(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
 _LEADING_ZERO = r"^-?0[0-9]"
@@ -310,7 +313,20 @@ def _parsed_csv(path: Path, delimiter: str, names: Sequence[str]) -> Any:
         )
     except arrow.ArrowInvalid as error:
         raise ValueError(f"{path}: is no table of CSV: {error}") from error
+    if _may_be_misquoted(path, found.num_rows):
+        check_quotes(path, delimiter)
     return arrow.table({name: _numbers_if_any(found[name]) for name in names})
+
+
+def _may_be_misquoted(path: Path, num_rows: int) -> bool:
+    """Return whether cells with several lines may be due to a quote that is not closed."""
+    num_quotes = num_lines = 0
+    with path.open("rb") as stream:
+        while block := stream.read(_BLOCK_NBYTES):
+            num_quotes += block.count(b'"')
+            num_lines += block.count(b"\n")
+    # The first line has the names.
+    return num_quotes > 0 and (num_quotes % 2 > 0 or num_lines > num_rows + 1)
 
 
 def _numbers_if_any(texts: Any) -> Any:
@@ -325,10 +341,21 @@ def _numbers_if_any(texts: Any) -> Any:
         codes = compute.match_substring_regex(filled, _LEADING_ZERO)
         if compute.all(matches).as_py() and not compute.any(codes).as_py():
             try:
-                return filled.cast(kind)
+                numbers = filled.cast(kind)
             except arrow.ArrowInvalid:  # an integer of more than 64 bits
                 break
+            return numbers if kind == arrow.int64() or _are_exact(filled) else texts
     return texts
+
+
+def _are_exact(numbers: Any) -> bool:
+    """Return whether 64-bit floats hold all digits of numbers that are texts, or null."""
+    compute = load("pyarrow.compute", "parquet")
+    short = compute.less_equal(compute.binary_length(numbers), SURE_DIGITS)
+    plain = compute.invert(compute.match_substring(numbers, "e", ignore_case=True))
+    # Few columns have such numbers; comparing one takes as long as parsing a hundred.
+    rest = numbers.filter(compute.invert(compute.and_(short, plain))).drop_null()
+    return all(is_exact_float(text) for chunk in rest.chunks for text in chunk.to_pylist())
 
 
 def _plain_batches(batches: Iterable[Any]) -> Iterator[Any]:
