@@ -859,6 +859,31 @@ def test_a_table_at_a_url_is_joined(
         wids.open_view(tmp_path / "url.json", cache_dir=tmp_path / "c")
 
 
+@pytest.mark.parametrize("shape", [(12,), (12, 2)])
+def test_an_array_at_a_url_has_the_name_of_its_file(
+    dataset: wids.ShardListDataset,
+    shard_server: ShardServer,
+    tmp_path: Path,
+    shape: tuple[int, ...],
+) -> None:
+    """A served .npy makes the field of a local one, and its saved join opens from the server."""
+    array = np.arange(np.prod(shape)).reshape(shape)
+    np.save(tmp_path / "my score.npy", array)
+    local = dataset.join(tmp_path / "my score.npy")
+    (field,) = set(local[0]) - set(dataset[0])
+    url = shard_server.put("my%20score.npy", (tmp_path / "my score.npy").read_bytes())
+    far = dataset.join(url)
+    assert set(far[0]) == set(local[0])
+    assert np.array_equal(far.column(field), array)
+    assert ".other" in dataset.join(f"{url}?key=1", rename={field[1:]: ".other"})[0]
+    local.save(tmp_path / "score.json")
+    for path in tmp_path.iterdir():
+        if path.suffix in (".json", ".tar"):
+            shard_server.put(path.name, path.read_bytes())
+    opened = wids.open_view(f"{shard_server.url}/score.json", cache_dir=tmp_path / "far")
+    assert np.array_equal(opened.column(field), array)
+
+
 def test_what_joins_keep_is_within_the_bound(
     make_shard: Callable[..., Path], tmp_path: Path
 ) -> None:

@@ -140,7 +140,7 @@ def _open(location: str, cache: ShardCache | None) -> tuple[TableSource, FileSta
     remote = cache is not None and not is_local(location)
     path = cache.get_table(location) if remote and cache else local_path(location)
     try:
-        return table_source(path), stamp_of(path)
+        return table_source(path, url=location if remote else None), stamp_of(path)
     except ValueError as error:
         raise ValueError(f"{display_url(location)}: {error}") from error
 

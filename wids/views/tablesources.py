@@ -5,11 +5,13 @@ from __future__ import annotations
 import csv
 import hashlib
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import numpy as np
 
@@ -79,6 +81,7 @@ def table_source(
     *,
     copies: Path | None = None,
     stamp: FileStamp | None = None,
+    url: str | None = None,
     most_held_nbytes: int = _MOST_HELD_NBYTES,
 ) -> TableSource:
     """Open a table.
@@ -88,6 +91,7 @@ def table_source(
             frame of pandas or polars, or a table of pyarrow; a dict of columns; or an array.
         copies: Folder for unpacked copies of large files; None to keep them in memory.
         stamp: What the file must have.
+        url: Where the file was fetched from, whose name then stands for its own.
         most_held_nbytes: What takes less memory is no large file.
 
     Raises:
@@ -109,8 +113,10 @@ def table_source(
             stamp = stamp_of(path)
         else:
             stamp.check(path)
-        unpacked = _Unpacked(copies, stamp, most_held_nbytes, not given.is_absolute())
-        return opener(path, unpacked)
+        stem = path.stem if url is None else _stem_of(url)
+        return opener(
+            path, _Unpacked(copies, stamp, most_held_nbytes, stem, not given.is_absolute())
+        )
     in_order = isinstance(source, np.ndarray) and source.dtype.names is None
     if isinstance(source, np.ndarray):
         source = _columns_of_array(source, "npy")
@@ -147,7 +153,7 @@ def remote_table(
             f"{display_url(url)}: the table has changed since it was joined ({stamp.nbytes} bytes "
             f"then, {found.nbytes} now); join it again, or restore the file"
         )
-    source = table_source(path, copies=copies)
+    source = table_source(path, copies=copies, url=url)
 
     def read(names: Sequence[str]) -> Table:
         cache.get_table(url)  # which may have been evicted
@@ -155,6 +161,16 @@ def remote_table(
         return Table(source.read(names).columns, Origin(url, found), reopen)
 
     return TableSource(source.names, read, display_url(url), in_order=source.in_order)
+
+
+def _stem_of(url: str) -> str:
+    """Return the name of the file at a URL without its suffix, as it would be on this machine.
+
+    >>> _stem_of("https://host/a/my%20scores.npy?key=1")
+    'my scores'
+    """
+    path = re.split(r"[?#]", url, maxsplit=1)[0]
+    return Path(unquote(PurePosixPath(path).name)).stem
 
 
 def _fetched(
@@ -172,12 +188,14 @@ class _Unpacked:
         folder: Where they lie; None for no copies.
         stamp: That of the file.
         most_held_nbytes: What takes less memory is not copied.
+        stem: Name of the file where it was given, without suffix; it names the column of an array.
         is_relative: Whether the path of the file was given relative to the current folder.
     """
 
     folder: Path | None
     stamp: FileStamp
     most_held_nbytes: int
+    stem: str
     is_relative: bool = False
 
     def columns(
@@ -460,7 +478,7 @@ def _buffer(array: Any, number: int, kind: Any, count: int) -> np.ndarray:
 def _open_npy(path: Path, unpacked: _Unpacked) -> TableSource:
     array = np.load(path, mmap_mode="r", allow_pickle=False)
     # Arrays are fields of their own format, single numbers are values.
-    name = path.stem if array.ndim == 1 else f"{path.stem}.npy"
+    name = unpacked.stem if array.ndim == 1 else f"{unpacked.stem}.npy"
     columns = _columns_of_array(array, name)
 
     def read(names: Sequence[str]) -> Mapping[str, Column]:
