@@ -149,9 +149,11 @@ def test_a_process_group_gives_rank_and_size():
 def test_arguments_win_over_the_process_group():
     """An explicit rank or number of ranks is preferred to the process group."""
     with process_group(3, 4):
-        sampler = DistributedChunkedSampler(range(10), rank=0)
+        with pytest.warns(WidsWarning, match="in the process group of torch rank is 3"):
+            sampler = DistributedChunkedSampler(range(10), rank=0)
         assert (sampler.rank, sampler.num_replicas) == (0, 4)
-        sampler = DistributedChunkedSampler(range(10), num_replicas=5)
+        with pytest.warns(WidsWarning, match="in the process group of torch num_replicas is 4"):
+            sampler = DistributedChunkedSampler(range(10), num_replicas=5)
         assert (sampler.rank, sampler.num_replicas) == (3, 5)
     sampler = DistributedChunkedSampler(range(10), num_replicas=4, rank=2)
     assert (sampler.rank, sampler.num_replicas) == (2, 4)
@@ -1129,3 +1131,61 @@ def test_a_state_of_what_was_used_is_not_warned_of():
     next(batches)
     assert sampler.state_dict()["position"] == 8
     pickle.loads(pickle.dumps(sampler)).state_dict()
+
+
+GROUP_AFTER_THE_PASS_BEGAN = """
+import os, sys, warnings
+import torch.distributed as dist
+from wids import BatchSampler, DistributedShardSampler
+rank, kind = int(sys.argv[1]), sys.argv[3]
+sampler = DistributedShardSampler(range(700), lengths=[70] * 10)
+of_ranks = {
+    "plain": sampler,
+    "batches": BatchSampler(sampler, 7),
+    "by cost": BatchSampler(sampler, cost=[1] * 700, max_cost=7),
+}[kind]
+begun = iter(of_ranks)
+next(begun)
+dist.init_process_group("gloo", f"file://{sys.argv[2]}", rank=rank, world_size=2)
+try:
+    print(len(list(begun)), "more were drawn")
+except RuntimeError as error:
+    print(str(error).partition(":")[0])
+print(350 <= sum(1 if kind == "plain" else len(batch) for batch in of_ranks) < 360)
+"""
+
+
+@pytest.mark.parametrize("kind", ["plain", "batches", "by cost"])
+def test_a_pass_begun_before_the_process_group_is_refused(kind, tmp_path, monkeypatch):
+    """A pass begun as a single process fails once there are ranks; the next pass is right."""
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    command = [sys.executable, "-c", GROUP_AFTER_THE_PASS_BEGAN]
+    processes = [
+        subprocess.Popen(
+            [*command, str(rank), str(tmp_path / "store"), kind],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    outputs = [process.communicate(timeout=300)[0].splitlines() for process in processes]
+    expected = ["the process group of torch was made after this pass began", "True"]
+    assert outputs == [expected] * 2
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"rank": 1}, "rank=1 was given without num_replicas, .* rank is 0"),
+        ({"num_replicas": 5}, "num_replicas=5 was given without rank, .* num_replicas is 2"),
+    ],
+)
+def test_half_of_the_ranks_against_the_process_group_is_said(given, message):
+    """One of rank and num_replicas, given alone and unlike the process group, is warned of."""
+    with process_group(0, 2):
+        with pytest.warns(wids.WidsWarning, match=message):
+            sampler = DistributedShardSampler(range(100), lengths=[10] * 10, lanes=1, **given)
+        for agreeing in ({"rank": 0}, {"num_replicas": 2}, {"num_replicas": 5, "rank": 1}):
+            assert len(DistributedShardSampler(range(100), lengths=[10] * 10, lanes=1, **agreeing))
+    assert len(sampler) == -(-100 // given.get("num_replicas", 2))

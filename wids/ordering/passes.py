@@ -147,6 +147,7 @@ class Planner:
             is set.
         begun: Called before a pass hands out its first index.
         ended: Called after a pass has handed out its last index.
+        check_ranks: Checks, given a number of ranks and a rank, that these are still the sampler's.
         drawn_ahead: Warns if a loader has drawn indexes before they are used.
         each_once: Whether an epoch has each sample exactly once.
         drawn: The range `(first, stop)` of all indexes that epochs can draw.
@@ -162,6 +163,7 @@ class Planner:
     following: Callable[[OrderState], OrderState]
     begun: "Callable[[Progress], None]"
     ended: "Callable[[Progress], None]"
+    check_ranks: Callable[[int, int], None]
     drawn_ahead: Callable[[], None]
     each_once: bool
     drawn: tuple[int, int]
@@ -200,6 +202,7 @@ class Progress:
             self._plan = planner.plan(self.start)
             planner.begun(self)
         order, share = self._plan
+        planner.check_ranks(share.num_replicas, share.rank)
         computed, _ = self._computed
         stop = min(share.count, computed + min(max(_FIRST_BLOCK, 4 * computed), _LAST_BLOCK))
         if stop == computed:

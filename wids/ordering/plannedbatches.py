@@ -198,15 +198,19 @@ class PlannedBatches(Generic[Within]):
             )
         return _Place(order, self._plan.parse(state_dict["batches"]))
 
-    def start(self, progress: _PlannedProgress[Within]) -> int:
-        """Compute the tables of a pass before its first batch; return the number of ranks."""
+    def start(self, progress: _PlannedProgress[Within]) -> tuple[int, int]:
+        """Compute the tables of a pass before its first batch; return number of ranks and rank."""
         place = progress.start
         if not place.at_end:
             progress.run = self._plan.begin(place.order, place.within)
             progress.count = progress.run.count
         self._pass = progress
         self._sampler.__planner__().begun(progress.of_sampler)
-        return self._sampler.num_replicas
+        return self._sampler.num_replicas, self._sampler.rank
+
+    def check_ranks(self, num_replicas: int, rank: int) -> None:
+        """Raise RuntimeError if a pass begun for these ranks is not this process's any more."""
+        self._sampler.__planner__().check_ranks(num_replicas, rank)
 
     def end(self, progress: _PlannedProgress[Within]) -> None:
         """Record that a pass has handed out its last batch."""
@@ -254,7 +258,7 @@ class PlannedPass(Iterator[IndexBatch], Generic[Within]):
         self._batches = batches
         self._progress = progress
         self._begun = False
-        self._ranks = 1
+        self._ranks = 1, 0
 
     def __next__(self) -> IndexBatch:
         progress = self._progress
@@ -262,6 +266,7 @@ class PlannedPass(Iterator[IndexBatch], Generic[Within]):
         if not self._begun:
             self._ranks = self._batches.start(progress)
             self._begun = True
+        self._batches.check_ranks(*self._ranks)
         run = progress.run
         if run is None or progress.handed_out == progress.count:
             if not progress.exhausted:
@@ -272,7 +277,7 @@ class PlannedPass(Iterator[IndexBatch], Generic[Within]):
         batch.seed, batch.epoch = order.seed, order.epoch
         progress.handed_out += 1
         # `fetch_ahead` reads this progress of the sampler to know which shards come next.
-        progress.of_sampler.pass_over(max(0, run.reached - order.position) // self._ranks)
+        progress.of_sampler.pass_over(max(0, run.reached - order.position) // self._ranks[0])
         return batch
 
     def state_dict(self) -> dict[str, Any]:

@@ -61,7 +61,43 @@ class Replica:
         found = _check_ranks(num_replicas, rank, given=None not in self._given)
         if None not in self._given or group is not None:
             self._settled = found
+            self._warn_of_contradiction(group or found)
         return found
+
+    def check_pass(self, num_replicas: int, rank: int) -> None:
+        """Check that a process group made after a pass began leaves it this rank's share.
+
+        Args:
+            num_replicas: Number of ranks that the pass was begun for.
+            rank: The rank that it was begun for.
+
+        Raises:
+            RuntimeError: The ranks of the group are others, so samples would come twice or never.
+        """
+        if None not in self._given:
+            return
+        if self._settled is None and _process_group() is not None:
+            self.find()
+        if self._settled in (None, (num_replicas, rank)):
+            return
+        size, own = self._settled
+        raise RuntimeError(
+            f"the process group of torch was made after this pass began: the pass is that of rank "
+            f"{rank} of {num_replicas}, but this process is rank {own} of {size}, so ranks would "
+            "read the same samples; make the group before the loop over the loader begins, or pass "
+            "num_replicas and rank to the sampler"
+        )
+
+    def _warn_of_contradiction(self, group: tuple[int, int]) -> None:
+        """Warn if only one of the two was given, and the process group says otherwise."""
+        names = ("num_replicas", "rank")
+        for name, given, known, other in zip(names, self._given, group, names[::-1], strict=True):
+            if given is not None and given != known:
+                warn(
+                    f"{name}={given} was given without {other}, but in the process group of torch "
+                    f"{name} is {known}: samples come on several ranks or on none; pass both or "
+                    "neither"
+                )
 
     def _alone(self) -> tuple[int, int]:
         """Return number of ranks and rank of a single process; raise if only one was given."""

@@ -238,6 +238,7 @@ class ChunkedSampler(Sampler[int]):
             self._following,
             self._begun,
             self._ended,
+            self._check_ranks,
             self._warn_of_drawn_ahead,
             each_once,
             # If samples are drawn by weight, an epoch repeats some and leaves out others, so its
@@ -580,6 +581,9 @@ class ChunkedSampler(Sampler[int]):
             self._epoch = progress.start.epoch
         self._progress = progress
 
+    def _check_ranks(self, num_replicas: int, rank: int) -> None:
+        """Check that a pass begun for these ranks may go on; here there is one process."""
+
     def _ended(self, progress: Progress) -> None:
         """Record that a pass has handed out its last index."""
         # Two passes side by side count as one; one that `set_epoch` overtook does not count.
@@ -856,6 +860,10 @@ class DistributedChunkedSampler(ChunkedSampler, DistributedSampler[int]):
     def lanes(self, lanes: int) -> None:
         self._lanes = check_integer("lanes", lanes, 1, MAX_LANES)
         self._lanes_by = None
+
+    def _check_ranks(self, num_replicas: int, rank: int) -> None:
+        """Raise RuntimeError if a process group has come that gives this process another rank."""
+        self._replica.check_pass(num_replicas, rank)
 
     @property
     def num_samples(self) -> int:  # type: ignore[override]  # computed here, stored there
