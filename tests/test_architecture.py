@@ -31,6 +31,7 @@ MAY_IMPORT = {
     "views": "base caching codecs display errors fetching ordering reading specs",
     "writing": "base codecs specs tar",
     "importing": "base caching codecs errors specs tar",
+    "adapters": "base reading views",
     "tools": (
         "base caching codecs errors fetching log ordering pack reading specs tar display views "
         "writing"

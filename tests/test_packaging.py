@@ -59,6 +59,17 @@ def test_the_wheel_holds_the_package_and_nothing_else(built: Path) -> None:
 
 
 @pytest.mark.slow
+def test_the_wheel_tells_fsspec_of_its_urls(built: Path, tmp_path: Path) -> None:
+    """Where the wheel is on the path, fsspec opens `wids://` without further ado."""
+    (wheel,) = built.glob("*.whl")
+    with wids.TarWriter(str(tmp_path / "a.tar")) as writer:
+        writer.write({"__key__": "1", ".txt": "one"})
+    url = f"wids://a.tar/1.txt::{tmp_path}/a.tar"
+    code = f"import fsspec; print(fsspec.open({url!r}).open().read())"
+    assert run_python(code, PYTHONPATH=str(wheel)) == "b'one'"
+
+
+@pytest.mark.slow
 def test_the_sdist_holds_what_it_takes_to_test(built: Path) -> None:
     """The sdist has sources, tests, documents and examples."""
     (sdist,) = built.glob("*.tar.gz")

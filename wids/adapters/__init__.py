@@ -1,0 +1,1 @@
+"""Faces of a dataset for other engines: files for libraries that read files."""

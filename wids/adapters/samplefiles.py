@@ -1,0 +1,197 @@
+"""`SampleFiles`: the fields of a sequence of samples as files, in one folder for each shard."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from wids.base.urls import base_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from wids.reading.fieldfile import FieldFile
+    from wids.reading.samplesequence import SampleSequence
+
+__all__ = ["Entry", "SampleFiles"]
+
+# The keys of a shard take about a megabyte, and a walk needs those of one shard at a time.
+_KEPT_SHARDS = 8
+# A key of a hostile shard may have thousands of slashes; those behind make no folders.
+_MOST_NESTED = 64
+_DANGEROUS = {"": "%", ".": "%2E", "..": "%2E%2E"}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A folder, or a file, which is one field of a sample.
+
+    Attributes:
+        path: Its path, without a slash at either end; "" is the folder of all shards.
+        size: Number of bytes; None for a folder.
+        index: Index of the sample; -1 for a folder.
+        extension: The field; "" for a folder.
+    """
+
+    path: str
+    size: int | None = None
+    index: int = -1
+    extension: str = ""
+
+
+class SampleFiles:
+    """The fields of a sequence of samples as files.
+
+    The file of a field is called `SHARD/KEY.EXTENSION`, where slashes in the key make further
+    folders. Shards of one name are told apart by a number: the second `a.tar` is `a.tar~2`. A key
+    that is several times in a shard, or a sample that is several times in a view, is one file: the
+    first. Names and sizes come from the tar index of the one shard that a path names; no other is
+    opened, and no field is read.
+
+    Args:
+        samples: A dataset or a view.
+
+    >>> import tempfile, wids
+    >>> folder = tempfile.mkdtemp()
+    >>> with wids.ShardWriter(f"{folder}/a-%03d.tar") as writer:
+    ...     writer.write({"__key__": "1", ".txt": "one", ".cls": 7})
+    >>> files = SampleFiles(wids.ShardListDataset(folder))
+    >>> [entry.path for entry in files.entries("")]
+    ['a-000.tar']
+    >>> [(entry.path, entry.size) for entry in files.entries("a-000.tar")]
+    [('a-000.tar/1.txt', 3), ('a-000.tar/1.cls', 1)]
+    >>> files.open(files.find("a-000.tar/1.txt")).read()
+    b'one'
+    """
+
+    def __init__(self, samples: SampleSequence) -> None:
+        self.samples = samples
+        self._shard = lru_cache(_KEPT_SHARDS)(self._read_shard)
+
+    def find(self, path: str) -> Entry:
+        """Return the file or folder of a path.
+
+        Raises:
+            FileNotFoundError: There is none.
+            WidsError: The shard cannot be read.
+        """
+        if not path:
+            return Entry("")
+        name, _, rest = path.partition("/")
+        if name not in self._runs:
+            raise FileNotFoundError(
+                f"{path!r}: expected SHARD/KEY.EXTENSION, found no shard {name!r:.80}; the folder "
+                "above lists all of them"
+            )
+        shard = self._shard(name) if rest else None
+        if shard is None or rest in shard.folders:
+            return Entry(path)
+        start = rest.rfind("/") + 1
+        for dot in (place for place in range(start, len(rest)) if rest[place] == "."):
+            if (index := shard.indexes.get(rest[:dot])) is not None:
+                size = self.samples.field_sizes(index).get(rest[dot:])
+                if size is not None:
+                    return Entry(path, size, index, rest[dot:])
+        raise FileNotFoundError(
+            f"{path!r}: expected SHARD/KEY.EXTENSION, found no such field in {name}"
+        )
+
+    def entries(self, path: str) -> Iterator[Entry]:
+        """Yield what is in a folder: of a shard, its fields in the order of storage.
+
+        Raises:
+            FileNotFoundError: There is no such folder.
+            NotADirectoryError: It is a file.
+            WidsError: The shard cannot be read.
+        """
+        if self.find(path).size is not None:
+            raise NotADirectoryError(f"{path!r}: expected a folder, found a field")
+        if not path:
+            yield from map(Entry, self._runs)
+            return
+        name, _, rest = path.partition("/")
+        shard = self._shard(name)
+        inner = f"{rest}/" if rest else ""
+        yield from (Entry(f"{name}/{inner}{each}") for each in shard.folders[rest])
+        for key in shard.keys[rest]:
+            index = shard.indexes[key]
+            for extension, size in self.samples.field_sizes(index).items():
+                yield Entry(f"{name}/{key}{extension}", size, index, extension)
+
+    def open(self, entry: Entry) -> FieldFile:
+        """Open a file that `find` or `entries` returned."""
+        return self.samples.open_field(entry.index, entry.extension)
+
+    @cached_property
+    def _runs(self) -> dict[str, list[range]]:
+        """The indexes of the samples in each shard, by the name of its folder."""
+        names: dict[str, str] = {}  # by URL
+        uses: dict[str, int] = {}
+        runs: dict[str, list[range]] = {}
+        stop = 0
+        for length in self.samples.lengths:
+            start, stop = stop, stop + int(length)
+            if start == stop:
+                continue
+            url = self.samples.locate(start).shard.url
+            if url not in names:
+                base = base_name(url)
+                uses[base] = number = uses.get(base, 0) + 1
+                names[url] = base if number == 1 else f"{base}~{number}"
+            runs.setdefault(names[url], []).append(range(start, stop))
+        return runs
+
+    def _read_shard(self, name: str) -> _Keys:
+        indexes = np.concatenate([np.arange(run.start, run.stop) for run in self._runs[name]])
+        return _Keys.of(self.samples.keys_at(indexes), indexes.tolist())
+
+
+@dataclass(frozen=True, slots=True)
+class _Keys:
+    """Keys of one shard.
+
+    Attributes:
+        indexes: Index of the sample of each key, which is written as a path.
+        folders: Names of the folders in each folder that the slashes in keys make.
+        keys: The keys in each of these folders.
+    """
+
+    indexes: dict[str, int]
+    folders: dict[str, dict[str, None]]
+    keys: dict[str, list[str]]
+
+    @classmethod
+    def of(cls, keys: list[str], indexes: list[int]) -> _Keys:
+        """Sort keys into folders; of equal keys, the first counts."""
+        made = cls({}, {"": {}}, {"": []})
+        for key, index in zip(keys, indexes, strict=True):
+            path = _safe(key) if "/" in key else key
+            if made.indexes.setdefault(path, index) == index:
+                made.keys[made._folder_of(path)].append(path)
+        return made
+
+    def _folder_of(self, path: str) -> str:
+        """Return the folder of a key, which is made unless it is there."""
+        folder = path.rpartition("/")[0]
+        if folder not in self.folders:
+            above = ""
+            for name in folder.split("/", _MOST_NESTED)[:_MOST_NESTED]:
+                self.folders[above][name] = None
+                above = f"{above}/{name}" if above else name
+                self.folders.setdefault(above, {})
+                self.keys.setdefault(above, [])
+            folder = above
+        return folder
+
+
+def _safe(key: str) -> str:
+    """Return a key as a path that leads to no folder but its own, when it is copied.
+
+    >>> _safe("train/0001"), _safe("../a"), _safe("/a//b")
+    ('train/0001', '%2E%2E/a', '%/a/%/b')
+    """
+    *folders, name = key.split("/")
+    return "/".join([*(_DANGEROUS.get(folder, folder) for folder in folders), name])
