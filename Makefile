@@ -13,7 +13,7 @@ help:
 	@echo 'make demo    the whole of it on real data, in under three minutes'
 	@echo 'make test    all tests, against the built wheel'
 	@echo 'make test-page    the page of wids browse, in Chromium'
-	@echo 'make test-frameworks   the samplers inside Lightning, Accelerate, Trainer and Ray Train'
+	@echo 'make test-frameworks   the recipes of docs/frameworks.md, with each framework and engine'
 	@echo 'make docs    the site, with its reference, in build/docs/html'
 	@echo 'make pictures  the pictures of the page in the documents, by Chromium'
 	@echo 'make release the wheel and the sdist, checked in fresh environments; uploads nothing'

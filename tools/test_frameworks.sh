@@ -1,18 +1,20 @@
 #!/bin/sh
 # Run the samplers, and the recipes of docs/frameworks.md, inside Lightning, Accelerate, the Hugging
-# Face Trainer and Ray Train, two gloo ranks each, in a virtual environment of their own
-# (.venv-frameworks, made on first use).
-# Usage: tools/test_frameworks.sh [lightning] [accelerate] [trainer] [ray]; all of them by default.
+# Face Trainer and Ray Train, two gloo ranks each, and hand datasets over to data engines, in a
+# virtual environment of their own (.venv-frameworks, made on first use and for other constraints).
+# Usage: tools/test_frameworks.sh [NAME ...]; by default all of: lightning accelerate trainer ray
+#   files raydata dask datasets grain
 set -eu
 cd "$(dirname "$0")/.."
 venv=.venv-frameworks
 tests=tests/frameworks
 
-if [ ! -e "$venv/ready" ]; then
+if [ ! "$venv/ready" -nt "$tests/constraints.txt" ]; then
     "${PYTHON:-python3}" -m venv "$venv"
     # The constraints keep torch's CUDA libraries out.
     "$venv/bin/pip" install --quiet -c "$tests/constraints.txt" torch torchdata lightning \
-        accelerate transformers "ray[train]" requests filelock platformdirs pillow bracex tqdm
+        accelerate transformers "ray[train]" requests filelock platformdirs pillow bracex tqdm \
+        "ray[data]" "dask[bag]" datasets duckdb fsspec grain pandas pyarrow
     touch "$venv/ready"
 fi
 
@@ -33,7 +35,7 @@ two_ranks() {
     "$python" -m torch.distributed.run --standalone --nproc-per-node=2 "$program" "$@"
 }
 
-for name in ${*:-lightning accelerate trainer ray}; do
+for name in ${*:-lightning accelerate trainer ray files raydata dask datasets grain}; do
     case $name in
         lightning)
             fresh && "$python" "$tests/lightning_ddp.py" trainer
@@ -50,6 +52,8 @@ for name in ${*:-lightning accelerate trainer ray}; do
             fresh && "$python" "$tests/ray_train.py"
             fresh && "$python" "$tests/recipes.py" ray
             "$python" "$tests/ray_executor.py" ;;
+        files | raydata | dask | datasets | grain)
+            "$python" "$tests/handover.py" "$name" ;;
         *) echo "unknown framework: $name" >&2; exit 2 ;;
     esac
 done
