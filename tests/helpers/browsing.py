@@ -19,6 +19,7 @@ import requests
 from wids.browse.fieldreader import FieldReader
 from wids.browse.handlers import ApiHandlers
 from wids.browse.server import BrowseServer
+from wids.browse.stage import Stage
 from wids.errors import WidsWarning
 from wids.reading.shardlist import ShardList
 
@@ -71,7 +72,7 @@ def browsing(spec: Any, title: str = "test", **options: Any) -> Iterator[Browsin
         warnings.simplefilter("ignore", WidsWarning)
         with ShardList(spec, transformations="memoryview", remote="range") as dataset:
             handlers = ApiHandlers(FieldReader(dataset, **waits), title, **options)
-            server = BrowseServer(handlers, port=0, **serving)
+            server = BrowseServer(Stage.of(handlers), port=0, **serving)
             thread = threading.Thread(target=server.run)
             thread.start()
             try:

@@ -30,6 +30,7 @@ from wids.log import logger
 
 if TYPE_CHECKING:
     from wids.browse.fieldreader import LocatedSample
+    from wids.browse.stage import Stage
     from wids.display.thumbnails import Thumbnail
 
 __all__ = ["UnsatisfiableRangeError", "make_app", "parse_range"]
@@ -96,32 +97,37 @@ _MOST_DIGITS = 20
 
 
 def make_app(
-    handlers: ApiHandlers, *, hosts: frozenset[str] = frozenset(), token: str | None = None
+    stage: Stage, *, hosts: frozenset[str] = frozenset(), token: str | None = None
 ) -> Guard:
     """Make the application for one dataset.
 
     Args:
-        handlers: Endpoints of the JSON API.
+        stage: What answers the requests.
         hosts: Names of this server in addition to those of the loopback.
         token: Secret that a first request must contain; None if none is required.
     """
     questions: dict[str, Callable[[Mapping[str, str]], dict[str, Any]]] = {
-        "dataset": handlers.dataset,
-        "waiting": handlers.waiting,
-        "page": handlers.page,
-        "sample": handlers.sample,
-        "picture": handlers.picture,
-        "shards": handlers.shards,
-        "facets": handlers.facets,
-        "statistics": handlers.statistics,
-        "faults": handlers.faults,
+        "dataset": stage.dataset,
+        **{
+            name: functools.partial(_answer_of, stage, call)
+            for name, call in {
+                "waiting": ApiHandlers.waiting,
+                "page": ApiHandlers.page,
+                "sample": ApiHandlers.sample,
+                "picture": ApiHandlers.picture,
+                "shards": ApiHandlers.shards,
+                "facets": ApiHandlers.facets,
+                "statistics": ApiHandlers.statistics,
+                "faults": ApiHandlers.faults,
+            }.items()
+        },
     }
     files = _static_files()
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
         yield
-        handlers.close()
+        stage.close()
 
     # Each file has a route of its own, so no path of a request is ever looked up in a folder.
     routes = [
@@ -132,11 +138,25 @@ def make_app(
             Route(f"/api/{name}", _answered(_json_of(name, answer)))
             for name, answer in questions.items()
         ),
-        Route("/thumb", _answered(_thumbnail_of(handlers, files))),
-        Route("/raw", _answered(_raw_of(handlers))),
-        Route("/selection.json", _answered(_selection_of(handlers))),
+        Route("/thumb", _answered(_thumbnail_of(stage, files))),
+        Route("/raw", _answered(_raw_of(stage))),
+        Route("/selection.json", _answered(_selection_of(stage))),
     ]
     return Guard(Starlette(routes=routes, lifespan=lifespan), hosts, token)
+
+
+def _answer_of(
+    stage: Stage,
+    call: Callable[[ApiHandlers, Mapping[str, str]], dict[str, Any]],
+    query: Mapping[str, str],
+) -> dict[str, Any]:
+    return call(stage.handlers(query), query)
+
+
+async def _current(stage: Stage, request: Request) -> ApiHandlers:
+    """Return the handlers for a request, without keeping others waiting."""
+    found = stage.at_once(request.query_params)
+    return await _in_thread(stage.handlers, request.query_params) if found is None else found
 
 
 def _answered(endpoint: Endpoint) -> Endpoint:
@@ -200,10 +220,11 @@ def _json_of(name: str, answer: Callable[[Mapping[str, str]], dict[str, Any]]) -
     return send_json
 
 
-def _selection_of(handlers: ApiHandlers) -> Endpoint:
+def _selection_of(stage: Stage) -> Endpoint:
     async def send_selection(request: Request) -> Response:
         try:
             check_parameters("selection", request.query_params)
+            handlers = await _current(stage, request)
             document = await _in_thread(handlers.selection, request.query_params)
         except (WidsError, OSError, ValueError, LookupError) as error:
             return _failure(error)
@@ -229,12 +250,12 @@ class _NotYetError(Exception):
     """A picture is still being drawn, and the request does not wait for it."""
 
 
-def _thumbnail_of(handlers: ApiHandlers, files: Mapping[str, bytes]) -> Endpoint:
+def _thumbnail_of(stage: Stage, files: Mapping[str, bytes]) -> Endpoint:
     async def send_thumbnail(request: Request) -> Response:
         placeholder = files["broken.svg"]
         try:
             check_parameters("thumb", request.query_params)
-            drawn, version = await _drawn(handlers, request)
+            drawn, version = await _drawn(await _current(stage, request), request)
         except _NotYetError:
             drawn, placeholder = None, files["later.svg"]
         except (ValueError, LookupError) as error:
@@ -284,10 +305,11 @@ async def _drawn(handlers: ApiHandlers, request: Request) -> tuple[Thumbnail | N
     return await asyncio.wrap_future(drawing.picture), located.version
 
 
-def _raw_of(handlers: ApiHandlers) -> Endpoint:
+def _raw_of(stage: Stage) -> Endpoint:
     async def send_raw(request: Request) -> Response:
         try:
             check_parameters("raw", request.query_params)
+            handlers = await _current(stage, request)
             located, number = await _in_thread(_asked_for, handlers, request)
             field = located.field(number)
             asked = parse_range(request.headers.get("range"), field.nbytes)

@@ -1,6 +1,5 @@
 // The head of the page, and which view is shown for which state.
 
-import { ask } from "./api.js";
 import { showDataset } from "./dataset.js";
 import { turnTo } from "./cursor.js";
 import { announce, h, plain } from "./dom.js";
@@ -8,6 +7,7 @@ import { bytes, counted, number } from "./format.js";
 import { focusTile, showGrid } from "./grid.js";
 import { fillHelp, listen } from "./keys.js";
 import { openMarks } from "./marks.js";
+import { openDataset } from "./opening.js";
 import { showSample } from "./sample.js";
 import { tellWaiting } from "./waits.js";
 import { current, filterable, go, gridPart, link, onChange } from "./state.js";
@@ -117,10 +117,15 @@ fillHelp(help);
 listen(help, query);
 
 try {
-  dataset = await ask("dataset");
-  openMarks(dataset);
-  fillHead();
-  await render(onChange(render));
+  let begun = false;
+  await openDataset(view, async (facts) => {
+    dataset = facts;
+    openMarks(dataset);
+    fillHead();
+    const top = begun ? scrollY : onChange(render);
+    begun = true;
+    await render(top);
+  });
 } catch (error) {
   showFailure(error);
 }
