@@ -12,6 +12,7 @@ import socket
 import ssl
 import threading
 import time
+import traceback
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -359,6 +360,22 @@ def test_a_failing_command_gives_nothing(command: str, message: str) -> None:
     """The output of a failing command is not used; the error has its messages."""
     with pytest.raises(FetchError, match=message):
         Fetcher(QUICK, allow_pipe=True).read(f"pipe:{command}")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "sh -c 'echo \"> $1\" >&2; exit 1' -H 'Authorization: HUSHHUSH'",
+        "sh -c 'echo \"login $1 failed\" >&2; exit 1' me:HUSHHUSH me:HUSHHUSH",
+        "sh -c 'echo no answer of https://me:HUSHHUSH@host/a.tar >&2; exit 1'",
+        """sh -c 'false --header "key: HUSHHUSH" || { echo "key: HUSHHUSH" >&2; exit 1; }'""",
+    ],
+)
+def test_what_a_command_says_shows_no_secrets(command: str) -> None:
+    """Its headers, logins and `key=value` arguments are hidden in its standard error."""
+    with pytest.raises(FetchError, match="its standard error: .*[.]{3}|/host/a") as caught:
+        Fetcher(QUICK, allow_pipe=True).read(f"pipe:{command}")
+    assert "HUSHHUSH" not in "".join(traceback.format_exception(caught.value))
 
 
 def test_no_shell_reads_a_command(tmp_path: Path) -> None:

@@ -25,23 +25,39 @@ from wids.tools.exporters import export_files
     ("header", "names"),
     [
         ({"class_names": ["a", "b"]}, {0: "a", 1: "b"}),
-        ({"classes": {"7": "a", "no number": "b"}}, {7: "a"}),
         ({"labels": ["a"], "class_names": []}, {0: "a"}),
         ({"info": {"class_names": {"0": "a"}}}, {0: "a"}),
-        ({"label2id": {"a": 0, "b": 7, "odd": "x", "both": True}}, {0: "a", 7: "b"}),
+        ({"label2id": {"a": 0, "b": 7}}, {0: "a", 7: "b"}),
         ({"id2label": {"1": "a"}}, {1: "a"}),
         ({"classes": {"a": 0, "the same": 0}}, {0: "a"}),
         ({"classes": {"0": ["n01440764", "tench"]}}, {0: "n01440764 tench"}),
         ({"info": "some words about class_names"}, {}),
-        ({"class_names": "abc"}, {}),
-        ({"class_names": {"9" * 5000: "a", "\u0663": "b"}}, {}),
         ({"class_names": None}, {}),
+        ({"classes": {"label": ["a"], "kind": ["b"]}}, {}),
         ({}, {}),
     ],
 )
 def test_a_spec_may_name_its_classes(header: dict, names: dict) -> None:
-    """Names at the top of a spec or in its info are used; malformed ones are ignored."""
+    """Names at the top of a spec or in its info are used."""
     assert find_class_names(header, "") == names
+
+
+@pytest.mark.parametrize(
+    ("header", "names", "said"),
+    [
+        ({"classes": {"7": "a", "no number": "b"}}, {7: "a"}, "such as 'no number'"),
+        ({"label2id": {"a": 0, "b": 7, "odd": "x"}}, {0: "a", 7: "b"}, "such as 'odd'"),
+        ({"label2id": {"a": 0, "both": True}}, {0: "a"}, "such as 'both'"),
+        ({"class_names": "abc"}, {}, "'class_names' is 'abc'"),
+        ({"info": {"classes": 10}, "labels": []}, {}, "'classes' is 10"),
+        ({"class_names": {"9" * 5000: "a", "\u0663": "b"}}, {}, "'class_names' is {'9999"),
+    ],
+)
+def test_malformed_names_in_a_spec_are_said(header: dict, names: dict, said: str) -> None:
+    """Names that cannot be used are named in a warning; the others are used."""
+    with pytest.warns(WidsWarning, match="classes lack names") as caught:
+        assert find_class_names(header, "") == names
+    assert said in str(caught[0].message)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +101,9 @@ def test_names_lie_beside_the_shards(
     assert "1 (dog)" in repr(dataset.show(0))
 
 
-@pytest.mark.parametrize("text", ["12", "[", '{"a": "b"}', "[" * 100_000, "\x00"])
+@pytest.mark.parametrize(
+    "text", ["12", "[", '{"a": "b"}', "[" * 100_000, "\x00", '{"0": "a", "0": "b"}']
+)
 def test_a_file_of_another_form_is_refused(tmp_path: Path, text: str) -> None:
     """A malformed file that the user named is an error; one that was found gives a warning."""
     path = tmp_path / "classes.json"

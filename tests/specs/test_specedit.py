@@ -122,6 +122,8 @@ def test_shards_of_several_folders_have_no_common_base(tmp_path: Path) -> None:
         ('{"shardlist": {}}', "expected a 'shardlist'"),
         ('{"shardlist": ["a.tar"]}', "expected a 'shardlist'"),
         ('{"shardlist": [{"url": 7}]}', "expected a 'shardlist'"),
+        ('{"shardlist": [], "base": "a", "base": "b"}', "found 'base' twice"),
+        ('{"shardlist": [{"url": "a.tar", "url": "b.tar"}]}', "found 'url' twice"),
     ],
 )
 def test_what_is_no_spec_is_not_rewritten(tmp_path: Path, text: str, words: str) -> None:

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO, TYPE_CHECKING
 
-from wids.base.urls import display_url
+from wids.base.urls import display_url, hide_credentials
 from wids.errors import FetchError
 from wids.fetching.transport import FetchPolicy, Stream
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 __all__ = ["PipeSource"]
 
 _READ_NBYTES = 1 << 20
-_SHOWN_NBYTES = 400
+_SHOWN_LENGTH = 400
+_KEPT_NBYTES = 16 << 10  # of standard error: a secret that is cut in two would not be found in it
+_MAYBE_SECRET = re.compile(r"[:=\s]")
 _SHELL_WORDS = frozenset({"|", "||", "&&", "&", ";", ">", ">>", "<", "2>"})
 
 
@@ -62,12 +65,14 @@ class PipeSource:
             content_type="",
             ranges=False,
             delimited=True,  # by the exit status
-            chunks=_output(process, url),
+            chunks=_output(process, url, arguments),
             close=lambda: _end(process),
         )
 
 
-def _output(process: subprocess.Popen[bytes], url: str) -> Iterator[bytes]:
+def _output(
+    process: subprocess.Popen[bytes], url: str, arguments: Sequence[str]
+) -> Iterator[bytes]:
     """Yield the output of a command as it arrives; raise FetchError if the command fails."""
     with ThreadPoolExecutor(1) as reader:  # an unread standard error would block the command
         complaints = reader.submit(_read_end, process.stderr)
@@ -76,17 +81,38 @@ def _output(process: subprocess.Popen[bytes], url: str) -> Iterator[bytes]:
         said = complaints.result()
     status = process.wait()
     if status != 0:
+        said = _without_arguments(said, arguments)[-_SHOWN_LENGTH:]
         raise FetchError(
             f"{display_url(url)}: the command ended with status {status}, so its output was "
             f"discarded; its standard error: {said or 'nothing'}"
         )
 
 
+def _without_arguments(said: str, arguments: Sequence[str]) -> str:
+    """Return what a command said without credentials and arguments that it quotes.
+
+    A path stays, since the user needs it; a header, `key=value` or `user:password` may be secret.
+    """
+    quoted = {*arguments, *(word for each in arguments for word in _words(each))}
+    for argument in sorted(quoted, key=len, reverse=True):
+        if _MAYBE_SECRET.search(argument):
+            said = said.replace(argument, "...")
+    return hide_credentials(said)
+
+
+def _words(script: str) -> list[str]:
+    """Return the words of an argument that may be a script for a shell."""
+    try:
+        return shlex.split(script)
+    except ValueError:  # a quote that is not closed
+        return script.split()
+
+
 def _read_end(stream: IO[bytes] | None) -> str:
     """Return the last part of a command's standard error."""
     said = b""
-    while stream and (chunk := stream.read1(_SHOWN_NBYTES)):  # type: ignore[attr-defined]
-        said = (said + chunk)[-_SHOWN_NBYTES:]
+    while stream and (chunk := stream.read1(_KEPT_NBYTES)):  # type: ignore[attr-defined]
+        said = (said + chunk)[-_KEPT_NBYTES:]
     return said.decode(errors="replace").strip()
 
 

@@ -16,7 +16,8 @@ from wids.errors import FetchError, SpecError
 from wids.fetching.fetch import Fetcher
 from wids.fetching.transport import AbsentError, DeniedError, FetchPolicy
 from wids.specs.locations import folder_of, join
-from wids.specs.merging import as_class_names, class_names, merged_classes
+from wids.specs.merging import as_class_names, class_names, malformed_names, merged_classes
+from wids.specs.uniquekeys import unique_keys
 
 __all__ = ["find_class_names", "parse_class_names", "warn_of_names_beside"]
 
@@ -43,13 +44,19 @@ def find_class_names(
             a local folder count, too, if these specs list all of its shards.
 
     Returns:
-        Names by class number; empty if there are none, or if files disagree. That, and a file that
-        cannot be read, only gives a warning, since the user did not name the files.
+        Names by class number; empty if there are none, or if files disagree. That, a file that
+        cannot be read, and malformed names in the spec only give a warning.
 
     >>> find_class_names({"info": {"class_names": ["cat", "dog"]}}, "https://host/data")
     {0: 'cat', 1: 'dog'}
     """
     names = class_names(header)
+    if malformed := malformed_names(header):
+        warn(
+            f"classes lack names, as the top-level key {malformed}; expected a list of names "
+            "(class 0 first), or an object from number to name or from name to number: mend the "
+            "spec"
+        )
     if names:
         return names
     unlisted: dict[str, set[str]] = {}
@@ -182,7 +189,9 @@ def _parsed(name: str, data: bytes) -> dict[int, str]:
         lines = enumerate(map(str.strip, text.splitlines()))
         return {number: line for number, line in lines if line}
     try:
-        names = as_class_names(json.loads(text))
+        names = as_class_names(json.loads(text, object_pairs_hook=unique_keys(name)))
+    except SpecError:
+        raise
     except (ValueError, RecursionError) as error:
         raise SpecError(f"{name}: expected class names as JSON, found other text: {error}") from (
             error

@@ -13,6 +13,7 @@ __all__ = [
     "class_names",
     "composed_header",
     "listed_classes",
+    "malformed_names",
     "merged_classes",
     "merged_header",
     "warn_of_silent",
@@ -40,6 +41,44 @@ def class_names(header: Mapping[str, Any]) -> dict[int, str]:
             if names:
                 return names
     return {}
+
+
+def malformed_names(header: Mapping[str, Any]) -> str:
+    """Describe the first class names in a spec that cannot be used; return "" if all can.
+
+    Args:
+        header: Its top-level keys, of which `info` is searched, too.
+
+    >>> malformed_names({"classes": "cat, dog"})
+    "'classes' is 'cat, dog', which is no list or object of names"
+    >>> malformed_names({"classes": {"0": "cat", "one": "dog"}})
+    "'classes' has names without a number, such as 'one'"
+    """
+    info = header.get("info")
+    for source in (header, info if isinstance(info, Mapping) else {}):
+        for key in _KEYS:
+            value = source.get(key)
+            if not value or _is_by_column(value):
+                continue
+            if not as_class_names(value):
+                return f"{key!r} is {value!r:.60}, which is no list or object of names"
+            if isinstance(value, Mapping) and (lost := _unnumbered(value)):
+                return f"{key!r} has names without a number, such as {lost[0]!r:.60}"
+    return ""
+
+
+def _is_by_column(value: Any) -> bool:
+    """Return whether a value has lists of names by column, which imports write and readers keep."""
+    return isinstance(value, Mapping) and all(isinstance(each, list) for each in value.values())
+
+
+def _unnumbered(names: Mapping[str, Any]) -> list[str]:
+    by_number = any(_DIGITS.fullmatch(str(key)) for key in names)
+    return [
+        str(key)
+        for key, value in names.items()
+        if not (_DIGITS.fullmatch(str(key)) if by_number else type(value) is int)
+    ]
 
 
 def without_classes(header: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,6 @@ the parser passes the function that reads the documents to which a spec refers.
 
 import json
 import os
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -34,11 +33,12 @@ from wids.specs.rows import (
     columns_if_plain,
 )
 from wids.specs.shardtable import MOST_SAMPLES, ShardTable
+from wids.specs.uniquekeys import unique_keys
 
 if TYPE_CHECKING:
     from wids.pack.packfile import Pack
 
-__all__ = ["BOUNDS", "DatasetSpec", "SpecBounds", "located_row", "unique_keys"]
+__all__ = ["BOUNDS", "DatasetSpec", "SpecBounds", "located_row"]
 
 _WRITTEN_NBYTES = 16 << 20  # documents up to this size are checked for keys that stand twice
 Read = Callable[[str], bytes]
@@ -476,29 +476,6 @@ def _lies_below(url: str, base: str, given: str) -> bool:
     return (
         bool(base) and not given.startswith(("/", "~")) and url.startswith(base.rstrip("/") + "/")
     )
-
-
-def unique_keys(source: str) -> Callable[[list[tuple[str, Any]]], dict[str, Any]]:
-    """Return an `object_pairs_hook` for `json.loads` that refuses a key that stands twice.
-
-    Args:
-        source: The document, for messages.
-
-    >>> json.loads('{"classes": ["a"], "classes": ["b"]}', object_pairs_hook=unique_keys("a.json"))
-    Traceback (most recent call last):
-    wids.errors.SpecError: a.json: expected each key once in an object, found 'classes' twice
-    """
-
-    def checked(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) != len(pairs):
-            twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
-            raise SpecError(
-                f"{source}: expected each key once in an object, found {twice!r:.80} twice"
-            )
-        return found
-
-    return checked
 
 
 def _load_json(text: str | bytes, source: str) -> Any:

@@ -9,6 +9,7 @@ from wids.base.files import write_output
 from wids.base.urls import display_url
 from wids.errors import SpecError
 from wids.specs.locations import folder_of, join
+from wids.specs.uniquekeys import unique_keys
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,10 +62,13 @@ def read_document(path: Path) -> dict[str, Any]:
         path: The JSON spec.
 
     Raises:
-        SpecError: The file is not JSON, or has no `shardlist` of objects with a `url`.
+        SpecError: The file is not JSON, has a key twice in an object, or has no `shardlist` of
+            objects with a `url`.
     """
     try:
-        document = json.loads(path.read_bytes())
+        document = json.loads(path.read_bytes(), object_pairs_hook=unique_keys(str(path)))
+    except SpecError:
+        raise
     except ValueError as error:
         raise SpecError(f"{path}: expected JSON ({error})") from None
     shardlist = document.get("shardlist") if isinstance(document, dict) else None

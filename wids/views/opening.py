@@ -22,7 +22,7 @@ from wids.specs.indexrules import USUAL_RULES
 from wids.specs.locations import folder_of, join
 from wids.specs.merging import merged_header, with_names_beside
 from wids.specs.sources import find_shards, read_document
-from wids.specs.spec import unique_keys
+from wids.specs.uniquekeys import unique_keys
 from wids.views.filling import Filled
 from wids.views.joining import matching_rows
 from wids.views.keytable import KeyTable, read_keys
