@@ -427,6 +427,32 @@ def test_shards_of_a_join_with_gaps_are_not_replaced(folder: Path) -> None:
         map_samples(left.join(right, missing="fill"), None, "%d.tar", workers=1)
 
 
+def test_results_of_map_are_no_stored_fields(folder: Path) -> None:
+    """Shards of them, which would get the old fields, are refused; a column is made."""
+    dataset = wids.ShardListDataset("all.json")
+    upper = dataset.map(_upper)
+    for samples in (upper, upper[3:], dataset + upper, dataset.join(upper, rename={".txt": ".b"})):
+        with pytest.raises(ValueError, match=r"new/x-%d\.tar: .* results of map\(\); give its"):
+            map_samples(samples, None, "new/x-%d.tar", workers=1)
+    assert not (folder / "new").exists()
+    map_samples(upper, _text, "x.npy", workers=1)
+    assert np.load("x.npy")[0] == dataset[0][".txt"].upper()
+    map_samples(upper, _named_text, "new/x-%d.tar", only_new=True, workers=1)
+    assert wids.ShardListDataset("new/x.json")[0][".new.txt"] == dataset[0][".txt"].upper()
+
+
+def _upper(sample: Any) -> Any:
+    return sample | {".txt": sample[".txt"].upper()}
+
+
+def _text(sample: Any) -> Any:
+    return sample[".txt"]
+
+
+def _named_text(sample: Any) -> Any:
+    return {".new.txt": sample[".txt"]}
+
+
 WRONG = [
     (["--function", "functions.py"], "expected module:function"),
     (["--function", "functions.py:none"], "no attribute 'none'"),

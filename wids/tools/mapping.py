@@ -34,7 +34,7 @@ from wids.tools.columnfile import ColumnFile, column_file
 from wids.tools.copying import key_rule_of
 from wids.tools.leftout import check_none_left_out, note_entry_keys, skipped_members, stores_class
 from wids.tools.ranges import cut_evenly, cut_runs
-from wids.tools.reshard import header_of, refuse_replacing_spec, spec_path_for
+from wids.tools.reshard import has_function, header_of, refuse_replacing_spec, spec_path_for
 from wids.views.chosenshards import chosen_shards
 from wids.writing.sampleencoder import SampleEncoder
 from wids.writing.shardfile import NewShard, ShardOptions, shard_options, warn_of_older
@@ -114,7 +114,7 @@ def map_samples(
 
     Args:
         samples: A dataset, a view or a join; the function gets `samples[index]`. Only its `fields`
-            are copied.
+            are copied. Results of `map` have no stored fields, and so need `only_new`, or a column.
         function: The function; picklable, for processes. None copies the samples.
         output: Where it goes: shards (`"new-%06d.tar"`, with their spec `new.json`), one tar on
             standard output (`"-"`, in this process), or a column: `"x.npy"` with a row for each
@@ -163,8 +163,8 @@ def map_samples(
     )
     _warn_of_unknown_fields(make)
     is_tar = target == "-" or target.endswith(".tar")
-    if strict and is_tar and not only_new:
-        check_none_left_out(samples, entries=target != "-")
+    if is_tar and not only_new:
+        _check_copied(samples, target, strict=strict)
     if target == "-":
         return _to_stream(make)
     cuts = (
@@ -187,6 +187,18 @@ def map_samples(
             "and no keys; write a .parquet, which has their keys"
         )
     return _to_column(make, parts, column, run)
+
+
+def _check_copied(samples: SampleSequence, target: str, *, strict: bool) -> None:
+    """Raise ValueError if the stored fields of samples cannot be copied, or not all data."""
+    if has_function(samples):
+        raise ValueError(
+            f"{target}: the stored fields of the samples are copied, and these samples are results "
+            "of map(); give its function to map_samples, with the dataset as it is without map(), "
+            "or only_new=True to write what the function given here returns alone"
+        )
+    if strict:
+        check_none_left_out(samples, entries=target != "-")
 
 
 def _warn_of_unknown_fields(make: _Maker) -> None:

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Resharded",
+    "has_function",
     "header_of",
     "reshard",
     "shuffled",
@@ -122,8 +123,11 @@ def reshard(
     if not len(indexes):
         raise ValueError(f"{pattern}: expected at least one sample to copy, got none")
     indexes = checked_positions(indexes, len(dataset))
-    if _has_function(dataset):
-        raise ValueError("reshard copies stored fields; map_samples writes what a function returns")
+    if has_function(dataset):
+        raise ValueError(
+            "reshard copies stored fields, and these samples are results of map(); give the "
+            "function to map_samples, with the dataset as it is without map()"
+        )
     if isinstance(dataset, View) and is_sharded(dataset.base):
         # Samples of one dataset are copied in one piece.
         indexes = dataset.rows.take(indexes)
@@ -208,11 +212,11 @@ def refuse_replacing_spec(pattern: str, samples: Any) -> None:
             )
 
 
-def _has_function(samples: Any) -> bool:
+def has_function(samples: Any) -> bool:
     """Return whether any of the samples are results of a function given to `map`."""
     inner = [getattr(samples, name, None) for name in ("base", "left", "right")]
     inner += getattr(samples, "parts", None) or []
-    return isinstance(samples, Mapped) or any(_has_function(each) for each in inner if each)
+    return isinstance(samples, Mapped) or any(has_function(each) for each in inner if each)
 
 
 def header_of(samples: Any) -> dict[str, Any]:
