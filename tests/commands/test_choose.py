@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import wids
@@ -42,6 +43,8 @@ def keys(name: str) -> list[str]:
         (["--keys", "keys.txt"], [21, 3]),
         (["--exclude", "keys.txt"], [n for n in range(40) if n not in {3, 21}]),
         (["--keys", "uids.txt", "--column", ".json:uid"], [7, 0]),
+        (["--keys", "numbers.npy", "--column", ".json:w"], [3, 20]),
+        (["--exclude", "none.txt"], list(range(40))),
         (["--keys", "some.txt", "--ignore-missing"], [5]),
         (["--where", ".json:w >= 95", "--sort-by", ".json:w"], [5, 4, 3, 2, 1, 0]),
         (["--where", ".cls == 2", "--take", "10"], [n for n in range(40) if n % 4 == 2]),
@@ -52,6 +55,8 @@ def test_samples_are_selected(folder: Path, options: list[str], chosen: list[int
     (folder / "keys.txt").write_text("k21\nk03\n")
     (folder / "uids.txt").write_text("u7\nu0\n")
     (folder / "some.txt").write_text("k05\nnobody\n")
+    (folder / "none.txt").write_text("")
+    np.save(folder / "numbers.npy", np.array([97, 80]))
     assert main(["select", "all.json", *options, "-o", "some.json"]) == 0
     assert keys("some.json") == [KEYS[n] for n in chosen]
 
@@ -119,6 +124,8 @@ def test_a_split_writes_a_view_a_part(capsys: pytest.CaptureFixture[str]) -> Non
         (["--take", "3", "-o", "{split}.json"], "without --split"),
         (["--exclude", "keys.txt", "-o", "x.json"], "(--ignore-missing) passes over them"),
         (["--exclude", "all.json", "-o", "x.json"], "expected a text file with one key a line"),
+        (["--exclude", "ids.npy", "-o", "x.json"], "ids.npy: expected keys, which are texts"),
+        (["--keys", "ids.npy", "-o", "x.json"], "ids.npy: expected keys, which are texts"),
     ],
 )
 def test_wrong_choices_write_nothing(
@@ -126,6 +133,7 @@ def test_wrong_choices_write_nothing(
 ) -> None:
     """A wrong option is refused with a message, and no file is written."""
     (folder / "keys.txt").write_text("nobody\n")
+    np.save(folder / "ids.npy", np.array([0, 1]))
     before = sorted(folder.iterdir())
     assert main(["select", "all.json", *options]) == 1
     assert message in capsys.readouterr().err

@@ -266,6 +266,21 @@ def test_a_misspelt_key_is_warned_of(folder: Path) -> None:
             wids.open_view(folder / "v.json")
 
 
+def test_an_array_of_numbers_is_no_list_of_keys(folder: Path) -> None:
+    """The error names the document, the file and what it holds."""
+    wids.ShardListDataset(folder / "train.json").save(folder / "c.json")
+    np.save(folder / "ids.npy", np.array([0, 1]))
+    with pytest.raises(
+        wids.SpecError, match=r"c\.json: exclude: .*ids\.npy: expected keys.* got 0;"
+    ):
+        wids.open_view(edited(folder / "c.json", exclude="ids.npy"))
+    for unwanted in ([10], ["k0001", 10], 10, {"k0001": 10}):
+        with pytest.raises(wids.SpecError, match=r"c\.json: exclude: expected a list of keys.* 10"):
+            wids.open_view(edited(folder / "c.json", exclude=unwanted))
+    opened = wids.open_view(edited(folder / "c.json", exclude=["k0001"], nsamples=2999))
+    assert keys(opened) == [KEYS[0], *KEYS[2:]]
+
+
 def test_a_damaged_file_of_indexes_is_refused(folder: Path) -> None:
     """One byte more or less in it is noticed before a sample is read."""
     wids.ShardListDataset(folder / "train.json").take(300).save(folder / "thin.json")

@@ -34,6 +34,7 @@ _SERVES = {
     "column": ("keys", "exclude"),
     "ignore_missing": ("keys", "exclude"),
 }
+_KEY = "key"  # the column of the keys of samples
 _MOST_SHOWN = 10  # keys of each side of a diff
 
 
@@ -67,11 +68,13 @@ def select(args: Arguments) -> int:
     return DONE
 
 
-def _key_file(named: str) -> Path:
-    """Return the path of a file of keys; raise ValueError for a URL."""
+def _keys_in(named: str, column: str) -> list[str]:
+    """Return the keys in a file; raise ValueError for a URL and for indexes."""
+    from wids.views.keytable import read_keys
+
     if scheme_of(named):
         raise ValueError(f"{named}: expected a file of keys on this machine; fetch it first")
-    return Path(named)
+    return read_keys(Path(named), numbers=column != _KEY)
 
 
 def _check_effects(args: Arguments) -> None:
@@ -94,11 +97,11 @@ def _chosen(args: Arguments, samples: Any) -> Any:
     chosen = samples
     if args.where is not None:
         chosen = chosen.filter(args.where)
-    missing, column = "drop" if args.ignore_missing else "error", args.column or "key"
+    missing, column = "drop" if args.ignore_missing else "error", args.column or _KEY
     if args.keys is not None:
-        chosen = chosen.select_keys(_key_file(args.keys), column=column, missing=missing)
+        chosen = chosen.select_keys(_keys_in(args.keys, column), column=column, missing=missing)
     if args.exclude is not None:
-        chosen = chosen.exclude(_key_file(args.exclude), column=column, missing=missing)
+        chosen = chosen.exclude(_keys_in(args.exclude, column), column=column, missing=missing)
     if args.take is not None:
         chosen = chosen.take(args.take, args.seed or 0)
     if args.sort_by is not None:

@@ -219,9 +219,10 @@ def read_keys(keys: Any, *, numbers: bool = False) -> list[str]:
 
     Raises:
         TypeError: They are no texts.
-        ValueError: A file holds no keys.
+        ValueError: A file holds no keys, but numbers perhaps.
         OSError: A file cannot be read.
     """
+    path = None
     if isinstance(keys, Path) or (isinstance(keys, str) and Path(keys).is_file()):
         path = Path(keys)
         if path.suffix != ".npy":
@@ -237,9 +238,24 @@ def read_keys(keys: Any, *, numbers: bool = False) -> list[str]:
             return [f"{high:016x}{low:016x}" for high, low in keys.tolist()]
         keys = keys.tolist()
     found = list(keys) if isinstance(keys, Iterable) else [keys]
-    for place, key in enumerate(found):
-        if numbers and isinstance(key, int | np.integer) and not isinstance(key, bool):
-            found[place] = str(key)
-        elif not isinstance(key, str):
-            raise TypeError(f"keys: expected a list of texts, got {key!r:.80}")
-    return found
+    return [_as_text(key, path, numbers=numbers) for key in found]
+
+
+def _as_text(key: Any, path: Path | None, *, numbers: bool) -> str:
+    """Return a key, or the text of a number if numbers may be keys.
+
+    Raises:
+        TypeError: It is no key.
+        ValueError: Nor was it in a file.
+    """
+    if isinstance(key, str):
+        return key
+    if numbers and isinstance(key, int | np.integer) and not isinstance(key, bool):
+        return str(key)
+    if path is None:
+        raise TypeError(f"keys: expected a list of texts, got {key!r:.80}")
+    raise ValueError(
+        f"{path}: expected keys, which are texts, got {key!r:.80}; save keys that are numbers as "
+        "texts, by numpy.save(path, keys.astype(str)), and read indexes by numpy.load, for "
+        "select() and exclude()"
+    )

@@ -344,10 +344,7 @@ class _Opener:
         if node.get("indexes") is not None:
             samples = samples.select(self._indexes(node["indexes"], len(samples), home))
         if node.get("exclude") is not None:
-            unwanted = node["exclude"]
-            if isinstance(unwanted, str):
-                unwanted = self._keys(unwanted, home)
-            samples = samples.exclude(unwanted, missing="drop")
+            samples = samples.exclude(self._keys(node["exclude"], home), missing="drop")
         for patch in _as_list(node.get("patch"), where, "patch"):
             new = self.base(patch, home, depth + 1)
             _warn_of_unknown_keys(base, new, where)
@@ -378,12 +375,22 @@ class _Opener:
             raise SpecError(f"{where}: indexes: {error}") from error
         return rows
 
-    def _keys(self, named: str, home: str) -> list[str]:
+    def _keys(self, named: Any, home: str) -> list[str]:
+        """Return the keys in a list of a document, or in the file that it names."""
+        if isinstance(named, list) and all(isinstance(key, str) for key in named):
+            return named
+        if not isinstance(named, str):
+            listed = named if isinstance(named, list) else [named]
+            other = next(key for key in listed if not isinstance(key, str))
+            raise SpecError(
+                f"{display_url(home)}: exclude: expected a list of keys, which are texts, or the "
+                f"location of a file, found {other!r:.60}; write a key that is a number in quotes"
+            )
         location = self._located(named, home)
         try:
             with _local_copy(location) as path:
                 return read_keys(path)
-        except OSError as error:
+        except (OSError, ValueError) as error:
             raise SpecError(f"{display_url(home)}: exclude: {error}") from error
 
     def _located(self, named: Any, home: str) -> str:

@@ -387,9 +387,9 @@ class Viewable(_Sequence):
 
         Args:
             unwanted: Keys of the samples to leave out, as for `select_keys`; a dataset or a view
-                whose keys they are; or, where `column` is "key", their indexes, as for `select`. Of
-                a view of the same dataset, the samples themselves are left out, and not others
-                that have the same keys.
+                whose keys they are; or, where `column` is "key", their indexes, as for `select`,
+                also as numbers in a `.npy` file. Of a view of the same dataset, the samples
+                themselves are left out, and not others that have the same keys.
             column: As for `select_keys`.
             missing: "drop" to ignore keys that no sample has.
 
