@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
+    from wids.fetching.blocks import Scattered
     from wids.fetching.hosts import Connection
     from wids.fetching.partfile import PartFile
     from wids.fetching.transport import DownloadObserver, Stream
@@ -443,7 +444,7 @@ class Fetcher:
         self,
         url: str,
         start: int,
-        buffer: memoryview,
+        buffer: memoryview | Scattered,
         *,
         version: FileVersion,
         go_on: Callable[[], None] = lambda: None,
@@ -475,7 +476,7 @@ class Fetcher:
         self,
         transfer: _Transfer,
         span: tuple[int, int],
-        buffer: memoryview | bytearray,
+        buffer: memoryview | bytearray | Scattered,
         *,
         connection: Connection | None = None,
     ) -> None:

@@ -12,10 +12,8 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import wait
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import accumulate, takewhile
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -24,12 +22,14 @@ import numpy as np
 from wids.base.text import format_nbytes
 from wids.base.threads import DaemonThreadPool
 from wids.errors import FetchError
-from wids.fetching.rangepool import PlannedRange, RangePool
+from wids.fetching.blocks import PlannedRange
+from wids.fetching.rangepool import RangePool
 from wids.reading.openshards import checked_positions
 from wids.reading.rangeshard import RangeShard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
+    from concurrent.futures import Future
 
     import numpy.typing as npt
 
@@ -103,6 +103,11 @@ class PlannedBatch:
     def settled(self) -> bool:
         """Whether its ranges were requested, or there is an error in their place."""
         return self._settled.is_set()
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was requested and its bytes were dropped, or it failed."""
+        return self.settled and self._pool is None
 
     def begin(self, pool: RangePool) -> None:
         """Take over its ranges, which were planned; release them if nobody will read them."""
@@ -246,9 +251,10 @@ class RangeSource:
 class RangePlanner:
     """Thread that requests the byte ranges of coming batches of one dataset.
 
-    Batches are requested in the order of `expect`, in rounds. The ranges of a round are merged, so
-    later rounds are as large as a quarter of the memory; the first ones are small, so that the
-    first batch comes soon.
+    Memory is reserved for batches in the order of `expect`, as many as fit. Their ranges are
+    requested a quarter of the memory ahead of the reader, but no earlier than connections are free,
+    and each request also brings those that lie around it and have memory: where many samples of a
+    few shards come soon, requests are large and bring every byte once.
 
     Args:
         source: The dataset.
@@ -261,10 +267,11 @@ class RangePlanner:
     def __init__(self, source: RangeSource, places: Places | None = None) -> None:
         self._source = source
         self._places = places
-        self.pool = RangePool(source.fetcher, source.memory)
-        self._expected: SimpleQueue[PlannedBatch | None] = SimpleQueue()
+        self._news = threading.Event()
+        self.pool = RangePool(source.fetcher, source.memory, self._news.set)
+        self._expected: SimpleQueue[PlannedBatch] = SimpleQueue()
         self._unfinished: dict[int, PlannedBatch] = {}
-        self._nbytes = self._num_located = 0
+        self._nbytes = self._num_located = self._num_ranges = 0
         self._closed = False
         self._threads = DaemonThreadPool(_OPENED_AT_ONCE, "wids-shards")
         self._thread = threading.Thread(target=self._run, name="wids-plan", daemon=True)
@@ -291,6 +298,7 @@ class RangePlanner:
             batch = self._unfinished[number] = PlannedBatch(wanted, number)
             self._source.batches.add(batch)
             self._expected.put(batch)
+            self._news.set()
 
     def finish(self, number: int) -> None:
         """Drop a batch that was made, or that failed before it was read."""
@@ -301,7 +309,7 @@ class RangePlanner:
     def stop(self) -> None:
         """End the thread and all requests; readers of planned batches get an error."""
         self._closed = True
-        self._expected.put(None)
+        self._news.set()
         self.pool.close()
         for batch in list(self._unfinished.values()):
             batch.fail(_stopped())
@@ -316,43 +324,51 @@ class RangePlanner:
             self.finish(number)
 
     def _run(self) -> None:
-        located: deque[PlannedBatch] = deque()
+        waiting = _Waiting()
         try:
-            most = 1
             while not self._closed:
-                self._locate_more(located, most)
-                self._request(located)
-                most = min(2 * most, _MOST_BATCHES)
+                self._news.clear()
+                self._open_shards(waiting)
+                located = self._locate_opened(waiting)
+                self._reserve(waiting)
+                if not self._request(waiting) and not located:
+                    self._news.wait()
         except Exception as error:  # noqa: BLE001 (raised where the batches are read)
             self._closed = True
             for batch in list(self._unfinished.values()):
                 batch.fail(error)
 
-    def _locate_more(self, located: deque[PlannedBatch], most: int) -> None:
-        """Locate the batches of the next round, at least one and as many as were drawn."""
-        wanted = most - len(located)
-        if self._nbytes:
-            round_nbytes = self.pool.nbytes // 4 - sum(batch.nbytes for batch in located)
-            wanted = min(wanted, round_nbytes * self._num_located // self._nbytes)
-        fresh = [] if located else [self._expected.get()]
+    def _open_shards(self, waiting: _Waiting) -> None:
+        """Begin to open the shards of the next batches, once those of others are open."""
+        if waiting.opening or sum(each.nbytes for each in waiting.located) > self.pool.nbytes // 4:
+            return
+        batches = waiting.batches
         with suppress(Empty):
-            while len(fresh) < wanted:
-                fresh.append(self._expected.get_nowait())
-        batches = [batch for batch in fresh if batch is not None and not batch.settled]
-        self._open_shards(batches)
-        for batch in batches:
-            if not self._closed:
-                self._locate(batch)
-        located.extend(batch for batch in batches if not batch.settled)
+            while len(batches) < waiting.most:
+                batches.append(self._expected.get_nowait())
+        if batches:
+            waiting.most = min(2 * waiting.most, _MOST_BATCHES)
+        # Opened at once, since each may need a round trip. By other threads even if it is one: a
+        # silent server must not keep this thread from ending.
+        for number in {self._source.shard_of(index) for each in batches for index in each.indexes}:
+            opening = self._threads.submit(self._source.open, number)
+            waiting.opening.append(opening)
+            opening.add_done_callback(self._tell)
 
-    def _open_shards(self, batches: list[PlannedBatch]) -> None:
-        """Open the shards of batches at once, since each may need a round trip."""
-        shards = {self._source.shard_of(index) for batch in batches for index in batch.indexes}
-        # By other threads even if it is one: a silent server must not keep this thread from ending.
-        opening = [self._threads.submit(self._source.open, number) for number in shards]
-        # Errors are raised again for the batch that needs the shard.
-        while not self._closed and wait(opening, _LOOK_UP_SECONDS).not_done:
-            pass
+    def _locate_opened(self, waiting: _Waiting) -> bool:
+        """Locate the batches whose shards are open, or cannot be; return whether there were any."""
+        if not waiting.batches or not all(each.done() for each in waiting.opening):
+            return False
+        waiting.opening.clear()  # errors are raised again for the batch that needs the shard
+        for batch in waiting.batches:
+            if not self._closed and not batch.settled:
+                self._locate(batch)
+        waiting.located.extend(batch for batch in waiting.batches if not batch.settled)
+        waiting.batches.clear()
+        return True
+
+    def _tell(self, _: Future[OpenShard]) -> None:
+        self._news.set()
 
     def _locate(self, batch: PlannedBatch) -> None:
         try:
@@ -363,23 +379,67 @@ class RangePlanner:
             return
         self._num_located += 1
         self._nbytes += batch.nbytes
+        self._num_ranges += len(batch.ranges)
         if batch.nbytes > self.pool.nbytes:
             batch.fail(_too_large(batch.nbytes, self.pool.nbytes))
 
-    def _request(self, located: deque[PlannedBatch]) -> None:
-        """Wait until there is room, and request as many batches as fit."""
-        if not located:
-            return
-        total = sum(batch.nbytes for batch in located)
-        if not self.pool.wait_for_room(max(located[0].nbytes, min(total, self.pool.nbytes // 4))):
-            return
-        room = self.pool.room
-        sums = accumulate(batch.nbytes for batch in located)
-        count = sum(1 for _ in takewhile(lambda nbytes: nbytes <= room, sums))
-        batches = [located.popleft() for _ in range(count)]
-        self.pool.plan([each for batch in batches for each in batch.ranges])
-        for batch in batches:
-            batch.begin(self.pool)
+    def _reserve(self, waiting: _Waiting) -> None:
+        """Reserve memory for as many batches as fit."""
+        while waiting.located and waiting.located[0].nbytes <= self.pool.room:
+            batch = waiting.located.popleft()
+            self.pool.reserve(batch.ranges)
+            waiting.reserved.append(batch)
+
+    def _request(self, waiting: _Waiting) -> bool:
+        """Request the next batch if it is its turn; return whether there was one."""
+        while waiting.requested and waiting.requested[0].closed:
+            waiting.ahead_nbytes -= waiting.requested.popleft().nbytes
+        enough = self.pool.busy or waiting.ahead_nbytes >= self._most_ahead
+        if not waiting.reserved or (waiting.requested and enough):
+            return False
+        batch = waiting.reserved.popleft()
+        if batch.settled:  # nothing reads it any more
+            self.pool.release(batch.ranges)
+            return True
+        # With the first batches come few of the later ones, so that they come soon.
+        others = min(waiting.num_requested**2, len(waiting.reserved))
+        until = waiting.reserved[others - 1].number if others else batch.number
+        self.pool.request(batch.ranges, until)
+        batch.begin(self.pool)
+        waiting.requested.append(batch)
+        waiting.ahead_nbytes += batch.nbytes
+        waiting.num_requested += 1
+        return True
+
+    @property
+    def _most_ahead(self) -> int:
+        """Bytes to request ahead of the reader, which at least keep all connections busy."""
+        mean_nbytes = self._nbytes // max(1, self._num_ranges)
+        return max(self.pool.nbytes // 4, self.pool.width * mean_nbytes)
+
+
+class _Waiting:
+    """Batches on their way to their requests, in the stages of that way.
+
+    Attributes:
+        batches: Those whose shards are being opened.
+        opening: The shards.
+        most: Most batches to open next, few in the beginning.
+        located: Those whose byte ranges are known.
+        reserved: Those that have memory.
+        requested: Those that are requested, and perhaps not read yet.
+        ahead_nbytes: Their size.
+        num_requested: Number of batches that were requested so far.
+    """
+
+    def __init__(self) -> None:
+        self.batches: list[PlannedBatch] = []
+        self.opening: list[Future[OpenShard]] = []
+        self.most = 1
+        self.located: deque[PlannedBatch] = deque()
+        self.reserved: deque[PlannedBatch] = deque()
+        self.requested: deque[PlannedBatch] = deque()
+        self.ahead_nbytes = self.num_requested = 0
 
 
 class BatchesAhead(Iterator[Batch]):
