@@ -1,4 +1,4 @@
-"""Make the pictures of the page in the documents: docs/browsing*.jpg.
+"""Make the pictures of the page in the documents: docs/browsing*.jpg, docs/finding-mistakes.jpg.
 
 The page shows crops of the photographs of the benchmarks, with a class, a caption and boxes each.
 Some crops have a wrong class and one shard has almost one class alone, so that there is something
@@ -54,7 +54,7 @@ BOXES = {
 }  # fmt: skip
 NUM_SHARDS, SHARD_SAMPLES = 6, 400
 ODD_SHARD, ODD_CLASS = 4, 3
-QUALITY = 84
+QUALITY = 80
 
 
 def sample_of(photos: list[Image.Image], rng: np.random.Generator, number: int, shard: int) -> Any:
@@ -155,6 +155,15 @@ def main() -> None:
             page.goto(f"{url}?where=.cls+==+cat+and+.json:objects.2.label+==+nose&p=3")
             page.locator(".layer rect").first.wait_for(state="attached")
             take(page, "browsing-sample.jpg")
+            page.evaluate("localStorage.clear()")
+            page.set_viewport_size({"width": 1120, "height": 600})
+            page.goto(f"{url}?where=.cls+==+galaxies&size=s")
+            page.locator(".histogram").first.wait_for()
+            for mistake in page.locator(".tile:not([title^=galaxies])").all():
+                mistake.locator("xpath=..").locator(".mark").click()
+            page.mouse.move(0, 0)
+            take(page, "finding-mistakes.jpg")
+            page.set_viewport_size({"width": 1280, "height": 800})
             page.goto(f"{url}?view=dataset")
             page.locator(".field-plots").wait_for()
             take(page, "browsing-dataset.jpg")

@@ -84,7 +84,8 @@ function drawLayer(layer, sample, shapes, masks, size) {
   if (chosen.masks) layer.append(...masks.map((mask) => h("img", { class: "mask", src: thumb(sample, mask.number, 1280), alt: "" })));
   layer.append(svg("svg", { viewBox: `0 0 ${size[0]} ${size[1]}`, role: "img", "aria-label": `${shapes.length} shapes` }, drawn));
   for (const [x, y, label, colour] of labels) {
-    const tag = h("span", { class: "tag" }, String(label));
+    // At the upper edge there is no room above the box.
+    const tag = h("span", { class: y < 0.05 ? "tag inside" : "tag" }, String(label));
     Object.assign(tag.style, { left: `${100 * x}%`, top: `${100 * y}%`, background: colour });
     layer.append(tag);
   }
