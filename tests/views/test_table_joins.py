@@ -813,6 +813,40 @@ def test_tables_beside_remote_shards_are_fetched(
     assert opened.column(".width").tolist() == list(range(4, 12))
 
 
+def test_no_shard_is_fetched_for_its_keys(
+    served: wids.ShardListDataset, shard_server: ShardServer, tmp_path: Path
+) -> None:
+    """Keys come from the sidecars beside remote shards, also where shards are read whole."""
+    rows = [(shard["url"], shard["nsamples"]) for shard in served.shards]
+    dataset = wids.ShardListDataset(rows, cache_dir=tmp_path / "whole")
+    wide = dataset.join_tables("{shard}.parquet").filter(".width >= 8")
+    assert list(wide.keys) == KEYS[8:]
+    assert dataset.index_of(KEYS[7]) == 7
+    assert dataset.keys_at(np.array([11, 0, 6])) == [KEYS[11], KEYS[0], KEYS[6]]
+    asked = [request.path for request in shard_server.requests]
+    assert not any(
+        path.endswith(".tar") and "Range" not in r.headers
+        for path, r in zip(asked, shard_server.requests, strict=True)
+    )
+    assert wide[0][".cls"] == 8
+    assert wide[0]["__key__"] == KEYS[8]
+
+
+def test_a_fetched_shard_is_compared_with_the_keys(
+    served: wids.ShardListDataset, shard_server: ShardServer, tmp_path: Path
+) -> None:
+    """A shard with other keys than its sidecar is warned of; without one, its own keys count."""
+    urls = [shard["url"] for shard in served.shards]
+    shard_server.put("set/0.tar.widx", (tmp_path / "5.tar.widx").read_bytes())
+    dataset = wids.ShardListDataset([(urls[0], 5)], cache_dir=tmp_path / "stale")
+    assert dataset.index_of(KEYS[5]) == 0  # as the sidecar says
+    with pytest.warns(wids.WidsWarning, match=r"set/0\.tar: was replaced since"):
+        assert dataset[0]["__key__"] == KEYS[0]
+    del shard_server.files["/set/10.tar.widx"]
+    dataset = wids.ShardListDataset([(urls[2], 2)], cache_dir=tmp_path / "none")
+    assert dataset.index_of(KEYS[11]) == 1
+
+
 def test_faults_of_remote_tables_are_said(
     served: wids.ShardListDataset, shard_server: ShardServer, tmp_path: Path
 ) -> None:

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from wids.specs.shardtable import ShardTable
     from wids.tar.shard import ReadableShard
     from wids.tar.sidecar import IndexRules
+    from wids.tar.tarindex import TarIndex
 
 __all__ = [
     "ColumnPart",
@@ -592,6 +593,7 @@ def read_key_hashes(
     cache: ShardCache,
     rules: IndexRules,
     open_shard: Callable[[int], OpenShard],
+    far_index: Callable[[int], TarIndex | None],
 ) -> npt.NDArray[np.uint64]:
     """Return the hash of each key of a shard; they are kept like a column.
 
@@ -601,17 +603,22 @@ def read_key_hashes(
         cache: Where the hashes are kept.
         rules: How members are grouped into samples.
         open_shard: From the number of a shard to the open shard.
+        far_index: From it to the tar index of a shard that need not be fetched for its keys.
     """
     source = ColumnSource("__key__", (), "wids.base.keyhash", rules, ref["nsamples"])
     path = cache.derived_path(ref, source.suffix)
     if path is not None:
         with suppress(OSError, ShardFormatError):
             return np.asarray(load_column(path, source).values, np.uint64)
-    shard = open_shard(number).shard
-    columns = shard.index.columns()
+    shard = None
+    index = far_index(number)
+    if index is None:
+        shard = open_shard(number).shard
+        index = shard.index
+    columns = index.columns()
     hashes = hash_packed(columns.key_bytes, columns.key_starts)
-    # Read by range, the shard may be another version than the spec promises.
-    if path is not None and shard.memory is not None:
+    # On a server, the shard may be another version than the spec promises.
+    if path is not None and shard is not None and shard.memory is not None:
         with suppress(OSError):  # a folder that may only be read
             kept = save_column(path, source, ColumnPart(hashes, np.empty(0, np.int64)))
             if kept and cache.cache_size is not None:

@@ -58,7 +58,7 @@ from wids.reading.rangeshard import MOST_SHARDS_AT_ONCE, read_samples
 from wids.reading.remotechoice import RemoteChoice, choose_remote, free_nbytes
 from wids.reading.samplesequence import SampleLocation, relabelled
 from wids.reading.shardopener import ShardOpener
-from wids.reading.versions import SeenVersions
+from wids.reading.versions import SeenVersions, ShardVersion
 from wids.specs.classnames import find_class_names
 from wids.specs.indexrules import rules_of
 from wids.specs.locations import folder_of, name_of
@@ -499,19 +499,30 @@ class ShardList:
 
     def keys_at(self, indexes: npt.NDArray[np.int64]) -> list[str]:
         """Return the keys of some samples, in the order of their indexes."""
-        if self.shards.pack is None:
+        numbers = np.searchsorted(self._locator.ends, indexes, "right")
+        order = np.argsort(numbers, kind="stable")
+        found, firsts = np.unique(numbers[order], return_index=True)
+        keys: dict[int, str] = {}
+        groups = np.split(order, firsts[1:]) if len(order) else []
+        # Shard by shard, so that one index is in memory at a time.
+        for number, slots in zip(found.tolist(), groups, strict=True):
+            index = self._far_index(number)
+            if index is not None:
+                start = self._locator.ends[number] - len(index.keys)
+                local_indexes = (indexes[slots] - start).tolist()
+                keys.update(zip(slots.tolist(), map(index.key, local_indexes), strict=True))
+        if not keys:
             return self.locate_batch(indexes).keys
-        numbers = np.unique(np.searchsorted(self._locator.ends, indexes, "right")).tolist()
-        if all(self._far_index(number) is None for number in numbers):
-            return self.locate_batch(indexes).keys
-        return [self.key_at(index) for index in indexes.tolist()]
+        near = np.delete(np.arange(len(indexes)), list(keys))
+        keys.update(zip(near.tolist(), self.locate_batch(indexes[near]).keys, strict=True))
+        return [keys[slot] for slot in range(len(indexes))]
 
     def key_at(self, index: int) -> str:
         """Return the key of one sample, by its index in `[0, len)`, unchecked."""
         shard_index, local_index = self._locator(operator.index(index))
         # No shard is fetched for its keys.
-        packed = self._far_index(shard_index)
-        known = self._opened.use(shard_index).shard.index if packed is None else packed
+        far = self._far_index(shard_index)
+        known = self._opened.use(shard_index).shard.index if far is None else far
         return known.key(local_index)
 
     def packed_index(self, shard_index: int) -> TarIndex | None:
@@ -519,12 +530,18 @@ class ShardList:
         return self._opener.packed_index(self.shards[shard_index])
 
     def _far_index(self, shard_index: int) -> TarIndex | None:
-        """Return the tar index, in a pack, of a shard that would have to be fetched whole."""
-        shards = self.shards
-        if shards.pack is None or shard_index in self._opened or is_local(shards.urls[shard_index]):
+        """Return the tar index, in a pack or a sidecar, of a shard that is not fetched yet.
+
+        None for a shard that can be opened without fetching it, or that has no such index.
+        """
+        if shard_index in self._opened or is_local(self.shards.urls[shard_index]):
             return None
-        ref = shards[shard_index]
-        return None if self._opener.is_near(ref) else self._opener.packed_index(ref)
+        ref = self.shards[shard_index]
+        index = None if self._opener.is_near(ref) else self._opener.far_index(ref)
+        if index is None or index.num_samples != ref.nsamples:
+            return None
+        # If the shard is fetched later, it is compared with the index that gave the keys.
+        return index if self._seen.note(shard_index, ShardVersion(index.digest)) else None
 
     def packed_keys(self) -> PackedKeys | None:
         """Return the key table in the pack of this dataset; None if there is none."""
@@ -557,6 +574,7 @@ class ShardList:
                 cache=self.cache,
                 rules=self._opener.rules,
                 open_shard=self._opened.open_unkept,
+                far_index=self._far_index,
             )
         return hashes
 

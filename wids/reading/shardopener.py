@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ from wids.base.system import num_cores
 from wids.base.text import format_nbytes
 from wids.base.threads import DaemonThreadPool
 from wids.base.urls import display_url, scheme_of
-from wids.base.warn import WarningsOnce, warn
+from wids.base.warn import WarningsOnce, held_warnings, warn
 from wids.caching.unpack import is_compressed_name
 from wids.errors import FetchError, SampleCountError, ShardFormatError, WidsError
 from wids.fetching.responses import FileVersion
@@ -43,6 +43,24 @@ OnUncounted = Callable[[str, WidsError | OSError], None]
 _ATTEMPTS = 5
 _NO_SIDECAR_REMEDY = "put sidecars beside them with `wids create --sidecars`"
 _NO_COUNT_REMEDY = "`wids create` makes a spec that says it"
+_KEYS_WANTED = "its keys are read, and "
+_MOST_SIDECARS = 64  # tar indexes of remote shards in memory
+
+
+class RecentIndexes(dict[str, "TarIndex | None"]):
+    """Tar indexes of remote shards that were used last, by URL; a copy of it is empty.
+
+    None stands for a shard that has no usable sidecar.
+    """
+
+    def keep(self, url: str, index: TarIndex | None) -> None:
+        """Keep one, in place of the oldest if there are too many."""
+        while len(self) >= _MOST_SIDECARS:
+            self.pop(next(iter(self)), None)  # another thread may have removed it
+        self[url] = index
+
+    def __reduce__(self) -> tuple[type[RecentIndexes], tuple[()]]:
+        return RecentIndexes, ()
 
 
 @dataclass(frozen=True)
@@ -57,6 +75,7 @@ class ShardOpener:
         packs: The tar indexes that lie in packs.
         waits: Times in which readers waited for the cache.
         warnings: Issues each warning that many shards share only once.
+        sidecars: Tar indexes of remote shards that are not fetched.
     """
 
     cache: ShardCache
@@ -65,6 +84,7 @@ class ShardOpener:
     packs: PackedIndexes | None = field(default=None, compare=False, repr=False)
     waits: WaitLog = field(default_factory=WaitLog, compare=False, repr=False)
     warnings: WarningsOnce = field(default_factory=WarningsOnce, compare=False, repr=False)
+    sidecars: RecentIndexes = field(default_factory=RecentIndexes, compare=False, repr=False)
 
     def open(
         self, ref: ShardRef, note: Callable[[ShardVersion], bool] = lambda _: True
@@ -263,12 +283,36 @@ class ShardOpener:
     def _index_url(ref: ShardRef) -> str:
         return ref.index or with_suffix(ref.url, SIDECAR_SUFFIX)
 
-    def _remote_index(self, ref: ShardRef, why: str = "") -> TarIndex | None:
+    def far_index(self, ref: ShardRef) -> TarIndex | None:
+        """Return the tar index of a remote shard that is not fetched; None if it has to be.
+
+        It is from the pack or the sidecar, whose size alone is compared with the shard.
+
+        Args:
+            ref: The entry of the shard.
+        """
+        if (packed := self.packed_index(ref)) is not None:
+            return packed
+        if ref.url not in self.sidecars:
+            # To fetch a shard is what a dataset was opened for that does not read by range.
+            messages: list[str] = []
+            with held_warnings(messages):
+                quiet = replace(self, warnings=WarningsOnce())
+                index = quiet._sidecar(ref, _KEYS_WANTED, _NO_SIDECAR_REMEDY)  # noqa: SLF001
+            for message in messages:
+                logger.info("%s", message)
+            self.sidecars.keep(ref.url, index)
+        return self.sidecars.get(ref.url)
+
+    def _remote_index(
+        self, ref: ShardRef, why: str = "", remedy: str = _NO_SIDECAR_REMEDY
+    ) -> TarIndex | None:
         """Return the tar index of a remote shard from its sidecar; None if it has to be fetched.
 
         Args:
             ref: The entry of the shard.
             why: Why it is needed, for the warning if there is none.
+            remedy: What makes it unnecessary to fetch the shard, for that warning.
         """
         url, index_url = ref.url, self._index_url(ref)
         if (packed := self.packed_index(ref)) is not None:
@@ -287,7 +331,7 @@ class ShardOpener:
                 "no sidecar",
                 url,
                 f"{why}there is no usable sidecar ({error})",
-                remedy=_NO_COUNT_REMEDY if why else _NO_SIDECAR_REMEDY,
+                remedy=remedy,
             )
             return None
         # Under other rules the same members form other samples, so the index would mislead.
@@ -392,21 +436,21 @@ class ShardOpener:
 
     def _count_one(self, on_uncounted: OnUncounted | None, why: str, ref: ShardRef) -> int:
         try:
-            count = None if self.by_range else self._remote_count(ref, why)
-            return len(self.open(ref)) if count is None else count
+            index = None if self.by_range else self._sidecar(ref, why, _NO_COUNT_REMEDY)
+            return len(self.open(ref)) if index is None else index.num_samples
         except (WidsError, OSError) as error:
             if on_uncounted is None:
                 raise
             on_uncounted(ref.url, error)
             return 0
 
-    def _remote_count(self, ref: ShardRef, why: str) -> int | None:
-        """Return the number of samples from the sidecar on the server; None if there is none."""
+    def _sidecar(self, ref: ShardRef, why: str, remedy: str) -> TarIndex | None:
+        """Return the tar index on the server if it is of a shard of the right size; else None."""
         url, cache = ref.url, self.cache
         # The sidecar of a command would be another command.
         if cache.is_local(url) or cache.localname is not None or scheme_of(url) == "pipe":
             return None
-        if cache.holds(ref) or (index := self._remote_index(ref, why)) is None:
+        if cache.holds(ref) or (index := self._remote_index(ref, why, remedy)) is None:
             return None
         try:
             self._check_size(ref, index)
@@ -419,7 +463,7 @@ class ShardOpener:
                 remedy="write the sidecars again",
             )
             return None
-        return index.num_samples
+        return index
 
     def _check_size(self, ref: ShardRef, index: TarIndex) -> None:
         """Refuse the sidecar of a remote shard that has another size.
