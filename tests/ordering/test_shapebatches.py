@@ -143,9 +143,9 @@ def test_a_run_goes_on_with_other_ranks(case, runs, last):
             common = min(steps, batches.remaining())
             one_pass = iter(batches)
             states.append((one_pass, batches, common))
-        # As far as all ranks go together.
-        common = min(states, key=lambda item: item[2])[2]
-        common = max(0, common - len(set(case["shapes"].tolist())))
+        # As far as all ranks go together, but not to the end, where the next epoch begins.
+        longest = max(batches.remaining() for _, batches, _ in states)
+        common = max(0, min([longest - 1, *(most for _, _, most in states)]))
         told = []
         for one_pass, batches, _ in states:
             for batch in islice(one_pass, common):
@@ -159,6 +159,35 @@ def test_a_run_goes_on_with_other_ranks(case, runs, last):
         for batch in batches:
             seen.update(batch)
     assert seen == Counter(case["dataset"])
+
+
+@pytest.mark.parametrize("ranks", [1, 3, 4, 8])
+def test_single_samples_of_many_shapes_are_dealt_in_turn(ranks):
+    """Without padding, the last samples of all shapes are dealt evenly, at the same state."""
+    data, shapes = range(41), np.arange(41) // 2
+
+    def make():
+        samplers = [
+            DistributedShardSampler(data, ranks, rank, lengths=[41], lanes=1, pad=False)
+            for rank in range(ranks)
+        ]
+        return [BatchSampler(sampler, 8, shape=shapes) for sampler in samplers]
+
+    made = make()
+    steps = [len(batches) for batches in made]
+    assert max(steps) - min(steps) <= 1
+    assert max(steps) <= -(-41 // ranks)
+    passes = [iter(batches) for batches in made]
+    seen = Counter()
+    for step in range(1, max(steps)):
+        seen.update(index for one_pass in passes for index in next(one_pass))
+        states = [batches.state_dict() for batches in made]
+        assert states == [states[0]] * ranks
+        resumed = make()
+        for batches in resumed:
+            batches.load_state_dict(states[0])
+        rest = Counter(index for batches in resumed for batch in batches for index in batch)
+        assert seen + rest == Counter(data), step
 
 
 @pytest.mark.parametrize("tail", [{}, {"pad": False}, {"drop_last": True}])

@@ -188,11 +188,21 @@ class _Sequence:
         return self._indexes[positions]
 
 
+@dataclass(frozen=True)
+class _LastBatch:
+    """A batch of one rank alone, of the last samples of a bucket: positions `[start, stop)`."""
+
+    bucket: int
+    start: int
+    stop: int
+
+
 class _Segment:
     """The steps from a place in an epoch to its end, the same on all ranks.
 
-    Where nothing is repeated or left out, some buckets may end with fewer samples than ranks. These
-    come last of all, so that the ranks stay together as long as they can.
+    Where nothing is repeated or left out, a bucket may end with too few samples for a batch on each
+    rank. The batches of these come last of all and are dealt to the ranks in turn, so that the
+    ranks differ by one batch at most.
 
     Args:
         share: The part of the order that is this rank's.
@@ -203,7 +213,9 @@ class _Segment:
         drop_last: Leave out the last batch of a bucket if it is smaller.
 
     Attributes:
-        num_common: Steps in which every rank has a batch.
+        num_common: Steps in which every rank has a batch of the same bucket.
+        num_steps: All steps; in the last one, some ranks may have none.
+        own_last: The last batches of this rank, after the common steps.
         shares: This rank's part of each bucket.
         sizes, begun: As given.
     """
@@ -225,28 +237,28 @@ class _Segment:
             replace(share, num_samples=count, start=min(start, count))
             for count, start in zip(counts, begun, strict=True)
         ]
-        # Samples of each bucket: the fewest and the most of any rank, and those of this rank.
-        every, some = [], []
-        for part in self.shares:
+        steps: list[int] = []
+        self._last: list[_LastBatch] = []
+        for bucket, (part, size) in enumerate(zip(self.shares, sizes, strict=True)):
             full, rest = divmod(part.num_samples - part.start, self._ranks)
-            every.append(full + (rest > 0 and part.tail == "pad"))
-            some.append(full + (rest > 0 and part.tail != "drop"))
-        mine = [part.count for part in self.shares]
-
-        def batches(samples: list[int]) -> list[int]:
-            spare = [0 if drop_last else size - 1 for size in sizes]
-            pairs = zip(samples, spare, sizes, strict=True)
-            return [(count + more) // size for count, more, size in pairs]
-
-        self._steps, most, own = batches(every), batches(some), batches(mine)
-        self.num_common = sum(self._steps)
-        self._deal = Deal(np.array([self._steps], np.int64))
-        self.extra = [at for at, number in enumerate(most) if number > self._steps[at]]
-        self.own_extra = [at for at, part in enumerate(self.extra) if own[part] > self._steps[part]]
+            least = full + (rest > 0 and part.tail == "pad")  # samples that each rank has
+            steps.append((least if drop_last else least + size - 1) // size)
+            if part.tail == "ragged":
+                # A last common step that is not full takes all that is left.
+                left = part.start + steps[-1] * size * self._ranks
+                stop = part.num_samples - ((part.num_samples - left) % size if drop_last else 0)
+                self._last += [
+                    _LastBatch(bucket, start, min(start + size, stop))
+                    for start in range(left, stop, size)
+                ]
+        self.num_common = sum(steps)
+        self.num_steps = self.num_common - (-len(self._last) // self._ranks)
+        self.own_last = self._last[share.rank :: self._ranks]
+        self._deal = Deal(np.array([steps], np.int64))
 
     def count_from(self, step: int) -> int:
         """Return the number of batches of this rank from a common step on."""
-        return self.num_common - step + len(self.own_extra)
+        return self.num_common - step + len(self.own_last)
 
     def window(self, number: int) -> list[int]:
         """Return the bucket of each step in a window; steps are shuffled within windows."""
@@ -273,8 +285,8 @@ class _Segment:
             min(part.num_samples, part.start + steps * size * self._ranks)
             for part, steps, size in zip(self.shares, common, self.sizes, strict=True)
         ]
-        for bucket in self.extra[: max(0, step - self.num_common)]:
-            used[bucket] = self.shares[bucket].num_samples
+        for batch in self._last[: max(0, step - self.num_common) * self._ranks]:
+            used[batch.bucket] = batch.stop
         return tuple(used)
 
 
@@ -298,7 +310,7 @@ class ShapeRun:
             self._of_bucket(bucket, steps)
             for bucket, steps in enumerate(segment.steps_before(step))
         ]
-        self._buckets = self._bucket_of_each()
+        self._batches = self._batch_of_each()
 
     @property
     def reached(self) -> int:
@@ -307,29 +319,27 @@ class ShapeRun:
 
     def batch(self) -> list[int]:
         """Draw the next batch."""
-        bucket = next(self._buckets)
         self._drawn += 1
-        return list(islice(self._indexes[bucket], self._segment.sizes[bucket]))
+        return next(self._batches)
 
     def place_after(self, batches: int) -> tuple[int, ShapePlace] | None:
         """Return the position and the place after some batches."""
         segment, step = self._segment, self._step + batches
-        beyond = step - segment.num_common
-        if beyond > 0:
-            passed = segment.own_extra[:beyond]
-            step = segment.num_common + (passed[-1] + 1 if passed else 0)
-        if step >= segment.num_common + len(segment.extra):
+        if step >= segment.num_steps:
             return None
         done = segment.done(step)
         return sum(done), ShapePlace(tuple(segment.begun), done, step, self._digest)
 
-    def _bucket_of_each(self) -> Iterator[int]:
+    def _batch_of_each(self) -> Iterator[list[int]]:
         segment = self._segment
         number, inside = divmod(self._step, _WINDOW)
         while number * _WINDOW < segment.num_common:
-            yield from segment.window(number)[inside:]
+            for bucket in segment.window(number)[inside:]:
+                yield list(islice(self._indexes[bucket], segment.sizes[bucket]))
             number, inside = number + 1, 0
-        yield from (segment.extra[at] for at in segment.own_extra)
+        for last in segment.own_last:
+            positions = np.arange(last.start, last.stop, dtype=np.int64)
+            yield self._orders[last.bucket].at(positions).tolist()
 
     def _of_bucket(self, bucket: int, steps: int) -> Iterator[int]:
         """Return this rank's indexes of a bucket after some steps."""
