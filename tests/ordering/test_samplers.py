@@ -1189,3 +1189,24 @@ def test_half_of_the_ranks_against_the_process_group_is_said(given, message):
         for agreeing in ({"rank": 0}, {"num_replicas": 2}, {"num_replicas": 5, "rank": 1}):
             assert len(DistributedShardSampler(range(100), lengths=[10] * 10, lanes=1, **agreeing))
     assert len(sampler) == -(-100 // given.get("num_replicas", 2))
+
+
+@pytest.mark.parametrize("kind", ["plain", "batches", "by cost", "by shape"])
+def test_more_used_than_handed_out_is_refused(kind):
+    """A state after more indexes than were drawn would lose the others; at the end it may round."""
+    sampler = DistributedShardSampler(range(100), 1, 0, lengths=[10] * 10)
+    of_rank = {
+        "plain": sampler,
+        "batches": BatchSampler(sampler, 7),
+        "by cost": BatchSampler(sampler, cost=[1] * 100, max_cost=7),
+        "by shape": BatchSampler(sampler, 7, shape=[0] * 100),
+    }[kind]
+    one_pass = iter(of_rank)
+    next(one_pass)
+    drawn = of_rank.state_dict()
+    assert of_rank.state_dict(consumed=1) == drawn
+    with pytest.raises(ValueError, match=r"but its pass has handed out [17], .* of this rank"):
+        of_rank.state_dict(consumed=2)
+    for _ in one_pass:
+        pass
+    assert of_rank.state_dict(consumed=105)["position"] == 100

@@ -170,7 +170,7 @@ class BatchSampler(TorchBatchSampler):
 
         Raises:
             TypeError: `consumed` is no integer.
-            ValueError: `consumed` is negative.
+            ValueError: `consumed` is negative, or more than the pass in progress has handed out.
         """
         if self._planned is not None:
             return self._planned.state_dict(consumed)

@@ -1,5 +1,6 @@
 """`EpochPass`: iterator of a sampler over one epoch on one rank, its progress and its state."""
 
+import math
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import Field, asdict, dataclass, fields, replace
@@ -19,6 +20,7 @@ __all__ = [
     "OrderState",
     "Planner",
     "Progress",
+    "more_than_drawn",
 ]
 
 AnyOrder: TypeAlias = EpochOrder | MixtureOrder | WeightedOrder
@@ -224,16 +226,26 @@ class Progress:
         computed, block = self._computed
         return computed - operator.length_hint(block)
 
+    def _count(self) -> float:
+        """Return the number of indexes of the pass, which is not known before it begins."""
+        return math.inf if self._plan is None else self._plan[1].count
+
     def state(self, consumed: int | None = None, *, looping: bool = False) -> OrderState:
         """Return the state after some indexes.
 
         Args:
             consumed: Number of them; by default all that were handed out.
             looping: Whether a loop over them is known to go on.
+
+        Raises:
+            ValueError: More were consumed than were handed out, and the pass goes on.
         """
         start = self.start
         if consumed is None:
             consumed = self.handed_out
+        # At the end of a pass, steps times batch size may be more than there were indexes.
+        elif consumed > (drawn := self.handed_out) and drawn < self._count():
+            raise more_than_drawn(consumed, "indexes", drawn)
         # At the end all ranks return the same state, even if some had one index fewer. But within
         # a loop, a rank that has used its last index is no further than the others.
         if self.exhausted and consumed >= self.handed_out and not looping:
@@ -247,6 +259,15 @@ class Progress:
         if share.tail == "drop" and consumed and start.n - position < share.num_replicas:
             position = start.n
         return start.moved(position)
+
+
+def more_than_drawn(consumed: int, things: str, drawn: int) -> ValueError:
+    """Return the error for a state after more indexes or batches than a pass has handed out."""
+    return ValueError(
+        f"consumed={consumed:,} {things} of this rank, but its pass has handed out {drawn:,}, so "
+        f"the others would be lost: count the {things} of this rank alone, from where this process "
+        "began the pass"
+    )
 
 
 class EpochPass(chain[int]):

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
 
 from wids.base.arguments import check_integer, check_mapping
-from wids.ordering.passes import OrderState, Progress
+from wids.ordering.passes import OrderState, Progress, more_than_drawn
 from wids.ordering.randomseeds import IndexBatch
 from wids.ordering.samplers import ChunkedSampler
 
@@ -103,6 +103,8 @@ class _PlannedProgress(Generic[Within]):
             consumed = self.handed_out
         if self.exhausted and consumed >= self.handed_out and not looping:
             return _Place(start.order.moved(start.order.n), None)
+        if consumed > self.handed_out and (self.run is None or self.handed_out < self.count):
+            raise more_than_drawn(consumed, "batches", self.handed_out)
         if self.run is None or not consumed:
             return start
         reached = self.run.place_after(consumed)

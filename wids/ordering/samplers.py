@@ -393,7 +393,7 @@ class ChunkedSampler(Sampler[int]):
 
         Raises:
             TypeError: `consumed` is no integer.
-            ValueError: `consumed` is negative.
+            ValueError: `consumed` is negative, or more than the pass in progress has handed out.
         """
         if consumed is not None:
             consumed = check_integer("consumed", consumed, 0)
