@@ -355,3 +355,11 @@ def test_samplers_that_would_not_keep_the_weights_refuse_a_mixture():
         ChunkedSampler(mixture, num_samples=10)
     with pytest.raises(ValueError, match="take DistributedShardSampler"):
         ShardListSampler(mixture)
+
+
+def test_a_part_that_is_never_drawn_is_said():
+    """A part with a share of one draw that several lanes round to none is warned of."""
+    mixture = wids.Mixture([range(1000), range(1000)], weights=[0.99, 0.01], num_samples=100)
+    sampler = wids.DistributedShardSampler(mixture, 2, 0, lanes=2, pad=False)
+    with pytest.warns(wids.WidsWarning, match=r"draws 0 from part 1 .* in place of 1\.0"):
+        list(sampler)

@@ -208,7 +208,7 @@ def _warn_of_rounded_shares(spec: MixtureSpec, counts: list[int]) -> None:
     for part, (weight, count) in enumerate(zip(weights, counts, strict=True)):
         due = total * weight / whole
         # What rounding to single samples takes is not the fault of the lanes.
-        if abs(count - due) > max(Fraction(1), due / 10):
+        if count == 0 or abs(count - due) > max(Fraction(1), due / 10):
             warn(
                 f"every epoch of {total:,} samples draws {count:,} from part {part} of the mixture "
                 f"in place of {float(due):,.1f}, since shares are rounded to {spec.lanes} lanes: "
