@@ -366,3 +366,22 @@ def test_a_damaged_value_that_was_only_collected_is_named_as_damaged(make_shard)
         with pytest.raises(DecodeError, match=r"sample 1, key 'b'.*invalid literal.*fill="):
             dataset.column(".cls")
         assert dataset.column(".cls", fill=-1).tolist() == [1, -1]
+
+
+def test_columns_are_of_the_version_of_the_samples(make_shard):
+    """Where an open shard is replaced, its column and its samples become the new ones together."""
+
+    def samples(order):
+        return [{"__key__": f"k{number}", ".cls": str(number)} for number in order]
+
+    path = make_shard("a.tar", samples(range(4)))
+    dataset = ShardListDataset([str(path)])
+    assert [sample[".cls"] for sample in dataset] == [0, 1, 2, 3]
+    make_shard("b.tar", samples([3, 0, 2, 1])).replace(path)
+    # Another program stores the column of the new file, which alone needs no open shard.
+    assert list(ShardListDataset([str(path)]).column(".cls")) == [3, 0, 2, 1]
+    with pytest.warns(WidsWarning, match="was replaced since this dataset opened it"):
+        assert list(dataset.column(".cls")) == [3, 0, 2, 1]
+    assert [sample["__key__"] for sample in dataset.filter(".cls == 0")] == ["k0"]
+    assert [sample[".cls"] for sample in dataset.sort_by(".cls")] == [0, 1, 2, 3]
+    assert [sample["__key__"] for sample in dataset.exclude(["k3"])] == ["k0", "k2", "k1"]

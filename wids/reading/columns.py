@@ -234,6 +234,8 @@ class ColumnReader:
         rules: Rules by which members are grouped into samples.
         cache: Cache folder in which columns are stored.
         open_shard: Function from the number of a shard to the open shard.
+        reopen_if_changed: Function that is called with the number of a shard before its column is
+            read; it makes sure that its samples are those of the file that is there now.
     """
 
     extension: str
@@ -242,6 +244,7 @@ class ColumnReader:
     rules: IndexRules
     cache: ShardCache
     open_shard: Callable[[int], OpenShard]
+    reopen_if_changed: Callable[[int], None]
 
     def __post_init__(self) -> None:
         if not self.extension.startswith("."):
@@ -381,6 +384,7 @@ class ColumnReader:
         # An empty shard has nothing to store, and its values have no type.
         if not ref.nsamples:
             return ColumnPart([], np.empty(0, np.int64))
+        self.reopen_if_changed(number)
         source = self._source_of(ref.nsamples)
         part = self._kept(ref, source)
         if part is not None:

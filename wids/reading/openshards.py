@@ -478,6 +478,16 @@ class OpenShards(dict[int, OpenShard]):
             if self._seen is not None:
                 self._seen.forget(shard_index)
 
+    def reopen_if_changed(self, shard_index: int) -> None:
+        """Open a shard again, with a warning, if it was written to or replaced while it was open.
+
+        What is read beside the open shard, as columns are, is then of the version of its samples.
+        """
+        opened = self.get(shard_index)
+        if opened is not None and opened.shard.was_changed():
+            self.drop(lambda each: each is opened)
+            self.use(shard_index)
+
     def clear(self) -> None:
         """Drop all open shards; the next use may find other versions of them."""
         self._make_room(0)

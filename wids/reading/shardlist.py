@@ -567,6 +567,7 @@ class ShardList:
         hashes = np.empty(self._locator.total, np.uint64)
         shards = np.flatnonzero(self.shards.nsamples).tolist()
         for number in progress(shards, desc="reading keys", unit="shard"):
+            self._opened.reopen_if_changed(number)
             start = int(self._locator.ends[number - 1]) if number else 0
             hashes[start : int(self._locator.ends[number])] = read_key_hashes(
                 number,
@@ -609,6 +610,7 @@ class ShardList:
             self._pipeline.decoder,
             cache=self.cache,
             open_shard=self._opened.open_unkept,
+            reopen_if_changed=self._opened.reopen_if_changed,
             rules=self._opener.rules,
         )
 
