@@ -18,7 +18,9 @@ from hypothesis import strategies as st
 from wids import ShardCache, ShardListDataset, TarIndex
 from wids.errors import FetchError, WidsError, WidsWarning
 from wids.reading.versions import SeenVersions, ShardVersion
+from wids.specs.sources import load_spec
 from wids.tar.sidecar import SIDECAR_SUFFIX
+from wids.tools.packing import write_pack
 
 NSAMPLES = 6
 FACT = st.sampled_from(["a", "b", None])
@@ -132,6 +134,59 @@ def test_workers_read_one_version_between_them(
         dataset.close()
         with worker(dataset, method) as first, worker(dataset, method) as second:
             assert (first(0), second(1), dataset[2][".txt"][:1]) == (b"y", b"y", b"y")
+
+
+def in_order(letters: str) -> bytes:
+    """Write a shard of a sample for each letter, its key and its text."""
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+        for letter in letters:
+            member = tarfile.TarInfo(f"{letter}.txt")
+            member.size = 2_000
+            archive.addfile(member, io.BytesIO(letter.encode() * 2_000))
+    return stream.getvalue()
+
+
+CHOOSE: dict[str, Callable[[ShardListDataset], Any]] = {
+    "exclude": lambda dataset: dataset.exclude(["c"]),
+    "select_keys": lambda dataset: dataset.select_keys(["c", "a"]),
+    "sort_by": lambda dataset: dataset.sort_by("key"),
+    "split": lambda dataset: dataset.split(a=0.5, b=0.5)["a"],
+}
+
+
+@pytest.mark.parametrize("choose", CHOOSE.values(), ids=CHOOSE)
+@pytest.mark.parametrize("index", ["pack", "sidecar"])
+@pytest.mark.parametrize("remote", ["range", "auto"])
+def test_samples_are_chosen_by_the_keys_of_the_shards_that_are_read(  # noqa: PLR0917
+    put: Callable[..., None],
+    shard_server: ShardServer,
+    tmp_path: Path,
+    index: str,
+    remote: Any,
+    choose: Callable[[ShardListDataset], Any],
+) -> None:
+    """Keys of a pack or a kept sidecar that the shard no longer has are an error at its samples."""
+    cache = {"cache_dir": tmp_path / "cache", "transformations": "bytes", "remote": remote}
+    put("a", in_order("abcdef"))
+    source: Any = [(f"{shard_server.url}/a.tar", NSAMPLES)]
+    with ShardListDataset(source, **cache) as dataset:
+        expected = [sample["__key__"] for sample in choose(dataset)]
+        if index == "pack":
+            write_pack(load_spec(source), tmp_path / "a.wpack", cache_dir=tmp_path / "cache")
+            source = tmp_path / "a.wpack"
+    with ShardListDataset(source, **cache) as dataset:  # an unchanged shard is no error
+        assert [sample["__key__"] for sample in choose(dataset)] == expected
+    put("a", in_order("dafcbe"))
+    with ShardListDataset(source, **cache) as dataset:
+        chosen = choose(dataset)
+        with pytest.raises(FetchError, match=r"/a\.tar: the shard was replaced on its server"):
+            list(chosen)
+    if index == "pack":
+        with ShardListDataset(source, **(cache | {"remote": "whole"})) as dataset:
+            chosen = choose(dataset)
+            with pytest.warns(WidsWarning, match=r"/a\.tar: was replaced since this dataset"):
+                list(chosen)
 
 
 def test_a_shard_that_goes_whole_is_the_version_that_was_read(

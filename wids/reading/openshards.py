@@ -17,6 +17,7 @@ from wids.base.urls import display_url
 from wids.base.warn import warn
 from wids.errors import CacheError, DecodeError, SampleCountError
 from wids.reading.pipeline import Sample, while_reading
+from wids.reading.versions import ShardVersion
 from wids.specs.shardtable import UNKNOWN
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from wids.base.shardref import ShardRef
     from wids.codecs.decode import SampleDecoder
     from wids.reading.shardopener import ShardOpener
     from wids.reading.versions import SeenVersions
@@ -338,7 +340,11 @@ class NumberedShards:
             OSError: It cannot be opened.
         """
         ref = self.table[shard_index]
+        if self.seen.keys_given:
+            self._note_packed(shard_index, ref)
         shard = self.opener.open(ref, partial(self.seen.note, shard_index))
+        if self.seen.keys_given and shard.memory is None:
+            self.seen.note(shard_index, ShardVersion(shard.index.digest))
         expected = int(self.table.nsamples[shard_index])
         # Checked before any sample is read, since a wrong count shifts the indexes of all later
         # samples.
@@ -351,6 +357,13 @@ class NumberedShards:
         self.wanted.check(shard, ref.url)
         dataset = ref.dataset or self.dataset_name
         return OpenShard(shard, ref.url, dataset, int(self.ends[shard_index]) - len(shard))
+
+    def _note_packed(self, shard_index: int, ref: ShardRef) -> None:
+        """Note the version of a remote shard that keys in a pack are of."""
+        if not self.opener.cache.is_local(ref.url):
+            index = self.opener.packed_index(ref)
+            if index is not None:
+                self.seen.note(shard_index, ShardVersion(index.digest))
 
     def keep_open(self, limit: int) -> OpenShards:
         """Return an empty set that keeps at most `limit` of these shards open."""

@@ -366,9 +366,10 @@ class RangeShard(ReadableShard):
         self._changed = True
         raise ReplacedError(
             f"{display_url(self.url)}: the shard was replaced on its server since this dataset "
-            "read it for the first time; open the dataset again (or call its close) to read the "
-            "new file. If several servers behind the URL send different validators for one file, "
-            'make them agree, or open the dataset with remote="whole"'
+            "read it, or its keys, for the first time; open the dataset again (or call its close) "
+            "to read the new file, after `wids pack` if it has a pack. If several servers behind "
+            "the URL send different validators for one file, make them agree, or open the dataset "
+            'with remote="whole"'
         )
 
     def _read_by(self, basis: _Basis, read: Callable[[_Basis], T]) -> T:

@@ -499,6 +499,7 @@ class ShardList:
 
     def keys_at(self, indexes: npt.NDArray[np.int64]) -> list[str]:
         """Return the keys of some samples, in the order of their indexes."""
+        self._note_keys_given()
         numbers = np.searchsorted(self._locator.ends, indexes, "right")
         order = np.argsort(numbers, kind="stable")
         found, firsts = np.unique(numbers[order], return_index=True)
@@ -548,6 +549,7 @@ class ShardList:
         opener = self._opener
         if opener.packs is None:
             return None
+        self._note_keys_given()
         return opener.packs.keys_of(self.shards, opener.rules, opener.warnings)
 
     def packed_keys_are_current(self) -> bool:
@@ -562,8 +564,18 @@ class ShardList:
         packed = self.packed_keys()
         return self.read_key_hashes() if packed is None else packed.hashes()
 
+    def _note_keys_given(self) -> None:
+        """Refuse remote shards from now on that differ from the indexes that keys are read from."""
+        if self._seen.keys_given:
+            return
+        self._seen.keys_given = True
+        for number, opened in list(self._opened.items()):
+            if opened.shard.memory is None:
+                self._seen.note(number, ShardVersion(opened.shard.index.digest))
+
     def read_key_hashes(self) -> npt.NDArray[np.uint64]:
         """Return the hash of each sample's key, read from the tar indexes of the shards."""
+        self._note_keys_given()
         hashes = np.empty(self._locator.total, np.uint64)
         shards = np.flatnonzero(self.shards.nsamples).tolist()
         for number in progress(shards, desc="reading keys", unit="shard"):

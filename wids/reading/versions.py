@@ -48,6 +48,10 @@ class SeenVersions:
     Args:
         num_shards: Number of shards.
 
+    Attributes:
+        keys_given: Whether keys of many samples were read, perhaps from a pack or from sidecars
+            that no shard was compared with: the shards must fit them from then on.
+
     >>> seen = SeenVersions(2)
     >>> seen.note(1, ShardVersion(b"digest", validator='"1"'))
     True
@@ -62,6 +66,7 @@ class SeenVersions:
         # Zero is unknown. Untouched pages of zeros take no memory, however many shards there are.
         self._facts = _shared_zeros(num_shards)
         self._fd: _Descriptor | None = None  # once a process was spawned
+        self.keys_given = False
 
     def note(self, number: int, version: ShardVersion) -> bool:
         """Record the version of a shard; return False if it differs from the recorded one.
@@ -90,16 +95,17 @@ class SeenVersions:
     def clear(self) -> None:
         """Forget all versions; processes that shared them until now keep theirs."""
         self._facts, self._fd = _shared_zeros(len(self._facts)), None
+        self.keys_given = False
 
     def __getstate__(self) -> tuple[Any, ...]:
         rows = np.flatnonzero(self._facts[:, 0])
-        state = len(self._facts), rows.tobytes(), self._facts[rows].tobytes()
+        state = len(self._facts), self.keys_given, rows.tobytes(), self._facts[rows].tobytes()
         # Only a process that is being started inherits a descriptor.
         shared = None if get_spawning_popen() is None else self._descriptor()
         return (*state, None if shared is None else DupFd(shared.number))
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        num_shards, rows, facts, inherited = state
+        num_shards, self.keys_given, rows, facts, inherited = state
         self._fd = None
         if inherited is not None:
             self._fd = _Descriptor(inherited.detach())
