@@ -42,7 +42,7 @@ from wids.fetching.partfile import no_space
 from wids.fetching.responses import identity_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from wids.fetching.partfile import PartFile
@@ -350,8 +350,10 @@ class _Lease:
                 unlock(descriptor)
         os.close(descriptor)
 
-    def __del__(self) -> None:
-        self.end()
+    def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        # When the interpreter ends, `os` may be gone already, and the process ends the lease.
+        if not is_ending():
+            self.end()
 
 
 class _LastLease(threading.local):

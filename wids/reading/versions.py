@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import mmap
 import os
+import sys
 from dataclasses import dataclass
 from multiprocessing.context import get_spawning_popen
 from multiprocessing.reduction import DupFd
@@ -15,6 +16,8 @@ import numpy as np
 from wids.base.system import anonymous_file
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
 __all__ = ["SeenVersions", "ShardVersion"]
@@ -136,8 +139,10 @@ class _Descriptor:
     def __init__(self, number: int) -> None:
         self.number = number
 
-    def __del__(self) -> None:
-        os.close(self.number)
+    def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        # When the interpreter ends, `os` may be gone already, and the process closes it.
+        if not is_ending():
+            os.close(self.number)
 
 
 def _nbytes(num_shards: int) -> int:
