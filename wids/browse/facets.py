@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
@@ -65,6 +66,11 @@ class FacetColumn:
     field: str
     path: tuple[str, ...]
     is_number: bool
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether its values are kept in the cache folder, as those of words in JSON are not."""
+        return self.is_number or field_kind(self.field) != "json"
 
     @property
     def name(self) -> str:
@@ -213,17 +219,37 @@ class ColumnValues:
         """Return the values of all samples of a shard, by column."""
         found = self._kept.get(shard_index)
         if found is None:
-            found = self._json_values(shard_index)
+            found = self._json_values(shard_index, self._in_json)
             for column in self.columns:
                 if column not in found:
                     found[column] = self._plain_values(shard_index, column)
             self._kept.put(shard_index, found, sum(map(_nbytes_of, found.values())))
         return found
 
-    def _json_values(self, shard_index: int) -> dict[FacetColumn, Values]:
-        """Read all columns in JSON at once, so that each document is parsed once."""
-        names = {each.field for each in self._in_json}
-        lists: dict[FacetColumn, list[Any]] = {each: [] for each in self._in_json}
+    def one(self, shard_index: int, column: FacetColumn) -> Values:
+        """Return the values of one column of a shard, without reading the others."""
+        found = self._kept.get(shard_index)
+        if found is not None:
+            return found[column]
+        if column not in self._in_json:
+            return self._plain_values(shard_index, column)
+        if column.is_number and self._reader.is_small(
+            shard_index, column.field, _MOST_FIELD_NBYTES
+        ):
+            with suppress(
+                WidsError, OSError, ValueError, TypeError
+            ):  # of several types, read below
+                values = self._plain_values(shard_index, column)
+                if isinstance(values, np.ndarray):
+                    return values
+        return self._json_values(shard_index, [column])[column]
+
+    def _json_values(
+        self, shard_index: int, columns: Sequence[FacetColumn]
+    ) -> dict[FacetColumn, Values]:
+        """Read columns in JSON at once, so that each document is parsed once."""
+        names = {each.field for each in columns}
+        lists: dict[FacetColumn, list[Any]] = {each: [] for each in columns}
         rows = self._reader.rows(shard_index, names, _MOST_FIELD_NBYTES) if names else None
         for row in rows or ():
             documents = {name: _parsed(row.get(name)) for name in names}

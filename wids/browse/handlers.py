@@ -65,7 +65,7 @@ class UnreadableSampleError(Exception):
 
 
 # Parameters of each endpoint. Others are an error, because they would silently have no effect.
-_ORDER = "order seed epoch rank replicas interleave lanes chunksize where q whole shard marks"
+_ORDER = "order seed epoch rank replicas interleave lanes chunksize where q whole shard marks sort"
 PARAMETERS = {
     "dataset": "",
     "facets": "where q whole shard marks",
@@ -123,7 +123,7 @@ class ApiHandlers:
         self.decoders = Decoders()
         self.thumbnails = Thumbnails(self.reader, self.decoders)
         self._views = FieldViews(self.reader, self.decoders, self.class_names)
-        self._grid = Grid(self.reader, self.scans, self.class_names, self.chosen)
+        self._grid = Grid(self.reader, self.scans, self.class_names, self._columns, self.chosen)
         self._facet_values: ColumnValues | None = None
         self._facet_lock = threading.Lock()
         self._faults: dict[str, list[dict[str, str]]] = {}
@@ -166,13 +166,14 @@ class ApiHandlers:
         """Describe `count` samples from position `at` on, in an order, perhaps with a filter."""
         start = max(0, _number(query, "at", 0))
         count = min(_number(query, "count", 60), _MOST_TILES)
-        order, filtering = self._grid.shown(query)
+        order, filtering, sorting = self._grid.shown(query)
         indexes = order.slice(start, count)
         columns = self._columns().columns if query.get("table") == "1" else ()
         shown = tiles(self.reader, enumerate(indexes, start), self.class_names, columns)
         return {
             "total": order.size,
             "filtering": filtering,
+            "sorting": sorting,
             "columns": [safe_text(column.name, 200) for column in columns],
             "tiles": shown,
             "fetched_whole": len(self.reader.fetched_whole),
@@ -186,7 +187,9 @@ class ApiHandlers:
         Raises:
             ValueError: Nothing is chosen, a filter still runs, or found more than a document holds.
         """
-        order, filtering = self._grid.shown(query)
+        order, filtering, sorting = self._grid.shown(query)
+        if sorting is not None and not sorting["finished"]:
+            raise ValueError("sort: not all values are read yet; ask again")
         if filtering is None and not any(query.get(name) for name in ("marks", "without", "shard")):
             raise ValueError("where: expected a filter, q=, marks= or without=, to save samples by")
         if filtering is not None and (not filtering["finished"] or filtering["full"]):
@@ -226,7 +229,7 @@ class ApiHandlers:
         position, total = None, len(self.reader)
         if query.get("p"):
             position = _number(query, "p", 0)
-            order, filtering = self._grid.shown(query)
+            order, filtering, _ = self._grid.shown(query)
             total = order.size
             if not 0 <= position < total:
                 more = "" if filtering is None or filtering["finished"] else " found so far"

@@ -21,6 +21,7 @@ import numpy as np
 
 from wids.browse.scans import joint_progress
 from wids.browse.search import ChosenSamples, FilterVisitor, KeyVisitor
+from wids.browse.sorting import SortVisitor, sort_column
 from wids.ordering.chunks import chunk_layout
 from wids.ordering.order import OrderSpec, RankShare
 from wids.ordering.permute import Integers, derive_key, permute
@@ -29,6 +30,7 @@ from wids.views.filterlanguage import parse_filter
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from wids.browse.facets import ColumnValues
     from wids.browse.fieldreader import FieldReader
     from wids.browse.scans import Scan, Scans, Visitor
 
@@ -64,6 +66,10 @@ class Order:
         # Python integers, because the JSON encoder does not accept those of NumPy.
         indexes: list[int] = self.at(np.arange(first, last, dtype=np.int64)).tolist()
         return indexes
+
+    def none(self) -> Order:
+        """Return an order without positions, for what is not known yet."""
+        return Order(0, self.at)
 
 
 @dataclass(frozen=True)
@@ -218,10 +224,11 @@ _MOST_FIELDS = 40  # names of fields in the error for an unknown field
 
 
 class Shown(NamedTuple):
-    """An order, and the progress of its filter; None without a filter."""
+    """An order, and the progress of its filter and of what it is sorted by; None without these."""
 
     order: Order
     filtering: dict[str, Any] | None
+    sorting: dict[str, Any] | None = None
 
 
 def parse_indexes(name: str, text: str, total: int) -> Integers:
@@ -257,6 +264,7 @@ class Grid:
         reader: The dataset.
         scans: Background scans, which run the filters.
         class_names: Names of classes, by number.
+        columns: Returns the columns by which samples are sorted, and their values.
         chosen: Indexes of the samples that are shown, in their order; None for all.
     """
 
@@ -265,8 +273,10 @@ class Grid:
         reader: FieldReader,
         scans: Scans,
         class_names: Mapping[int, str],
+        columns: Callable[[], ColumnValues],
         chosen: Integers | None = None,
     ) -> None:
+        self._columns = columns
         self._class_names = class_names
         self._chosen = chosen
         self._reader = reader
@@ -285,11 +295,12 @@ class Grid:
         chosen = self._chosen_of(shards, query)
         scans = [self._scan(*each, shards) for each in self._searches(query)]
         if not scans and chosen is not None:
-            return Shown(wanted.within(chosen), None)
+            return self._sorted(query, Shown(wanted.within(chosen), None), chosen)
         if not scans and len(shards) < self._reader.num_shards:
-            return Shown(wanted.between(*self._bounds(shards)), None)
+            shown = Shown(wanted.between(*self._bounds(shards)), None)
+            return self._sorted(query, shown, np.arange(*self._bounds(shards)))
         if not scans:
-            return Shown(self._over_all(wanted), None)
+            return self._sorted(query, Shown(self._over_all(wanted), None), None)
         # What is found at once is shown at once, without a first answer that is empty.
         for scan in scans:
             scan.join(_SOON_SECONDS)
@@ -304,15 +315,45 @@ class Grid:
         unsteady = wanted.kind == "shuffled" or chosen is not None
         if unsteady and not progress["finished"]:
             found = np.empty(0, np.int64)
-        return Shown(
-            wanted.within(found),
-            {
-                **progress,
-                "found": len(found),
-                "full": any(each.found.full for each in visitors),
-                **_remarks(visitors),
-            },
+        filtering = {
+            **progress,
+            "found": len(found),
+            "full": any(each.found.full for each in visitors),
+            **_remarks(visitors),
+        }
+        return self._sorted(query, Shown(wanted.within(found), filtering), found)
+
+    def _sorted(self, query: Mapping[str, str], shown: Shown, chosen: Integers | None) -> Shown:
+        """Sort what is shown by the column of `sort`, once its values are read.
+
+        Args:
+            query: The request.
+            shown: What is shown, in the order of the request.
+            chosen: Indexes of these samples; None for all.
+
+        Raises:
+            ValueError: There is no such column, or the request has another order, too.
+        """
+        text = query.get("sort", "")
+        if not text:
+            return shown
+        if OrderQuery.parse(query).kind != "stored":
+            raise ValueError("sort: expected no other order beside it; leave out order=")
+        values = self._columns()
+        column, reverse = sort_column(text, values.columns)
+        scan = self._scans.get(
+            ("sort", column),
+            lambda: SortVisitor(values, self._reader, column),
+            range(self._reader.num_shards),
         )
+        scan.join(_SOON_SECONDS)
+        visitor = scan.visitor
+        progress = {**scan.progress(), "kept": column.is_kept}
+        is_found = shown.filtering is None or shown.filtering["finished"]
+        if not (isinstance(visitor, SortVisitor) and progress["finished"] and is_found):
+            return shown._replace(order=shown.order.none(), sorting=progress)
+        rows = visitor.sorted(chosen, reverse=reverse)
+        return shown._replace(order=OrderQuery().within(rows), sorting=progress)
 
     def shards_of(self, query: Mapping[str, str]) -> range:
         """Return the shards that a request is restricted to: those of `shard`, or all.

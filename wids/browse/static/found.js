@@ -39,6 +39,19 @@ export function filterProgress(page, state) {
   ];
 }
 
+/** How far the values are read by which the samples are sorted, and how to leave that order. */
+export function sortProgress(page, state) {
+  if (!page.sorting) return [];
+  const { shards_done: done, num_shards: total, finished } = page.sorting;
+  const name = state.sort.replace(/^-/, "");
+  const told = finished ? [] : [`${number(done)} of ${counted(total, "shard")} read; ${page.sorting.kept ? "what is read is kept in the cache folder" : "this column is not kept, and read anew by each server"}`];
+  const left = leftOut(page.sorting);
+  return [h("div", { class: "progress" },
+    finished ? null : h("progress", { max: total, value: done, "aria-label": "Sorting" }),
+    h("span", {}, ["Sorted by ", h("code", {}, name), state.sort.startsWith("-") ? ", greatest first" : ", least first", [...told, left].filter(Boolean).map((each) => ` · ${each}`)]),
+    h("a", { class: "button", href: link({ ...gridPart(state), sort: null }), "aria-label": "Clear the order" }, "✕"))];
+}
+
 /** A link that saves the samples found as a document, which every command takes in place of a spec. */
 function saving(state) {
   return h("a", { class: "button", href: selection(orderPart(state)), download: "" }, "Save as a selection");

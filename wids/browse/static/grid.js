@@ -5,7 +5,7 @@ import { arrive, turnTo } from "./cursor.js";
 import { announce, h } from "./dom.js";
 import { facetPanel } from "./facets.js";
 import { counted, number } from "./format.js";
-import { filterProgress, searched } from "./found.js";
+import { filterProgress, searched, sortProgress } from "./found.js";
 import { dragMarks, marksTray } from "./marks.js";
 import { COUNTS, makePager, range } from "./pager.js";
 import { tableOf } from "./table.js";
@@ -23,6 +23,7 @@ const side = h("div", { class: "side" });
 const parts = [h("div", { class: "explorer" }, side, found), h("div", { class: "pager-place" }, marksTray(), pager.element)];
 dragMarks(found);
 let known = { key: null, total: 0 }; // samples in the order that was shown last
+let sorter = null; // the column whose head had the focus
 let drawn = 0; // pixels of the pictures
 
 new ResizeObserver(() => {
@@ -36,6 +37,7 @@ export async function showGrid({ view, state, dataset, signal, shown }) {
   const count = COUNTS[size];
   const at = Number(state.at ?? 0);
   const bar = toolbar(state);
+  sorter = document.activeElement?.dataset.sort ?? null;
   const key = link(orderPart(state));
   turn(state, at, count, key === known.key ? known.total : 0);
   let placed = false;
@@ -54,14 +56,14 @@ export async function showGrid({ view, state, dataset, signal, shown }) {
     place(view, bar, ...parts);
     known = { key, total: page.total };
     turn(state, at, count, page.total);
-    progress.replaceChildren(...searched(state, dataset), ...filterProgress(page, state), ...[tellWhole(page.fetched_whole)].filter(Boolean));
+    progress.replaceChildren(...searched(state, dataset), ...filterProgress(page, state), ...sortProgress(page, state), ...[tellWhole(page.fetched_whole)].filter(Boolean));
     // Tiles that stay the same stay in the document, with the focus that may be on one.
     const now = JSON.stringify(page.tiles);
     if (now !== last) fill(page, state, size);
     last = now;
     arrive();
     shown(title(state, at, count, page.total));
-    if (!page.filtering || page.filtering.finished) {
+    if ((page.filtering?.finished ?? true) && (page.sorting?.finished ?? true)) {
       tellEmpty(page, state, at);
       announce(`${counted(page.total, "sample")}, from position ${number(at)} on`);
       return;
@@ -85,7 +87,13 @@ function fillSide(state, signal) {
 }
 
 function fill({ tiles, columns }, state, size) {
-  if (size === "t" && tiles.length) return found.replaceChildren(progress, tableOf(tiles, columns, state));
+  if (size === "t" && tiles.length) {
+    found.replaceChildren(progress, tableOf(tiles, columns, state));
+    // Who sorts by the keyboard goes on at the head of the column.
+    if (sorter && document.activeElement === document.body) found.querySelector(`[data-sort="${CSS.escape(sorter)}"]`)?.focus();
+    sorter = null;
+    return;
+  }
   if (!list.isConnected) found.replaceChildren(progress, list);
   list.className = `grid ${size}`;
   drawn = pixelsFor(list);

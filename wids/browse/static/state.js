@@ -2,7 +2,7 @@
 
 // What belongs to the grid, and stays while one looks at a sample of it.
 const GRID = ["order", "seed", "epoch", "rank", "replicas", "interleave", "lanes", "chunksize",
-  "where", "q", "whole", "shard", "marks", "size"];
+  "where", "q", "whole", "shard", "marks", "sort", "size"];
 const ALL = [...GRID, "at", "i", "p", "view", "shards"];
 
 // Of these the page itself makes use; what a link was damaged to counts as not said.
@@ -37,8 +37,8 @@ export function gridPart(state) {
 
 /** What a filter or a search goes with: a sampler's order is of all samples. */
 export function filterable(state) {
-  const { size, where, q, whole, shard } = state;
-  return { size, where, q, whole, shard, ...(state.order === "shuffled" ? { order: "shuffled", seed: state.seed } : {}) };
+  const { size, where, q, whole, shard, sort } = state;
+  return { size, where, q, whole, shard, sort, ...(state.order === "shuffled" ? { order: "shuffled", seed: state.seed } : {}) };
 }
 
 /** Only what the server has to know to find an order. */

@@ -1,9 +1,9 @@
 // A page of samples as a table: what headers, classes and JSON state, a column each.
 
-import { h } from "./dom.js";
+import { button, h } from "./dom.js";
 import { number } from "./format.js";
 import { markButton } from "./marks.js";
-import { gridPart, link } from "./state.js";
+import { go, gridPart, link } from "./state.js";
 import { thumbnail } from "./thumbnails.js";
 import { placeOf } from "./tiles.js";
 
@@ -13,8 +13,18 @@ export function tableOf(tiles, columns, state) {
   const heads = ["", "sample", "key", ...columns, ...(captions ? ["text"] : [])];
   return h("div", { class: "scroll samples", tabindex: 0, role: "region", "aria-label": "Samples" },
     h("table", {},
-      h("thead", {}, h("tr", {}, heads.map((name) => h("th", { scope: "col" }, name || h("span", { class: "hidden" }, "picture"))))),
+      h("thead", {}, h("tr", {}, heads.map((name) => (columns.includes(name) ? sortable(name, state) : h("th", { scope: "col" }, name || h("span", { class: "hidden" }, "picture")))))),
       h("tbody", {}, tiles.map((tile) => rowOf(tile, columns, state, captions)))));
+}
+
+/** The head of a column that sorts by it: first ascending, then descending, then as stored. */
+function sortable(name, state) {
+  const now = state.sort === name ? "ascending" : state.sort === `-${name}` ? "descending" : null;
+  const next = { ascending: `-${name}`, descending: null }[now] ?? (now ? null : name);
+  const sign = { ascending: "▲", descending: "▼" }[now] ?? "";
+  return h("th", { scope: "col", "aria-sort": now },
+    button([name, h("span", { class: "sign", "aria-hidden": "true" }, sign)], () => go({ ...gridPart(state), order: null, seed: null, sort: next }),
+      { class: "plain sort", "data-sort": name, title: now ? `Sorted, ${now}` : "Sort by this column" }));
 }
 
 function rowOf(tile, columns, state, captions) {

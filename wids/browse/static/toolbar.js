@@ -49,7 +49,7 @@ function orderForm(state) {
   const kind = Object.hasOwn(NUMBERS, state.order) ? state.order : "";
   const select = h("select", {
     "aria-label": "Order",
-    onchange: (event) => go({ ...filterable(state), seed: state.seed, order: event.target.value }),
+    onchange: (event) => go({ ...filterable(state), sort: null, seed: state.seed, order: event.target.value }),
   }, ORDERS.map(([value, text]) => h("option", { value, selected: value === kind }, text)));
   const fields = NUMBERS[kind].map(([name, label, usual]) => h("label", {}, label,
     h("input", {

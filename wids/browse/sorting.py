@@ -1,0 +1,108 @@
+"""Sorting of the grid by a column, whose values are read shard by shard."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from wids.display.safejson import safe_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from wids.browse.facets import ColumnValues, FacetColumn
+    from wids.browse.fieldreader import FieldReader
+    from wids.ordering.permute import Integers
+
+__all__ = ["SortVisitor", "sort_column"]
+
+_MOST_SORTED = 50_000_000  # samples; 8 bytes each for values and places
+_MOST_NAME = 200
+
+
+def sort_column(text: str, columns: Sequence[FacetColumn]) -> tuple[FacetColumn, bool]:
+    """Return the column that a request sorts by, and whether the greatest values come first.
+
+    Args:
+        text: Name of the column, as a page of the table gives it, with "-" before it to reverse.
+        columns: The columns of the dataset.
+
+    Raises:
+        ValueError: There is no such column.
+    """
+    name = text.removeprefix("-")
+    for column in columns:
+        if safe_text(column.name, _MOST_NAME) == name:
+            return column, text.startswith("-")
+    known = ", ".join(safe_text(column.name, _MOST_NAME) for column in columns) or "none"
+    raise ValueError(f"sort: expected a column, {known}, got {name[:80]!r}")
+
+
+class SortVisitor:
+    """Visitor that collects the values of one column of all samples.
+
+    Args:
+        values: Values of the columns of the dataset.
+        reader: The dataset.
+        column: The column.
+
+    Raises:
+        ValueError: The dataset has more samples than are sorted.
+    """
+
+    def __init__(self, values: ColumnValues, reader: FieldReader, column: FacetColumn) -> None:
+        if len(reader) > _MOST_SORTED:
+            raise ValueError(
+                f"sort: expected at most {_MOST_SORTED} samples, the dataset has {len(reader)}; "
+                "choose some by a filter, save them, and open what was saved"
+            )
+        self._column = column
+        self._values = values
+        self._reader = reader
+        self._found = np.full(len(reader), np.nan)
+        self._words: dict[tuple[str, Any], int] = {}
+        self._lock = threading.Lock()
+        self._sorted: dict[bool, Integers] = {}
+
+    def visit(self, shard_index: int) -> bool:
+        """Read the values of one shard."""
+        if self._reader.tar_index(shard_index) is None:
+            return self._reader.num_samples(shard_index) == 0
+        first = self._reader.first_index(shard_index)
+        found = self._values.one(shard_index, self._column)
+        if isinstance(found, tuple):
+            codes, words = found
+            numbers = [self._number_of(word) for word in words]
+            found = np.append(np.array(numbers, np.float64), np.nan)[codes]  # -1 is the last
+        self._found[first : first + len(found)] = found
+        return True
+
+    def _number_of(self, word: Any) -> int:
+        return self._words.setdefault((type(word).__name__, word), len(self._words))
+
+    def sorted(self, chosen: Integers | None, *, reverse: bool) -> Integers:
+        """Return the indexes of samples in the order of their values; those without one come last.
+
+        Args:
+            chosen: Indexes of the samples; None for all, whose order is kept.
+            reverse: Whether the greatest values come first.
+        """
+        if chosen is not None:
+            return chosen[np.argsort(self._keys(reverse)[chosen], kind="stable")]
+        with self._lock:
+            if reverse not in self._sorted:
+                self._sorted[reverse] = np.argsort(self._keys(reverse), kind="stable")
+            return self._sorted[reverse]
+
+    def _keys(self, reverse: bool) -> np.ndarray:
+        keys = self._found
+        if self._words:
+            # By the alphabet, or by number: not by which word came first.
+            ranks = np.empty(len(self._words) + 1)
+            for rank, word in enumerate(sorted(self._words)):
+                ranks[self._words[word]] = rank
+            ranks[-1] = np.nan
+            keys = ranks[np.where(np.isnan(keys), -1, keys).astype(np.int64)]
+        return -keys if reverse else keys
