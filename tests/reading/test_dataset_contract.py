@@ -73,6 +73,10 @@ def open_local(world: World, **options: Any) -> wids.SampleSequence:
     return wids.ShardListDataset(world.local(), **options)
 
 
+def open_by_position(world: World, **options: Any) -> wids.SampleSequence:
+    return wids.ShardListDataset(world.local(), access="pread", **options)
+
+
 def open_fetched(world: World, **options: Any) -> wids.SampleSequence:
     return wids.ShardListDataset(world.remote(), **options)
 
@@ -191,6 +195,7 @@ def open_file_join(world: World, **options: Any) -> wids.SampleSequence:
 
 WAYS = [
     open_local,
+    open_by_position,
     open_fetched,
     open_by_range,
     open_packed,

@@ -16,6 +16,7 @@ from wids.reading.rangeshard import RangeShard
 from wids.reading.shardlist import ShardList
 from wids.reading.shardopener import ShardOpener
 from wids.specs.sources import load_spec
+from wids.tar.fileshard import FileShard
 from wids.tar.shard import ReadableShard, Shard
 from wids.tar.sidecar import SIDECAR_SUFFIX, IndexRules
 from wids.tar.tarindex import TarIndex
@@ -36,6 +37,12 @@ KEYS = [sample["__key__"] for sample in SAMPLES]
 
 def open_mapped(path: Path, _: ShardServer) -> ReadableShard:
     return Shard(path)
+
+
+def open_by_position(path: Path, _: ShardServer) -> ReadableShard:
+    shard = ShardOpener(ShardCache(), RULES, access="pread").open(ShardRef(str(path)))
+    assert isinstance(shard, FileShard)
+    return shard
 
 
 def open_remote(path: Path, server: ShardServer, *, by_range: bool) -> ReadableShard:
@@ -65,7 +72,14 @@ def open_packed(path: Path, _server: ShardServer) -> ReadableShard:
     return shard
 
 
-WAYS = [open_mapped, open_packed, open_fetched, open_by_range, open_without_ranges]
+WAYS = [
+    open_mapped,
+    open_by_position,
+    open_packed,
+    open_fetched,
+    open_by_range,
+    open_without_ranges,
+]
 # That a server has no byte ranges is warned of, which is tested elsewhere.
 pytestmark = pytest.mark.filterwarnings("ignore:.*are fetched whole:wids.WidsWarning")
 

@@ -10,6 +10,7 @@ import errno
 import mmap
 import os
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,9 +23,11 @@ fcntl = load_if_present("fcntl")  # without it there are no locks, as on some fi
 resource = load_if_present("resource")  # without it there are no limits to ask for or to set
 
 __all__ = [
+    "advise_reads",
     "anonymous_file",
     "blocks_read",
     "boot_id",
+    "file_system_of",
     "flush_to_disk",
     "limit_process",
     "lock_exclusively",
@@ -77,6 +80,23 @@ def process_namespace() -> str:
     """Return an identifier of the namespace of process ids, or "" where there is but one."""
     with suppress(OSError):
         return str(Path("/proc/self/ns/pid").stat().st_ino)
+    return ""
+
+
+@lru_cache(256)
+def file_system_of(device: int) -> str:
+    """Return the kind of the file system with a device number, or "" where it is not known.
+
+    >>> file_system_of(Path("/").stat().st_dev) == file_system_of(Path("/").stat().st_dev)
+    True
+    """
+    with suppress(OSError):
+        wanted = f"{os.major(device)}:{os.minor(device)}"
+        mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace")
+        for line in mounts.splitlines():
+            before, _, after = line.partition(" - ")
+            if before.split()[2:3] == [wanted]:
+                return after.split()[0]
     return ""
 
 
@@ -190,6 +210,19 @@ def read_ahead(mapped: mmap.mmap, start: int, stop: int) -> None:
     """
     if hasattr(mmap, "MADV_WILLNEED"):
         mapped.madvise(mmap.MADV_WILLNEED, start, stop - start)
+
+
+def advise_reads(descriptor: int, start: int, stop: int) -> None:
+    """Advise the kernel that bytes of a file are needed soon; without effect where it takes none.
+
+    Args:
+        descriptor: The open file.
+        start: First byte.
+        stop: End, exclusive.
+    """
+    if hasattr(os, "posix_fadvise"):
+        with suppress(OSError):  # a file system that takes no advice
+            os.posix_fadvise(descriptor, start, stop - start, os.POSIX_FADV_WILLNEED)
 
 
 def read_at_random(mapped: mmap.mmap) -> None:

@@ -20,6 +20,7 @@ from wids.codecs.documents import decode_class
 from wids.errors import DecodeError
 from wids.reading.collate import column_of
 from wids.reading.ragged import Ragged, Values, pack
+from wids.tar.fileshard import FileShard
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -265,7 +266,9 @@ class Gathering:
         memories, spans = [], [np.empty((0, len(names), 2), np.int64)]
         for opened, local_indexes in self._groups:
             memory = opened.shard.memory
-            if self._crowded or memory is None:
+            if isinstance(opened.shard, FileShard):
+                memory, found = opened.shard.read_spans(local_indexes, names)
+            elif self._crowded or memory is None:
                 before = opened.shard.index
                 wanted = None if asked is None else {*names, *asked}
                 samples = self._read_group(opened.shard, local_indexes.tolist(), wanted)
@@ -390,6 +393,7 @@ class ReadAhead:
 
     def __init__(self) -> None:
         self._cold_batches = _COLD_BATCHES
+        self._by_position = False  # whether a shard that is read by position was seen
 
     @contextmanager
     def batch(
@@ -402,12 +406,16 @@ class ReadAhead:
             fields: The extensions that will be read; None: all.
         """
         before = blocks_read()
-        if self._cold_batches > 0:
-            self._cold_batches -= 1
-            for opened, local_indexes in wanted:
-                shard = opened.shard
-                if shard.nbytes >= _SCATTERED_NBYTES * len(shard):
-                    shard.announce(local_indexes, fields)
+        cold = self._cold_batches > 0
+        self._cold_batches -= cold
+        for opened, local_indexes in wanted if cold or self._by_position else ():
+            shard = opened.shard
+            # Reads over a network are not counted, and wait for longer than an announcement takes.
+            if isinstance(shard, FileShard):
+                self._by_position = True
+                shard.announce(local_indexes, fields)
+            elif cold and shard.nbytes >= _SCATTERED_NBYTES * len(shard):
+                shard.announce(local_indexes, fields)
         yield
         if blocks_read() > before:
             self._cold_batches = _COLD_BATCHES

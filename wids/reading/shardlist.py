@@ -57,13 +57,14 @@ from wids.reading.rangeahead import PlannedBatches, RangePlanner, RangeSource, d
 from wids.reading.rangeshard import MOST_SHARDS_AT_ONCE, read_samples
 from wids.reading.remotechoice import RemoteChoice, choose_remote, free_nbytes
 from wids.reading.samplesequence import SampleLocation, relabelled
-from wids.reading.shardopener import ShardOpener
+from wids.reading.shardopener import Access, ShardOpener, check_access
 from wids.reading.versions import SeenVersions, ShardVersion
 from wids.specs.classnames import find_class_names
 from wids.specs.indexrules import rules_of
 from wids.specs.locations import folder_of, name_of
 from wids.specs.shardtable import UNKNOWN
 from wids.specs.sources import load_spec
+from wids.tar.fileshard import FileShard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -156,6 +157,10 @@ class ShardList:
             fetches whole shards ahead if this machine uses most of each and can keep them.
         memory: With remote="range", bound of the bytes of samples that a `Loader` requests ahead;
             by default 1/32 of the machine's memory, from 64 MiB to 1 GiB.
+        access: "mmap" maps the files of shards. "pread" reads samples and batches by positional
+            reads, which network file systems answer faster; a file that becomes shorter meanwhile
+            is then an error, where a map would end the process. "auto" reads files on network file
+            systems by position, as far as Linux tells, and maps all others.
         on_uncounted: Called with the URL and the error of a shard without `nsamples` that cannot be
             read; the shard then has no samples. By default the error is raised. This is for tools
             that show damaged datasets.
@@ -194,6 +199,7 @@ class ShardList:
         shared: bool = False,
         remote: Literal["whole", "range", "auto"] = "whole",
         memory: int | None = None,
+        access: Access = "auto",
         on_uncounted: OnUncounted | None = None,
     ) -> None:
         show_if_verbose()
@@ -222,7 +228,8 @@ class ShardList:
         by_range = _reads_by_range(remote, localname)
         self._chooses = by_range and remote == "auto"
         self.remote_choice: RemoteChoice | None = None
-        self._opener = ShardOpener(self.cache, rules, by_range, packs)
+        check_access(access)
+        self._opener = ShardOpener(self.cache, rules, by_range, packs, access=access)
         # The settings are checked before the shards are counted, which may take long.
         self._pipeline = Pipeline.of_options(
             transformations,
@@ -378,10 +385,20 @@ class ShardList:
                 continue
             with self._read_ahead.batch(groups, pipeline.fields):
                 for opened, local_indexes in groups:
+                    if isinstance(opened.shard, FileShard):
+                        yield from self._read_by_position(opened, local_indexes)
+                        continue
                     read = opened.shard.read
                     for local_index in local_indexes:
                         sample = read(local_index, pipeline.fields, pipeline.copies)
                         yield opened.label(sample, local_index)
+
+    def _read_by_position(self, opened: OpenShard, local_indexes: list[int]) -> Iterator[Any]:
+        """Read samples of one shard; those that lie close together come by one read."""
+        pipeline = self._pipeline
+        samples = opened.shard.read_many(local_indexes, pipeline.fields, copy=pipeline.copies)
+        for sample, local_index in zip(samples, local_indexes, strict=True):
+            yield opened.label(sample, local_index)
 
     def _open_concurrently(self, indexes: list[int]) -> None:
         """Open the shards of a batch concurrently, since each may need a round trip."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from wids.base.mounts import on_network
 from wids.base.progress import progress
 from wids.base.system import num_cores
 from wids.base.text import format_nbytes
@@ -23,6 +25,7 @@ from wids.reading.rangeshard import RangeShard, fetch_index, warn_fetched_whole
 from wids.reading.versions import ShardVersion
 from wids.reading.waits import WaitLog
 from wids.specs.locations import with_suffix
+from wids.tar.fileshard import FileShard
 from wids.tar.shard import Shard
 from wids.tar.sidecar import SIDECAR_SUFFIX, IndexRules
 from wids.tar.tarindex import TarIndex, no_room_needed
@@ -36,8 +39,9 @@ if TYPE_CHECKING:
     from wids.reading.packedindexes import PackedIndexes
     from wids.tar.shard import ReadableShard
 
-__all__ = ["OnUncounted", "ShardOpener"]
+__all__ = ["Access", "OnUncounted", "ShardOpener", "check_access"]
 
+Access = Literal["auto", "mmap", "pread"]
 OnUncounted = Callable[[str, WidsError | OSError], None]
 
 _ATTEMPTS = 5
@@ -76,6 +80,7 @@ class ShardOpener:
         waits: Times in which readers waited for the cache.
         warnings: Issues each warning that many shards share only once.
         sidecars: Tar indexes of remote shards that are not fetched.
+        access: Whether samples are read from a map or by position; "auto" by the file system.
     """
 
     cache: ShardCache
@@ -85,6 +90,7 @@ class ShardOpener:
     waits: WaitLog = field(default_factory=WaitLog, compare=False, repr=False)
     warnings: WarningsOnce = field(default_factory=WarningsOnce, compare=False, repr=False)
     sidecars: RecentIndexes = field(default_factory=RecentIndexes, compare=False, repr=False)
+    access: Access = "auto"
 
     def open(
         self, ref: ShardRef, note: Callable[[ShardVersion], bool] = lambda _: True
@@ -115,6 +121,9 @@ class ShardOpener:
                 "time; from now on its samples are those of the new version. Open the dataset "
                 "again, so that all samples are numbered by the new version"
             )
+        if self.access == "pread" or (self.access == "auto" and on_network(mapped.path)):
+            with suppress(FileNotFoundError):  # evicted meanwhile; the map still has it
+                return FileShard(mapped)
         return mapped
 
     def _version(self, ref: ShardRef, shard: Shard) -> ShardVersion:
@@ -480,6 +489,16 @@ class ShardOpener:
                 f"{display_url(ref.url)}: expected the sidecar of a shard of {ref.filesize} bytes, "
                 f"found that of a shard of {nbytes} bytes"
             )
+
+
+def check_access(access: Any) -> None:
+    """Refuse a value of the argument `access` that is none of the three.
+
+    Raises:
+        ValueError: It is another one.
+    """
+    if access not in get_args(Access):
+        raise ValueError(f'access: expected "auto", "mmap" or "pread", got {access!r:.60}')
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
