@@ -271,3 +271,26 @@ def test_each_side_reads_its_own_of_the_wanted_fields(
     }
     with pytest.warns(wids.WidsWarning, match=r"fields: no sample of .* has '\.typo'"):
         joined.with_options(fields=[".typo", ".cls"])[0]
+
+
+def labelled(folder: Path, name: str, field: str, classes: list[str]) -> wids.ShardListDataset:
+    """Write a dataset of four samples with a class and a text each."""
+    spec = folder / f"{name}.json"
+    with wids.ShardWriter(folder / f"{name}-%d.tar", spec=spec) as writer:
+        writer.header["classes"] = classes
+        for number in range(4):
+            writer.write({"__key__": f"k{number}", field: number % 2, f".{name}.txt": "x"})
+    return wids.ShardListDataset(spec)
+
+
+def test_a_join_warns_of_classes_that_the_names_do_not_fit(tmp_path: Path) -> None:
+    """Names are those of the left; a class field of the right with other names is warned of."""
+    left = labelled(tmp_path, "a", ".cls", ["cat", "dog"])
+    other = labelled(tmp_path, "b", ".lab.cls", ["no", "yes"])
+    with pytest.warns(wids.WidsWarning, match=r"join: .* differently.*filter '?\.lab\.cls"):
+        joined = left.join(other)
+    assert joined.class_names == {0: "cat", 1: "dog"}
+    with pytest.warns(wids.WidsWarning, match=r"filter \.kind\.cls of the right"):
+        left.join(other, rename={".lab.cls": ".kind.cls"})
+    assert len(left.join(other, fields=[".b.txt"])) == 4  # it has no classes
+    assert len(left.join(labelled(tmp_path, "c", ".lab.cls", ["cat", "dog"]))) == 4

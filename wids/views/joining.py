@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wids.base.warn import warn
+from wids.codecs.formats import is_class
 from wids.errors import WidsError
 from wids.reading.fetchahead import check_foreseeable
 from wids.reading.openshards import checked_position, checked_positions
@@ -145,7 +146,25 @@ class Pairing:
         twice = [name for name in joined if name in (left or ())]
         if twice and not self.replace:
             raise _in_both(twice)
+        self._warn_of_classes([name for name in joined if is_class(name)], known=right is not None)
         return self
+
+    def _warn_of_classes(self, extensions: Collection[str], *, known: bool) -> None:
+        """Warn of classes on the right that the names of the left do not fit.
+
+        Args:
+            extensions: Class fields of the right, under their new names.
+            known: Whether these are all of them, or its fields are not known yet.
+        """
+        if isinstance(self.right, TableRows) or self.replace or (known and not extensions):
+            return
+        if other_classes([self.left, self.right]):
+            named = ", ".join(extensions) or "its class fields"
+            warn(
+                "join: the two sides number their classes differently, and names are those of the "
+                f"left; filter {named} of the right by number, not by name, and note that shards "
+                "written from the join have the names of the left alone"
+            )
 
     def _check_names(self, fields: Collection[str]) -> None:
         """Warn of renamed fields that the first sample lacks, probably misspelt."""
