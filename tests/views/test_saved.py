@@ -328,6 +328,27 @@ def test_a_patch_of_an_unknown_key_is_said(folder: Path, make_shard: Callable[..
             wids.open_view(folder / "v3.json")
 
 
+def test_a_patch_with_other_numbers_of_classes_is_refused(
+    folder: Path, make_shard: Callable[..., Path]
+) -> None:
+    """Its classes would get the names of the base; a patch without classes has none to confuse."""
+    for name, classes, fields in (
+        ("base", ["x", "y"], {".cls": "0"}),
+        ("patch", ["y", "x"], {".cls": "1"}),
+        ("texts", ["y", "x"], {".txt": "new"}),
+    ):
+        make_shard(f"data/{name}.tar", [{"__key__": KEYS[0], **fields}])
+        spec = {"shardlist": [{"url": f"{name}.tar", "nsamples": 1}], "classes": classes}
+        (folder / f"{name}.json").write_text(json.dumps({"wids_version": 1, **spec}))
+    document = {"wids_version": 2, "base": "base.json", "patch": ["patch.json"]}
+    (folder / "v.json").write_text(json.dumps(document))
+    with pytest.raises(wids.SpecError, match=r"v\.json: patch 'patch\.json': .*differently"):
+        wids.open_view(folder / "v.json")
+    (folder / "v.json").write_text(json.dumps(document | {"patch": "texts.json"}))
+    with pytest.warns(wids.WidsWarning, match="number their classes differently"):
+        assert wids.open_view(folder / "v.json")[0][".txt"] == "new"
+
+
 def test_what_has_a_function_is_not_saved(folder: Path) -> None:
     """A function or weights have no place in a document; nothing is written."""
     dataset = wids.ShardListDataset(folder / "train.json")

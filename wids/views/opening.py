@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from wids.base.urls import base_name, display_url, is_local, local_path
 from wids.base.warn import held_warnings, warn
+from wids.codecs.formats import is_class
 from wids.errors import SpecError
 from wids.fetching.fetch import open_url
 from wids.specs.indexrules import USUAL_RULES
@@ -23,6 +24,7 @@ from wids.specs.locations import folder_of, join
 from wids.specs.merging import merged_header, with_names_beside
 from wids.specs.sources import find_shards, read_document
 from wids.specs.uniquekeys import unique_keys
+from wids.views.concatenation import other_classes
 from wids.views.filling import Filled
 from wids.views.joining import matching_rows
 from wids.views.keytable import KeyTable, read_keys
@@ -35,6 +37,7 @@ from wids.views.saved import (
     indexes_from,
     too_nested,
 )
+from wids.views.selection import first_fields
 from wids.views.tablejoin import cache_of, joins_folder, rows_as_saved, shards_of
 from wids.views.tablerows import Match
 from wids.views.tables import FileStamp
@@ -347,6 +350,7 @@ class _Opener:
             samples = samples.exclude(self._keys(node["exclude"], home), missing="drop")
         for patch in _as_list(node.get("patch"), where, "patch"):
             new = self.base(patch, home, depth + 1)
+            _check_classes(base, new, f"{where}: patch {patch!r:.80}")
             _warn_of_unknown_keys(base, new, where)
             samples = patched(samples, new)
         added = _as_list(node.get("append"), where, "append")
@@ -416,6 +420,16 @@ def _warn_of_unknown_keys(base: Any, patch: Any, where: str) -> None:
             f"{where}: patch: {len(lost)} of {len(patch)} samples change nothing, since no sample "
             f"of the base has their key, such as {patch.key_at(int(lost[0]))!r}; check the keys, "
             "or add new samples by 'append'"
+        )
+
+
+def _check_classes(base: Any, patch: Any, where: str) -> None:
+    """Refuse a patch that has class fields, and whose spec numbers the classes otherwise."""
+    message = other_classes([base, patch])
+    if message and any(map(is_class, first_fields(patch))):
+        raise SpecError(
+            f"{where}: {message} (part 0 is the base, part 1 the patch); number the classes of the "
+            "patch as the base does"
         )
 
 
