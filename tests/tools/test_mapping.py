@@ -540,3 +540,15 @@ def test_a_column_of_numbers_rounds_none_of_them(
     column.write_part(together, keys, values)
     column.join(parts)
     np.testing.assert_array_equal(np.load(together), np.load(column.path))
+
+
+def test_numbers_that_fit_into_no_parquet_column_are_named(tmp_path: Path) -> None:
+    """The message names samples, column and cure, in one part and where parts are joined."""
+    column = column_file(tmp_path / "x.parquet")
+    with pytest.raises(ValueError, match=r"x\.parquet: .* 'a' to 'b' .*'huge': .*bits as texts"):
+        column.write_part(tmp_path / "0", ["a", "b"], [{"huge": 1}, {"huge": 2**70}])
+    column.write_part(tmp_path / "1", ["a"], [2**60 + 1])
+    column.write_part(tmp_path / "2", ["b"], [0.5])
+    with pytest.raises(ValueError, match=r"x\.parquet: expected values that fit into one column"):
+        column.join([tmp_path / "1", tmp_path / "2"])
+    assert not column.path.exists()

@@ -149,13 +149,16 @@ class _ParquetColumn:
         arrow, parquet = load("pyarrow", "parquet"), load("pyarrow.parquet", "parquet")
         rows = [self._row(key, value) for key, value in zip(keys, values, strict=True)]
         names = dict.fromkeys(name for row in rows for name in row) or {"key": None}
-        try:
-            columns = {name: arrow.array([row.get(name) for row in rows]) for name in names}
-        except (arrow.ArrowException, TypeError, ValueError) as error:
-            raise ValueError(
-                f"{self.path}: the values of samples {keys[0]!r} to {keys[-1]!r} fit into no "
-                f"column: {error}"
-            ) from error
+        columns = {}
+        for name in names:
+            try:
+                columns[name] = arrow.array([row.get(name) for row in rows])
+            except (arrow.ArrowException, OverflowError, TypeError, ValueError) as error:
+                raise ValueError(
+                    f"{self.path}: the values of samples {keys[0]!r} to {keys[-1]!r} fit into no "
+                    f"column {name!r}: {error}; return values of one type, and integers of more "
+                    "than 64 bits as texts"
+                ) from error
         with _published(path) as stream:
             parquet.write_table(arrow.table(columns), stream)
 
@@ -184,7 +187,14 @@ class _ParquetColumn:
                     if field.name not in table.column_names:
                         nulls = arrow.nulls(table.num_rows, field.type)
                         table = table.add_column(number, field, nulls)
-                writer.write_table(table.select(schema.names).cast(schema))
+                try:
+                    table = table.select(schema.names).cast(schema)
+                except arrow.ArrowException as error:
+                    raise ValueError(
+                        f"{self.path}: expected values that fit into one column with those of "
+                        f"other samples: {error}; return values of one type"
+                    ) from error
+                writer.write_table(table)
 
 
 @contextmanager
