@@ -162,8 +162,20 @@ def test_arguments_win_over_the_process_group():
 @pytest.fixture
 def no_launcher(monkeypatch):
     """Take away what a launcher would have told this process."""
-    for name in ("RANK", "WORLD_SIZE", "GROUP_WORLD_SIZE", "SLURM_JOB_NUM_NODES"):
+    for name in ("RANK", "WORLD_SIZE", "GROUP_WORLD_SIZE", "SLURM_JOB_NUM_NODES", "SLURM_PROCID"):
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.usefixtures("no_launcher")
+@pytest.mark.parametrize("name", ["RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"])
+def test_a_rank_of_a_launcher_without_a_group_is_said(name, monkeypatch):
+    """Where only a rank above 0 tells of other processes, all samples come, with a warning."""
+    monkeypatch.setenv(name, "3")
+    with pytest.warns(WidsWarning, match=f"{name}=3 .* each of them reads all samples"):
+        assert len(DistributedShardSampler(Shards())) == 101
+    assert len(DistributedShardSampler(Shards(), 1, 0)) == 101
+    monkeypatch.setenv(name, "0")
+    assert len(DistributedShardSampler(Shards())) == 101
 
 
 @pytest.mark.usefixtures("no_launcher")
@@ -215,7 +227,7 @@ def test_a_launcher_without_a_group_counts_and_is_warned_of(monkeypatch):
 
 
 @pytest.mark.usefixtures("no_launcher")
-@pytest.mark.parametrize(("size", "rank"), [("1", "0"), ("0", "0"), ("many", "0"), ("", "3")])
+@pytest.mark.parametrize(("size", "rank"), [("1", "0"), ("0", "0"), ("many", "0")])
 def test_a_launcher_that_tells_of_one_process_or_nonsense_does_not_count(size, rank, monkeypatch):
     """Variables of a launcher that give one process or an impossible rank are ignored."""
     monkeypatch.setenv("WORLD_SIZE", size)

@@ -720,3 +720,19 @@ def test_any_iterable_of_indexes_is_a_sampler():
     for sampler in ([3, 1], iter([3, 1])):
         loader = wids.Loader(range(5), 2, sampler=sampler, drop_last=np.True_, collate_fn=list)
         assert list(loader) == [[3, 1]]
+
+
+def test_exchanged_kinds_of_samplers_name_the_other_argument():
+    """A batch sampler given as sampler, and the reverse, is an error that names the cure."""
+    sampler = wids.DistributedShardSampler(range(9), 1, 0, lengths=[9])
+    with pytest.raises(TypeError, match="give batch_sampler="):
+        wids.Loader(range(9), 3, sampler=wids.BatchSampler(sampler, 3))
+    with pytest.raises(TypeError, match="give it as sampler=, or wrap it in wids.BatchSampler"):
+        wids.Loader(range(9), batch_sampler=sampler)
+
+
+def test_a_mixture_without_a_sampler_is_warned_of():
+    """A Loader over a Mixture that is given no sampler says that the weights have no effect."""
+    mixture = wids.Mixture([range(9), range(9)], weights=[0.9, 0.1], num_samples=10)
+    with pytest.warns(wids.WidsWarning, match="its weights have no effect; give sampler="):
+        wids.Loader(mixture, 3, shuffle=True)

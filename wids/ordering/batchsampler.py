@@ -142,7 +142,8 @@ class BatchSampler(TorchBatchSampler):
         return BatchPass(iter(self.sampler), self._size, drop_last=self.drop_last)
 
     def __repr__(self) -> str:
-        return f"BatchSampler({self.sampler!r}, {self._kind or self._size})"
+        tail = ", drop_last=True" if self.drop_last else ""
+        return f"BatchSampler({self.sampler!r}, {self._kind or self._size}{tail})"
 
     @property
     def epoch(self) -> int:

@@ -142,6 +142,7 @@ def _launched() -> tuple[int, int] | None:
     """
     size = _launched_size()
     if size == 1:
+        _warn_if_not_alone()
         return None
     rank = os.environ.get("RANK", "")
     if not (rank.isdecimal() and int(rank) < size):
@@ -157,6 +158,27 @@ def _launched() -> tuple[int, int] | None:
         "pass, or pass num_replicas and rank"
     )
     return size, int(rank)
+
+
+# Ranks by launchers: torchrun, SLURM's srun, programs of MPI.
+_RANKS_OF_LAUNCHERS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+
+
+def _warn_if_not_alone() -> None:
+    """Warn if a launcher tells of other processes, though `WORLD_SIZE` names none.
+
+    Their ranks are not used: the processes need not be the ranks of one training.
+    """
+    for name in _RANKS_OF_LAUNCHERS:
+        told = os.environ.get(name, "")
+        if told.isdecimal() and int(told) > 0:
+            warn(
+                f"{name}={told} of the environment tells of a job of several processes, but there "
+                "is no torch.distributed process group and no WORLD_SIZE, so each of them reads "
+                "all samples; make the group before the first pass, or pass num_replicas and rank "
+                "(1 and 0 if each shall read all)"
+            )
+            return
 
 
 def _launched_size() -> int:

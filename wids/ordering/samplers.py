@@ -933,7 +933,11 @@ class DistributedShardSampler(DistributedChunkedSampler):
     ) -> None:
         known = DistributedChunkedSampler.__init__.__kwdefaults__ or {}
         if unknown := options.keys() - known.keys():
-            raise TypeError(f"DistributedShardSampler has no argument {min(unknown)!r}; remove it")
+            names = sorted({"lengths", "weights", "balance", *known})
+            raise TypeError(
+                f"DistributedShardSampler has no argument {min(unknown)!r}; it has "
+                f"{', '.join(names)}"
+            )
         weighted = weights is not None or balance is not None
         mixed = hasattr(dataset, "part_lengths")
         draws = options.pop("num_samples", None) if weighted else None

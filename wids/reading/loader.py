@@ -10,7 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from wids.base.arguments import check_flag, check_integer, check_mapping, check_number, check_sized
-from wids.base.warn import held_warnings
+from wids.base.warn import held_warnings, warn
 from wids.ordering.batchsampler import BatchSampler
 from wids.ordering.samplers import ChunkedSampler, check_drawn_from
 from wids.reading.batches import Batch, Pools, batch_maker, useful_threads
@@ -105,6 +105,11 @@ class Loader:
         if sampler is None and batch_sampler is None:
             # As in DataLoader, `shuffle=True` is a full shuffle of all samples.
             partition = "uniform" if shuffle else "contiguous"
+            if hasattr(dataset, "part_lengths"):
+                warn(
+                    "a Loader without a sampler reads each sample of a Mixture once: its weights "
+                    "have no effect; give sampler=wids.DistributedShardSampler(mixture)"
+                )
             sampler = ChunkedSampler(
                 range(len(dataset)), shuffle=bool(shuffle), seed=seed, partition=partition
             )
@@ -404,6 +409,15 @@ def _check_types(sampler: object, batch_sampler: object, collate_fn: object) -> 
     for name, value in (("sampler", sampler), ("batch_sampler", batch_sampler)):
         if value is not None and (isinstance(value, str) or not hasattr(value, "__iter__")):
             raise TypeError(f"{name} must yield indexes, got {value!r}; give a sampler or a list")
+    if isinstance(sampler, BatchSampler):
+        raise TypeError(
+            "sampler yields batches of indexes, got a BatchSampler; give batch_sampler="
+        )
+    if isinstance(batch_sampler, ChunkedSampler):
+        raise TypeError(
+            f"batch_sampler must yield batches of indexes, got a {type(batch_sampler).__name__}; "
+            "give it as sampler=, or wrap it in wids.BatchSampler"
+        )
     if collate_fn is not None and not callable(collate_fn):
         raise TypeError(f"collate_fn must be a function, got {collate_fn!r}; give one, or None")
 
