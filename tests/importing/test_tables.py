@@ -415,6 +415,20 @@ def test_rows_that_would_lose_something_are_refused(
     assert re.search(message, capsys.readouterr().err)
 
 
+def test_keys_that_become_equal_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    """`a.b` and `a_b` are one key, in one shard or in two; that is listed, or refused."""
+    Path("k.csv").write_text("key,text\na.b,1\nc,2\nd,3\na_b,4\n")
+    command = ["import", "k.csv", "-o", "out/x-%d.tar", "--maxcount", "2"]
+    assert main(command) == 0
+    said = capsys.readouterr().err
+    assert "samples with the key of an earlier one (--rekey numbers them): 1, such as" in said
+    assert "samples 0 and 3" in said
+    assert main([*command, "--strict"]) == 1
+    assert "samples 0 and 3" in capsys.readouterr().err
+    assert main([*command, "--rekey", "--strict"]) == 0
+    assert "earlier one" not in capsys.readouterr().err
+
+
 def test_numbers_of_json_lines_that_are_rounded_are_counted(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

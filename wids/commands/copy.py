@@ -123,6 +123,7 @@ def import_(args: Arguments) -> int:
     """Convert a dataset in another format to shards."""
     from wids.base.files import named_write_errors, new_folders_removed
     from wids.base.progress import progress
+    from wids.importing.equalkeys import EqualKeys
     from wids.importing.importers import open_source
     from wids.importing.options import ImportOptions
     from wids.specs.newspec import refuse_overwriting
@@ -151,6 +152,7 @@ def import_(args: Arguments) -> int:
     named = _complete_shards_named(written, spec)
     with cleaned, named, named_write_errors(args.output), written as writer:
         writer.header |= imported.header
+        keys = EqualKeys()
         shown = progress(samples, total=imported.total, desc="importing", unit="sample")
         for number, sample in enumerate(shown):
             if len(sample) == 1:
@@ -159,6 +161,8 @@ def import_(args: Arguments) -> int:
             if args.rekey:
                 sample["__key__"] = f"{number:09d}"
             _write(writer, sample, f"{_shown(args.sources)}: sample {number}")
+            keys.note(sample["__key__"])
+        keys.count(imported.omissions)
     list_omissions(imported.omissions.lines())
     for line in imported.omissions.remarks():
         complain(f"kept, look at them: {line}")
