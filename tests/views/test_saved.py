@@ -349,6 +349,20 @@ def test_a_patch_with_other_numbers_of_classes_is_refused(
         assert wids.open_view(folder / "v.json")[0][".txt"] == "new"
 
 
+def test_fields_are_those_of_the_view(folder: Path) -> None:
+    """Fields that a join has renamed, and columns of its tables, are chosen by their new names."""
+    dataset = wids.ShardListDataset(folder / "train.json")[:10]
+    np.save(folder / "score.npy", np.arange(10))
+    joined = dataset.join(dataset[::-1], rename={".cls": ".other"}).join(folder / "score.npy")
+    joined[2:].save(folder / "j.json")
+    (folder / "outer.json").write_text(json.dumps({"wids_version": 2, "base": "j.json"}))
+    for fields in ([".other"], [".cls"], [".score", ".other"]):
+        for source in ("j.json", "outer.json"):
+            opened = wids.open_view(folder / source, fields=fields)
+            assert {name for name in opened[0] if name[0] == "."} == set(fields)
+            assert opened[0] == joined.with_options(fields=fields)[2:][0]
+
+
 def test_what_has_a_function_is_not_saved(folder: Path) -> None:
     """A function or weights have no place in a document; nothing is written."""
     dataset = wids.ShardListDataset(folder / "train.json")

@@ -184,11 +184,21 @@ class _Opener:
         if isinstance(source, list | tuple) and any(map(is_saved_view, source)):
             return concat([self.open(part) for part in source])
         if isinstance(source, Mapping) and source.get("wids_version") == VERSION:
-            return self.base(dict(source), "", 0)
+            return self._document(dict(source), "")
         document = _saved_document(source)
         if document is None:
             return self._make(source, **self._options)
-        return self.base(document, os.fspath(source), 0)
+        return self._document(document, os.fspath(source))
+
+    def _document(self, node: dict[str, Any], home: str) -> Any:
+        """Open the view of a document."""
+        fields = self._options.get("fields")
+        if fields is None:
+            return self.base(node, home, 0)
+        # They are names in the view: a join may have renamed those of its sides.
+        options = {name: self._options[name] for name in self._options if name != "fields"}
+        whole = _Opener(self._make, options, self._documents).base(node, home, 0)
+        return whole.with_options(fields=fields)
 
     def base(self, node: Any, home: str, depth: int) -> Any:
         """Open a base that a document describes.
