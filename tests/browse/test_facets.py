@@ -125,3 +125,25 @@ def test_names_that_are_never_repeated_are_no_facet() -> None:
     assert (tally.missing, tally.is_of_use) == (1, True)
     tally.add(np.arange(6000), list(map(str, range(6000))))
     assert not tally.is_of_use
+
+
+def test_json_is_counted_after_all_else(tmp_path: Path) -> None:
+    """Classes of all shards are counted before documents, which take long to parse."""
+    document = json.dumps({"size": 3, "hue": "red", "more": list(range(200))})
+    for shard in range(12):
+        samples = [
+            {"__key__": f"{shard}-{n}", ".cls": f"{n % 3}", ".json": document} for n in range(900)
+        ]
+        write_shard(tmp_path / f"{shard}.tar", samples)
+    with browsing(str(tmp_path)) as server:
+        while True:
+            found = server.ask("facets")
+            facets = {each["name"]: each for each in found["facets"]}
+            if ".json:hue" in facets:
+                assert sum(count for _, count, _ in facets[".cls"]["values"]) == 12 * 900
+            if found["finished"]:
+                break
+        assert facets[".json:hue"]["values"][0][:2] == ["red", 12 * 900]
+        filtered = server.ask_until_finished("facets", where=".cls == 1")
+        assert {each["name"] for each in filtered["facets"]} == set(facets)
+        assert filtered["samples"] == 12 * 300

@@ -1,8 +1,9 @@
 """Facets: how often each value of a column occurs among the samples that a filter leaves.
 
 Columns are found in the first samples: classes, what headers state of images, sound, video and
-text, and single values in JSON. They are counted shard by shard by a scan; the values of a shard
-are kept in memory, so that the next filter counts them without reading the shard again.
+text, and single values in JSON. They are counted shard by shard, by one scan for those that the
+cache folder keeps and then, since all documents are parsed, by another one for JSON. The values of
+a shard are kept in memory, so that the next filter counts them without reading the shard again.
 """
 
 from __future__ import annotations
@@ -33,7 +34,15 @@ if TYPE_CHECKING:
     from wids.browse.fieldreader import FieldReader, LocatedSample
     from wids.ordering.permute import Integers
 
-__all__ = ["ColumnValues", "FacetColumn", "FacetVisitor", "Selector", "find_columns", "values_of"]
+__all__ = [
+    "ChosenMasks",
+    "ColumnValues",
+    "FacetColumn",
+    "FacetVisitor",
+    "Selector",
+    "find_columns",
+    "values_of",
+]
 
 _LOOK_SAMPLES = 40  # whose JSON is looked into for columns
 _LOOK_SHARDS = 8
@@ -212,23 +221,29 @@ class ColumnValues:
     def __init__(self, reader: FieldReader, columns: Sequence[FacetColumn]) -> None:
         self.columns = tuple(columns)
         self._reader = reader
-        self._kept: KeptBytes[int, dict[FacetColumn, Values]] = KeptBytes(_KEPT_NBYTES)
-        self._in_json = [each for each in columns if field_kind(each.field) == "json"]
+        self._kept: KeptBytes[tuple[int, bool], dict[FacetColumn, Values]] = KeptBytes(_KEPT_NBYTES)
+        self._in_json = tuple(each for each in columns if field_kind(each.field) == "json")
 
-    def of(self, shard_index: int) -> dict[FacetColumn, Values]:
-        """Return the values of all samples of a shard, by column."""
-        found = self._kept.get(shard_index)
-        if found is None:
+    def group(self, *, in_json: bool) -> tuple[FacetColumn, ...]:
+        """Return the columns in JSON, or all others."""
+        return tuple(each for each in self.columns if (each in self._in_json) == in_json)
+
+    def of(self, shard_index: int, *, in_json: bool) -> dict[FacetColumn, Values]:
+        """Return the values of all samples of a shard, for each column of a group."""
+        found = self._kept.get((shard_index, in_json))
+        if found is None and in_json:
             found = self._json_values(shard_index, self._in_json)
-            for column in self.columns:
-                if column not in found:
-                    found[column] = self._plain_values(shard_index, column)
-            self._kept.put(shard_index, found, sum(map(_nbytes_of, found.values())))
+        elif found is None:
+            plain = self.group(in_json=False)
+            found = {each: self._plain_values(shard_index, each) for each in plain}
+        else:
+            return found
+        self._kept.put((shard_index, in_json), found, sum(map(_nbytes_of, found.values())))
         return found
 
     def one(self, shard_index: int, column: FacetColumn) -> Values:
         """Return the values of one column of a shard, without reading the others."""
-        found = self._kept.get(shard_index)
+        found = self._kept.get((shard_index, column in self._in_json))
         if found is not None:
             return found[column]
         if column not in self._in_json:
@@ -324,47 +339,77 @@ def _nbytes_of(values: Values) -> int:
     return values[0].nbytes + 100 * len(values[1])
 
 
+class ChosenMasks:
+    """Which samples of each shard are chosen; found once, and kept as a bit for each sample.
+
+    Args:
+        reader: The dataset.
+        selectors: What chooses samples; all must choose one.
+    """
+
+    def __init__(self, reader: FieldReader, selectors: Sequence[Selector]) -> None:
+        self._reader = reader
+        self._selectors = selectors
+        self._kept: dict[int, np.ndarray] = {}
+
+    def of(self, shard_index: int) -> np.ndarray | None:
+        """Return the mask of the chosen samples of a shard; None if the shard is skipped."""
+        count = self._reader.num_samples(shard_index)
+        kept = self._kept.get(shard_index)
+        if kept is not None:
+            return np.unpackbits(kept, count=count).astype(np.bool_)
+        if self._reader.tar_index(shard_index) is None:
+            return None if count else np.empty(0, np.bool_)
+        chosen = np.ones(count, np.bool_)
+        for selector in self._selectors:
+            local_indexes = selector.chosen_in(shard_index)
+            if local_indexes is None:
+                return None
+            mask = np.zeros(count, np.bool_)
+            mask[local_indexes] = True
+            chosen &= mask
+        self._kept[shard_index] = np.packbits(chosen)
+        return chosen
+
+
 class FacetVisitor:
-    """Visitor that counts the values of columns among chosen samples.
+    """Visitor that counts the values of a group of columns among chosen samples.
 
     Args:
         values: The columns and their values.
-        reader: The dataset.
-        selectors: What chooses samples; all must choose one for it to be counted.
+        masks: The chosen samples.
         class_names: Names of classes, by number.
+        in_json: Whether the columns in JSON are counted, or all others.
+
+    Attributes:
+        masks: As given.
     """
 
     def __init__(
         self,
         values: ColumnValues,
-        reader: FieldReader,
-        selectors: Sequence[Selector],
+        masks: ChosenMasks,
         class_names: Mapping[int, str],
+        *,
+        in_json: bool,
     ) -> None:
+        self.masks = masks
         self._values = values
-        self._reader = reader
-        self._selectors = selectors
         self._class_names = class_names
+        self._in_json = in_json
         self._tallies: dict[FacetColumn, NumberTally | ValueTally] = {
-            column: NumberTally() if column.is_number else ValueTally() for column in values.columns
+            column: NumberTally() if column.is_number else ValueTally()
+            for column in values.group(in_json=in_json)
         }
         self._shards: Counter[int] = Counter()
         self._lock = threading.Lock()
 
     def visit(self, shard_index: int) -> bool:
         """Count one shard."""
-        count = self._reader.num_samples(shard_index)
-        if self._reader.tar_index(shard_index) is None:
-            return count == 0
-        chosen = np.ones(count, np.bool_)
-        for selector in self._selectors:
-            local_indexes = selector.chosen_in(shard_index)
-            if local_indexes is None:
-                return False
-            mask = np.zeros(count, np.bool_)
-            mask[local_indexes] = True
-            chosen &= mask
-        values = self._values.of(shard_index) if chosen.any() else {}
+        chosen = self.masks.of(shard_index)
+        if chosen is None:
+            return False
+        values = self._values.of(shard_index, in_json=self._in_json) if chosen.any() else {}
         with self._lock:
             self._shards[shard_index] += int(chosen.sum())
             for column, found in values.items():

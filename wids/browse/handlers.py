@@ -13,7 +13,7 @@ import numpy as np
 
 from wids.base.urls import hide_credentials
 from wids.browse.decoders import Decoders
-from wids.browse.facets import ColumnValues, FacetVisitor, find_columns
+from wids.browse.facets import ChosenMasks, ColumnValues, FacetVisitor, find_columns
 from wids.browse.failures import message_of
 from wids.browse.orders import Grid, parse_indexes
 from wids.browse.overview import CheckReport, StatisticsVisitor, dataset_facts, shard_rows, spread
@@ -321,15 +321,29 @@ class ApiHandlers:
         chosen = tuple(query.get(name, "") for name in ("where", "q", "whole", "marks"))
 
         def make() -> FacetVisitor:
-            selectors = self._grid.selectors(query)
-            return FacetVisitor(values, self.reader, selectors, self.class_names)
+            masks = ChosenMasks(self.reader, self._grid.selectors(query))
+            return FacetVisitor(values, masks, self.class_names, in_json=False)
 
         scan = self.scans.get(("facets", chosen, shards), make, shards)
         scan.join(_SOON_SECONDS)
         visitor = scan.visitor
         if not isinstance(visitor, FacetVisitor):
             raise TypeError(f"expected the scan of facets, found {visitor!r}")
-        return {**visitor.as_dict(), **scan.progress()}
+        found, progress = visitor.as_dict(), scan.progress()
+        has_more = bool(values.group(in_json=True))
+        if not progress["finished"] or not has_more:
+            return {**found, **progress}
+        # Documents take long to parse, so that they are counted after all else.
+        rest = self.scans.get(
+            ("facets in JSON", chosen, shards),
+            lambda: FacetVisitor(values, visitor.masks, self.class_names, in_json=True),
+            shards,
+        )
+        rest.join(_SOON_SECONDS)
+        if not isinstance(rest.visitor, FacetVisitor):
+            raise TypeError(f"expected the scan of facets, found {rest.visitor!r}")
+        more = rest.visitor.as_dict()["facets"]
+        return {**found, "facets": [*found["facets"], *more], **rest.progress()}
 
     def _columns(self) -> ColumnValues:
         """Return the columns of the dataset, which are found when they are first asked for."""
