@@ -3,7 +3,7 @@
 # Face Trainer and Ray Train, two gloo ranks each, and hand datasets over to data engines, in a
 # virtual environment of their own (.venv-frameworks, made on first use and for other constraints).
 # Usage: tools/test_frameworks.sh [NAME ...]; by default all of: lightning accelerate trainer ray
-#   files raydata dask datasets grain
+#   files mount raydata dask datasets grain
 set -eu
 cd "$(dirname "$0")/.."
 venv=.venv-frameworks
@@ -14,7 +14,7 @@ if [ ! "$venv/ready" -nt "$tests/constraints.txt" ]; then
     # The constraints keep torch's CUDA libraries out.
     "$venv/bin/pip" install --quiet -c "$tests/constraints.txt" torch torchdata lightning \
         accelerate transformers "ray[train]" requests filelock platformdirs pillow bracex tqdm \
-        "ray[data]" "dask[bag]" datasets duckdb fsspec grain pandas pyarrow
+        "ray[data]" "dask[bag]" datasets duckdb fsspec grain mfusepy pandas pyarrow
     touch "$venv/ready"
 fi
 
@@ -35,7 +35,7 @@ two_ranks() {
     "$python" -m torch.distributed.run --standalone --nproc-per-node=2 "$program" "$@"
 }
 
-for name in ${*:-lightning accelerate trainer ray files raydata dask datasets grain}; do
+for name in ${*:-lightning accelerate trainer ray files mount raydata dask datasets grain}; do
     case $name in
         lightning)
             fresh && "$python" "$tests/lightning_ddp.py" trainer
@@ -52,7 +52,7 @@ for name in ${*:-lightning accelerate trainer ray files raydata dask datasets gr
             fresh && "$python" "$tests/ray_train.py"
             fresh && "$python" "$tests/recipes.py" ray
             "$python" "$tests/ray_executor.py" ;;
-        files | raydata | dask | datasets | grain)
+        files | mount | raydata | dask | datasets | grain)
             "$python" "$tests/handover.py" "$name" ;;
         *) echo "unknown framework: $name" >&2; exit 2 ;;
     esac

@@ -1,14 +1,18 @@
 """Each recipe by which another engine reads a dataset, with the engine: counts and bytes are equal.
 
-    handover.py files | raydata | dask | datasets | grain
+    handover.py files | mount | raydata | dask | datasets | grain
 
 The samples are those of a whole dataset, of a filter and of a join. An engine must deliver each of
 them exactly once, with the bytes that the dataset has.
 """
 
+import multiprocessing
 import os
+import shutil
+import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -138,6 +142,44 @@ def run_grain(name, samples):
     expect(f"{name}, two workers", pairs([loader]), samples)
 
 
+def serve(samples, folder):
+    """Mount samples; the process that calls it ends when they are unmounted."""
+    import fsspec
+    from with_fuse import mount
+
+    fsspec.register_implementation("wids", "wids.adapters.filesystem.SampleFileSystem")
+    mount(samples, folder)
+
+
+def run_mount(name, samples):
+    with tempfile.TemporaryDirectory() as folder:
+        server = multiprocessing.get_context("spawn").Process(target=serve, args=(samples, folder))
+        server.start()
+        while folder not in Path("/proc/self/mountinfo").read_text() and server.is_alive():
+            time.sleep(0.05)
+        try:
+            found = [(path.stem, path.read_bytes()) for path in Path(folder).glob("*/*.bin")]
+            sizes = [path.stat().st_size for path in Path(folder).glob("*/*.bin")]
+        finally:
+            unmount = ["fusermount3", "-u"] if shutil.which("fusermount3") else ["umount"]
+            subprocess.run([*unmount, folder], check=False)
+            server.join()
+    expect(name, found, samples)
+    if sizes != [len(data) for _, data in found]:
+        raise SystemExit(f"{name}: the sizes of files are not those of fields")
+
+
+def can_mount():
+    """Return whether this user may mount, with the library that does."""
+    if not os.access("/dev/fuse", os.R_OK | os.W_OK):
+        return False
+    try:
+        import mfusepy  # noqa: F401 (it looks for libfuse)
+    except OSError:
+        return False
+    return True
+
+
 def register_files(spec):
     """Name the file system, which the installed package does, and check the URL of one field."""
     import fsspec
@@ -150,6 +192,9 @@ def register_files(spec):
 
 def main():
     engine = sys.argv[1]
+    if engine == "mount" and not can_mount():
+        print("mount: not run, since there is no /dev/fuse for this user, or no libfuse")
+        return
     with tempfile.TemporaryDirectory() as folder:
         os.environ["HF_HOME"] = os.environ["WIDS_CACHE"] = f"{folder}/cache"
         spec = write_data(folder)
