@@ -172,6 +172,23 @@ def test_memory_stays_below_its_bound(remote: Callable[..., Any]) -> None:
     assert 200_000 < planner.pool.peak_nbytes <= 300_000
 
 
+def test_every_thread_reads_a_batch_while_others_read_theirs(remote: Callable[..., Any]) -> None:
+    """Batches that take most of the memory are requested for all threads at once."""
+    threads, batch_size = 4, 20
+    meeting = threading.Barrier(threads, timeout=30)
+    seen = threading.local()
+
+    def meet(sample: dict[str, Any]) -> dict[str, str]:
+        seen.count = getattr(seen, "count", 0) + 1
+        if seen.count % batch_size == 1:
+            meeting.wait()
+        return {"key": sample["__key__"]}
+
+    dataset = remote(memory=600_000, transformations=[meet])
+    batches = list(loader_of(dataset, batch_size, num_workers=threads))
+    assert len(batches) == NUM_SHARDS * PER_SHARD / batch_size
+
+
 def test_memory_for_less_than_a_batch_is_an_error(remote: Callable[..., Any]) -> None:
     """The error comes before the first batch, and the size that it names is sufficient."""
     with pytest.raises(
@@ -383,19 +400,19 @@ def test_what_is_needed_later_comes_with_its_neighbours(shard_server: ShardServe
     pool.close()
 
 
-def test_overlapping_ranges_share_their_memory(shard_server: ShardServer) -> None:
-    """Ranges that overlap come in one request, and count once until the last is released."""
+def test_overlapping_ranges_come_once(shard_server: ShardServer) -> None:
+    """Ranges that overlap come in one request, and the memory of each is free with itself."""
     data = random.Random(7).randbytes(1 << 16)
     url, version = shard_server.put("a.tar", data), FileVersion()
-    spans = [(500, 9000), (1000, 5000), (4000, 12_000), (20_000, 21_000)]
+    spans = [(500, 9000), (1000, 5000), (20_000, 23_000), (21_000, 22_000)]
     planned = [PlannedRange(url, version, *span, need) for need, span in enumerate(spans)]
     pool = RangePool(Fetcher(PATIENCE), 1 << 20)
     pool.reserve(planned)
     pool.request(planned)
     found = pool.read_ranges(url, spans, version=version)
     assert [bytes(each) for each in found] == [data[start:stop] for start, stop in spans]
-    assert asked_spans(shard_server) == [(500, 12_000), (20_000, 21_000)]
-    for count, held in enumerate([12_500, 12_500, 1000, 0], 1):
+    assert asked_spans(shard_server) == [(500, 9000), (20_000, 23_000)]
+    for count, held in enumerate([8000, 4000, 1000, 0], 1):
         pool.release(planned[count - 1 : count])
         assert pool.nbytes - pool.room == held
     pool.close()

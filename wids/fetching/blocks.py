@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left, bisect_right, insort
-from itertools import takewhile
+from itertools import accumulate, takewhile
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -22,6 +22,7 @@ __all__ = ["Block", "NearRanges", "Part", "PlannedRange", "ReservedRange", "Scat
 # Ranges that begin in the same block of a file share requests. A hundred requests a second take a
 # tenth of a processor, and a block of this size comes soon even over one slow connection.
 _BLOCK_NBYTES = 1 << 20
+_SMALL_NBYTES = 4096  # headers behind the last sample of a block, which stay with it
 _REQUEST_NBYTES = 2 * _BLOCK_NBYTES  # largest request; the last range of a block ends in the next
 _MOST_UNWANTED = 0.25  # bytes between the ranges of a block, as a part of the wanted ones
 
@@ -78,7 +79,10 @@ class ReservedRange:
 
 
 class Segment:
-    """Memory of ranges that overlap, or that touch and are needed at once."""
+    """Memory of ranges that touch or overlap and are needed at once.
+
+    Others have memory of their own, so that none is held for one that is needed later.
+    """
 
     __slots__ = ("buffer", "need", "start", "stop", "users")
 
@@ -93,8 +97,7 @@ class Segment:
 
     def takes(self, following: ReservedRange) -> bool:
         """Return whether a range that begins no earlier belongs to this memory."""
-        touches = following.start == self.stop and following.planned.need == self.need
-        return touches or following.start < self.stop
+        return following.start <= self.stop and following.planned.need == self.need
 
     def allocate(self) -> None:
         # Not zeroed, because every byte is written before it is read.
@@ -124,7 +127,8 @@ class Scattered:
             for each in segments
             if each.start < stop and each.stop > start
         ]
-        self._stops = [stop for _, stop, _ in self._pieces]
+        # Pieces may overlap; none before a number stops later than this.
+        self._stops = list(accumulate((stop for _, stop, _ in self._pieces), max))
 
     def __len__(self) -> int:
         return self.stop - self.start
@@ -137,7 +141,8 @@ class Scattered:
             if start >= end:
                 break
             first, last = max(start, begin), min(stop, end)
-            buffer[first - start : last - start] = view[first - begin : last - begin]
+            if first < last:
+                buffer[first - start : last - start] = view[first - begin : last - begin]
 
 
 class Part:
@@ -185,7 +190,8 @@ class Block:
             segment.allocate()
         self.nbytes = sum(segment.nbytes for segment in segments)
         self.reserved_nbytes = sum(each.stop - each.start for each in ranges)
-        bounds = cut(segments[0].start, segments[-1].stop, _REQUEST_NBYTES)
+        stop = max(segment.stop for segment in segments)
+        bounds = cut(segments[0].start, stop, _REQUEST_NBYTES)
         self.parts = [Part(Scattered(*span, segments)) for span in bounds]
         self._coming = len(self.parts)
 
@@ -231,6 +237,8 @@ class NearRanges:
         begin, end = (
             bisect_left(around, ((home + more) * _BLOCK_NBYTES, 0), key=_place) for more in (0, 1)
         )
+        if end < len(around) and around[end].stop - around[end].start <= _SMALL_NBYTES:
+            end += 1
         index = self._index(wanted)
         growth = _Growth(wanted, most_gap)
         after = [each for each in around[index + 1 : end] if each.planned.need <= until]

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -67,16 +68,21 @@ class PlannedBatch:
     Args:
         indexes: Its indexes in the dataset, ascending.
         number: Number of the batch in its pass.
+        tell: Called when a reader begins.
 
     Attributes:
         indexes, number: As given.
         nbytes: Bytes that it needs, 0 before it is located.
     """
 
-    def __init__(self, indexes: tuple[int, ...], number: int) -> None:
+    def __init__(
+        self, indexes: tuple[int, ...], number: int, tell: Callable[[], object] = lambda: None
+    ) -> None:
         self.indexes = indexes
         self.number = number
         self.nbytes = 0
+        self._tell = tell
+        self._taken = False
         self._groups: list[tuple[OpenShard, list[int], list[PlannedRange]]] = []
         self._lock = threading.Lock()
         self._settled = threading.Event()
@@ -105,9 +111,9 @@ class PlannedBatch:
         return self._settled.is_set()
 
     @property
-    def closed(self) -> bool:
-        """Whether it was requested and its bytes were dropped, or it failed."""
-        return self.settled and self._pool is None
+    def ahead(self) -> bool:
+        """Whether it was requested and no reader has begun."""
+        return not self._taken and self._pool is not None
 
     def begin(self, pool: RangePool) -> None:
         """Take over its ranges, which were planned; release them if nobody will read them."""
@@ -140,6 +146,8 @@ class PlannedBatch:
             WidsError: A shard cannot be opened.
             ValueError: The batch needs more memory than it may have.
         """
+        self._taken = True
+        self._tell()
         while not self._settled.wait(_LOOK_UP_SECONDS):  # in steps, so that Ctrl-C ends the wait
             pass
         if self._error is not None:
@@ -267,8 +275,10 @@ class RangePlanner:
     def __init__(self, source: RangeSource, places: Places | None = None) -> None:
         self._source = source
         self._places = places
-        self._news = threading.Event()
-        self.pool = RangePool(source.fetcher, source.memory, self._news.set)
+        # A queue, because its `put` may run in the middle of another, as finalizers do.
+        self._news: SimpleQueue[None] = SimpleQueue()
+        self._tell = partial(self._news.put, None)
+        self.pool = RangePool(source.fetcher, source.memory, self._tell)
         self._expected: SimpleQueue[PlannedBatch] = SimpleQueue()
         self._unfinished: dict[int, PlannedBatch] = {}
         self._nbytes = self._num_located = self._num_ranges = 0
@@ -295,10 +305,10 @@ class RangePlanner:
         found = indexes if self._places is None else self._places(indexes)
         wanted = tuple(np.sort(found[found >= 0]).tolist())
         if wanted:
-            batch = self._unfinished[number] = PlannedBatch(wanted, number)
+            batch = self._unfinished[number] = PlannedBatch(wanted, number, self._tell)
             self._source.batches.add(batch)
             self._expected.put(batch)
-            self._news.set()
+            self._tell()
 
     def finish(self, number: int) -> None:
         """Drop a batch that was made, or that failed before it was read."""
@@ -309,7 +319,7 @@ class RangePlanner:
     def stop(self) -> None:
         """End the thread and all requests; readers of planned batches get an error."""
         self._closed = True
-        self._news.set()
+        self._tell()
         self.pool.close()
         for batch in list(self._unfinished.values()):
             batch.fail(_stopped())
@@ -327,12 +337,13 @@ class RangePlanner:
         waiting = _Waiting()
         try:
             while not self._closed:
-                self._news.clear()
+                while not self._news.empty():
+                    self._news.get()
                 self._open_shards(waiting)
                 located = self._locate_opened(waiting)
                 self._reserve(waiting)
                 if not self._request(waiting) and not located:
-                    self._news.wait()
+                    self._news.get()
         except Exception as error:  # noqa: BLE001 (raised where the batches are read)
             self._closed = True
             for batch in list(self._unfinished.values()):
@@ -353,7 +364,7 @@ class RangePlanner:
         for number in {self._source.shard_of(index) for each in batches for index in each.indexes}:
             opening = self._threads.submit(self._source.open, number)
             waiting.opening.append(opening)
-            opening.add_done_callback(self._tell)
+            opening.add_done_callback(self._note_opened)
 
     def _locate_opened(self, waiting: _Waiting) -> bool:
         """Locate the batches whose shards are open, or cannot be; return whether there were any."""
@@ -367,8 +378,8 @@ class RangePlanner:
         waiting.batches.clear()
         return True
 
-    def _tell(self, _: Future[OpenShard]) -> None:
-        self._news.set()
+    def _note_opened(self, _: Future[OpenShard]) -> None:
+        self._tell()
 
     def _locate(self, batch: PlannedBatch) -> None:
         try:
@@ -392,7 +403,7 @@ class RangePlanner:
 
     def _request(self, waiting: _Waiting) -> bool:
         """Request the next batch if it is its turn; return whether there was one."""
-        while waiting.requested and waiting.requested[0].closed:
+        while waiting.requested and not waiting.requested[0].ahead:
             waiting.ahead_nbytes -= waiting.requested.popleft().nbytes
         enough = self.pool.busy or waiting.ahead_nbytes >= self._most_ahead
         if not waiting.reserved or (waiting.requested and enough):
@@ -413,9 +424,10 @@ class RangePlanner:
 
     @property
     def _most_ahead(self) -> int:
-        """Bytes to request ahead of the reader, which at least keep all connections busy."""
+        """Bytes to request ahead of the readers: enough for all connections, and two batches."""
         mean_nbytes = self._nbytes // max(1, self._num_ranges)
-        return max(self.pool.nbytes // 4, self.pool.width * mean_nbytes)
+        two_batches = 2 * self._nbytes // max(1, self._num_located)
+        return max(self.pool.nbytes // 4, self.pool.width * mean_nbytes, two_batches)
 
 
 class _Waiting:
@@ -427,7 +439,7 @@ class _Waiting:
         most: Most batches to open next, few in the beginning.
         located: Those whose byte ranges are known.
         reserved: Those that have memory.
-        requested: Those that are requested, and perhaps not read yet.
+        requested: Those that are requested, and that no reader may have begun.
         ahead_nbytes: Their size.
         num_requested: Number of batches that were requested so far.
     """
