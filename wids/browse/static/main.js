@@ -1,5 +1,6 @@
 // The head of the page, and which view is shown for which state.
 
+import { showCompare } from "./compare.js";
 import { showDataset } from "./dataset.js";
 import { turnTo } from "./cursor.js";
 import { announce, h, plain } from "./dom.js";
@@ -22,10 +23,11 @@ let last = {};
 
 function nameOf(state) {
   if (state.view === "dataset") return "dataset";
+  if ("compare" in state) return "compare";
   return "i" in state || "p" in state ? "sample" : "grid";
 }
 
-const VIEWS = { dataset: showDataset, grid: showGrid, sample: showSample };
+const VIEWS = { compare: showCompare, dataset: showDataset, grid: showGrid, sample: showSample };
 
 /** Show the state; `top` is how far down, in pixels. */
 async function render(top = 0) {

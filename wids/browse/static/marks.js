@@ -2,8 +2,9 @@
 
 import { button, h } from "./dom.js";
 import { counted } from "./format.js";
-import { filterable, go } from "./state.js";
+import { current, filterable, go } from "./state.js";
 
+const MOST_COMPARED = 4; // samples side by side
 const MOST = 12_000; // characters of a URL that the server takes in any case
 
 let name = null; // of what is kept
@@ -107,6 +108,9 @@ function fillTray() {
     h("strong", {}, `${counted(marks.size, "sample")} marked`),
     ...(fits ? [
       button("Show", () => go({ ...filterable({}), marks: text })),
+      marks.size > 1 && marks.size <= MOST_COMPARED
+        ? button("Compare", () => { const { i, p, ...grid } = current(); go({ ...grid, view: null, compare: [...marks].sort((a, b) => a - b).join(",") }); })
+        : "",
       saved("Save these", "marks"),
       saved("Save all others", "without"),
     ] : [h("span", { class: "muted" }, "too many for a link; filters save more")]),

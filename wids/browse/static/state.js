@@ -3,10 +3,10 @@
 // What belongs to the grid, and stays while one looks at a sample of it.
 const GRID = ["order", "seed", "epoch", "rank", "replicas", "interleave", "lanes", "chunksize",
   "where", "q", "whole", "shard", "marks", "sort", "size"];
-const ALL = [...GRID, "at", "i", "p", "view", "shards"];
+const ALL = [...GRID, "at", "i", "p", "compare", "view", "shards"];
 
 // Of these the page itself makes use; what a link was damaged to counts as not said.
-const FORMS = { size: /^[smlt]$/, at: /^\d{1,15}$/, shards: /^\d{1,15}$/ };
+const FORMS = { size: /^[smlt]$/, at: /^\d{1,15}$/, compare: /^\d{1,15}(,\d{1,15}){1,3}$/, shards: /^\d{1,15}$/ };
 
 let listener = () => {};
 
