@@ -403,6 +403,7 @@ def test_columns_in_the_names_of_folders_are_counted(tmp_path: Path, capsys) -> 
         ("a.csv", 'a,b\n1,x\n2,"y\n3,z\n', "line 3, or a row that begins there: unexpected end"),
         ("a.csv", 'a,b\n1,"x\n2,y\n3,"z"\n', "line 2, or a row that begins there: ',' expected"),
         ("a.jsonl", '{"a": 1}\n{"a": 1e400}\n', "line 2 .*1e400 is too large for a 64-bit float"),
+        ("a.jsonl", '{"a": 1}\n{"a": ' + "[" * 99_999, "a.jsonl: line 2: the JSON is nested too"),
         ("a.jsonl", '{"key": true}\n', "the key column 'key' holds True"),
     ],
 )

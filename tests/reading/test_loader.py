@@ -736,3 +736,16 @@ def test_a_mixture_without_a_sampler_is_warned_of():
     mixture = wids.Mixture([range(9), range(9)], weights=[0.9, 0.1], num_samples=10)
     with pytest.warns(wids.WidsWarning, match="its weights have no effect; give sampler="):
         wids.Loader(mixture, 3, shuffle=True)
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_warnings_of_reading_point_at_the_loop(tmp_path, num_workers):
+    """What the threads warn of comes once, at the line of the program that reads the batches."""
+    with wids.ShardWriter(tmp_path / "a-%d.tar", spec=tmp_path / "a.json") as writer:
+        for number in range(8):
+            writer.write({"__key__": f"{number}", ".txt": "x"})
+    dataset = wids.ShardListDataset(tmp_path / "a.json", fields=[".jpg"])
+    loader = wids.Loader(dataset, 2, num_workers=num_workers, collate_fn=list)
+    with pytest.warns(wids.WidsWarning, match=r"no sample of .* has '\.jpg'") as caught:
+        assert len(list(loader)) == 4
+    assert [each.filename for each in caught] == [__file__]

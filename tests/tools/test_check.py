@@ -129,6 +129,16 @@ def test_what_follows_the_end_is_a_note_or_a_fault(spec: Path, make_shard: MakeS
         assert [(fault.place, fault.severity) for fault in found] == [expected]
 
 
+def test_joined_archives_are_found_with_their_cure(tmp_path: Path, make_shard: MakeShard):
+    """The cure of archives that were joined is to read both, and it is named once."""
+    one = make_shard("one.tar", samples(2)).read_bytes()
+    (tmp_path / "joined.tar").write_bytes(one + one)
+    (fault,) = check_shard({"url": str(tmp_path / "joined.tar")})
+    assert "found another archive" in fault.what
+    assert fault.cure.startswith("if archives were joined, concatenated=True reads both")
+    assert "concatenated" not in fault.what
+
+
 def test_field_that_cannot_be_decoded_is_found_on_request(spec: Path, make_shard: MakeShard):
     """Each broken field is reported with sample, key and extension."""
     broken = [*samples(2), {"__key__": "bad", ".png": png()[:50], ".cls": "one", ".txt": "t"}]

@@ -517,6 +517,8 @@ def _parsed_line(path: Path, number: int, line: str, omissions: Omissions | None
         options = {"parse_float": partial(_finite, rounded=rounded)}
     try:
         row = json.loads(line, object_pairs_hook=_without_twins, **options)
+    except RecursionError:
+        raise ValueError(f"{path}: line {number}: the JSON is nested too deeply") from None
     except ValueError as error:
         raise ValueError(f"{path}: line {number} cannot be read as JSON ({error})") from None
     if rounded and omissions is not None:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Sized
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
+from wids.base.warn import held_warnings, warn
+
 __all__ = ["OrderedMap"]
 
 Task = TypeVar("Task")
@@ -22,13 +24,14 @@ _PATIENCE_SECONDS = 2.0
 
 
 class _Job(Generic[Task, Result]):
-    """One task and its result or error."""
+    """One task and its result or error, and the warnings of the library meanwhile."""
 
-    __slots__ = ("done", "error", "result", "task")
+    __slots__ = ("done", "error", "result", "task", "warnings")
 
     def __init__(self, task: Task | None) -> None:
         self.task = task
         self.result: Result | None = None
+        self.warnings: list[str] = []
         self.error: BaseException | None = None
         # Locked until the job is done; a lock is the fastest thing to wait for.
         self.done = _thread.allocate_lock()
@@ -36,7 +39,9 @@ class _Job(Generic[Task, Result]):
 
     def run(self, function: Callable[[Task], Result]) -> None:
         try:
-            self.result = function(self.task)  # type: ignore[arg-type]  # a job that runs has one
+            with held_warnings(self.warnings):
+                # A job that runs has a task.
+                self.result = function(self.task)  # type: ignore[arg-type]
         except BaseException as error:  # noqa: BLE001 (it is raised where the result is awaited)
             self.error = error
         self.done.release()
@@ -126,6 +131,8 @@ class OrderedMap(Iterator[Result], Generic[Task, Result]):
         job = self._pending.popleft()
         # The queue is filled first, so that the threads work while the caller uses the result.
         self._fill()
+        for message in job.warnings:  # here, as only this thread has the line of the program
+            warn(message)
         if job.error is not None:
             try:
                 raise job.error

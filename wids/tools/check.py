@@ -216,7 +216,9 @@ def _faults(
         # The index is read from the tar, since a wrong sidecar is one of the faults to find.
         index = TarIndex.from_tar(path, **rules, quiet=True)
     except (ShardFormatError, OSError) as error:
-        yield Fault(url, "headers", str(error), "fetch or write the shard again")
+        # Most messages end with a cure of their own, such as for archives that were joined.
+        what, _, cure = str(error).partition("; ")
+        yield Fault(url, "headers", what, cure or "fetch or write the shard again")
         return
     yield from _index_faults(entry, index)
     yield from _sidecar_faults(url, path)
