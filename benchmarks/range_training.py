@@ -18,10 +18,14 @@ are not counted.
 
 `local` reads the same shards from the disk, `whole` fetches each shard into the cache folder before
 its samples are read, with `fetch_ahead`, `range` needs no disk and holds at most 256 MB.
+
+Client, nginx and the proxy share the processors. What each client takes of them is in the table
+(`client CPU`, which includes its kernel time), and so is what the proxy takes (`proxy CPU`, about
+0.7 s for 500 MB, and twice that where all connections share a line). On a machine of two cores this
+lowers the rate of `decode` beside that of `local`, which has both for itself.
 """
 
 import argparse
-import contextlib
 import io
 import json
 import shutil
@@ -29,6 +33,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +59,8 @@ import numpy, requests, torch, wids
 from wids.reading.shardlist import ShardList
 rows, folder, remote, kind, memory, most = json.loads(sys.argv[1])
 wids.Loader, wids.DistributedShardSampler  # imported
-began = time.perf_counter()
+cpu_seconds = lambda: sum(resource.getrusage(resource.RUSAGE_SELF)[:2])
+began, cpu_before = time.perf_counter(), cpu_seconds()
 dataset = wids.ShardListDataset(
     rows, cache_dir=folder, remote=remote, transformations=kind, memory=memory
 )
@@ -71,7 +77,7 @@ for batch in batches:
         break
 seconds = time.perf_counter() - began
 rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-print(json.dumps([count / seconds, first, peak, rss]))
+print(json.dumps([count / seconds, first, peak, rss, cpu_seconds() - cpu_before]))
 """
 
 
@@ -105,8 +111,8 @@ def one_pass(
         [sys.executable, "-c", WORKER, given], capture_output=True, text=True, check=True
     )
     shutil.rmtree(folder)
-    rate, first, peak, rss = json.loads(run.stdout.splitlines()[-1])
-    return {"rate": rate, "first": first, "peak": peak, "rss": rss}
+    rate, first, peak, rss, cpu = json.loads(run.stdout.splitlines()[-1])
+    return {"rate": rate, "first": first, "peak": peak, "rss": rss, "cpu": cpu}
 
 
 def first_batch(url: str, root: Path, paths: list[Path], rounds: int) -> float:
@@ -131,47 +137,61 @@ def measure(url: str, root: Path, paths: list[Path], rounds: int) -> dict[str, A
                     rows, remote = (near, "whole") if way == "local" else (far, way)
                     log = root / "access.log"
                     log.write_text("")
+                    proxy_cpu = time.process_time()  # the proxy is a thread of this process
                     found = one_pass(rows, root, remote, kind)
+                    proxy_cpu = time.process_time() - proxy_cpu
                     lines = [line.split() for line in log.read_text().splitlines()]
                     found |= {
                         "requests": len(lines),
                         "connections": len({line[0] for line in lines}),
                         "sent": sum(int(line[2]) for line in lines),
+                        "proxy_cpu": proxy_cpu,
                     }
                     mine.append(found)
-        tables[name] = [
-            {"label": way} | {key: statistics.median(run[key] for run in mine) for key in mine[0]}
-            for way, mine in runs.items()
-        ]
+        tables[name] = [row(way, mine, runs["local"]) for way, mine in runs.items()]
     return tables
 
 
+def row(way: str, runs: list[dict[str, float]], local: list[dict[str, float]]) -> dict[str, Any]:
+    """Sum up the passes of one way: medians, and the median of the ratios within a round."""
+    found = {key: statistics.median(run[key] for run in runs) for key in runs[0]}
+    of_local = statistics.median(
+        run["rate"] / other["rate"] for run, other in zip(runs, local, strict=True)
+    )
+    figure = f"{found['rate']:,.0f} samples/s ({of_local:.2f} of local)"
+    if way != "local":
+        figure += (
+            f", {found['sent'] / 1e6:.0f} MB sent in {found['requests']:,.0f} requests, "
+            f"{found['rate'] * NBYTES / 1e6:.0f} MB/s"
+        )
+    figure += f", first batch {found['first']:.2f} s, client CPU {found['cpu']:.1f} s"
+    if way != "local":
+        figure += f", proxy CPU {found['proxy_cpu']:.1f} s"
+    return {"label": way, "figure": figure, "of_local": of_local, **found}
+
+
 def main() -> None:
+    """Make the shards, make the passes, and save the results."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=3)
+    common.add_results_options(parser)
     arguments = parser.parse_args()
+    common.data.BENCH.mkdir(exist_ok=True)
     root = Path(tempfile.mkdtemp(dir=common.data.BENCH))
     try:
         (root / "www").mkdir()
         paths = make_shards(root / "www")
-        with contextlib.ExitStack() as stack:
-            url = stack.enter_context(nginx(root))
+        with nginx(root) as url:
             trips = first_batch(url, root, paths, arguments.rounds)
-            print(f"first batch: {trips:.1f} round trips")
             tables = measure(url, root, paths, arguments.rounds)
-        for name, rows in tables.items():
-            local = rows[0]["rate"]
-            print(name)
-            for row in rows:
-                print(
-                    f"  {row['label']:6} {row['rate']:7.0f} samples/s ({row['rate'] / local:.2f} "
-                    f"of local), {row['rate'] * NBYTES / 1e6:5.1f} MB/s, first {row['first']:.2f} "
-                    f"s, {row['requests']:.0f} requests, {row['connections']:.0f} connections, "
-                    f"{row['sent'] / 1e6:.0f} MB sent, pool {row['peak'] / 1e6:.0f} MB, process "
-                    f"{row['rss'] / 1e6:.0f} MB"
-                )
     finally:
         shutil.rmtree(root)
+    tables["first batch by range"] = [{"label": "a new loop", "figure": f"{trips:.1f} round trips"}]
+    for name, rows in tables.items():
+        for each in rows:
+            print(f"{name} | {each['label']} | {each['figure']}")
+    settings = {"rounds": arguments.rounds, "memory": MEMORY, "round_trip": ROUND_TRIP_SECONDS}
+    print(common.save(arguments.out, "range_training", settings, tables))
 
 
 if __name__ == "__main__":
