@@ -62,7 +62,7 @@ class SampleFiles:
     >>> [entry.path for entry in files.entries("")]
     ['a-000.tar']
     >>> [(entry.path, entry.size) for entry in files.entries("a-000.tar")]
-    [('a-000.tar/1.txt', 3), ('a-000.tar/1.cls', 1)]
+    [('a-000.tar/1.cls', 1), ('a-000.tar/1.txt', 3)]
     >>> files.open(files.find("a-000.tar/1.txt")).read()
     b'one'
     """

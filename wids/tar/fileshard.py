@@ -46,9 +46,9 @@ class FileShard(ReadableShard):
     >>> from wids import Shard, TarWriter
     >>> path = f"{tempfile.mkdtemp()}/a.tar"
     >>> with TarWriter(path) as writer:
-    ...     writer.write({"__key__": "a", ".txt": "text", ".cls": 7})
+    ...     _ = writer.write({"__key__": "a", ".cls": 7, ".txt": "text"})
     >>> FileShard(Shard(path)).read(0, copy=True)
-    {'__key__': 'a', '.txt': b'text', '.cls': b'7'}
+    {'__key__': 'a', '.cls': b'7', '.txt': b'text'}
     """
 
     def __init__(self, mapped: Shard) -> None:
