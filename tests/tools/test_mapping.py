@@ -341,6 +341,27 @@ def test_a_shard_that_cannot_be_read_costs_its_samples_or_its_part(
     assert len(wids.ShardListDataset("rest/x.json")) == 20
 
 
+def _old(sample: Any) -> Any:
+    if sample["__key__"] == KEYS[-1]:
+        raise ValueError("the last sample fails")
+    return {".made": b"old"}
+
+
+def _new(_sample: Any) -> Any:
+    return {".made": b"new"}
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_run_with_another_function_begins_anew() -> None:
+    """What another function has made is not kept when a run is resumed."""
+    dataset = wids.ShardListDataset("all.json")
+    done = map_samples(dataset, _old, "new/x-%d.tar", workers=1, maxcount=10)
+    assert len(done.failures) == 1
+    map_samples(dataset, _new, "new/x-%d.tar", workers=1, maxcount=10, resume=True)
+    made = wids.ShardListDataset("new/x.json", transformations="bytes")
+    assert {sample[".made"] for sample in made} == {b"new"}
+
+
 def test_a_run_is_continued(folder: Path) -> None:
     """What is complete is kept, as long as it is of the same samples; the counts are exact."""
     dataset = wids.ShardListDataset("all.json")

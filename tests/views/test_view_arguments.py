@@ -89,3 +89,16 @@ def test_values_of_numpy_are_accepted(dataset: wids.ShardListDataset) -> None:
     assert [len(part) for part in parts.values()] == [5, 5]
     assert len(dataset.join(dataset.take(10), replace=flag, aligned=flag)) == 10
     assert "key" in str(dataset.take(5).show(count))
+
+
+def test_a_filter_by_a_function_of_a_sample_names_the_other_ways(make_shard) -> None:
+    """A function that expects a sample, or a column that no sample has, is a clear error."""
+    shard = make_shard("a.tar", [{"__key__": f"{i}", ".cls": str(i)} for i in range(4)])
+    dataset = wids.ShardListDataset([str(shard)])
+    with pytest.raises(ValueError, match="columns: expected the names of the columns"):
+        dataset.filter(lambda sample: sample[".cls"] == 3)
+    with pytest.raises(ValueError, match=r"it gets \.cls as arrays of all samples, not a sample"):
+        dataset.filter(lambda sample: sample[".cls"] == 3, ".cls")
+    with pytest.raises(ValueError, match=r"no sample has .*'\.clss'"):
+        dataset.filter(lambda classes: classes < 9, ".clss", fill=0)
+    assert len(dataset.filter(lambda classes: classes < 2, ".cls", fill=9)) == 2

@@ -48,6 +48,9 @@ class FieldCommand:
         if not self._arguments:
             raise ValueError("--command: expected a program and its arguments, got none")
 
+    def __repr__(self) -> str:
+        return f"FieldCommand({shlex.join(self._arguments)!r})"
+
     def __call__(self, sample: Mapping[str, Any]) -> dict[str, bytes | None]:
         """Return the fields that the program added or changed, and None for removed ones.
 
@@ -118,6 +121,9 @@ class NamedFunction:
     def __init__(self, name: str) -> None:
         self._name = name
         self._function = _find(name)
+
+    def __repr__(self) -> str:
+        return f"NamedFunction({self._name!r})"
 
     def __call__(self, sample: Any) -> Any:
         """Return the result of the function."""

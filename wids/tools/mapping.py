@@ -32,6 +32,7 @@ from wids.specs.merging import class_names, without_classes
 from wids.specs.newspec import new_spec, refuse_overwriting
 from wids.tools.columnfile import ColumnFile, column_file
 from wids.tools.copying import key_rule_of
+from wids.tools.fieldcommand import FieldCommand, NamedFunction
 from wids.tools.leftout import check_none_left_out, note_entry_keys, skipped_members, stores_class
 from wids.tools.ranges import cut_evenly, cut_runs
 from wids.tools.reshard import has_function, header_of, refuse_replacing_spec, spec_path_for
@@ -124,7 +125,8 @@ def map_samples(
         maxcount: Most samples in a new shard. By default samples of one shard stay together, 1000
             or more in each.
         on_error: "skip" to leave out samples for which the function fails.
-        resume: Keep the parts that an earlier run with the same arguments has finished.
+        resume: Keep the parts that an earlier run with the same arguments has finished. A function
+            counts as the same by its name: if its text has changed, begin anew.
         executor: Executor that maps the parts; a process pool by default.
         workers: Processes of that pool; by default one per core.
         strict: Fail before anything is written if members in no sample or keys of spec entries
@@ -357,8 +359,19 @@ class _Maker:
             # Samples of a shard that cannot be read are skipped; once it can, the part is new.
             if not self.skips:
                 raise
-        how = [part.number, self.only_new, self.skips, sorted(self.rename.items()), keys]
+        renamed = sorted(self.rename.items())
+        how = [part.number, self.only_new, self.skips, renamed, keys, _name_of(self._function)]
         return hashlib.sha256(json.dumps(how).encode()).hexdigest()[:32]
+
+
+def _name_of(function: Function | None) -> str:
+    """Return a name by which a later run recognises the same function or command."""
+    if isinstance(function, FieldCommand | NamedFunction):
+        return repr(function)
+    # Of an object that is called, its class; its settings may have a repr that differs each time.
+    named = type(function)
+    qualified = getattr(function, "__qualname__", named.__qualname__)
+    return f"{getattr(function, '__module__', named.__module__)}.{qualified}"
 
 
 def _no_counts() -> dict[str, Any]:

@@ -187,8 +187,20 @@ class Viewable(_Sequence):
             rows = IndexList.of(np.flatnonzero(holding(self, condition)))
             return self._chosen(rows, f"filter({condition!r})")
         check_callable("condition", condition, "a filter in a text, or a function of columns")
-        values = (self._column_named(name, "columns", fill) for name in columns)
-        mask = np.asarray(condition(*values))
+        if not columns:
+            raise ValueError(
+                "filter: columns: expected the names of the columns that the function gets as "
+                'arrays, as in filter(lambda cls: cls == 3, ".cls"), got none; a function of a '
+                "sample cannot be given, but a text can: filter('.cls == 3')"
+            )
+        values = [self._filled_column(name, fill) for name in columns]
+        try:
+            mask = np.asarray(condition(*values))
+        except (TypeError, LookupError) as error:
+            raise ValueError(
+                f"filter: condition: the function failed: {error}; it gets "
+                f"{', '.join(columns)} as arrays of all samples, not a sample"
+            ) from error
         if mask.dtype != np.bool_ or mask.shape != (len(self),):
             raise ValueError(
                 f"filter: condition: expected a truth value for each of {len(self)} samples from "
@@ -303,6 +315,14 @@ class Viewable(_Sequence):
         if isinstance(values, list) and len(values) and all(each is MISSING for each in values):
             check_known(self, *column_named(name, argument), argument)
         return values
+
+    def _filled_column(self, name: str, fill: Any) -> Values:
+        """Return a column with `fill` for missing values; raise if no sample has one."""
+        if fill is None:
+            return self._column_named(name, "columns")
+        values = self._column_with_gaps(name, "columns")
+        has_gaps = isinstance(values, list) and any(each is MISSING for each in values)
+        return self._column_named(name, "columns", fill) if has_gaps else values
 
     def map(self, function: Callable[[Any], Any]) -> MappedView:
         """Return the view whose samples are the results of a function.
