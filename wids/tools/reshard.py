@@ -119,19 +119,7 @@ def reshard(
             is in both sides of a join.
     """
     pattern = os.fspath(pattern)
-    check_sized("indexes", indexes, "a list, a range or an array of integers")
-    if not len(indexes):
-        raise ValueError(f"{pattern}: expected at least one sample to copy, got none")
-    indexes = checked_positions(indexes, len(dataset))
-    if has_function(dataset):
-        raise ValueError(
-            "reshard copies stored fields, and these samples are results of map(); give the "
-            "function to map_samples, with the dataset as it is without map()"
-        )
-    if isinstance(dataset, View) and is_sharded(dataset.base):
-        # Samples of one dataset are copied in one piece.
-        indexes = dataset.rows.take(indexes)
-        dataset = dataset.base
+    dataset, indexes = _stored(dataset, indexes, pattern)
     if columns_as is not None:
         dataset = columns_together(dataset, columns_as)
     spec = Path(spec_path_for(pattern))
@@ -171,6 +159,30 @@ def reshard(
         journal.remove()
         warn_of_older(pattern, len(parts))
     return Resharded(rows, failures, omissions)
+
+
+def _stored(
+    dataset: Any, indexes: Sequence[int] | NDArray[np.int64], pattern: str
+) -> tuple[Any, NDArray[np.int64]]:
+    """Return the samples to copy by their indexes in the dataset that stores them, if it is one.
+
+    Raises:
+        IndexError: An index lies outside the dataset.
+        ValueError: There are no indexes, or the samples are results of a function.
+    """
+    check_sized("indexes", indexes, "a list, a range or an array of integers")
+    if not len(indexes):
+        raise ValueError(f"{pattern}: expected at least one sample to copy, got none")
+    positions = checked_positions(indexes, len(dataset))
+    if has_function(dataset):
+        raise ValueError(
+            "reshard copies stored fields, and these samples are results of map(); give the "
+            "function to map_samples, with the dataset as it is without map()"
+        )
+    if isinstance(dataset, View) and is_sharded(dataset.base):
+        # Samples of one dataset are copied in one piece.
+        return dataset.base, dataset.rows.take(positions)
+    return dataset, positions
 
 
 def _checked_sources(dataset: Any, pattern: str, maxcount: int, maxsize: int) -> list[ShardRef]:
