@@ -90,6 +90,7 @@ if TYPE_CHECKING:
     from wids.reading.ragged import Ragged, Values
     from wids.reading.shardopener import OnUncounted
     from wids.specs.shardtable import ShardTable
+    from wids.specs.spec import DatasetSpec
     from wids.tar.grouping import Grouping, KeyRule
     from wids.tar.shard import ReadableShard
     from wids.tar.sidecar import IndexRules
@@ -203,14 +204,12 @@ class ShardList:
         on_uncounted: OnUncounted | None = None,
     ) -> None:
         show_if_verbose()
-        check_flag("allow_local", allow_local)
-        _check_optional(dataset_name, options, base, concatenated, on_uncounted)
+        _check_types(allow_local, dataset_name, options, base, on_uncounted)
         spec = load_spec(
             shards, base=base, options=options, allow_local=allow_local, cache_dir=cache_dir
         )
         self.dataset_name = dataset_name or spec.name or name_of(shards, spec.shards.urls)
-        located = isinstance(shards, str | os.PathLike) and base is None
-        self.source = os.fspath(shards) if located else None
+        self.source = _location(shards, base)
         self.options = dict(options or {})
         self.base, self._header = spec.base, spec.header | {"name": spec.name}
         self.cache = ShardCache(
@@ -221,15 +220,9 @@ class ShardList:
             localname=localname,
             shared=shared,
         )
-        rules = rules_of(
-            spec.header, key_rule=key_rule, grouping=grouping, concatenated=concatenated
-        )
-        packs = PackedIndexes(self.cache, [] if spec.pack is None else [spec.pack])
-        by_range = _reads_by_range(remote, localname)
-        self._chooses = by_range and remote == "auto"
-        self.remote_choice: RemoteChoice | None = None
-        check_access(access)
-        self._opener = ShardOpener(self.cache, rules, by_range, packs, access=access)
+        rules = {"key_rule": key_rule, "grouping": grouping, "concatenated": concatenated}
+        self._opener = _opener_of(spec, rules, self.cache, remote, access)
+        self._chooses = self._opener.by_range and remote == "auto"
         # The settings are checked before the shards are counted, which may take long.
         self._pipeline = Pipeline.of_options(
             transformations,
@@ -242,8 +235,6 @@ class ShardList:
         warn_of_doubtful(spec.shards, self._opener)
         self._memory = default_memory() if memory is None else check_integer("memory", memory, 1)
         self._begin_with(_counted(spec.shards, self._opener, on_uncounted))
-        if logger.isEnabledFor(logging.INFO):
-            logger.info("%s", self.data_info)
 
     def _begin_with(self, shards: ShardTable) -> None:
         """Take the shards, which are counted, none of them open yet."""
@@ -255,6 +246,9 @@ class ShardList:
         self._read_ahead = ReadAhead()
         self._ahead: FetchAhead | None = None
         self._planned = PlannedBatches()
+        self.remote_choice: RemoteChoice | None = None
+        if logger.isEnabledFor(logging.INFO):
+            logger.info("%s", self.data_info)
 
     def _no_open_shards(self) -> OpenShards:
         """Return an empty set of open shards for the shards of this dataset."""
@@ -1053,18 +1047,21 @@ class ShardList:
 _GETITEM = ShardList.__getitem__
 
 
-def _check_optional(
-    dataset_name: object, options: object, base: object, concatenated: object, on_uncounted: object
+def _check_types(
+    allow_local: object,
+    dataset_name: object,
+    options: object,
+    base: object,
+    on_uncounted: object,
 ) -> None:
-    """Check the types of the arguments that may be None."""
+    """Check the types of arguments, all of which but the first may be None."""
+    check_flag("allow_local", allow_local)
     if dataset_name is not None:
         check_text("dataset_name", dataset_name)
     if options is not None:
         check_mapping("options", options, "top-level keys of a spec")
     if base is not None:
         check_path("base", base)
-    if concatenated is not None:
-        check_flag("concatenated", concatenated)
     if on_uncounted is not None:
         check_callable("on_uncounted", on_uncounted)
 
@@ -1088,6 +1085,27 @@ def _reads_by_range(remote: str, localname: object) -> bool:
         raise ValueError(f'remote: expected "whole", "range" or "auto", got {remote!r}')
     # With `localname`, a shard has a path of its own and is fetched to it.
     return remote != "whole" and localname is None
+
+
+def _location(shards: object, base: object) -> str | None:
+    """Return the location by which a saved view may name the shards; None if there is none."""
+    return os.fspath(shards) if isinstance(shards, str | os.PathLike) and base is None else None
+
+
+def _opener_of(
+    spec: DatasetSpec,
+    rules: Mapping[str, Any],
+    cache: ShardCache,
+    remote: str,
+    access: Access,
+) -> ShardOpener:
+    """Return what opens the shards of a spec, by its own rules where None is given for one."""
+    check_access(access)
+    if rules["concatenated"] is not None:
+        check_flag("concatenated", rules["concatenated"])
+    packs = PackedIndexes(cache, [] if spec.pack is None else [spec.pack])
+    by_range = _reads_by_range(remote, cache.localname)
+    return ShardOpener(cache, rules_of(spec.header, **rules), by_range, packs, access=access)
 
 
 def _counted(
