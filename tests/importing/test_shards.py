@@ -257,3 +257,23 @@ def test_a_link_that_leads_to_nothing_is_said_once(tmp_path: Path) -> None:
         with pytest.warns(wids.WidsWarning, match=r"\.tar: 1 hard links lead to no") as caught:
             assert len(wids.ShardListDataset(list(map(str, names)))) == 2
         assert [each.filename for each in caught] == [__file__]
+
+
+@pytest.mark.parametrize("beside", ["spec", "classes.txt"])
+def test_class_names_beside_the_shards_are_kept(tmp_path: Path, beside: str) -> None:
+    """Those in the spec of the shards, or in a file, are in the new spec; of other shards, none."""
+    folder = tmp_path / "old"
+    with wids.ShardWriter(folder / "a-%d.tar", 2, spec=folder / "a.json") as writer:
+        writer.header |= {"classes": ["cat", "dog"]} if beside == "spec" else {}
+        for number in range(4):
+            writer.write({"__key__": f"{number}", ".cls": number % 2})
+    if beside == "classes.txt":
+        (folder / "classes.txt").write_text("cat\ndog\n")
+    for number, source in enumerate((folder, folder / "a-1.tar")):
+        new = tmp_path / f"new-{number}"
+        assert main(["import", str(source), "-o", f"{new}/x-%d.tar"]) == 0
+        assert wids.ShardListDataset(new / "x.json").class_names == {0: "cat", 1: "dog"}
+    (tmp_path / "other").mkdir()
+    (folder / "a-0.tar").rename(tmp_path / "other" / "a.tar")
+    assert main(["import", f"{tmp_path}/other", "-o", f"{tmp_path}/new/x-%d.tar"]) == 0
+    assert wids.ShardListDataset(tmp_path / "new" / "x.json").class_names == {}

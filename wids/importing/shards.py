@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from contextlib import ExitStack, contextmanager
@@ -10,11 +11,14 @@ from tempfile import TemporaryDirectory
 from typing import IO, TYPE_CHECKING, Any
 
 from wids.base.omissions import Omissions
-from wids.base.urls import display_url
+from wids.base.urls import display_url, is_local
 from wids.caching.unpack import compression_of
 from wids.errors import ShardFormatError
 from wids.importing.options import Imported, ImportOptions
 from wids.specs.build import local_copy
+from wids.specs.classnames import find_class_names
+from wids.specs.locations import folder_of
+from wids.specs.merging import listed_classes
 from wids.specs.sources import find_shards
 from wids.tar.shard import Shard
 from wids.tar.tarindex import TarIndex
@@ -44,7 +48,8 @@ def open_shards(
             standard input.
 
     Returns:
-        Samples with unchanged fields, in the order of the shards.
+        Samples with unchanged fields, in the order of the shards. The header has the class names
+        that lie beside local shards.
 
     Raises:
         FetchError: While the samples are read: a shard cannot be downloaded.
@@ -55,7 +60,17 @@ def open_shards(
     shards = [shard for source in sources for shard in find_shards(source) or [source]]
     omissions = Omissions(strict=options.strict)
     samples = _samples(shards, stdin or sys.stdin.buffer, options, omissions)
-    return Imported(samples, shards=tuple(shards), omissions=omissions)
+    return Imported(samples, _header(shards), shards=tuple(shards), omissions=omissions)
+
+
+def _header(shards: Sequence[str]) -> dict[str, Any]:
+    """Return the class names in a file, or a spec of these shards, beside local shards."""
+    near = [shard for shard in shards if is_local(shard) and shard != "-"]
+    if not near or len(near) < len(shards):
+        return {}
+    folders = dict.fromkeys(folder_of(shard) or os.curdir for shard in near)
+    names = find_class_names({}, "", *folders, remote=False, shards=near)
+    return {"classes": listed_classes(names)} if names else {}
 
 
 def _samples(
