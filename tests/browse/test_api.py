@@ -848,3 +848,19 @@ def test_a_tile_shows_the_likeliest_picture(tmp_path: Path):
     with browsing([str(write_shard(tmp_path / "a.tar", [sample]))]) as server:
         (tile,) = server.ask("page")["tiles"]
         assert tile["fields"][tile["picture"]] == ".jpg"
+
+
+def test_of_a_million_samples_those_left_out_are_listed(tmp_path: Path) -> None:
+    """A document of a large dataset lists the keys that are left out, and not all others."""
+    samples = [{"__key__": f"{number:04d}", ".cls": "1"} for number in range(1000)]
+    path = write_shard(tmp_path / "a.tar", samples)
+    TarIndex.from_tar(path).save(Path(f"{path}{SIDECAR_SUFFIX}"))
+    rows = []
+    for number in range(1001):
+        for suffix in ("", SIDECAR_SUFFIX):
+            os.link(f"{path}{suffix}", tmp_path / f"{number}.tar{suffix}")
+        rows.append((str(tmp_path / f"{number}.tar"), 1000))
+    with browsing(rows) as server:
+        document = server.get("selection.json", without="3,7-8").json()
+        assert document["exclude"] == ["0003", "0007", "0008"]
+        assert document["nsamples"] == 1_000_997

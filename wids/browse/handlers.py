@@ -198,13 +198,15 @@ class ApiHandlers:
         if query.get("without"):
             unwanted = parse_indexes("without", query["without"], len(self.reader))
         samples: Any = self.reader.dataset
-        if order.size == len(self.reader) and filtering is None and self.reader.joined is None:
-            # What is left out is a short list, what is left need not be.
+        is_whole = order.size == len(self.reader) and filtering is None
+        if is_whole and order.size > _MOST_SAVED and self.reader.joined is None:
+            # What is left out is a short list, what is left is not. Where another sample has the
+            # key of one that is left out, the number of samples tells it when this is opened.
             document = view_document(samples, self.title, _steps_of(query))
             return {
                 **document,
                 "nsamples": len(self.reader) - len(unwanted),
-                "exclude": unwanted.tolist(),
+                "exclude": [self.reader.locate(index).key for index in unwanted.tolist()],
             }
         if order.size > _MOST_SAVED:
             raise ValueError(
