@@ -151,6 +151,7 @@ def test_a_pass_resumes_in_its_middle(remote: Callable[..., Any], shards: list[P
     ],
     ids=["selection", "filter", "concatenation", "join", "map", "mixture"],
 )
+@pytest.mark.filterwarnings("ignore:a Loader without a sampler reads each sample of a Mixture")
 def test_views_are_planned_too(remote: Callable[..., Any], shards: list[Path], make: Any) -> None:
     """A view by range has the batches of the view from disk."""
     local = make(ShardListDataset(shards, transformations="bytes"))
