@@ -7,13 +7,14 @@ BIN    := $(VENV)/bin
 JOBS   ?= 2
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help venv wheel install demo test test-page test-frameworks docs pictures release lint format bench clean
+.PHONY: help venv wheel install demo test test-page test-frameworks test-pythons docs pictures release lint format bench clean
 
 help:
 	@echo 'make demo    the whole of it on real data, in under three minutes'
 	@echo 'make test    all tests, against the built wheel'
 	@echo 'make test-page    the page of wids browse, in Chromium'
 	@echo 'make test-frameworks   the recipes of docs/frameworks.md, with each framework and engine'
+	@echo 'make test-pythons   the tests without torch, with other versions of Python that are installed'
 	@echo 'make docs    the site, with its reference, in build/docs/html'
 	@echo 'make pictures  the pictures of the page in the documents, by Chromium'
 	@echo 'make release the wheel and the sdist, checked in fresh environments; uploads nothing'
@@ -55,6 +56,9 @@ test-page: install
 
 test-frameworks:
 	sh tools/test_frameworks.sh
+
+test-pythons:
+	sh tools/test_pythons.sh
 
 # A warning is an error: a link that leads nowhere, a docstring that cannot be laid out.
 docs: install

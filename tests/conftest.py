@@ -2,9 +2,11 @@
 
 import gc
 import os
+import re
 import tarfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,15 @@ from helpers.shards import Sample, write_shard
 from hypothesis import HealthCheck, settings
 
 __all__ = ["chromium", "open_page", "shard_server"]
+
+# Not every version of Python has a build of torch; `make test-pythons` runs the other tests there.
+if find_spec("torch") is None:
+    _needs_torch = re.compile(r"^\s*(import|from) torch|\btorchdata\b", re.MULTILINE)
+    collect_ignore = [
+        str(path)
+        for path in Path(__file__).parent.rglob("test_*.py")
+        if _needs_torch.search(path.read_text())
+    ]
 
 # A busy machine must not fail a test: hypothesis would by its deadline of 200 ms, and by how long
 # inputs take to make. The same inputs each time, so that a run that fails failed for its change:
