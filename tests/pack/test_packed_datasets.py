@@ -221,6 +221,20 @@ def test_a_missing_key_is_looked_for_where_shards_changed(
         assert "k4" not in dataset.keys
 
 
+def test_keys_that_choose_are_those_of_shards_that_changed(
+    folder: Path, make_shard: Callable[..., Path]
+) -> None:
+    """An opt-out list is applied to the keys of the shards that are read, not of those packed."""
+    make_shard(
+        "data/2.tar", [{**sample(4 + i), "__key__": ("new", "k5", "k6")[i]} for i in range(3)]
+    )
+    dataset = wids.ShardListDataset(folder / "train.wpack")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        left = [each["__key__"] for each in dataset.exclude(["new", "k4"], missing="drop")]
+        assert left == [each["__key__"] for each in dataset if each["__key__"] != "new"]
+
+
 def test_a_spec_that_lies_is_not_packed(folder: Path) -> None:
     """Another number of samples, or another size, ends the packing, and nothing is written."""
     for fields in ({"nsamples": 5}, {"nsamples": 4, "filesize": 10}):

@@ -573,7 +573,10 @@ class ShardList:
     def key_hashes(self) -> npt.NDArray[np.uint64]:
         """Return the hash of each sample's key, as `wids.base.keyhash` makes it."""
         packed = self.packed_keys()
-        return self.read_key_hashes() if packed is None else packed.hashes()
+        # Keys of shards that were replaced since would choose other samples than are read.
+        if packed is None or not self.packed_keys_are_current():
+            return self.read_key_hashes()
+        return packed.hashes()
 
     def _note_keys_given(self) -> None:
         """Refuse remote shards from now on that differ from the indexes that keys are read from."""
