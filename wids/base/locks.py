@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
+
+from wids.log import logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 
 __all__ = ["file_lock"]
 
-_log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.01
 _REPORT_SECONDS = 10.0
@@ -59,7 +59,7 @@ def file_lock(
     try:
         _acquire(lock, shown, patience_seconds, last_sign)
     except (OSError, NotImplementedError) as error:
-        _log.debug("%s: going on without a lock (%s)", shown, error)
+        logger.debug("%s: going on without a lock (%s)", shown, error)
     try:
         yield
     finally:
@@ -79,10 +79,10 @@ def _acquire(
             lock.acquire(min(_REPORT_SECONDS, patience_seconds), poll_interval=_POLL_SECONDS)
         except Timeout:
             if time.time() - max(since, last_sign()) > patience_seconds:
-                _log.warning(
+                logger.warning(
                     "%s: another process holds %s and makes no progress; not waiting",
                     shown,
                     lock.lock_file,
                 )
                 return
-            _log.info("%s: waiting for another process", shown)
+            logger.info("%s: waiting for another process", shown)

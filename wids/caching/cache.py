@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import stat
 from contextlib import AbstractContextManager, suppress
@@ -28,6 +27,7 @@ from wids.caching.store import Store, folder_errors
 from wids.caching.unpack import is_compressed_name, load_libraries
 from wids.errors import CacheError, FetchError
 from wids.fetching.fetch import Fetcher
+from wids.log import logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ShardCache", "StartingFolder"]
 
-_log = logging.getLogger(__name__)
 # The others do not wait for ever for a process that was stopped or whose machine died.
 _PATIENCE_SECONDS = 300.0
 _OTHER_VERSION = "put the right file there, or create the spec again (`wids create`)"
@@ -276,7 +275,7 @@ class ShardCache:
             self._store.check()
             entry = self._entry_of_local(path)
         except OSError as error:
-            _log.warning("%s: its sidecar cannot be kept: %s", display_url(url), error)
+            logger.warning("%s: its sidecar cannot be kept: %s", display_url(url), error)
             return None
         return self.cache_dir / f"{entry.name}{suffix}"
 
@@ -323,7 +322,7 @@ class ShardCache:
                 local = self.starting_folder.path_of(name)
                 return self.cache_dir / f"{self._entry_of_local(local).name}{suffix}"
         except OSError as error:
-            _log.info("%s: files made from it cannot be kept: %s", display_url(url), error)
+            logger.info("%s: files made from it cannot be kept: %s", display_url(url), error)
             return None
         entry = self._entry_of_remote(shard)
         if not shard.digest_to_check:
@@ -339,7 +338,7 @@ class ShardCache:
             self._store.check()
             check_folder(folder, shared=self.shared)
         except OSError as error:
-            _log.info("%s: what joins find cannot be kept: %s", folder, error)
+            logger.info("%s: what joins find cannot be kept: %s", folder, error)
             return None
         return folder
 
@@ -410,7 +409,7 @@ class ShardCache:
             if self._store.lease(entry):  # another process was faster
                 return
             self._store.sweep_once()
-            _log.info("fetching %s to %s", job.shown, display_url(str(entry.path)))
+            logger.info("fetching %s to %s", job.shown, display_url(str(entry.path)))
             with folder_errors(entry.path):
                 # The bytes go to a part beside it, so that no other process finds half a shard.
                 part = job.run()

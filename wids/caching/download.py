@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import multiprocessing
 import threading
 import time
@@ -16,6 +15,7 @@ from wids.caching.cachefolder import claim_part
 from wids.caching.unpack import compression_of, unpack
 from wids.errors import FetchError, IntegrityError
 from wids.fetching.partfile import PartFile
+from wids.log import logger
 from wids.tar.tarheader import BLOCK_SIZE, checksum_matches
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Download", "ProgressDisplay", "Unpacking", "check_table", "check_tar", "starts_tar"]
 
-_log = logging.getLogger(__name__)
 # Shows that the download does not hang, without filling the logs of many ranks.
 _REPORT_SECONDS = 10.0
 _SHOWN_NBYTES = 80
@@ -116,7 +115,7 @@ class Download:
                 if not part.joined:
                     raise
                 # Without a validator, the file may have been replaced between two responses.
-                _log.warning("%s: its parts are of different versions; starting over", self.shown)
+                logger.warning("%s: its parts are of different versions; starting over", self.shown)
                 part.restart()
             else:
                 return
@@ -160,7 +159,7 @@ class Unpacking:
             ShardFormatError: The file is damaged, or is not a compressed shard.
             CacheError: The disk is full.
         """
-        _log.info("unpacking %s, once, to %s", self.shown, display_url(str(self._target)))
+        logger.info("unpacking %s, once, to %s", self.shown, display_url(str(self._target)))
         part = PartFile(
             claim_part(self._target), ShardRef(self.shown), make_room=self._store.make_room
         )
@@ -217,13 +216,13 @@ class ProgressDisplay:
             self._bar.update(nbytes - self._bar.n)
         elif time.monotonic() - self._reported > self._report_seconds:
             self._reported = time.monotonic()
-            _log.info("fetching %s: %d of %s bytes", self._shown, nbytes, self._size or "?")
+            logger.info("fetching %s: %d of %s bytes", self._shown, nbytes, self._size or "?")
 
     def done(self, nbytes: int) -> None:
         """Log that the download is complete."""
         seconds = time.monotonic() - self._began
         rate = nbytes / max(seconds, 1e-9) / 1e6
-        _log.info("fetched %s: %d bytes, %.1f s, %.0f MB/s", self._shown, nbytes, seconds, rate)
+        logger.info("fetched %s: %d bytes, %.1f s, %.0f MB/s", self._shown, nbytes, seconds, rate)
 
     def close(self) -> None:
         """Remove the bar."""

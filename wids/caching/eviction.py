@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import re
 import time
@@ -18,6 +17,7 @@ from wids.base.locks import file_lock
 from wids.base.system import lock_exclusively
 from wids.caching.cachefolder import JOINS_FOLDER, KEPT_JOINS, Entry, open_cached
 from wids.fetching.partfile import PIECE_NBYTES
+from wids.log import logger
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +37,6 @@ __all__ = [
     "sweep",
 ]
 
-_log = logging.getLogger(__name__)
 _FILE = re.compile(r"([0-9a-f]{32})-.")
 _STATE_SUFFIX = ".json"  # of the file with the state of a part, beside it
 _NOTES = (".ok", ".pin")  # files about a shard, useless without it
@@ -223,7 +222,7 @@ def _shrink(
         if entry.path == spared or entry.pinned:
             continue
         if evict(entry):
-            _log.info("evicted %s (%d bytes)", entry.path, entry.nbytes)
+            logger.info("evicted %s (%d bytes)", entry.path, entry.nbytes)
             excess -= entry.nbytes
         else:
             passing = True

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import logging
 import os
 import secrets
 import stat
@@ -40,6 +39,7 @@ from wids.caching.cachefolder import (
 from wids.errors import CacheError, WidsError
 from wids.fetching.partfile import no_space
 from wids.fetching.responses import identity_of
+from wids.log import logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Store", "folder_errors"]
 
-_log = logging.getLogger(__name__)
 _MOST_VALIDATOR = 400
 
 
@@ -159,7 +158,7 @@ class Store:
             return False
         record = entry.load_record()
         if record is None or not self._is_recorded(record, status, entry.path):
-            _log.warning("%s: not the recorded file; fetching it again", entry.path)
+            logger.warning("%s: not the recorded file; fetching it again", entry.path)
             return False
         with suppress(OSError):  # a read-only folder
             if self._pin:
@@ -274,7 +273,7 @@ class Store:
             return sys.maxsize
         excess = eviction.shrink(self.folder, self._max_nbytes or 0)
         if excess:
-            _log.debug("%s: temporarily %d bytes over cache_size", self.folder, excess)
+            logger.debug("%s: temporarily %d bytes over cache_size", self.folder, excess)
         return eviction.room_for(part.nbytes)
 
     def room_for_file(self, nbytes: int) -> AbstractContextManager[None]:
@@ -389,7 +388,7 @@ def _refuse_unreadable(path: Path, error: OSError) -> bool:
     # A link is not followed, since it could lead to any file; but replacing the link itself loses
     # nothing. The same is true of a socket.
     if error.errno in {errno.ELOOP, errno.ENXIO}:
-        _log.warning("%s: a link or socket where a shard belongs; fetching it again", path)
+        logger.warning("%s: a link or socket where a shard belongs; fetching it again", path)
         return False
     shown = display_url(str(path))
     raise CacheError(f"{shown}: {error.strerror}; remove it") from without_secrets(error)
@@ -423,7 +422,7 @@ def _settle(entry: Entry) -> None:
     except FileNotFoundError:
         pass  # evicted in the meantime
     except OSError as error:
-        _log.warning(
+        logger.warning(
             "%s: cannot be flushed to the disk (%s); it will be fetched again", entry.path, error
         )
         with suppress(OSError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import stat
 import threading
@@ -49,6 +48,7 @@ from wids.fetching.transport import (
     Source,
     StoppedError,
 )
+from wids.log import logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -62,7 +62,6 @@ if TYPE_CHECKING:
 __all__ = ["BeyondEndError", "FetchPolicy", "Fetcher", "RangesNotServedError", "open_url"]
 
 T = TypeVar("T")
-_log = logging.getLogger(__name__)
 _OVERLAP_NBYTES = 512  # fetched again on resuming, to check that the file is the same
 _PROGRESS_NBYTES = 1 << 20  # a try that receives this many bytes does not count as failed
 # A spec of a million shards takes 200 MB; a server may send anything.
@@ -549,7 +548,7 @@ class Fetcher:
                 wait = self.policy.wait_seconds(
                     failures, getattr(error, "retry_after_seconds", None)
                 )
-                _log.warning("%s: %s; trying again in %.1f s", shown, error, wait)
+                logger.warning("%s: %s; trying again in %.1f s", shown, error, wait)
             # The wait is outside the handler, which would keep the error and its connection alive.
             while wait > 0:
                 check_open()

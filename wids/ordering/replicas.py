@@ -1,6 +1,5 @@
 """Rank, number of ranks and number of nodes, from torch and the environment of the launcher."""
 
-import logging
 import operator
 import os
 import sys
@@ -8,10 +7,9 @@ from typing import SupportsIndex
 
 from wids.base.arguments import check_integer
 from wids.base.warn import warn
+from wids.log import logger
 
 __all__ = ["Replica", "check_dealing", "check_lanes", "lanes_here", "number_of_lanes", "ranks_here"]
-
-logger = logging.getLogger(__name__)
 
 
 class Replica:

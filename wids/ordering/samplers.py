@@ -11,7 +11,6 @@ All take their order from `wids.ordering.order`. With torch installed they are s
 frameworks check for. Without torch they are plain classes that behave in the same way.
 """
 
-import logging
 import sys
 from collections.abc import Mapping, Sequence, Sized
 from copy import copy
@@ -65,7 +64,6 @@ __all__ = [
     "check_drawn_from",
 ]
 
-logger = logging.getLogger(__name__)
 
 Tail = Literal["pad", "drop", "ragged"]
 

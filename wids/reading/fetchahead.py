@@ -7,7 +7,6 @@ follows its own sampler; if several ranks need a shard, the lock of the cache le
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import time
@@ -22,6 +21,7 @@ from wids.base.urls import is_local
 from wids.base.warn import warn
 from wids.errors import CacheError, WidsError
 from wids.fetching.transport import StoppedError
+from wids.log import logger
 from wids.ordering.lookahead import Lookahead
 from wids.ordering.replicas import lanes_here
 from wids.specs.shardtable import UNKNOWN
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
 __all__ = ["FetchAhead", "FetchProgress", "Window", "check_foreseeable", "most_at_once"]
 
-_log = logging.getLogger(__name__)
 _MOST_AT_ONCE = 8  # shards; where one does not use the line, so many do
 _MOST_SHARDS = 128  # enough for any reader; each costs a system call from time to time
 # The sampler is polled, because it must not know its observers. A poll takes microseconds.
@@ -252,7 +251,7 @@ class FetchAhead:
             except StoppedError:
                 continue
             except WidsError as error:
-                _log.warning("not fetched ahead of its use: %s", error)
+                logger.warning("not fetched ahead of its use: %s", error)
                 if isinstance(error, CacheError):
                     self._closed.wait(_AFTER_FULL_DISK_SECONDS)
                 continue
@@ -322,7 +321,7 @@ class _EpochWaits:
     """
 
     def __init__(self, log: WaitLog) -> None:
-        self._log = log
+        self.logger = log
         self._pass: OrderState | None = None
         self._reported = True
         self._began = time.monotonic()
@@ -333,7 +332,7 @@ class _EpochWaits:
     @property
     def seconds(self) -> float:
         """Seconds in which a reader waited in this epoch; between epochs, in the last one."""
-        return self._log.seconds(self._began) if self._final is None else self._final
+        return self.logger.seconds(self._began) if self._final is None else self._final
 
     def follow(self, state: OrderState, handed_out: int, num_fetched: int) -> None:
         """Record the position of the sampler.
@@ -349,7 +348,7 @@ class _EpochWaits:
             self._report()
             # Waits before the first pass belong to the first pass.
             self._began = self._began if self._pass is None else now
-            self._log.forget(self._began)
+            self.logger.forget(self._began)
             self._pass, self._ended, self._reported = state, None, False
         elif not handed_out and state != self._pass:
             self._ended = self._ended or now
@@ -369,7 +368,7 @@ class _EpochWaits:
         ahead = self._num_fetched - self._fetched_before
         self._fetched_before = self._num_fetched
         line = "epoch %d: readers waited %.1f s for shards; %d shards came ahead of their use"
-        _log.info(line, self._pass.epoch, self.seconds, ahead)
+        logger.info(line, self._pass.epoch, self.seconds, ahead)
 
 
 def most_at_once(visits: list[Visit], nbytes_of: Callable[[int], int]) -> int:

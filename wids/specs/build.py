@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import logging
 import os
 import re
 from contextlib import closing, contextmanager
@@ -25,6 +24,7 @@ from wids.caching.unpack import is_compressed_name
 from wids.errors import IntegrityError, ShardFormatError
 from wids.fetching.fetch import Fetcher, FetchPolicy
 from wids.fetching.transport import BeyondEndError, RangesNotServedError
+from wids.log import logger
 from wids.specs.classnames import find_class_names
 from wids.specs.indexrules import rules_of
 from wids.specs.locations import folder_of
@@ -55,7 +55,6 @@ __all__ = [
     "stored_file",
 ]
 
-_log = logging.getLogger(__name__)
 _USUAL_DIGESTS = ("md5",)  # what old readers know
 _MOST_REMOTE = 8  # remote shards that are indexed at once, unless the caller says otherwise
 _MOST_REQUESTS = 16  # at once, to all servers
@@ -192,7 +191,7 @@ def _index_remote(
     try:
         found = index_remote(url, fetcher, rules_of(dict(rules or {})), wanted, width)
     except (RangesNotServedError, BeyondEndError) as error:
-        _log.info("%s: fetched whole: %s", display_url(url), error)
+        logger.info("%s: fetched whole: %s", display_url(url), error)
         return None
     entry = shard_entry(url, found.index.num_samples, found.nbytes, found.digests)
     save = partial(_save_index, url, index_dir, fetcher)

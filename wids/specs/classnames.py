@@ -1,7 +1,6 @@
 """Names of classes: from the spec, or from a file in its folder, local or remote."""
 
 import json
-import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -21,7 +20,6 @@ from wids.specs.uniquekeys import unique_keys
 
 __all__ = ["find_class_names", "parse_class_names", "warn_of_names_beside"]
 
-_log = logging.getLogger(__name__)
 
 _FILES = ("class_names.json", "classes.json", "class_names.txt", "classes.txt", "labels.txt")
 _MOST_NBYTES = 16 << 20

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import posixpath
 import re
 from bisect import bisect_left
@@ -17,6 +16,7 @@ from wids.errors import SpecError
 from wids.fetching.fetch import Fetcher
 from wids.fetching.hub import names_repository
 from wids.fetching.objectstore import OBJECT_SCHEMES
+from wids.log import logger
 from wids.specs.locations import is_shard_name
 from wids.tar.sidecar import SIDECAR_SUFFIX
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ListedShards", "is_listed", "list_shards", "natural_order"]
 
-_log = logging.getLogger(__name__)
 # The second is what `wids create` calls a spec by default, as widsindex did.
 _SPEC_NAMES = ("wids.json", "shardindex.json")
 _LISTABLE = {*OBJECT_SCHEMES, "hf"}
@@ -223,7 +222,7 @@ def _of_folder(location: str, listing: Listing) -> ListedShards:
     if not entries and spec is None:
         _fail_empty(location, listing, counts)
     if inner:
-        _log.info("%s: its shards lie in %s", display_url(location), inner)
+        logger.info("%s: its shards lie in %s", display_url(location), inner)
     return ListedShards(listing.folder + inner, entries, spec)
 
 

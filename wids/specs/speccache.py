@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import logging
 import os
 import sys
 import time
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from wids.base.arrayfile import read_arrays, write_arrays
 from wids.base.hashing import DIGESTS
 from wids.caching.cachefolder import SPECS_FOLDER, check_folder, choose_folder
+from wids.log import logger
 from wids.specs.storedtable import as_arrays, of_arrays
 
 if TYPE_CHECKING:
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 __all__ = ["CACHED_SPECS", "CachedSpecs", "SpecCache", "give_back_memory"]
 
 _SUFFIX = ".columns"
-
-_log = logging.getLogger("wids")
 
 
 @dataclass(frozen=True)
@@ -128,7 +126,7 @@ class SpecCache:
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError) as error:
-            _log.debug("%s: parsed again: %s", self._location, error)
+            logger.debug("%s: parsed again: %s", self._location, error)
             return None
 
     def save(self, spec: DatasetSpec) -> None:
@@ -144,7 +142,7 @@ class SpecCache:
             write_arrays(self._path, about, columns)
             self._drop_old()
         except (OSError, ValueError, TypeError) as error:
-            _log.debug("%s: its columns are not cached: %s", self._location, error)
+            logger.debug("%s: its columns are not cached: %s", self._location, error)
 
     def _drop_old(self) -> None:
         """Remove all but the most recent files; a removed one is made again when needed."""

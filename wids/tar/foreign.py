@@ -8,7 +8,6 @@ a shard is indexed, because another tool with a wrong index reads other bytes th
 from __future__ import annotations
 
 import json
-import logging
 import os
 import stat
 import struct
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from wids.base.files import write_atomically
 from wids.base.warn import warn
 from wids.errors import ShardFormatError
+from wids.log import logger
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,7 +43,6 @@ __all__ = [
     "wrong_indexes",
 ]
 
-_log = logging.getLogger(__name__)
 # Words for each member: extension, offset and size; version 1.2 adds the name.
 _DALI_VERSIONS = {b"v1.1": 3, b"v1.2": 4}
 _MAX_OFFSET = 1 << 63
@@ -331,13 +330,13 @@ def wrong_indexes(tar: str | os.PathLike[str], index: MemberTable) -> Iterator[t
         try:
             entries = _entries(path, Path(tar), len(index))
         except (ShardFormatError, OSError) as error:
-            _log.debug("%s", error)  # most likely a JSON file for another purpose
+            logger.debug("%s", error)  # most likely a JSON file for another purpose
             continue
         if entries is None and not _groups_as_energon(index):
             continue
         try:
             count = _check(path, Path(tar), index, entries)
-            _log.debug("%s: all %d entries are right", path, count)
+            logger.debug("%s: all %d entries are right", path, count)
         except (ShardFormatError, OSError) as error:
             yield path.name, str(error)
 

@@ -4,7 +4,6 @@ Built once by reading the shard's headers (`TarIndex.from_tar`), kept as a sidec
 and from then on mapped by every process that opens the shard (`TarIndex.open`).
 """
 
-import logging
 import os
 import time
 from collections.abc import Callable
@@ -22,6 +21,7 @@ from wids.base.locks import file_lock
 from wids.base.urls import display_url
 from wids.base.warn import warn
 from wids.errors import ShardFormatError
+from wids.log import logger
 from wids.tar.foreign import warn_of_wrong_indexes
 from wids.tar.grouping import Grouping, KeyRule, group_members
 from wids.tar.membertable import MemberTable
@@ -43,7 +43,6 @@ from wids.tar.tarscan import TarMembers, opened_tar, scan_bytes
 
 __all__ = ["TarIndex", "warn_of_end"]
 
-_log = logging.getLogger(__name__)
 # Indexing a shard on a slow disk takes a minute. The wait is bounded, because the process that
 # holds the lock may have been stopped.
 _PATIENCE_SECONDS = 120.0
@@ -253,7 +252,7 @@ class TarIndex(MemberTable):
         try:
             index = cls(read_sidecar(path), path)
         except (ShardFormatError, OSError) as error:
-            _log.debug("%s: made again: %s", path, error)
+            logger.debug("%s: made again: %s", path, error)
             return None
         try:
             # Rules first, since comparing them does not read the shard.
@@ -261,7 +260,7 @@ class TarIndex(MemberTable):
             # Sidecars made by older versions may silently leave out a second archive.
             fits = fits and not index.hides_archive(tar)
         except ShardFormatError as error:
-            _log.debug("%s", error)
+            logger.debug("%s", error)
             return None
         return index if fits else None
 
@@ -273,7 +272,7 @@ class TarIndex(MemberTable):
             index.save(path, room=room)
             _outlast_tick(path, tar)
         except OSError as error:
-            _log.info("%s: not kept: %s", path, error)
+            logger.info("%s: not kept: %s", path, error)
         return index
 
     def belongs_to(self, tar: str | os.PathLike[str] | int) -> bool:
