@@ -104,7 +104,12 @@ def test_numbers_that_json_lacks_become_text() -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"[" * 100_000, b"[" * 60 + b"]" * 60, b"[" + b"1," * 10_000 + b"1]", b'{"a":' * 3000],
+    [
+        b"[" * 100_000,
+        b"[" * 60 + b"]" * 60,
+        b"[" + b"1," * 10_000 + b"1]",
+        b'{"a":' * 3000 + b"1" + b"}" * 3000,
+    ],
 )
 def test_large_and_deep_documents_are_shown_as_text(data: bytes) -> None:
     """Documents too large or deep for a tree are shown as text of up to 20,000 characters."""

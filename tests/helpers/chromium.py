@@ -21,6 +21,7 @@ def chromium() -> Iterator[Any]:
         if os.environ.get("WIDS_NEEDS_CHROMIUM"):
             pytest.fail("there is no chromium, and WIDS_NEEDS_CHROMIUM says that it is needed")
         pytest.skip("there is no chromium; apt-get install chromium brings it")
+    pytest.importorskip("playwright")
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
