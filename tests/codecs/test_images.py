@@ -2,11 +2,13 @@
 
 import io
 import itertools
+import mmap
 import pickle
 import random
 import re
 import struct
 import sys
+import tracemalloc
 import zlib
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,7 +23,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from wids.base.optional import load_if_present
 from wids.codecs.decode import SampleDecoder
 from wids.codecs.framing import CenterCrop, RandomResizedCrop, Resize
-from wids.codecs.images import ImageDecoder, open_image
+from wids.codecs.images import ImageDecoder, image_size, open_image
 from wids.errors import DecodeError
 
 PICTURE = draw(301, 203)
@@ -452,6 +454,7 @@ def test_decoders_are_values():
 @settings(deadline=None, max_examples=100)
 def test_damaged_images_are_an_error_or_a_picture(name, changes, cut):
     """Changed and cut files give a DecodeError or pixels on every path."""
+    pytest.importorskip("torch")
     data = bytearray(FILES[name])
     for position, byte in changes:
         data[position % len(data)] = byte
@@ -482,3 +485,17 @@ def digits():
     path = Path(spec.submodule_search_locations[0], "data", "data", "mnist_5k.csv.gz")
     table = np.loadtxt(path, delimiter=",", dtype=np.uint8, max_rows=100)
     return table[:, :784].reshape(-1, 28, 28)
+
+
+def test_the_size_of_a_large_file_takes_no_copy_of_it() -> None:
+    """The size of an image, and that a gigabyte is none, are found without a copy of the data."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(OSError, match="expected an image of a known format"):
+            image_size(memoryview(mmap.mmap(-1, 1 << 30)))
+        drawn = io.BytesIO()
+        Image.new("RGB", (31, 17)).save(drawn, "TIFF")
+        assert image_size(drawn.getvalue()) == (31, 17)
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()

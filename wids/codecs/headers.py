@@ -10,7 +10,7 @@ import struct
 
 from wids.base.optional import load
 from wids.codecs.formats import field_kind, format_suffix, unpack_field, wrapper_of
-from wids.codecs.images import open_image
+from wids.codecs.images import image_size
 from wids.codecs.media import AV_FORMATS
 from wids.errors import DecodeError
 
@@ -87,7 +87,7 @@ def _read_image(_suffix: str, data: memoryview, whole: bool) -> Facts | None:
         elif start[:4] == b"RIFF" and start[8:12] == b"WEBP":
             size = _webp_size(start)
         elif whole or start[:4] == b"GIF8" or start[:2] == b"BM":
-            size = open_image(data).size
+            size = image_size(data)
         else:  # of other formats, Pillow warns where they break off
             return None
     except (struct.error, IndexError):
@@ -97,7 +97,7 @@ def _read_image(_suffix: str, data: memoryview, whole: bool) -> Facts | None:
             raise
         return None
     if size is None:  # an unusual file, which the library may understand
-        size = open_image(data).size if whole else None
+        size = image_size(data) if whole else None
     return None if size is None else {"width": size[0], "height": size[1]}
 
 

@@ -29,6 +29,7 @@ __all__ = [
     "check_scans",
     "encode_image",
     "fast_library",
+    "image_size",
     "jpeg_size",
     "name_failures",
     "open_image",
@@ -78,10 +79,57 @@ def open_image(data: bytes | memoryview) -> Any:
         PIL.Image.DecompressionBombError: The image has over twice `PIL.Image.MAX_IMAGE_PIXELS`
             pixels.
     """
+    image = _open_stream(io.BytesIO(data), data)
+    if data[:2] == JPEG_MAGIC:
+        check_scans(data, *image.size)
+    return image
+
+
+def image_size(data: bytes | memoryview) -> tuple[int, int]:
+    """Return width and height of an image, from the parts of it in which they are stated.
+
+    Args:
+        data: The whole file, which is not copied: a field said to be an image may have gigabytes.
+
+    Raises:
+        OSError: The data has none of the supported image formats.
+        PIL.Image.DecompressionBombError: As for `open_image`.
+    """
+    width, height = _open_stream(io.BufferedReader(_MemoryStream(data)), data).size
+    return width, height
+
+
+class _MemoryStream(io.RawIOBase):
+    """Binary file over memory, which is read without a copy of all of it."""
+
+    def __init__(self, data: bytes | memoryview) -> None:
+        self._data, self._position = memoryview(data), 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: len(self._data)}[whence]
+        if start + offset < 0:
+            raise ValueError(f"cannot seek to {start + offset}, before the start")
+        self._position = start + offset
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        piece = self._data[self._position : self._position + len(buffer)]
+        buffer[: len(piece)] = piece
+        self._position += len(piece)
+        return len(piece)
+
+
+def _open_stream(stream: io.BufferedIOBase, data: bytes | memoryview) -> Any:
+    """Open the image in a stream over its data, by the first format that knows it."""
     pil = load("PIL.Image", "pillow")
-    stream = io.BytesIO(data)
     try:
-        image = pil.open(stream, formats=COMMON_FORMATS)
+        return pil.open(stream, formats=COMMON_FORMATS)
     except pil.UnidentifiedImageError:
         pil.init()
         stream.seek(0)
@@ -94,9 +142,6 @@ def open_image(data: bytes | memoryview) -> Any:
                 f"expected an image of a known format, found {len(data)} bytes that begin with "
                 f"{bytes(data[:16])!r}"
             ) from None
-    if data[:2] == JPEG_MAGIC:
-        check_scans(data, *image.size)
-    return image
 
 
 def check_scans(data: bytes | memoryview, width: int, height: int) -> None:
@@ -292,7 +337,7 @@ class ImageDecoder:
             image = load("PIL.ImageOps", "pillow").exif_transpose(image)
         plan = self._plan(*image.size)
         mode = self._wanted_mode(image.mode)
-        if image.format == "JPEG":
+        if data[:2] == JPEG_MAGIC:
             # A draft is decoded at 1/divisor of the size, and a grey one from the luma alone.
             image.draft(mode, tuple(max(1, side // plan.divisor) for side in image.size))
         image = _converted(image, mode)
