@@ -178,6 +178,55 @@ def test_class_names_stay_with_their_field(
     assert ("left out: class names" in capsys.readouterr().err) != keeps
 
 
+TWO_COLUMNS = {"label": ["cat", "dog"], "other": ["x", "y"]}
+
+
+def two_class_columns(name: str = "two", names: Any = TWO_COLUMNS) -> wids.ShardListDataset:
+    """Write four samples with two class fields, whose names the spec gives by column."""
+    with wids.ShardWriter(f"{name}-%d.tar", spec=f"{name}.json") as writer:
+        writer.header["classes"] = names
+        for number in range(4):
+            writer.write({"__key__": f"{number}", ".label.cls": number % 2, ".other.cls": 0})
+    return wids.ShardListDataset(f"{name}.json")
+
+
+@pytest.mark.parametrize(
+    ("fields", "rename", "function", "keeps"),
+    [
+        (None, {}, None, True),
+        (None, {}, lambda sample: {".label.cls": 1 - sample[".label.cls"]}, True),
+        (None, {".label.cls": ".other.cls", ".other.cls": ".label.cls"}, None, False),
+        (None, {".label.cls": ".new.cls"}, None, False),
+        (None, {}, lambda sample: {".label.cls": None}, False),
+        ([".other.cls"], {}, None, False),
+    ],
+)
+def test_names_of_two_class_columns_stay_with_their_fields(
+    fields: list[str] | None, rename: dict[str, str], function: Any, keeps: bool
+) -> None:
+    """Names by column are kept if all class fields keep theirs; else they are left out, listed."""
+    samples = two_class_columns().with_options(fields=fields)
+    done = wids.map_samples(samples, function, "new/x-%d.tar", rename=rename, workers=1)
+    written = json.loads(Path("new/x.json").read_text())
+    assert written.get("classes") == (TWO_COLUMNS if keeps else None)
+    listed = "class columns whose names are left out, as not all class fields are copied as named"
+    assert done.omissions.lines() == ([] if keeps else [f"{listed}: 2, such as label"])
+
+
+def test_names_of_two_class_columns_are_kept_from_parts_that_agree() -> None:
+    """New shards of a concatenation have them; of parts that differ they are left out, said so."""
+    one = two_class_columns()
+    both = wids.concat([one, one])
+    for samples in (both, both.filter(".label.cls == 0")):
+        wids.reshard(samples, range(len(samples)), "new/x-%d.tar", rekey=True, workers=1)
+        assert json.loads(Path("new/x.json").read_text())["classes"] == TWO_COLUMNS
+    other = two_class_columns("other", {**TWO_COLUMNS, "label": ["dog", "cat"]})
+    differing = wids.concat([one, other], classes="any")
+    with pytest.warns(wids.WidsWarning, match="classes of their columns"):
+        wids.reshard(differing, range(8), "other/x-%d.tar", rekey=True, workers=1)
+    assert "classes" not in json.loads(Path("other/x.json").read_text())
+
+
 @pytest.mark.parametrize("names", [None, ["cat", "dog"]])
 def test_a_file_that_would_name_other_classes_is_said(names: list[str] | None) -> None:
     """Shards without class names are warned of beside a file of names; others have their own."""

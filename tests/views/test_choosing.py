@@ -269,6 +269,28 @@ def test_parts_with_other_numbers_of_classes_are_refused(
         wids.concat([first], classes="all")
 
 
+def test_parts_that_name_two_class_columns_differently_are_refused(
+    dataset: wids.ShardListDataset,
+) -> None:
+    """Names by column are compared as those of one class column are."""
+    url = dataset.shards[0]["url"]
+    first, other, silent = (
+        wids.ShardListDataset([url], options=options)
+        for options in (
+            {"classes": {"a": ["cat", "dog"], "b": ["x"]}},
+            {"classes": {"a": ["dog", "cat"], "b": ["x"]}},
+            {"license": "MIT"},
+        )
+    )
+    for part in (other, other[:1], other + silent):
+        with pytest.raises(wids.SpecError, match="different keys for class names"):
+            first + part
+    with pytest.raises(wids.SpecError, match="different keys for class names"):
+        wids.Mixture([first, other])
+    wids.concat([first, other], classes="any")
+    first + first[:1] + silent
+
+
 def test_a_join_that_replaces_says_where_classes_have_other_numbers(
     two_numberings: list[wids.ShardListDataset],
 ) -> None:

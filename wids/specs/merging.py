@@ -11,6 +11,7 @@ from wids.specs.indexrules import USUAL_RULES, common_rules
 __all__ = [
     "as_class_names",
     "class_names",
+    "classes_by_column",
     "composed_header",
     "listed_classes",
     "malformed_names",
@@ -65,6 +66,18 @@ def malformed_names(header: Mapping[str, Any]) -> str:
             if isinstance(value, Mapping) and (lost := _unnumbered(value)):
                 return f"{key!r} has names without a number, such as {lost[0]!r:.60}"
     return ""
+
+
+def classes_by_column(header: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Return the names of several class columns in the top-level keys of a spec, by column.
+
+    >>> classes_by_column({"classes": {"label": ["cat", "dog"], "other": ["x", "y"]}})
+    {'label': ['cat', 'dog'], 'other': ['x', 'y']}
+    >>> classes_by_column({"classes": ["cat", "dog"]})
+    {}
+    """
+    found = (header[key] for key in _KEYS if header.get(key) and _is_by_column(header[key]))
+    return dict(next(found, {}))
 
 
 def _is_by_column(value: Any) -> bool:

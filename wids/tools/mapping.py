@@ -28,7 +28,7 @@ from wids.codecs.formats import is_class
 from wids.errors import WidsError
 from wids.specs.classnames import warn_of_names_beside
 from wids.specs.journal import Journal, set_aside
-from wids.specs.merging import class_names, without_classes
+from wids.specs.merging import class_names, classes_by_column, without_classes
 from wids.specs.newspec import new_spec, refuse_overwriting
 from wids.tools.columnfile import ColumnFile, column_file
 from wids.tools.copying import key_rule_of
@@ -301,7 +301,11 @@ class _Maker:
         """Count the sample if it had a class field, and again if it keeps one."""
         had = [name for name in stored if is_class(self._origins.get(name, name))]
         counts["classes_had"] += bool(had)
-        counts["classes_kept"] += any(is_class(name) and name in written for name in had)
+        kept = [name for name in had if is_class(name) and name in written]
+        counts["classes_kept"] += bool(kept)
+        same = [name for name in kept if name not in self._origins]
+        counts["classes_moved"] += len(same) < len(had)
+        counts["class_fields"] = sorted({*counts["class_fields"], *same})
 
     def _stored(self, index: int) -> dict[str, Any]:
         raw = self.samples.read_raw(index)
@@ -375,8 +379,8 @@ def _name_of(function: Function | None) -> str:
 
 
 def _no_counts() -> dict[str, Any]:
-    named: dict[str, Any] = {"skipped": [], "members": {}}
-    return {"written": 0, "dropped": 0, "failed": 0, "classes_had": 0, "classes_kept": 0, **named}
+    classes = {"classes_had": 0, "classes_kept": 0, "classes_moved": 0, "class_fields": []}
+    return {"written": 0, "dropped": 0, "failed": 0, "skipped": [], "members": {}, **classes}
 
 
 def _dotted(name: Any) -> str:
@@ -476,7 +480,7 @@ def _to_shards(
             journal.remove()
             raise ValueError(f"{pattern}: no sample is left, no spec was written")
         header = header_of(make.samples)
-        if not _keeps_classes(make, found.values()):
+        if not _keeps_classes(make, found.values(), len(classes_by_column(header))):
             header = _without_classes(header, done.omissions)
         warn_of_names_beside(spec, header)
         header["name"] = spec.stem
@@ -488,15 +492,27 @@ def _to_shards(
     return done
 
 
-def _keeps_classes(make: _Maker, parts: Iterable[Mapping[str, Any]]) -> bool:
+def _keeps_classes(make: _Maker, parts: Iterable[Mapping[str, Any]], num_columns: int) -> bool:
     """Return whether the class names of the spec still belong to a field of the new samples.
 
     They do if a class field is copied under a class extension, or if no sample had a class field:
-    then they name another value, such as one in `.json`.
+    then they name another value, such as one in `.json`. Names by column belong to fields by their
+    name, so that all class fields have to be copied as they are.
+
+    Args:
+        make: Function that made the samples.
+        parts: Counts of each part.
+        num_columns: Number of class columns that the spec names apart; 0 if it does not.
     """
     every = list(parts)
-    if make.only_new or any(counts.get("classes_kept", 1) for counts in every):
-        return not make.only_new
+    if make.only_new:
+        return False
+    if num_columns and any(counts.get("classes_had") for counts in every):
+        fields = {name for counts in every for name in counts.get("class_fields", ())}
+        moved = any(counts.get("classes_moved") for counts in every)
+        return not moved and len(fields) >= num_columns
+    if any(counts.get("classes_kept", 1) for counts in every):
+        return True
     had = any(counts["classes_had"] for counts in every)
     return not had and not stores_class(make.samples)
 
@@ -507,6 +523,9 @@ def _without_classes(header: dict[str, Any], omissions: Omissions) -> dict[str, 
         first = names[min(names)]
         what = "class names, as the field of the classes is not copied under a class extension"
         omissions.add(what, first, len(names))
+    elif columns := classes_by_column(header):
+        what = "class columns whose names are left out, as not all class fields are copied as named"
+        omissions.add(what, next(iter(columns)), len(columns))
     return without_classes(header)
 
 

@@ -15,18 +15,20 @@ from wids.base.files import remove_parts, write_output
 from wids.base.omissions import Omissions
 from wids.base.processes import run_each
 from wids.base.urls import is_local, local_path
+from wids.base.warn import warn
 from wids.ordering.permute import derive_key, permute
 from wids.reading.openshards import checked_positions
 from wids.specs.classnames import warn_of_names_beside
 from wids.specs.indexrules import USUAL_RULES
 from wids.specs.journal import Journal, is_left_over, set_aside
-from wids.specs.merging import class_names, listed_classes, merged_header
+from wids.specs.merging import class_names, classes_by_column, listed_classes, merged_header
 from wids.specs.newspec import new_spec, refuse_overwriting
 from wids.tar.sidecar import SIDECAR_SUFFIX
 from wids.tools.copying import Part, PartWriter, Target, is_sharded, key_rule_of, plan_parts
 from wids.tools.leftout import note_entry_keys
 from wids.views.chosenshards import chosen_shards, datasets_in
 from wids.views.columnstogether import columns_together
+from wids.views.concatenation import stated_by_column
 from wids.views.selection import Mapped
 from wids.views.viewable import View
 from wids.writing.resume import WholeShards
@@ -247,7 +249,20 @@ def header_of(samples: Any) -> dict[str, Any]:
         header["key_rule"] = rule
     if not class_names(header) and samples.class_names:  # of a file beside the shards
         header["classes"] = listed_classes(samples.class_names)
+    elif not class_names(header) and not classes_by_column(header):
+        header |= _classes_of_columns(samples)
     return header
+
+
+def _classes_of_columns(samples: Any) -> dict[str, Any]:
+    """Return the key for the names of several class columns that combined datasets have."""
+    names, differ = stated_by_column(samples)
+    if differ:
+        warn(
+            "the parts give different names to the classes of their columns, which the new spec "
+            "leaves out; number the classes of all parts alike to keep them"
+        )
+    return {"classes": names} if names else {}
 
 
 def _found(

@@ -20,7 +20,7 @@ from wids.reading.fetchahead import check_foreseeable
 from wids.reading.openshards import checked_position, checked_positions
 from wids.reading.ragged import Ragged, Values, join, take
 from wids.reading.samplesequence import relabelled
-from wids.specs.merging import class_names, merged_classes
+from wids.specs.merging import class_names, classes_by_column, merged_classes
 from wids.views.selection import note_index
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from wids.reading.rangeahead import RangePlanner
     from wids.reading.samplesequence import SampleLocation
 
-__all__ = ["Chain", "Classes", "Together", "checked_parts", "other_classes"]
+__all__ = ["Chain", "Classes", "Together", "checked_parts", "other_classes", "stated_by_column"]
 
 Integers = npt.NDArray[np.int64]
 Classes = Literal["same", "any"]
@@ -66,7 +66,10 @@ def other_classes(parts: Sequence[Any]) -> str:
     Only the names that a spec states are compared, since looking for a file of names may ask a
     server. A function that maps samples may number their classes anew, so its results have none.
     """
-    headers = {f"part {place}": {"classes": _stated(part)} for place, part in enumerate(parts)}
+    headers = {
+        f"part {place}": {"classes": names} if (names := _stated_in_any_form(part)) else {}
+        for place, part in enumerate(parts)
+    }
     try:
         merged_classes(headers)
     except SpecError as error:
@@ -85,6 +88,30 @@ def _stated(samples: Any) -> Mapping[int, str]:
         return _agreed(map(_stated, samples.parts))[0]
     under = (getattr(samples, name, None) for name in ("base", "left", "right"))
     return next(filter(None, map(_stated, under)), {})
+
+
+def stated_by_column(samples: Any) -> tuple[dict[str, list[Any]], bool]:
+    """Return the names of several class columns in the specs under a sequence.
+
+    Returns:
+        The names by column, none if specs differ in them; and whether they differ.
+    """
+    header = getattr(samples, "header", None)
+    if isinstance(header, Mapping):
+        return classes_by_column(header), False
+    if hasattr(samples, "function") or not hasattr(samples, "read_as"):
+        return {}, False
+    if isinstance(samples, Chain):
+        found = [stated_by_column(part) for part in samples.parts]
+        named = [names for names, _ in found if names]
+        differ = any(each for _, each in found) or any(names != named[0] for names in named)
+        return (named[0] if named and not differ else {}), differ
+    under = (getattr(samples, name, None) for name in ("base", "left", "right"))
+    return next((found for found in map(stated_by_column, under) if any(found)), ({}, False))
+
+
+def _stated_in_any_form(samples: Any) -> Mapping[Any, Any]:
+    return _stated(samples) or stated_by_column(samples)[0]
 
 
 def _agreed(parts: Iterable[Mapping[int, str]]) -> tuple[dict[int, str], set[int]]:
