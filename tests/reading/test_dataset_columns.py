@@ -229,8 +229,10 @@ def test_fill_stands_for_what_is_missing(shards):
     """`fill` replaces missing fields, missing keys and null."""
     dataset = ShardListDataset(shards, decoders={".seldom": lambda data: data.nbytes})
     assert dataset.column(".seldom", fill=0).tolist() == [int(n % 3 > 0) for n in range(19)]
-    assert dataset.column(".json", "nothing", fill=0.5).tolist() == [0.5] * 19
-    text = ShardListDataset(shards).column(".none", fill="-")
+    with pytest.warns(WidsWarning, match="no sample has a value 'nothing' in field '.json'"):
+        assert dataset.column(".json", "nothing", fill=0.5).tolist() == [0.5] * 19
+    with pytest.warns(WidsWarning, match="no sample has a field '.none'"):
+        text = ShardListDataset(shards).column(".none", fill="-")
     assert (type(text), list(text)) == (RaggedText, ["-"] * 19)
     for _ in range(2):
         boxes = dataset.column(".json", "box", 1, fill=-1)
@@ -288,7 +290,8 @@ def test_a_path_leads_into_arrays_too(make_shard):
     ]
     dataset = ShardListDataset([make_shard("a.tar", samples)])
     assert dataset.column(".npz", "a", 1, 0).tolist() == [0, 1, 2]
-    assert dataset.column(".npz", "a", 2, fill=-1).tolist() == [-1, -1, -1]
+    with pytest.warns(WidsWarning, match="no sample has a value 'a.2' in field '.npz'"):
+        assert dataset.column(".npz", "a", 2, fill=-1).tolist() == [-1, -1, -1]
 
 
 @pytest.mark.parametrize("step", [["a", "b"], {"a": 1}, 0.5, None])

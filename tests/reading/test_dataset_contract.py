@@ -348,7 +348,8 @@ def test_columns_are_the_fields_of_all(open_dataset: Open) -> None:
         assert list(dataset.column(".cls")) == CLASSES
         assert list(dataset.column(".txt")) == TEXTS
         assert list(dataset.column(".json", "width")) == [100 + number for number in range(COUNT)]
-        assert list(dataset.column(".none", fill=-1)) == [-1] * COUNT
+        with pytest.warns(wids.WidsWarning, match=r"no sample has .*'\.none'.*are the fill, -1"):
+            assert list(dataset.column(".none", fill=-1)) == [-1] * COUNT
     with pytest.raises(wids.DecodeError, match=r"\.none"):
         dataset.column(".none")
 

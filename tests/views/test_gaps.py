@@ -149,3 +149,38 @@ def test_values_that_are_all_null_are_known(dataset: wids.ShardListDataset) -> N
         text = ".json:score" if call.__name__ == "sort_by" else ".json:score > 1"
         with pytest.raises(ValueError, match="no sample has a value 'score'.* has i, tags"):
             call(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        (
+            ".json:scroe",
+            "no sample has a value 'scroe' in field '.json'; the first sample has i, sc",
+        ),
+        (".jsn:score", "no sample has a field '.jsn'; the first sample has .bad.json, .json"),
+    ],
+)
+@pytest.mark.parametrize("fill", [0, math.nan, "none", [1]])
+def test_a_column_of_nothing_but_fill_is_warned_of(
+    dataset: wids.ShardListDataset, name: str, expected: str, fill: Any
+) -> None:
+    """A column that no sample has is misspelt: one warning says what the first sample has."""
+    for samples in (dataset, dataset[::-1], dataset + dataset):
+        shown = repr(fill).replace("[", r"\[")
+        with pytest.warns(wids.WidsWarning, match=f"{expected}.*are the fill, {shown}") as caught:
+            assert len(samples.column(name, fill=fill)) == len(samples)
+        assert len(caught) == 1
+
+
+def test_a_column_whose_values_equal_the_fill_is_not_warned_of(
+    make_shard: Callable[..., Path],
+) -> None:
+    """Values may be those of the fill, or null, in all samples."""
+    shard = make_shard("0.tar", [{"__key__": "a", ".cls": "0", ".json": '{"n": null, "t": "x"}'}])
+    dataset = wids.ShardListDataset([(str(shard), 1)])
+    for samples in (dataset, dataset[::-1], dataset.join({"key": ["a"], "score": [None]})):
+        assert list(samples.column(".cls", fill=0)) == [0]
+        assert list(samples.column(".json:n", fill=0)) == [0]
+        assert list(samples.column(".json:t", fill="x")) == ["x"]
+    assert list(samples.column(".score", fill=0)) == [0]

@@ -31,7 +31,7 @@ from wids.views.filterlanguage import (
     split_column,
     with_class_names,
 )
-from wids.views.joining import in_table
+from wids.views.joining import in_table, joined_names
 from wids.views.valuekinds import KindsSeen
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ __all__ = [
     "holding_of",
     "plain_value",
     "unknown_class",
+    "warn_if_unknown",
 ]
 
 Mask = npt.NDArray[np.bool_]
@@ -316,6 +317,51 @@ def check_known(samples: SampleSequence, field: str, path: tuple[str, ...], argu
         raise _unknown(samples, field, path, argument)
 
 
+def warn_if_unknown(
+    samples: SampleSequence, values: Values, field: str, path: Sequence[str | int], fill: Any
+) -> None:
+    """Warn of a whole column that has nothing but the fill, since no sample has a value.
+
+    Args:
+        samples: The sequence whose column was read.
+        values: The column of all samples.
+        field: The field.
+        path: Keys and indexes that lead to the value in it.
+        fill: What stands for missing values; None and `MISSING` are the concern of the caller.
+    """
+    if fill is None or fill is MISSING or not len(values) or not _is_all(values, fill):
+        return
+    # The fill may be the value of all samples, too, such as 0.
+    for start in range(0, len(samples), _BLOCK):
+        block = np.arange(start, min(start + _BLOCK, len(samples)), dtype=np.int64)
+        found = samples.column_at(block, field, *path, fill=MISSING)
+        if not isinstance(found, list) or any(each is not MISSING for each in found):
+            return
+    # A field of a join is known, also where no sample has a counterpart.
+    if field in joined_names(samples) and not path:
+        return
+    steps = tuple(map(str, path))
+    said = f"column: no sample has a value of {':'.join(filter(None, [field, '.'.join(steps)]))!r}"
+    # No shard is fetched for a warning, as that of a kept column.
+    if samples.is_near(0):
+        first = samples.read_raw(0, (field,))
+        if follow(plain_value(field, first.get(field)), steps) is None:  # null is a value here
+            return
+        said = str(_unknown(samples, field, steps, "column"))
+    warn(f"{said}; all {len(values)} values are the fill, {fill!r:.80}: check the name")
+
+
+def _is_all(values: Values, fill: Any) -> bool:
+    """Return whether all values of a column equal a fill."""
+    if isinstance(values, np.ndarray):
+        if not isinstance(fill, int | float | np.number):
+            return False
+        if math.isnan(fill):
+            return values.dtype.kind == "f" and bool(np.isnan(values).all())
+        return bool((values == fill).all())
+    return all(each is fill or bool(np.array_equal(each, fill)) for each in values)
+
+
 def _states(field: str, path: tuple[str, ...]) -> bool:
     """Return whether a value comes from the header of a field."""
     return len(path) == 1 and has_fact(field, path[0])
@@ -333,6 +379,8 @@ def _unknown(
         if field_kind(field) == "json" or not names:
             value = plain_value(field, samples.read_raw(0, (field,))[field])
             names = sorted(map(str, value)) if isinstance(value, dict) else [repr(value)[:80]]
+            if isinstance(value, str) and not value.replace("\n", " ").isprintable():
+                names = ["bytes that are no text"]
     return ValueError(
         f"{argument}: no sample has a {named}; the first sample has "
         f"{', '.join(names[:_MOST_NAMED])}"

@@ -39,7 +39,7 @@ from wids.reading.openshards import checked_position, checked_positions, plain_i
 from wids.reading.shardlist import ShardList
 from wids.views.concatenation import Chain, Classes, checked_parts
 from wids.views.filling import Filled
-from wids.views.filtering import check_known, column_named, holding
+from wids.views.filtering import check_known, column_named, holding, warn_if_unknown
 from wids.views.filterlanguage import KEY_NAMES, MISSING
 from wids.views.indexlist import IndexList
 from wids.views.joining import Pairing, counterparts
@@ -603,7 +603,8 @@ class Viewable(_Sequence):
             extension: The field, such as ".cls"; or a column as filters name it, such as
                 ".json:size.width" or "key".
             path: For one value inside the field: the keys and indexes that lead to it.
-            fill: Value that replaces a field or value that is missing or null.
+            fill: Value that replaces a field or value that is missing or null. A column that no
+                sample has, such as a misspelt one, is warned of.
 
         Raises:
             DecodeError: A field is damaged, or it is missing and `fill` is not given.
@@ -612,7 +613,9 @@ class Viewable(_Sequence):
             return list(self.keys)
         field, steps = column_named(extension, "extension")
         everything = np.arange(len(self), dtype=np.int64)
-        return self.column_at(everything, field, *steps, *path, fill=fill)
+        values = self.column_at(everything, field, *steps, *path, fill=fill)
+        warn_if_unknown(self, values, field, (*steps, *path), fill)
+        return values
 
     def show(self, index: int = 0) -> SampleView:
         """Show one sample: in a notebook as a table with pictures, else as lines of text.
@@ -716,12 +719,15 @@ class ViewableShards(ShardList, Viewable):
             extension: The field, such as ".cls"; or a column as filters name it, such as
                 ".json:size.width" or "key".
             path: As for `ShardList.column`, like `fill`, the result and the errors.
-            fill: Value for samples without this field or value, or with null.
+            fill: Value for samples without this field or value, or with null. A column that no
+                sample has, such as a misspelt one, is warned of.
         """
         if extension in KEY_NAMES:
             return list(self.keys)
         field, steps = column_named(extension, "extension")
-        return super().column(field, *steps, *path, fill=fill)
+        values = super().column(field, *steps, *path, fill=fill)
+        warn_if_unknown(self, values, field, (*steps, *path), fill)
+        return values
 
 
 class View(Selection, Viewable):
