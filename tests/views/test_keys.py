@@ -2,7 +2,7 @@
 
 import hashlib
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +47,7 @@ def test_a_table_finds_what_a_dict_would(there: list[str], wanted: list[str]) ->
     table = KeyTable(hashes)
     expected = [[n for n, key in enumerate(there) if key == each] for each in wanted]
     assert [table.places(int(hash_keys([each])[0])) for each in wanted] == expected
-    rows, places = find_all(wanted, table, lambda at: [there[place] for place in at.tolist()])
+    rows, places, _ = find_all(wanted, table, lambda at: [there[place] for place in at.tolist()])
     pairs = list(zip(rows.tolist(), places.tolist(), strict=True))
     assert pairs == [(row, place) for row, found in enumerate(expected) for place in found]
 
@@ -56,7 +56,7 @@ def test_equal_hashes_are_told_apart() -> None:
     """What the table finds is compared with the key itself."""
     table = KeyTable(np.zeros(3, np.uint64))
     there = ["a", "b", ""]
-    rows, places = find_all(["", "x"], table, lambda at: [there[place] for place in at.tolist()])
+    rows, places, _ = find_all(["", "x"], table, lambda at: [there[place] for place in at.tolist()])
     assert (rows.tolist(), places.tolist()) == ([0], [2])
 
 
@@ -262,3 +262,22 @@ def test_truth_values_are_no_indexes(dataset: wids.ShardListDataset) -> None:
         dataset.keys[True]
     assert dataset.keys[-2:0:-20] == KEYS[-2:0:-20]
     assert dataset[::2].made == ("[::2]",)
+
+
+def test_keys_are_those_of_shards_that_were_replaced(make_shard: Callable[..., Path]) -> None:
+    """After a look-up, an opt-out list leaves out the right samples of shards replaced since."""
+
+    def write(order: Sequence[int]) -> list[str]:
+        paths = []
+        for shard in range(3):
+            samples = [{"__key__": f"{i:04d}", ".cls": str(i)} for i in order[10 * shard :][:10]]
+            fresh = make_shard(f"fresh-{shard}.tar", samples)
+            paths.append(str(fresh.replace(fresh.with_name(f"{shard}.tar"))))
+        return paths
+
+    dataset = wids.ShardListDataset(write(range(30)))
+    assert dataset.index_of("0001") == 1
+    write([(7 * i + 3) % 30 for i in range(30)])
+    with pytest.warns(wids.WidsWarning, match="was replaced since"):
+        left = {sample["__key__"] for sample in dataset.exclude(["0000", "0001", "0002"])}
+    assert left == {f"{i:04d}" for i in range(3, 30)}

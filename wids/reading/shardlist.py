@@ -518,6 +518,7 @@ class ShardList:
         groups = np.split(order, firsts[1:]) if len(order) else []
         # Shard by shard, so that one index is in memory at a time.
         for number, slots in zip(found.tolist(), groups, strict=True):
+            self._opened.reopen_if_changed(number)
             index = self._far_index(number)
             if index is not None:
                 start = self._locator.ends[number] - len(index.keys)

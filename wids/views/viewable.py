@@ -445,7 +445,11 @@ class Viewable(_Sequence):
     def _pairs(self, wanted: list[str], column: str) -> tuple[Any, Any]:
         """Return positions of wanted keys, and the samples that have them."""
         if column in KEY_NAMES:
-            return find_all(wanted, self._kept_table.of(self.key_hashes), self.keys_at)
+            found = find_all(wanted, self._kept_table.of(self.key_hashes), self.keys_at)
+            if found.outdated:  # a shard was replaced since the table was made
+                self._kept_table.forget()
+                found = find_all(wanted, self._kept_table.of(self.key_hashes), self.keys_at)
+            return found.rows, found.places
         values = list(self._column_with_gaps(column))
         present = [place for place, value in enumerate(values) if value is not MISSING]
         texts = [values[place] for place in present]
