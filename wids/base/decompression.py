@@ -99,7 +99,10 @@ def decompress(data: bytes | memoryview, compression: str, max_nbytes: int | Non
     if _stated_nbytes(data, compression) > most:
         for _ in decompressed([data], compression, most):
             pass
-    return b"".join(decompressed([data], compression, most))
+    # Not joined from a list, which would hold the output twice.
+    output = io.BytesIO()
+    output.writelines(decompressed([data], compression, most))
+    return output.getvalue()
 
 
 def decompressed(

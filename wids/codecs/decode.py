@@ -63,7 +63,8 @@ class SampleDecoder:
             memory and are writable. False makes them read-only views of the shard, which stays
             mapped as long as they exist.
         max_nbytes: Maximum decompressed size of one field, and maximum size of the value of a
-            document, an archive of arrays, sound or video, in bytes.
+            document, an archive of arrays, sound or video, in bytes; for JSON with the document and
+            the parser's copy of it.
 
     >>> decode = SampleDecoder()
     >>> decode({"__key__": "a", ".cls": b"3", ".TXT": b"three"})

@@ -7,6 +7,7 @@ pickles.
 import io
 import json
 import pickle
+import re
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,7 @@ __all__ = [
 
 # Default bound in bytes of a decoded value, and of a decompressed field.
 DEFAULT_MAX_NBYTES = 512 << 20
+_FOUR_BYTES = re.compile(rb"[\xf0-\xff]")  # of characters by which a text takes 4 bytes for each
 # orjson turns integers beyond 64 bits into floats. Long runs of digits are found by mapping digits
 # to "0" and all else to "." for a substring search, which is ten times faster than a regex.
 DIGITS = bytes(0x30 if chr(code).isdigit() and code < 128 else 0x2E for code in range(256))
@@ -72,24 +74,39 @@ def decode_json(data: bytes | memoryview, max_nbytes: int = DEFAULT_MAX_NBYTES) 
 
     Args:
         data: The whole document. NaN, infinities and integers of any size are accepted.
-        max_nbytes: Maximum size of the value in bytes.
+        max_nbytes: Maximum size of the value in bytes, with the document and the parser's copy.
 
     Raises:
-        DecodeError: The value might take more than `max_nbytes`.
+        DecodeError: These might take more than `max_nbytes`.
         ValueError: The data is no JSON.
 
     >>> decode_json(b'{"x": [1, NaN, 18446744073709551616]}')
     {'x': [1, nan, 18446744073709551616]}
     """
-    document = bytes(data)  # json.loads does not accept a memoryview
-    _check_nbytes("json", json_nbytes(document, max_nbytes), max_nbytes)
+    document = _whole(data)  # json.loads does not accept a memoryview
+    held = _parsed_nbytes(document)
+    _check_nbytes("json", held + json_nbytes(document, max_nbytes - held), max_nbytes)
     orjson = load_if_present("orjson")
     if orjson is not None and LONG_NUMBER not in document.translate(DIGITS):
         try:
             return orjson.loads(document)
         except ValueError:  # not JSON, or not supported by orjson: NaN, a byte order mark, ...
-            return json.loads(document)
+            pass  # parsed below, once the error, which has a copy of the document, is freed
     return json.loads(document)
+
+
+def _whole(data: bytes | memoryview) -> bytes:
+    """Return the bytes of a view, which are not copied if the view is of all of an object's."""
+    if isinstance(data, memoryview) and isinstance(data.obj, bytes):
+        return data.obj if len(data.obj) == data.nbytes else bytes(data)
+    return bytes(data)
+
+
+def _parsed_nbytes(document: bytes) -> int:
+    """Return the size of a document with the copy that a parser makes of it, perhaps as text."""
+    if document.isascii():
+        return 2 * len(document)
+    return (1 + (4 if _FOUR_BYTES.search(document) else 2)) * len(document)
 
 
 def _check_nbytes(kind: str, nbytes: int, max_nbytes: int) -> None:
