@@ -316,6 +316,27 @@ def test_overlays_change_a_dataset(folder: Path, make_shard: Callable[..., Path]
     assert keys(wids.open_view(folder / "v2.json")) == [*KEYS[3:], "m1"]
 
 
+def test_a_patch_of_scattered_samples_keeps_the_lengths(
+    folder: Path, make_shard: Callable[..., Path]
+) -> None:
+    """Samplers keep to the shards of the base, also those of a filter over the patched samples."""
+    base = wids.ShardListDataset(folder / "train.json")
+    chosen = KEYS[1::3]
+    make_shard("data/fix.tar", [{"__key__": key, ".txt": "new"} for key in chosen])
+    document = {"wids_version": 2, "base": "train.json", "patch": "fix.tar"}
+    (folder / "v4.json").write_text(json.dumps(document))
+    patched = wids.open_view(folder / "v4.json")
+    assert list(patched.lengths) == list(base.lengths)
+    for index in range(len(base)):
+        assert patched.locate(index).shard.url == base.locate(index).shard.url
+    new = patched.filter(".txt == new")
+    assert keys(new) == chosen
+    assert list(new.lengths) == list(base.select(np.arange(1, len(base), 3)).lengths)
+    # Samples of a list are in no shard, also inside of a further concatenation.
+    outer = wids.concat([wids.concat([base, [{"n": 1}, {"n": 2}]])[::-1], base[:1]])
+    assert sum(outer[::-1].lengths) == len(base) + 3
+
+
 def test_a_patch_of_an_unknown_key_is_said(folder: Path, make_shard: Callable[..., Path]) -> None:
     """A misspelt key of a patch is named; the key of a sample that was left out is none."""
     make_shard(

@@ -319,6 +319,19 @@ class Chain:
         """Number of samples in each run of adjacent samples from one shard, part after part."""
         return list(chain.from_iterable(self._lengths_by_part))
 
+    @property
+    def shard_numbers(self) -> Integers:
+        """A number for the shard of each run in `lengths`; runs of one shard have the same."""
+        numbers: dict[object, int] = {}
+        found: list[int] = []
+        for part, lengths in zip(self.parts, self._lengths_by_part, strict=True):
+            start = 0
+            for length in lengths:
+                shard = (_shard_at(part, start) if length else None) or (id(part), start)
+                found.append(numbers.setdefault(shard, len(numbers)))
+                start += length
+        return np.array(found, np.int64)
+
     def _local(self, index: int) -> tuple[Any, int]:
         position = checked_position(index, len(self))
         part = bisect_right(self._search, position)
@@ -440,6 +453,16 @@ class Together:
     def waited_seconds(self) -> float:
         """Seconds that readers waited, in all parts together."""
         return sum(part.waited_seconds for part in self._parts)
+
+
+def _shard_at(part: Any, index: int) -> object:
+    """Return the URL of the shard of a sample of a part; None if it is in no shard."""
+    if not hasattr(part, "locate"):
+        return None
+    try:
+        return part.locate(index).shard.url
+    except TypeError:  # a concatenation with a list in it
+        return None
 
 
 def _places_in_part(places: Places | None, start: int, end: int, indexes: Integers) -> Integers:

@@ -75,6 +75,9 @@ class Selection:
             counts = np.diff(self.rows.count_below(ends), prepend=0)
             return [count for count in counts.tolist() if count]
         shards = np.searchsorted(ends, self.rows.array(), "right")
+        numbers = getattr(self.base, "shard_numbers", None)
+        if numbers is not None:  # parts that were put back in order, such as those of a patch
+            shards = numbers[shards]
         cuts = np.flatnonzero(np.diff(shards)) + 1
         lengths: list[int] = np.diff(cuts, prepend=0, append=len(shards)).tolist()
         return lengths
