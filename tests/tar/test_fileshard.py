@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -104,3 +106,15 @@ def test_only_files_of_networks_are_read_by_position_unasked(folder: Path) -> No
     assert kinds == {"auto": wids.Shard, "mmap": wids.Shard, "pread": FileShard}
     with pytest.raises(ValueError, match='access: expected "auto", "mmap" or "pread", got'):
         wids.ShardListDataset([str(folder / "a.tar")], access="read")
+
+
+def test_a_program_that_ends_with_open_files_says_nothing(folder: Path) -> None:
+    """Shards that are still open when the interpreter ends leave no traceback."""
+    program = (
+        "import sys, wids\ndataset = wids.ShardListDataset([sys.argv[1]], access='pread')\n"
+        "print(len(dataset[0]))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(folder / "a.tar")], capture_output=True, check=True
+    )
+    assert done.stderr == b""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from wids.errors import ShardFormatError
 from wids.tar.shard import ReadableShard, Shard
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     import numpy.typing as npt
 
@@ -246,6 +247,7 @@ class _File:
         """Advise the kernel that the bytes `[start, stop)` are needed soon."""
         advise_reads(self._descriptor, start, stop)
 
-    def __del__(self) -> None:
-        if self._descriptor >= 0:
+    def __del__(self, is_ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        # When the interpreter ends, `os` may be gone already, and the process closes it.
+        if self._descriptor >= 0 and not is_ending():
             os.close(self._descriptor)
