@@ -12,7 +12,8 @@ const FEW = 8; // values that are listed at first
 const opened = new Set(); // columns of which all values are listed
 const panel = h("aside", { class: "facets", "aria-label": "Facets" });
 let everything = null; // counts of all samples, which stay
-let last = null; // what was drawn
+let last = null; // what was drawn, or will be
+let waiting = null; // timer for it
 
 /** The panel for a state; it goes on counting until the signal ends it. */
 export function facetPanel(state, signal) {
@@ -37,7 +38,11 @@ async function count(state, chosen, narrowed, signal) {
 
 function draw(state, all, now) {
   last = [state, all, now];
-  if (panel.querySelector(".dragged")) return; // the next count is drawn
+  clearTimeout(waiting);
+  if (panel.querySelector(".dragged, :active")) { // a button that is replaced while it is pressed loses the click
+    waiting = setTimeout(() => draw(...last), 50);
+    return;
+  }
   const focus = [...panel.querySelectorAll("button, [tabindex]")].indexOf(document.activeElement);
   const waits = all.finished ? now : all;
   const found = new Map(now.facets.map((facet) => [facet.name, facet]));
