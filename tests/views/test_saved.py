@@ -326,6 +326,7 @@ def test_a_patch_of_scattered_samples_keeps_the_lengths(
     document = {"wids_version": 2, "base": "train.json", "patch": "fix.tar"}
     (folder / "v4.json").write_text(json.dumps(document))
     patched = wids.open_view(folder / "v4.json")
+    assert list(patched.made) == ["patch('fix.tar')"]
     assert list(patched.lengths) == list(base.lengths)
     for index in range(len(base)):
         assert patched.locate(index).shard.url == base.locate(index).shard.url

@@ -358,11 +358,16 @@ class _Opener:
             samples = samples.select(self._indexes(node["indexes"], len(samples), home))
         if node.get("exclude") is not None:
             samples = samples.exclude(self._keys(node["exclude"], home), missing="drop")
+        patches: list[str] = []
         for patch in _as_list(node.get("patch"), where, "patch"):
             new = self.base(patch, home, depth + 1)
             _check_classes(base, new, f"{where}: patch {patch!r:.80}")
             _warn_of_unknown_keys(base, new, where)
+            steps = [*getattr(samples, "made", ()), f"patch({patch!r:.80})"]
+            patches.append(steps[-1])
             samples = patched(samples, new)
+            if isinstance(samples, View):
+                samples = View(samples.base, samples.rows, steps)
         added = _as_list(node.get("append"), where, "append")
         if added:
             parts = [self.base(each, home, depth + 1) for each in added]
@@ -370,7 +375,8 @@ class _Opener:
                 samples = concat([samples, *parts])
         _check_count(samples, node.get("nsamples", len(samples)), where)
         if isinstance(samples, View) and isinstance(node.get("made"), list):
-            return View(samples.base, samples.rows, list(map(str, node["made"])))
+            made = [*map(str, node["made"]), *patches]
+            return View(samples.base, samples.rows, made)
         return samples
 
     def _indexes(self, node: Any, total: int, home: str) -> IndexList:
