@@ -102,3 +102,27 @@ def test_a_filter_by_a_function_of_a_sample_names_the_other_ways(make_shard) -> 
     with pytest.raises(ValueError, match=r"no sample has .*'\.clss'"):
         dataset.filter(lambda classes: classes < 9, ".clss", fill=0)
     assert len(dataset.filter(lambda classes: classes < 2, ".cls", fill=9)) == 2
+
+
+def test_unsigned_indexes_outside_are_refused(dataset: wids.ShardListDataset) -> None:
+    """One that is too large for int64 does not count from the end."""
+    for index in (2**64 - 1, 2**63, 10):
+        with pytest.raises(IndexError, match=str(index)):
+            dataset[np.array([0, index], np.uint64)]
+    assert [s[".cls"] for s in dataset[np.array([9, 0], np.uint64)]] == [9, 0]
+    assert len(dataset[np.array([], np.uint64)]) == 0
+
+
+def test_masked_arrays_are_refused(dataset: wids.ShardListDataset) -> None:
+    """A masked value is neither a sample nor a truth value; an array that masks none is taken."""
+    hidden = np.arange(10) < 2
+    truths = np.ma.array(np.ones(10, bool), mask=hidden)
+    for chosen in (truths, np.ma.array(np.arange(10), mask=hidden)):
+        with pytest.raises(TypeError, match="without masked values"):
+            dataset[chosen]
+        with pytest.raises(TypeError, match="without masked values"):
+            dataset.exclude(chosen)
+    with pytest.raises(TypeError, match="filter: condition: .* without masked values"):
+        dataset.filter(lambda cls: truths, ".cls")
+    assert len(dataset[truths.filled(False)]) == 8
+    assert len(dataset[np.ma.array(np.arange(10))]) == 10

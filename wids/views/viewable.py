@@ -195,12 +195,14 @@ class Viewable(_Sequence):
             )
         values = [self._filled_column(name, fill) for name in columns]
         try:
-            mask = np.asarray(condition(*values))
+            held = condition(*values)
         except (TypeError, LookupError) as error:
             raise ValueError(
                 f"filter: condition: the function failed: {error}; it gets "
                 f"{', '.join(columns)} as arrays of all samples, not a sample"
             ) from error
+        _refuse_masked("filter: condition", held)
+        mask = np.asarray(held)
         if mask.dtype != np.bool_ or mask.shape != (len(self),):
             raise ValueError(
                 f"filter: condition: expected a truth value for each of {len(self)} samples from "
@@ -927,6 +929,7 @@ def _index_list(name: str, chosen: Any, total: int) -> IndexList:
     kinds = set(map(type, chosen)) if isinstance(chosen, list | tuple) else set()
     if bool in kinds and not kinds <= {bool, np.bool_}:
         raise TypeError(f"{name}: expected indexes or truth values, got both in {chosen!r:.80}")
+    _refuse_masked(name, chosen)
     array: npt.NDArray[Any] = np.asarray(chosen)
     # A mask is told from indexes first: as integers, it would choose samples 0 and 1.
     if array.dtype == np.bool_ and array.ndim == 1:
@@ -940,7 +943,18 @@ def _index_list(name: str, chosen: Any, total: int) -> IndexList:
             f"{name}: expected indexes of samples or a truth value for each, in one dimension, got "
             f"{type(chosen).__name__} {chosen!r:.80}"
         )
+    # Unsigned ones that int64 lacks would become negative.
+    checked_positions(array[array >= total][:1], total)
     return IndexList.of(checked_positions(array.astype(np.int64), total))
+
+
+def _refuse_masked(name: str, values: Any) -> None:
+    """Raise TypeError for an array of numpy with masked values, which it would read."""
+    if np.ma.is_masked(values):
+        raise TypeError(
+            f"{name}: expected an array without masked values, got {values!r:.80}; replace them, "
+            "as by filled(False) in a mask, or leave them out by compressed()"
+        )
 
 
 def _read_npy(name: str, path: Path) -> npt.NDArray[Any]:
