@@ -230,6 +230,8 @@ def test_a_changed_base_is_refused(folder: Path) -> None:
     [
         ({"indexes": {"range": [0, 9, 0]}}, "range"),
         ({"indexes": {"range": [0, 3001, 1]}}, "outside the 3000"),
+        ({"indexes": {"range": [0, 300, 1], "list": [1]}}, "several forms: range, list; keep one"),
+        ({"indexes": {"file": "thin.indexes", "list": [1]}}, "several forms: list, file; keep one"),
         ({"indexes": {"list": [0.5]}}, "a list"),
         ({"indexes": {"list": [-1]}}, "outside"),
         ({"indexes": {"file": "none.indexes"}}, "No such file"),

@@ -334,6 +334,9 @@ def indexes_from(node: Any, path: Path | None, where: str) -> IndexList:
         ValueError: The indexes are malformed.
         OSError: The file cannot be read.
     """
+    forms = [form for form in ("range", "list", "file") if form in node]
+    if len(forms) > 1:
+        raise ValueError(f"{where}: found several forms: {', '.join(forms)}; keep one of them")
     if path is not None:
         loaded = IndexList.load(path)
         if len(loaded) != node.get("nsamples"):
