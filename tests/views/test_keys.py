@@ -281,3 +281,12 @@ def test_keys_are_those_of_shards_that_were_replaced(make_shard: Callable[..., P
     with pytest.warns(wids.WidsWarning, match="was replaced since"):
         left = {sample["__key__"] for sample in dataset.exclude(["0000", "0001", "0002"])}
     assert left == {f"{i:04d}" for i in range(3, 30)}
+
+
+def test_keys_may_be_a_column_of_pyarrow(make_shard: Callable[..., Path]) -> None:
+    """A column of a table chooses the samples that the list of its texts chooses."""
+    arrow = pytest.importorskip("pyarrow")
+    shard = make_shard("arrow.tar", [{"__key__": key, ".cls": "1"} for key in "abcd"])
+    dataset = wids.ShardListDataset([(str(shard), 4)])
+    for column in (arrow.array(["c", "a"]), arrow.table({"key": ["c", "a"]})["key"]):
+        assert list(dataset.select_keys(column).keys) == ["c", "a"]

@@ -229,9 +229,9 @@ def read_keys(keys: Any, *, numbers: bool = False) -> list[str]:
     """Return the keys in a list or a file.
 
     Args:
-        keys: Texts, or the `Keys` of a sequence; or the path of a file: text with a key a line, or
-            a `.npy` of texts, or of pairs of 64-bit numbers, as DataComp's lists of uids are, which
-            are read as 32 hexadecimal digits.
+        keys: Texts, also in a column of pyarrow, or the `Keys` of a sequence; or the path of a
+            file: text with a key a line, or a `.npy` of texts, or of pairs of 64-bit numbers, as
+            DataComp's lists of uids are, which are read as 32 hexadecimal digits.
         numbers: Whether whole numbers stand for their text.
 
     Raises:
@@ -254,6 +254,8 @@ def read_keys(keys: Any, *, numbers: bool = False) -> list[str]:
         if keys.ndim == 2 and keys.dtype.kind == "u" and keys.shape[1] == 2:
             return [f"{high:016x}{low:016x}" for high, low in keys.tolist()]
         keys = keys.tolist()
+    elif hasattr(keys, "to_pylist"):  # a column of pyarrow, whose items are no texts of Python
+        keys = keys.to_pylist()
     found = list(keys) if isinstance(keys, Iterable) else [keys]
     return [_as_text(key, path, numbers=numbers) for key in found]
 

@@ -378,8 +378,8 @@ class Viewable(_Sequence):
         """Return the view of the samples that have some keys, in the order of the keys.
 
         Args:
-            keys: A list; or the path of a file: text with one key per line, or a `.npy` of texts or
-                of DataComp's pairs of 64-bit numbers.
+            keys: A list, or a column of pyarrow; or the path of a file: text with one key per line,
+                or a `.npy` of texts or of DataComp's pairs of 64-bit numbers.
             column: Column that is compared with the keys, such as ".json:uid", where they may be
                 numbers; "key" for the keys of the samples.
             missing: "drop" to leave out keys that no sample has.
