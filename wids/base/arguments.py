@@ -6,6 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Real
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 __all__ = [
     "check_callable",
     "check_choice",
@@ -17,6 +20,10 @@ __all__ = [
     "check_path",
     "check_sized",
     "check_text",
+    "checked_position",
+    "checked_positions",
+    "each_position",
+    "plain_index",
     "to_list",
 ]
 
@@ -197,3 +204,69 @@ def to_list(name: str, value: Any, what: str) -> list[Any]:
     if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
         raise TypeError(f"{name} must be {what}, in a list; got {value!r:.80}")
     return list(value)
+
+
+def plain_index(index: Any) -> int:
+    """Return an integer of any library as a plain one; a truth value is none.
+
+    Raises:
+        TypeError: It is none.
+
+    >>> plain_index(np.int32(7))
+    7
+    """
+    if isinstance(index, bool):  # a single one, where a mask was meant
+        raise TypeError(f"expected the index of a sample, got {index!r}")
+    return operator.index(index)
+
+
+def checked_position(index: int, total: int) -> int:
+    """Return an index into `total` samples counted from the start.
+
+    Raises:
+        IndexError: It lies outside `[-total, total)`.
+
+    >>> checked_position(-1, 5)
+    4
+    """
+    position = index + total if index < 0 else index
+    if not 0 <= position < total:
+        raise IndexError(f"index {index} is out of range for a dataset of {total} samples")
+    return position
+
+
+def checked_positions(
+    indexes: Sequence[int] | npt.NDArray[np.int64], total: int
+) -> npt.NDArray[np.int64]:
+    """Return several indexes into `total` samples counted from the start.
+
+    Raises:
+        IndexError: One of them lies outside `[-total, total)`.
+        TypeError: They are no integers.
+
+    >>> checked_positions([-1, 0], 5)
+    array([4, 0])
+    """
+    array = np.asarray(indexes)
+    if array.ndim != 1 or array.dtype.kind != "i":
+        # An empty list has no type, and a list may have integers of any type.
+        return np.array(each_position(indexes, total), np.int64)
+    outside = (array < -total) | (array >= total)
+    if outside.any():
+        checked_position(int(array[outside][0]), total)
+    return np.where(array < 0, array + total, array).astype(np.int64, copy=False)
+
+
+def each_position(indexes: Iterable[int], total: int) -> list[int]:
+    """Return few indexes of any type counted from the start, as plain integers.
+
+    Raises:
+        IndexError: One of them lies outside `[-total, total)`.
+        TypeError: They are no integers.
+    """
+    try:
+        return [checked_position(plain_index(index), total) for index in indexes]
+    except TypeError:
+        raise TypeError(
+            f"indexes must be integers, the indexes of samples, in a list; got {indexes!r:.80}"
+        ) from None

@@ -211,7 +211,7 @@ def _open_raw(args: Arguments) -> Any:
 def card(args: Arguments) -> int:
     """Print or write the Croissant card of a dataset."""
     from wids.base.files import write_output
-    from wids.tools.copying import is_sharded
+    from wids.reading.samplesequence import is_sharded
     from wids.tools.croissant import ABOUT, croissant_card
     from wids.views.opening import open_samples
 

@@ -5,14 +5,14 @@ sampler. They are computed in blocks, so that memory does not grow with the leng
 """
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 
 from wids.ordering.passes import OrderState, Planner
 from wids.ordering.permute import Integers
 
-__all__ = ["Foreseeable", "Lookahead", "Places", "Visit"]
+__all__ = ["Foreseeable", "Lookahead", "Places", "Visit", "check_foreseeable"]
 
 Places = Callable[[Integers], Integers]
 
@@ -37,6 +37,36 @@ class Foreseeable(Protocol):
 
     def __planner__(self) -> Planner:
         """Functions that compute what the sampler will draw."""
+
+
+def check_foreseeable(sampler: object, length: int | None, *, by_range: bool = False) -> None:
+    """Check that the next shards of a sampler are known and need fetching.
+
+    Args:
+        sampler: The object passed as a sampler.
+        length: Samples in the dataset; None where the sampler draws from a view of it.
+        by_range: Whether the dataset reads remote samples without their shards.
+
+    Raises:
+        TypeError: It is no sampler of this library.
+        ValueError: It draws from another number of samples, or no shards are fetched.
+    """
+    if not hasattr(sampler, "__planner__"):
+        raise TypeError(
+            "fetch_ahead: sampler must be one that can say what it will draw, such as "
+            f"wids.DistributedShardSampler; got {type(sampler).__name__}"
+        )
+    drawn_from = len(cast("Any", sampler).dataset)
+    if length is not None and drawn_from != length:
+        raise ValueError(
+            f"fetch_ahead: the sampler draws from {drawn_from} samples, this dataset has {length}; "
+            "make the sampler over this very dataset"
+        )
+    if by_range:
+        raise ValueError(
+            'fetch_ahead: with remote="range" samples are read without their shards; open the '
+            'dataset with remote="whole" to train on it'
+        )
 
 
 class Visit(NamedTuple):

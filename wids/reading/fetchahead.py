@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from wids.reading.waits import WaitLog
     from wids.specs.shardtable import ShardTable
 
-__all__ = ["FetchAhead", "FetchProgress", "Window", "check_foreseeable", "most_at_once"]
+__all__ = ["FetchAhead", "FetchProgress", "Window", "most_at_once"]
 
 _MOST_AT_ONCE = 8  # shards; where one does not use the line, so many do
 _MOST_SHARDS = 128  # enough for any reader; each costs a system call from time to time
@@ -470,33 +470,3 @@ class Window:
             return True
         ahead = any(other.first > step for other in self._held.values())
         return not ahead and held + nbytes <= self._room
-
-
-def check_foreseeable(sampler: object, length: int | None, *, by_range: bool = False) -> None:
-    """Check that the next shards of a sampler are known and need fetching.
-
-    Args:
-        sampler: The object passed as a sampler.
-        length: Samples in the dataset; None where the sampler draws from a view of it.
-        by_range: Whether the dataset reads remote samples without their shards.
-
-    Raises:
-        TypeError: It is no sampler of this library.
-        ValueError: It draws from another number of samples, or no shards are fetched.
-    """
-    if not hasattr(sampler, "__planner__"):
-        raise TypeError(
-            "fetch_ahead: sampler must be one that can say what it will draw, such as "
-            f"wids.DistributedShardSampler; got {type(sampler).__name__}"
-        )
-    drawn_from = len(cast("Any", sampler).dataset)
-    if length is not None and drawn_from != length:
-        raise ValueError(
-            f"fetch_ahead: the sampler draws from {drawn_from} samples, this dataset has {length}; "
-            "make the sampler over this very dataset"
-        )
-    if by_range:
-        raise ValueError(
-            'fetch_ahead: with remote="range" samples are read without their shards; open the '
-            'dataset with remote="whole" to train on it'
-        )

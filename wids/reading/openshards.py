@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import operator
 from bisect import bisect_right
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from wids.base.arguments import checked_position, checked_positions, each_position
 from wids.base.system import max_descriptors
 from wids.base.urls import display_url
 from wids.base.warn import warn
@@ -39,10 +39,7 @@ __all__ = [
     "OpenShards",
     "ShardSamples",
     "WantedFields",
-    "checked_position",
-    "checked_positions",
     "default_max_open_shards",
-    "plain_index",
 ]
 
 # The mapped tar and the mapped sidecar each keep a descriptor while they are open.
@@ -130,7 +127,7 @@ class Locator:
             IndexError: One of them lies outside `[-n, n)`.
             TypeError: They are no integers.
         """
-        return _each_position(indexes, self.total)
+        return each_position(indexes, self.total)
 
     def __getstate__(self) -> dict[str, object]:
         return {"ends": self.ends, "total": self.total}
@@ -138,66 +135,6 @@ class Locator:
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
         self._prepare()
-
-
-def plain_index(index: Any) -> int:
-    """Return an integer of any library as a plain one; a truth value is none.
-
-    Raises:
-        TypeError: It is none.
-
-    >>> plain_index(np.int32(7))
-    7
-    """
-    if isinstance(index, bool):  # a single one, where a mask was meant
-        raise TypeError(f"expected the index of a sample, got {index!r}")
-    return operator.index(index)
-
-
-def checked_position(index: int, total: int) -> int:
-    """Return an index into `total` samples counted from the start.
-
-    Raises:
-        IndexError: It lies outside `[-total, total)`.
-
-    >>> checked_position(-1, 5)
-    4
-    """
-    position = index + total if index < 0 else index
-    if not 0 <= position < total:
-        raise IndexError(f"index {index} is out of range for a dataset of {total} samples")
-    return position
-
-
-def checked_positions(
-    indexes: Sequence[int] | npt.NDArray[np.int64], total: int
-) -> npt.NDArray[np.int64]:
-    """Return several indexes into `total` samples counted from the start.
-
-    Raises:
-        IndexError: One of them lies outside `[-total, total)`.
-        TypeError: They are no integers.
-
-    >>> checked_positions([-1, 0], 5)
-    array([4, 0])
-    """
-    array = np.asarray(indexes)
-    if array.ndim != 1 or array.dtype.kind != "i":
-        # An empty list has no type, and a list may have integers of any type.
-        return np.array(_each_position(indexes, total), np.int64)
-    outside = (array < -total) | (array >= total)
-    if outside.any():
-        checked_position(int(array[outside][0]), total)
-    return np.where(array < 0, array + total, array).astype(np.int64, copy=False)
-
-
-def _each_position(indexes: Iterable[int], total: int) -> list[int]:
-    try:
-        return [checked_position(plain_index(index), total) for index in indexes]
-    except TypeError:
-        raise TypeError(
-            f"indexes must be integers, the indexes of samples, in a list; got {indexes!r:.80}"
-        ) from None
 
 
 class _Table:

@@ -29,10 +29,13 @@ __all__ = [
     "Transformations",
     "images_as_arrays",
     "note_decoded_field",
+    "note_index",
     "note_missing_dot",
     "while_reading",
     "wrap_in_streams",
 ]
+
+_COUNTED = "in the view or the concatenation that was read, this is sample "  # the note of an index
 
 Sample = dict[str, Any]
 Transformation = Callable[[Any], Any]
@@ -293,6 +296,21 @@ def wrap_in_streams(sample: Sample) -> None:
         if extension[0] == ".":
             # The bytes are copied, since old code may keep the stream longer than the map exists.
             sample[extension] = io.BytesIO(data)
+
+
+def note_index(error: DecodeError, index: int) -> None:
+    """Say in an error which sample of a view or a concatenation its message is about.
+
+    The message counts in the dataset that stores the sample. A view of that counts again, so the
+    note of what was read last stays.
+
+    Args:
+        error: The error of a sample.
+        index: Index of the sample in what was read.
+    """
+    notes = [note for note in getattr(error, "__notes__", ()) if not note.startswith(_COUNTED)]
+    error.__notes__ = [*notes, f"{_COUNTED}{index}"]
+    error.sample = index
 
 
 def note_missing_dot(error: Exception, sample: Any) -> None:

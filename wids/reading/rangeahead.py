@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from wids.base.arguments import checked_positions
 from wids.base.text import format_nbytes
 from wids.base.threads import DaemonThreadPool
 from wids.errors import FetchError
 from wids.fetching.blocks import PlannedRange
 from wids.fetching.rangepool import RangePool
-from wids.reading.openshards import checked_positions
 from wids.reading.rangeshard import RangeShard
 
 if TYPE_CHECKING:

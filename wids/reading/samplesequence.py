@@ -7,7 +7,7 @@ shards themselves, for what copies, exports or inspects them.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, Self, Unpack
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeGuard, Unpack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,7 +32,13 @@ if TYPE_CHECKING:
     from wids.tar.sidecar import IndexRules
     from wids.tar.tarindex import TarIndex
 
-__all__ = ["SampleLocation", "SampleSequence", "ShardedSequence", "relabelled"]
+__all__ = [
+    "SampleLocation",
+    "SampleSequence",
+    "ShardedSequence",
+    "is_sharded",
+    "relabelled",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,3 +260,8 @@ def relabelled(sample: Any, number: int, dataset: str | None = None) -> Any:
         if dataset is not None:
             sample["__dataset__"] = dataset
     return sample
+
+
+def is_sharded(samples: Any) -> TypeGuard[ShardedSequence]:
+    """Return whether samples are those of a list of shards, one shard after another."""
+    return hasattr(samples, "locate_batch")

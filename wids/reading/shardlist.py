@@ -27,6 +27,7 @@ from wids.base.arguments import (
     check_mapping,
     check_path,
     check_text,
+    plain_index,
 )
 from wids.base.processes import allow_pickling_views
 from wids.base.progress import progress
@@ -35,12 +36,13 @@ from wids.base.urls import display_url, is_local
 from wids.base.warn import warn
 from wids.caching.cache import ShardCache
 from wids.log import logger, show_if_verbose
+from wids.ordering.lookahead import check_foreseeable
 from wids.ordering.randomseeds import reading_batch
 from wids.pack.packformat import PACK_SUFFIX
 from wids.reading import describe
 from wids.reading.columns import ColumnReader, read_key_hashes
 from wids.reading.doubtfulshards import warn_of_doubtful
-from wids.reading.fetchahead import FetchAhead, check_foreseeable
+from wids.reading.fetchahead import FetchAhead
 from wids.reading.fieldfile import FieldFile
 from wids.reading.gather import Gathering, ReadAhead, gather_fields
 from wids.reading.openshards import (
@@ -49,7 +51,6 @@ from wids.reading.openshards import (
     OpenShards,
     WantedFields,
     default_max_open_shards,
-    plain_index,
 )
 from wids.reading.packedindexes import PackedIndexes
 from wids.reading.pipeline import Pipeline, StreamedShard

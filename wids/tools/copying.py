@@ -12,12 +12,13 @@ import time
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeGuard
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from wids.base.files import named_write_errors
 from wids.base.omissions import Omissions
+from wids.reading.samplesequence import is_sharded
 from wids.tools.leftout import skipped_members
 from wids.writing.memberwriter import BLOCK, END_NBYTES, member_header, padded
 from wids.writing.sampleencoder import SampleEncoder
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from wids.writing.memberwriter import SampleArchive
     from wids.writing.shardfile import ShardOptions
 
-__all__ = ["Part", "PartWriter", "Target", "is_sharded", "key_rule_of", "plan_parts"]
+__all__ = ["Part", "PartWriter", "Target", "key_rule_of", "plan_parts"]
 
 _PLAIN_NAME = 100  # a longer name, or one that is not ASCII, may take a PAX header
 # Eleven octal digits; a larger size takes a PAX header.
@@ -84,11 +85,6 @@ class Target:
     def key(self, number: int, key: str) -> str:
         """Return the key of a sample: its new number, or its old key."""
         return f"{number:09d}" if self.rekey else key
-
-
-def is_sharded(samples: Any) -> TypeGuard[ShardedSequence]:
-    """Return whether samples are those of a list of shards, one shard after another."""
-    return hasattr(samples, "locate_batch")
 
 
 def key_rule_of(samples: Any) -> KeyRule:

@@ -29,8 +29,8 @@ from wids.base.optional import load
 from wids.base.progress import progress
 from wids.base.text import clean
 from wids.base.urls import display_url
+from wids.reading.samplesequence import is_sharded
 from wids.specs.merging import class_names
-from wids.tools.copying import is_sharded
 from wids.tools.leftout import skipped_members
 from wids.tools.reshard import header_of
 from wids.views.storedfields import StoredField, stored_fields

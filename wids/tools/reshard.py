@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
-from wids.base.arguments import check_sized
+from wids.base.arguments import check_sized, checked_positions
 from wids.base.files import remove_parts, write_output
 from wids.base.omissions import Omissions
 from wids.base.processes import run_each
 from wids.base.urls import is_local, local_path
 from wids.base.warn import warn
 from wids.ordering.permute import derive_key, permute
-from wids.reading.openshards import checked_positions
+from wids.reading.samplesequence import is_sharded
 from wids.specs.classnames import warn_of_names_beside
 from wids.specs.indexrules import USUAL_RULES
 from wids.specs.journal import Journal, is_left_over, set_aside
 from wids.specs.merging import class_names, classes_by_column, listed_classes, merged_header
 from wids.specs.newspec import new_spec, refuse_overwriting
 from wids.tar.sidecar import SIDECAR_SUFFIX
-from wids.tools.copying import Part, PartWriter, Target, is_sharded, key_rule_of, plan_parts
+from wids.tools.copying import Part, PartWriter, Target, key_rule_of, plan_parts
 from wids.tools.leftout import note_entry_keys
 from wids.views.chosenshards import chosen_shards, datasets_in
 from wids.views.columnstogether import columns_together

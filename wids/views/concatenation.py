@@ -12,16 +12,21 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from wids.base.arguments import check_choice, check_text, to_list
+from wids.base.arguments import (
+    check_choice,
+    check_text,
+    checked_position,
+    checked_positions,
+    to_list,
+)
 from wids.base.warn import warn
 from wids.errors import DecodeError, SpecError, WidsError
+from wids.ordering.lookahead import check_foreseeable
 from wids.reading.collate import column_of
-from wids.reading.fetchahead import check_foreseeable
-from wids.reading.openshards import checked_position, checked_positions
+from wids.reading.pipeline import note_index
 from wids.reading.ragged import Ragged, Values, join, take
 from wids.reading.samplesequence import relabelled
 from wids.specs.merging import class_names, classes_by_column, merged_classes
-from wids.views.selection import note_index
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

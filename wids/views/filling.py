@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from wids.base.arguments import checked_positions
 from wids.errors import DecodeError
-from wids.reading.openshards import checked_positions
 from wids.reading.ragged import Ragged, Values, fill_in
 from wids.views.selection import first_fields
 

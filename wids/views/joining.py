@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from wids.base.arguments import checked_position, checked_positions
 from wids.base.warn import warn
 from wids.codecs.formats import is_class
 from wids.errors import WidsError
-from wids.reading.fetchahead import check_foreseeable
-from wids.reading.openshards import checked_position, checked_positions
+from wids.ordering.lookahead import check_foreseeable
 from wids.views.concatenation import Chain, Together, other_classes
 from wids.views.filling import Filled
 from wids.views.selection import Selection, first_fields

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, overload
 import numpy as np
 import numpy.typing as npt
 
+from wids.base.arguments import checked_position, plain_index
 from wids.base.keyhash import hash_keys
 from wids.base.urls import display_url, scheme_of
-from wids.reading.openshards import checked_position, plain_index
 
 if TYPE_CHECKING:
     from collections.abc import Callable

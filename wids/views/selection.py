@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from wids.base.arguments import checked_position, checked_positions
 from wids.errors import DecodeError
-from wids.reading.fetchahead import check_foreseeable
-from wids.reading.openshards import checked_position, checked_positions
-from wids.reading.pipeline import note_decoded_field, note_missing_dot, while_reading
+from wids.ordering.lookahead import check_foreseeable
+from wids.reading.pipeline import note_decoded_field, note_index, note_missing_dot, while_reading
 from wids.views.indexlist import IndexList
 
 if TYPE_CHECKING:
@@ -33,9 +33,7 @@ if TYPE_CHECKING:
     from wids.reading.rangeahead import RangePlanner
     from wids.reading.samplesequence import SampleLocation, SampleSequence
 
-__all__ = ["Mapped", "Selection", "first_fields", "note_index"]
-
-_COUNTED = "in the view or the concatenation that was read, this is sample "  # the note of an index
+__all__ = ["Mapped", "Selection", "first_fields"]
 
 
 class Selection:
@@ -199,21 +197,6 @@ class Selection:
     def close(self) -> None:
         """Close the shards of the base; reading afterwards opens them again."""
         self.base.close()
-
-
-def note_index(error: DecodeError, index: int) -> None:
-    """Say in an error which sample of a view or a concatenation its message is about.
-
-    The message counts in the dataset that stores the sample. A view of that counts again, so the
-    note of what was read last stays.
-
-    Args:
-        error: The error of a sample.
-        index: Index of the sample in what was read.
-    """
-    notes = [note for note in getattr(error, "__notes__", ()) if not note.startswith(_COUNTED)]
-    error.__notes__ = [*notes, f"{_COUNTED}{index}"]
-    error.sample = index
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from wids.base.arguments import checked_positions
 from wids.codecs.decode import SampleDecoder
 from wids.codecs.documents import decode_text
 from wids.codecs.formats import FORMAT_OF, encode_field, format_suffix
@@ -23,7 +24,6 @@ from wids.errors import DecodeError
 from wids.reading.collate import column_of
 from wids.reading.columns import follow_path
 from wids.reading.fieldfile import FieldFile
-from wids.reading.openshards import checked_positions
 from wids.reading.pipeline import Pipeline
 from wids.reading.ragged import Ragged, RaggedText, Values, fill_in, pack
 

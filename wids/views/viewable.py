@@ -28,6 +28,9 @@ from wids.base.arguments import (
     check_mapping,
     check_sized,
     check_text,
+    checked_position,
+    checked_positions,
+    plain_index,
 )
 from wids.base.keyhash import hash_key
 from wids.base.urls import is_local
@@ -35,7 +38,6 @@ from wids.display.notebook import DatasetFacts
 from wids.ordering.permute import derive_key, permute
 from wids.ordering.randomseeds import reading_batch
 from wids.reading import describe
-from wids.reading.openshards import checked_position, checked_positions, plain_index
 from wids.reading.shardlist import ShardList
 from wids.views.concatenation import Chain, Classes, checked_parts
 from wids.views.filling import Filled
