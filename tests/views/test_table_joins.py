@@ -233,9 +233,11 @@ def test_samples_are_found_by_a_column_or_a_field(dataset: wids.ShardListDataset
     numbers = {"number": ORDER, "x": [n * 2 for n in ORDER]}
     assert dataset.join(numbers, on=(".cls", "number"))[7][".x"] == 14
     texts = {"key": ["12", "7"], "x": ["twelve", "seven"]}
-    shards = dataset.join({"key": np.array([1]), "x": [1]}, missing="fill")
+    with pytest.warns(wids.WidsWarning, match="12 of 12 samples have no row.*begins with 1: check"):
+        shards = dataset.join({"key": np.array([1]), "x": [1]}, missing="fill")
     assert shards[1][".x"] is None
-    assert dataset.join(texts, missing="fill").column(".x", fill="-")[0] == "-"
+    with pytest.warns(wids.WidsWarning, match="12 of 12 samples have no row.*begins with '12'"):
+        assert dataset.join(texts, missing="fill").column(".x", fill="-")[0] == "-"
     with pytest.raises(ValueError, match=r"no column 'key'; on= .*aligned=True.*'image', 'uid'"):
         dataset.join(table)
     gaps = dataset.join({"key": ["3"], "y": ["u3"]}, on=(".cls", "key"), missing="fill")
@@ -254,6 +256,29 @@ def test_numbers_can_be_keys(make_shard: Callable[..., Path]) -> None:
     batch = joined.gather_fields([1, 3])
     assert batch is not None
     assert batch[".x"] == ["d", "b"]
+
+
+def test_equal_numbers_of_different_types_are_joined(make_shard: Callable[..., Path]) -> None:
+    """Integers equal floats, decimals and texts of the same number, as in filters; also as keys."""
+    samples = [{"__key__": str(n), ".cls": str(n), ".half.json": str(n / 2)} for n in range(6)]
+    dataset = wids.ShardListDataset([str(make_shard("n.tar", samples))])
+    floats = pyarrow.table({"n": [5.0, 3.0, 9.5, None], "x": ["five", "three", "no", "null"]})
+    found = dataset.join(floats, on=(".cls", "n"), missing="drop")
+    assert [(sample[".cls"], sample[".x"]) for sample in found] == [(3, "three"), (5, "five")]
+    keys = dataset.join(floats.rename_columns(["key", "x"]), missing="drop")
+    assert [(sample["__key__"], sample[".x"]) for sample in keys] == [("3", "three"), ("5", "five")]
+    batch = keys.gather_fields([0, 1])
+    assert batch is not None
+    assert batch["__key__"] == ["3", "5"]
+    for numbers in ([decimal.Decimal("2.50"), decimal.Decimal(2)], ["2.50", "2"], [2.5, 2]):
+        halves = dataset.join({"n": numbers, "x": [0, 1]}, on=(".half.json", "n"), missing="drop")
+        assert [(sample[".cls"], sample[".x"]) for sample in halves] == [(4, 1), (5, 0)]
+    assert [s[".cls"] for s in dataset.select_keys(["5.0", "1"], column=".cls")] == [5, 1]
+    assert [s[".cls"] for s in dataset.select_keys(["1"], column=".half.json")] == [2]
+    with pytest.warns(
+        wids.WidsWarning, match=r"6 of 6 .* no row.*\.cls 0; column 'n' begins with 'a"
+    ):
+        assert len(dataset.join({"n": ["a"], "x": [1]}, on=(".cls", "n"), missing="drop")) == 0
 
 
 def test_missing_rows_are_an_error_left_out_or_none(dataset: wids.ShardListDataset) -> None:

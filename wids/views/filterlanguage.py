@@ -27,6 +27,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
+from wids.base.numbertext import equal_text
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -37,6 +39,7 @@ __all__ = [
     "Combination",
     "Comparison",
     "Condition",
+    "compared_text",
     "comparisons_of",
     "evaluate",
     "follow",
@@ -262,6 +265,16 @@ def number_in(text: str) -> int | float | None:
     if _NUMBER.fullmatch(text) is None:
         return float(text) if text.lower() in _NOT_FINITE else None
     return int(text) if text.lstrip("+-").isdecimal() else float(text)
+
+
+def compared_text(value: Any) -> str:
+    """Return the text by which a value equals others: numbers, also those in texts, are one.
+
+    >>> compared_text("5.0"), compared_text(5), compared_text("007")
+    ('5', '5', '007')
+    """
+    number = number_in(value) if isinstance(value, str) else None
+    return equal_text(value if number is None else number)
 
 
 def _contains(found: Any, value: Any) -> bool:

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wids.base.keyhash import hash_keys, hash_packed
+from wids.base.numbertext import equal_text
 from wids.reading.ragged import Ragged, RaggedText, Values, join, pack, take
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class Piece(Protocol):
         """Return the values of some rows, none of which is null."""
 
     def hashes(self, start: int, stop: int) -> Hashes:
-        """Return the hash of the text of each value in a range of rows."""
+        """Return the hash of the `equal_text` of each value in a range of rows."""
 
     def parts(self) -> Parts:
         """Return the arguments that make this piece again: the arrays, then the others."""
@@ -87,8 +88,8 @@ class Numbers:
         return np.asarray(self._values[rows])
 
     def hashes(self, start: int, stop: int) -> Hashes:
-        """Return the hash of the text of each value in a range of rows."""
-        return hash_keys([str(value) for value in self._values[start:stop].tolist()])
+        """Return the hash of the `equal_text` of each value in a range of rows."""
+        return hash_keys(list(map(equal_text, self._values[start:stop].tolist())))
 
     def parts(self) -> Parts:
         """Return the arguments that make this piece again: the arrays, then the others."""
@@ -184,7 +185,7 @@ class Objects:
 
     def hashes(self, start: int, stop: int) -> Hashes:
         """Return the hash of the text of each value in a range of rows."""
-        return hash_keys([str(self.at(row)) for row in range(start, stop)])
+        return hash_keys([equal_text(self.at(row)) for row in range(start, stop)])
 
     def parts(self) -> Parts:
         """Return the arguments that make this piece again: the arrays, then the others."""
@@ -312,7 +313,7 @@ class Column:
         return take(joined, np.argsort(np.concatenate(slots))) if slots else []
 
     def hashes(self) -> Hashes:
-        """Return the hash of the text of each value; the hash of a null is meaningless."""
+        """Return the hash of the `equal_text` of each value; that of a null is meaningless."""
         found = np.empty(len(self), np.uint64)
         for piece, first in zip(self.pieces, self._starts, strict=True):
             for start in range(0, len(piece), _BLOCK):

@@ -9,18 +9,21 @@ from __future__ import annotations
 import hashlib
 import os
 from contextlib import suppress
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from wids.base.keyhash import hash_keys
+from wids.base.numbertext import equal_text
 from wids.base.urls import display_url
+from wids.base.warn import warn
 from wids.reading.shardlist import ShardList
 from wids.views.filtering import check_known, column_named
-from wids.views.filterlanguage import MISSING
+from wids.views.filterlanguage import MISSING, compared_text
 from wids.views.indexlist import IndexList
 from wids.views.keytable import KeyTable
-from wids.views.splitting import hash_values
 from wids.views.tablerows import Match, TableRows
 from wids.views.tablesbeside import table_beside
 
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 
     from wids.caching.cache import ShardCache
     from wids.reading.samplesequence import SampleSequence
+    from wids.views.tablecolumns import Column
     from wids.views.tables import Table
     from wids.views.tablesources import TableSource
 
@@ -50,6 +54,7 @@ _KEY_COLUMNS = ("__key__", "key")
 _SAMPLE_KEY = ("key", "__key__")
 _LEAST_KEPT = 1 << 12  # samples; the rows of fewer are found faster than a file is read
 _MOST_NAMED = 20
+_RULE = 2  # of what equals a key, since other versions may share the cache folder
 
 
 def joined_rows(
@@ -91,7 +96,12 @@ def joined_rows(
     lost = np.flatnonzero(rows == table.num_rows)
     _keep_bound(left)
     if len(lost) and missing == "error":
-        raise _missing_error(left, table, match, lost)
+        raise ValueError(
+            f"{_lost(left, table, match, lost)}; "
+            'missing="drop" leaves such samples out, missing="fill" gives them None'
+        )
+    if len(lost) == len(left) and len(left) and table.num_rows:
+        warn(f"{_lost(left, table, match, lost)}: check that on= names what is equal")
     if len(lost) and missing == "drop":
         kept = np.flatnonzero(rows < table.num_rows)
         rows = rows[kept]
@@ -249,7 +259,7 @@ def _found_rows(left: SampleSequence, table: Table, match: Match) -> Integers:
                 os.utime(kept)  # files are evicted by their dates
                 return found
     # The key table has no nulls, so its positions are translated to rows.
-    key, places = _key_table(table, match.column)
+    key, places = _key_table(table.columns[match.column])
     rows = key.first_places(wanted, table.num_rows if places is None else len(places))
     if places is not None:
         rows = np.append(places, table.num_rows)[rows]
@@ -276,13 +286,15 @@ def _check_aligned(left: SampleSequence, source: TableSource) -> None:
         )
 
 
-def _key_table(table: Table, column: str) -> tuple[KeyTable, Integers | None]:
+def _key_table(
+    values: Column, hashes: npt.NDArray[np.uint64] | None = None
+) -> tuple[KeyTable, Integers | None]:
     """Return the key table of a column, and its rows that are not null; None for all rows."""
-    values = table.columns[column]
+    hashes = values.hashes() if hashes is None else hashes
     nulls = values.nulls()
     if nulls is None:
-        return KeyTable(values.hashes()), None
-    return KeyTable(values.hashes()[~nulls]), np.flatnonzero(~nulls)
+        return KeyTable(hashes), None
+    return KeyTable(hashes[~nulls]), np.flatnonzero(~nulls)
 
 
 def _kept_path(
@@ -292,7 +304,7 @@ def _kept_path(
     if copies is None or table.origin is None or len(wanted) < _LEAST_KEPT:
         return None
     digest = hashlib.sha256(np.ascontiguousarray(wanted).data)
-    digest.update(repr((table.origin.stamp.digest, table.num_rows, column)).encode())
+    digest.update(repr((_RULE, table.origin.stamp.digest, table.num_rows, column)).encode())
     return copies / f"{digest.hexdigest()[:32]}.rows"
 
 
@@ -321,19 +333,27 @@ def _rows_by_field(left: SampleSequence, table: Table, field: str, column: str) 
     """Return the row of each sample whose column equals the text of a field."""
     extension, path = column_named(field)
     every = np.arange(len(left), dtype=np.int64)
-    held = list(left.column_at(every, extension, *path, fill=MISSING))
+    held: Any = left.column_at(every, extension, *path, fill=MISSING)
+    held = held.tolist() if isinstance(held, np.ndarray) else list(held)
     # A sample without a value has no row, like one whose value is not in the table.
     having = [sample for sample, value in enumerate(held) if value is not MISSING]
     if not having:
         check_known(left, extension, path, "on")
-    texts = [str(held[sample]) for sample in having]
     values = table.columns[column]
-    key, row_of = _key_table(table, column)
-    samples, places = key.pairs(hash_values(texts))
+    kinds = {type(held[sample]) for sample in having}
+    # Where one of the two is a number, a text that is one counts as that number, as in filters.
+    is_text = values.kind == "text" and not kinds & {int, float, Decimal}
+    text_of = equal_text if is_text else compared_text
+    texts = [text_of(held[sample]) for sample in having]
+    hashes = None
+    if not is_text and values.kind != "numbers":
+        hashes = hash_keys([text_of(values.at(row)) for row in range(len(values))])
+    key, row_of = _key_table(values, hashes)
+    samples, places = key.pairs(hash_keys(texts))
     rows = np.full(len(left), table.num_rows, np.int64)
     found = places if row_of is None else row_of[places]
     for sample, row in zip(samples.tolist(), found.tolist(), strict=True):
-        if str(values.at(row)) != texts[sample]:
+        if text_of(values.at(row)) != texts[sample]:
             continue
         index = having[sample]
         if rows[index] != table.num_rows:
@@ -352,7 +372,8 @@ def _double_error(table: Table, column: str, first: int, second: int) -> ValueEr
     )
 
 
-def _missing_error(left: SampleSequence, table: Table, match: Match, lost: Integers) -> ValueError:
+def _lost(left: SampleSequence, table: Table, match: Match, lost: Integers) -> str:
+    """Return the message that samples have no row."""
     first = int(lost[0])
     if match.field is None:
         wanted = f"key {left.key_at(first)!r}"
@@ -368,8 +389,7 @@ def _missing_error(left: SampleSequence, table: Table, match: Match, lost: Integ
     else:
         have = repr(table.columns[column].at(0)) if table.num_rows else "no rows"
         seen = f"; column {column!r} begins with {have}"
-    return ValueError(
+    return (
         f"join: {len(lost)} of {len(left)} samples have no row in {table.name}, the first is "
-        f"sample {first} with the {wanted}{seen}; "
-        'missing="drop" leaves such samples out, missing="fill" gives them None'
+        f"sample {first} with the {wanted}{seen}"
     )

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wids.base.arguments import checked_positions
+from wids.base.numbertext import equal_text
 from wids.codecs.decode import SampleDecoder
 from wids.codecs.documents import decode_text
 from wids.codecs.formats import FORMAT_OF, encode_field, format_suffix
@@ -227,7 +228,7 @@ class TableRows:
         batch: dict[str, Any] = {}
         if self.key is not None and found.all():
             keys = self.table.columns[self.key].take(rows)
-            batch["__key__"] = list(map(str, _plain_list(keys)))
+            batch["__key__"] = list(map(equal_text, _plain_list(keys)))
         for name in self.fields:
             values, missing, _ = self._taken(positions, name)
             if self.batch_kind == "raw":
@@ -362,7 +363,7 @@ class TableRows:
 def _text_reader(column: Column) -> Callable[[int], str]:
     """Return the function from a row to the text of its value."""
     at = column.at
-    return at if column.kind == "text" else lambda row: str(at(row))
+    return at if column.kind == "text" else lambda row: equal_text(at(row))
 
 
 def _holds_bytes(column: Column) -> bool:

@@ -32,7 +32,8 @@ from wids.base.arguments import (
     checked_positions,
     plain_index,
 )
-from wids.base.keyhash import hash_key
+from wids.base.keyhash import hash_key, hash_keys
+from wids.base.numbertext import equal_text
 from wids.base.urls import is_local
 from wids.display.notebook import DatasetFacts
 from wids.ordering.permute import derive_key, permute
@@ -42,7 +43,7 @@ from wids.reading.shardlist import ShardList
 from wids.views.concatenation import Chain, Classes, checked_parts
 from wids.views.filling import Filled
 from wids.views.filtering import check_known, column_named, holding, warn_if_unknown
-from wids.views.filterlanguage import KEY_NAMES, MISSING
+from wids.views.filterlanguage import KEY_NAMES, MISSING, compared_text
 from wids.views.indexlist import IndexList
 from wids.views.joining import Pairing, counterparts
 from wids.views.keytable import KeptTable, Keys, KeyTable, find_all, load_npy, read_keys
@@ -454,10 +455,13 @@ class Viewable(_Sequence):
                 self._kept_table.forget()
                 found = find_all(wanted, self._kept_table.of(self.key_hashes), self.keys_at)
             return found.rows, found.places
-        values = list(self._column_with_gaps(column))
+        gaps = self._column_with_gaps(column)
+        values = gaps.tolist() if isinstance(gaps, np.ndarray) else list(gaps)
         present = [place for place, value in enumerate(values) if value is not MISSING]
-        texts = [values[place] for place in present]
-        table = KeyTable(hash_values(texts))
+        texts = [equal_text(values[place]) for place in present]
+        if all(isinstance(values[place], int | float) for place in present):
+            wanted = [compared_text(each) for each in wanted]
+        table = KeyTable(hash_keys(texts))
         found = find_all(wanted, table, lambda places: [texts[place] for place in places.tolist()])
         return found[0], np.array(present, np.int64)[found[1]]
 
