@@ -1,13 +1,16 @@
 """The table of decoders: what each extension becomes, and what answers a field that fails."""
 
 import concurrent.futures
+import contextlib
 import io
 import json
 import multiprocessing
 import pickle
+import random
 import re
 import subprocess
 import sys
+import tracemalloc
 import warnings
 
 import numpy as np
@@ -19,7 +22,7 @@ from hypothesis import strategies as st
 
 from wids.codecs.arrays import encode_npy, encode_npz
 from wids.codecs.decode import SampleDecoder, decode_field
-from wids.codecs.formats import pack_field
+from wids.codecs.formats import encode_field, pack_field
 from wids.codecs.images import ImageDecoder
 from wids.codecs.safetensors import encode_safetensors
 from wids.codecs.tenbin import encode_tenbin
@@ -395,9 +398,28 @@ def test_the_bound_reaches_the_wrappers_and_archives():
         ".npz": encode_npz({"x": np.zeros(2000, "u1")}),
     }
     for extension, data in packed.items():
-        decode_one(extension, data, max_nbytes=3000)
+        decode_one(extension, data, max_nbytes=4000)
         with pytest.raises(DecodeError, match="max_nbytes"):
             decode_one(extension, data, max_nbytes=1000)
+
+
+@pytest.mark.parametrize("last", ["a", "\U0001f600"], ids=["narrow", "wide"])
+@pytest.mark.parametrize("extension", [".txt", ".json", ".msgpack", ".cbor"])
+def test_the_bound_counts_values_beside_the_bytes_that_they_come_from(extension: str, last: str):
+    """No packed text takes more memory than max_nbytes, its decompressed bytes included."""
+    # Random digits, of which a step of decompression makes little.
+    text = random.Random(0).randbytes(4 << 20).hex() + last
+    content = [text] if extension == ".json" else text  # texts are taken for written JSON
+    data = pack_field(".gz", encode_field(extension, content))
+    assert decode_one(f"{extension}.gz", data) == content
+    for ratio in (1.2, 2.2, 3.2, 5.2):
+        max_nbytes = int(len(text) * ratio)
+        tracemalloc.start()
+        with contextlib.suppress(DecodeError):
+            decode_one(f"{extension}.gz", data, max_nbytes=max_nbytes)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert peak < max_nbytes + (3 << 20)  # pieces of decompression
 
 
 def test_the_decoder_of_one_extension_serves_columns():

@@ -163,6 +163,8 @@ def _walked(data: bytes, max_nbytes: int, heads: list[_Head], runs: Mapping[int,
         total += each
         if head.kind in _CONTENT:
             nbytes = min(count, len(data) - position)
+            if total + nbytes > max_nbytes:  # before a copy is made of what will be refused
+                return total + nbytes
             total += _content_nbytes(head.kind, data[position : position + nbytes])
             position += count
         elif head.kind == "endless":
@@ -216,7 +218,8 @@ def _content_nbytes(kind: str, content: bytes) -> int:
     if kind == "ext":
         return _EXT + len(content)
     if kind == "text" and not content.isascii():
-        return _WIDE_TEXT + _WIDEST * len(content)
+        # Where a character is wider than those before it, the text is copied.
+        return _WIDE_TEXT + (_WIDEST + 1) * len(content)
     return (_TEXT if kind == "text" else _BYTES) + len(content)
 
 

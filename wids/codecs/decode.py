@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from wids.base.urls import display_url
-from wids.codecs.documents import DEFAULT_MAX_NBYTES
+from wids.codecs.documents import DEFAULT_MAX_NBYTES, decode_text
 from wids.codecs.formats import WRAPPERS, Decoder, DecoderSettings, builtin_decoders, unpack_field
 from wids.codecs.images import ImageDecoder, name_failures
 from wids.errors import DecodeError
@@ -63,8 +63,8 @@ class SampleDecoder:
             memory and are writable. False makes them read-only views of the shard, which stays
             mapped as long as they exist.
         max_nbytes: Maximum decompressed size of one field, and maximum size of the value of a
-            document, an archive of arrays, sound or video, in bytes; for JSON with the document and
-            the parser's copy of it.
+            document, an archive of arrays, sound or video, in bytes; for JSON, msgpack, CBOR and
+            compressed text with the document, and with the parser's copy of it where it makes one.
 
     >>> decode = SampleDecoder()
     >>> decode({"__key__": "a", ".cls": b"3", ".TXT": b"three"})
@@ -316,6 +316,8 @@ class _DecoderOf(dict[str, Decoder | None]):
             return io.BytesIO
         entries = (self.table[suffix] for suffix in _suffixes(inner) if suffix in self.table)
         decode = next(entries, None) or io.BytesIO
+        if decode is decode_text:  # what decompression makes of a few bytes is no field of a shard
+            decode = partial(decode_text, max_nbytes=self.max_nbytes)
         return partial(_decode_unpacked, f".{wrapper}", self.max_nbytes, decode)
 
 

@@ -45,15 +45,25 @@ DIGITS = bytes(0x30 if chr(code).isdigit() and code < 128 else 0x2E for code in 
 LONG_NUMBER = b"0" * 19
 
 
-def decode_text(data: bytes | memoryview) -> str:
+def decode_text(data: bytes | memoryview, max_nbytes: int | None = None) -> str:
     """Decode UTF-8 text.
 
     Args:
         data: The whole field.
+        max_nbytes: Maximum size in bytes of the characters, with the field; None for no bound, as
+            for a field that is in the shard as it is.
+
+    Raises:
+        DecodeError: These might take more than `max_nbytes`.
 
     >>> decode_text("grün".encode())
     'grün'
     """
+    if max_nbytes is not None:
+        document = _whole(data)
+        # Where a character is wider than those before it, the text is copied.
+        copied = 0 if document.isascii() else len(document)
+        _check_nbytes("text", copied + _parsed_nbytes(document), max_nbytes)
     return str(data, "utf-8")
 
 
@@ -122,16 +132,18 @@ def decode_msgpack(data: bytes | memoryview, max_nbytes: int = DEFAULT_MAX_NBYTE
 
     Args:
         data: The whole object. Keys of its maps may be numbers, as in CBOR.
-        max_nbytes: Maximum size of the value in bytes.
+        max_nbytes: Maximum size of the value in bytes, with that of the object.
 
     Raises:
-        DecodeError: The value might take more than `max_nbytes`.
+        DecodeError: These might take more than `max_nbytes`.
         ModuleNotFoundError: msgpack is not installed.
     """
-    _check_nbytes("msgpack", msgpack_nbytes(bytes(data), max_nbytes), max_nbytes)
+    document = _whole(data)
+    held = len(document)
+    _check_nbytes("msgpack", held + msgpack_nbytes(document, max_nbytes - held), max_nbytes)
     # `strict_map_key=True` would refuse numbers as keys, to prevent hash collisions. They are safe:
     # at most some thirty of msgpack's numbers share a hash.
-    return load("msgpack", "msgpack").unpackb(data, raw=False, strict_map_key=False)
+    return load("msgpack", "msgpack").unpackb(document, raw=False, strict_map_key=False)
 
 
 def decode_cbor(data: bytes | memoryview, max_nbytes: int = DEFAULT_MAX_NBYTES) -> Any:
@@ -139,14 +151,15 @@ def decode_cbor(data: bytes | memoryview, max_nbytes: int = DEFAULT_MAX_NBYTES) 
 
     Args:
         data: The whole object.
-        max_nbytes: Maximum size of the value in bytes.
+        max_nbytes: Maximum size of the value in bytes, with the object and the parser's copy.
 
     Raises:
-        DecodeError: The value might take more than `max_nbytes`.
+        DecodeError: These might take more than `max_nbytes`.
         ModuleNotFoundError: cbor2 is not installed.
     """
-    document = bytes(data)
-    _check_nbytes("cbor", cbor_nbytes(document, max_nbytes), max_nbytes)
+    document = _whole(data)
+    held = 2 * len(document)  # the parser reads a copy of each text
+    _check_nbytes("cbor", held + cbor_nbytes(document, max_nbytes - held), max_nbytes)
     return load("cbor2", "cbor").loads(document)
 
 
