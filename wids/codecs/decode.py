@@ -316,8 +316,10 @@ class _DecoderOf(dict[str, Decoder | None]):
             return io.BytesIO
         entries = (self.table[suffix] for suffix in _suffixes(inner) if suffix in self.table)
         decode = next(entries, None) or io.BytesIO
-        if decode is decode_text:  # what decompression makes of a few bytes is no field of a shard
-            decode = partial(decode_text, max_nbytes=self.max_nbytes)
+        # A few compressed bytes can become any text, unlike those of a field in the shard.
+        bounded = partial(decode_text, max_nbytes=self.max_nbytes)
+        if decode is decode_text:
+            decode = bounded
         return partial(_decode_unpacked, f".{wrapper}", self.max_nbytes, decode)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import decimal
 import json
 import math
 from dataclasses import replace
@@ -263,8 +262,6 @@ def _microseconds(time: Any, zone: dt.tzinfo | None) -> int:
 
 def _comparable(value: Any) -> Any:
     """Return a value of a table in the form that filters compare: a date becomes ISO text."""
-    if isinstance(value, decimal.Decimal):
-        return int(value) if value == value.to_integral_value() else float(value)
     is_date = isinstance(value, dt.date | dt.time | dt.timedelta)
     return str(value) if is_date else value
 

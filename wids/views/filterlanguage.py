@@ -19,15 +19,17 @@ fulfil `!=` alone. Nothing of a filter is ever evaluated as code.
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from wids.base.numbertext import equal_text
+from wids.base.numbertext import equal_text, is_exact_float
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -230,8 +232,8 @@ def _same(found: Any, value: Any) -> bool:
     # `1 == True` in Python, but a field that holds 1 is no field that holds true.
     if isinstance(found, bool) or isinstance(value, bool):
         return found is value
-    if isinstance(found, str) != isinstance(value, str):
-        found, value = _number_of(found), _number_of(value)
+    if isinstance(found, Decimal) or isinstance(found, str) != isinstance(value, str):
+        found, value = _numbers_of(found, value)
         is_nan = found != found and value != value  # noqa: PLR0124
         return found is not None and (is_nan or bool(found == value))
     return bool(found == value)
@@ -240,10 +242,24 @@ def _same(found: Any, value: Any) -> bool:
 def _ordered(compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     def holds(found: Any, value: Any) -> bool:
         if not (isinstance(found, str) and isinstance(value, str)):
-            found, value = _number_of(found), _number_of(value)
+            found, value = _numbers_of(found, value)
         return found is not None and value is not None and bool(compare(found, value))
 
     return holds
+
+
+def _numbers_of(found: Any, value: Any) -> tuple[Any, Any]:
+    """Return the numbers that are compared; None for what is not a number.
+
+    What was typed is compared with a decimal as it was typed: the float 0.1 is not a tenth.
+    """
+    if not isinstance(found, Decimal):
+        return _number_of(found), _number_of(value)
+    text = value.strip() if isinstance(value, str) else repr(value)
+    if _NUMBER.fullmatch(text) and not found.is_nan():
+        return found, Decimal(text)
+    # Comparing a decimal with a NaN raises.
+    return math.nan if found.is_nan() else float(found), _number_of(value)
 
 
 def _number_of(value: Any) -> int | float | None:
@@ -451,7 +467,9 @@ def _typed(text: str) -> Any:
         return _WORDS[text]
     # NaN and Infinity as words are more likely names, and neither is `0x10` or `1_0` a number.
     number = None if text.lower() in _NOT_FINITE else number_in(text)
-    return text if number is None else number
+    # A text that is a number compares as one; what a float would round, decimals need.
+    is_rounded = isinstance(number, float) and not is_exact_float(text)
+    return text if number is None or is_rounded else number
 
 
 def split_column(name: str) -> tuple[str, tuple[str, ...]] | None:

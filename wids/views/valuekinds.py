@@ -7,6 +7,7 @@ sample has is probably a mistake, such as `.json:score > 10%`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from wids.views.filterlanguage import number_in
@@ -89,7 +90,7 @@ def _kinds_of(value: Any) -> tuple[str, ...]:
     """Return the kinds as which a value can be compared; none for null and missing values."""
     if isinstance(value, bool):
         return (_TRUTH,)
-    if isinstance(value, int | float):
+    if isinstance(value, int | float | Decimal):
         return (_NUMBER,)
     if isinstance(value, str):
         if value.strip().lower() in ("true", "false"):
