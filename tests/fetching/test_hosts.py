@@ -1,4 +1,4 @@
-"""`HostConnections`: the bound of all connections of a process to one host."""
+"""`HostConnections`: the bound of all connections of a process to one host, and how many help."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -12,7 +12,7 @@ from helpers.server import Faults, ShardServer
 
 from wids.errors import FetchError
 from wids.fetching.fetch import Fetcher, FetchPolicy
-from wids.fetching.hosts import HostConnections
+from wids.fetching.hosts import HostConnections, UsefulConnections
 
 Read = Callable[[int], bytes]
 
@@ -104,3 +104,71 @@ def test_the_bound_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setenv("WIDS_CONNECTIONS", wrong)
         with pytest.raises(ValueError, match="WIDS_CONNECTIONS"):
             FetchPolicy()
+
+
+def simulate(
+    useful: UsefulConnections, each: float, in_all: float, seconds: float, opening: float = 0.0
+) -> None:
+    """Transfer for a while over as many connections as are useful.
+
+    Args:
+        useful: What decides.
+        each: Most bytes a second of one connection.
+        in_all: Most bytes a second of all connections.
+        seconds: How long.
+        opening: How long a connection waits for its first byte.
+    """
+    for tick in range(int(seconds / 0.05)):
+        count = min(useful.number, 64)
+        for number in range(count):
+            useful.add(int(0.05 * min(each, in_all / count)), 0.05, count)
+            if opening and (tick + 3 * number) % 20 == 0:  # a request a second
+                useful.opened(opening, count)
+        useful.judge(0.1, fast_nbytes_per_second=100e6)
+
+
+@pytest.mark.parametrize(
+    ("each", "in_all", "least", "most"),
+    [
+        pytest.param(1e6, 1e9, 32, 128, id="slow connections on a fast network"),
+        pytest.param(10e6, 10e6, 1, 2, id="one connection has all of the network"),
+        pytest.param(10e6, 40e6, 4, 8, id="four have all of the network"),
+        pytest.param(200e6, 1e9, 1, 1, id="one is fast enough"),
+    ],
+)
+@pytest.mark.parametrize("opening", [0.0, 0.2])
+def test_connections_are_added_while_they_help(
+    each: float, in_all: float, least: int, most: int, opening: float
+) -> None:
+    """The number grows while the bytes do, and no further, also where responses begin late."""
+    useful = UsefulConnections()
+    assert useful.number == 1
+    simulate(useful, each, in_all, 30.0, opening)
+    assert least <= useful.number <= most
+
+
+def test_a_network_that_became_faster_is_noticed() -> None:
+    """Where a second connection brought nothing once, it is tried again."""
+    useful = UsefulConnections()
+    simulate(useful, 1e6, 1e6, 3.0)
+    assert useful.number <= 2
+    simulate(useful, 1e6, 1e9, 60.0)
+    assert useful.number >= 8
+
+
+def test_connections_that_are_needed_anyhow_count() -> None:
+    """Eight readers with a connection each begin from their number, not from one."""
+    useful = UsefulConnections()
+    useful.add(1000, 0.1, in_use=8)
+    assert useful.number == 8
+
+
+def test_fewer_connections_than_are_judged_say_nothing() -> None:
+    """At the end of a file, when few connections are left, the number stays."""
+    useful = UsefulConnections()
+    simulate(useful, 1e6, 1e9, 5.0)
+    number = useful.number
+    for _ in range(100):
+        useful.add(50_000_000, 1.0, in_use=1)
+        useful.judge(0.1, fast_nbytes_per_second=100e6)
+    assert useful.number == number

@@ -258,7 +258,7 @@ class NearRanges:
 
 
 class _Growth:
-    """Span that grows by one range after the other, as long as that pays."""
+    """Span that grows by one range after the other, while one request is faster than two."""
 
     def __init__(self, first: ReservedRange, most_gap: int) -> None:
         self._start, self._stop = first.start, first.stop

@@ -320,13 +320,13 @@ class Fetcher:
             wanted.end()
         return found
 
-    def another_pays(self, url: str) -> bool:
+    def would_another_help(self, url: str) -> bool:
         """Return whether a further connection to the host of a URL makes the transfer faster.
 
-        >>> Fetcher().another_pays("https://host.invalid/a.tar")
+        >>> Fetcher().would_another_help("https://host.invalid/a.tar")
         True
         """
-        return HostConnections.of_process().pays(url, self.policy)
+        return HostConnections.of_process().would_help(url, self.policy)
 
     @property
     def _pool(self) -> DaemonThreadPool:

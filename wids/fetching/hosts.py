@@ -1,4 +1,4 @@
-"""`HostConnections`: how many connections this process has to each host, and may have."""
+"""`HostConnections`: the connections of this process to each host, and how many are useful."""
 
 from __future__ import annotations
 
@@ -7,33 +7,19 @@ import threading
 import time
 from typing import TYPE_CHECKING, Protocol
 
-from wids.base.arguments import check_integer
-from wids.fetching.line import Line
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Connection", "HostConnections", "Pace", "default_bound"]
+__all__ = ["Connection", "HostConnections", "Pace", "UsefulConnections"]
 
-_ENVIRONMENT = "WIDS_CONNECTIONS"
-# Enough for the ranges of a training run from an object store; a browser has 6, aria2 at most 16.
-_DEFAULT_BOUND = 64
 _LOOK_UP_SECONDS = 0.05
 _QUIET_SECONDS = 10.0  # without a refusal, after which a host gets twice as many connections
-
-
-def default_bound() -> int:
-    """Return the most connections to one host: `WIDS_CONNECTIONS` if it is set, else 64.
-
-    Raises:
-        ValueError: The environment variable is no number of at least 1.
-    """
-    text = os.environ.get(_ENVIRONMENT, "").strip()
-    if not text:
-        return _DEFAULT_BOUND
-    if not text.isdecimal():
-        raise ValueError(f"{_ENVIRONMENT}: expected a number of connections, got {text!r:.80}")
-    return check_integer(_ENVIRONMENT, int(text), least=1)
+# Twice the connections must give at least 1.2 times the bytes, or the smaller number is used.
+_LEAST_SHARE = 0.6
+# A request waits for its first byte. So many times as long is measured, or the wait would count as
+# a slow network.
+_OPENINGS, _MOST_OPENING_SECONDS = 3.0, 0.3
+_FEWEST_SETTLED, _MOST_SETTLED = 32, 1024  # windows until more connections are tried again
 
 
 class Pace(Protocol):
@@ -73,7 +59,7 @@ class Connection:
             self._host.opened(seconds)
 
     def received(self, nbytes: int, seconds: float) -> None:
-        """Note that it waited for bytes, so that it is known whether further connections pay."""
+        """Note that it waited for bytes, which tells whether another connection would help."""
         if self._host is not None:
             self._host.received(nbytes, seconds)
 
@@ -87,6 +73,89 @@ class Connection:
             self._host.refused(self._began, retry_after_seconds or 0.0)
 
 
+class UsefulConnections:
+    """Number of connections to one host with which the transfer is fastest, from the rates so far.
+
+    It begins with one. While each connection keeps its rate, the number is doubled. If the rate of
+    each falls, because the network or the host is at its limit, the number is halved; from time to
+    time, twice as many are tried again. It must be used by one thread at a time.
+
+    Attributes:
+        number: The number.
+
+    >>> useful = UsefulConnections()
+    >>> useful.add(100_000, 0.1, in_use=1)
+    >>> useful.judge(0.1, fast_nbytes_per_second=1e8)
+    >>> useful.number
+    2
+    >>> useful.add(100_000, 0.2, in_use=2)  # the two share what the one had
+    >>> useful.judge(0.1, fast_nbytes_per_second=1e8)
+    >>> useful.number
+    1
+    """
+
+    def __init__(self) -> None:
+        self.number = 1
+        self._opening_seconds = 0.0
+        self._rate: float | None = None  # of a connection when there were half as many
+        self._settled = 0  # windows before more connections are tried
+        self._patience = _FEWEST_SETTLED
+        self._restart()
+
+    def opened(self, seconds: float, in_use: int) -> None:
+        """Note that a connection waited for the beginning of a response."""
+        self._opening_seconds = min(seconds, _MOST_OPENING_SECONDS)
+        self.add(0, seconds, in_use)
+
+    def add(self, nbytes: int, seconds: float, in_use: int) -> None:
+        """Note what one connection received.
+
+        Args:
+            nbytes: Bytes of a body.
+            seconds: How long the connection waited for them.
+            in_use: Number of connections in use.
+        """
+        if in_use > self.number and not self._settled:
+            self.number, self._rate = in_use, None  # so many are in use in any case
+            self._restart()
+        # With fewer connections, each may be faster.
+        if self.number < 2 * in_use <= 2 * self.number:
+            self._nbytes += nbytes
+            self._seconds += seconds
+
+    def judge(self, judge_after_seconds: float, fast_nbytes_per_second: float) -> None:
+        """Update the number, if enough was received since the last time.
+
+        Args:
+            judge_after_seconds: Shortest time to measure.
+            fast_nbytes_per_second: Rate at which one connection is fast enough.
+        """
+        wanted = max(judge_after_seconds, _OPENINGS * self._opening_seconds)
+        if not self._nbytes or self._seconds < wanted * self.number:
+            return
+        rate = self._nbytes / max(self._seconds, 1e-9)
+        self._restart()
+        if rate >= fast_nbytes_per_second:
+            return
+        if self._settled:
+            self._settled -= 1
+            if not self._settled:
+                self._double(rate)
+        elif self._rate is None or rate >= _LEAST_SHARE * self._rate:
+            self._double(rate)
+        else:
+            self.number, self._rate = max(1, self.number // 2), None
+            self._settled = self._patience
+            self._patience = min(2 * self._patience, _MOST_SETTLED)
+
+    def _double(self, rate: float) -> None:
+        self.number *= 2
+        self._rate = rate
+
+    def _restart(self) -> None:
+        self._nbytes, self._seconds = 0, 0.0
+
+
 class _Host:
     """Connections of one host: how many are in use, and how many it may have."""
 
@@ -96,29 +165,29 @@ class _Host:
         self._ceiling: int | None = None  # most at once, since it has refused some
         self._refused_at = 0.0
         self._quiet_until = 0.0  # when the ceiling may rise
-        self._line = Line()
+        self._useful = UsefulConnections()
 
-    def pays(self, pace: Pace) -> bool:
-        """Return whether another connection would be useful; see `HostConnections.another`."""
+    def would_help(self, pace: Pace) -> bool:
+        """Return whether another connection makes the transfer faster."""
         with self._news:
-            self._line.judge(pace.judge_after_seconds, pace.fast_nbytes_per_second)
+            self._useful.judge(pace.judge_after_seconds, pace.fast_nbytes_per_second)
             most = self._allowed(pace.connections_per_host) * 3 // 4
-            return self._in_use < min(self._line.width, most)
+            return self._in_use < min(self._useful.number, most)
 
     def received(self, nbytes: int, seconds: float) -> None:
         """Note what a connection received."""
         with self._news:
-            self._line.add(nbytes, seconds, self._in_use)
+            self._useful.add(nbytes, seconds, self._in_use)
 
     def opened(self, seconds: float) -> None:
         """Note how long a connection waited for the beginning of a response."""
         with self._news:
-            self._line.opened(seconds, self._in_use)
+            self._useful.opened(seconds, self._in_use)
 
     def take(self, most: int, pace: Pace | None = None) -> bool:
         """Count another connection; return False if there are as many as there may be."""
         with self._news:
-            if pace is not None and not self.pays(pace):
+            if pace is not None and not self.would_help(pace):
                 return False
             if self._in_use >= self._allowed(most):
                 return False
@@ -216,9 +285,9 @@ class HostConnections:
         host = self._hosts.setdefault(_name_of(url), _Host())
         return Connection(host) if host.take(pace.connections_per_host, pace) else None
 
-    def pays(self, url: str, pace: Pace) -> bool:
+    def would_help(self, url: str, pace: Pace) -> bool:
         """Return whether `another` would return a connection."""
-        return self._hosts.setdefault(_name_of(url), _Host()).pays(pace)
+        return self._hosts.setdefault(_name_of(url), _Host()).would_help(pace)
 
     def wait(self, url: str, most: int, go_on: Callable[[], None] = lambda: None) -> Connection:
         """Return a connection to the host of a URL, once it has fewer than it may.

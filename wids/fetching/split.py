@@ -1,4 +1,4 @@
-"""`SplitDownload`: the bytes of one file in order, over as many connections as pay."""
+"""`SplitDownload`: the bytes of one file in order, over several connections."""
 
 from __future__ import annotations
 
@@ -40,10 +40,11 @@ class _Segment(NamedTuple):
 class SplitDownload:
     """Bytes of one file in order, over several connections while these make it faster.
 
-    The open response is read first. Whenever another connection pays, it fetches the next segment
-    that nobody has begun; the open response is left at the first segment. If no connection pays
-    when all segments are done, the rest is requested as a whole, and so on. Segments that arrive
-    early wait in memory, together at most `segments` times `segment_nbytes`.
+    The open response is read first. Whenever another connection makes the download faster,
+    it fetches the next segment that nobody has begun; the open response is left at the first
+    segment. If no other does when all segments are done, the rest is requested as a whole, and so
+    on. Segments that arrive early wait in memory, together at most `segments` times
+    `segment_nbytes`.
 
     Args:
         stream: The open response, whose size is known.
@@ -52,7 +53,8 @@ class SplitDownload:
         fetch: Function that returns the bytes of a half-open span over a connection, or over one
             that it waits for itself; called by several threads.
         reopen: Function that requests the file from a byte on.
-        another: Function that returns another connection to the host if one pays.
+        another: Function that returns another connection to the host if that makes the download
+            faster.
         go_on: Called while bytes are waited for; its errors end the download.
     """
 
@@ -97,8 +99,8 @@ class SplitDownload:
                     yield self._next_segment()
                 if self._first is None or self._position == self._size:
                     return
-                # No second connection pays any more, so that there is none to hide the time
-                # between two requests: the rest is one request.
+                # A second connection makes it no faster now. One request for all of the rest saves
+                # the time between two requests.
                 self._first, self._next = None, self._size
                 self._stream = self._reopen(self._position)
         finally:
@@ -150,7 +152,7 @@ class SplitDownload:
         return data
 
     def _ask_for_more(self) -> None:
-        """Begin segments while they pay and fit into memory."""
+        """Begin segments while that makes the download faster and they fit into memory."""
         policy = self._policy
         while self._next < self._size or self._first is None:
             running = sum(not segment.body.done() for segment in self._segments)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol, Self, runtime_checkable
 
+from wids.base.arguments import check_integer
 from wids.errors import FetchError
-from wids.fetching.hosts import default_bound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -37,6 +38,10 @@ __all__ = [
     "Stream",
     "is_unreachable",
 ]
+
+_ENVIRONMENT = "WIDS_CONNECTIONS"
+# Enough for the ranges of a training run from an object store; a browser has 6, aria2 at most 16.
+_DEFAULT_BOUND = 64
 
 
 class RangesNotServedError(FetchError):
@@ -275,6 +280,20 @@ class DownloadObserver(Protocol):
         """Return whether to stop; called while bytes arrive and between two tries."""
 
 
+def _default_connections() -> int:
+    """Return the most connections to one host: `WIDS_CONNECTIONS` if it is set, else 64.
+
+    Raises:
+        ValueError: The environment variable is no number of at least 1.
+    """
+    text = os.environ.get(_ENVIRONMENT, "").strip()
+    if not text:
+        return _DEFAULT_BOUND
+    if not text.isdecimal():
+        raise ValueError(f"{_ENVIRONMENT}: expected a number of connections, got {text!r:.80}")
+    return check_integer(_ENVIRONMENT, int(text), least=1)
+
+
 @dataclass(frozen=True)
 class FetchPolicy:
     """Time limits, number of tries, and connections at once.
@@ -309,7 +328,7 @@ class FetchPolicy:
     backoff_seconds: float = 1.0
     max_wait_seconds: float = 60.0
     connections: int = 8
-    connections_per_host: int = field(default_factory=default_bound)
+    connections_per_host: int = field(default_factory=_default_connections)
     segments: int = 16
     segment_nbytes: int = 4 << 20
     parallel_nbytes: int = 512 << 10

@@ -214,7 +214,7 @@ class FetchAhead:
             coming = self._coming[shard_index] = self._pool.submit(self._fetch, shard_index)
             news = self._news
             coming.add_done_callback(lambda _: news.set())
-        # Its connection counts in a moment, and tells whether another one pays.
+        # The rate of its connection tells in a moment whether another one makes it faster.
         return False
 
     def _may_begin(self) -> bool:
@@ -223,7 +223,7 @@ class FetchAhead:
             return True
         if len(self._coming) == _MOST_AT_ONCE or not (self._unbounded or self._sizes.estimable):
             return False
-        return self._cache.fetcher.another_pays(self._last_url)
+        return self._cache.fetcher.would_another_help(self._last_url)
 
     def _touch(self) -> None:
         """Mark the shards in the window as used, from the last to the first."""
