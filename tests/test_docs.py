@@ -1,10 +1,11 @@
 """Every block of code in the README and in docs/ runs, or says why it does not.
 
 The blocks of one file run in order in a folder of their own, which holds a small dataset: specs
-`train.json` and `test.json` beside their shards (`.jpg`, `.cls`, `.json`, `.txt`). Python blocks
-share their names, as in a notebook. Output is compared where it is shown: after `>>>`, and in
-`print(...)  # 250: and why`, where the comment begins with what is printed. A block that cannot run
-has a comment before it: `<!-- not run: why -->`.
+`train.json` and `test.json` beside their shards (`.jpg`, `.cls`, `.json`, `.txt`), and `mds`, which
+the library of that format wrote. Python blocks share their names, as in a notebook. Output is
+compared where it is shown: after `>>>`, and in `print(...)  # 250: and why`, where the comment
+begins with what is printed. A block that cannot run has a comment before it:
+`<!-- not run: why -->`.
 """
 
 import contextlib
@@ -14,6 +15,7 @@ import itertools
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -33,7 +35,7 @@ DOCUMENTS = [
 ]
 BLOCK = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 SHOWN = ("", "text", "json", "console", "toml", "diff")  # shown only; json must parse
-OPTED_OUT = re.compile(r"<!-- not run: (.+?) -->\n+$", re.DOTALL)
+OPTED_OUT = re.compile(r"<!-- not run: ((?:(?!-->).)+) -->\n+$", re.DOTALL)
 PRINTED = re.compile(r"^print\(.*\)  # (.+)$", re.MULTILINE)
 IDS = [path.name for path in DOCUMENTS]
 
@@ -126,6 +128,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             shardlist.append({"url": path.name, "nsamples": stop - start})
         spec = {"wids_version": 1, "name": split, "shardlist": shardlist}
         (folder / f"{split}.json").write_text(json.dumps(spec))
+    shutil.copytree(REPOSITORY / "tests" / "data" / "importing" / "mds" / "plain", folder / "mds")
     monkeypatch.chdir(folder)
     return folder
 
@@ -192,11 +195,12 @@ def test_reasons_are_given_for_blocks_that_do_not_run():
 
 
 def test_recipes_are_parts_of_the_examples():
-    """Each block of docs/frameworks.md that does not run stands in the example that it names."""
+    """Each block that needs a framework stands in the example that it names; all are shown."""
     named = {path.stem: path.read_text() for path in REPOSITORY.glob("examples/frameworks/*.py")}
+    blocks = [(path.stem, block) for path in DOCUMENTS for block in blocks_of(path.read_text())]
     shown = set()
-    for block in blocks_of((REPOSITORY / "docs" / "frameworks.md").read_text()):
-        if block.reason:
+    for document, block in blocks:
+        if block.reason and (document == "frameworks" or block.reason.startswith("part of ")):
             name = Path(block.reason.split()[-1]).stem
             code = textwrap.dedent(named[name])
             indents = ("", " " * 4)

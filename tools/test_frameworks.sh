@@ -3,7 +3,8 @@
 # Face Trainer and Ray Train, two gloo ranks each, and hand datasets over to data engines, in a
 # virtual environment of their own (.venv-frameworks, made on first use and for other constraints).
 # Usage: tools/test_frameworks.sh [NAME ...]; by default all of: lightning accelerate trainer ray
-#   files mount raydata dask datasets grain
+#   files mount raydata dask datasets grain lance ffcv
+# `ffcv` is compiled: where pkg-config does not find OpenCV and libturbojpeg, it is passed over.
 set -eu
 cd "$(dirname "$0")/.."
 venv=.venv-frameworks
@@ -14,7 +15,7 @@ if [ ! "$venv/ready" -nt "$tests/constraints.txt" ]; then
     # The constraints keep torch's CUDA libraries out.
     "$venv/bin/pip" install --quiet -c "$tests/constraints.txt" torch torchdata lightning \
         accelerate transformers "ray[train]" requests filelock platformdirs pillow bracex tqdm \
-        "ray[data]" "dask[bag]" datasets duckdb fsspec grain mfusepy pandas pyarrow
+        "ray[data]" "dask[bag]" datasets duckdb fsspec grain mfusepy pandas pyarrow pylance
     touch "$venv/ready"
 fi
 
@@ -35,7 +36,14 @@ two_ranks() {
     "$python" -m torch.distributed.run --standalone --nproc-per-node=2 "$program" "$@"
 }
 
-for name in ${*:-lightning accelerate trainer ray files mount raydata dask datasets grain}; do
+get_ffcv() {
+    pkg-config --exists opencv4 libturbojpeg &&
+        "$venv/bin/pip" install --quiet -c "$tests/constraints.txt" numba assertpy fastargs \
+            opencv-python-headless psutil terminaltables &&
+        "$venv/bin/pip" install --quiet -c "$tests/constraints.txt" --no-deps ffcv
+}
+
+for name in ${*:-lightning accelerate trainer ray files mount raydata dask datasets grain lance ffcv}; do
     case $name in
         lightning)
             fresh && "$python" "$tests/lightning_ddp.py" trainer
@@ -54,6 +62,13 @@ for name in ${*:-lightning accelerate trainer ray files mount raydata dask datas
             "$python" "$tests/ray_executor.py" ;;
         files | mount | raydata | dask | datasets | grain)
             "$python" "$tests/handover.py" "$name" ;;
+        lance) "$python" "$tests/moving.py" lance ;;
+        ffcv)
+            if "$python" -c 'import ffcv' 2> /dev/null || get_ffcv; then
+                "$python" "$tests/moving.py" ffcv
+            else
+                echo 'ffcv: not run, since it could not be built (libopencv-dev, libturbojpeg0-dev)'
+            fi ;;
         *) echo "unknown framework: $name" >&2; exit 2 ;;
     esac
 done
