@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from helpers.server import Faults, ShardServer
 from helpers.stores import s3_server, use_s3
+from torchdata.stateful_dataloader import StatefulDataLoader
 
 import wids
 from wids import Loader, ShardListDataset, TarIndex
@@ -88,6 +89,10 @@ def plain(batch: dict[str, Any]) -> dict[str, Any]:
 def threads_of_planning() -> list[str]:
     """Return the names of the threads that requests ahead need."""
     return [thread.name for thread in threading.enumerate() if thread.name in PLANNING]
+
+
+def _with_threads(sample: dict[str, Any]) -> dict[str, Any]:
+    return sample | {"threads": threads_of_planning()}
 
 
 def read_all(batches: Iterator[Any], local: Any) -> tuple[int, list[WidsError]]:
@@ -201,6 +206,40 @@ def test_memory_for_less_than_a_batch_is_an_error(remote: Callable[..., Any]) ->
     for wrong in (0, -1, "much"):
         with pytest.raises((ValueError, TypeError), match="memory"):
             remote(memory=wrong)
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_workers_that_take_turns_request_their_next_batches(
+    remote: Callable[..., Any], shards: list[Path], shard_server: ShardServer, num_workers: int
+) -> None:
+    """The samples of `as_iterable` are those of the disk; each worker plans its own batches."""
+    gc.collect()  # of tests before, whose errors hold their passes
+    dataset = remote(memory=500_000).map(_with_threads)
+    local = ShardListDataset(shards, transformations="bytes").map(_with_threads)
+
+    def make(samples: Any) -> StatefulDataLoader:
+        sampler = wids.DistributedShardSampler(samples, 1, 0, interleave=2)
+        iterable = samples.as_iterable(sampler, batch_size=8)
+        return StatefulDataLoader(iterable, batch_size=8, num_workers=num_workers, collate_fn=list)
+
+    def read(batches: Any) -> list[list[tuple[Any, ...]]]:
+        names = ("__index__", "__key__", ".bin", ".cls")
+        return [[tuple(map(sample.get, names)) for sample in batch] for batch in batches]
+
+    expected = read(make(local))
+    assert read(make(dataset)) == expected
+    asked = [each for each in shard_server.requests if each.path.endswith(".tar")]
+    assert num_workers or len(asked) < len(dataset) / 2  # samples of several batches in a request
+    assert all(sample["threads"] for batch in make(dataset) for sample in batch)
+    loader = make(dataset)
+    batches = iter(loader)
+    head = read(next(batches) for _ in range(7))
+    state = loader.state_dict()
+    del batches
+    loader = make(dataset)
+    loader.load_state_dict(state)
+    assert head + read(loader) == expected
+    assert not threads_of_planning()
 
 
 @pytest.mark.parametrize("way", ["close", "drop", "error"])

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from wids.base.threads import DaemonThreadPool
 
-__all__ = ["allow_pickling_views", "fresh_python", "run_each"]
+__all__ = ["allow_pickling_views", "fresh_python", "num_loader_workers", "run_each"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -279,3 +279,15 @@ def _reduce_view(view: memoryview) -> tuple[Any, tuple[bytes]]:
     if view.format != "B" or view.ndim != 1:  # not a field of a sample
         raise TypeError("cannot pickle memoryview objects of elements other than bytes")
     return memoryview, (view.tobytes(),)
+
+
+def num_loader_workers() -> int:
+    """Return the number of workers of the DataLoader that runs this process; 0 if none does.
+
+    >>> num_loader_workers()
+    0
+    """
+    # Not imported: without torch there is no worker, and torch takes seconds to import.
+    data = sys.modules.get("torch.utils.data")
+    worker = None if data is None else data.get_worker_info()
+    return 0 if worker is None else int(worker.num_workers)

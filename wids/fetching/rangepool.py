@@ -9,6 +9,7 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from wids.base.processes import num_loader_workers
 from wids.base.threads import DaemonThreadPool
 from wids.base.urls import display_url
 from wids.errors import FetchError
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["PlannedRange", "RangePool"]
 
-_WIDTH = 64  # requests under way
+# Requests under way, which the workers of a DataLoader share; a worker alone has no fewer than 8.
+_WIDTH, _LEAST_WIDTH = 64, 8
 _MOST_HEDGES = 8  # second requests under way at once
 _REQUESTS_PER_HEDGE = 20  # if more are late, it is the line or this machine that is slow
 _LOOK_UP_SECONDS = 0.25
@@ -61,7 +63,8 @@ class RangePool:
         self.peak_nbytes = 0
         self._fallback = fetcher
         # A fetcher of its own, so that `close` ends its connections and no others.
-        width = min(_WIDTH, fetcher.policy.connections_per_host)
+        share = max(_LEAST_WIDTH, _WIDTH // max(1, num_loader_workers()))
+        width = min(share, fetcher.policy.connections_per_host)
         policy = replace(fetcher.policy, connections=width)
         self._fetcher = Fetcher(policy, allow_pipe=fetcher.allow_pipe)
         self._threads = DaemonThreadPool(width, "wids-requests")

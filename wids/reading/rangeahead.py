@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from wids.base.arguments import checked_positions
+from wids.base.processes import num_loader_workers
 from wids.base.text import format_nbytes
 from wids.base.threads import DaemonThreadPool
 from wids.errors import FetchError
@@ -54,12 +55,16 @@ _LEAST_MEMORY, _MOST_MEMORY = 64 << 20, 1 << 30
 
 
 def default_memory() -> int:
-    """Return the bytes for samples read ahead: 1/32 of the memory, from 64 MiB to 1 GiB."""
+    """Return the bytes for samples read ahead: 1/32 of the memory, from 64 MiB to 1 GiB.
+
+    The workers of a DataLoader share them.
+    """
     try:
         ram = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError):  # a system that does not say
         ram = 0
-    return min(max(ram // _SHARE_OF_RAM, _LEAST_MEMORY), _MOST_MEMORY)
+    nbytes = min(max(ram // _SHARE_OF_RAM, _LEAST_MEMORY), _MOST_MEMORY)
+    return nbytes // max(1, num_loader_workers())
 
 
 class PlannedBatch:

@@ -234,7 +234,7 @@ class ShardList:
         )
         self.lru_size = _most_open(lru_size)
         warn_of_doubtful(spec.shards, self._opener)
-        self._memory = default_memory() if memory is None else check_integer("memory", memory, 1)
+        self._memory = None if memory is None else check_integer("memory", memory, 1)
         self._begin_with(_counted(spec.shards, self._opener, on_uncounted))
 
     def _begin_with(self, shards: ShardTable) -> None:
@@ -899,7 +899,7 @@ class ShardList:
             group=self._by_shard,
             fields=self._pipeline.fields,
             fetcher=self.cache.fetcher,
-            memory=self._memory,
+            memory=default_memory() if self._memory is None else self._memory,
             batches=self._planned,
         )
         return [RangePlanner(source, places)]

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from wids.base.arguments import check_callable, check_integer, check_sized
+from wids.base.processes import num_loader_workers
 from wids.reading.batches import Batch, batch_maker
 from wids.reading.collate import as_tensors
 from wids.reading.sharedbuffers import (
@@ -108,7 +109,7 @@ class SharedBatches:
         worker = self._worker
         # Neither buffers nor open shards survive a fork.
         if worker is None or worker.pid != os.getpid():
-            in_worker = _is_in_worker()
+            in_worker = num_loader_workers() > 0
             worker = self._worker = _Worker(self, BufferSender(self.memory if in_worker else 0))
         return worker.made(indexes)
 
@@ -123,7 +124,7 @@ class SharedBatches:
                 f"expected a batch of SharedBatches, got {type(made).__name__}; give the "
                 "DataLoader the SharedBatches as its dataset, too"
             )
-        return made.handed_over(self._identity) if _is_in_worker() else as_tensors(made.batch)
+        return made.handed_over(self._identity) if num_loader_workers() else as_tensors(made.batch)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_receiver": None, "_worker": None}
@@ -134,11 +135,6 @@ class SharedBatches:
 
     def __repr__(self) -> str:
         return f"SharedBatches({self.dataset!r}, memory={self.memory:,})"
-
-
-def _is_in_worker() -> bool:
-    torch = sys.modules.get("torch.utils.data")
-    return torch is not None and torch.get_worker_info() is not None
 
 
 class _Worker:

@@ -5,7 +5,7 @@ It serves programs that need iterable datasets, such as the pipeline stages of w
 
 from __future__ import annotations
 
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -15,6 +15,7 @@ from wids.base.arguments import check_mapping
 from wids.base.warn import warn
 from wids.ordering.batchsampler import BatchSampler
 from wids.ordering.samplers import check_drawn_from
+from wids.reading.rangeahead import BatchesAhead
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -86,7 +87,7 @@ class SampleIterable(IterableDataset[Any]):
         """Yield the samples of this worker."""
         worker = get_worker_info()
         number, workers = (0, 1) if worker is None else (worker.id, worker.num_workers)
-        batches = iter(self.batches)
+        batches: Iterator[Sequence[int]] = islice(iter(self.batches), number, None, workers)
         self._start = self.batches.state_dict(consumed=0)
         begun = self._begun()
         if number == 0 and self._finished.tolist() == begun:
@@ -96,17 +97,35 @@ class SampleIterable(IterableDataset[Any]):
             )
         self._taken, skip = 0, self._skip
         self._skip = 0
-        for batch in islice(batches, number, None, workers):
+        for batch in batches:
             self._taken += min(skip, len(batch))
-            if skip >= len(batch):
-                skip -= len(batch)
-                continue
-            for sample in self._read(batch)[skip:]:
+            if skip < len(batch):
+                batches = chain([batch], batches)
+                break
+            skip -= len(batch)
+        for samples in self._samples_of(batches):
+            for sample in samples[skip:]:
                 self._taken += 1
                 yield sample
             skip = 0
         if number == 0:
             self._finished[:] = torch.tensor(begun)
+
+    def _samples_of(self, batches: Iterator[Sequence[int]]) -> Iterator[list[Any]]:
+        """Read batches; where samples are read by range, those of the next batches are requested.
+
+        The batches that this worker will read are known here alone: to the dataset of a map-style
+        DataLoader, each batch comes as a surprise.
+        """
+        planners = self.samples.plan_ranges() if hasattr(self.samples, "plan_ranges") else []
+        if not planners:
+            yield from map(self._read, batches)
+            return
+        ahead = BatchesAhead(batches, planners, len(self.samples))
+        try:
+            yield from map(ahead.finishing(self._read), ahead)
+        finally:
+            ahead.stop()
 
     def _begun(self) -> list[int]:
         """Return the epoch and the position at which the pass began."""
