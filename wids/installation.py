@@ -4,7 +4,6 @@ webdataset below 1.0 brings a package `wids` of its own. Installed over this pac
 some of its files; removed afterwards, it takes them away. pip says neither.
 """
 
-from importlib import metadata
 from pathlib import Path
 
 __all__ = ["installation_fault", "other_owners"]
@@ -45,6 +44,8 @@ def other_owners() -> list[str]:
     Returns:
         Names and versions, such as `["webdataset 0.2.100"]`.
     """
+    from importlib import metadata  # which reads mail headers: every command would wait for that
+
     owners = set()
     for package in metadata.distributions():
         if package.name != "wids" and any(path.parts[0] == "wids" for path in package.files or ()):
