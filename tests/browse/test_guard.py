@@ -1,6 +1,9 @@
 """Access control by host name, origin, method and token, and the headers of all responses."""
 
+import http.client
 import socket
+import time
+from contextlib import closing
 
 import pytest
 import requests
@@ -187,3 +190,19 @@ def test_silent_connections_are_closed(tmp_path):
                 while connection.recv(1 << 16):
                     pass
         assert server.get("api/dataset").status_code == 200
+
+
+def test_connections_in_use_stay_open(tmp_path):
+    """A connection whose requests come in time is not closed, however long it is used."""
+    path = write_shard(tmp_path / "a.tar", [{"__key__": "k", ".txt": "x"}])
+    with browsing([str(path)], request_seconds=3.0) as server:
+        host, port = server.url.removeprefix("http://").strip("/").split(":")
+        connection = http.client.HTTPConnection(host, int(port), timeout=60)
+        with closing(connection):
+            end = time.monotonic() + 4.0
+            while time.monotonic() < end:
+                connection.request("GET", "/api/dataset")
+                answer = connection.getresponse()
+                assert answer.status == 200
+                answer.read()
+                time.sleep(0.01)

@@ -81,26 +81,29 @@ class _Connection(H11Protocol):
 
     request_seconds: float
     _timer: asyncio.TimerHandle | None = None
+    _since: float = 0.0  # when it began to wait for the request
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._await_request()
+        self._since = self.loop.time()
+        self._check_after(self.request_seconds)
 
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        self._await_request()
+    def on_response_complete(self) -> None:
+        self._since = self.loop.time()
+        super().on_response_complete()
 
-    def _await_request(self) -> None:
-        if self._timer is None:
-            self._timer = self.loop.call_later(self.request_seconds, self._close_if_silent)
+    def _check_after(self, seconds: float) -> None:
+        self._timer = self.loop.call_later(seconds, self._close_if_silent)
 
     def _close_if_silent(self) -> None:
-        self._timer = None
         cycle: Any = self.cycle  # None before the first request, unlike its declared type
-        if cycle is None or cycle.response_complete:
+        is_waiting = cycle is None or cycle.response_complete
+        left = self._since + self.request_seconds - self.loop.time()
+        if is_waiting and left <= 0:
+            self._timer = None
             self.transport.close()
         else:
-            self._await_request()  # a response is being sent; wait for the next request
+            self._check_after(left if is_waiting else self.request_seconds)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._timer is not None:
