@@ -2,11 +2,13 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
 
 import pytest
+from helpers.shards import REPOSITORY
 
 LENGTHS = [511, 206, 0, 149, 57, 2, 32, 43, 9]
 TOTAL = 1009  # a prime
@@ -58,6 +60,26 @@ said = any("from RANK and WORLD_SIZE" in str(each.message) for each in caught)
 pathlib.Path(sys.argv[1], f"{sampler.rank}.json").write_text(json.dumps([said, seen]))
 """
 
+# Two nodes of one job, on this machine: SLURM's programs as far as the recipe uses them.
+SLURM = {
+    "scontrol": '[ "$*" = "show hostnames $SLURM_JOB_NODELIST" ] && printf "127.0.0.1\\nnode1\\n"',
+    "srun": 'for node in 0 1; do SLURM_NODEID=$node "$@" & done; wait -n && wait -n',
+    "torchrun": f'exec "{sys.executable}" -m torch.distributed.run "$@"',
+}
+NODE_PROGRAM = """
+import json, os, pathlib
+import torch.distributed as dist
+import wids
+
+dist.init_process_group("gloo")
+sampler = wids.DistributedShardSampler(range(1009), lengths=[101] * 9 + [100])
+nodes = int(os.environ["GROUP_WORLD_SIZE"])
+place = pathlib.Path(os.environ["WIDS_CACHE"]) / f"{dist.get_rank()}.json"
+place.write_text(json.dumps([nodes, list(sampler)]))
+dist.barrier()
+dist.destroy_process_group()
+"""
+
 
 def torchrun(tmp_path, num_ranks, runs):
     """Run the program under torchrun; return of each epoch its kind, and per rank what it saw."""
@@ -72,14 +94,26 @@ def launch(tmp_path, num_ranks, code, *arguments):
     program.write_text(code)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     command += [f"--nproc-per-node={num_ranks}", str(program), *arguments]
+    return finish(command)
+
+
+def finish(command, **options):
+    """Run a command to its good end, on the loopback device; return what it printed."""
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(sys.path),
         "OMP_NUM_THREADS": "1",
         "GLOO_SOCKET_IFNAME": "lo",
+        **options.pop("env", {}),
     }
     run = subprocess.run(
-        command, capture_output=True, text=True, timeout=300, env=environment, check=False
+        command,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=environment,
+        check=False,
+        **options,
     )
     assert run.returncode == 0, run.stderr[-3000:]
     return run.stdout
@@ -115,4 +149,31 @@ def test_ranks_without_a_process_group_share_the_data(tmp_path):
     launch(tmp_path, 2, ALONE_PROGRAM, str(tmp_path))
     ranks = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
     assert [(said, len(seen)) for said, seen in ranks] == [(True, 505)] * 2
+    assert {index for _, seen in ranks for index in seen} == set(range(TOTAL))
+
+
+@pytest.mark.slow
+def test_the_script_for_slurm_starts_all_nodes(tmp_path):
+    """The batch script of the recipes joins two nodes of two ranks into one exact epoch."""
+    recipes = (REPOSITORY / "docs" / "recipes.md").read_text()
+    script = re.search(
+        r"^```bash\n(#!/bin/bash\n#SBATCH.*?)^```$", recipes, re.DOTALL | re.MULTILINE
+    )
+    assert script is not None
+    (tmp_path / "train.sh").write_text(script[1])
+    (tmp_path / "train.py").write_text(NODE_PROGRAM)
+    for name, code in SLURM.items():
+        (tmp_path / name).write_text(f"#!/bin/bash\n{code}\n")
+        (tmp_path / name).chmod(0o755)
+    job = {
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "SLURM_JOB_NODELIST": "node[0-1]",
+        "SLURM_JOB_ID": str(os.getpid()),
+        "SLURM_NNODES": "2",
+        "SLURM_GPUS_ON_NODE": "2",
+        "WIDS_CACHE": str(tmp_path),
+    }
+    finish(["bash", "train.sh"], cwd=tmp_path, env=job)
+    ranks = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(4)]
+    assert [(nodes, len(seen)) for nodes, seen in ranks] == [(2, 253)] * 4
     assert {index for _, seen in ranks for index in seen} == set(range(TOTAL))

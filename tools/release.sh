@@ -9,12 +9,22 @@ rm -rf dist
 "$bin/python" -m build --no-isolation --outdir dist .
 "$bin/twine" check --strict dist/*
 
+# Print a Python 3.$1 that starts: the one on the path, or one that pyenv has and did not choose.
+find_python() {
+    for python in "python3.$1" "${PYENV_ROOT:-$HOME/.pyenv}/versions/3.$1".*/bin/python; do
+        if "$python" -c '' 2> /dev/null; then
+            echo "$python"
+            return
+        fi
+    done
+}
+
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT
 tried=
 for minor in 11 12 13; do
-    python=$(command -v "python3.$minor") || continue
-    "$python" -c '' 2> /dev/null || continue  # pyenv has commands for Pythons that are not chosen
+    python=$(find_python "$minor")
+    [ -n "$python" ] || continue
     for archive in dist/*.whl dist/*.tar.gz; do
         environment="$place/$minor-$(basename "$archive")"
         "$python" -m venv "$environment"
