@@ -19,7 +19,7 @@ import stat
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, BinaryIO, NamedTuple
+from typing import IO, BinaryIO, NamedTuple, Never
 
 from wids.base.system import boot_id, flush_to_disk, lock_exclusively, process_namespace
 from wids.base.urls import display_url, resembles_url
@@ -36,6 +36,7 @@ __all__ = [
     "new_part_path",
     "open_for_appending",
     "parse_part_name",
+    "raise_named",
     "refuse_url",
     "remove_parts",
     "sync_folder",
@@ -167,9 +168,24 @@ def named_write_errors(path: Path | str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.filename is None and error.errno in _WRITE_ERRORS:
-            raise OSError(error.errno, error.strerror, str(path)) from error
-        raise
+        raise_named(error, path)
+
+
+def raise_named(error: OSError, path: Path | str) -> Never:
+    """Raise an error again, a write error with the file name if it lacks one.
+
+    Loops over samples call this, since a context manager for each would take a microsecond.
+
+    Args:
+        error: The error.
+        path: The file that was written.
+
+    Raises:
+        OSError: Always.
+    """
+    if error.filename is None and error.errno in _WRITE_ERRORS:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+    raise error
 
 
 @contextmanager

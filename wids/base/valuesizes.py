@@ -15,7 +15,7 @@ from wids.errors import DecodeError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["cbor_nbytes", "json_nbytes", "msgpack_nbytes"]
+__all__ = ["JSON_COST", "cbor_nbytes", "json_nbytes", "msgpack_nbytes"]
 
 _SLOT, _NUMBER, _BYTES, _TEXT, _LIST, _DICT = 8, 32, 48, 64, 80, 72
 _SMALL_DICT, _ENTRY = 168, 110  # a table of up to five entries; one entry of a larger one
@@ -46,7 +46,7 @@ _ENDLESS = 1 << 62  # values of a container that has an end mark instead of a co
 _JSON_COSTS = {b",": 72, b":": 130, b"[": 80, b"{": 100}
 # Largest cost per byte of a document: `{"":0},` and `[],` in JSON, `{1: 1}` of three bytes in
 # msgpack, a tag in CBOR.
-_MOST_JSON_COST = 80
+JSON_COST = 80
 _MOST_MSGPACK_COST, _MOST_CBOR_COST = 130, 210
 
 
@@ -77,8 +77,8 @@ def json_nbytes(document: bytes | str, max_nbytes: int) -> int:
     >>> json_nbytes(b'{"a": [1, 2]}', max_nbytes=0)
     395
     """
-    if len(document) * _MOST_JSON_COST <= max_nbytes:
-        return len(document) * _MOST_JSON_COST
+    if len(document) * JSON_COST <= max_nbytes:
+        return len(document) * JSON_COST
     data = document.encode("utf-8", "surrogatepass") if isinstance(document, str) else document
     counted = sum(cost * data.count(mark) for mark, cost in _JSON_COSTS.items())
     plain = data.isascii() and b"\\u" not in data

@@ -111,7 +111,7 @@ class SampleDecoder:
                 index, key and shard if `sample` holds them.
         """
         # Hot path: for each field one look-up by extension, one check of the type, one call.
-        decoder_of = self._decoder_of
+        decoder_of, opens_images = self._decoder_of, self._opens_images
         decoded = dict(sample)
         for extension, data in sample.items():
             decode = decoder_of[extension]
@@ -120,13 +120,17 @@ class SampleDecoder:
             try:
                 kind = type(data)
                 if kind is memoryview or kind is bytes:
-                    decoded[extension] = decode(data)
+                    value = decode(data)
                 elif decode is not io.BytesIO and hasattr(data, "read"):
-                    decoded[extension] = decode(data.read())
+                    value = decode(data.read())
+                else:
+                    continue
             except Exception as error:  # noqa: BLE001 (a decoder may fail in any way)
                 decoded[extension] = self.answer(error, extension, sample, decoded)
-        if self._opens_images:
-            _name_images(decoded)
+            else:
+                if opens_images and hasattr(value, "load_prepare"):  # an ImageFile of Pillow's
+                    _name_image(value, extension, sample)
+                decoded[extension] = value
         return decoded
 
     def decoder_of(self, extension: str) -> Decoder | None:
@@ -244,13 +248,11 @@ def _checked_decoders(decoders: Mapping[str, Decoder | None]) -> dict[str, Decod
     return {extension.lower(): decode for extension, decode in decoders.items()}
 
 
-def _name_images(decoded: Mapping[str, Any]) -> None:
-    """Make images that are decoded later name their sample and field in their errors."""
-    for extension, value in decoded.items():
-        if hasattr(value, "load_prepare"):  # an ImageFile of Pillow's, known without its import
-            # Not the sample itself, whose other fields an image would keep in memory.
-            labels = {name: decoded[name] for name in _LABELS if name in decoded}
-            name_failures(value, partial(decode_error, extension, labels))
+def _name_image(image: Any, extension: str, sample: Mapping[str, Any]) -> None:
+    """Make an image that is decoded later name its sample and field in its errors."""
+    # Not the sample itself, whose other fields an image would keep in memory.
+    labels = {name: sample[name] for name in _LABELS if name in sample}
+    name_failures(image, partial(decode_error, extension, labels))
 
 
 def decode_error(extension: str, sample: Mapping[str, Any], error: Exception) -> DecodeError:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from wids.base.optional import load, load_if_present
-from wids.base.valuesizes import cbor_nbytes, json_nbytes, msgpack_nbytes
+from wids.base.valuesizes import JSON_COST, cbor_nbytes, json_nbytes, msgpack_nbytes
 from wids.errors import DecodeError
 
 __all__ = [
@@ -43,6 +43,8 @@ _FOUR_BYTES = re.compile(rb"[\xf0-\xff]")  # of characters by which a text takes
 # to "0" and all else to "." for a substring search, which is ten times faster than a regex.
 DIGITS = bytes(0x30 if chr(code).isdigit() and code < 128 else 0x2E for code in range(256))
 LONG_NUMBER = b"0" * 19
+# Bytes that no byte of JSON exceeds: its values, and the document with the copies of it.
+_MOST_JSON_COST = JSON_COST + 6
 
 
 def decode_text(data: bytes | memoryview, max_nbytes: int | None = None) -> str:
@@ -93,9 +95,12 @@ def decode_json(data: bytes | memoryview, max_nbytes: int = DEFAULT_MAX_NBYTES) 
     >>> decode_json(b'{"x": [1, NaN, 18446744073709551616]}')
     {'x': [1, nan, 18446744073709551616]}
     """
-    document = _whole(data)  # json.loads does not accept a memoryview
-    held = _parsed_nbytes(document)
-    _check_nbytes("json", held + json_nbytes(document, max_nbytes - held), max_nbytes)
+    if len(data) <= max_nbytes // _MOST_JSON_COST:
+        document = bytes(data)  # json.loads does not accept a memoryview
+    else:
+        document = _whole(data)
+        held = _parsed_nbytes(document)
+        _check_nbytes("json", held + json_nbytes(document, max_nbytes - held), max_nbytes)
     orjson = load_if_present("orjson")
     if orjson is not None and LONG_NUMBER not in document.translate(DIGITS):
         try:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from wids.base.arguments import check_callable, check_flag, check_integer, check_number, check_path
-from wids.base.files import named_write_errors, remove_parts, write_output
+from wids.base.files import raise_named, remove_parts, write_output
 from wids.base.urls import display_url
 from wids.specs.journal import Journal, is_left_over
 from wids.specs.newspec import name_in_spec, new_spec
@@ -219,8 +219,10 @@ class ShardWriter:
         if shard is None:
             path = Path(self._pattern % self._number)
             shard = self._open = NewShard(path, self._options)
-        with named_write_errors(shard.path):
+        try:
             shard.archive.write(key, members)
+        except OSError as error:
+            raise_named(error, shard.path)
 
     def _finish_shard(self) -> None:
         """Publish the open shard and record its spec entry."""
