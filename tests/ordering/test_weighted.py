@@ -291,6 +291,8 @@ def test_what_it_draws_is_told():
         ({"balance": ["a", None, "b"]}, "sample 1 has none"),
         ({"balance": [1.0, 2.0, float("nan")]}, "sample 2 has none"),
         ({"balance": np.array(["a", 1, "b"], object)}, "classes of one kind"),
+        ({"balance": [1, "1", 2]}, "classes of one kind"),
+        ({"balance": ("a", 0.5, "b")}, "classes of one kind"),
         ({"balance": ["a", "b", "c"], "weights": [0, 0, 0]}, "must not all be 0"),
         ({"weights": [1, 2, 3], "lengths": [1]}, "lengths must be integers"),
     ],

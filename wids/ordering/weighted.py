@@ -267,6 +267,9 @@ def _checked_weights(weights: Any, n: int) -> NDArray[np.float64]:
 
 def _numbered_classes(balance: Any, n: int) -> Integers:
     array = np.asarray(balance)
+    # Of a list of numbers and texts, numpy makes texts, so that 1 and "1" would be one class.
+    if array.dtype.kind in "US" and not isinstance(balance, np.ndarray):
+        array = np.asarray(balance, object)
     if array.shape != (n,):
         raise ValueError(
             f"balance must be {n} classes, one for each sample, got an array of shape {array.shape}"

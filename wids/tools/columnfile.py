@@ -123,19 +123,29 @@ def _is_kept(given: Any, stored: np.ndarray) -> bool:
     (True, False)
     """
     typed = isinstance(given, np.ndarray | np.generic)
-    # Integers become wider integers or floats, never narrower ones.
-    if stored.dtype.kind in "biu" or (typed and given.dtype == stored.dtype):
+    if typed and given.dtype == stored.dtype:
         return True
+    # Integers become wider integers or floats, never narrower ones; but `True` would become 1.
+    if stored.dtype.kind in "biu":
+        return stored.dtype.kind == "b" or not _has_truths(given)
     if isinstance(given, list | tuple):
         return all(map(_is_kept, given, map(np.asarray, stored)))
     if isinstance(given, str | bytes):
         return bool(given == stored.item())
     array = np.asarray(given)
-    if array.dtype.kind in "fc" and stored.dtype.kind in "fc":
-        return True  # not compared, as NaN differs from itself
     if array.dtype.kind in "mM":
         return bool(np.array_equal(stored.astype(array.dtype), array, equal_nan=True))
-    return bool(array.tolist() == stored.tolist())  # Python compares integers and floats exactly
+    # Two floats are not compared, as NaN differs from itself; else Python compares exactly.
+    are_floats = array.dtype.kind in "fc" and stored.dtype.kind in "fc"
+    return are_floats or (array.dtype.kind != "b" and bool(array.tolist() == stored.tolist()))
+
+
+def _has_truths(given: Any) -> bool:
+    """Return whether there are truth values in a value."""
+    if isinstance(given, list | tuple):
+        return any(map(_has_truths, given))
+    typed = isinstance(given, np.ndarray | np.generic)
+    return bool(given.dtype.kind == "b") if typed else isinstance(given, bool)
 
 
 @dataclass(frozen=True)
