@@ -13,7 +13,7 @@ from wids.base.mapping import map_file
 from wids.errors import ShardFormatError
 from wids.tar.sidecar import IndexSource
 from wids.tar.tarheader import BLOCK_SIZE
-from wids.tar.tarindex import warn_of_end
+from wids.tar.tarindex import warn_of_losses
 from wids.tar.tarscan import scan_tar
 
 __all__ = ["MMIndexedTar", "path_of"]
@@ -68,7 +68,7 @@ class MMIndexedTar:
                 f"read, found {len(view)}; wait until the file is completely written"
             )
         end, trailing_nbytes = members.end, members.trailing_nbytes
-        warn_of_end(path, IndexSource(len(view), end, trailing_nbytes))
+        warn_of_losses(path, members.skipped, IndexSource(len(view), end, trailing_nbytes))
         self._view: memoryview | None = view
         names = members.names.decode("utf-8", "surrogateescape").split("\0")[:-1]
         self.by_index: list[tuple[str, int, int]] = [

@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 from helpers.tarbytes import END, member, numbered
 
-from wids.errors import ShardFormatError
+import wids
+from wids.errors import ShardFormatError, WidsWarning
 from wids.tar.tarindex import TarIndex
+from wids.wids_mmtar import MMIndexedTar
 
 
 @pytest.fixture
@@ -258,7 +260,8 @@ def test_a_sidecar_that_leaves_an_archive_out_is_not_used(shard):
     first = TarIndex.from_tar(shard)
     sidecar = shard.with_name("x.tar.widx")
     shard.write_bytes(shard.read_bytes() + bytes(512) + b"tape" * 128)
-    index = TarIndex.open(shard, sidecar)
+    with pytest.warns(WidsWarning, match="512 bytes that are no padding follow"):
+        index = TarIndex.open(shard, sidecar)
     assert (index.num_samples, index.trailing_nbytes) == (first.num_samples, 512)
     content = shard.read_bytes()
     header = member(b"c.txt", b"x")[:512]
@@ -284,6 +287,40 @@ def test_empty_shard(tmp_path, sidecar):
     for _ in range(2):
         index = TarIndex.open(path, sidecar)
         assert (len(index), index.num_samples, index.names, list(index.keys)) == (0, 0, [], [])
+
+
+@pytest.mark.parametrize(
+    ("archive", "message"),
+    [
+        (member(b"a.cls", b"1") + END + b"junk" * 300, "1200 bytes that are no padding follow"),
+        (member(b"a.cls", b"1") + member(b"a.txt", b"", kind=b"2"), "1 symbolic links have no"),
+        (member(b"a.cls", b"1") + member(b"a.txt", b"", kind=b"1"), "1 hard links lead to no"),
+    ],
+    ids=["junk", "symbolic link", "hard link"],
+)
+def test_what_a_shard_may_lack_is_warned_of_wherever_it_is_opened(tmp_path, archive, message):
+    """Datasets, indexes with and without a sidecar, shards and the old tar reader warn alike."""
+    path = tmp_path / "x.tar"
+    path.write_bytes(archive if b"junk" in archive else archive + END)
+    openings = [
+        lambda: wids.ShardListDataset([str(path)]),
+        lambda: TarIndex.open(path),
+        lambda: TarIndex.open(path, tmp_path / "x.widx"),
+        lambda: TarIndex.open(path, tmp_path / "x.widx"),  # which is there now
+        lambda: TarIndex.from_tar(path),
+        lambda: wids.Shard(path),
+        lambda: MMIndexedTar(path),
+    ]
+    for opening in openings:
+        with pytest.warns(WidsWarning, match=rf"x\.tar: {message}") as caught:
+            assert len(opening()) == 1
+        assert len(caught) == 1
+    path.write_bytes(member(b"a.cls", b"1") + END + member(b"b.cls", b"2") + END)
+    for opening in openings:
+        with pytest.raises(
+            ShardFormatError, match=r"another archive.*concatenated=True reads both"
+        ):
+            len(opening())
 
 
 def test_no_descriptors_are_lost(shard, sidecar, no_fd_leaks):

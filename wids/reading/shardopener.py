@@ -28,8 +28,7 @@ from wids.specs.locations import with_suffix
 from wids.tar.fileshard import FileShard
 from wids.tar.shard import Shard
 from wids.tar.sidecar import SIDECAR_SUFFIX, IndexRules
-from wids.tar.tarindex import TarIndex, no_room_needed
-from wids.tar.tarscan import LOST_LINK
+from wids.tar.tarindex import TarIndex, losses, no_room_needed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -218,7 +217,9 @@ class ShardOpener:
         # A sidecar beside a local shard takes no room in the cache.
         cached = sidecar is not None and sidecar.parent == self.cache.cache_dir
         room = self.cache.room_for_file if cached else no_room_needed
-        return TarIndex.open(path, sidecar, **self.rules, lock_path=lock_path, room=room)
+        return TarIndex.open(
+            path, sidecar, **self.rules, lock_path=lock_path, room=room, quiet=True
+        )
 
     def _kept_index(self, ref: ShardRef, path: Path) -> TarIndex | None:
         """Return the tar index of a local file from a pack or a sidecar; None to make it."""
@@ -428,20 +429,8 @@ class ShardOpener:
 
     def _warn_of_losses(self, ref: ShardRef, index: TarIndex) -> None:
         """Warn of links without data, and of last members that may have become zeros."""
-        if links := index.skipped.get(LOST_LINK):
-            self.warnings.warn(
-                LOST_LINK,
-                f"{display_url(ref.url)}: {links} hard links lead to no earlier member, so their "
-                "fields or samples are missing; pack the shard again with the files that they "
-                "link to. `wids check` lists every shard with such links",
-            )
-        if doubt := index.source.doubt:
-            self.warnings.warn(
-                "end of archive",
-                f"{display_url(ref.url)}: {doubt}, where samples may have been; compare the shard "
-                "with its source, or fetch it again. `wids check` lists every shard with such an "
-                "end",
-            )
+        for cause, message in losses(ref.url, index.skipped, index.source).items():
+            self.warnings.warn(cause, f"{message}. `wids check` lists every such shard")
 
     def _count_one(self, on_uncounted: OnUncounted | None, why: str, ref: ShardRef) -> int:
         try:

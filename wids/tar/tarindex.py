@@ -6,7 +6,7 @@ and from then on mapped by every process that opens the shard (`TarIndex.open`).
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -39,9 +39,9 @@ from wids.tar.sidecar import (
 )
 from wids.tar.tarbytes import TarBytes
 from wids.tar.tarheader import BLOCK_SIZE, checksum_matches
-from wids.tar.tarscan import TarMembers, opened_tar, scan_bytes
+from wids.tar.tarscan import LOST_LINK, SYMBOLIC_LINK, TarMembers, opened_tar, scan_bytes
 
-__all__ = ["TarIndex", "warn_of_end"]
+__all__ = ["TarIndex", "losses", "warn_of_losses"]
 
 # Indexing a shard on a slow disk takes a minute. The wait is bounded, because the process that
 # holds the lock may have been stopped.
@@ -107,7 +107,8 @@ class TarIndex(MemberTable):
     ) -> Self:
         """Build the index by reading a shard's headers.
 
-        Warns of bytes after the end of the archive that may have been samples.
+        Warns of links without data, and of bytes after the end of the archive that may have been
+        samples.
 
         Args:
             path: A local, uncompressed tar.
@@ -115,7 +116,7 @@ class TarIndex(MemberTable):
             grouping: `"adjacent"`: the members of a sample must be neighbours; `"shard"`: they are
                 gathered from the whole shard.
             concatenated: Also read the archives that follow the first one.
-            quiet: Do not warn; `source.doubt` describes such bytes.
+            quiet: Do not warn; `skipped` and `source.doubt` describe the same.
 
         Raises:
             ShardFormatError: The shard is damaged, no tar, or has samples that clash; the message
@@ -127,7 +128,7 @@ class TarIndex(MemberTable):
                 source, key_rule=key_rule, grouping=grouping, concatenated=concatenated
             )
         if not quiet:
-            warn_of_end(path, index.source)
+            warn_of_losses(path, index.skipped, index.source)
         return index
 
     @classmethod
@@ -194,8 +195,11 @@ class TarIndex(MemberTable):
         concatenated: bool = False,
         lock_path: Path | None = None,
         room: Room = no_room_needed,
+        quiet: bool = False,
     ) -> Self:
         """Return the index of a shard, from its sidecar if that is valid, else from its headers.
+
+        Warns as `from_tar` does.
 
         Args:
             tar: The shard.
@@ -207,6 +211,7 @@ class TarIndex(MemberTable):
             lock_path: Lock file, so that one process makes the sidecar while the others wait for
                 it; without one, each process makes it.
             room: As for `save`.
+            quiet: As for `from_tar`.
 
         Raises:
             ShardFormatError: The shard cannot be read.
@@ -214,8 +219,23 @@ class TarIndex(MemberTable):
         """
         rules = IndexRules(key_rule=key_rule, grouping=grouping, concatenated=concatenated)
         if sidecar is None:
-            return cls.from_tar(tar, **rules, quiet=True)
-        path = Path(sidecar).absolute()
+            index = cls.from_tar(tar, **rules, quiet=True)
+        else:
+            index = cls._from_sidecar(tar, Path(sidecar).absolute(), rules, lock_path, room)
+        if not quiet:
+            warn_of_losses(tar, index.skipped, index.source)
+        return index
+
+    @classmethod
+    def _from_sidecar(
+        cls,
+        tar: str | os.PathLike[str],
+        path: Path,
+        rules: IndexRules,
+        lock_path: Path | None,
+        room: Room,
+    ) -> Self:
+        """Return the index in a sidecar if that is valid, else that of the headers; write it."""
         index = cls.kept(tar, path, rules)
         if index is None:
             lock: AbstractContextManager[None] = nullcontext()
@@ -407,13 +427,41 @@ class TarIndex(MemberTable):
         return f"TarIndex({len(self)} members, {self.num_samples} samples)"
 
 
-def warn_of_end(shard: str | os.PathLike[str], source: IndexSource) -> None:
-    """Warn of bytes after the end of an archive that may have been samples."""
-    if source.doubt:
-        warn(
-            f"{display_url(str(shard))}: {source.doubt}, where samples may have been; compare the "
-            "shard with its source, or fetch it again"
+def losses(shard: str, skipped: Mapping[str, int], source: IndexSource) -> dict[str, str]:
+    """Return what a shard probably lacks, as a message for each cause.
+
+    Args:
+        shard: The shard, for the messages.
+        skipped: Number of its entries in no sample, by reason.
+        source: What its index was made from.
+
+    >>> losses("a.tar", {SYMBOLIC_LINK: 2}, IndexSource(10_240, 2048))[SYMBOLIC_LINK]
+    'a.tar: 2 symbolic links have no data in a tar, so their fields or samples are missing; pack \
+the shard again with the files that they lead to, as `tar --dereference` does'
+    """
+    shown, found = display_url(shard), {}
+    lost = "so their fields or samples are missing; pack the shard again with the files that they"
+    if links := skipped.get(LOST_LINK):
+        found[LOST_LINK] = f"{shown}: {links} hard links lead to no earlier member, {lost} link to"
+    if links := skipped.get(SYMBOLIC_LINK):
+        found[SYMBOLIC_LINK] = (
+            f"{shown}: {links} symbolic links have no data in a tar, {lost} lead to, as "
+            "`tar --dereference` does"
         )
+    if source.doubt:
+        found["end of archive"] = (
+            f"{shown}: {source.doubt}, where samples may have been; compare the shard with its "
+            "source, or fetch it again"
+        )
+    return found
+
+
+def warn_of_losses(
+    shard: str | os.PathLike[str], skipped: Mapping[str, int], source: IndexSource
+) -> None:
+    """Warn of what a shard probably lacks; see `losses`."""
+    for message in losses(str(shard), skipped, source).values():
+        warn(message)
 
 
 def _fingerprint(shard: TarBytes, members: TarMembers, spans: NDArray[np.int64]) -> bytes:

@@ -54,14 +54,15 @@ _LONGEST_PAUSE = 64
 _ZERO_BLOCK = bytes(BLOCK_SIZE)
 # "0", the zero byte of old tars, and "7" (contiguous), which all readers take as a regular file.
 _REGULAR = b"0\x007"
+SYMBOLIC_LINK = "symbolic link"  # reason of an entry in `skipped`, like the next
+LOST_LINK = "hard link to no earlier member"
 _NO_DATA = {
-    b"2": "symbolic link",
+    b"2": SYMBOLIC_LINK,
     b"3": "device or pipe",
     b"4": "device or pipe",
     b"5": "directory",
     b"6": "device or pipe",
 }
-LOST_LINK = "hard link to no earlier member"  # reason of an entry in `skipped`
 _REFUSED = {
     b"S": "a sparse file: pack the shard again without --sparse",
     b"M": "the continuation of a file from another volume: join the volumes first",
