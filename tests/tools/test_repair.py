@@ -249,6 +249,23 @@ def test_a_sample_kept_without_a_field_is_named(tmp_path: Path, form: int) -> No
     assert any(repr(f"{folder}4") in each.reason for each in done.left_out), done.left_out
 
 
+def test_copied_samples_that_lack_a_field_of_others_are_named(tmp_path: Path, capsys) -> None:
+    """Samples away from all damage count, too; a sample may have lost its field before."""
+    members = {name: data for each in SAMPLES for name, data in each.items()}
+    del members["0003.txt"]
+    data = tar_of(members)
+    (tmp_path / "x.tar").write_bytes(data[:-20_000])
+    done = repair_shard(str(tmp_path / "x.tar"), tmp_path / "new.tar")
+    assert done.lacking == {"0003": [".txt"]}
+    assert main(["repair", str(tmp_path / "x.tar"), "-o", str(tmp_path / "two.tar")]) == 0
+    said = capsys.readouterr().err
+    assert "two.tar: 1 samples lack fields that others have, such as '0003' without .txt" in said
+    assert main(["repair", str(tmp_path / "x.tar"), "-o", str(tmp_path / "3.tar"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["lacking"] == {"0003": [".txt"]}
+    (tmp_path / "y.tar").write_bytes(WHOLE[:-20_000])
+    assert repair_shard(str(tmp_path / "y.tar"), tmp_path / "4.tar").lacking == {}
+
+
 def some_fields(chance: random.Random, number: int) -> dict[str, bytes]:
     """Return one sample: a third field in some, data of any length that may end in zeros."""
     extensions = ["jpg", "txt", *(["z.json"] if chance.random() < 0.4 else [])]

@@ -301,7 +301,8 @@ def repair(args: Arguments) -> int:
 
     done = repair_shard(args.shard, args.output)
     if args.json:
-        print_json({"entry": done.entry, "left_out": [each.as_dict() for each in done.left_out]})
+        left_out = [each.as_dict() for each in done.left_out]
+        print_json({"entry": done.entry, "left_out": left_out, "lacking": done.lacking})
     else:
         out(clean(str(each)) for each in done.left_out)
     if not done.left_out:
@@ -311,6 +312,12 @@ def repair(args: Arguments) -> int:
         complain(f"{args.shard}: holds no whole sample, nothing was written")
         return FAULTY
     note(f"{args.output}: {done.entry['nsamples']} samples; {len(done.left_out)} parts left out")
+    if done.lacking:
+        key, fields = next(iter(done.lacking.items()))
+        note(
+            f"{args.output}: {len(done.lacking)} samples lack fields that others have, such as "
+            f"{key!r} without {' '.join(fields)}; --json lists all"
+        )
     return DONE
 
 

@@ -63,10 +63,13 @@ class Repair:
     Attributes:
         entry: The spec entry of the new shard; None if nothing is damaged or no sample is intact.
         left_out: The bytes that are not in the new shard, by offset.
+        lacking: Fields that other copied samples have, for the key of each copied sample that lacks
+            some. It may never have had them.
     """
 
     entry: dict[str, Any] | None
     left_out: list[LeftOut]
+    lacking: dict[str, list[str]] = field(default_factory=dict)
 
 
 @dataclass
@@ -126,7 +129,7 @@ def repair_shard(source: str, output: str | os.PathLike[str]) -> Repair:
         left_out.sort(key=lambda each: (each.start, each.end))
         if not left_out or not whole:
             return Repair(None, left_out)
-        return Repair(_write(tar, whole, output), left_out)
+        return Repair(_write(tar, whole, output), left_out, _lacking(whole))
 
 
 @contextmanager
@@ -248,6 +251,12 @@ def _whole_runs(runs: Sequence[_SampleRun], left_out: list[LeftOut]) -> list[_Sa
             whole.append(run)
     left_out += [_left_out_run(runs, number, reason, seen) for number, reason in lost]
     return whole
+
+
+def _lacking(whole: Sequence[_SampleRun]) -> dict[str, list[str]]:
+    """Return the fields that a sample lacks and others have, by key; none for complete samples."""
+    every = frozenset[str]().union(*(run.extensions for run in whole))
+    return {run.key: sorted(every - run.extensions) for run in whole if run.extensions < every}
 
 
 def _left_out_run(
