@@ -69,7 +69,7 @@ def test_memory_stays_bounded(served: Command):
     served.get("api/page", where=".txt:length > 3 or .cls in (1, 2)")
     while not served.get("api/facets").json()["finished"]:
         time.sleep(0.05)
-    served.get("api/page", table=1)
+    served.get("api/page", look="table")
     with served.get("raw", i=huge, f=0, stream=True) as download:
         received = sum(len(piece) for piece in download.iter_content(1 << 20))
     assert received == GIGABYTE

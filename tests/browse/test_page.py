@@ -754,7 +754,7 @@ def test_a_key_cannot_turn_the_page_around(tmp_path: Path, open_page: Open):
     """A character that turns the direction of text is written out wherever a key is shown."""
     path = write_shard(tmp_path / "a.tar", [{"__key__": "a\u202egpj", ".txt": "x\u2066y"}])
     with browsing([str(path)]) as server:
-        page = open_page(server.url)
+        page = open_page(f"{server.url}?look=grid")
         page.locator(".tile").wait_for()
         assert keys_shown(page) == ["a\u2039U+202E\u203agpj"]
         page.locator(".tile").click()

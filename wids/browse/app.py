@@ -119,6 +119,7 @@ def make_app(
                 "facets": ApiHandlers.facets,
                 "statistics": ApiHandlers.statistics,
                 "faults": ApiHandlers.faults,
+                "turns": ApiHandlers.turns,
             }.items()
         },
     }

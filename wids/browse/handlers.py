@@ -15,12 +15,14 @@ from wids.base.urls import hide_credentials
 from wids.browse.decoders import Decoders
 from wids.browse.facets import ChosenMasks, ColumnValues, FacetVisitor, find_columns
 from wids.browse.failures import message_of
+from wids.browse.looks import Looks, add_contents, find_looks, look_named
 from wids.browse.orders import Grid, parse_indexes
 from wids.browse.overview import CheckReport, StatisticsVisitor, dataset_facts, shard_rows, spread
 from wids.browse.samplepages import FieldViews, sample_page, tiles
 from wids.browse.scans import Scans
 from wids.browse.thumbnailpool import LARGE, Thumbnails
-from wids.display.fieldview import class_name
+from wids.display.conversation import read_turns
+from wids.display.fieldview import class_name, is_packed
 from wids.display.safejson import safe_text
 from wids.errors import WidsError
 from wids.views.indexlist import IndexList
@@ -44,6 +46,7 @@ _SOON_SECONDS = 0.15  # wait for a scan that may be finished at once
 _MOST_ROWS = 500
 _MOST_MESSAGE = 1000
 _MOST_WAITS = 3
+_MOST_TURNS_NBYTES = 8 << 20  # part of a document whose turns can be paged through
 _MOST_SAVED = 1_000_000  # indexes that are saved as JSON
 _PICTURE_SECONDS = 0.5  # wait for the pictures of a sample; the page requests later ones by itself
 # Number of shards for statistics: enough for an estimate, few enough to be read while the user
@@ -70,7 +73,7 @@ PARAMETERS = {
     "dataset": "",
     "facets": "where q whole shard marks",
     "faults": "from",
-    "page": f"at count table {_ORDER}",
+    "page": f"at count look {_ORDER}",
     "picture": "i f",
     "raw": "i f save v",
     "sample": f"i p from {_ORDER}",
@@ -78,6 +81,7 @@ PARAMETERS = {
     "shards": "from count",
     "statistics": "all",
     "thumb": "i f s v strip soon",
+    "turns": "i f from",
     "waiting": "",
 }
 
@@ -126,6 +130,7 @@ class ApiHandlers:
         self._grid = Grid(self.reader, self.scans, self.class_names, self._columns, self.chosen)
         self._facet_values: ColumnValues | None = None
         self._facet_lock = threading.Lock()
+        self._found_looks: Looks | None = None
         self._faults: dict[str, list[dict[str, str]]] = {}
         for fault in (self.report or {}).get("faults", []):
             self._faults.setdefault(fault["shard"], []).append(fault)
@@ -168,16 +173,40 @@ class ApiHandlers:
         count = min(_number(query, "count", 60), _MOST_TILES)
         order, filtering, sorting = self._grid.shown(query)
         indexes = order.slice(start, count)
-        columns = self._columns().columns if query.get("table") == "1" else ()
-        shown = tiles(self.reader, enumerate(indexes, start), self.class_names, columns)
+        shown = tiles(self.reader, enumerate(indexes, start), self.class_names)
+        # After the tiles, whose small fields are at hand now.
+        looks = self._looks(any(tile["key"] is not None for tile in shown))
+        look = look_named(query.get("look", ""), looks)
+        columns = self._columns().columns if look in ("list", "table") else ()
+        add_contents(self.reader, shown, look, columns)
         return {
             "total": order.size,
+            "look": look,
+            "looks": looks._asdict(),
             "filtering": filtering,
             "sorting": sorting,
             "columns": [safe_text(column.name, 200) for column in columns],
             "tiles": shown,
             "fetched_whole": len(self.reader.fetched_whole),
         }
+
+    def turns(self, query: Query) -> dict[str, Any]:
+        """Return turns of the conversation in field `f` of sample `i`, from turn `from` on.
+
+        Raises:
+            LookupError: The field is no conversation, or is compressed.
+        """
+        located = self.reader.locate(_number(query, "i", 0))
+        number = _number(query, "f", 0)
+        field = located.field(number)
+        start = max(0, _number(query, "from", 0))
+        found = None
+        if not is_packed(field.extension):
+            data = self.reader.read(located, number, 0, _MOST_TURNS_NBYTES)
+            found = read_turns(data, start=start, whole=len(data) == field.nbytes)
+        if found is None:
+            raise LookupError(f"field {number} of sample {located.index} is no conversation")
+        return found.as_dict()
 
     def selection(self, query: Query) -> dict[str, Any]:
         """Return what a filter found or marks name as the document of a saved view, as shown.
@@ -353,6 +382,12 @@ class ApiHandlers:
             if self._facet_values is None:
                 self._facet_values = ColumnValues(self.reader, find_columns(self.reader))
             return self._facet_values
+
+    def _looks(self, is_readable: bool) -> Looks:
+        """Return the ways to look at the dataset, once a sample of it can be read."""
+        if self._found_looks is None and is_readable:
+            self._found_looks = find_looks(self.reader)
+        return self._found_looks or Looks()
 
     def faults(self, query: Query) -> dict[str, Any]:
         """List the faults that `wids check` found."""

@@ -7,7 +7,6 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from wids.base.threads import DaemonThreadPool
-from wids.browse.facets import values_of
 from wids.browse.failures import message_of
 from wids.browse.joinedfields import place_of
 from wids.codecs.formats import OCTET_STREAM, field_kind, format_suffix, media_type, wrapper_of
@@ -18,10 +17,9 @@ from wids.display.thumbnails import makes_picture
 from wids.errors import WidsError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from wids.browse.decoders import Decoders
-    from wids.browse.facets import FacetColumn
     from wids.browse.fieldreader import FieldReader, LocatedField, LocatedSample
 
 __all__ = ["FieldViews", "fields_ahead", "sample_page", "tiles"]
@@ -51,7 +49,6 @@ def tiles(
     reader: FieldReader,
     positions: Iterable[tuple[int, int]],
     class_names: Mapping[int, str],
-    columns: Sequence[FacetColumn] = (),
 ) -> list[dict[str, Any]]:
     """Return the tiles of a page of the grid; an unreadable sample has an error message.
 
@@ -59,7 +56,6 @@ def tiles(
         reader: The dataset.
         positions: `(position in the order, index)` of each sample.
         class_names: Names of classes, by number.
-        columns: Columns whose values are added to each tile.
     """
     found: list[tuple[int, int, LocatedSample | Exception]] = []
     for position, index in positions:
@@ -70,11 +66,7 @@ def tiles(
     reader.fetch_ahead(
         (located for *_, located in found if not isinstance(located, Exception)), fields_ahead
     )
-    made = [_tile(reader, *each, class_names) for each in found]
-    for tile, (*_, located) in zip(made, found, strict=True) if columns else ():
-        if not isinstance(located, Exception):
-            tile["values"] = values_of(reader, located, columns)
-    return made
+    return [_tile(reader, *each, class_names) for each in found]
 
 
 def fields_ahead(located: LocatedSample) -> list[int]:
@@ -100,6 +92,8 @@ def _tile(
     tile["key"] = safe_text(located.key, _MOST_KEY)
     tile["fields"] = [safe_text(field.extension, 40) for field in located.fields[:12]]
     tile["kind"] = _main_kind(located)
+    if tile["kind"] == "video":
+        tile["film"] = _film(located)
     try:
         tile |= _face(reader, located)
         for name, number in (("label", _labels(located)), ("caption", _caption(located))):
@@ -108,6 +102,16 @@ def _tile(
     except (WidsError, OSError) as error:
         tile["error"] = message_of(error, 500)
     return tile
+
+
+def _film(located: LocatedSample) -> dict[str, Any] | None:
+    """Return what a tile needs to play the video of a sample in its place."""
+    for number, field in enumerate(located.fields):
+        if field_kind(field.extension) == "video":
+            plain = media_type(field.extension)
+            shown = None if plain == OCTET_STREAM else plain
+            return {"field": number, "media_type": shown, "strip": _is_drawn(field)}
+    return None
 
 
 def _face(reader: FieldReader, located: LocatedSample) -> dict[str, Any]:

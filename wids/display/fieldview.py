@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from wids.codecs.documents import decode_cbor, decode_class, decode_json, decode_msgpack
 from wids.codecs.formats import Kind, field_kind, format_suffix, unpack_field, wrapper_of
 from wids.display.arrayview import named_arrays, summarise_arrays
+from wids.display.conversation import read_turns
 from wids.display.mediaview import summarise_audio, summarise_image, summarise_video
 from wids.display.pixels import is_picture
 from wids.display.safejson import TreeTooLargeError, safe_number, safe_text, safe_tree
@@ -33,6 +34,7 @@ Summary = dict[str, Any]
 
 MAX_TEXT = 20_000  # characters
 MAX_TREE_NBYTES = 1 << 18  # largest document that is parsed
+MAX_TURNS_NBYTES = 1 << 20  # part of a document in which turns of a conversation are looked for
 MAX_HEX_NBYTES = 4096
 MAX_UNPACKED = 64 << 20  # bytes that a compressed field may unpack to
 SNIFFED_NBYTES = 1024  # number of bytes that decide whether a field of unknown kind is text
@@ -74,7 +76,8 @@ class FieldView:
 
             image: `width`, `height`, `mode`, `format`, `orientation` (EXIF's, 1 to 8).
             text: `text`, its beginning; `truncated`.
-            json: `tree`; or `text` and `truncated` if the document is too large for a tree.
+            json: `tree`; or `text` and `truncated` if the document is too large for a tree; and
+            `conversation`, its first turns, if it is one (see `wids.display.conversation`).
             class: `value`, a number or, beyond 2**53, its digits; `name` or None.
             array: `arrays`, a list of `name`, `dtype`, `shape`, `nbytes`, `values`, `picture` and,
             for numbers, `min`, `max`, `mean`, `std`, `nan`, `inf`, `histogram`, `sampled` (see
@@ -213,11 +216,27 @@ def _decoded(data: Data, limit: int) -> str:
 
 def _view_document(suffix: str, data: Data) -> Summary:
     if len(data) > MAX_TREE_NBYTES:
-        return _view_text(suffix, data) if suffix == ".json" else _view_bytes(suffix, data)
+        return _view_long_document(suffix, data)
     try:
-        return {"tree": safe_tree(DOCUMENTS[suffix](data))}
+        return {"tree": safe_tree(DOCUMENTS[suffix](data)), **_conversation(suffix, data)}
     except (TreeTooLargeError, RecursionError):
-        return _view_text(suffix, data) if suffix == ".json" else _view_bytes(suffix, data)
+        return _view_long_document(suffix, data)
+
+
+def _view_long_document(suffix: str, data: Data) -> Summary:
+    """View a document that is no tree of a bounded size: its text, or its bytes."""
+    if suffix != ".json":
+        return _view_bytes(suffix, data)
+    return {**_view_text(suffix, data), **_conversation(suffix, data)}
+
+
+def _conversation(suffix: str, data: Data) -> Summary:
+    """Return the first turns of a document that is a conversation; else nothing."""
+    if suffix != ".json":
+        return {}
+    whole = len(data) <= MAX_TURNS_NBYTES
+    turns = read_turns(data[:MAX_TURNS_NBYTES], whole=whole)
+    return {} if turns is None else {"conversation": turns.as_dict()}
 
 
 def _view_class(data: Data, class_names: ClassNames | None) -> Summary:

@@ -3,6 +3,7 @@
 import { ask, raw, thumb } from "./api.js";
 import { h, svg } from "./dom.js";
 import { array } from "./arrays.js";
+import { conversation } from "./chat.js";
 import { bytes, number, seconds } from "./format.js";
 import { audio, video } from "./media.js";
 import { picture } from "./picture.js";
@@ -97,7 +98,11 @@ function text(_index, field) {
 }
 
 function json(sample, field) {
-  return "tree" in field.summary ? tree(field.summary.tree) : text(sample, field);
+  const written = () => ("tree" in field.summary ? tree(field.summary.tree) : text(sample, field));
+  const turns = field.summary.conversation;
+  if (!turns) return written();
+  const found = { ...turns, field: field.number, extension: field.extension };
+  return [conversation(sample, found), h("details", { class: "as-json" }, h("summary", {}, "As JSON"), written())];
 }
 
 function classOf(_index, field) {

@@ -7,7 +7,9 @@ import { facetPanel } from "./facets.js";
 import { counted, number } from "./format.js";
 import { filterProgress, searched, sortProgress } from "./found.js";
 import { dragMarks, marksTray } from "./marks.js";
-import { COUNTS, makePager, range } from "./pager.js";
+import { countOf, learn, lookOf, named } from "./looks.js";
+import { makePager, range } from "./pager.js";
+import { readingOf } from "./reading.js";
 import { tableOf } from "./table.js";
 import { pixelsFor, sharpen, tileOf } from "./tiles.js";
 import { chosen } from "./settings.js";
@@ -33,8 +35,7 @@ new ResizeObserver(() => {
 
 /** Show the page that the state asks for; while a filter runs, show what it has found so far. */
 export async function showGrid({ view, state, dataset, signal, shown }) {
-  const size = COUNTS[state.size] ? state.size : "m";
-  const count = COUNTS[size];
+  let count = countOf(state);
   const at = Number(state.at ?? 0);
   const bar = toolbar(state);
   sorter = document.activeElement?.dataset.sort ?? null;
@@ -44,14 +45,21 @@ export async function showGrid({ view, state, dataset, signal, shown }) {
   for (let last = ""; ;) {
     let page;
     try {
-      page = await ask("page", { ...orderPart(state), at, count, table: size === "t" ? 1 : null }, signal);
+      page = await ask("page", { ...orderPart(state), at, count, look: named(state) }, signal);
     } catch (error) {
       if (error.name === "AbortError") throw error;
       place(view, bar, h("p", { class: "problem", role: "alert" }, error.message));
       shown();
       return;
     }
-    if (!placed) fillSide(state, signal);
+    learn(page.looks);
+    if (!placed) {
+      toolbar(state); // which did not know the looks before
+      fillSide(state, signal);
+    }
+    // A first page is asked for before its look is known, and then may be too long.
+    count = countOf(state);
+    page.tiles.splice(count);
     placed = true;
     place(view, bar, ...parts);
     known = { key, total: page.total };
@@ -59,7 +67,7 @@ export async function showGrid({ view, state, dataset, signal, shown }) {
     progress.replaceChildren(...searched(state, dataset), ...filterProgress(page, state), ...sortProgress(page, state), ...[tellWhole(page.fetched_whole)].filter(Boolean));
     // Tiles that stay the same stay in the document, with the focus that may be on one.
     const now = JSON.stringify(page.tiles);
-    if (now !== last) fill(page, state, size);
+    if (now !== last) fill(page, state);
     last = now;
     arrive();
     shown(title(state, at, count, page.total));
@@ -86,8 +94,12 @@ function fillSide(state, signal) {
   if (side.firstElementChild !== panel) side.replaceChildren(...[panel].filter(Boolean));
 }
 
-function fill({ tiles, columns }, state, size) {
-  if (size === "t" && tiles.length) {
+function fill({ tiles, columns, look }, state) {
+  if (look !== "grid" && look !== "table" && tiles.length) {
+    found.replaceChildren(progress, readingOf(tiles, look, columns, state));
+    return;
+  }
+  if (look === "table" && tiles.length) {
     found.replaceChildren(progress, tableOf(tiles, columns, state));
     // Who sorts by the keyboard goes on at the head of the column.
     if (sorter && document.activeElement === document.body) found.querySelector(`[data-sort="${CSS.escape(sorter)}"]`)?.focus();
@@ -95,7 +107,7 @@ function fill({ tiles, columns }, state, size) {
     return;
   }
   if (!list.isConnected) found.replaceChildren(progress, list);
-  list.className = `grid ${size}`;
+  list.className = `grid ${lookOf(state) === "grid" ? state.size ?? "m" : "m"}`;
   drawn = pixelsFor(list);
   list.replaceChildren(...tiles.map((tile) => tileOf(tile, state, drawn)));
 }

@@ -17,6 +17,7 @@ const KEYS = [
   ["f", "filter"],
   ["s", "facets: values and their counts"],
   ["m", "mark the tile or sample, or take the mark back"],
+  ["Space", "play the sound or video of the tile, or pause it"],
   ["z", "zoom an image to its pixels, and back; so do the wheel and a drag"],
   ["o", "boxes and masks on the image"],
   ["d", "the dataset: shards and statistics"],
@@ -49,9 +50,16 @@ export function listen(dialog, query) {
     if (field || !keysOn()) return;
     if (event.key === "?") dialog.showModal();
     else if (event.key === "/") choose(query);
-    else if (!press(event.key) && !move(event.key) && !(event.key === "m" && markFocused())) return;
+    else if (!press(event.key) && !move(event.key) && !(event.key === "m" && markFocused()) && !(event.key === " " && playFocused())) return;
     event.preventDefault();
   });
+}
+
+/** Play the sound or video of the tile or row whose link has the focus. */
+function playFocused() {
+  const target = document.activeElement?.matches("a") && document.activeElement.closest("li, tr")?.querySelector("[data-play]");
+  target?.click();
+  return Boolean(target);
 }
 
 function escape(event, field) {

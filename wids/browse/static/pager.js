@@ -4,8 +4,6 @@ import { h } from "./dom.js";
 import { number } from "./format.js";
 import { go, gridPart, link } from "./state.js";
 
-export const COUNTS = { s: 120, m: 60, l: 24, t: 60 }; // samples on a page: tiles by their size, rows
-
 /** Make the bar once; `update` leads it on from another page, so that the focus in it stays. */
 export function makePager() {
   const steps = [

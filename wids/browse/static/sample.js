@@ -5,7 +5,7 @@ import { announce, button, h } from "./dom.js";
 import { card } from "./fields.js";
 import { bytes, number } from "./format.js";
 import { markButton } from "./marks.js";
-import { COUNTS } from "./pager.js";
+import { countOf } from "./looks.js";
 import { gridPart, link, orderPart } from "./state.js";
 import { tellWhole } from "./waits.js";
 
@@ -136,7 +136,7 @@ function copies(sample) {
 
 /** The page of the grid to go back to: the one that one came from if the sample is on it. */
 function pageOf(state, here) {
-  const count = COUNTS[state.size ?? "m"];
+  const count = countOf(state);
   const at = Number(state.at ?? 0);
   if (here >= at && here < at + count) return state.at ?? null;
   return Math.floor(here / count) * count || null;

@@ -2,18 +2,20 @@
 
 // What belongs to the grid, and stays while one looks at a sample of it.
 const GRID = ["order", "seed", "epoch", "rank", "replicas", "interleave", "lanes", "chunksize",
-  "where", "q", "whole", "shard", "marks", "sort", "size"];
+  "where", "q", "whole", "shard", "marks", "sort", "size", "look"];
 const ALL = [...GRID, "at", "i", "p", "compare", "view", "shards"];
 
 // Of these the page itself makes use; what a link was damaged to counts as not said.
-const FORMS = { size: /^[smlt]$/, at: /^\d{1,15}$/, compare: /^\d{1,15}(,\d{1,15}){1,3}$/, shards: /^\d{1,15}$/ };
+const FORMS = { size: /^[sml]$/, look: /^(grid|list|chat|text|audio|table)$/, at: /^\d{1,15}$/, compare: /^\d{1,15}(,\d{1,15}){1,3}$/, shards: /^\d{1,15}$/ };
 
 let listener = () => {};
 
 /** Read the state off the URL: an object of strings, without what is not set. */
 export function current() {
   const found = {};
-  for (const [name, value] of new URLSearchParams(location.search)) {
+  const query = new URLSearchParams(location.search);
+  if (query.get("size") === "t") query.set("look", "table"); // links of older versions
+  for (const [name, value] of query) {
     if (ALL.includes(name) && value !== "" && (FORMS[name]?.test(value) ?? true)) found[name] = value;
   }
   return found;
@@ -37,13 +39,13 @@ export function gridPart(state) {
 
 /** What a filter or a search goes with: a sampler's order is of all samples. */
 export function filterable(state) {
-  const { size, where, q, whole, shard, sort } = state;
-  return { size, where, q, whole, shard, sort, ...(state.order === "shuffled" ? { order: "shuffled", seed: state.seed } : {}) };
+  const { size, look, where, q, whole, shard, sort } = state;
+  return { size, look, where, q, whole, shard, sort, ...(state.order === "shuffled" ? { order: "shuffled", seed: state.seed } : {}) };
 }
 
 /** Only what the server has to know to find an order. */
 export function orderPart(state) {
-  const { size, ...rest } = gridPart(state);
+  const { size, look, ...rest } = gridPart(state);
   return rest;
 }
 

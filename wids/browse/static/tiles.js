@@ -2,6 +2,7 @@
 
 import { h } from "./dom.js";
 import { number } from "./format.js";
+import { playsFilm } from "./films.js";
 import { markButton } from "./marks.js";
 import { gridPart, link } from "./state.js";
 import { thumbnail } from "./thumbnails.js";
@@ -18,7 +19,7 @@ export function placeOf(tile, state) {
 /** Make a tile, with a picture of as many pixels as it is shown with. */
 export function tileOf(tile, state, pixels) {
   const place = placeOf(tile, state);
-  return h("li", {},
+  const item = h("li", {},
     h("a", {
       class: "tile", href: link({ ...gridPart(state), at: state.at, ...place }), title: tile.key ?? "",
       "data-place": place.i ?? place.p, "data-position": tile.position,
@@ -29,6 +30,8 @@ export function tileOf(tile, state, pixels) {
         h("span", { class: "key" }, h("bdi", {}, tile.key ?? `sample ${tile.index}`)),
         h("span", { class: "index" }, number(tile.index)))),
     markButton(tile.index));
+  if (tile.film && !tile.error) playsFilm(item, tile);
+  return item;
 }
 
 /** Pixels of the longer side that a picture in a tile of the list needs. */
@@ -54,8 +57,7 @@ function pictureOf(tile, pixels) {
       h("span", { class: "excerpt" }, tile.caption ?? tile.fields.join("  ")),
     ];
   }
-  const moves = tile.kind === "audio" || tile.kind === "video";
-  const badge = moves ? h("span", { class: "badge", "aria-hidden": "true" }, GLYPHS[tile.kind]) : null;
+  const badge = tile.kind === "audio" ? h("span", { class: "badge", "aria-hidden": "true" }, GLYPHS[tile.kind]) : null;
   return [badge, thumbnail(tile, tile.picture, pixels, { "data-pixels": pixels, alt: tile.caption ?? "", onload: enlarge })];
 }
 
@@ -66,7 +68,8 @@ function enlarge(event) {
   image.classList.toggle("small", small);
 }
 
-function labelOf(tile) {
+/** The class of a sample, by its name. */
+export function labelOf(tile) {
   if (!tile.label) return null;
   const { value, name } = tile.label;
   return h("span", { class: "label" }, name ?? String(value));

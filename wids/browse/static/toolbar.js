@@ -1,6 +1,7 @@
 // The order, the filter, and how large the tiles are.
 
 import { button, h } from "./dom.js";
+import { fillLooks } from "./looks.js";
 import { choose, chosen } from "./settings.js";
 import { filterable, go, gridPart, link } from "./state.js";
 
@@ -19,21 +20,22 @@ const ORDERS = [
   ["shards", "Epoch of DistributedShardSampler"],
   ["chunks", "Epoch of DistributedChunkedSampler"],
 ];
-const TILES = [["s", "Small tiles"], ["m", "Medium tiles"], ["l", "Large tiles"], ["t", "Table of columns"]];
 
+const looks = h("div", { class: "looks", role: "group", "aria-label": "Ways to look at the samples" });
 let kept = { key: null, bar: null };
 
 /** The toolbar for a state; the one that is there already, with what is being typed into it. */
 export function toolbar(state) {
   const key = link(gridPart(state));
   if (kept.key !== key) kept = { key, bar: make(state) };
-  // The link to another size of tiles keeps the page that one is on.
+  // The way to another look keeps the page that one is on.
   kept.at = state.at;
+  fillLooks(looks, state);
   return kept.bar;
 }
 
 function make(state) {
-  return h("div", { class: "toolbar" }, facetSwitch(state), orderForm(state), filterForm(state), sizeChoice(state));
+  return h("div", { class: "toolbar" }, facetSwitch(state), orderForm(state), filterForm(state), looks);
 }
 
 function facetSwitch(state) {
@@ -80,12 +82,4 @@ function filterForm(state) {
       go({ ...filterable(state), where: input.value.trim() });
     },
   }, input, button("Filter", null, { type: "submit" }), clear);
-}
-
-function sizeChoice(state) {
-  const now = state.size ?? "m";
-  return h("div", { class: "sizes", role: "group", "aria-label": "Size of the tiles" },
-    TILES.map(([value, text]) => button(value === "t" ? "☰" : value.toUpperCase(), () => {
-      go({ ...gridPart(state), at: kept.at, size: value === "m" ? null : value }, { replace: true });
-    }, { "aria-pressed": String(value === now), title: text, "aria-label": text })));
 }

@@ -1,0 +1,262 @@
+"""The ways to look at samples in a real browser: list, chat, text, audio, video."""
+
+import json
+import wave
+from collections.abc import Callable
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from helpers.browsing import browsing
+from helpers.chromium import wait_until
+from helpers.pictures import draw, save
+from helpers.shards import write_shard
+
+Open = Callable[..., Any]
+
+
+def sharegpt(number: int, turns: int = 2) -> str:
+    says = [
+        {"from": "human", "value": f"<image>\nQuestion {number}?"},
+        {"from": "gpt", "value": "It is <b>bold</b>."},
+    ]
+    said = [{"from": "human", "value": f"turn {n}"} for n in range(2, turns)]
+    return json.dumps({"id": number, "conversations": says + said})
+
+
+def openai(number: int) -> str:
+    picture = {"type": "image_url", "image_url": {"url": "x.jpg"}}
+    question = [picture, {"type": "text", "text": "What?"}]
+    return json.dumps(
+        {
+            "messages": [
+                {"role": "system", "content": "Be brief."},
+                {"role": "user", "content": question},
+                {"role": "assistant", "content": f"Answer {number}"},
+            ]
+        }
+    )
+
+
+def tone(seconds: float) -> bytes:
+    stream = BytesIO()
+    with wave.open(stream, "wb") as out:
+        out.setparams((1, 2, 8000, 0, "NONE", ""))
+        out.writeframes((np.sin(np.arange(int(8000 * seconds)) / 4) * 9000).astype("<i2").tobytes())
+    return stream.getvalue()
+
+
+def film(kind: str = "webm", codec: str = "libvpx") -> bytes:
+    av = pytest.importorskip("av", reason="PyAV makes the film")
+    stream = BytesIO()
+    with av.open(stream, "w", format=kind) as out:
+        video = out.add_stream(codec, rate=10)
+        video.width, video.height, video.pix_fmt = 64, 48, "yuv420p"
+        for number in range(30):
+            pixels = np.full((48, 64, 3), 8 * number, np.uint8)
+            out.mux(video.encode(av.VideoFrame.from_ndarray(pixels, format="rgb24")))
+        out.mux(video.encode())
+    return stream.getvalue()
+
+
+def assert_axe_is_content(page: Any) -> None:
+    found = Axe().run(page).response["violations"]
+    assert [(each["id"], each["nodes"][0]["html"]) for each in found] == []
+
+
+def look_shown(page: Any) -> str:
+    return page.locator(".looks [aria-pressed=true]").inner_text()
+
+
+def test_conversations_are_shown_as_turns_beside_their_picture(tmp_path: Path, open_page: Open):
+    """Both ways to write a conversation are read; a long one goes on where one asks for it."""
+    samples = [
+        {"__key__": f"{n:03d}", ".jpg": save(draw(60, 40, n), "JPEG"), ".json": document}
+        for n, document in enumerate([sharegpt(0), openai(1), sharegpt(2, 150), '{"messages": ['])
+    ]
+    shard = write_shard(tmp_path / "chat.tar", samples)
+    with browsing([str(shard)]) as server:
+        page = open_page(server.url)
+        page.locator(".row .turn").first.wait_for()
+        assert look_shown(page) == "Chat"
+        rows = page.locator(".row")
+        said = [turn.split("\n") for turn in rows.nth(0).locator(".turn").all_inner_texts()]
+        assert [turn[0] for turn in said] == ["human", "gpt"]
+        assert said[0][-1] == "Question 0?"
+        assert said[1][-1] == "It is <b>bold</b>."
+        assert rows.nth(0).locator(".chip").inner_text().endswith("image")
+        assert rows.nth(1).locator(".turn.system, .turn.user, .turn.assistant").count() == 3
+        wait_until(page, "document.querySelector('.row-picture img').naturalWidth === 60")
+        assert '{"messages": [' in rows.nth(3).inner_text()
+        rows.nth(2).get_by_role("button", name="144 more turns").click()
+        rows.nth(2).locator(".turn").nth(105).wait_for()
+        rows.nth(2).get_by_role("button", name="44 more turns").click()
+        rows.nth(2).get_by_text("turn 149", exact=True).wait_for()
+        assert rows.nth(2).get_by_role("button", name="more turn").count() == 0
+        assert_axe_is_content(page)
+        page.keyboard.press("j")
+        page.keyboard.press("Enter")
+        page.locator(".card.json .turn").nth(1).wait_for()
+        page.get_by_text("As JSON").click()
+        page.locator(".card.json .tree").wait_for()
+
+
+def test_a_conversation_of_any_length_delays_no_page(tmp_path: Path, open_page: Open):
+    """Of a hundred thousand turns the first are shown; the rest of a long document is not read."""
+    shard = write_shard(
+        tmp_path / "long.tar",
+        [{"__key__": "a", ".json": sharegpt(0, 100_000)}, {"__key__": "b", ".json": openai(1)}],
+    )
+    with browsing([str(shard)]) as server:
+        page = open_page(server.url)
+        assert page.locator(".row").nth(0).locator(".turn").count() in (0, 6)
+        page.locator(".row").nth(1).get_by_text("Answer 1").wait_for()
+        page.locator(".row").nth(0).get_by_role("button", name="More turns").click()
+        page.get_by_text("turn 105", exact=True).wait_for()
+        found = server.ask("turns", i=0, f=0, **{"from": 99_950})
+        assert (len(found["turns"]), found["total"], found["more"]) == (50, 100_000, False)
+        answer = server.get("api/turns", i=1, f=7)
+        assert answer.status_code == 404
+
+
+def test_texts_are_read_in_place(tmp_path: Path, open_page: Open):
+    """A dataset of texts is shown as texts; a long one is cut and opened by its button."""
+    long = "\n".join(f"line {n} <i>x</i>" for n in range(40))
+    samples = [
+        {"__key__": "a", ".txt": long},
+        {"__key__": "b", ".txt": "short"},
+        {"__key__": "c", ".txt": "y" * 9_000},
+        {"__key__": "d", ".txt": b"\xff\xfe\x00"},
+    ]
+    with browsing([str(write_shard(tmp_path / "t.tar", samples))]) as server:
+        page = open_page(server.url)
+        page.locator(".row").nth(3).wait_for()
+        assert look_shown(page) == "Text"
+        first = page.locator(".row").nth(0)
+        assert first.locator(".prose").inner_text() == long
+        height = "document.querySelector('.row .prose').clientHeight"
+        before = page.evaluate(height)
+        first.get_by_role("button", name="Show more").click()
+        wait_until(page, f"{height} > 2 * {before}")
+        assert page.locator(".row").nth(1).get_by_role("button", name="Show more").count() == 0
+        page.locator(".row").nth(2).get_by_role("button", name="Show more").click()
+        page.locator(".row").nth(2).get_by_text("This is the beginning").wait_for()
+        page.get_by_role("button", name="Small tiles").click()
+        page.locator(".tile").first.wait_for()
+        assert "look=grid" in page.url
+        page.reload()
+        page.locator(".grid.s .tile").first.wait_for()
+        page.get_by_role("button", name="Texts to read").click()
+        page.locator(".row").first.wait_for()
+        assert "look" not in page.url
+        assert_axe_is_content(page)
+
+
+def test_sounds_are_played_in_their_rows_one_at_a_time(tmp_path: Path, open_page: Open):
+    """The keyboard plays a sound of the list; another one stops it; a damaged one says so."""
+    samples = [
+        {"__key__": f"{n}", ".wav": tone(8) if n != 2 else b"RIFF, no sound", ".txt": f"words {n}"}
+        for n in range(3)
+    ]
+    with browsing([str(write_shard(tmp_path / "a.tar", samples))]) as server:
+        page = open_page(server.url)
+        page.locator(".sound").nth(2).wait_for()
+        assert look_shown(page) == "Audio"
+        first, second, third = (page.locator(".row").nth(n) for n in range(3))
+        assert "8.00 s" in first.inner_text()
+        assert "words 1" in second.inner_text()
+        page.keyboard.press("j")
+        page.keyboard.press(" ")
+        first.get_by_role("button", name="Pause .wav of sample 0").wait_for()
+        wait_until(page, "Number(document.querySelector('.track input').value) > 10")
+        second.get_by_role("button", name="Play").click()
+        second.get_by_role("button", name="Pause").wait_for()
+        first.get_by_role("button", name="Play").wait_for()
+        second.get_by_role("slider").fill("800")
+        wait_until(page, "document.querySelectorAll('.sound')[1].innerText.includes('6.')")
+        third.get_by_role("button", name="Play").click()
+        third.get_by_text("This browser cannot play it.").wait_for()
+        assert_axe_is_content(page)
+
+
+def test_videos_of_the_grid_play_in_their_tiles(tmp_path: Path, open_page: Open):
+    """A tile plays while one points at it, and by the keyboard; frames stand for what cannot."""
+    samples = [
+        {"__key__": "a", ".webm": film()},
+        {"__key__": "b", ".avi": film("avi", "mpeg4")},
+        {"__key__": "c", ".webm": b"no film"},
+    ]
+    with browsing([str(write_shard(tmp_path / "v.tar", samples))]) as server:
+        page = open_page(server.url)
+        page.locator(".tile").nth(2).hover()
+        page.locator(".tile").nth(0).hover()
+        wait_until(page, "document.querySelector('.tile video')?.currentTime > 0.1")
+        assert page.evaluate("document.querySelector('.tile video').muted")
+        page.mouse.move(2, 2)
+        wait_until(page, "!document.querySelector('.tile video')")
+        page.keyboard.press("j")
+        page.keyboard.press("j")
+        page.keyboard.press(" ")
+        wait_until(page, "document.querySelector('.tile .frames')?.naturalWidth === 256")
+        page.get_by_role("button", name="Play b").wait_for()
+        page.keyboard.press("j")
+        page.keyboard.press(" ")
+        page.locator(".film .frames").wait_for(state="attached")
+        assert page.locator(".picture > .film").count() == 1
+        assert_axe_is_content(page)
+
+
+def test_the_list_shows_pictures_texts_and_values(tmp_path: Path, open_page: Open):
+    """A row of the list has the picture, the text and the single values of its sample."""
+    samples = [
+        {
+            "__key__": f"k{n}",
+            ".jpg": save(draw(60, 40, n), "JPEG"),
+            ".txt": f"caption {n}",
+            ".json": json.dumps({"score": n / 4}),
+        }
+        for n in range(30)
+    ]
+    with browsing([str(write_shard(tmp_path / "l.tar", samples))]) as server:
+        page = open_page(server.url)
+        page.locator(".tile").nth(29).wait_for()
+        page.get_by_role("button", name="List of").click()
+        page.locator(".row").nth(23).wait_for()
+        assert page.locator(".row").count() == 24
+        assert "look=list" in page.url
+        row = page.locator(".row").nth(3)
+        assert "caption 3" in row.inner_text()
+        names = row.locator("dt").all_inner_texts()
+        assert names == [".jpg:width", ".jpg:height", ".txt:length", ".json:score"]
+        assert row.locator("dd").all_inner_texts()[-1] == "0.75"
+        page.keyboard.press("n")
+        page.locator(".row").get_by_text("k24", exact=True).wait_for()
+        page.locator(".row .key").first.focus()
+        page.keyboard.press("m")
+        page.get_by_text("1 sample marked").wait_for()
+        page.keyboard.press("Enter")
+        page.get_by_role("heading", name="k24").wait_for()
+        page.keyboard.press("Escape")
+        page.locator(".row").get_by_text("k24", exact=True).wait_for()
+
+
+@pytest.mark.parametrize("width", [320, 2560])
+@pytest.mark.parametrize("look", ["chat", "text", "audio", "list"])
+def test_no_look_overflows_the_page(tmp_path: Path, open_page: Open, look: str, width: int):
+    """Each look fits a narrow and a wide window, also where words are long; axe finds no fault."""
+    sample = {
+        "__key__": "k" * 90,
+        ".wav": tone(1),
+        ".txt": "w" * 500,
+        ".json": sharegpt(0).replace("bold", "b" * 300),
+        ".jpg": save(draw(60, 40, 1), "JPEG"),
+    }
+    with browsing([str(write_shard(tmp_path / "l.tar", [sample]))]) as server:
+        page = open_page(f"{server.url}?look={look}", width, "dark")
+        page.locator(".row").wait_for()
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert_axe_is_content(page)
+        page.close()  # before the server, of which its pictures are asked

@@ -1,0 +1,275 @@
+"""Ways to look at a page of samples: which ones fit a dataset, and what each shows of a sample."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from wids.browse.facets import FacetColumn, values_of
+from wids.browse.failures import message_of
+from wids.codecs.formats import (
+    OCTET_STREAM,
+    Kind,
+    field_kind,
+    format_suffix,
+    media_type,
+    wrapper_of,
+)
+from wids.display.arrayview import named_arrays
+from wids.display.conversation import read_turns
+from wids.display.fieldview import is_packed, outline_arrays
+from wids.display.safejson import safe_text
+from wids.display.thumbnails import makes_picture
+from wids.errors import WidsError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from wids.browse.fieldreader import FieldReader, LocatedSample
+
+__all__ = ["LOOKS", "Looks", "add_contents", "find_looks", "look_named", "vector_of"]
+
+LOOKS = ("grid", "list", "chat", "text", "audio", "table")
+
+_LOOK_SAMPLES = 6
+_LOOK_SHARDS = 8
+_LOOK_VECTORS = 2
+_MOST_VECTOR_NBYTES = 64 << 10
+_VECTOR_FORMATS = (".npy", ".ten", ".tb")
+_MOST_TEXT = 4_000  # characters of a text in a list
+_MOST_TURNS = 6  # of a conversation in a list
+_MOST_DRAWN_NBYTES = 16 << 20  # a longer sound has no waveform
+_HEAD_NBYTES = 64 << 10
+
+
+class Looks(NamedTuple):
+    """Ways to look at a dataset.
+
+    Attributes:
+        usual: The one that fits it, of `LOOKS`.
+        offered: Those that show something of it.
+        vectors: Extensions of fields that are vectors, of which a map can be drawn.
+    """
+
+    usual: str = "grid"
+    offered: tuple[str, ...] = ("grid", "list", "table")
+    vectors: tuple[str, ...] = ()
+
+
+def look_named(name: str, looks: Looks) -> str:
+    """Return the look of a request: the named one, or the usual one.
+
+    Raises:
+        ValueError: There is none of that name.
+
+    >>> look_named("", Looks(usual="chat")), look_named("list", Looks())
+    ('chat', 'list')
+    """
+    if name and name not in LOOKS:
+        raise ValueError(f"look: expected one of {', '.join(LOOKS)}, got {name[:40]!r}")
+    return name or looks.usual
+
+
+def find_looks(reader: FieldReader) -> Looks | None:
+    """Find what fits a dataset by its first samples; None if a shard would have to be fetched."""
+    samples = list(islice(_first_samples(reader), _LOOK_SAMPLES))
+    if not samples:
+        return None
+    vectors = {name for each in samples[:_LOOK_VECTORS] for name in _vectors_of(reader, each)}
+    kinds = [{field_kind(field.extension) for field in each.fields} for each in samples]
+    half = len(samples) / 2
+    fits = {
+        "chat": sum(_turns_of(reader, each, _MOST_TURNS) is not None for each in samples),
+        "grid": sum(_has_picture(reader, *each) for each in zip(samples, kinds, strict=True)),
+        "audio": sum("audio" in each for each in kinds),
+        "text": sum("text" in each for each in kinds),
+    }
+    usual = next((look for look, count in fits.items() if count > half), "grid")
+    offered = [look for look in LOOKS if fits.get(look) or look in ("grid", "list", "table")]
+    return Looks(usual, tuple(offered), tuple(sorted(vectors)))
+
+
+def _first_samples(reader: FieldReader) -> Iterator[LocatedSample]:
+    """Yield samples from the beginning of the first shard that can be read without a download."""
+    for shard_index in range(min(reader.num_shards, _LOOK_SHARDS)):
+        try:
+            if reader.tar_index(shard_index) is None:
+                continue
+            first = reader.first_index(shard_index)
+            found = range(first, first + min(reader.num_samples(shard_index), _LOOK_SAMPLES))
+            samples = [reader.locate(index) for index in found]
+        except (WidsError, OSError):
+            continue
+        reader.fetch_ahead(samples, lambda each: _fields_ahead(each, "chat"))
+        yield from samples
+        return
+
+
+def _has_picture(reader: FieldReader, located: LocatedSample, kinds: set[Kind]) -> bool:
+    if kinds & {"image", "video"}:
+        return True
+    arrays = (n for n, field in enumerate(located.fields) if field_kind(field.extension) == "array")
+    number = next(arrays, None)
+    if number is None:
+        return False
+    field = located.fields[number]
+    if field.nbytes > _MOST_VECTOR_NBYTES or is_packed(field.extension):
+        return True
+    try:
+        return outline_arrays(field.extension, reader.read(located, number))[1]
+    except (WidsError, OSError):
+        return False
+
+
+def _vectors_of(reader: FieldReader, located: LocatedSample) -> Iterator[str]:
+    for number, field in enumerate(located.fields):
+        if field_kind(field.extension) != "array":
+            continue
+        try:
+            if vector_of(reader, located, number) is not None:
+                yield field.extension
+        except (WidsError, OSError):
+            continue
+
+
+def vector_of(reader: FieldReader, located: LocatedSample, number: int) -> Any | None:
+    """Return a field as a vector of floats; None if it is none.
+
+    Raises:
+        WidsError: It cannot be read.
+    """
+    field = located.fields[number]
+    suffix = format_suffix(field.extension)
+    # Other arrays are packed or pickled, which takes a process of its own.
+    if suffix not in _VECTOR_FORMATS or is_packed(field.extension):
+        return None
+    if field.nbytes > _MOST_VECTOR_NBYTES:
+        return None
+    data = bytes(reader.read(located, number))
+    try:
+        arrays = named_arrays(suffix, data)
+    except Exception:  # noqa: BLE001 (whatever a decoder raises belongs to the field)
+        return None
+    if len(arrays) != 1:
+        return None
+    array = arrays[0][1]
+    if array.dtype.kind not in "fiu" or array.size < 2 or array.size != max(array.shape, default=0):
+        return None
+    return array.reshape(-1).astype("f4")
+
+
+def add_contents(
+    reader: FieldReader,
+    tiles: Sequence[dict[str, Any]],
+    look: str,
+    columns: Sequence[FacetColumn] = (),
+) -> None:
+    """Add to the tiles of a page what a look shows beside them.
+
+    These are `values` of the columns; `text`, `conversation` and `audio`, where the look shows
+    them and the sample has them.
+
+    Args:
+        reader: The dataset.
+        tiles: As `wids.browse.samplepages.tiles` made them.
+        look: One of `LOOKS`.
+        columns: Columns whose values are added.
+    """
+    if look == "grid":
+        return
+    found = [(tile, _located(reader, tile)) for tile in tiles]
+    reader.fetch_ahead(
+        (located for _, located in found if located is not None),
+        lambda each: _fields_ahead(each, look),
+    )
+    for tile, located in found:
+        if located is None:
+            continue
+        try:
+            tile.update(_content_of(reader, located, look, columns))
+        except (WidsError, OSError) as error:
+            tile.setdefault("error", message_of(error, 500))
+
+
+def _located(reader: FieldReader, tile: dict[str, Any]) -> LocatedSample | None:
+    try:
+        return None if tile["key"] is None else reader.locate(tile["index"])
+    except (WidsError, OSError):
+        return None
+
+
+def _fields_ahead(located: LocatedSample, look: str) -> list[int]:
+    """Return the numbers of the small fields whose content a look shows."""
+    number = _plain_field(located, "json" if look == "chat" else "text")
+    small = number is not None and located.fields[number].nbytes <= _HEAD_NBYTES
+    return [number] if number is not None and small and look != "table" else []
+
+
+def _content_of(
+    reader: FieldReader, located: LocatedSample, look: str, columns: Sequence[FacetColumn]
+) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if columns:
+        found["values"] = values_of(reader, located, columns)
+    if look == "chat":
+        found["conversation"] = _turns_of(reader, located, _MOST_TURNS)
+    if look in ("list", "text", "audio"):
+        found["text"] = _text_of(reader, located)
+    if look in ("list", "audio", "chat"):
+        found["audio"] = _audio_of(reader, located)
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _plain_field(located: LocatedSample, kind: str) -> int | None:
+    """Return the number of the first field of a kind that is not compressed."""
+    for number, field in enumerate(located.fields):
+        if field_kind(field.extension) == kind and not wrapper_of(field.extension):
+            return number
+    return None
+
+
+def _turns_of(reader: FieldReader, located: LocatedSample, count: int) -> dict[str, Any] | None:
+    """Return the first turns of the conversation of a sample."""
+    for number, field in enumerate(located.fields):
+        if field_kind(field.extension) != "json" or wrapper_of(field.extension):
+            continue
+        try:
+            data = reader.read(located, number, 0, _HEAD_NBYTES)
+        except (WidsError, OSError):
+            continue
+        turns = read_turns(data, count=count, whole=len(data) == field.nbytes)
+        if turns is not None:
+            return {"field": number, "extension": safe_text(field.extension, 40), **turns.as_dict()}
+    return None
+
+
+def _text_of(reader: FieldReader, located: LocatedSample) -> dict[str, Any] | None:
+    number = _plain_field(located, "text")
+    if number is None:
+        return None
+    field = located.fields[number]
+    data = reader.read(located, number, 0, 4 * _MOST_TEXT)
+    text = bytes(data).decode("utf-8", "replace")
+    more = len(data) < field.nbytes or len(text) > _MOST_TEXT
+    return {
+        "field": number,
+        "extension": safe_text(field.extension, 40),
+        "text": safe_text(text[:_MOST_TEXT], 10 * _MOST_TEXT),
+        "more": more,
+    }
+
+
+def _audio_of(reader: FieldReader, located: LocatedSample) -> dict[str, Any] | None:
+    number = _plain_field(located, "audio")
+    if number is None:
+        return None
+    field = located.fields[number]
+    plain = media_type(field.extension)
+    (duration,) = values_of(reader, located, [FacetColumn(field.extension, ("duration",), True)])
+    return {
+        "field": number,
+        "extension": safe_text(field.extension, 40),
+        "media_type": None if plain == OCTET_STREAM else plain,
+        "duration": duration,
+        "wave": field.nbytes <= _MOST_DRAWN_NBYTES and makes_picture(field.extension),
+    }
