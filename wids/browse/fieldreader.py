@@ -16,7 +16,6 @@ import numpy as np
 
 from wids.base.urls import display_url
 from wids.browse.failures import RETRY_SECONDS, Failures
-from wids.browse.joinedfields import JoinedFields, marks_of, read_stored
 from wids.errors import DecodeError, FetchError, ShardFormatError, WidsError
 from wids.fetching.fetch import Fetcher
 from wids.fetching.transport import FetchPolicy, is_unreachable
@@ -26,6 +25,7 @@ from wids.tar.sidecar import SIDECAR_SUFFIX
 
 if TYPE_CHECKING:
     from wids.base.shardref import ShardRef
+    from wids.browse.joinedfields import JoinedFields
     from wids.reading.columns import ColumnPart
     from wids.reading.samplesequence import ShardedSequence
     from wids.tar.shard import ReadableShard
@@ -241,7 +241,7 @@ class FieldReader:
         )
 
     def _version_of(self, shard: ReadableShard, fields: Iterable[LocatedField]) -> str:
-        marks = {marks_of(field.stored) for field in fields if field.stored is not None}
+        marks = {field.stored.version for field in fields if field.stored is not None}
         facts = f"{self._salt} {shard.nbytes} {shard.version} {sorted(marks)}"
         return hashlib.blake2b(facts.encode(), digest_size=8).hexdigest()
 
@@ -259,7 +259,7 @@ class FieldReader:
         if kept is not None:
             return kept[start:stop]
         if field.stored is not None:
-            return read_stored(field.stored, start, field.nbytes if stop is None else stop)
+            return field.stored.read(start, stop)
         shard, local_index, entry = self._opened(located.index)
         stop = field.nbytes if stop is None else min(stop, field.nbytes)
         start = min(start, stop)

@@ -10,21 +10,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from wids.base.urls import display_url
 from wids.errors import SpecError
-from wids.reading.shardlist import ShardList
 from wids.views.chosenshards import datasets_in
 from wids.views.filtering import holding_of
 from wids.views.indexlist import IndexList
 from wids.views.joining import joined_names
 from wids.views.storedfields import StoredField, stored_fields
+from wids.views.tablerows import TableRows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from wids.views.filterlanguage import Condition
 
-__all__ = ["FieldOfSample", "JoinedFields", "marks_of", "place_of", "read_stored"]
+__all__ = ["FieldOfSample", "JoinedFields"]
 
 
 class FieldOfSample(NamedTuple):
@@ -99,9 +98,8 @@ class JoinedFields:
         found = []
         for field in stored_fields(self.samples, int(self._order[place])):
             home = field.home
-            if not isinstance(home, ShardList):
-                nbytes = len(home.read_raw(field.position, (field.name,))[field.name])
-                found.append(FieldOfSample(field.extension, 0, nbytes, field))
+            if isinstance(home, TableRows):
+                found.append(FieldOfSample(field.extension, 0, len(field.read()), field))
                 continue
             own = home.locate(field.position).shard.url == url
             place_there = (field.offset, field.nbytes)
@@ -113,30 +111,3 @@ class JoinedFields:
         positions = self.positions(first, stop)
         held = holding_of(self.samples.select(IndexList.of(positions)), condition)
         return np.sort(self._rows[positions[held]])
-
-
-def read_stored(field: StoredField, start: int, stop: int) -> memoryview:
-    """Return the bytes `[start, stop)` of a field that is stored elsewhere."""
-    home = field.home
-    if isinstance(home, ShardList):
-        shard, local_index, _ = home.locate_sample(field.position)
-        return memoryview(shard.read_part(local_index, field.name, start, stop))
-    return memoryview(home.read_raw(field.position, (field.name,))[field.name])[start:stop]
-
-
-def place_of(field: StoredField) -> str:
-    """Return the location of the shard or the table of a field, without credentials."""
-    home = field.home
-    if isinstance(home, ShardList):
-        return display_url(home.locate(field.position).shard.url)
-    return home.table.name
-
-
-def marks_of(field: StoredField) -> str:
-    """Return a text that changes with the content of the shard or table of a field."""
-    home = field.home
-    if isinstance(home, ShardList):
-        shard, _, _ = home.locate_sample(field.position)
-        return f"{shard.nbytes} {shard.version}"
-    origin = home.table.origin
-    return "" if origin is None else origin.stamp.digest

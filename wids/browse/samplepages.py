@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from wids.base.threads import DaemonThreadPool
 from wids.browse.failures import message_of
-from wids.browse.joinedfields import place_of
 from wids.codecs.formats import OCTET_STREAM, field_kind, format_suffix, media_type, wrapper_of
 from wids.display.fieldview import FieldView, hex_rows, is_packed, outline_arrays, view_field
 from wids.display.pixels import names_labels
@@ -236,7 +235,7 @@ def _field_row(located: LocatedSample, number: int, view: FieldView) -> dict[str
         "summary": view.summary,
         "error": view.error,
         "media_type": None if plain == OCTET_STREAM else plain,
-        "stored": None if field.stored is None else safe_text(place_of(field.stored), 2000),
+        "stored": None if field.stored is None else safe_text(field.stored.location, 2000),
         "wave": view.kind == "audio" and _is_drawn(field),
         "strip": view.kind == "video" and _is_drawn(field),
     }

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from wids.reading.fetchahead import FetchProgress
     from wids.reading.fieldfile import FieldFile
     from wids.reading.gather import Allocate, Gathering
-    from wids.reading.pipeline import BatchKind, ReadingOptions
+    from wids.reading.pipeline import BatchKind, Pipeline, ReadingOptions
     from wids.reading.ragged import Ragged, Values
     from wids.reading.rangeahead import RangePlanner
     from wids.specs.shardtable import ShardTable
@@ -207,10 +207,16 @@ class ShardedSequence(SampleSequence, Protocol):
     """
 
     dataset_name: str
+    source: str | None
+    options: dict[str, Any]
     base: str
     shards: ShardTable
     cache: ShardCache
     transformations: Any
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """What makes samples of raw fields."""
 
     def packed_index(self, shard_index: int) -> TarIndex | None:
         """Return the tar index of a shard in a pack, not compared with the shard; None without."""

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from wids.reading.shardlist import ShardList
+from wids.reading.samplesequence import ShardedSequence, is_sharded
 from wids.views.concatenation import Chain
 from wids.views.filling import Filled
 from wids.views.joining import Pairing
 from wids.views.selection import Selection
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from wids.base.shardref import ShardRef
 
@@ -46,7 +46,7 @@ def chosen_shards(samples: Any) -> list[ChosenShard]:
         samples: A dataset, a view, a join (both sides count) or a concatenation. Tables that are
             joined have no shards.
     """
-    datasets: dict[int, tuple[ShardList, list[Rows]]] = {}
+    datasets: dict[int, tuple[ShardedSequence, list[Rows]]] = {}
     for dataset, rows in _leaves(samples, np.arange(len(samples), dtype=np.int64)):
         datasets.setdefault(id(dataset), (dataset, []))[1].append(rows)
     found = []
@@ -64,17 +64,22 @@ def chosen_shards(samples: Any) -> list[ChosenShard]:
     return found
 
 
-def datasets_in(samples: Any) -> list[ShardList]:
-    """Return the distinct `ShardList`s under a sequence, with both sides of joins."""
-    if isinstance(samples, ShardList):
+def datasets_in(samples: Any, sides: Collection[str] = ("left", "right")) -> list[ShardedSequence]:
+    """Return the distinct datasets of shards under a sequence, in order.
+
+    Args:
+        samples: A dataset, or what is made of datasets.
+        sides: The sides of joins that count.
+    """
+    if is_sharded(samples):
         return [samples]
-    inner = [getattr(samples, name, None) for name in ("base", "left", "right")]
+    inner = [getattr(samples, name, None) for name in ("base", *sides)]
     inner += getattr(samples, "parts", None) or []
-    found = [dataset for each in inner if each is not None for dataset in datasets_in(each)]
+    found = [dataset for each in inner if each is not None for dataset in datasets_in(each, sides)]
     return list({id(dataset): dataset for dataset in found}.values())
 
 
-def shards_of_rows(samples: Any, rows: Rows) -> Iterator[tuple[ShardList, int]]:
+def shards_of_rows(samples: Any, rows: Rows) -> Iterator[tuple[ShardedSequence, int]]:
     """Yield each shard that holds some samples, as its dataset and the index of one sample.
 
     Args:
@@ -87,9 +92,9 @@ def shards_of_rows(samples: Any, rows: Rows) -> Iterator[tuple[ShardList, int]]:
             yield dataset, int(inside[first])
 
 
-def _leaves(samples: Any, rows: Rows) -> Iterator[tuple[ShardList, Rows]]:
-    """Yield each `ShardList` under a sequence, with the indexes that are read from it."""
-    if isinstance(samples, ShardList):
+def _leaves(samples: Any, rows: Rows) -> Iterator[tuple[ShardedSequence, Rows]]:
+    """Yield each `ShardedSequence` under a sequence, with the indexes that are read from it."""
+    if is_sharded(samples):
         yield samples, rows
     elif isinstance(samples, Selection):
         yield from _leaves(samples.base, samples.rows.take(rows))

@@ -37,7 +37,7 @@ import numpy as np
 from wids.base.arguments import check_path
 from wids.base.files import write_output
 from wids.base.urls import base_name, is_local, local_path
-from wids.reading.shardlist import ShardList
+from wids.reading.samplesequence import ShardedSequence, is_sharded
 from wids.specs.indexrules import USUAL_RULES, unusual_rules
 from wids.specs.locations import name_of
 from wids.specs.newspec import name_in_spec
@@ -184,14 +184,14 @@ class _Writer:
         if isinstance(samples, Pairing):
             sides = [self.node(samples.left), self.node(samples.right)]
             return {"join": sides, "rename": samples.rename, "replace": samples.replace}
-        if isinstance(samples, ShardList):
+        if is_sharded(samples):
             return self._dataset(samples)
         raise TypeError(
             f"save: a {type(samples).__name__} cannot be saved; expected a dataset, a selection, a "
             "concatenation or a join: save its parts"
         )
 
-    def _dataset(self, dataset: ShardList) -> dict[str, Any]:
+    def _dataset(self, dataset: ShardedSequence) -> dict[str, Any]:
         rules: dict[str, Any] = {**dataset.index_rules}
         said = {name: rules[name] for name in rules if name in dataset.header}
         node: dict[str, Any] = {
@@ -257,7 +257,7 @@ def too_nested() -> str:
     )
 
 
-def _options_of(dataset: ShardList, source: str | None) -> dict[str, Any]:
+def _options_of(dataset: ShardedSequence, source: str | None) -> dict[str, Any]:
     """Return the top-level keys that a dataset has besides those of its spec.
 
     Args:

@@ -6,8 +6,9 @@ from bisect import bisect_right
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from wids.base.urls import display_url
 from wids.errors import SpecError
-from wids.reading.shardlist import ShardList
+from wids.reading.samplesequence import ShardedSequence, is_sharded
 from wids.views.concatenation import Chain
 from wids.views.filling import Filled
 from wids.views.joining import Pairing
@@ -33,10 +34,36 @@ class StoredField(NamedTuple):
 
     extension: str
     name: str
-    home: ShardList | TableRows
+    home: ShardedSequence | TableRows
     position: int
     offset: int = -1
     nbytes: int = -1
+
+    @property
+    def location(self) -> str:
+        """Location of the shard or the table, without credentials."""
+        if isinstance(self.home, TableRows):
+            return self.home.table.name
+        return display_url(self.home.locate(self.position).shard.url)
+
+    @property
+    def version(self) -> str:
+        """Text that changes with the content of the shard or the table."""
+        if isinstance(self.home, TableRows):
+            origin = self.home.table.origin
+            return "" if origin is None else origin.stamp.digest
+        shard, _, _ = self.home.locate_sample(self.position)
+        return f"{shard.nbytes} {shard.version}"
+
+    def read(self, start: int = 0, stop: int | None = None) -> memoryview:
+        """Return the bytes `[start, stop)` of the field, to its end by default."""
+        if isinstance(self.home, TableRows):
+            return memoryview(self.home.read_raw(self.position, (self.name,))[self.name])[
+                start:stop
+            ]
+        shard, local_index, _ = self.home.locate_sample(self.position)
+        stop = self.nbytes if stop is None else stop
+        return memoryview(shard.read_part(local_index, self.name, start, stop))
 
 
 def stored_fields(samples: Any, index: int) -> list[StoredField]:
@@ -54,7 +81,7 @@ def stored_fields(samples: Any, index: int) -> list[StoredField]:
 
 
 def _fields(samples: Any, index: int) -> Iterator[StoredField]:
-    if isinstance(samples, ShardList):
+    if is_sharded(samples):
         yield from _of_shard(samples, index)
     elif isinstance(samples, Selection):
         yield from _fields(samples.base, samples.rows.at(index))
@@ -73,7 +100,7 @@ def _fields(samples: Any, index: int) -> Iterator[StoredField]:
         yield from _fields(samples.parts[number], index - (ends[number - 1] if number else 0))
 
 
-def _of_shard(dataset: ShardList, index: int) -> Iterator[StoredField]:
+def _of_shard(dataset: ShardedSequence, index: int) -> Iterator[StoredField]:
     shard, local_index, _ = dataset.locate_sample(index)
     wanted = dataset.wanted_fields
     for name, offset, nbytes in shard.index.fields(local_index):

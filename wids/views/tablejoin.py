@@ -19,7 +19,7 @@ from wids.base.keyhash import hash_keys
 from wids.base.numbertext import equal_text
 from wids.base.urls import display_url
 from wids.base.warn import warn
-from wids.reading.shardlist import ShardList
+from wids.views.chosenshards import datasets_in
 from wids.views.filtering import check_known, column_named
 from wids.views.filterlanguage import MISSING, compared_text
 from wids.views.indexlist import IndexList
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from wids.caching.cache import ShardCache
-    from wids.reading.samplesequence import SampleSequence
+    from wids.reading.samplesequence import SampleSequence, ShardedSequence
     from wids.views.tablecolumns import Column
     from wids.views.tables import Table
     from wids.views.tablesources import TableSource
@@ -130,13 +130,13 @@ def rows_as_saved(
 
 
 def shards_of(samples: Any) -> list[str]:
-    """Return the distinct shards of all datasets under a sequence."""
-    urls = (url for dataset in datasets_of(samples) for url in dataset.shards.urls)
+    """Return the distinct shards of all datasets under a sequence, except those joined to it."""
+    urls = (url for dataset in datasets_in(samples, sides=("left",)) for url in dataset.shards.urls)
     return list(dict.fromkeys(urls))
 
 
 def cache_of(samples: Any) -> ShardCache | None:
-    """Return the cache of the first `ShardList` under a sequence; None if there is none."""
+    """Return the cache of the first `ShardedSequence` under a sequence; None if there is none."""
     dataset = first_dataset(samples)
     return None if dataset is None else dataset.cache
 
@@ -155,19 +155,9 @@ def joins_folder(samples: SampleSequence) -> Path | None:
     return None if dataset is None else dataset.cache.joins_folder()
 
 
-def datasets_of(samples: Any) -> list[ShardList]:
-    """Return the distinct `ShardList`s under a sequence, in order."""
-    if isinstance(samples, ShardList):
-        return [samples]
-    inner = [getattr(samples, name, None) for name in ("base", "left")]
-    parts = getattr(samples, "parts", None) or [each for each in inner if each is not None]
-    found = [dataset for part in parts for dataset in datasets_of(part)]
-    return list({id(dataset): dataset for dataset in found}.values())
-
-
-def first_dataset(samples: Any) -> ShardList | None:
-    """Return the first `ShardList` under a sequence; None if there is none."""
-    return next(iter(datasets_of(samples)), None)
+def first_dataset(samples: Any) -> ShardedSequence | None:
+    """Return the first `ShardedSequence` under a sequence; None if there is none."""
+    return next(iter(datasets_in(samples, sides=("left",))), None)
 
 
 def _matched(on: On, source: TableSource) -> Match:
