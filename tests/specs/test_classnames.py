@@ -232,6 +232,29 @@ def test_a_spec_names_no_classes_of_other_shards(
         assert "classes" not in json.loads(Path(path).read_text())
 
 
+def test_a_new_spec_keeps_the_names_in_an_old_one_of_its_shards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`create` takes them from a spec beside the shards, and leaves those in a file where it is."""
+    monkeypatch.chdir(tmp_path)
+    for name in "ab":
+        write_shard(tmp_path / f"{name}.tar", [{"__key__": name, ".cls": "1"}])
+    assert main(["create", "a.tar", "-o", "old.json"]) == 0
+    old = json.loads(Path("old.json").read_text())
+    Path("old.json").write_text(json.dumps({**old, "classes": ["cat", "dog"]}))
+    capsys.readouterr()
+    for output in ("new.json", "old.json"):
+        assert main(["create", "a.tar", "-o", output]) == 0
+        assert "class names: 2, from the spec beside the shards" in capsys.readouterr().err
+        assert ShardListDataset(output).class_names == {0: "cat", 1: "dog"}
+    assert main(["create", "b.tar", "-o", "b.json"]) == 0
+    assert ShardListDataset("b.json").class_names == {}
+    Path("classes.txt").write_text("owl\n")
+    assert main(["create", "a.tar", "-o", "new.json"]) == 0
+    assert "classes" not in json.loads(Path("new.json").read_text())
+    assert ShardListDataset("new.json").class_names == {0: "owl"}
+
+
 def test_merged_names_are_compared_with_files_beside_specs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -271,11 +271,12 @@ def test_a_merge_never_replaces_what_it_reads(spec, capsys) -> None:
 
 
 def test_creating_over_a_spec_that_says_more_keeps_it(spec, capsys) -> None:
-    """Class names added by hand are reported and kept in a backup."""
-    source = spec("a", ["a.tar"], classes=["cat"], license="MIT")
+    """Keys added by hand are reported and kept in a backup; class names are kept in the spec."""
+    source = spec("a", ["a.tar"], classes=["cat"], license="MIT", version="1.2")
     before = Path(source).read_bytes()
     assert main(["create", "a.tar", "-o", source]) == 0
-    assert "the old spec had 'classes', 'license'" in capsys.readouterr().err
+    assert "the old spec had 'license', 'version'" in capsys.readouterr().err
+    assert read(source)["classes"] == ["cat"]
     assert Path("a.json.bak").read_bytes() == before
     Path("a.json.bak").unlink()
     assert main(["create", "a.tar", "-o", source]) == 0

@@ -282,6 +282,7 @@ def _build(
             "info": None if args.info is None else Path(args.info).read_text(encoding="utf-8"),
             "base": args.base,
             "pack": _name_of_pack(args),
+            "classes": _classes_beside(shards),
         },
         known=known,
         note=write_note,
@@ -294,6 +295,21 @@ def _build(
         cache_dir=args.cache_dir,
         rules=rules_given(args),
     )
+
+
+def _classes_beside(shards: list[str]) -> Any:
+    """Return the class names in old specs of these shards; None if there are none.
+
+    Those in a file such as `classes.txt` are not copied, since readers of the new spec find them.
+    """
+    from wids.specs.classnames import names_beside
+    from wids.specs.merging import listed_classes
+
+    names = names_beside(shards, in_files=False)
+    if not names:
+        return None
+    note(f"class names: {len(names)}, from the spec beside the shards")
+    return listed_classes(names)
 
 
 def _chosen_digests(args: Arguments) -> tuple[str, ...] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 from contextlib import ExitStack, contextmanager
@@ -11,13 +10,12 @@ from tempfile import TemporaryDirectory
 from typing import IO, TYPE_CHECKING, Any
 
 from wids.base.omissions import Omissions
-from wids.base.urls import display_url, is_local
+from wids.base.urls import display_url
 from wids.caching.unpack import compression_of
 from wids.errors import ShardFormatError
 from wids.importing.options import Imported, ImportOptions
 from wids.specs.build import local_copy
-from wids.specs.classnames import find_class_names
-from wids.specs.locations import folder_of
+from wids.specs.classnames import names_beside
 from wids.specs.merging import listed_classes
 from wids.specs.sources import find_shards
 from wids.tar.shard import Shard
@@ -64,12 +62,7 @@ def open_shards(
 
 
 def _header(shards: Sequence[str]) -> dict[str, Any]:
-    """Return the class names in a file, or a spec of these shards, beside local shards."""
-    near = [shard for shard in shards if is_local(shard) and shard != "-"]
-    if not near or len(near) < len(shards):
-        return {}
-    folders = dict.fromkeys(folder_of(shard) or os.curdir for shard in near)
-    names = find_class_names({}, "", *folders, remote=False, shards=near)
+    names = {} if "-" in shards else names_beside(shards)
     return {"classes": listed_classes(names)} if names else {}
 
 

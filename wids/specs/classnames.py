@@ -18,7 +18,7 @@ from wids.specs.locations import folder_of, join
 from wids.specs.merging import as_class_names, class_names, malformed_names, merged_classes
 from wids.specs.uniquekeys import unique_keys
 
-__all__ = ["find_class_names", "parse_class_names", "warn_of_names_beside"]
+__all__ = ["find_class_names", "names_beside", "parse_class_names", "warn_of_names_beside"]
 
 
 _FILES = ("class_names.json", "classes.json", "class_names.txt", "classes.txt", "labels.txt")
@@ -80,6 +80,22 @@ def find_class_names(
         if names:
             return names
     return {}
+
+
+def names_beside(shards: Sequence[str], *, in_files: bool = True) -> dict[int, str]:
+    """Return the class names that lie beside local shards; none if some are remote.
+
+    Args:
+        shards: Paths of shards.
+        in_files: Whether those in files of names count, too, or only those in specs that together
+            list all of the shards, which readers of another spec do not see.
+    """
+    if not shards or not all(map(is_local, shards)):
+        return {}
+    folders = dict.fromkeys(folder_of(shard) or os.curdir for shard in shards)
+    if not in_files and find_class_names({}, "", *folders, remote=False):
+        return {}
+    return find_class_names({}, "", *folders, remote=False, shards=shards)
 
 
 def warn_of_names_beside(spec: Path, header: Mapping[str, Any]) -> None:
