@@ -269,6 +269,23 @@ def test_parts_with_other_numbers_of_classes_are_refused(
         wids.concat([first], classes="all")
 
 
+def test_names_in_a_file_beside_the_shards_are_compared_too(tmp_path: Path) -> None:
+    """A part whose spec has no names is compared by its file, where another part has names."""
+    for name, header in (("a", {"classes": ["cat", "dog"]}), ("b", {}), ("c", {})):
+        (tmp_path / name).mkdir()
+        with wids.ShardWriter(f"{tmp_path}/{name}/x-%d.tar", spec=f"{tmp_path}/{name}.json") as out:
+            out.header.update(header)
+            out.write({"__key__": name, ".cls": 1})
+    (tmp_path / "b" / "classes.txt").write_text("dog\ncat\n")
+    (tmp_path / "c" / "classes.txt").write_text("cat\ndog\nowl\n")
+    a, b, c = (wids.ShardListDataset(tmp_path / f"{name}.json") for name in "abc")
+    for together in (lambda: a + b, lambda: wids.concat([b[:1], a]), lambda: wids.Mixture([a, b])):
+        with pytest.raises(wids.SpecError, match=r"class 0 is '(dog|cat)'.*classes=\"any\""):
+            together()
+    assert (a + c).class_names == {0: "cat", 1: "dog", 2: "owl"}
+    assert len(wids.concat([a, b], classes="any")) == 2
+
+
 def test_parts_that_name_two_class_columns_differently_are_refused(
     dataset: wids.ShardListDataset,
 ) -> None:

@@ -68,13 +68,18 @@ def checked_parts(parts: Any) -> list[Any]:
 def other_classes(parts: Sequence[Any]) -> str:
     """Return how the specs of sequences to be combined number their classes differently, or "".
 
-    Only the names that a spec states are compared, since looking for a file of names may ask a
-    server. A function that maps samples may number their classes anew, so its results have none.
+    Looking for a file of names may ask a server, so those of parts without a name in their specs
+    are looked for only where another part has some. A function that maps samples may number their
+    classes anew, so its results have none.
     """
     headers = {
         f"part {place}": {"classes": names} if (names := _stated_in_any_form(part)) else {}
         for place, part in enumerate(parts)
     }
+    if any(headers.values()):
+        for place, part in enumerate(parts):
+            if not headers[f"part {place}"] and (names := _stated(part, beside=True)):
+                headers[f"part {place}"] = {"classes": names}
     try:
         merged_classes(headers)
     except SpecError as error:
@@ -82,17 +87,23 @@ def other_classes(parts: Sequence[Any]) -> str:
     return ""
 
 
-def _stated(samples: Any) -> Mapping[int, str]:
-    """Return the class names in the specs of the datasets under a sequence."""
+def _stated(samples: Any, *, beside: bool = False) -> Mapping[int, str]:
+    """Return the class names in the specs of the datasets under a sequence.
+
+    Args:
+        samples: The sequence.
+        beside: Whether those in files beside the shards count, too.
+    """
     header = getattr(samples, "header", None)
     if isinstance(header, Mapping):
-        return class_names(header)
+        names: Mapping[int, str] = samples.class_names if beside else class_names(header)
+        return names
     if hasattr(samples, "function") or not hasattr(samples, "read_as"):
         return {}
     if isinstance(samples, Chain):
-        return _agreed(map(_stated, samples.parts))[0]
+        return _agreed(_stated(part, beside=beside) for part in samples.parts)[0]
     under = (getattr(samples, name, None) for name in ("base", "left", "right"))
-    return next(filter(None, map(_stated, under)), {})
+    return next(filter(None, (_stated(each, beside=beside) for each in under)), {})
 
 
 def stated_by_column(samples: Any) -> tuple[dict[str, list[Any]], bool]:
