@@ -14,6 +14,8 @@ from helpers.shards import write_shard
 from hypothesis import given
 from hypothesis import strategies as st
 
+import wids
+from wids.base.arrayfile import read_arrays, write_arrays
 from wids.browse.tallies import NumberTally, ValueTally
 
 
@@ -147,3 +149,77 @@ def test_json_is_counted_after_all_else(tmp_path: Path) -> None:
         filtered = server.ask_until_finished("facets", where=".cls == 1")
         assert {each["name"] for each in filtered["facets"]} == set(facets)
         assert filtered["samples"] == 12 * 300
+
+
+def written(folder: Path, hue: str) -> Path:
+    """Write a shard of ten documents with a hue and a number."""
+    documents = [json.dumps({"hue": hue, "n": n, "is_new": n < 3}) for n in range(10)]
+    samples = [{"__key__": f"k{n}", ".json": text} for n, text in enumerate(documents)]
+    return write_shard(folder / "a.tar", samples)
+
+
+def test_the_next_server_need_not_parse_the_documents(tmp_path: Path) -> None:
+    """Values in JSON are kept in the cache folder, for facets and for filters."""
+    path = written(tmp_path, "red")
+    with browsing([str(path)]) as server:
+        first = facets_of(server)
+    # What is kept is given another word, so that its use can be seen.
+    for file in (tmp_path / "wids-cache").rglob("*.column"):
+        about, arrays = read_arrays(file)
+        if about["kind"] == "values":
+            about["words"] = [
+                words and ["kept" if w == "red" else w for w in words] for words in about["words"]
+            ]
+            write_arrays(file, about, {name: array.copy() for name, array in arrays.items()})
+    with browsing([str(path)]) as server:
+        where = ".json:hue == kept and .json:is_new == true"
+        assert server.ask_until_finished("page", where=where)["total"] == 3
+        again = facets_of(server)
+        assert again[".json:hue"]["values"] == [["kept", 10, None]]
+        assert again[".json:n"] == first[".json:n"]
+        assert again[".json:is_new"] == first[".json:is_new"]
+
+
+def test_kept_values_of_another_shard_or_damaged_ones_are_not_used(tmp_path: Path) -> None:
+    """After a shard was replaced, or a kept file was damaged, documents are read again."""
+    with browsing([str(written(tmp_path, "red"))]) as server:
+        facets_of(server)
+    with browsing([str(written(tmp_path, "blue"))]) as server:
+        assert facets_of(server)[".json:hue"]["values"] == [["blue", 10, None]]
+    kept = list((tmp_path / "wids-cache").rglob("*.column"))
+    assert kept
+    for file in kept:
+        data = bytearray(file.read_bytes())
+        data[-1] ^= 1
+        file.write_bytes(data)
+    with browsing([str(tmp_path / "a.tar")]) as server:
+        assert facets_of(server)[".json:hue"]["values"] == [["blue", 10, None]]
+
+
+def test_filters_of_words_are_those_of_samples(tmp_path: Path) -> None:
+    """Words, numbers, truth values, null, lists and damaged documents compare as one by one."""
+    values = [
+        "cat",
+        "dog",
+        3,
+        3.0,
+        "3",
+        True,
+        "true",
+        None,
+        ["cat"],
+        {"cat": 1},
+        1 << 70,
+        "c\u00e4t",
+    ]
+    texts = [json.dumps({"hue": value}) for value in ["cat"] * 40 + values] + ["{}", "{", "[]"]
+    samples = [{"__key__": f"k{n}", ".json": text} for n, text in enumerate(texts)]
+    path = write_shard(tmp_path / "a.tar", samples)
+    dataset = wids.ShardListDataset([str(path)], transformations="bytes")
+    with browsing([str(path)]) as server:
+        for value in ("cat", "3", "'3'", "true", "c\u00e4t", "nothing", "(cat, 3)"):
+            for operator in ("in", "not in") if value[0] == "(" else ("==", "!=", "<", "contains"):
+                where = f".json:hue {operator} {value}"
+                found = server.ask_until_finished("page", where=where, count=100)
+                expected = [sample["__key__"] for sample in dataset.filter(where)]
+                assert [tile["key"] for tile in found["tiles"]] == expected, where

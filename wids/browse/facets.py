@@ -1,9 +1,10 @@
 """Facets: how often each value of a column occurs among the samples that a filter leaves.
 
 Columns are found in the first samples: classes, what headers state of images, sound, video and
-text, and single values in JSON. They are counted shard by shard, by one scan for those that the
-cache folder keeps and then, since all documents are parsed, by another one for JSON. The values of
-a shard are kept in memory, so that the next filter counts them without reading the shard again.
+text, and single values in JSON. They are counted shard by shard, by one scan for those that are
+quick to read and then, since all documents are parsed, by another one for JSON. The values of
+a shard are kept in memory, so that the next filter counts them without reading the shard again, and
+in the cache folder, so that the next server does so, too.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from __future__ import annotations
 import json
 import threading
 from collections import Counter
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from wids.browse.fieldreader import KeptBytes
+from wids.browse.keptvalues import load_values, nbytes_of, save_values
 from wids.browse.tallies import NumberTally, ValueTally
 from wids.codecs.formats import field_kind, wrapper_of
 from wids.codecs.headers import HEADER_FACTS, read_header
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from wids.browse.fieldreader import FieldReader, LocatedSample
+    from wids.browse.keptvalues import Values
     from wids.ordering.permute import Integers
 
 __all__ = [
@@ -75,11 +77,6 @@ class FacetColumn:
     field: str
     path: tuple[str, ...]
     is_number: bool
-
-    @property
-    def is_kept(self) -> bool:
-        """Whether its values are kept in the cache folder, as those of words in JSON are not."""
-        return self.is_number or field_kind(self.field) != "json"
 
     @property
     def name(self) -> str:
@@ -164,7 +161,7 @@ def _are_words(values: Sequence[Any]) -> bool:
 
 def _parsed(data: Any) -> Any:
     try:
-        return json.loads(bytes(data)) if data is not None else None
+        return None if data is None else json.loads(str(data, "utf-8", "replace"))
     except (ValueError, RecursionError):
         return None
 
@@ -207,11 +204,8 @@ def _shown(value: Any) -> Any:
     return safe_number(value) if isinstance(value, int | float) else None
 
 
-Values = np.ndarray | tuple[np.ndarray, list[Any]]  # numbers with NaN; or codes with -1 and words
-
-
 class ColumnValues:
-    """Values of columns of each shard, kept in a bounded memory.
+    """Values of columns of each shard, kept in a bounded memory and in the cache folder.
 
     Args:
         reader: The dataset.
@@ -231,40 +225,50 @@ class ColumnValues:
     def of(self, shard_index: int, *, in_json: bool) -> dict[FacetColumn, Values]:
         """Return the values of all samples of a shard, for each column of a group."""
         found = self._kept.get((shard_index, in_json))
-        if found is None and in_json:
-            found = self._json_values(shard_index, self._in_json)
-        elif found is None:
+        if found is not None:
+            return found
+        if in_json:
+            found = self._json_values(shard_index)
+        else:
             plain = self.group(in_json=False)
             found = {each: self._plain_values(shard_index, each) for each in plain}
-        else:
-            return found
-        self._kept.put((shard_index, in_json), found, sum(map(_nbytes_of, found.values())))
+        self._kept.put((shard_index, in_json), found, sum(map(nbytes_of, found.values())))
         return found
 
     def one(self, shard_index: int, column: FacetColumn) -> Values:
-        """Return the values of one column of a shard, without reading the others."""
+        """Return the values of one column of a shard; of JSON, all columns are read at once."""
         found = self._kept.get((shard_index, column in self._in_json))
         if found is not None:
             return found[column]
-        if column not in self._in_json:
-            return self._plain_values(shard_index, column)
-        if column.is_number and self._reader.is_small(
-            shard_index, column.field, _MOST_FIELD_NBYTES
-        ):
-            with suppress(
-                WidsError, OSError, ValueError, TypeError
-            ):  # of several types, read below
-                values = self._plain_values(shard_index, column)
-                if isinstance(values, np.ndarray):
-                    return values
-        return self._json_values(shard_index, [column])[column]
+        if column in self._in_json:
+            return self.of(shard_index, in_json=True)[column]
+        return self._plain_values(shard_index, column)
 
-    def _json_values(
-        self, shard_index: int, columns: Sequence[FacetColumn]
-    ) -> dict[FacetColumn, Values]:
-        """Read columns in JSON at once, so that each document is parsed once."""
-        names = {each.field for each in columns}
-        lists: dict[FacetColumn, list[Any]] = {each: [] for each in columns}
+    def words(self, shard_index: int, field: str, path: tuple[str, ...]) -> Values | None:
+        """Return the values of a column in JSON that are words; None if there is no such column."""
+        for column in self._in_json:
+            if (column.field, column.path, column.is_number) == (field, path, False):
+                return self.one(shard_index, column)
+        return None
+
+    def _json_values(self, shard_index: int) -> dict[FacetColumn, Values]:
+        """Return the values of all columns in JSON: kept ones, or else they are parsed and kept."""
+        if self._reader.tar_index(shard_index) is None:
+            return self._parsed_values(shard_index)
+        names = tuple(f"{each.name} {each.is_number}" for each in self._in_json)
+        place = self._reader.kept_beside(shard_index, ".json", names)
+        kept = None if place is None else load_values(*place)
+        if kept is not None and len(kept) == len(names):
+            return dict(zip(self._in_json, kept, strict=True))
+        found = self._parsed_values(shard_index)
+        if place is not None and save_values(*place, list(found.values())):
+            self._reader.trim_cache()
+        return found
+
+    def _parsed_values(self, shard_index: int) -> dict[FacetColumn, Values]:
+        """Read the columns in JSON together, so that each document is parsed once."""
+        names = {each.field for each in self._in_json}
+        lists: dict[FacetColumn, list[Any]] = {each: [] for each in self._in_json}
         rows = self._reader.rows(shard_index, names, _MOST_FIELD_NBYTES) if names else None
         for row in rows or ():
             documents = {name: _parsed(row.get(name)) for name in names}
@@ -331,12 +335,6 @@ def _codes(values: Sequence[Any]) -> tuple[np.ndarray, list[Any]]:
     keys = [(type(each), each) if isinstance(each, str | int | float) else None for each in values]
     found = np.array([-1 if key is None else codes.setdefault(key, len(codes)) for key in keys])
     return found.astype(np.int64), [word for _, word in codes]
-
-
-def _nbytes_of(values: Values) -> int:
-    if isinstance(values, np.ndarray):
-        return values.nbytes
-    return values[0].nbytes + 100 * len(values[1])
 
 
 class ChosenMasks:

@@ -19,11 +19,14 @@ from wids.browse.failures import RETRY_SECONDS, Failures
 from wids.errors import DecodeError, FetchError, ShardFormatError, WidsError
 from wids.fetching.fetch import Fetcher
 from wids.fetching.transport import FetchPolicy, is_unreachable
+from wids.reading.columns import ColumnSource
 from wids.reading.rangeshard import fetch_index
 from wids.specs.locations import with_suffix
 from wids.tar.sidecar import SIDECAR_SUFFIX
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from wids.base.shardref import ShardRef
     from wids.browse.joinedfields import JoinedFields
     from wids.reading.columns import ColumnPart
@@ -428,6 +431,45 @@ class FieldReader:
                 raise
             lenient = reader.decoder.replace(on_error={extension: None})
             return replace(reader, decoder=lenient).read_shard(shard_index, entry)
+
+    def kept_beside(
+        self, shard_index: int, name: str, inputs: tuple[str, ...]
+    ) -> tuple[Path, ColumnSource] | None:
+        """Return where to keep what is computed from a shard, beside its columns.
+
+        Args:
+            shard_index: Number of the shard.
+            name: What is computed.
+            inputs: What else it depends on.
+
+        Returns:
+            The path, and the inputs that the file states; None if it cannot be kept.
+
+        Raises:
+            WidsError: The shard cannot be opened.
+        """
+        entry = self.dataset.shards[shard_index]
+        shard = self._opened(self.first_index(shard_index))[0]
+        # Of a shard read by range, only a version that the server states identifies the contents.
+        by_range = shard.memory is None
+        if by_range and (shard.version is None or not entry.digests):
+            return None
+        source = ColumnSource(
+            name,
+            inputs,
+            __name__,
+            self.dataset.column_reader(name).rules,
+            self.num_samples(shard_index),
+            shard.version or "" if by_range else "",
+        )
+        path = self.dataset.cache.derived_path(entry, source.suffix)
+        return None if path is None else (path, source)
+
+    def trim_cache(self) -> None:
+        """Evict files of the cache folder while it is larger than its bound."""
+        cache = self.dataset.cache
+        if cache.cache_size is not None:
+            cache.trim(cache.cache_size)
 
     def _opened(self, index: int) -> tuple[ReadableShard, int, ShardRef]:
         """Return `(open shard, local index, spec entry)`; fail at once if the shard just failed."""

@@ -348,7 +348,7 @@ class Grid:
         )
         scan.join(_SOON_SECONDS)
         visitor = scan.visitor
-        progress = {**scan.progress(), "kept": column.is_kept}
+        progress = scan.progress()
         is_found = shown.filtering is None or shown.filtering["finished"]
         if not (isinstance(visitor, SortVisitor) and progress["finished"] and is_found):
             return shown._replace(order=shown.order.none(), sorting=progress)
@@ -397,7 +397,9 @@ class Grid:
         found: list[tuple[Any, Callable[[], Any]]] = []
         if where := query.get("where", "").strip():
             condition = parse_filter(where)
-            make = functools.partial(FilterVisitor, self._reader, condition, self._class_names)
+            make = functools.partial(
+                FilterVisitor, self._reader, condition, self._class_names, self._columns
+            )
             found.append((("filter", where), make))
         if text := query.get("q", ""):
             if len(text) > _MOST_KEY:

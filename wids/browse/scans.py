@@ -17,6 +17,7 @@ __all__ = ["Scan", "Scans", "Visitor", "joint_progress"]
 
 # A scan is abandoned if no page asks for its progress, and starts again if a page asks later.
 _ABANDONED_SECONDS = 60.0
+_LET_GO_FIRST_SECONDS = 0.1
 _MOST_KEPT = 16
 _LEAVE_SECONDS = 0.5
 _MOST_MESSAGES = 20
@@ -36,6 +37,8 @@ class Scan:
         visitor: Processes each shard and collects the results.
         shards: Numbers of the shards, in order.
         turn: Lock held while a shard is visited; scans that share it take turns.
+        others: Returns all scans that share it.
+        left_seconds: A scan whose progress was not asked for so long waits for those whose was.
 
     Attributes:
         visitor: As given.
@@ -47,7 +50,14 @@ class Scan:
         finished: Whether all shards were visited.
     """
 
-    def __init__(self, visitor: Visitor, shards: Sequence[int], turn: threading.Lock) -> None:
+    def __init__(
+        self,
+        visitor: Visitor,
+        shards: Sequence[int],
+        turn: threading.Lock,
+        others: Callable[[], Sequence[Scan]],
+        left_seconds: float,
+    ) -> None:
         self.visitor = visitor
         self.total = len(shards)
         self.done = 0
@@ -57,6 +67,8 @@ class Scan:
         self.finished = False
         self._shards = shards
         self._turn = turn
+        self._others = others
+        self._left_seconds = left_seconds
         self._asked_at = time.monotonic()
         self._stopped = threading.Event()
         # A daemon thread, because a shard on a slow disk must not keep the process alive.
@@ -67,6 +79,15 @@ class Scan:
     def running(self) -> bool:
         """Whether the thread is alive."""
         return self._thread.is_alive()
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether it is running, and its progress was asked for lately."""
+        return self.running and self._unasked_seconds < self._left_seconds
+
+    @property
+    def _unasked_seconds(self) -> float:
+        return time.monotonic() - self._asked_at
 
     def progress(self) -> dict[str, Any]:
         """Return the progress as JSON; a scan whose progress is not asked for is abandoned."""
@@ -90,7 +111,8 @@ class Scan:
 
     def _run(self) -> None:
         for shard_index in self._shards:
-            if self._stopped.is_set() or time.monotonic() - self._asked_at > _ABANDONED_SECONDS:
+            self._let_watched_go_first()
+            if self._stopped.is_set() or self._unasked_seconds > _ABANDONED_SECONDS:
                 return
             try:
                 with self._turn:
@@ -105,6 +127,14 @@ class Scan:
             self.skipped += not seen
             self.done += 1
         self.finished = True
+
+    def _let_watched_go_first(self) -> None:
+        """Wait while nobody watches this scan and somebody watches another one."""
+        while self._unasked_seconds > self._left_seconds and any(
+            each.is_watched for each in self._others()
+        ):
+            if self._stopped.wait(_LET_GO_FIRST_SECONDS):
+                return
 
 
 def joint_progress(scans: Sequence[Scan]) -> dict[str, Any]:
@@ -128,10 +158,16 @@ def _reason(error: Exception) -> str:
 class Scans:
     """Scans of a server: one for each key, shared by all pages that ask for it.
 
-    Running scans take turns, one shard each, so that together they use at most one core.
+    Running scans take turns, one shard each, so that together they use at most one core. Those that
+    no page shows any more wait for those that one does.
+
+    Args:
+        left_seconds: A scan counts as shown if its progress was asked for within this time. Pages
+            ask several times a second.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, left_seconds: float = 3.0) -> None:
+        self._left_seconds = left_seconds
         self._scans: OrderedDict[Any, Scan] = OrderedDict()
         self._lock = threading.Lock()
         self._turn = threading.Lock()
@@ -147,16 +183,22 @@ class Scans:
         with self._lock:
             scan = self._scans.get(key)
             if scan is None or not (scan.finished or scan.running):
-                scan = self._scans[key] = Scan(make(), shards, self._turn)
+                scan = self._scans[key] = Scan(
+                    make(), shards, self._turn, self._all, self._left_seconds
+                )
             self._scans.move_to_end(key)
             while len(self._scans) > _MOST_KEPT:
                 self._scans.popitem(last=False)[1].stop()
             return scan
 
+    def _all(self) -> Sequence[Scan]:
+        with self._lock:
+            return list(self._scans.values())
+
     def close(self) -> None:
         """Stop all scans; do not wait for one that waits for a server."""
-        with self._lock:
-            for scan in self._scans.values():
-                scan.stop()
-            for scan in self._scans.values():
-                scan.join(_LEAVE_SECONDS)
+        scans = self._all()
+        for scan in scans:
+            scan.stop()
+        for scan in scans:
+            scan.join(_LEAVE_SECONDS)

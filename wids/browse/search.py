@@ -28,8 +28,9 @@ from wids.views.filterlanguage import (
 from wids.views.valuekinds import KindsSeen
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    from wids.browse.facets import ColumnValues
     from wids.browse.fieldreader import FieldReader
     from wids.ordering.permute import Integers
     from wids.tar.tarindex import TarIndex
@@ -145,6 +146,7 @@ class FilterVisitor:
         reader: The dataset.
         condition: The condition.
         class_names: Names of classes, by number, which a filter may use.
+        columns: Returns the columns whose values in JSON are kept; None if none are.
 
     Attributes:
         found: The samples found so far.
@@ -153,9 +155,14 @@ class FilterVisitor:
     """
 
     def __init__(
-        self, reader: FieldReader, condition: Condition, class_names: Mapping[int, str]
+        self,
+        reader: FieldReader,
+        condition: Condition,
+        class_names: Mapping[int, str],
+        columns: Callable[[], ColumnValues] | None = None,
     ) -> None:
         self.found = FoundIndexes()
+        self._columns = columns
         self._reader = reader
         self.unknown: list[str] = []
         self.known: list[str] = []
@@ -197,6 +204,8 @@ class FilterVisitor:
         masks: dict[Comparison, Any] = {}
         for comparison in self._comparisons:
             mask = self._column(shard_index, comparison)
+            if mask is None:
+                mask = self._words(shard_index, comparison)
             if mask is not None:
                 masks[comparison] = mask
         rest = [each for each in self._comparisons if each not in masks]
@@ -251,6 +260,22 @@ class FilterVisitor:
         present[part.missing] = False
         here[present] = compared.holds_each(values)
         return here
+
+    def _words(self, shard_index: int, comparison: Comparison) -> Any:
+        """Compare the words of a column in JSON, each once; None if they are not known."""
+        values = comparison.value if isinstance(comparison.value, tuple) else (comparison.value,)
+        # Other operators may hold for lists and for null, which have no code.
+        plain = comparison.operator in ("==", "!=", "in") and None not in values
+        if self._columns is None or not plain or field_kind(comparison.field) != "json":
+            return None
+        found = self._columns().words(shard_index, comparison.field, comparison.path)
+        if not isinstance(found, tuple):
+            return None
+        codes, words = found
+        for word in words:
+            self._seen[comparison].add(word)
+        held = [comparison.holds_of(word) for word in words]
+        return np.array([*held, comparison.operator == "!="], np.bool_)[codes]  # -1 is the last
 
     def _by_rows(self, shard_index: int, comparisons: Sequence[Comparison]) -> dict[Any, Any]:
         """Compare sample by sample; return the mask of each comparison."""

@@ -56,6 +56,7 @@ __all__ = [
     "ColumnSource",
     "follow_path",
     "load_column",
+    "load_made_from",
     "read_field",
     "read_key_hashes",
     "save_column",
@@ -186,17 +187,43 @@ def load_column(path: Path, source: ColumnSource) -> ColumnPart:
         OSError: It is not there.
         ShardFormatError: It is damaged, or was made from other inputs.
     """
+    about, arrays = load_made_from(path, source)
     try:
-        part = _verified(path, source)
+        return _checked_part(about["kind"], arrays, source.num_samples)
+    except (ValueError, KeyError, TypeError) as error:
+        raise ShardFormatError(f"{path}: a stale or damaged column: {error}") from error
+
+
+def load_made_from(
+    path: Path, source: ColumnSource
+) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+    """Map the arrays of a file that was made from the samples of a shard, and verify all of them.
+
+    Args:
+        path: Where; written by `wids.base.arrayfile.write_arrays`, with `source` in its
+            description.
+        source: The inputs that it must have been made from.
+
+    Returns:
+        The description, and the arrays.
+
+    Raises:
+        OSError: It is not there.
+        ShardFormatError: It is damaged, or was made from other inputs.
+    """
+    try:
+        about, arrays = _verified(path, source)
     except (ValueError, KeyError, TypeError) as error:
         raise ShardFormatError(f"{path}: a stale or damaged column: {error}") from error
     # Eviction uses the dates of files, and mapping a file does not change them.
     with suppress(OSError):  # the folder may be read-only
         os.utime(path)
-    return part
+    return about, arrays
 
 
-def _verified(path: Path, source: ColumnSource) -> ColumnPart:
+def _verified(
+    path: Path, source: ColumnSource
+) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
     # Before opening, since a newer file may replace it.
     made_ns = os.stat(path).st_mtime_ns  # noqa: PTH116 (for each shard)
     # A remote shard without a digest in the spec may have been fetched again and differ.
@@ -207,7 +234,7 @@ def _verified(path: Path, source: ColumnSource) -> ColumnPart:
     about, arrays = read_arrays(path)
     if about["source"] != source.as_json:
         raise ValueError(f"made from {about['source']}, expected {source.as_json}")
-    return _checked_part(about["kind"], arrays, source.num_samples)
+    return about, arrays
 
 
 def _checked_part(kind: str, arrays: dict[str, npt.NDArray[Any]], num_samples: int) -> ColumnPart:

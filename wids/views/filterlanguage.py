@@ -217,7 +217,8 @@ def follow(value: Any, path: tuple[str, ...]) -> Any:
 def _step(value: Any, step: str) -> Any:
     if value is UNREADABLE:
         return UNREADABLE
-    if isinstance(value, Mapping):
+    # By type first: asking whether it is a Mapping takes as long as all else.
+    if type(value) is dict or isinstance(value, Mapping):
         return value.get(step, MISSING)
     if isinstance(value, list) and step.isdecimal() and int(step) < len(value):
         return value[int(step)]

@@ -44,7 +44,7 @@ export function sortProgress(page, state) {
   if (!page.sorting) return [];
   const { shards_done: done, num_shards: total, finished } = page.sorting;
   const name = state.sort.replace(/^-/, "");
-  const told = finished ? [] : [`${number(done)} of ${counted(total, "shard")} read; ${page.sorting.kept ? "what is read is kept in the cache folder" : "this column is not kept, and read anew by each server"}`];
+  const told = finished ? [] : [`${number(done)} of ${counted(total, "shard")} read; what is read is kept in the cache folder`];
   const left = leftOut(page.sorting);
   return [h("div", { class: "progress" },
     finished ? null : h("progress", { max: total, value: done, "aria-label": "Sorting" }),
