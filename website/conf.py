@@ -39,6 +39,7 @@ html_title = f"wids {release}"
 html_extra_path = ["../build/docs/source/llms"]
 html_static_path = ["static"]
 html_css_files = ["wids.css"]
+html_js_files = [("search.js", {"defer": "defer"})]  # after the search tools, before they begin
 html_show_sourcelink = False
 html_copy_source = False
 copybutton_exclude = ".linenos, .gp, .go"  # of a console or a Python dialogue, the typed text
