@@ -542,6 +542,24 @@ def test_netrc_holds_the_credentials(
     assert (kind, base64.b64decode(value)) == ("Basic", b"me:secret")
 
 
+def test_credentials_that_change_are_taken_after_a_refusal(
+    fetcher: Fetcher, shard_server: ShardServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What is kept of a request ends with a refusal, so that ~/.netrc is read again."""
+    url = shard_server.put("a.tar", b"x" * 100)
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    for password in ("old", "new"):
+        (tmp_path / "netrc").write_text(f"machine 127.0.0.1 login me password {password}\n")
+        shard_server.faults = Faults(status=401, times=1)
+        with pytest.raises(FetchError, match="netrc"):
+            fetcher.read(url)
+        for _ in range(2):
+            assert fetcher.read(url) == b"x" * 100
+    given = [each.headers["Authorization"].split()[1] for each in shard_server.requests]
+    sent = list(map(base64.b64decode, given))
+    assert sent == [b"me:old"] * 4 + [b"me:new"] * 2
+
+
 def test_a_proxy_from_the_environment_is_used(
     fetcher: Fetcher, shard_server: ShardServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

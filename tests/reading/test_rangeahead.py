@@ -1,6 +1,7 @@
 """Training by byte range: what a `Loader` requests ahead changes nothing but time."""
 
 import gc
+import io
 import itertools
 import random
 import threading
@@ -208,6 +209,38 @@ def test_memory_for_less_than_a_batch_is_an_error(remote: Callable[..., Any]) ->
             remote(memory=wrong)
 
 
+@pytest.mark.parametrize("nbytes", [3_000, 30_000])
+def test_columns_of_small_and_large_fields(
+    make_shard: Callable[..., Path], shard_server: ShardServer, nbytes: int
+) -> None:
+    """Fields of any size, and an array beside them, are the same by range and from the disk."""
+    rng = np.random.default_rng(0)
+    samples = [
+        {"__key__": f"{i}", ".bin": rng.bytes(nbytes + i % 3), ".npy": npy(rng.random(nbytes // 8))}
+        for i in range(12)
+    ]
+    path = make_shard("a.tar", samples)
+    sidecar = Path(f"{path}{SIDECAR_SUFFIX}")
+    TarIndex.from_tar(path).save(sidecar)
+    shard_server.put(sidecar.name, sidecar.read_bytes())
+    rows = [{"url": shard_server.put(path.name, path.read_bytes()), "nsamples": 12}]
+    local = ShardListDataset([path], transformations="bytes")
+    with ShardListDataset(rows, remote="range", transformations="bytes") as far:
+        expected = list(map(plain, loader_of(local, 5)))
+        assert list(map(plain, loader_of(far, 5))) == expected
+        wanted = [7, 1, 1, 11]
+        found, right = far.gather_bytes(wanted, ".bin"), local.gather_bytes(wanted, ".bin")
+        assert list(map(bytes, found)) == list(map(bytes, right))
+        np.testing.assert_array_equal(far.gather(wanted, ".npy"), local.gather(wanted, ".npy"))
+
+
+def npy(array: np.ndarray) -> bytes:
+    """Return an array as a `.npy` file."""
+    stream = io.BytesIO()
+    np.save(stream, array)
+    return stream.getvalue()
+
+
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_workers_that_take_turns_request_their_next_batches(
     remote: Callable[..., Any], shards: list[Path], shard_server: ShardServer, num_workers: int
@@ -269,6 +302,16 @@ def test_a_pass_that_is_left_ends_its_threads_and_connections(
         gc.enable()
     shard_server.heal()
     assert dataset[3]["__key__"] == "0/003"
+
+
+def test_all_of_a_sample_is_one_range(remote: Callable[..., Any]) -> None:
+    """Its fields and the headers behind it come together, whatever a further request costs."""
+    dataset = remote()
+    shard = dataset.locate_sample(3)[0]
+    far_apart = shard.plan([0, 4, 9], None)
+    assert len(far_apart.spans) == 3
+    assert sum(stop - start for start, stop in far_apart.spans) < 3 * (NBYTES + 6 * 512)
+    assert len(shard.plan([4, 5, 6], None).spans) == 1
 
 
 def test_fields_alone_are_requested(remote: Callable[..., Any], shard_server: ShardServer) -> None:

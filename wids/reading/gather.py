@@ -263,27 +263,25 @@ class Gathering:
         """
         names = tuple(extensions)
         self.reindexed = False
-        memories, spans = [], [np.empty((0, len(names), 2), np.int64)]
+        found = _Found(names)
         for opened, local_indexes in self._groups:
             memory = opened.shard.memory
             if isinstance(opened.shard, FileShard):
-                memory, found = opened.shard.read_spans(local_indexes, names)
+                found.add(*opened.shard.read_spans(local_indexes, names))
             elif self._crowded or memory is None:
                 before = opened.shard.index
                 wanted = None if asked is None else {*names, *asked}
-                samples = self._read_group(opened.shard, local_indexes.tolist(), wanted)
-                memory, found = _joined(samples, names)
+                found.add_samples(self._read_group(opened.shard, local_indexes.tolist(), wanted))
                 self.reindexed |= opened.shard.index is not before
             else:
-                found = opened.shard.index.find_spans(local_indexes, names)
-            memories.append(memory)
-            spans.append(found)
-        joined = np.concatenate(spans)
+                found.add(memory, opened.shard.index.find_spans(local_indexes, names))
+        joined = np.concatenate(found.spans)
         if (joined < 0).any():
             row, column = np.argwhere(joined[:, :, 0] < 0)[0].tolist()
             raise self._missing(names[column], row)
         for column, name in enumerate(names):
-            self._found[name] = Windows(memories, self._bounds, joined[:, column])
+            spans = joined[:, column]
+            self._found[name] = Windows(found.memories[column], found.bounds, spans)
 
     def _find(self, extension: str) -> Windows:
         if extension not in self._found:
@@ -353,19 +351,48 @@ def _read_group(
     return shard.read_many(local_indexes, fields)
 
 
-def _joined(samples: list[dict[str, Any]], names: tuple[str, ...]) -> tuple[memoryview, Integers]:
-    """Copy fields of a shard that is not mapped, or will be closed, into one buffer.
+class _Found:
+    """Fields of a batch: the memory of each, and its span there, -1 for a missing one.
 
-    Returns:
-        The bytes, and the spans of the fields there; -1 for a missing field.
+    Args:
+        names: The fields.
+
+    Attributes:
+        memories: For each name, memories that have the field of some rows.
+        bounds: Rows `[bounds[i], bounds[i + 1])` are in memory `i`.
+        spans: Arrays of the offset and size of each field, of shape `(rows, names, 2)`.
     """
-    fields = [sample.get(name) for sample in samples for name in names]
-    # By the received fields, because the index may have been replaced while they were read.
-    sizes = np.array([len(field or b"") for field in fields], np.int64)
-    spans = np.stack([np.cumsum(sizes) - sizes, sizes], axis=1)
-    spans[[field is None for field in fields]] = -1
-    data = b"".join([field or b"" for field in fields])
-    return memoryview(data), spans.reshape(len(samples), len(names), 2)
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self._names = names
+        self.memories: list[list[memoryview]] = [[] for _ in names]
+        self.bounds = [0]
+        self.spans = [np.empty((0, len(names), 2), np.int64)]
+
+    def add(self, memory: memoryview, spans: Integers) -> None:
+        """Add rows whose fields lie in one memory."""
+        for memories in self.memories:
+            memories.append(memory)
+        self.bounds.append(self.bounds[-1] + len(spans))
+        self.spans.append(spans)
+
+    def add_samples(self, samples: list[dict[str, Any]]) -> None:
+        """Add samples that were read, from a shard that is not mapped or will be closed."""
+        fields = [sample.get(name) for sample in samples for name in self._names]
+        # By the received fields, because the index may have been replaced while they were read.
+        sizes = np.array([len(field or b"") for field in fields], np.int64)
+        spans = np.stack([np.cumsum(sizes) - sizes, sizes], axis=1)
+        spans[[field is None for field in fields]] = -1
+        spans = spans.reshape(len(samples), len(self._names), 2)
+        if len(sizes) and sizes.mean() <= _SMALL_NBYTES:
+            self.add(memoryview(b"".join([field or b"" for field in fields])), spans)
+            return
+        # Small fields are copied into one memory, since many memories would take longer.
+        spans[..., 0] = np.minimum(spans[..., 0], 0)
+        for column, memories in enumerate(self.memories):
+            memories += [memoryview(each or b"") for each in fields[column :: len(self._names)]]
+        self.bounds += range(self.bounds[-1] + 1, self.bounds[-1] + len(samples) + 1)
+        self.spans.append(spans)
 
 
 def _core(decode: Decoder | None) -> Any:

@@ -27,7 +27,7 @@ from wids.base.threads import DaemonThreadPool
 from wids.errors import FetchError
 from wids.fetching.blocks import PlannedRange
 from wids.fetching.rangepool import RangePool
-from wids.reading.rangeshard import RangeShard
+from wids.reading.rangeshard import PlannedSamples, RangeShard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -77,7 +77,8 @@ class PlannedBatch:
 
     Attributes:
         indexes, number: As given.
-        nbytes: Bytes that it needs, 0 before it is located.
+        ranges: Its byte ranges, none before it is located.
+        nbytes: Their bytes.
     """
 
     def __init__(
@@ -88,7 +89,9 @@ class PlannedBatch:
         self.nbytes = 0
         self._tell = tell
         self._taken = False
-        self._groups: list[tuple[OpenShard, list[int], list[PlannedRange]]] = []
+        self._groups: list[tuple[OpenShard, list[int]]] = []
+        self._planned: dict[RangeShard, PlannedSamples] = {}
+        self.ranges: list[PlannedRange] = []
         self._lock = threading.Lock()
         self._settled = threading.Event()
         self._pool: RangePool | None = None
@@ -96,19 +99,19 @@ class PlannedBatch:
 
     def locate(self, groups: list[ShardSamples], fields: Collection[str] | None) -> None:
         """Find the byte ranges of the batch in its shards."""
+        self._groups = groups
         for opened, local_indexes in groups:
-            ranges: list[PlannedRange] = []
             shard = opened.shard
-            if isinstance(shard, RangeShard):
-                version, spans = shard.planned_ranges(local_indexes, fields)
-                ranges = [PlannedRange(shard.url, version, *span, self.number) for span in spans]
-            self._groups.append((opened, local_indexes, ranges))
+            if not isinstance(shard, RangeShard):
+                continue
+            planned = shard.plan(local_indexes, fields)
+            if planned is not None:
+                self._planned[shard] = planned
+                self.ranges += [
+                    PlannedRange(shard.url, planned.version, *span, self.number)
+                    for span in planned.spans
+                ]
         self.nbytes = sum(each.stop - each.start for each in self.ranges)
-
-    @property
-    def ranges(self) -> list[PlannedRange]:
-        """All its byte ranges."""
-        return [each for _, _, ranges in self._groups for each in ranges]
 
     @property
     def settled(self) -> bool:
@@ -162,7 +165,7 @@ class PlannedBatch:
                 raise error
             finally:
                 del error
-        return [(opened, local_indexes) for opened, local_indexes, _ in self._groups]
+        return self._groups
 
     def read_group(
         self,
@@ -179,7 +182,11 @@ class PlannedBatch:
         """
         pool = self._pool
         if isinstance(shard, RangeShard) and pool is not None:
-            return shard.read_planned(local_indexes, fields, pool, copy=copy)
+            planned = self._planned.get(shard)
+            if planned is None or not planned.serves(local_indexes, fields):
+                planned = shard.plan(local_indexes, fields)
+            if planned is not None:
+                return shard.read_planned(planned, pool, copy=copy)
         return shard.read_many(local_indexes, fields, copy=copy)
 
     def read(self, fields: Collection[str] | None, *, copy: bool) -> Iterator[Any]:

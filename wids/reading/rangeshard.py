@@ -34,6 +34,7 @@ from wids.reading.versions import ShardVersion
 from wids.specs.locations import with_suffix
 from wids.tar.shard import ReadableShard, Shard, check_part
 from wids.tar.sidecar import SIDECAR_SUFFIX, parse_sidecar
+from wids.tar.tarheader import BLOCK_SIZE
 from wids.tar.tarindex import TarIndex
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MOST_SHARDS_AT_ONCE",
+    "PlannedSamples",
     "RangeShard",
     "fetch_index",
     "keep_index",
@@ -56,6 +58,7 @@ __all__ = [
 T = TypeVar("T")
 # Most bytes read into memory to verify a part; for more, fetching the shard is cheaper.
 _MOST_BEFORE_PART_NBYTES = 16 << 20
+_JOINED_NBYTES = 1 << 20  # of adjacent samples that are one byte range
 # Requests wait for the server, not for the processor; more of them would only load the server.
 MOST_SHARDS_AT_ONCE = 8
 
@@ -176,57 +179,57 @@ class RangeShard(ReadableShard):
                 whole = self._read_whole()
         return [whole.read(local_index, fields, copy=copy) for local_index in local_indexes]
 
-    def planned_ranges(
+    def plan(
         self, local_indexes: Sequence[int], fields: Collection[str] | None
-    ) -> tuple[FileVersion, list[tuple[int, int]]]:
-        """Return the byte ranges that `read_planned` will read, and the version they must have.
+    ) -> PlannedSamples | None:
+        """Return what to fetch for samples; None if they are in a local file, or cannot be read.
 
-        There are none if it will read from a local file, or fail.
+        Args:
+            local_indexes: The samples.
+            fields: The wanted extensions; None for all.
 
         Raises:
             IndexError: One of the samples does not exist.
         """
-        basis = self._basis
         if self._whole is not None:
-            return basis.version, []
+            return None
         try:
-            _, pieces = self._pieces(local_indexes, fields, basis)
+            return self._planned(local_indexes, fields, self._basis)
         except (ShardFormatError, UnprovenFieldError):
-            return basis.version, []  # raised again where the samples are read
-        return basis.version, [(piece.start, piece.stop) for piece in pieces]
+            return None  # raised again where the samples are read
 
     def read_planned(
-        self,
-        local_indexes: Sequence[int],
-        fields: Collection[str] | None,
-        ranges: RangeReader,
-        *,
-        copy: bool = False,
+        self, planned: PlannedSamples, ranges: RangeReader, *, copy: bool = False
     ) -> list[dict[str, Any]]:
         """Return samples as `read_many`, from byte ranges that were requested before.
 
         They never make the whole shard be fetched, provided that the server serves byte ranges.
 
         Args:
-            local_indexes: The samples.
-            fields: The wanted extensions; None for all.
-            ranges: Has the byte ranges.
+            planned: The samples.
+            ranges: Has their byte ranges.
             copy: Return `bytes` instead of memoryviews.
 
         Raises:
-            IndexError: One of the samples does not exist.
             FetchError: The server refuses, all tries failed, or the shard was replaced meanwhile.
             ShardFormatError: The shard does not match the index.
         """
+
+        def read(basis: _Basis) -> list[dict[str, Any]]:
+            current = planned
+            if basis is not planned.basis:  # the index was renewed
+                current = self._planned(planned.local_indexes, planned.fields, basis)
+            blocks = ranges.read_ranges(self.url, current.spans, version=basis.version)
+            return self._samples_in(current, blocks, copy=copy)
+
         whole = self._whole
         if whole is None:
-            read = partial(self._read_ranges, local_indexes, fields, copy=copy, ranges=ranges)
             try:
                 return self._checked(read)
             except (RangesNotServedError, UnprovenFieldError) as error:
                 self._warn_of_fetching(error)
                 whole = self._read_whole()
-        return [whole.read(local_index, fields, copy=copy) for local_index in local_indexes]
+        return [whole.read(index, planned.fields, copy=copy) for index in planned.local_indexes]
 
     def read_heads(
         self, local_indexes: Sequence[int], extension: str, nbytes: int
@@ -330,8 +333,10 @@ class RangeShard(ReadableShard):
     def _prove(self, pieces: Sequence[Piece], basis: _Basis) -> None:
         """Fetch the headers of some pieces without their fields, and check them."""
         bare = [piece._replace(stop=piece.offset) for piece in pieces]
-        for piece, headers in zip(bare, self._fetch(bare, basis), strict=True):
-            basis.proof.check(piece, bytes(headers))
+        wanted = [(piece.start, piece.stop) for piece in bare]
+        found = self._fetcher.read_ranges(self.url, wanted, version=basis.version)
+        for piece, headers in zip(bare, found, strict=True):
+            basis.proof.check(piece, headers)
 
     def _checked(self, read: Callable[[_Basis], T]) -> T:
         """Read; if the sidecar does not fit the shard, retry once with a new sidecar.
@@ -463,21 +468,16 @@ class RangeShard(ReadableShard):
         # times the shard is transferred.
         return self.index.source.nbytes // 2
 
-    def _pieces(
+    def _planned(
         self, local_indexes: Sequence[int], fields: Collection[str] | None, basis: _Basis
-    ) -> tuple[list[dict[str, Any]], list[Piece]]:
-        """Return samples with keys and empty fields, and the byte ranges that they need."""
-        samples: list[dict[str, Any]] = []
+    ) -> PlannedSamples:
+        """Return the keys and the byte ranges of samples."""
         pieces: list[Piece] = []
         # Without a version, the next response may be of another file.
         proven = basis.proven if basis.version.validator is not None else set()
         for slot, local_index in enumerate(local_indexes):
-            sample = basis.proof.sample(slot, local_index, fields, proven=local_index in proven)
-            samples.append({"__key__": basis.index.key(local_index)})
-            # This keeps the order of the fields.
-            samples[slot].update(dict.fromkeys(each.extension for each in sample if each.kept))
-            pieces += sample
-        return samples, pieces
+            pieces += basis.proof.sample(slot, local_index, fields, proven=local_index in proven)
+        return PlannedSamples(basis, local_indexes, fields, pieces)
 
     def _read_ranges(
         self,
@@ -487,30 +487,34 @@ class RangeShard(ReadableShard):
         *,
         copy: bool,
         most_nbytes: int | None = None,
-        ranges: RangeReader | None = None,
     ) -> list[dict[str, Any]]:
-        samples, pieces = self._pieces(local_indexes, fields, basis)
-        if not pieces and not self._served and len(basis.index.keys):
+        planned = self._planned(local_indexes, fields, basis)
+        if not planned.pieces and not self._served and len(basis.index.keys):
             self._read_first_headers(basis)  # otherwise keys without fields would be unchecked
         if most_nbytes is not None:
-            pieces = [
-                each._replace(stop=min(each.stop, each.offset + most_nbytes)) for each in pieces
-            ]
-        for piece, block in zip(pieces, self._fetch(pieces, basis, ranges), strict=True):
-            basis.proof.check(piece, bytes(block[: piece.offset - piece.start]))
-            if piece.kept:
-                data = memoryview(block)[piece.offset - piece.start :]
-                samples[piece.slot][piece.extension] = bytes(data) if copy else data
-                # Samples that were planned say nothing about whether others are wanted.
-                self.nbytes_read += 0 if ranges else len(data)
-        basis.proven.update(local_indexes[each.slot] for each in pieces if not each.extension)
+            planned = planned.cut(most_nbytes)
+        blocks = self._fetcher.read_ranges(self.url, planned.spans, version=basis.version)
+        samples = self._samples_in(planned, blocks, copy=copy)
+        # Samples that were planned do not count: they say nothing about whether others are wanted.
+        self.nbytes_read += sum(each.stop - each.offset for each in planned.pieces if each.kept)
         return samples
 
-    def _fetch(
-        self, pieces: Sequence[Piece], basis: _Basis, ranges: RangeReader | None = None
-    ) -> Sequence[bytes | memoryview]:
-        wanted = [(piece.start, piece.stop) for piece in pieces]
-        return (ranges or self._fetcher).read_ranges(self.url, wanted, version=basis.version)
+    def _samples_in(
+        self, planned: PlannedSamples, blocks: Sequence[bytes | memoryview], *, copy: bool
+    ) -> list[dict[str, Any]]:
+        """Check the headers in the byte ranges of samples, and return the samples."""
+        basis = planned.basis
+        samples: list[dict[str, Any]] = [{"__key__": key} for key in planned.keys]
+        views = [memoryview(block) for block in blocks]
+        for piece, (number, begin) in zip(planned.pieces, planned.places, strict=True):
+            view, data_begin = views[number], begin + piece.offset - piece.start
+            basis.proof.check(piece, bytes(view[begin:data_begin]))
+            if piece.kept:
+                data = view[data_begin : begin + piece.stop - piece.start]
+                samples[piece.slot][piece.extension] = bytes(data) if copy else data
+            elif not piece.extension:
+                basis.proven.add(planned.local_indexes[piece.slot])
+        return samples
 
     def _read_first_headers(self, basis: _Basis) -> None:
         first = basis.proof.field(0, 0, basis.index.fields(0)[0])
@@ -535,6 +539,75 @@ class _Basis:
         self.version = version
         self.proof = FieldProof(url, index)
         self.proven: set[int] = set()
+
+
+class PlannedSamples:
+    """Samples of a remote shard, and the byte ranges that have them.
+
+    Args:
+        basis: The index by which they were located, and the version of the file.
+        local_indexes: The samples.
+        fields: The wanted extensions; None for all.
+        pieces: What is needed of them, sample by sample.
+
+    Attributes:
+        basis, local_indexes, fields, pieces: As given.
+        spans: Byte ranges of the pieces. Pieces that at most padding separates share one.
+        places: Number of the range of each piece, and where it begins in that range.
+    """
+
+    __slots__ = ("basis", "fields", "local_indexes", "pieces", "places", "spans")
+
+    def __init__(
+        self,
+        basis: _Basis,
+        local_indexes: Sequence[int],
+        fields: Collection[str] | None,
+        pieces: list[Piece],
+    ) -> None:
+        self.basis = basis
+        self.local_indexes = local_indexes
+        self.fields = fields
+        self.pieces = pieces
+        self.spans: list[tuple[int, int]] = []
+        self.places = [(0, 0)] * len(pieces)
+        start = stop = slot = -BLOCK_SIZE
+        for number in sorted(range(len(pieces)), key=[each.start for each in pieces].__getitem__):
+            piece = pieces[number]
+            near = piece.start - stop < BLOCK_SIZE
+            # Large ranges stay apart, so that several connections can bring them.
+            if near and (piece.slot == slot or piece.stop - start <= _JOINED_NBYTES):
+                stop = max(stop, piece.stop)
+                self.spans[-1] = (start, stop)
+            else:
+                start, stop = piece.start, piece.stop
+                self.spans.append((start, stop))
+            slot = piece.slot
+            self.places[number] = (len(self.spans) - 1, piece.start - start)
+
+    @property
+    def version(self) -> FileVersion:
+        """Version of the file that the bytes must come from."""
+        return self.basis.version
+
+    @property
+    def keys(self) -> list[str]:
+        """Keys of the samples."""
+        return [self.basis.index.key(local_index) for local_index in self.local_indexes]
+
+    def serves(self, local_indexes: Sequence[int], fields: Collection[str] | None) -> bool:
+        """Return whether these are the samples and the fields."""
+        same = fields is self.fields or (
+            fields is not None and self.fields is not None and set(fields) == set(self.fields)
+        )
+        return same and local_indexes == self.local_indexes
+
+    def cut(self, most_nbytes: int) -> PlannedSamples:
+        """Return the same with the first bytes of each field alone."""
+        pieces = [
+            each._replace(stop=min(each.stop, each.offset + most_nbytes)) for each in self.pieces
+        ]
+        return PlannedSamples(self.basis, self.local_indexes, self.fields, pieces)
 
 
 def _is_sound(index: TarIndex) -> bool:
