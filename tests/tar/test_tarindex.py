@@ -41,6 +41,17 @@ def test_columns(shard):
     assert (len(index), index.num_samples, index.trailing_nbytes) == (4, 2, 0)
 
 
+@pytest.mark.parametrize("first", [b"a", b"\xc3", "ä".encode()])
+def test_names_of_any_bytes(tmp_path, first):
+    """Keys that end and begin within a character of UTF-8 are not joined to one."""
+    names = [first + b".cls", first + b".txt", b"\xa9.cls", b"zz/b.cls", b"README"]
+    path = tmp_path / "x.tar"
+    path.write_bytes(b"".join(member(name, b"x") for name in names) + END)
+    index = TarIndex.from_tar(path)
+    assert [os.fsencode(name) for name in index.names] == names
+    assert [os.fsencode(key) for key in index.keys] == [first, b"\xa9", b"zz/b"]
+
+
 def test_find_and_keys(shard):
     """`keys` is a sequence, and `find` returns the index of a key or raises a KeyError."""
     index = TarIndex.from_tar(shard)

@@ -39,6 +39,7 @@ __all__ = [
     "read_at_random",
     "read_into_buffers",
     "unlock",
+    "voluntary_switches",
 ]
 
 
@@ -133,6 +134,18 @@ def blocks_read() -> int:
     # On file systems that do not count blocks, page faults that waited for a disk are still
     # counted.
     return int(usage.ru_inblock + usage.ru_majflt)
+
+
+def voluntary_switches() -> int:
+    """Return how often this thread gave up the processor to wait; only differences are meaningful.
+
+    Where the system counts for whole processes only, other threads are included; where it does not
+    count, the result is 0.
+    """
+    if resource is None:
+        return 0
+    usage = resource.getrusage(getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF))
+    return int(usage.ru_nvcsw)
 
 
 def lock_exclusively(descriptor: int) -> None:

@@ -94,10 +94,7 @@ class MemberTable:
     def names(self) -> list[str]:
         """Names of all members as stored, in archive order; undecodable bytes as surrogates."""
         order = self._order()
-        names = []
-        for local_index in range(self.num_samples):
-            key, extensions, _ = self.locate(local_index)
-            names += [key + extension for extension in extensions]
+        names = self._sample_names()
         others = bytes(self._sidecar.other_names).decode("utf-8", "surrogateescape")
         names += others.split("\0")[:-1]
         return names if order is None else [names[row] for row in order.tolist()]
@@ -402,6 +399,30 @@ class MemberTable:
         if not rows_ascend(self._sidecar):
             raise self._damaged("its rows do not ascend")
         self._ascending = True
+
+    def _sample_names(self) -> list[str]:
+        """Return the names of the members of samples, sample by sample."""
+        if not self._trusted:
+            located = map(self.locate, range(self.num_samples))
+            return [key + extension for key, extensions, _ in located for extension in extensions]
+        layouts = [self._layout(set_id)[0] for set_id in range(len(self._sidecar.extension_sets))]
+        sets = table_of(self._sidecar)[:-1, 2].tolist()
+        keys = self._all_keys()
+        return [
+            key + extension
+            for key, set_id in zip(keys, sets, strict=True)
+            for extension in layouts[set_id]
+        ]
+
+    def _all_keys(self) -> Iterator[str]:
+        starts = table_of(self._sidecar)[:, 1].tolist()
+        packed = bytes(self._key_bytes)
+        text = packed.decode("utf-8", "surrogateescape")
+        if len(text) == len(packed):  # each byte is one character, so all are decoded at once
+            return (text[start:end] for start, end in pairwise(starts))
+        return (
+            packed[start:end].decode("utf-8", "surrogateescape") for start, end in pairwise(starts)
+        )
 
     def _order(self) -> NDArray[np.uint32] | None:
         self.check()

@@ -10,9 +10,11 @@ import re
 
 __all__ = [
     "BLOCK_SIZE",
+    "OCTAL_DIGITS",
     "PAX_USED",
     "check_numbers",
     "checksum_matches",
+    "distance_to_next",
     "header_link",
     "header_name",
     "parse_number",
@@ -22,6 +24,7 @@ __all__ = [
 ]
 
 BLOCK_SIZE = 512
+OCTAL_DIGITS = b"01234567"
 
 # Records that determine the position, size or name of a member; all others are ignored.
 PAX_USED = frozenset((b"path", b"linkpath", b"size"))
@@ -89,9 +92,25 @@ def parse_number(field: bytes) -> int:
     if not digits:
         return 0
     # int() would also accept "0o17", "1_7" and "-7".
-    if digits.strip(b"01234567"):
+    if digits.strip(OCTAL_DIGITS):
         raise ValueError(f"expected octal digits, found {field!r}")
     return int(digits, 8)
+
+
+def distance_to_next(header: bytes) -> int | None:
+    r"""Return the distance from a header with a plain size to the next one; None for any other.
+
+    Nothing else is parsed or verified.
+
+    >>> distance_to_next(bytes(124) + b"00000001750\0"), distance_to_next(bytes(512))
+    (1536, None)
+    """
+    digits = header[124:135]
+    # int() would also accept signs and blanks, and raise an error for "8".
+    if not digits or digits.strip(OCTAL_DIGITS):
+        return None
+    nbytes = int(digits, 8)
+    return BLOCK_SIZE + nbytes + -nbytes % BLOCK_SIZE
 
 
 def check_numbers(header: bytes) -> None:

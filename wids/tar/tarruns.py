@@ -11,14 +11,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from wids.tar.headersahead import HeadersAhead
 from wids.tar.tarbytes import TarBytes
-from wids.tar.tarheader import BLOCK_SIZE
+from wids.tar.tarheader import BLOCK_SIZE, OCTAL_DIGITS
 
 __all__ = ["HeaderRuns", "PlainRun"]
 
 # One window and the headers copied out of it fit into the cache of a CPU core.
 _WINDOW_NBYTES = 1 << 20
 _CHAIN_LENGTH = 1024
+_HEADER_AND_ROUNDING = 2 * BLOCK_SIZE - 1  # what a size and a header take, in whole blocks
 
 _MAGIC = int.from_bytes(b"usta", "little")
 _REGULAR, _OLD_REGULAR, _PAX = b"0\0x"
@@ -66,6 +68,9 @@ class HeaderRuns:
     def __init__(self, source: TarBytes) -> None:
         self.sparse = False
         self._source = source
+        self._ahead: HeadersAhead | None = None
+        if source.advised is not None:
+            self._ahead = HeadersAhead(source.nbytes, source.read, source.advised)
         self._window = np.empty((_WINDOW_NBYTES // BLOCK_SIZE, BLOCK_SIZE), np.uint8)
         self._rows: list[memoryview] = []
         self._start = self._end = 0
@@ -75,10 +80,23 @@ class HeaderRuns:
         """Return the run that begins at `position`, or None if the header there is not plain."""
         if self._batch is None or not self._start <= position < self._end:
             self._start = position
-            self._batch = self._chain(position) if self.sparse else self._search(position)
+            self._batch = self._read(position)
             num_headers = max(len(self._batch.positions), 1)
             self.sparse = self._end - position > self._source.sparse_nbytes * num_headers
         return self._batch.run(position)
+
+    def _read(self, position: int) -> "_Batch":
+        """Read headers from a position on, in the way that suits their distance."""
+        if not self.sparse:
+            return self._search(position)
+        if self._ahead is None:
+            return self._chain(position, self._source.nbytes)
+        stop = self._ahead.begin(position)
+        if stop is None:
+            return self._search(position)
+        batch = self._chain(position, stop)
+        self._ahead.end(self._end, len(batch.positions))
+        return batch
 
     def _search(self, position: int) -> "_Batch":
         """Read a window and return every block that looks like a header."""
@@ -100,14 +118,14 @@ class HeaderRuns:
             window[blocks], position + BLOCK_SIZE * blocks, window, bodies, self._source.nbytes
         )
 
-    def _chain(self, position: int) -> "_Batch":
-        """Read headers one by one, each after the data of the previous one."""
+    def _chain(self, position: int, stop: int) -> "_Batch":
+        """Read the headers up to a position one by one, each after the data of the previous one."""
         read_into = self._source.read_into
         positions = []
         # The window is reused: headers go into its first half, their PAX data into the second.
         self._rows = self._rows or [row.data for row in self._window]
         for row, body in zip(self._rows[:_CHAIN_LENGTH], self._rows[_CHAIN_LENGTH:], strict=True):
-            if read_into([row], position) < BLOCK_SIZE:
+            if position >= stop or read_into([row], position) < BLOCK_SIZE:
                 break
             positions.append(position)
             if row[156] == _PAX:
@@ -116,16 +134,15 @@ class HeaderRuns:
                 continue
             # Only what is needed to find the next header is parsed; the batch verifies everything.
             digits = bytes(row[124:135])
-            if not digits.isdigit():
+            if digits.strip(OCTAL_DIGITS):
                 break
-            position += BLOCK_SIZE + (int(digits, 8) + BLOCK_SIZE - 1) // BLOCK_SIZE * BLOCK_SIZE
+            position += (int(digits, 8) + _HEADER_AND_ROUNDING) & -BLOCK_SIZE
         self._end = max(position, self._start + 1)
-        bodies = np.arange(_CHAIN_LENGTH, _CHAIN_LENGTH + len(positions))
         return _Batch(
             self._window[: len(positions)],
             np.array(positions, np.int64),
             self._window,
-            bodies,
+            np.arange(_CHAIN_LENGTH, _CHAIN_LENGTH + len(positions)),
             self._source.nbytes,
         )
 

@@ -1,0 +1,165 @@
+"""`HeadersAhead`: brings headers of a file into memory before its scan asks for them.
+
+A scan that goes from header to header waits for the disk, or the server, at each of them. Here a
+number of chains of headers are followed in turn, each from a header that is found in the data
+further on, and the next header of each is requested before the others are read. What is read is
+thrown away: the scan reads the same headers again, from memory, and verifies all of them. So a
+chain that follows data that looks like headers costs time and decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from contextlib import suppress
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from wids.tar.tarheader import BLOCK_SIZE, checksum_matches, distance_to_next
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from wids.tar.tarbytes import AdvisedReads
+
+__all__ = ["HeadersAhead"]
+
+# Headers of one chain: enough to be worth the search for the first of them.
+_FEWEST_HOPS, _MOST_HOPS = 32, 256
+# If members are larger, the search for a header reads more than its chain saves.
+_MOST_DISTANCE = 1 << 20
+_PAGE_NBYTES = 4096
+_PIECES = 4  # in which the average member is searched for a header
+_LEAST_PIECE_NBYTES = 16 << 10
+_MOST_SEARCHED = 16  # pieces; in a much longer member, the chain is left out
+_WAITING = 8  # one of so many headers was waited for: the file is not in memory
+_SLOW_SECONDS = 50e-6  # for a header; chains take less
+_PROBE_NBYTES = 8 << 20  # of the scan, after which it is seen whether it waits
+_MAGIC, _MAGIC_PLACE = b"ustar", 257
+
+
+class HeadersAhead:
+    """Look-ahead of a scan that reads the headers of a file one by one.
+
+    It begins when the scan has waited for headers, and stops when they prove to be in memory. It
+    gives up where it takes longer than the scan alone: the system may read ahead by itself, or keep
+    nothing in memory.
+
+    Args:
+        nbytes: Size of the file.
+        read: Function from a number of bytes and a position to the bytes, fewer at the end.
+        advised: How reads of it can be begun ahead.
+    """
+
+    def __init__(
+        self, nbytes: int, read: Callable[[int, int], bytes], advised: AdvisedReads
+    ) -> None:
+        self._nbytes = nbytes
+        self._read = read
+        self._advised = advised
+        self._given_up = False
+        self._probe_nbytes = _PROBE_NBYTES
+        self._distance = 0  # average, of headers that the scan waited for; 0: it did not wait
+        self._alone = 0.0  # seconds for each header of the scan alone
+        self._until = 0  # end of the part whose headers were brought
+        self._seconds, self._num_headers = 0.0, 0  # taken for that part, and those the scan read
+        self._start, self._began, self._waits = 0, 0.0, 0
+
+    def begin(self, position: int) -> int | None:
+        """Bring the headers from a position on, which the scan is about to read, if of use.
+
+        Returns:
+            Up to where the scan should read one by one before it begins again. None, once, after
+            giving up: the system reads ahead of a scan that has read a whole window.
+        """
+        if self._given_up:
+            return self._nbytes
+        self._began = perf_counter()
+        if self._distance and position >= self._until:
+            if self._seconds > self._alone * self._num_headers:
+                self._given_up = True
+                return None
+            self._bring(position)
+        self._start = position
+        self._waits = self._advised.waits()
+        return self._until if position < self._until else position + self._probe_nbytes
+
+    def end(self, position: int, num_headers: int) -> None:
+        """Learn from the headers that the scan has read since `begin`.
+
+        Args:
+            position: Where the scan has come to.
+            num_headers: Number of headers.
+        """
+        if self._given_up or not num_headers:
+            return
+        seconds = perf_counter() - self._began
+        if self._start < self._until:
+            self._seconds += seconds
+            self._num_headers += num_headers
+            return
+        waited = (self._advised.waits() - self._waits) * _WAITING >= num_headers
+        distance = (position - self._start) // num_headers
+        fitting = self._advised.least_distance <= distance <= _MOST_DISTANCE
+        if not waited:
+            self._probe_nbytes = self._nbytes
+        elif fitting and seconds > _SLOW_SECONDS * num_headers:
+            self._distance, self._alone = distance, seconds / num_headers
+
+    def _bring(self, position: int) -> None:
+        """Read the headers of the next chains, in turn."""
+        waits, num_reads = self._advised.waits(), 0
+        most_chains = self._advised.most
+        # The first chains are short, to see whether they help.
+        most_hops = _MOST_HOPS if self._num_headers else _FEWEST_HOPS
+        span = (self._nbytes - position) // most_chains
+        span = min(max(span, _FEWEST_HOPS * self._distance), most_hops * self._distance)
+        self._until = min(position + most_chains * span, self._nbytes)
+        self._seconds, self._num_headers = 0.0, 0
+        chains = deque([self._follow(position, position + span)])
+        for start in range(position + span, self._until, span):
+            chains.append(self._search_and_follow(start - start % BLOCK_SIZE, start + span))
+        while chains:
+            chain = chains.popleft()
+            # A part of the disk that cannot be read may be no header's: the scan will see.
+            with suppress(StopIteration, OSError):
+                next(chain)
+                num_reads += 1
+                chains.append(chain)
+        if (self._advised.waits() - waits) * _WAITING < num_reads:
+            self._distance = 0
+
+    def _search_and_follow(self, position: int, stop: int) -> Iterator[None]:
+        """Find a header, then follow its chain; yields where a read would wait."""
+        piece = max(_LEAST_PIECE_NBYTES, self._distance // _PIECES // BLOCK_SIZE * BLOCK_SIZE)
+        for start in range(position, min(stop, position + _MOST_SEARCHED * piece), piece):
+            self._advised.advise(start, min(start + piece, self._nbytes))
+            yield
+            data = self._read(piece, start)
+            found = _first_header(data)
+            if found is not None:
+                yield from self._follow(start + found, stop)
+                return
+
+    def _follow(self, position: int, stop: int) -> Iterator[None]:
+        """Follow the headers from a position on; yields where a read would wait."""
+        page = -1
+        while position < min(stop, self._nbytes):
+            if position // _PAGE_NBYTES != page:
+                self._advised.advise(position, position + BLOCK_SIZE)
+                yield
+                page = position // _PAGE_NBYTES
+            distance = distance_to_next(self._read(BLOCK_SIZE, position))
+            if distance is None:
+                return
+            position += distance
+
+
+def _first_header(data: bytes) -> int | None:
+    """Return the place of the first header in some blocks of a tar; None if there is none."""
+    place = data.find(_MAGIC, _MAGIC_PLACE)
+    while place >= 0:
+        start = place - _MAGIC_PLACE
+        if start % BLOCK_SIZE == 0 and checksum_matches(data[start : start + BLOCK_SIZE]):
+            return start
+        place = data.find(_MAGIC, place + 1)
+    return None
