@@ -67,8 +67,8 @@ if TYPE_CHECKING:
     from wids.tools.mapping import map_samples as map_samples
     from wids.tools.reshard import reshard as reshard
     from wids.views.dataset import ShardListDataset as ShardListDataset
-    from wids.views.dataset import open_view as open_view
     from wids.views.mixture import Mixture as Mixture
+    from wids.views.opening import open_view as open_view
     from wids.views.viewable import Concatenation as Concatenation
     from wids.views.viewable import View as View
     from wids.views.viewable import concat as concat
@@ -125,7 +125,7 @@ _HOME_OF = {
     "index_shard": "specs.build",
     "map_samples": "tools.mapping",
     "open_huggingface": "importing.huggingface",
-    "open_view": "views.dataset",
+    "open_view": "views.opening",
     "order_report": "ordering.orderreport",
     "pack_sequences": "reading.collate",
     "random_seed": "ordering.randomseeds",

@@ -22,7 +22,8 @@ import wids
 from wids.cli import main
 from wids.tools import reshard as resharding
 from wids.tools.copying import Part, plan_parts
-from wids.tools.reshard import reshard, shuffled, spec_path_for, split_order
+from wids.tools.copyspec import spec_path_for
+from wids.tools.reshard import reshard, shuffled, split_order
 
 MakeShard = Callable[..., Path]
 

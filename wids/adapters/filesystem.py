@@ -14,7 +14,7 @@ from fsspec.spec import AbstractFileSystem  # type: ignore[import-untyped]
 
 from wids.adapters.samplefiles import Entry, SampleFiles
 from wids.base.urls import is_local, local_path, scheme_of
-from wids.views.dataset import open_view
+from wids.views.opening import open_view
 
 __all__ = ["SampleFileSystem"]
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import stat
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from wids.base.arguments import check_callable, check_flag
@@ -30,11 +31,11 @@ from wids.fetching.fetch import Fetcher
 from wids.log import logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from wids.caching.eviction import CachedShard
 
-__all__ = ["ShardCache", "StartingFolder"]
+__all__ = ["ShardCache", "StartingFolder", "local_copy"]
 
 # The others do not wait for ever for a process that was stopped or whose machine died.
 _PATIENCE_SECONDS = 300.0
@@ -512,3 +513,26 @@ def _is_usable(beside: Path, shard: Path, *, renew: bool) -> bool:
         return newer or os.access(beside.parent, os.W_OK)
     except OSError:
         return False
+
+
+@contextmanager
+def local_copy(url: str, cache_dir: str | os.PathLike[str] | None = None) -> Iterator[Path]:
+    """Context manager that provides a local file of a shard.
+
+    Args:
+        url: Path or URL of the shard; a local shard is used in place.
+        cache_dir: Folder that keeps a remote shard; by default the copy is removed on exit.
+
+    Raises:
+        FetchError: The shard could not be fetched.
+    """
+    if is_local(url) or cache_dir is not None:
+        yield ShardCache(cache_dir).get(url)
+        return
+    # Not in the cache folder: a thousand shards read once would evict those that a run uses.
+    with TemporaryDirectory(prefix="wids-") as folder:
+        cache = ShardCache(folder)
+        try:
+            yield cache.get(url)
+        finally:
+            cache.close()  # waits for pending writes into the folder

@@ -127,7 +127,7 @@ def import_(args: Arguments) -> int:
     from wids.importing.importers import open_source
     from wids.importing.options import ImportOptions
     from wids.specs.newspec import refuse_overwriting
-    from wids.tools.reshard import spec_path_for
+    from wids.tools.copyspec import spec_path_for
     from wids.writing.shardwriter import ShardWriter
 
     options = ImportOptions(
@@ -472,7 +472,7 @@ def _hint(args: Arguments) -> str:
 
 def _keep_specs(args: Arguments) -> None:
     """Raise ValueError if the spec of the new shards would replace an input spec."""
-    from wids.tools.reshard import spec_path_for
+    from wids.tools.copyspec import spec_path_for
 
     for pattern in _shares(args):
         new = Path(spec_path_for(pattern))
@@ -485,7 +485,7 @@ def _keep_specs(args: Arguments) -> None:
 
 
 def _report_reshard(pattern: str, done: Resharded, nsamples: int) -> int:
-    from wids.tools.reshard import spec_path_for
+    from wids.tools.copyspec import spec_path_for
 
     for path, error in done.failures.items():
         complain_of(str(path), "failed", message_of(error))

@@ -10,7 +10,15 @@ import numpy as np
 
 from wids.reading.ragged import Ragged
 
-__all__ = ["PackedRow", "as_tensors", "collate", "column_of", "pack_sequences", "pin"]
+__all__ = [
+    "PackedRow",
+    "as_tensors",
+    "collate",
+    "column_of",
+    "follow_path",
+    "pack_sequences",
+    "pin",
+]
 
 Allocate = Callable[[int], np.ndarray]
 
@@ -240,3 +248,17 @@ def pack_sequences(sequences: Sequence[Any]) -> PackedRow:
     device = arrays[0].device
     starts, places = (torch.from_numpy(each).to(device) for each in (offsets, positions))
     return PackedRow(torch.cat(arrays), starts, places, longest)
+
+
+def follow_path(value: Any, path: tuple[str | int, ...]) -> Any:
+    """Return the value at a path of keys and indexes in a nested value; None if there is none."""
+    for step in path:
+        listed = isinstance(value, (list, tuple, np.ndarray))
+        # In a column that is named as a whole, as ".json:tags.0", all steps are texts.
+        index = int(step) if listed and isinstance(step, str) and step.isdecimal() else step
+        inside = isinstance(index, int) if listed else isinstance(value, Mapping)
+        try:
+            value = value[index] if inside else None
+        except LookupError:
+            return None
+    return value

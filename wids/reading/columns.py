@@ -13,7 +13,6 @@ import json
 import mmap
 import os
 import sys
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
@@ -34,11 +33,12 @@ from wids.codecs.headers import has_fact, read_header
 from wids.codecs.images import ImageDecoder
 from wids.errors import DecodeError, ShardFormatError
 from wids.log import logger
+from wids.reading.collate import follow_path
 from wids.reading.pipeline import images_as_arrays, pixels_as_array
 from wids.reading.ragged import Ragged, RaggedText, Values, fill_in, join, pack, take
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from wids.base.shardref import ShardRef
@@ -54,7 +54,6 @@ __all__ = [
     "ColumnPart",
     "ColumnReader",
     "ColumnSource",
-    "follow_path",
     "load_column",
     "load_made_from",
     "read_field",
@@ -582,20 +581,6 @@ class ColumnReader:
 
 def _as_bytes(data: bytes | memoryview) -> np.ndarray:
     return np.frombuffer(data, np.uint8)
-
-
-def follow_path(value: Any, path: tuple[str | int, ...]) -> Any:
-    """Return the value at a path of keys and indexes in a nested value; None if there is none."""
-    for step in path:
-        listed = isinstance(value, (list, tuple, np.ndarray))
-        # In a column that is named as a whole, as ".json:tags.0", all steps are texts.
-        index = int(step) if listed and isinstance(step, str) and step.isdecimal() else step
-        inside = isinstance(index, int) if listed else isinstance(value, Mapping)
-        try:
-            value = value[index] if inside else None
-        except LookupError:
-            return None
-    return value
 
 
 def name_decoder(decode: Decoder) -> str | None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from tempfile import NamedTemporaryFile, TemporaryDirectory
+from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any
 
 from wids.base.files import refuse_url, remove_parts
@@ -19,7 +19,7 @@ from wids.base.shardref import ShardRef
 from wids.base.threads import DaemonThreadPool
 from wids.base.urls import base_name, display_url, is_local, local_path, scheme_of
 from wids.base.warn import warn
-from wids.caching.cache import ShardCache
+from wids.caching.cache import local_copy
 from wids.caching.unpack import is_compressed_name
 from wids.errors import IntegrityError, ShardFormatError
 from wids.fetching.fetch import Fetcher, FetchPolicy
@@ -38,7 +38,7 @@ from wids.tar.sidecar import SIDECAR_SUFFIX
 from wids.tar.tarindex import TarIndex
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from concurrent.futures import Executor
 
     from wids.specs.spec import DatasetSpec
@@ -50,7 +50,6 @@ __all__ = [
     "default_name",
     "index_path",
     "index_shard",
-    "local_copy",
     "merge_specs",
     "stored_file",
 ]
@@ -292,29 +291,6 @@ def stored_file(url: str, path: Path) -> Path | None:
     if is_local(url):
         return local_path(url)
     return None if is_compressed_name(base_name(url)) else path
-
-
-@contextmanager
-def local_copy(url: str, cache_dir: str | os.PathLike[str] | None = None) -> Iterator[Path]:
-    """Context manager that provides a local file of a shard.
-
-    Args:
-        url: Path or URL of the shard; a local shard is used in place.
-        cache_dir: Folder that keeps a remote shard; by default the copy is removed on exit.
-
-    Raises:
-        FetchError: The shard could not be fetched.
-    """
-    if is_local(url) or cache_dir is not None:
-        yield ShardCache(cache_dir).get(url)
-        return
-    # Not in the cache folder: a thousand shards read once would evict those that a run uses.
-    with TemporaryDirectory(prefix="wids-") as folder:
-        cache = ShardCache(folder)
-        try:
-            yield cache.get(url)
-        finally:
-            cache.close()  # waits for pending writes into the folder
 
 
 def build_spec(

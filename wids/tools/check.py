@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from wids.base.hashing import DIGESTS, hash_file
 from wids.base.processes import run_each
 from wids.base.urls import base_name, display_url, hide_credentials
-from wids.caching.cache import ShardCache
+from wids.caching.cache import ShardCache, local_copy
 from wids.codecs.decode import decode_field
 from wids.errors import FetchError, ShardFormatError, WidsError
 from wids.pack.packformat import digest_of
 from wids.reading.packedindexes import PackedIndexes
-from wids.specs.build import local_copy, stored_file
+from wids.specs.build import stored_file
 from wids.specs.indexrules import rules_of
 from wids.tar.foreign import wrong_indexes
 from wids.tar.shard import Shard

@@ -19,7 +19,7 @@ import numpy as np
 from wids.base.files import named_write_errors
 from wids.base.omissions import Omissions
 from wids.reading.samplesequence import is_sharded
-from wids.tools.leftout import skipped_members
+from wids.tools.copyspec import key_rule_of, skipped_members
 from wids.writing.memberwriter import BLOCK, END_NBYTES, member_header, padded
 from wids.writing.sampleencoder import SampleEncoder
 from wids.writing.shardfile import NewShard
@@ -30,13 +30,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from wids.reading.samplesequence import SampleSequence, ShardedSequence
-    from wids.tar.grouping import KeyRule
     from wids.tar.indexcolumns import IndexColumns
     from wids.tar.shard import Shard
     from wids.writing.memberwriter import SampleArchive
     from wids.writing.shardfile import ShardOptions
 
-__all__ = ["Part", "PartWriter", "Target", "key_rule_of", "plan_parts"]
+__all__ = ["Part", "PartWriter", "Target", "plan_parts"]
 
 _PLAIN_NAME = 100  # a longer name, or one that is not ASCII, may take a PAX header
 # Eleven octal digits; a larger size takes a PAX header.
@@ -85,20 +84,6 @@ class Target:
     def key(self, number: int, key: str) -> str:
         """Return the key of a sample: its new number, or its old key."""
         return f"{number:09d}" if self.rekey else key
-
-
-def key_rule_of(samples: Any) -> KeyRule:
-    """Return the key rule of new shards: that of the shards from which the keys come.
-
-    Args:
-        samples: A dataset, or what is made of one; of a join, the left side has the keys.
-    """
-    if hasattr(samples, "index_rules"):
-        rule: KeyRule = samples.index_rules["key_rule"]
-        return rule
-    under = [getattr(samples, name) for name in ("base", "left") if hasattr(samples, name)]
-    rules = map(key_rule_of, [*under, *getattr(samples, "parts", ())])
-    return "last_dot" if "last_dot" in rules else "first_dot"
 
 
 def plan_parts(

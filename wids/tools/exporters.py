@@ -31,8 +31,7 @@ from wids.base.text import clean
 from wids.base.urls import display_url
 from wids.reading.samplesequence import is_sharded
 from wids.specs.merging import class_names
-from wids.tools.leftout import skipped_members
-from wids.tools.reshard import header_of
+from wids.tools.copyspec import header_of, skipped_members
 from wids.views.storedfields import StoredField, stored_fields
 from wids.views.tablerows import TableRows
 

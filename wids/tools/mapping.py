@@ -31,11 +31,19 @@ from wids.specs.journal import Journal, set_aside
 from wids.specs.merging import class_names, classes_by_column, without_classes
 from wids.specs.newspec import new_spec, refuse_overwriting
 from wids.tools.columnfile import ColumnFile, column_file
-from wids.tools.copying import key_rule_of
+from wids.tools.copyspec import (
+    check_none_left_out,
+    has_function,
+    header_of,
+    key_rule_of,
+    note_entry_keys,
+    refuse_replacing_spec,
+    skipped_members,
+    spec_path_for,
+    stores_class,
+)
 from wids.tools.fieldcommand import FieldCommand, NamedFunction
-from wids.tools.leftout import check_none_left_out, note_entry_keys, skipped_members, stores_class
 from wids.tools.ranges import cut_evenly, cut_runs
-from wids.tools.reshard import has_function, header_of, refuse_replacing_spec, spec_path_for
 from wids.views.chosenshards import chosen_shards
 from wids.writing.sampleencoder import SampleEncoder
 from wids.writing.shardfile import NewShard, ShardOptions, shard_options, warn_of_older

@@ -16,7 +16,7 @@ from wids.base.keyhash import hash_packed
 from wids.base.progress import progress
 from wids.base.system import num_cores
 from wids.base.urls import display_url, is_local, local_path
-from wids.caching.cache import ShardCache
+from wids.caching.cache import ShardCache, local_copy
 from wids.caching.unpack import is_compressed_name
 from wids.errors import SampleCountError, ShardFormatError, WidsError
 from wids.fetching.fetch import Fetcher, FetchPolicy
@@ -24,7 +24,6 @@ from wids.fetching.transport import BeyondEndError, RangesNotServedError
 from wids.log import logger
 from wids.pack.packwriter import PackWriter
 from wids.reading.orderedmap import OrderedMap
-from wids.specs.build import local_copy
 from wids.specs.indexrules import rules_of
 from wids.specs.newspec import name_in_spec
 from wids.specs.packedspec import table_columns

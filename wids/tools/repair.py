@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from wids.base.decompression import DecompressionError, decompressed
 from wids.base.mapping import map_file
 from wids.base.urls import is_local, local_path
+from wids.caching.cache import local_copy
 from wids.caching.unpack import compression_of
-from wids.specs.build import local_copy
 from wids.tar.grouping import split_name
 from wids.tar.salvage import Gap, salvage_tar
 from wids.writing.shardfile import NewShard, shard_options

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -14,22 +13,22 @@ from wids.base.arguments import check_sized, checked_positions
 from wids.base.files import remove_parts, write_output
 from wids.base.omissions import Omissions
 from wids.base.processes import run_each
-from wids.base.urls import is_local, local_path
-from wids.base.warn import warn
 from wids.ordering.permute import derive_key, permute
 from wids.reading.samplesequence import is_sharded
 from wids.specs.classnames import warn_of_names_beside
-from wids.specs.indexrules import USUAL_RULES
 from wids.specs.journal import Journal, is_left_over, set_aside
-from wids.specs.merging import class_names, classes_by_column, listed_classes, merged_header
 from wids.specs.newspec import new_spec, refuse_overwriting
 from wids.tar.sidecar import SIDECAR_SUFFIX
-from wids.tools.copying import Part, PartWriter, Target, key_rule_of, plan_parts
-from wids.tools.leftout import note_entry_keys
-from wids.views.chosenshards import chosen_shards, datasets_in
+from wids.tools.copying import Part, PartWriter, Target, plan_parts
+from wids.tools.copyspec import (
+    has_function,
+    header_of,
+    note_entry_keys,
+    refuse_replacing_spec,
+    spec_path_for,
+)
+from wids.views.chosenshards import chosen_shards
 from wids.views.columnstogether import columns_together
-from wids.views.concatenation import stated_by_column
-from wids.views.selection import Mapped
 from wids.views.viewable import View
 from wids.writing.resume import WholeShards
 from wids.writing.shardfile import ShardOptions, shard_options, warn_of_older
@@ -205,66 +204,6 @@ def _write_spec(spec: Path, rows: list[dict[str, Any]], header: Mapping[str, Any
     write_output(spec, f"{new_spec(rows, header).to_json()}\n".encode())
 
 
-def refuse_replacing_spec(pattern: str, samples: Any) -> None:
-    """Raise if the spec of new shards would replace one that is read.
-
-    Args:
-        pattern: Path of the new shards.
-        samples: A dataset, or what is made of datasets.
-
-    Raises:
-        ValueError: It would.
-    """
-    new = Path(spec_path_for(pattern))
-    sources = [dataset.source for dataset in datasets_in(samples)]
-    for source in sources if new.exists() else ():
-        old = local_path(source) if source is not None and is_local(source) else None
-        if old is not None and old.exists() and new.samefile(old):
-            raise ValueError(
-                f"{pattern}: its spec would replace {source}, which is read; write the new shards "
-                "into another folder, or under another name"
-            )
-
-
-def has_function(samples: Any) -> bool:
-    """Return whether any of the samples are results of a function given to `map`."""
-    inner = [getattr(samples, name, None) for name in ("base", "left", "right")]
-    inner += getattr(samples, "parts", None) or []
-    return isinstance(samples, Mapped) or any(has_function(each) for each in inner if each)
-
-
-def header_of(samples: Any) -> dict[str, Any]:
-    """Return the top-level keys of the spec of new shards: those of the samples' dataset.
-
-    Args:
-        samples: A dataset, or what is made of one; of a join, the left side counts.
-    """
-    base = samples
-    while not hasattr(base, "header") and (hasattr(base, "base") or hasattr(base, "left")):
-        base = base.base if hasattr(base, "base") else base.left
-    header = merged_header({"the dataset": base.header}) if hasattr(base, "header") else {}
-    # The members of a new sample are adjacent, in one archive; their names are the old ones.
-    header = {key: value for key, value in header.items() if key not in USUAL_RULES}
-    if (rule := key_rule_of(samples)) != USUAL_RULES["key_rule"]:
-        header["key_rule"] = rule
-    if not class_names(header) and samples.class_names:  # of a file beside the shards
-        header["classes"] = listed_classes(samples.class_names)
-    elif not class_names(header) and not classes_by_column(header):
-        header |= _classes_of_columns(samples)
-    return header
-
-
-def _classes_of_columns(samples: Any) -> dict[str, Any]:
-    """Return the key for the names of several class columns that combined datasets have."""
-    names, differ = stated_by_column(samples)
-    if differ:
-        warn(
-            "the parts give different names to the classes of their columns, which the new spec "
-            "leaves out; number the classes of all parts alike to keep them"
-        )
-    return {"classes": names} if names else {}
-
-
 def _found(
     parts: list[Part],
     target: Target,
@@ -331,13 +270,3 @@ def split_order(
     # Each border of the running sum is rounded once and used twice, so that no sample is lost.
     ends = np.rint(np.cumsum(shares) / shares.sum() * len(indexes)).astype(np.int64)
     return dict(zip(fractions, np.split(indexes, ends[:-1]), strict=True))
-
-
-def spec_path_for(pattern: str) -> str:
-    """Return the path of the spec that belongs to shards of a pattern.
-
-    >>> spec_path_for("out/train-%06d.tar"), spec_path_for("%d.tar")
-    ('out/train.json', 'shards.json')
-    """
-    stem = re.sub(r"[-_.]?%0?\d*d\.tar$", "", pattern)
-    return f"{stem}shards.json" if not stem or stem.endswith("/") else f"{stem}.json"

@@ -16,7 +16,7 @@ from wids.base.plots import save_plot
 from wids.base.processes import run_each
 from wids.base.text import clean, format_nbytes, table
 from wids.base.urls import display_url
-from wids.specs.build import local_copy
+from wids.caching.cache import local_copy
 from wids.specs.indexrules import rules_of
 from wids.specs.shardtable import UNKNOWN
 from wids.tar.shard import Shard

@@ -6,10 +6,9 @@ that they never wait for `import torch`, which takes seconds.
 
 from typing import TYPE_CHECKING, Any
 
-from wids.views.opening import open_samples
 from wids.views.viewable import ViewableShards
 
-__all__ = ["ShardListDataset", "open_view"]
+__all__ = ["ShardListDataset"]
 
 if TYPE_CHECKING:
     from torch.utils.data import Dataset
@@ -49,31 +48,3 @@ class ShardListDataset(ViewableShards, Dataset[Any]):  # type: ignore[misc]  # t
     >>> len(dataset), dataset[-1]["__key__"], dataset[-1][".txt"], dataset[-1][".cls"]
     (2, '0002', 'text 0002', 7)
     """
-
-
-def open_view(path: Any, **options: Any) -> Any:
-    """Open a saved view, with the datasets that it was made of.
-
-    Args:
-        path: Path or URL of the document that `save` wrote, or that was written by hand. What is
-            no saved view is opened as a dataset. A list of locations is opened as one sequence.
-            Locations in a parsed document (a dict) are relative to the current folder.
-        options: For every dataset that is opened, as `ShardListDataset` takes them.
-
-    Returns:
-        A `View`, a `Concatenation` or another sequence of samples, as it was saved.
-
-    Raises:
-        SpecError: It cannot be read, or its dataset is not the one that was chosen from.
-
-    >>> import tempfile, wids
-    >>> folder = tempfile.mkdtemp()
-    >>> with wids.ShardWriter(f"{folder}/train-%03d.tar") as writer:
-    ...     for number in range(5):
-    ...         writer.write({"__key__": f"{number}", ".cls": number})
-    >>> wids.ShardListDataset(folder).filter(".cls >= 2").save(f"{folder}/some.json")
-    >>> view = open_view(f"{folder}/some.json")
-    >>> [sample[".cls"] for sample in view], view.made
-    ([2, 3, 4], ("filter('.cls >= 2')",))
-    """
-    return open_samples(path, ShardListDataset, **options)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from wids.base.arguments import checked_positions
 from wids.errors import DecodeError
 from wids.reading.ragged import Ragged, Values, fill_in
-from wids.views.selection import first_fields
+from wids.views.indexlist import IndexList
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -24,9 +24,8 @@ if TYPE_CHECKING:
     from wids.reading.pipeline import BatchKind
     from wids.reading.rangeahead import RangePlanner
     from wids.reading.samplesequence import SampleSequence
-    from wids.views.indexlist import IndexList
 
-__all__ = ["Filled"]
+__all__ = ["Filled", "first_fields"]
 
 Integers = npt.NDArray[np.int64]
 
@@ -187,6 +186,17 @@ class Filled:
     def close(self) -> None:
         """Close the shards of the sequence."""
         self.base.close()
+
+
+def first_fields(samples: SampleSequence) -> list[str]:
+    """Return the fields of the first sample; of an empty selection, those of what it chooses from.
+
+    Raises:
+        WidsError: The shard of the sample cannot be read.
+    """
+    while not len(samples) and isinstance(getattr(samples, "rows", None), IndexList):
+        samples = samples.base  # type: ignore[attr-defined]  # a selection
+    return list(samples.field_sizes(0)) if len(samples) else []
 
 
 def _missing(extension: str) -> DecodeError:

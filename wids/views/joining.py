@@ -17,8 +17,8 @@ from wids.codecs.formats import is_class
 from wids.errors import WidsError
 from wids.ordering.lookahead import check_foreseeable
 from wids.views.concatenation import Chain, Together, other_classes
-from wids.views.filling import Filled
-from wids.views.selection import Selection, first_fields
+from wids.views.filling import Filled, first_fields
+from wids.views.selection import Selection
 from wids.views.tablerows import TableRows
 
 if TYPE_CHECKING:

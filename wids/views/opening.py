@@ -25,7 +25,7 @@ from wids.specs.merging import merged_header, with_names_beside
 from wids.specs.sources import find_shards, read_document
 from wids.specs.uniquekeys import unique_keys
 from wids.views.concatenation import other_classes
-from wids.views.filling import Filled
+from wids.views.filling import Filled, first_fields
 from wids.views.joining import matching_rows
 from wids.views.keytable import KeyTable, read_keys
 from wids.views.saved import (
@@ -37,7 +37,6 @@ from wids.views.saved import (
     indexes_from,
     too_nested,
 )
-from wids.views.selection import first_fields
 from wids.views.tablejoin import cache_of, joins_folder, rows_as_saved, shards_of
 from wids.views.tablerows import Match
 from wids.views.tables import FileStamp
@@ -49,7 +48,7 @@ if TYPE_CHECKING:
     from wids.views.indexlist import IndexList
     from wids.views.tablerows import TableRows
 
-__all__ = ["Open", "is_joined", "is_saved_view", "open_samples", "shards_and_rows"]
+__all__ = ["Open", "is_joined", "is_saved_view", "open_samples", "open_view", "shards_and_rows"]
 
 Open = Callable[..., Viewable]
 
@@ -63,20 +62,49 @@ _CHOICE_KEYS = {"wids_version", "name", "nsamples", "made", "base"} | {
 _MOST_DOCUMENTS = 8  # each of which names the next; one may name itself
 
 
-def open_samples(source: Any, make: Open = ViewableShards, **options: Any) -> Any:
-    """Open a saved view or a dataset.
+def open_samples(source: Any, **options: Any) -> Any:
+    """Open a saved view or a dataset without importing torch; see `open_view`.
 
     Args:
         source: Path or URL of a saved view, or its parsed document; any source of a dataset; or a
             list that contains saved views.
-        make: Function that opens a dataset from its source and options.
         options: Options of every dataset that is opened.
 
     Raises:
         SpecError: The document does not exist or is malformed, or its base has changed since it was
             saved.
     """
-    return _Opener(make, options).open(source)
+    return _Opener(ViewableShards, options).open(source)
+
+
+def open_view(path: Any, **options: Any) -> Any:
+    """Open a saved view, with the datasets that it was made of.
+
+    Args:
+        path: Path or URL of the document that `save` wrote, or that was written by hand. What is
+            no saved view is opened as a dataset. A list of locations is opened as one sequence.
+            Locations in a parsed document (a dict) are relative to the current folder.
+        options: For every dataset that is opened, as `ShardListDataset` takes them.
+
+    Returns:
+        A `View`, a `Concatenation` or another sequence of samples, as it was saved.
+
+    Raises:
+        SpecError: It cannot be read, or its dataset is not the one that was chosen from.
+
+    >>> import tempfile, wids
+    >>> folder = tempfile.mkdtemp()
+    >>> with wids.ShardWriter(f"{folder}/train-%03d.tar") as writer:
+    ...     for number in range(5):
+    ...         writer.write({"__key__": f"{number}", ".cls": number})
+    >>> wids.ShardListDataset(folder).filter(".cls >= 2").save(f"{folder}/some.json")
+    >>> view = open_view(f"{folder}/some.json")
+    >>> [sample[".cls"] for sample in view], view.made
+    ([2, 3, 4], ("filter('.cls >= 2')",))
+    """
+    from wids.views.dataset import ShardListDataset  # torch, which takes seconds to import
+
+    return _Opener(ShardListDataset, options).open(path)
 
 
 def is_saved_view(source: Any) -> bool:

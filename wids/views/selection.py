@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from wids.reading.rangeahead import RangePlanner
     from wids.reading.samplesequence import SampleLocation, SampleSequence
 
-__all__ = ["Mapped", "Selection", "first_fields"]
+__all__ = ["Mapped", "Selection"]
 
 
 class Selection:
@@ -214,17 +214,6 @@ def _counted(numbers: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]) -> Ite
         if found and found[0] != error.sample:
             note_index(error, found[0])
         raise
-
-
-def first_fields(samples: SampleSequence) -> list[str]:
-    """Return the fields of the first sample; of an empty selection, those of what it chooses from.
-
-    Raises:
-        WidsError: The shard of the sample cannot be read.
-    """
-    while isinstance(samples, Selection) and not len(samples):
-        samples = samples.base
-    return list(samples.field_sizes(0)) if len(samples) else []
 
 
 class Mapped(Selection):

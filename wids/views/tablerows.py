@@ -22,8 +22,7 @@ from wids.codecs.documents import decode_text
 from wids.codecs.formats import FORMAT_OF, encode_field, format_suffix
 from wids.codecs.headers import has_fact, read_header
 from wids.errors import DecodeError
-from wids.reading.collate import column_of
-from wids.reading.columns import follow_path
+from wids.reading.collate import column_of, follow_path
 from wids.reading.fieldfile import FieldFile
 from wids.reading.pipeline import Pipeline
 from wids.reading.ragged import Ragged, RaggedText, Values, fill_in, pack

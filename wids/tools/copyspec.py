@@ -1,0 +1,190 @@
+"""The spec of new shards made of old samples: its path, its header, and what the copy would lose.
+
+What is lost are members in no sample, and keys of old spec entries.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from wids.base.omissions import Omissions
+from wids.base.urls import display_url, is_local, local_path
+from wids.base.warn import warn
+from wids.codecs.formats import is_class
+from wids.errors import WidsError
+from wids.specs.indexrules import USUAL_RULES
+from wids.specs.merging import class_names, classes_by_column, listed_classes, merged_header
+from wids.specs.shardtable import COLUMNS
+from wids.views.chosenshards import chosen_shards, datasets_in, shards_of_rows
+from wids.views.concatenation import stated_by_column
+from wids.views.selection import Mapped
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+
+    from wids.base.shardref import ShardRef
+    from wids.reading.samplesequence import SampleSequence
+    from wids.tar.grouping import KeyRule
+
+__all__ = [
+    "check_none_left_out",
+    "has_function",
+    "header_of",
+    "key_rule_of",
+    "note_entry_keys",
+    "refuse_replacing_spec",
+    "skipped_members",
+    "spec_path_for",
+    "stores_class",
+]
+
+# Keys of an entry that describe the shard itself, which new shards get again, and the spec's name.
+_ENTRY_KEYS = {*COLUMNS, "index", "pack", "name"}
+
+
+def spec_path_for(pattern: str) -> str:
+    """Return the path of the spec that belongs to shards of a pattern.
+
+    >>> spec_path_for("out/train-%06d.tar"), spec_path_for("%d.tar")
+    ('out/train.json', 'shards.json')
+    """
+    stem = re.sub(r"[-_.]?%0?\d*d\.tar$", "", pattern)
+    return f"{stem}shards.json" if not stem or stem.endswith("/") else f"{stem}.json"
+
+
+def header_of(samples: Any) -> dict[str, Any]:
+    """Return the top-level keys of the spec of new shards: those of the samples' dataset.
+
+    Args:
+        samples: A dataset, or what is made of one; of a join, the left side counts.
+    """
+    base = samples
+    while not hasattr(base, "header") and (hasattr(base, "base") or hasattr(base, "left")):
+        base = base.base if hasattr(base, "base") else base.left
+    header = merged_header({"the dataset": base.header}) if hasattr(base, "header") else {}
+    # The members of a new sample are adjacent, in one archive; their names are the old ones.
+    header = {key: value for key, value in header.items() if key not in USUAL_RULES}
+    if (rule := key_rule_of(samples)) != USUAL_RULES["key_rule"]:
+        header["key_rule"] = rule
+    if not class_names(header) and samples.class_names:  # of a file beside the shards
+        header["classes"] = listed_classes(samples.class_names)
+    elif not class_names(header) and not classes_by_column(header):
+        header |= _classes_of_columns(samples)
+    return header
+
+
+def _classes_of_columns(samples: Any) -> dict[str, Any]:
+    """Return the key for the names of several class columns that combined datasets have."""
+    names, differ = stated_by_column(samples)
+    if differ:
+        warn(
+            "the parts give different names to the classes of their columns, which the new spec "
+            "leaves out; number the classes of all parts alike to keep them"
+        )
+    return {"classes": names} if names else {}
+
+
+def key_rule_of(samples: Any) -> KeyRule:
+    """Return the key rule of new shards: that of the shards from which the keys come.
+
+    Args:
+        samples: A dataset, or what is made of one; of a join, the left side has the keys.
+    """
+    if hasattr(samples, "index_rules"):
+        rule: KeyRule = samples.index_rules["key_rule"]
+        return rule
+    under = [getattr(samples, name) for name in ("base", "left") if hasattr(samples, name)]
+    rules = map(key_rule_of, [*under, *getattr(samples, "parts", ())])
+    return "last_dot" if "last_dot" in rules else "first_dot"
+
+
+def has_function(samples: Any) -> bool:
+    """Return whether any of the samples are results of a function given to `map`."""
+    inner = [getattr(samples, name, None) for name in ("base", "left", "right")]
+    inner += getattr(samples, "parts", None) or []
+    return isinstance(samples, Mapped) or any(has_function(each) for each in inner if each)
+
+
+def refuse_replacing_spec(pattern: str, samples: Any) -> None:
+    """Raise if the spec of new shards would replace one that is read.
+
+    Args:
+        pattern: Path of the new shards.
+        samples: A dataset, or what is made of datasets.
+
+    Raises:
+        ValueError: It would.
+    """
+    new = Path(spec_path_for(pattern))
+    sources = [dataset.source for dataset in datasets_in(samples)]
+    for source in sources if new.exists() else ():
+        old = local_path(source) if source is not None and is_local(source) else None
+        if old is not None and old.exists() and new.samefile(old):
+            raise ValueError(
+                f"{pattern}: its spec would replace {source}, which is read; write the new shards "
+                "into another folder, or under another name"
+            )
+
+
+def note_entry_keys(shards: Iterable[ShardRef], omissions: Omissions) -> None:
+    """Count the keys of old spec entries that new entries cannot have."""
+    for shard in shards:
+        for key in shard.keys() - _ENTRY_KEYS:
+            omissions.add(f"shards' keys {key!r} in the spec", shard["url"])
+
+
+def skipped_members(
+    samples: SampleSequence, indexes: range | NDArray[np.int64]
+) -> dict[str, dict[str, int]]:
+    """Return the counts of members in no sample, by reason, for each shard that has any.
+
+    Args:
+        samples: A dataset, a view, a join or a concatenation.
+        indexes: The samples whose shards are opened. An unreadable shard is skipped, since reading
+            its samples raises an error.
+    """
+    found = {}
+    rows = np.asarray(indexes, np.int64)
+    for dataset, first in shards_of_rows(samples, rows):
+        try:
+            shard, _, entry = dataset.locate_sample(first)
+        except (WidsError, OSError):
+            continue
+        if shard.index.skipped:
+            found[display_url(entry.url)] = dict(shard.index.skipped)
+    return found
+
+
+def stores_class(samples: SampleSequence) -> bool:
+    """Return whether the first sample has a class field in its shard, even if it is not read."""
+    for dataset, first in shards_of_rows(samples, np.zeros(1, np.int64)):
+        try:
+            shard, local_index, _ = dataset.locate_sample(first)
+        except (WidsError, OSError):
+            continue
+        if any(is_class(extension) for extension, _, _ in shard.index.fields(local_index)):
+            return True
+    return False
+
+
+def check_none_left_out(samples: Any, *, entries: bool) -> None:
+    """Raise if a copy of samples would lose something that their shards or entries have.
+
+    Args:
+        samples: A dataset, a view, a join or a concatenation; its shards are indexed.
+        entries: Whether the new shards have a spec, so that keys of entries count.
+
+    Raises:
+        ValueError: There are members in no sample, or keys of entries that new ones cannot have.
+    """
+    omissions = Omissions(strict=True)
+    if entries:
+        note_entry_keys((shard.ref for shard in chosen_shards(samples)), omissions)
+    for url, skipped in skipped_members(samples, range(len(samples))).items():
+        omissions.add_members(skipped, url)
