@@ -172,3 +172,48 @@ def test_table_of_a_join(joined: Join, suffix: str) -> None:
             start = int(row[f"{field} offset"])
             part = data[start : start + int(row[f"{field} size"])]
             assert part == joined.read_raw(int(row["index"]) + 1)[field]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
+def test_what_a_table_cannot_hold_is_listed_and_strict_refuses_it(
+    joined: Join, suffix: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bytes, and in a CSV empty texts among nulls, are counted; the new table has all the rest."""
+    notes = {"key": KEYS, "note": ["", None, *KEYS[2:]], "full": ["", *KEYS[1:]]}
+    pyarrow.parquet.write_table(pa.table(notes), "notes.parquet")
+    joined.join("notes.parquet").save("j.json")
+    assert main(["export", "j.json", f"out{suffix}"]) == 0
+    said = capsys.readouterr().err
+    assert f"bytes of column .hash, but for their size: {COUNT}, such as k0" in said
+    empty = "empty texts of .note, which a CSV does not tell from nulls (.jsonl does): 1, such as"
+    assert (empty in said) == (suffix == ".csv")
+    assert ".full" not in said
+    header = json.loads(Path("left.json").read_text())
+    Path("left.json").write_text(json.dumps({"shardlist": header["shardlist"]}))
+    left, output = wids.ShardListDataset("left.json"), f"strict{suffix}"
+    left.join("t.parquet", fields=["hash"]).save("bytes.json")
+    assert main(["export", "bytes.json", output, "--strict"]) == 1
+    said = capsys.readouterr().err
+    assert "k0: would be left out (bytes of column .hash, but for their size), which" in said
+    left.join("notes.parquet").save("notes.json")
+    assert main(["export", "notes.json", output, "--strict"]) == (suffix == ".csv")
+    assert Path(output).exists() == (suffix == ".jsonl")
+
+
+@pytest.mark.parametrize("command", ["export", "map"])
+def test_no_table_of_the_join_is_replaced(
+    joined: Join, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A new table may not take the place of one that is read, whatever its name."""
+    joined[::2].save("j.json")
+    Path("fn.py").write_text("def f(sample):\n    return 1\n")
+    Path("link.parquet").symlink_to("t.parquet")
+    before = Path("t.parquet").read_bytes()
+    for name in ("t.parquet", "link.parquet"):
+        given = ["export", "j.json", name]
+        if command == "map":
+            given = ["map", "j.json", "--function", "fn.py:f", "-o", name]
+        assert main(given) == 1
+        said = capsys.readouterr().err
+        assert f"{name}: is the table that is joined, and would be replaced; name another" in said
+    assert Path("t.parquet").read_bytes() == before

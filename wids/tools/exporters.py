@@ -9,6 +9,7 @@ import csv
 import errno
 import json
 import os
+from collections import Counter
 from contextlib import contextmanager
 from functools import partial
 from itertools import islice
@@ -33,6 +34,7 @@ from wids.reading.samplesequence import is_sharded
 from wids.specs.merging import class_names
 from wids.tools.copyspec import header_of, skipped_members
 from wids.views.storedfields import StoredField, stored_fields
+from wids.views.tablejoin import refuse_joined
 from wids.views.tablerows import TableRows
 
 if TYPE_CHECKING:
@@ -206,6 +208,7 @@ def export_table(
     """
     write = _writer_of(path, group_rows)
     joined = not is_sharded(dataset)
+    refuse_joined(path, dataset)
     fields = _field_columns(dataset) if is_sharded(dataset) else _joined_columns(dataset, rows)
     there = dict.fromkeys(name.partition(" ")[0] for name in fields)
     for extension in values:
@@ -217,9 +220,12 @@ def export_table(
     omissions = omissions or Omissions()
     _add_keys(dataset, omissions)
     row: Callable[..., dict[str, Any]] = partial(_joined_row, columns) if joined else _row
-    found = (
+    found: Iterator[dict[str, Any]] = (
         _checked_row(row(dataset, index, values, omissions)) for index in _indexes(dataset, rows)
     )
+    if joined and path.suffix.lower() == ".csv":
+        texts = [name for name, kind in columns.items() if kind is str]
+        found = _noting_nulls(found, texts, omissions)
     _write_whole(path, write, found, columns)
     return len(dataset) if rows is None else len(rows)
 
@@ -258,6 +264,33 @@ def export_members(
 
     _write_whole(path, _writer_of(path), members(), _MEMBER_COLUMNS)
     return count
+
+
+def _noting_nulls(
+    rows: Iterable[dict[str, Any]], texts: Sequence[str], omissions: Omissions
+) -> Iterator[dict[str, Any]]:
+    """Pass on rows; count the empty texts in columns that have nulls, too: in CSV both are empty.
+
+    Args:
+        rows: The rows, without the columns that are null.
+        texts: The columns of texts.
+        omissions: Counts them when all rows are known.
+    """
+    empty: Counter[str] = Counter()
+    first: dict[str, str] = {}
+    nulls: set[str] = set()
+    for row in rows:
+        for name in texts:
+            if name not in row:
+                nulls.add(name)
+            elif row[name] == "":
+                empty[name] += 1
+                first.setdefault(name, row["key"])
+        yield row
+    for name in texts:
+        if name in nulls and empty[name]:
+            what = f"empty texts of {name}, which a CSV does not tell from nulls (.jsonl does)"
+            omissions.add(what, first[name], empty[name])
 
 
 def _writer_of(path: Path, group_rows: int = _GROUP_ROWS) -> Callable[..., None]:
@@ -407,6 +440,8 @@ def _joined_row(
             row[extension] = _text(bytes(data), extension, key, omissions)
         else:
             row[f"{extension} size"] = len(data)
+            if extension not in values:
+                omissions.add(f"bytes of column {extension}, but for their size", key)
         if extension in values:
             row[extension] = _text(bytes(data), extension, key, omissions)
     return row

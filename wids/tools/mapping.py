@@ -45,6 +45,7 @@ from wids.tools.copyspec import (
 from wids.tools.fieldcommand import FieldCommand, NamedFunction
 from wids.tools.ranges import cut_evenly, cut_runs
 from wids.views.chosenshards import chosen_shards
+from wids.views.tablejoin import refuse_joined
 from wids.writing.sampleencoder import SampleEncoder
 from wids.writing.shardfile import NewShard, ShardOptions, shard_options, warn_of_older
 from wids.writing.shardwriter import ShardWriter
@@ -187,6 +188,7 @@ def map_samples(
     if target.endswith(".tar"):
         return _to_shards(make, parts, target, run, shard_options(**options))
     column = column_file(Path(target))
+    refuse_joined(Path(target), samples)
     if options or rename or only_new or strict:
         raise ValueError(f"{target}: options of shards were given, and the output is a column")
     if function is None:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from wids.base.keyhash import hash_keys
 from wids.base.numbertext import equal_text
-from wids.base.urls import display_url
+from wids.base.urls import display_url, is_local, local_path
 from wids.base.warn import warn
 from wids.views.chosenshards import datasets_in
 from wids.views.filtering import check_known, column_named
@@ -43,6 +43,7 @@ __all__ = [
     "first_dataset",
     "joined_rows",
     "joins_folder",
+    "refuse_joined",
     "rows_as_saved",
     "shards_of",
 ]
@@ -153,6 +154,24 @@ def joins_folder(samples: SampleSequence) -> Path | None:
     """Return the folder in which joins of a sequence cache their rows, or None."""
     dataset = first_dataset(samples)
     return None if dataset is None else dataset.cache.joins_folder()
+
+
+def refuse_joined(path: Path, samples: Any) -> None:
+    """Raise ValueError if a new file would replace a table that is joined under a sequence."""
+    if isinstance(samples, TableRows):
+        origin = samples.table.origin
+        if origin is None or origin.is_pattern or not is_local(origin.location):
+            return
+        table = local_path(origin.location)
+        if path.exists() and table.exists() and path.samefile(table):
+            raise ValueError(
+                f"{path}: is the table that is joined, and would be replaced; name another file"
+            )
+        return
+    under = [getattr(samples, name, None) for name in ("base", "left", "right")]
+    for part in (*under, *(getattr(samples, "parts", None) or ())):
+        if part is not None:
+            refuse_joined(path, part)
 
 
 def first_dataset(samples: Any) -> ShardedSequence | None:
