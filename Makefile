@@ -12,7 +12,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 help:
 	@echo 'make demo    the whole of it on real data, in under three minutes'
 	@echo 'make test    all tests, against the built wheel'
-	@echo 'make test-page    the page of wids browse, in Chromium'
+	@echo 'make test-page    the page of wids browse, in Chromium and Firefox'
 	@echo 'make test-frameworks   the recipes of docs/frameworks.md, with each framework and engine'
 	@echo 'make test-pythons   the tests without torch, with other versions of Python that are installed'
 	@echo 'make docs    the site, with its reference, in build/docs/html'

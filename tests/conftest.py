@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 from helpers.chromium import chromium, open_page
+from helpers.firefox import firefox, open_firefox
 from helpers.server import shard_server
 from helpers.shards import Sample, write_shard
 from hypothesis import HealthCheck, settings
 
-__all__ = ["chromium", "open_page", "shard_server"]
+__all__ = ["chromium", "firefox", "open_firefox", "open_page", "shard_server"]
 
 # Not every version of Python has a build of torch; `make test-pythons` runs the other tests there.
 if find_spec("torch") is None:
