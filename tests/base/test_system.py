@@ -1,7 +1,8 @@
-"""The library runs where a system lacks calls that Linux has."""
+"""Calls that not every system has, systems without them, and kinds of file systems."""
 
 import os
 import resource
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -151,3 +152,27 @@ def test_boot_and_namespace_are_known_on_linux():
 def test_descriptors_are_those_of_the_process():
     """The soft limit counts."""
     assert system.max_descriptors() == resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+FINDMNT = shutil.which("findmnt")
+
+
+@pytest.mark.skipif(FINDMNT is None, reason="findmnt is not installed")
+@pytest.mark.parametrize("path", ["/", "/proc", "/dev", "/sys", "/tmp"])
+def test_the_kind_is_that_of_findmnt(path: str) -> None:
+    """The kind of file system of a path is what util-linux says."""
+    run = [str(FINDMNT), "-n", "-o", "FSTYPE", "-T", path]
+    told = subprocess.run(run, capture_output=True, text=True, check=True).stdout.split()
+    assert system.file_system_of(Path(path).stat().st_dev) in told
+
+
+@pytest.mark.parametrize("kind", ["nfs", "nfs4", "lustre", "cifs", "ceph", "fuse.gcsfuse", "9p"])
+def test_file_systems_of_clusters_are_of_networks(kind: str) -> None:
+    """What clusters and clouds mount is read by position."""
+    assert system.is_of_network(kind)
+
+
+@pytest.mark.parametrize("kind", ["ext4", "xfs", "btrfs", "zfs", "tmpfs", "overlay", "fuseblk"])
+def test_file_systems_of_disks_are_not(kind: str) -> None:
+    """What lies on a disk of the machine, or in its memory, is mapped."""
+    assert not system.is_of_network(kind)

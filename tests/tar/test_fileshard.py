@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import wids
-from wids.base.mounts import on_network
+from wids.base.system import on_network
 from wids.tar.fileshard import FileShard
 
 SIZES = [0, 10, 70_000, 5, 3 << 20, 6 << 20, 100, 9 << 20, 1, 65_536, 40_000, 30]

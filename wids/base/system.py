@@ -1,4 +1,4 @@
-"""Calls that not every system has, each with what the library does without it.
+"""Calls that not every system has, each with what the library does without it; file systems.
 
 Linux has all of them, macOS most. No other module names them, so that what a system lacks is
 decided here alone.
@@ -29,11 +29,13 @@ __all__ = [
     "boot_id",
     "file_system_of",
     "flush_to_disk",
+    "is_of_network",
     "limit_process",
     "lock_exclusively",
     "lock_shared",
     "max_descriptors",
     "num_cores",
+    "on_network",
     "process_namespace",
     "read_ahead",
     "read_at_random",
@@ -41,6 +43,14 @@ __all__ = [
     "unlock",
     "voluntary_switches",
 ]
+
+# Those of FUSE are in a network, or slow to map in any case, but for the ones of local disks.
+_OF_NETWORKS = frozenset(
+    {"9p", "afs", "beegfs", "ceph", "cifs", "coda", "fuse", "gfs2", "glusterfs", "gpfs", "lustre"}
+    | {"ncpfs", "nfs", "nfs4", "ocfs2", "orangefs", "panfs", "pvfs2", "smb3", "smbfs", "virtiofs"}
+    | {"wekafs"}
+)
+_LOCAL_FUSE = frozenset({"fuse.exfat", "fuse.ext2", "fuse.ntfs", "fuse.ntfs-3g", "fuse.squashfuse"})
 
 
 def num_cores() -> int:
@@ -99,6 +109,27 @@ def file_system_of(device: int) -> str:
             if before.split()[2:3] == [wanted]:
                 return after.split()[0]
     return ""
+
+
+def on_network(path: str | os.PathLike[str]) -> bool:
+    """Return whether a file lies on a network file system; False where that is not known.
+
+    >>> on_network("/no/such/file")
+    False
+    """
+    try:
+        return is_of_network(file_system_of(Path(path).stat().st_dev))
+    except OSError:
+        return False
+
+
+def is_of_network(kind: str) -> bool:
+    """Return whether a kind of file system, as the kernel names it, is one of networks.
+
+    >>> [is_of_network(kind) for kind in ("nfs4", "fuse.sshfs", "ext4", "overlay", "")]
+    [True, True, False, False, False]
+    """
+    return kind.partition(".")[0] in _OF_NETWORKS and kind not in _LOCAL_FUSE
 
 
 def max_descriptors() -> int | None:

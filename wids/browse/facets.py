@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from wids.browse.fieldreader import KeptBytes
+from wids.base.keptbytes import KeptBytes
 from wids.browse.keptvalues import load_values, nbytes_of, save_values
 from wids.browse.tallies import NumberTally, ValueTally
 from wids.codecs.formats import field_kind, wrapper_of

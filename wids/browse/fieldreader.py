@@ -6,14 +6,13 @@ import hashlib
 import secrets
 import threading
 import time
-from collections import OrderedDict
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from wids.base.keptbytes import KeptBytes
 from wids.base.urls import display_url
 from wids.browse.failures import RETRY_SECONDS, Failures
 from wids.errors import DecodeError, FetchError, ShardFormatError, WidsError
@@ -25,6 +24,7 @@ from wids.specs.locations import with_suffix
 from wids.tar.sidecar import SIDECAR_SUFFIX
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from wids.base.shardref import ShardRef
@@ -35,54 +35,9 @@ if TYPE_CHECKING:
     from wids.tar.tarindex import TarIndex
     from wids.views.storedfields import StoredField
 
-__all__ = ["PATIENCE", "FieldReader", "KeptBytes", "LocatedField", "LocatedSample", "Uncounted"]
+__all__ = ["PATIENCE", "FieldReader", "LocatedField", "LocatedSample", "Uncounted"]
 
 Uncounted = dict[str, WidsError | OSError]
-
-K = TypeVar("K", bound=Hashable)
-V = TypeVar("V")
-
-
-class KeptBytes(Generic[K, V]):
-    """Mapping whose values together take a bounded number of bytes; thread-safe.
-
-    Args:
-        limit_nbytes: Most bytes to keep; a single value larger than this is not kept at all.
-
-    >>> kept = KeptBytes(10)
-    >>> kept.put("a", "first", 6), kept.put("b", "second", 6)
-    (None, None)
-    >>> kept.get("a"), kept.get("b"), kept.nbytes
-    (None, 'second', 6)
-    """
-
-    def __init__(self, limit_nbytes: int) -> None:
-        self.limit_nbytes = limit_nbytes
-        self.nbytes = 0
-        self._values: OrderedDict[K, tuple[V, int]] = OrderedDict()
-        # Requests run in threads, and concurrent reordering could corrupt an OrderedDict.
-        self._lock = threading.Lock()
-
-    def get(self, key: K) -> V | None:
-        """Return the value of a key, or None."""
-        with self._lock:
-            found = self._values.get(key)
-            if found is None:
-                return None
-            self._values.move_to_end(key)
-            return found[0]
-
-    def put(self, key: K, value: V, nbytes: int) -> None:
-        """Keep a value that counts as so many bytes."""
-        if nbytes > self.limit_nbytes:
-            return
-        with self._lock:
-            replaced = self._values.pop(key, None)
-            self.nbytes += nbytes - (replaced[1] if replaced else 0)
-            self._values[key] = (value, nbytes)
-            while self.nbytes > self.limit_nbytes:
-                _, (_, freed) = self._values.popitem(last=False)
-                self.nbytes -= freed
 
 
 # Memory for the small fields of some pages, so that going back sends no requests.

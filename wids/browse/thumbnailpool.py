@@ -7,9 +7,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from wids.base.keptbytes import KeptBytes
 from wids.base.threads import DaemonThreadPool
 from wids.browse.decoders import Decoders, Lane, NoMemoryError, TookLongError
-from wids.browse.fieldreader import FieldReader, KeptBytes, LocatedSample
 from wids.codecs.formats import field_kind, format_suffix
 from wids.codecs.headers import read_header
 from wids.display.thumbnails import Thumbnail
@@ -17,6 +17,8 @@ from wids.errors import DecodeError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from wids.browse.fieldreader import FieldReader, LocatedSample
 
 __all__ = ["LARGE", "SIZES", "Drawing", "Thumbnails"]
 

@@ -9,9 +9,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from wids.base.mounts import on_network
 from wids.base.progress import progress
-from wids.base.system import num_cores
+from wids.base.system import num_cores, on_network
 from wids.base.text import format_nbytes
 from wids.base.threads import DaemonThreadPool
 from wids.base.urls import display_url, scheme_of

@@ -8,11 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from wids.base.mounts import is_of_network
 from wids.base.system import (
     advise_reads,
     blocks_read,
     file_system_of,
+    is_of_network,
     read_into_buffers,
     voluntary_switches,
 )
