@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from helpers.shards import REPOSITORY
 
+import wids
 from wids.base import system
 
 # Taken away before the library is imported. macOS lacks the first group; the second is what a
@@ -41,6 +42,45 @@ NOT_ANYWHERE_BUT_POSIX = """
 for name in [name for name in dir(mmap) if name.startswith("MADV_")]:
     delattr(mmap, name)
 sys.modules["fcntl"] = sys.modules["resource"] = None
+"""
+# Libraries choose by the system when they are imported, which here is still Linux.
+NOT_ON_WINDOWS = """
+import asyncio, concurrent.futures, ctypes, importlib.metadata, logging, mmap, multiprocessing
+import os, shutil, signal, socket, subprocess, sys, tempfile, zipfile
+import filelock, numpy, PIL.Image, requests, tqdm
+
+filelock.FileLock = filelock.SoftFileLock
+for module, names in {
+    os: "pread preadv pwrite pwritev readv writev posix_fadvise posix_fallocate sched_getaffinity "
+        "sched_setaffinity memfd_create getuid geteuid getgid getegid chown fchown fork "
+        "wait4 killpg setsid mkfifo major minor statvfs fstatvfs sysconf uname fdatasync sendfile "
+        "copy_file_range splice register_at_fork getrandom O_NOFOLLOW O_CLOEXEC O_NONBLOCK "
+        "O_DIRECTORY O_SYNC O_TMPFILE O_PATH O_NOATIME O_DIRECT",
+    signal: "SIGKILL SIGHUP SIGUSR1 SIGUSR2 SIGCHLD SIGALRM alarm setitimer pthread_sigmask",
+    mmap: " ".join(n for n in dir(mmap) if n.startswith(("MADV_", "MAP_", "PROT_"))),
+}.items():
+    for name in names.split():
+        if hasattr(module, name):
+            delattr(module, name)
+for name in ("fcntl", "resource", "pwd", "grp", "termios", "posix"):
+    sys.modules[name] = None
+"""
+READER = """
+import wids
+
+dataset = wids.ShardListDataset("set/t.json", cache_dir="cache")
+assert [dataset[i][".cls"] for i in range(200)] == [i % 10 for i in range(200)]
+assert dataset.gather(range(0, 200, 3), ".cls").sum() == sum(i % 10 for i in range(0, 200, 3))
+assert dataset.column(".cls").sum() == 900
+with dataset.open_field(7, ".txt") as file:
+    assert file.read() == b"x" * 5000
+sampler = wids.DistributedShardSampler(dataset, num_replicas=1, rank=0)
+loader = wids.Loader(dataset, batch_size=16, sampler=sampler, num_workers=2, tensors=False)
+assert sum(len(batch["__key__"]) for batch in loader) == 200
+threes = dataset.filter(".cls == 3")
+assert len(threes) == 20
+again = wids.ShardListDataset("set/t.json", cache_dir="cache", access="pread")
+assert again[199][".cls"] == 9 and again.get("00042")[".cls"] == 2
 """
 CORE = """
 import functools, http.server, logging, threading
@@ -101,9 +141,28 @@ def test_core_runs_without_what_only_linux_has(lacking: str, within_bound: bool,
     assert (int(done.stdout) <= 700_000) == within_bound
 
 
+def test_local_shards_are_read_without_what_only_posix_has(tmp_path: Path):
+    """Without the calls and flags that Windows lacks, shards, columns and views are read."""
+    with wids.ShardWriter(f"{tmp_path}/set/t-%03d.tar", 40, spec=f"{tmp_path}/set/t.json") as out:
+        for number in range(200):
+            out.write({"__key__": f"{number:05d}", ".txt": "x" * 5000, ".cls": number % 10})
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", NOT_ON_WINDOWS + READER],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(REPOSITORY), *sys.path])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert list(tmp_path.glob("cache/*.widx"))  # the cache folder is used, too
+
+
 def test_names_that_a_system_may_lack_are_in_one_module():
     """No other module imports locks and limits, or reads what only Linux has in files."""
     words = ("import fcntl", "import resource\n", "sched_getaffinity", "MADV_", "preadv", '"/proc/')
+    words += ("os.pread", "O_NOFOLLOW", "O_CLOEXEC", "O_NONBLOCK", "os.uname", "os.geteuid")
+    words += ("statvfs", "os.sysconf", "PROT_READ")
     package = REPOSITORY / "wids"
     found = {
         path.relative_to(package).as_posix()

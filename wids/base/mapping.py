@@ -9,7 +9,8 @@ from typing import Any
 __all__ = ["map_file", "page_ranges"]
 
 # CPython keeps a duplicate of the descriptor in each map; since 3.13 an argument prevents that.
-_MMAP_OPTIONS: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
+_HAS_TRACKFD = sys.version_info >= (3, 13) and sys.platform != "win32"
+_MMAP_OPTIONS: dict[str, Any] = {"trackfd": False} if _HAS_TRACKFD else {}
 
 
 def map_file(file_descriptor: int) -> memoryview:
@@ -24,7 +25,7 @@ def map_file(file_descriptor: int) -> memoryview:
     nbytes = os.fstat(file_descriptor).st_size
     if not nbytes:  # an empty file cannot be mapped
         return memoryview(b"")
-    return memoryview(mmap.mmap(file_descriptor, nbytes, prot=mmap.PROT_READ, **_MMAP_OPTIONS))
+    return memoryview(mmap.mmap(file_descriptor, nbytes, access=mmap.ACCESS_READ, **_MMAP_OPTIONS))
 
 
 def page_ranges(

@@ -1,7 +1,7 @@
 """Calls that not every system has, each with what the library does without it; file systems.
 
-Linux has all of them, macOS most. No other module names them, so that what a system lacks is
-decided here alone.
+Linux has all of them, macOS most, Windows some. No other module names them, so that what a system
+lacks is decided here alone.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import threading
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -23,6 +24,10 @@ fcntl = load_if_present("fcntl")  # without it there are no locks, as on some fi
 resource = load_if_present("resource")  # without it there are no limits to ask for or to set
 
 __all__ = [
+    "NO_LINK",
+    "NO_WAITING",
+    "OPEN_TO_READ",
+    "OPEN_TO_WRITE",
     "advise_reads",
     "anonymous_file",
     "blocks_read",
@@ -34,13 +39,17 @@ __all__ = [
     "lock_exclusively",
     "lock_shared",
     "max_descriptors",
+    "memory_size",
+    "name_of_machine",
     "num_cores",
     "on_network",
     "process_namespace",
     "read_ahead",
+    "read_at",
     "read_at_random",
     "read_into_buffers",
     "unlock",
+    "user_id",
     "voluntary_switches",
 ]
 
@@ -52,6 +61,13 @@ _OF_NETWORKS = frozenset(
 )
 _LOCAL_FUSE = frozenset({"fuse.exfat", "fuse.ext2", "fuse.ntfs", "fuse.ntfs-3g", "fuse.squashfuse"})
 
+# Flags of `os.open`. Windows would read text, and has neither forks nor pipes and links by name.
+_PRIVATE_BYTES = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+OPEN_TO_READ = os.O_RDONLY | _PRIVATE_BYTES
+OPEN_TO_WRITE = os.O_RDWR | os.O_CREAT | _PRIVATE_BYTES
+NO_WAITING = getattr(os, "O_NONBLOCK", 0)  # for the writer of a pipe
+NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+
 
 def num_cores() -> int:
     """Return how many processor cores this process may use.
@@ -61,6 +77,24 @@ def num_cores() -> int:
     """
     # A container or a job scheduler may give the process fewer cores than the machine has.
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def name_of_machine() -> str:
+    """Return the name of this machine in its network."""
+    return os.uname().nodename if hasattr(os, "uname") else os.environ.get("COMPUTERNAME", "")
+
+
+def user_id() -> int | None:
+    """Return the number of the user, or None where files belong to no number."""
+    return os.geteuid() if hasattr(os, "geteuid") else None
+
+
+def memory_size() -> int:
+    """Return the bytes of memory of this machine, or 0 where the system does not say."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return 0
 
 
 def anonymous_file(name: str) -> int:
@@ -101,7 +135,7 @@ def file_system_of(device: int) -> str:
     >>> file_system_of(Path("/").stat().st_dev) == file_system_of(Path("/").stat().st_dev)
     True
     """
-    with suppress(OSError):
+    with suppress(OSError, AttributeError):  # without os.major, there are no such numbers
         wanted = f"{os.major(device)}:{os.minor(device)}"
         mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace")
         for line in mounts.splitlines():
@@ -227,12 +261,24 @@ def flush_to_disk(descriptor: int) -> None:
     os.fsync(descriptor)
 
 
+_SEEKING = threading.Lock()  # for all descriptors: threads may share one
+
+
+def _seek_and_read(descriptor: int, nbytes: int, offset: int) -> bytes:
+    with _SEEKING:
+        os.lseek(descriptor, offset, os.SEEK_SET)
+        return os.read(descriptor, nbytes)
+
+
+read_at: Callable[[int, int, int], bytes] = getattr(os, "pread", _seek_and_read)
+
+
 def _read_each(descriptor: int, buffers: Sequence[Any], offset: int) -> int:
     """Read into buffers at a position, one after the other; returns the number of bytes."""
     done = 0
     for buffer in buffers:
         view = memoryview(buffer).cast("B")
-        data = os.pread(descriptor, len(view), offset + done)
+        data = read_at(descriptor, len(view), offset + done)
         view[: len(data)] = data
         done += len(data)
         if len(data) < len(view):

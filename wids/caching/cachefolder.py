@@ -15,6 +15,7 @@ from pathlib import Path
 from wids.base.arguments import check_path
 from wids.base.files import new_part_path, parse_part_name, write_atomically
 from wids.base.hashing import DIGESTS
+from wids.base.system import NO_LINK, NO_WAITING, OPEN_TO_READ, user_id
 from wids.base.urls import base_name, display_url, resembles_url, without_secrets
 from wids.caching.unpack import plain_name
 from wids.errors import CacheError
@@ -54,7 +55,7 @@ def open_cached(path: Path) -> int:
     Raises:
         OSError: The file does not exist, is a link, or may not be read.
     """
-    return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    return os.open(path, OPEN_TO_READ | NO_LINK | NO_WAITING)
 
 
 def choose_folder(cache_dir: str | os.PathLike[str] | None) -> Path:
@@ -119,9 +120,12 @@ def _make_folder(folder: Path, mode: int) -> None:
 def _refuse_unsafe(folder: Path, status: os.stat_result) -> None:
     shown = display_url(str(folder))
     remedy = f"set cache_dir or {_ENVIRONMENT} elsewhere, or trust everyone with shared=True"
-    if status.st_uid not in (os.geteuid(), 0):
+    user = user_id()
+    if user is None:  # then the mode says nothing either
+        return
+    if status.st_uid not in (user, 0):
         raise CacheError(
-            f"{shown}: belongs to user {status.st_uid}, not to you ({os.geteuid()}), who could "
+            f"{shown}: belongs to user {status.st_uid}, not to you ({user}), who could "
             f"exchange any shard in it; {remedy}"
         )
     if status.st_mode & _OTHERS_WRITE:

@@ -12,6 +12,7 @@ import errno
 import hashlib
 import os
 import secrets
+import shutil
 import stat
 import sys
 import threading
@@ -21,7 +22,14 @@ from typing import TYPE_CHECKING, Any
 
 from wids.base.files import sync_folder
 from wids.base.hashing import hash_file
-from wids.base.system import boot_id, flush_to_disk, lock_shared, unlock
+from wids.base.system import (
+    OPEN_TO_READ,
+    boot_id,
+    flush_to_disk,
+    lock_shared,
+    name_of_machine,
+    unlock,
+)
 from wids.base.urls import display_url, without_secrets
 from wids.caching import eviction
 from wids.caching.cachefolder import (
@@ -198,7 +206,7 @@ class Store:
             OSError: The disk fails.
         """
         # Leased before it has its name, so that it cannot be evicted in between.
-        lease = _Lease(os.open(part.path, os.O_RDONLY | os.O_CLOEXEC), entry.path)
+        lease = _Lease(os.open(part.path, OPEN_TO_READ), entry.path)
         status = part.path.stat()
         record = Record(
             status.st_size,
@@ -256,8 +264,7 @@ class Store:
             CacheError: The disk is too full.
         """
         folder, missing = part.path.parent, size - part.nbytes
-        disk = os.statvfs(folder)
-        free = disk.f_bavail * disk.f_frsize
+        free = shutil.disk_usage(folder).free
         if free < missing and self._bounds(folder):
             free += eviction.evictable_nbytes(folder, self._max_nbytes or 0, missing)
         if free < missing:
@@ -400,7 +407,7 @@ def _boot_token() -> str:
     Where the system tells none, each process is as a boot of its own: it verifies by digest what
     another has not yet flushed to the disk.
     """
-    known = os.uname().nodename + (boot_id() or secrets.token_hex(8))
+    known = name_of_machine() + (boot_id() or secrets.token_hex(8))
     return hashlib.sha256(known.encode()).hexdigest()[:16]
 
 

@@ -59,7 +59,8 @@ def _note_fork() -> None:
     _Ancestors.loaded = _Ancestors.loaded or "obstore" in sys.modules
 
 
-os.register_at_fork(after_in_child=_note_fork)
+if hasattr(os, "register_at_fork"):  # where processes fork
+    os.register_at_fork(after_in_child=_note_fork)
 
 
 def object_source(policy: FetchPolicy) -> Source:

@@ -2,7 +2,7 @@
 
 import errno
 import json
-import os
+import shutil
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -236,10 +236,10 @@ class _SpaceGuard:
 
 def no_space(path: Path, wanted_nbytes: int | None, cause: str) -> CacheError:
     """Return the error for a full disk."""
-    stat = os.statvfs(path.parent)
+    free = shutil.disk_usage(path.parent).free
     wanted = "of unknown size" if wanted_nbytes is None else f"of {wanted_nbytes} bytes"
     return CacheError(
         f"{path.parent}: no space for a shard {wanted} ({cause}); "
-        f"{stat.f_bavail * stat.f_frsize} bytes are free. Nothing was left behind. Free some, "
+        f"{free} bytes are free. Nothing was left behind. Free some, "
         f"bound the cache with cache_size, or set cache_dir or WIDS_CACHE to a larger disk"
     )

@@ -22,6 +22,7 @@ import numpy as np
 
 from wids.base.arguments import checked_positions
 from wids.base.processes import num_loader_workers
+from wids.base.system import memory_size
 from wids.base.text import format_nbytes
 from wids.base.threads import DaemonThreadPool
 from wids.errors import FetchError
@@ -59,11 +60,7 @@ def default_memory() -> int:
 
     The workers of a DataLoader share them.
     """
-    try:
-        ram = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError):  # a system that does not say
-        ram = 0
-    nbytes = min(max(ram // _SHARE_OF_RAM, _LEAST_MEMORY), _MOST_MEMORY)
+    nbytes = min(max(memory_size() // _SHARE_OF_RAM, _LEAST_MEMORY), _MOST_MEMORY)
     return nbytes // max(1, num_loader_workers())
 
 

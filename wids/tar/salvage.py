@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from wids.base.mapping import map_file
+from wids.base.system import OPEN_TO_READ
 from wids.errors import ShardFormatError
 from wids.tar.extended import EXTENDED_TYPES
 from wids.tar.tarbytes import TarBytes
@@ -62,7 +63,7 @@ def salvage_tar(path: str | os.PathLike[str]) -> tuple[TarMembers, list[Gap]]:
     """
     if not Path(path).is_file():
         raise ShardFormatError(f"{path}: expected a regular file, found none")
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = os.open(path, OPEN_TO_READ)
     try:
         with map_file(descriptor) as data:
             search = _Search(Path(path), descriptor, data)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 from wids.base.mapping import map_file, page_ranges
-from wids.base.system import read_ahead
+from wids.base.system import OPEN_TO_READ, read_ahead, read_at
 from wids.base.urls import display_url
 from wids.errors import ShardFormatError
 from wids.tar.tarindex import TarIndex
@@ -268,13 +268,13 @@ class Shard(ReadableShard):
         check_part(self._shown, extension, size, start, stop)
         nbytes = stop - start
         try:
-            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = os.open(self.path, OPEN_TO_READ)
         except FileNotFoundError:
             # The file was removed, for example evicted from a cache, so it cannot be truncated.
             return bytes(self.memory[offset + start : offset + stop])
         try:
             status = os.fstat(descriptor)
-            data = os.pread(descriptor, nbytes, offset + start)
+            data = read_at(descriptor, nbytes, offset + start)
         finally:
             os.close(descriptor)
         known = self.index.source.nbytes, self.index.shard_mtime_ns

@@ -20,6 +20,7 @@ from zlib import crc32
 import numpy as np
 
 from wids.base.mapping import map_file
+from wids.base.system import NO_WAITING, OPEN_TO_READ, read_at
 from wids.base.urls import display_url
 from wids.errors import ShardFormatError
 from wids.tar.tarheader import BLOCK_SIZE
@@ -408,8 +409,8 @@ def read_sidecar(path: str | os.PathLike[str]) -> Sidecar:
         ShardFormatError: It is no sidecar, of another version, truncated or damaged.
         OSError: It cannot be opened.
     """
-    # O_NONBLOCK: opening a pipe must not wait for its writer; the pipe is then refused.
-    file_descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    # Opening a pipe must not wait for its writer; the pipe is then refused.
+    file_descriptor = os.open(path, OPEN_TO_READ | NO_WAITING)
     try:
         status = os.fstat(file_descriptor)
         if not stat.S_ISREG(status.st_mode):
@@ -417,12 +418,12 @@ def read_sidecar(path: str | os.PathLike[str]) -> Sidecar:
         if not status.st_size:  # as files of /proc say, some of which let a reader wait for ever
             raise _unfit(path, "a sidecar", "an empty file")
         # For most sidecars this one call reads everything that is needed to open them.
-        first = os.pread(file_descriptor, _FIRST_NBYTES, 0)
+        first = read_at(file_descriptor, _FIRST_NBYTES, 0)
 
         def read(start: int, end: int) -> bytes:
             if end <= len(first):
                 return first[start:end]
-            return os.pread(file_descriptor, end - start, start)
+            return read_at(file_descriptor, end - start, start)
 
         return replace(parse_sidecar(map_file(file_descriptor), path, read), status=status)
     except ShardFormatError as error:

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wids.base.magic import file_type
+from wids.base.system import OPEN_TO_READ
 from wids.base.urls import display_url, without_secrets
 from wids.errors import ShardFormatError
 from wids.tar.extended import EXTENDED_TYPES, MAX_EXTENDED_NBYTES, ExtendedHeaders
@@ -233,7 +234,7 @@ def _open_regular(path: str | os.PathLike[str]) -> int:
         raise ShardFormatError(
             f"{display_url(str(path))}: expected a regular file, found a pipe, socket or device"
         )
-    return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    return os.open(path, OPEN_TO_READ)
 
 
 @contextmanager
