@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 from PIL import Image
 
@@ -261,3 +263,31 @@ def test_only_documentation_is_left_out_without_a_word(capsys) -> None:
     write({"p/cat/1.jpg": jpeg(), **{f"p/{name}": b"x" for name in names}})
     assert main(["import", "p", "--from", "imagefolder", "-o", "out/x-%d.tar"]) == 0
     assert "files that lie in no class: 2, such as p/citations.json" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("source", ["class folders", "samples", "parquet", "shards"])
+def test_pictures_that_break_off_are_copied_and_named(source: str, capsys) -> None:
+    """Cut downloads come from every kind of source; with --strict they are an error."""
+    pictures = {"1.jpg": jpeg(1), "2.jpg": jpeg(2)[:-40], "3.png": png()[:-5]}
+    write({f"p/cat/{name}": data for name, data in pictures.items()})
+    arguments = ["p", "--from", "imagefolder"] if source == "class folders" else ["p/cat"]
+    if source == "parquet":
+        rows = {
+            "key": list("123"),
+            "image": [{"bytes": data, "path": "x"} for data in pictures.values()],
+        }
+        pyarrow.parquet.write_table(pa.table(rows), "p.parquet")
+        arguments = ["p.parquet"]
+    elif source == "shards":
+        with wids.ShardWriter("old-%d.tar") as writer:
+            for name, data in pictures.items():
+                writer.write({"__key__": name[0], name[1:]: data})
+        arguments = ["old-0.tar"]
+    assert len(run(*arguments)) == 3
+    said = capsys.readouterr().err
+    assert "kept, look at them: pictures that break off before their end, perhaps cut" in said
+    assert "downloads: 2, such as " in said
+    assert "2.jpg" in said
+    assert main(["import", *arguments, "-o", "strict/x-%03d.tar", "--strict"]) == 1
+    assert "2.jpg: is one of the pictures that break off" in capsys.readouterr().err
+    assert not Path("strict/x.json").exists()

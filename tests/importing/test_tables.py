@@ -335,7 +335,7 @@ def test_files_that_a_folder_lacks_are_counted(capsys) -> None:
     )
 
 
-PICTURE = b"\x89PNG\r\n\x1a\n and more"
+PICTURE = b"\x89PNG\r\n\x1a\n and more, IEND\xaeB`\x82"
 
 
 @pytest.mark.parametrize("odd_first", [True, False])

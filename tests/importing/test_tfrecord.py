@@ -82,7 +82,7 @@ def test_several_files_and_folders_follow_each_other(tmp_path: Path) -> None:
         assert [sample["__key__"] for sample in dataset] == [f"{i:09d}" for i in range(12)]
 
 
-PICTURE = b"\xff\xd8\xff\xe0 and so on"
+PICTURE = b"\xff\xd8\xff\xda and so on\xff\xd9"
 
 
 def texts(*values: bytes) -> bytes:

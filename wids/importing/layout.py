@@ -20,6 +20,7 @@ from wids.base.magic import file_type
 from wids.base.omissions import Omissions
 from wids.base.text import clean
 from wids.codecs.formats import IMAGE_EXTENSIONS
+from wids.codecs.headers import breaks_off
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,6 +33,7 @@ __all__ = [
     "family_of",
     "is_label",
     "media_columns",
+    "note_cut_pictures",
     "read_listed_file",
     "sniffed",
 ]
@@ -78,6 +80,20 @@ def family_of(blob: Blob) -> str:
     if blob.suffix in IMAGE_EXTENSIONS:
         return "image"
     return "bytes" if blob.suffix == ".bin" else blob.suffix
+
+
+def note_cut_pictures(sample: Mapping[str, Any], omissions: Omissions) -> None:
+    """Count the pictures of a sample that end before their end mark, as cut downloads do.
+
+    Raises:
+        ValueError: There is one, and the omissions are strict.
+    """
+    for extension, data in sample.items():
+        if isinstance(data, bytes | memoryview) and breaks_off(data):
+            omissions.add_doubtful(
+                "pictures that break off before their end, perhaps cut downloads",
+                f"{sample['__key__']}{extension}",
+            )
 
 
 def is_label(column: str) -> bool:
