@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import wids
 from wids.base.system import on_network
+from wids.reading.columns import read_field
 from wids.tar.fileshard import FileShard
 
 SIZES = [0, 10, 70_000, 5, 3 << 20, 6 << 20, 100, 9 << 20, 1, 65_536, 40_000, 30]
@@ -46,6 +47,32 @@ def test_any_batch_has_the_bytes_that_were_written(folder: Path, indexes: list[i
     for index, (label, data) in zip(ascending.tolist(), spans.tolist(), strict=True):
         assert memory[data[0] :][: data[1]] == DATA[index]
         assert label[0] == -1 if index % 3 == 0 else memory[label[0]] == ord(str(index)[0])
+
+
+@pytest.mark.parametrize("extension", [".bin", ".cls", ".none"])
+def test_a_column_is_read_by_position(folder: Path, extension: str) -> None:
+    """Every field in order, and the first bytes of some, are those of the map."""
+    mapped = wids.Shard(folder / "a.tar")
+    shard = FileShard(mapped)
+    expected = [mapped.read(index, copy=True).get(extension) for index in range(len(mapped))]
+    assert list(read_field(shard, extension)) == expected
+    asked = [11, 3, 4, 4, 0]
+    heads = [None if data is None else data[:7] for data in map(expected.__getitem__, asked)]
+    assert shard.read_heads(asked, extension, 7) == heads
+
+
+@pytest.mark.parametrize("cut_at", [0.1, 0.5, 0.99])
+def test_a_column_of_a_file_that_becomes_shorter_is_an_error(
+    folder: Path, tmp_path: Path, cut_at: float
+) -> None:
+    """A shard that is cut while its column is read gives an error; a map would end the process."""
+    path = Path(shutil.copy(folder / "a.tar", tmp_path / "a.tar"))
+    shard = FileShard(wids.Shard(path))
+    fields = read_field(shard, ".bin")
+    assert next(fields) == DATA[0]
+    os.truncate(path, int(path.stat().st_size * cut_at))
+    with pytest.raises(wids.ShardFormatError, match=r"a\.tar: expected .* open it again"):
+        list(fields)
 
 
 READS: list[Callable[[Any], Any]] = [

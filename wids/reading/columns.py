@@ -36,6 +36,7 @@ from wids.log import logger
 from wids.reading.collate import follow_path
 from wids.reading.pipeline import images_as_arrays, pixels_as_array
 from wids.reading.ragged import Ragged, RaggedText, Values, fill_in, join, pack, take
+from wids.tar.fileshard import FileShard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -642,7 +643,7 @@ def read_key_hashes(
     return hashes
 
 
-def read_field(shard: ReadableShard, extension: str) -> Iterator[memoryview | None]:
+def read_field(shard: ReadableShard, extension: str) -> Iterator[bytes | memoryview | None]:
     """Yield one field of each sample, in order, without a copy; None for a sample without it.
 
     Args:
@@ -653,6 +654,9 @@ def read_field(shard: ReadableShard, extension: str) -> Iterator[memoryview | No
         FetchError: The server refuses, or all attempts failed.
         ShardFormatError: The index is damaged, or belongs to another shard.
     """
+    if isinstance(shard, FileShard):
+        yield from shard.each(extension)
+        return
     for start in range(0, len(shard), BLOCK):
         local_indexes = range(start, min(start + BLOCK, len(shard)))
         memory = shard.memory
@@ -673,7 +677,7 @@ def _heads(
     shard: ReadableShard, local_indexes: Sequence[int], extension: str, nbytes: int
 ) -> Iterator[tuple[int, bytes | memoryview]]:
     """Yield the first bytes of a field of several samples, with the index of each that has it."""
-    memory = shard.memory
+    memory = None if isinstance(shard, FileShard) else shard.memory
     if memory is None:
         step = BLOCK if nbytes < sys.maxsize else _WHOLE_AT_ONCE
         for start in range(0, len(local_indexes), step):

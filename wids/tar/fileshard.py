@@ -14,7 +14,7 @@ from wids.errors import ShardFormatError
 from wids.tar.shard import ReadableShard, Shard
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     import numpy.typing as npt
 
@@ -27,6 +27,7 @@ __all__ = ["FileShard"]
 _GAP_NBYTES = 64 << 10
 # A view of one field keeps the whole block alive that it was read with.
 _MOST_NBYTES = 8 << 20
+_MOST_FIELDS = 256  # of a column that are read together, since what lies between them may be, too
 
 
 class FileShard(ReadableShard):
@@ -120,18 +121,60 @@ class FileShard(ReadableShard):
             OSError: It cannot be read.
         """
         spans = self.index.find_spans(local_indexes, extensions)
-        flat = spans.reshape(-1, 2)
-        found = flat[:, 0] >= 0
-        blocks = _Blocks(flat[found])
+        buffer, placed = self._gathered(spans.reshape(-1, 2))
+        return buffer, placed.reshape(spans.shape)
+
+    def read_heads(
+        self, local_indexes: Sequence[int], extension: str, nbytes: int
+    ) -> list[bytes | memoryview | None]:
+        """Return the first bytes of one field of several samples; see `ReadableShard.read_heads`.
+
+        Raises:
+            IndexError: There is no such sample.
+            ShardFormatError: The index is damaged there, or the file has become shorter.
+            OSError: It cannot be read.
+        """
+        spans = self._spans_of(local_indexes, extension)
+        spans[:, 1] = np.minimum(spans[:, 1], nbytes)
+        buffer, placed = self._gathered(spans)
+        return [
+            buffer[start : start + size] if start >= 0 else None for start, size in placed.tolist()
+        ]
+
+    def each(self, extension: str) -> Iterator[bytes | memoryview | None]:
+        """Yield one field of each sample, in order; None for a sample without it.
+
+        Raises:
+            ShardFormatError: The index is damaged, or the file has become shorter.
+            OSError: It cannot be read.
+        """
+        sizes = np.maximum(self._spans_of(range(len(self)), extension)[:, 1], 0)
+        ends = np.cumsum(sizes)
+        start = 0
+        while start < len(self):
+            most = ends[start] - sizes[start] + _MOST_NBYTES
+            stop = int(np.searchsorted(ends, most, side="right"))
+            stop = min(max(start + 1, stop), start + _MOST_FIELDS)
+            yield from self.read_heads(range(start, stop), extension, sys.maxsize)
+            start = stop
+
+    def _spans_of(self, local_indexes: Sequence[int], extension: str) -> Integers:
+        """Return offset and size of one field of several samples, -1 where it lacks."""
+        return self.index.find_spans(np.asarray(local_indexes, np.int64), (extension,))[:, 0]
+
+    def _gathered(self, spans: Integers) -> tuple[memoryview, Integers]:
+        """Return spans of the file in one buffer, and where they are in it; negative ones stay."""
+        found = spans[:, 0] >= 0
+        blocks = _Blocks(spans[found])
         sizes = [stop - start for start, stop in blocks.ranges]
         begins = np.cumsum([0, *sizes])
         buffer = np.empty(int(begins[-1]), np.uint8).data
         for (start, _), begin, size in zip(blocks.ranges, begins.tolist(), sizes, strict=False):
             self._file.read_into(buffer[begin : begin + size], start)
-        placed = np.full_like(flat, -1)
+        placed = np.full_like(spans, -1)
         placed[found] = blocks.places
         placed[found, 0] += begins[blocks.numbers]
-        return buffer.toreadonly(), placed.reshape(spans.shape)
+        return buffer.toreadonly(), placed
 
     def read_part(self, local_index: int, extension: str, start: int, stop: int) -> bytes:
         """Return the bytes `[start, stop)` of one field; see `Shard.read_part`."""
