@@ -80,6 +80,8 @@ def sample_of(photos: list[Image.Image], rng: np.random.Generator, number: int, 
         "__key__": f"{name}/{number:06d}",
         ".jpg": stream.getvalue(),
         ".cls": int(rng.integers(len(CLASSES))) if is_wrong else label,
+        # As plain an embedding as there is: the colours of 6 x 6 parts.
+        ".colours.npy": np.asarray(crop.resize((6, 6)), np.float32).ravel() / 255,
         ".json": {"sharpness": round(float(rng.beta(6, 2)), 3), "objects": boxes},
     }
     return sample | ({".txt": CAPTIONS[name]} if name in CAPTIONS else {})
@@ -167,6 +169,19 @@ def main() -> None:
             page.goto(f"{url}?view=dataset")
             page.locator(".field-plots").wait_for()
             take(page, "browsing-dataset.jpg")
+            page = browser.new_page(viewport={"width": 1280, "height": 800})
+            page.goto(f"{url}?look=map")
+            page.get_by_role("button", name="portrait").wait_for()
+            page.get_by_role("button", name="Box").click()
+            left, top, width, height = page.locator("canvas").bounding_box().values()
+            page.mouse.move(left + 0.4 * width, top + 0.2 * height)
+            page.mouse.down()
+            page.mouse.move(left + 0.6 * width, top + 0.43 * height, steps=5)
+            page.mouse.up()
+            page.locator("canvas").focus()
+            page.keyboard.press("ArrowRight")
+            page.locator(".map-card img").wait_for()
+            take(page, "browsing-map.jpg")
         browser.close()
 
 

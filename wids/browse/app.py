@@ -120,6 +120,7 @@ def make_app(
                 "statistics": ApiHandlers.statistics,
                 "faults": ApiHandlers.faults,
                 "turns": ApiHandlers.turns,
+                "map": ApiHandlers.map,
             }.items()
         },
     }

@@ -16,6 +16,7 @@ from wids.browse.decoders import Decoders
 from wids.browse.facets import ChosenMasks, ColumnValues, FacetVisitor, find_columns
 from wids.browse.failures import message_of
 from wids.browse.looks import Looks, add_contents, find_looks, look_named
+from wids.browse.maps import Maps
 from wids.browse.orders import Grid, parse_indexes
 from wids.browse.overview import CheckReport, StatisticsVisitor, dataset_facts, shard_rows, spread
 from wids.browse.samplepages import FieldViews, sample_page, tiles
@@ -68,11 +69,13 @@ class UnreadableSampleError(Exception):
 
 
 # Parameters of each endpoint. Others are an error, because they would silently have no effect.
-_ORDER = "order seed epoch rank replicas interleave lanes chunksize where q whole shard marks sort"
+_CHOICE = "where q whole shard marks inside"
+_ORDER = f"order seed epoch rank replicas interleave lanes chunksize {_CHOICE} sort"
 PARAMETERS = {
     "dataset": "",
-    "facets": "where q whole shard marks",
+    "facets": _CHOICE,
     "faults": "from",
+    "map": f"field colour {_ORDER}",
     "page": f"at count look {_ORDER}",
     "picture": "i f",
     "raw": "i f save v",
@@ -127,7 +130,15 @@ class ApiHandlers:
         self.decoders = Decoders()
         self.thumbnails = Thumbnails(self.reader, self.decoders)
         self._views = FieldViews(self.reader, self.decoders, self.class_names)
-        self._grid = Grid(self.reader, self.scans, self.class_names, self._columns, self.chosen)
+        self._maps = Maps(self.reader, self.scans, self._columns, self.class_names)
+        self._grid = Grid(
+            self.reader,
+            self.scans,
+            self.class_names,
+            self._columns,
+            inside=self._maps.inside,
+            chosen=self.chosen,
+        )
         self._facet_values: ColumnValues | None = None
         self._facet_lock = threading.Lock()
         self._found_looks: Looks | None = None
@@ -190,6 +201,26 @@ class ApiHandlers:
             "fetched_whole": len(self.reader.fetched_whole),
         }
 
+    def map(self, query: Query) -> dict[str, Any]:
+        """Return the map of field `field`, coloured by column `colour`, or the progress of it.
+
+        `chosen` says which of the points a filter, marks, or shards leave; None where all are.
+        """
+        looks = self._looks(True)
+        field = query.get("field") or next(iter(looks.vectors), "")
+        if not field:
+            raise LookupError("map: the first samples have no field that is a vector, such as .npy")
+        found: dict[str, Any] = {"looks": looks._asdict(), "field": field, "chosen": None}
+        found |= self._maps.as_dict(field, query.get("colour", ""))
+        shown = self._grid.shown({name: query[name] for name in query if name != "sort"})
+        filtering = shown.filtering
+        if found["finished"] and filtering is not None and not filtering["finished"]:
+            return {**found, **filtering}
+        if found["finished"] and (shown.order.size < len(self.reader)):
+            chosen = np.array(shown.order.slice(0, shown.order.size), np.int64)
+            found["chosen"] = np.isin(found["indexes"], chosen).astype(int).tolist()
+        return found
+
     def turns(self, query: Query) -> dict[str, Any]:
         """Return turns of the conversation in field `f` of sample `i`, from turn `from` on.
 
@@ -219,8 +250,12 @@ class ApiHandlers:
         order, filtering, sorting = self._grid.shown(query)
         if sorting is not None and not sorting["finished"]:
             raise ValueError("sort: not all values are read yet; ask again")
-        if filtering is None and not any(query.get(name) for name in ("marks", "without", "shard")):
-            raise ValueError("where: expected a filter, q=, marks= or without=, to save samples by")
+        if filtering is None and not any(
+            query.get(name) for name in ("marks", "inside", "without", "shard")
+        ):
+            raise ValueError(
+                "where: expected a filter, q=, marks=, inside= or without=, to save samples by"
+            )
         if filtering is not None and (not filtering["finished"] or filtering["full"]):
             raise ValueError("where: the filter is not finished yet, or found too many samples")
         unwanted = np.empty(0, np.int64)
@@ -349,10 +384,13 @@ class ApiHandlers:
         """Count the values of columns among the samples that a filter leaves, shard by shard."""
         values = self._columns()
         shards = self._grid.shards_of(query)
-        chosen = tuple(query.get(name, "") for name in ("where", "q", "whole", "marks"))
+        chosen = tuple(query.get(name, "") for name in ("where", "q", "whole", "marks", "inside"))
+
+        # Before the scan is asked for, since an outline of a map has a scan of its own.
+        selectors = self._grid.selectors(query)
 
         def make() -> FacetVisitor:
-            masks = ChosenMasks(self.reader, self._grid.selectors(query))
+            masks = ChosenMasks(self.reader, selectors)
             return FacetVisitor(values, masks, self.class_names, in_json=False)
 
         scan = self.scans.get(("facets", chosen, shards), make, shards)
@@ -405,7 +443,9 @@ def _steps_of(query: Query) -> list[str]:
     names = {"filter": "where", "search": "q", "shards": "shard"}
     steps = [(step, query.get(name, "").strip()) for step, name in names.items()]
     made = [f"{step}({text!r})" for step, text in steps if text]
-    marked = [f"{name}({query[name][:200]})" for name in ("marks", "without") if query.get(name)]
+    marked = [
+        f"{name}({query[name][:200]})" for name in ("marks", "inside", "without") if query.get(name)
+    ]
     return made + marked
 
 

@@ -265,6 +265,7 @@ class Grid:
         scans: Background scans, which run the filters.
         class_names: Names of classes, by number.
         columns: Returns the columns by which samples are sorted, and their values.
+        inside: Returns the indexes of the samples inside an outline of a map.
         chosen: Indexes of the samples that are shown, in their order; None for all.
     """
 
@@ -274,9 +275,12 @@ class Grid:
         scans: Scans,
         class_names: Mapping[int, str],
         columns: Callable[[], ColumnValues],
+        *,
+        inside: Callable[[str], Integers],
         chosen: Integers | None = None,
     ) -> None:
         self._columns = columns
+        self._inside = inside
         self._class_names = class_names
         self._chosen = chosen
         self._reader = reader
@@ -382,11 +386,15 @@ class Grid:
         return first, self._reader.first_index(shards.stop)
 
     def _chosen_of(self, shards: range, query: Mapping[str, str]) -> Integers | None:
-        """Return the indexes to which a view, marks and shards restrict a request; None for all."""
+        """Return the indexes to which a view, marks, outlines and shards restrict a request."""
         chosen = self._chosen
+        parts = []
         if query.get("marks"):
-            marks = parse_indexes("marks", query["marks"], len(self._reader))
-            chosen = marks if chosen is None else chosen[np.isin(chosen, marks)]
+            parts.append(parse_indexes("marks", query["marks"], len(self._reader)))
+        if query.get("inside"):
+            parts.append(self._inside(query["inside"]))
+        for part in parts:
+            chosen = part if chosen is None else chosen[np.isin(chosen, part)]
         if chosen is None or len(shards) == self._reader.num_shards:
             return chosen
         low, high = self._bounds(shards)

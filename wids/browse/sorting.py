@@ -96,6 +96,14 @@ class SortVisitor:
                 self._sorted[reverse] = np.argsort(self._keys(reverse), kind="stable")
             return self._sorted[reverse]
 
+    def values_at(self, indexes: Integers) -> tuple[np.ndarray, list[Any] | None]:
+        """Return the values of some samples: numbers, or places in a list of words, and that list.
+
+        Samples without a value have NaN.
+        """
+        words = [word for _, word in self._words] if self._words else None
+        return self._found[indexes], words
+
     def _keys(self, reverse: bool) -> np.ndarray:
         keys = self._found
         if self._words:

@@ -17,7 +17,7 @@ let waiting = null; // timer for it
 
 /** The panel for a state; it goes on counting until the signal ends it. */
 export function facetPanel(state, signal) {
-  const chosen = { where: state.where, q: state.q, whole: state.whole, shard: state.shard };
+  const chosen = { where: state.where, q: state.q, whole: state.whole, shard: state.shard, inside: state.inside };
   const narrowed = Object.values(chosen).some(Boolean);
   count(state, narrowed ? chosen : {}, narrowed, signal).catch((error) => {
     if (error.name !== "AbortError") panel.replaceChildren(h("p", { class: "muted" }, "Nothing is counted for this filter."));

@@ -9,6 +9,7 @@ import { filterable, gridPart, link, orderPart } from "./state.js";
 /** What is searched for among the keys, and the way to the sample of that number. */
 export function searched(state, dataset) {
   if (state.marks) return [h("div", { class: "progress" }, h("h2", { class: "searched" }, "Marked samples"), h("a", { class: "button", href: link({ ...gridPart(state), marks: null }), "aria-label": "Show all samples" }, "✕"))];
+  if (state.inside && !state.q) return [h("div", { class: "progress" }, h("h2", { class: "searched" }, "Inside an outline of the map"), h("a", { href: link({ ...gridPart(state), inside: null, look: "map" }) }, "Back to the map"), state.look === "map" ? null : saving(state), h("a", { class: "button", href: link({ ...gridPart(state), inside: null }), "aria-label": "Show all samples" }, "✕"))];
   if (!state.q) return [];
   const exact = state.whole === "1";
   const wanted = /^\d{1,15}$/.test(state.q) ? Number(state.q) : Infinity;

@@ -7,6 +7,7 @@ import { announce, h, plain } from "./dom.js";
 import { bytes, counted, number } from "./format.js";
 import { focusTile, showGrid } from "./grid.js";
 import { fillHelp, listen } from "./keys.js";
+import { showMap } from "./map.js";
 import { openMarks } from "./marks.js";
 import { openDataset } from "./opening.js";
 import { showSample } from "./sample.js";
@@ -24,10 +25,11 @@ let last = {};
 function nameOf(state) {
   if (state.view === "dataset") return "dataset";
   if ("compare" in state) return "compare";
-  return "i" in state || "p" in state ? "sample" : "grid";
+  if ("i" in state || "p" in state) return "sample";
+  return state.look === "map" ? "map" : "grid";
 }
 
-const VIEWS = { compare: showCompare, dataset: showDataset, grid: showGrid, sample: showSample };
+const VIEWS = { map: showMap, compare: showCompare, dataset: showDataset, grid: showGrid, sample: showSample };
 
 /** Show the state; `top` is how far down, in pixels. */
 async function render(top = 0) {

@@ -10,7 +10,8 @@ import { gridPart, link, orderPart } from "./state.js";
 import { tellWhole } from "./waits.js";
 
 // The field one came to see stands first.
-const ORDER = ["image", "video", "audio", "array", "class", "text", "json", "bytes"];
+const ORDER = ["image", "video", "audio", "array", "class", "text", "json", "vector", "bytes"];
+const rank = ({ kind, summary }) => ORDER.indexOf(kind === "array" && !summary.picture ? "vector" : kind);
 
 let kept = { key: null, total: 0 }; // samples in the order of the last position shown
 
@@ -62,7 +63,7 @@ function showDamaged({ view, state, sample, here, total, byPosition }) {
 
 /** Show fields, and what brings more of a sample that has very many. */
 function addCards(article, sample, signal, whole = sample) {
-  const fields = [...sample.fields].sort((a, b) => ORDER.indexOf(a.kind) - ORDER.indexOf(b.kind));
+  const fields = [...sample.fields].sort((a, b) => rank(a) - rank(b));
   const cards = h("div", { class: "cards" }, fields.map((field) => card(sample, field, signal)));
   article.append(cards);
   const left = sample.fields_left_out;

@@ -2,11 +2,11 @@
 
 // What belongs to the grid, and stays while one looks at a sample of it.
 const GRID = ["order", "seed", "epoch", "rank", "replicas", "interleave", "lanes", "chunksize",
-  "where", "q", "whole", "shard", "marks", "sort", "size", "look"];
+  "where", "q", "whole", "shard", "marks", "inside", "sort", "size", "look", "field", "colour"];
 const ALL = [...GRID, "at", "i", "p", "compare", "view", "shards"];
 
 // Of these the page itself makes use; what a link was damaged to counts as not said.
-const FORMS = { size: /^[sml]$/, look: /^(grid|list|chat|text|audio|table)$/, at: /^\d{1,15}$/, compare: /^\d{1,15}(,\d{1,15}){1,3}$/, shards: /^\d{1,15}$/ };
+const FORMS = { size: /^[sml]$/, look: /^(grid|list|chat|text|audio|table|map)$/, at: /^\d{1,15}$/, compare: /^\d{1,15}(,\d{1,15}){1,3}$/, shards: /^\d{1,15}$/ };
 
 let listener = () => {};
 
@@ -39,13 +39,13 @@ export function gridPart(state) {
 
 /** What a filter or a search goes with: a sampler's order is of all samples. */
 export function filterable(state) {
-  const { size, look, where, q, whole, shard, sort } = state;
-  return { size, look, where, q, whole, shard, sort, ...(state.order === "shuffled" ? { order: "shuffled", seed: state.seed } : {}) };
+  const { size, look, field, colour, where, q, whole, shard, inside, sort } = state;
+  return { size, look, field, colour, where, q, whole, shard, inside, sort, ...(state.order === "shuffled" ? { order: "shuffled", seed: state.seed } : {}) };
 }
 
 /** Only what the server has to know to find an order. */
 export function orderPart(state) {
-  const { size, look, ...rest } = gridPart(state);
+  const { size, look, field, colour, ...rest } = gridPart(state);
   return rest;
 }
 

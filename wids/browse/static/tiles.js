@@ -12,7 +12,7 @@ const DRAWN = [96, 144, 192, 256, 320, 480, 640, 960, 1280]; // pixels that the 
 
 /** The link to a sample of a grid: by its number as stored, else by its position in the order. */
 export function placeOf(tile, state) {
-  const stored = !state.order && !state.where && !state.q && !state.shard && !state.marks && !state.sort;
+  const stored = !state.order && !state.where && !state.q && !state.shard && !state.marks && !state.inside && !state.sort;
   return stored ? { i: tile.index } : { p: tile.position };
 }
 

@@ -1,0 +1,175 @@
+"""The map of a field of vectors: its projection, what is left out, and what an outline holds."""
+
+import json
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.browsing import browsing
+from helpers.shards import write_shard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from matplotlib.path import Path as Polygon
+
+from wids.browse.maps import inside_polygon, principal_plane
+
+
+def npy(array: Any) -> bytes:
+    stream = BytesIO()
+    np.save(stream, array, allow_pickle=True)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("width", [3, 40, 300])
+def test_the_plane_is_that_of_a_singular_value_decomposition(width: int) -> None:
+    """The two components are those of numpy's SVD, but for their signs."""
+    chance = np.random.default_rng(width)
+    scales = np.concatenate([[9.0, 4.0], np.linspace(1.5, 0.1, width - 2)])
+    vectors = (chance.normal(size=(200, width)) * scales).astype("f4")
+    places, share = principal_plane(vectors.copy())
+    middle = vectors.astype("f8") - vectors.mean(axis=0, dtype="f8")
+    left, sizes, _ = np.linalg.svd(middle, full_matrices=False)
+    wanted = left[:, :2] * sizes[:2]
+    assert np.allclose(np.abs(places), np.abs(wanted), atol=0.02 * np.abs(wanted).max())
+    assert share == pytest.approx((sizes[:2] ** 2).sum() / (sizes**2).sum(), rel=0.01)
+    again, _ = principal_plane(vectors.copy())
+    assert (again == places).all()
+
+
+@given(st.integers(1, 9), st.integers(2, 9), st.floats(1e-30, 1e38), st.integers(0, 9))
+def test_any_finite_vectors_make_a_finite_plane(
+    count: int, width: int, size: float, seed: int
+) -> None:
+    """Few, equal, tiny and huge vectors have places that are numbers."""
+    vectors = np.random.default_rng(seed).integers(-1, 2, (count, width)).astype("f4")
+    vectors[0] *= np.float32(size)
+    places, share = principal_plane(vectors)
+    assert places.shape == (count, 2)
+    assert np.isfinite(places).all()
+    assert 0 <= share <= 1
+
+
+@settings(max_examples=20)
+@given(st.integers(3, 20), st.integers(0, 2**32))
+def test_an_outline_holds_what_matplotlib_says(corners: int, seed: int) -> None:
+    """Points are inside a star-shaped polygon where another library says so."""
+    chance = np.random.default_rng(seed)
+    angles = np.sort(chance.uniform(0, 2 * np.pi, corners))
+    outline = (
+        np.stack([np.cos(angles), np.sin(angles)], 1) * chance.uniform(0.3, 1, corners)[:, None]
+    )
+    points = chance.uniform(-1, 1, (400, 2))
+    wanted = Polygon(np.concatenate([outline, outline[:1]])).contains_points(points)
+    assert (inside_polygon(points, outline) == wanted).all()
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, int]]:
+    """Two shards of vectors in two groups, among others that are none."""
+    chance = np.random.default_rng(0)
+    odd = {
+        3: npy(np.full(8, np.nan, "f4")),
+        5: npy(np.full(8, np.inf, "f4")),
+        7: npy(np.ones(9, "f4")),
+        11: npy(np.array([{"a": 1}], object)),
+        13: b"no array",
+        17: npy(np.ones((4, 2), "f4")),
+        19: npy(np.full(8, 3e38, "f4")),
+        23: npy(np.arange(8, dtype="i2")),
+    }
+    rows = []
+    for shard in range(2):
+        samples = []
+        for number in range(shard * 50, shard * 50 + 50):
+            vector = chance.normal(size=8) + (20 if number % 2 else -20)
+            samples.append(
+                {
+                    "__key__": f"{number:03d}",
+                    ".cls": str(number % 2),
+                    ".json": json.dumps({"score": number}),
+                    ".emb.npy": odd.get(number, npy(vector.astype("f4"))),
+                }
+            )
+        samples[30].pop(".emb.npy")
+        path = write_shard(tmp_path_factory.mktemp("maps") / f"{shard}.tar", samples)
+        rows.append((str(path), 50))
+    return rows
+
+
+def test_what_is_no_vector_is_left_out_and_counted(hostile: list[tuple[str, int]]) -> None:
+    """NaN, infinity, other widths, objects and missing fields are counted; all others shown."""
+    with browsing(hostile) as server:
+        assert server.ask("page", count=1)["looks"]["vectors"] == [".emb.npy"]
+        found = server.ask_until_finished("map", colour=".cls")
+        assert found["num_wanted"] == 100
+        assert found["left_out"] == {
+            "no vector": 5,
+            "NaN or infinite": 2,
+            "of another width": 1,
+        }
+        left = {3, 5, 7, 11, 13, 17, 30, 80}
+        assert found["indexes"] == [n for n in range(100) if n not in left]
+        places = np.array(found["places"]).reshape(-1, 2)
+        assert np.isfinite(places).all()
+        # The groups are apart although one vector is 1e37 times as long as the others.
+        plain = [
+            (n, x) for n, (x, _) in zip(found["indexes"], places, strict=True) if n not in (19, 23)
+        ]
+        even, odd = (sorted(x for n, x in plain if n % 2 == rest) for rest in (0, 1))
+        assert even[-1] < odd[0] or odd[-1] < even[0]
+        codes = {found["colours"]["legend"][code][0] for code in found["colours"]["values"]}
+        assert codes == {"0", "1"}
+        numbers = server.ask_until_finished("map", colour=".json:score")["colours"]
+        assert numbers["ends"] == [0, 99]
+        chosen = server.ask_until_finished("map", where=".cls == 1")["chosen"]
+        assert chosen == [n % 2 for n in found["indexes"]]
+
+
+def test_an_outline_chooses_samples(hostile: list[tuple[str, int]]) -> None:
+    """What lies inside an outline is a page, is counted, goes with a filter, and can be saved."""
+    with browsing(hostile) as server:
+        found = server.ask_until_finished("map")
+        places = np.array(found["places"]).reshape(-1, 2)
+        inside = np.abs(places[:, 0]) < 100
+        x1, x2 = places[inside][:, 0].min() - 1, 0.0
+        low, high = places[:, 1].min() - 1, places[:, 1].max() + 1
+        corners = (x1, low, x2, low, x2, high, x1, high)
+        text = ",".join([".emb.npy", *(f"{each:.6g}" for each in corners)])
+        wanted = [
+            n
+            for n, (x, y) in zip(found["indexes"], places, strict=True)
+            if x1 < x < x2 and low < y < high
+        ]
+        assert 0 < len(wanted) < 90
+        page = server.ask("page", inside=text, count=200)
+        assert [tile["index"] for tile in page["tiles"]] == wanted
+        page = server.ask_until_finished("page", inside=text, where=".json:score < 40", count=200)
+        assert [tile["index"] for tile in page["tiles"]] == [n for n in wanted if n < 40]
+        assert server.ask_until_finished("facets", inside=text)["samples"] == len(wanted)
+        document = server.get("selection.json", inside=text).json()
+        assert document["nsamples"] == len(wanted)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x", ".emb.npy,1,2", ".emb.npy,1,2,3,4,5,nan", ".emb.npy" + ",1" * 2_000,
+             ".emb.npy,1,2,3,4,5,1e9999", ".emb.npy,1,2,3,4,5,6,7"],
+)  # fmt: skip
+def test_a_malformed_outline_is_an_error(hostile: list[tuple[str, int]], text: str) -> None:
+    """A malformed outline is refused with what was expected, except for none."""
+    with browsing(hostile) as server:
+        answer = server.get("api/page", inside=text)
+        assert answer.status_code == (400 if text else 200)
+        if text:
+            assert "inside: expected" in answer.json()["error"]
+
+
+def test_without_vectors_there_is_no_map(tmp_path: Path) -> None:
+    """A dataset of pictures or packed arrays offers no map, and says so where one asks for it."""
+    shard = write_shard(tmp_path / "a.tar", [{"__key__": "a", ".txt": "b", ".npy": npy(np.eye(3))}])
+    with browsing([str(shard)]) as server:
+        assert server.ask("page")["looks"]["vectors"] == []
+        answer = server.get("api/map")
+        assert answer.status_code == 404
+        assert "no field that is a vector" in answer.json()["error"]

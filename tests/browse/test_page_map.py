@@ -1,0 +1,142 @@
+"""The map of a field of vectors in a real browser: mouse, keyboard, outline."""
+
+import json
+from collections.abc import Callable, Iterator
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from helpers.browsing import Browsing, browsing
+from helpers.chromium import wait_until
+from helpers.pictures import draw, save
+from helpers.shards import write_shard
+
+Open = Callable[..., Any]
+
+SIDES = [(-5, -5), (5, -5), (0, 5)]  # middles of the groups; of two numbers, shown as they are
+
+
+@pytest.fixture(scope="module")
+def shard(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    chance = np.random.default_rng(0)
+    samples = []
+    for number in range(150):
+        stream = BytesIO()
+        np.save(stream, (np.array(SIDES[number % 3]) + chance.uniform(-1, 1, 2)).astype("f4"))
+        samples.append(
+            {
+                "__key__": f"s{number:03d}",
+                ".jpg": save(draw(40, 30, number), "JPEG"),
+                ".cls": str(number % 3),
+                ".json": json.dumps({"score": number}),
+                ".npy": stream.getvalue(),
+            }
+        )
+    return write_shard(tmp_path_factory.mktemp("map") / "map.tar", samples)
+
+
+@pytest.fixture
+def served(shard: Path) -> Iterator[Browsing]:
+    with browsing([str(shard)], class_names={0: "left", 1: "right", 2: "top"}) as server:
+        yield server
+
+
+def map_of(page: Any) -> Any:
+    canvas = page.locator("canvas.map")
+    canvas.wait_for()
+    page.get_by_role("button", name="top 50").wait_for()
+    return canvas
+
+
+def place_of(page: Any, x: float, y: float) -> tuple[float, float]:
+    """Where a point of the plane is drawn, by the known ends of the groups."""
+    box = page.locator("canvas.map").bounding_box()
+    unit = min(box["width"], box["height"]) / (12 * 1.12)
+    return box["x"] + box["width"] / 2 + x * unit, box["y"] + box["height"] / 2 - y * unit
+
+
+def test_a_box_on_the_map_chooses_a_group(served: Browsing, open_page: Open):
+    """A box around a group is shown as a grid of its class, which a link and "back" restore."""
+    page = open_page(served.url)
+    page.get_by_role("button", name="Map of").click()
+    map_of(page)
+    assert "150 samples: the two numbers of each vector" in page.locator(".map-facts").inner_text()
+    page.get_by_role("button", name="Box").click()
+    page.mouse.move(*place_of(page, -7, -3))
+    page.mouse.down()
+    page.mouse.move(*place_of(page, -3, -7), steps=4)
+    page.mouse.up()
+    page.get_by_text("50 samples inside").wait_for()
+    page.get_by_role("button", name="Mark them").click()
+    page.get_by_text("50 samples marked").wait_for()
+    page.get_by_role("button", name="Clear", exact=True).last.click()
+    page.get_by_role("link", name="Show them").click()
+    page.locator(".tile").nth(49).wait_for()
+    assert page.locator(".label").all_inner_texts() == ["left"] * 50
+    assert "inside=.npy" in page.url
+    page.locator(".tile").first.click()
+    page.locator(".sample h2").wait_for()
+    page.keyboard.press("Escape")
+    page.locator(".tile").nth(49).wait_for()
+    other = open_page(page.url)
+    other.locator(".tile").nth(49).wait_for()
+    other.close()
+    page.get_by_role("link", name="Back to the map").click()
+    map_of(page)
+
+
+def test_the_keyboard_goes_from_point_to_point(served: Browsing, open_page: Open):
+    """Arrows, Enter and m act on points; a card shows the sample; Esc leads back to the map."""
+    page = open_page(f"{served.url}?look=map")
+    canvas = map_of(page)
+    canvas.focus()
+    page.keyboard.press("ArrowUp")
+    page.locator(".map-card").wait_for()
+    wait_until(page, "document.querySelector('.map-card img')?.naturalWidth === 40")
+    key = page.locator(".map-card .key").inner_text()
+    assert page.locator("#status").inner_text().endswith(key)
+    page.keyboard.press("m")
+    page.get_by_text("1 sample marked").wait_for()
+    page.keyboard.press("Enter")
+    page.get_by_role("heading", name=key).wait_for()
+    page.keyboard.press("Escape")
+    canvas = map_of(page)
+    canvas.focus()
+    for key in ("+", "-", "0", *["Shift+ArrowRight", "Shift+ArrowDown"] * 20, "Enter"):
+        page.keyboard.press(key)
+    page.get_by_text("samples inside").wait_for()
+
+
+def test_pointing_and_clicking_find_the_sample(served: Browsing, open_page: Open):
+    """The card is that of the point below the pointer, which a click opens."""
+    page = open_page(f"{served.url}?look=map&colour=.json:score")
+    page.get_by_role("img", name="Colours from 0 to 149").wait_for()
+    found = served.ask("map")
+    point = (found["places"][2 * 7], found["places"][2 * 7 + 1])
+    page.mouse.move(*place_of(page, *point))
+    page.locator(".map-card").wait_for()
+    page.mouse.click(*place_of(page, *point))
+    page.locator(".sample h2").wait_for()
+    assert page.locator(".sample h2").inner_text() in {
+        f"s{n:03d}"
+        for n, x, y in zip(range(150), found["places"][::2], found["places"][1::2], strict=True)
+        if np.hypot(x - point[0], y - point[1]) < 0.4
+    }
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(320, "light"), (1280, "dark"), (2560, "light")])
+def test_the_map_fits_any_window(served: Browsing, open_page: Open, width: int, scheme: str):
+    """The map fits the window, axe finds no fault, and a press on a name dims others."""
+    page = open_page(f"{served.url}?look=map&where=.json:score+<+75", width, scheme)
+    canvas = page.locator("canvas.map")
+    canvas.wait_for()
+    before = canvas.evaluate("each => each.toDataURL()")
+    page.get_by_role("button", name="top 50").click()
+    wait_until(page, "document.querySelector('canvas.map').width > 200")
+    wait_until(page, f"document.querySelector('canvas.map').toDataURL().length !== {len(before)}")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    found = Axe().run(page).response["violations"]
+    assert [(each["id"], each["nodes"][0]["html"]) for each in found] == []

@@ -1,0 +1,351 @@
+"""Map of a field of vectors: a point for each sample, by the two principal components.
+
+Of a large dataset, samples at even distances are taken, as many as fit a bounded memory. Vectors of
+two numbers are shown as they are.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import threading
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from wids.browse.looks import vector_of
+from wids.browse.sorting import SortVisitor, sort_column
+from wids.display.safejson import safe_text
+from wids.errors import WidsError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from wids.browse.facets import ColumnValues
+    from wids.browse.fieldreader import FieldReader, LocatedSample
+    from wids.browse.scans import Scans
+    from wids.ordering.permute import Integers
+
+__all__ = ["Maps", "Plane", "VectorVisitor", "inside_polygon", "principal_plane"]
+
+_MOST_POINTS = 50_000
+_MOST_NUMBERS = 16_000_000  # of all vectors together, 4 bytes each
+_LOOK_SAMPLES = 6
+_ROWS_A_REQUEST = 256
+_FAR = 100  # times the median length; a longer vector is shortened to it
+_ITERATIONS = 20
+_BLOCK = 8  # vectors of the subspace; more than two, so that two become exact soon
+_MOST_CORNERS = 200
+_SOON_SECONDS = 0.15
+_PATIENCE_SECONDS = 20.0
+_MOST_WORDS = 12  # that have a colour of their own
+_NUMBER = re.compile(r"-?\d{1,12}(\.\d{1,12})?(e-?\d{1,3})?")
+
+
+class Plane(NamedTuple):
+    """Points of a map.
+
+    Attributes:
+        indexes: Index of the sample of each point, ascending.
+        places: Its two coordinates; shape `(n, 2)`.
+        width: Numbers of a vector.
+        share: Share of the variance that the two coordinates show.
+    """
+
+    indexes: Integers
+    places: np.ndarray
+    width: int
+    share: float
+
+
+def principal_plane(vectors: np.ndarray) -> tuple[np.ndarray, float]:
+    """Project vectors to their two principal components.
+
+    Args:
+        vectors: Finite floats; shape `(n, width)`. They are changed in place.
+
+    Returns:
+        The coordinates, shape `(n, 2)`, and the share of the variance that they show. Vectors of
+        two numbers are returned as they are.
+
+    >>> places, share = principal_plane(np.array([[0.0, 0, 0], [1, 1, 0], [2, 2, 0]]))
+    >>> bool(np.allclose(np.abs(places[:, 0]), [2**0.5, 0, 2**0.5])), round(share, 3)
+    (True, 1.0)
+    """
+    if vectors.shape[1] == 2:
+        return vectors.astype(np.float64), 1.0
+    # A few vectors that are far too long would leave no room for all others. The lengths are
+    # those of doubles, whose squares neither vanish nor overflow.
+    lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64))
+    usual = float(np.median(lengths)) or float(lengths.max()) or 1.0
+    factors = np.minimum(1, _FAR * usual / np.maximum(lengths, usual)) / usual
+    np.multiply(vectors, factors[:, None], out=vectors, casting="unsafe")
+    vectors -= vectors.mean(axis=0)
+    total = float(np.einsum("ij,ij->", vectors, vectors, dtype=np.float64))
+    size = min(_BLOCK, *vectors.shape)
+    axes = np.random.default_rng(0).normal(size=(vectors.shape[1], size)).astype(vectors.dtype)
+    for _ in range(_ITERATIONS):
+        axes, _ = np.linalg.qr(vectors.T @ (vectors @ axes))
+    # Within the subspace, the components are exact.
+    inner = (vectors @ axes).astype(np.float64)
+    _, found = np.linalg.eigh(inner.T @ inner)
+    best = found[:, ::-1][:, :2]
+    # The sign of a component is free; the map of the same vectors shall be the same.
+    loads = axes.astype(np.float64) @ best
+    best = best * np.where(loads[np.abs(loads).argmax(axis=0), range(best.shape[1])] < 0, -1, 1)
+    places = np.zeros((len(vectors), 2))
+    places[:, : best.shape[1]] = inner @ best
+    share = float((places**2).sum() / total) if total > 0 else 1.0
+    return places * usual, min(share, 1.0)
+
+
+def inside_polygon(places: np.ndarray, corners: np.ndarray) -> np.ndarray:
+    """Return which points lie in a polygon, by the even-odd rule.
+
+    Args:
+        places: Points; shape `(n, 2)`.
+        corners: Corners in their order; shape `(m, 2)`.
+
+    >>> square = np.array([[0.0, 0], [2, 0], [2, 2], [0, 2]])
+    >>> inside_polygon(np.array([[1.0, 1], [3, 1]]), square).tolist()
+    [True, False]
+    """
+    inside = np.zeros(len(places), np.bool_)
+    x, y = places[:, 0], places[:, 1]
+    for (x1, y1), (x2, y2) in zip(corners, np.roll(corners, -1, axis=0), strict=True):
+        if y1 == y2:
+            continue
+        crosses = (y1 > y) != (y2 > y)
+        inside ^= crosses & (x < x1 + (y - y1) / (y2 - y1) * (x2 - x1))
+    return inside
+
+
+class VectorVisitor:
+    """Visitor that collects the vectors of one field.
+
+    Args:
+        reader: The dataset.
+        field: Extension of the field.
+
+    Attributes:
+        num_wanted: Samples whose vectors are read.
+        left_out: Number of these that have no point, by the reason.
+    """
+
+    def __init__(self, reader: FieldReader, field: str) -> None:
+        self.num_wanted = 0
+        self.left_out = dict.fromkeys(("no vector", "NaN or infinite", "of another width"), 0)
+        self._reader = reader
+        self._field = field
+        self._by_width: dict[int, list[tuple[int, np.ndarray]]] = {}
+        self._room = _MOST_NUMBERS
+        self._wanted: Integers | None = None
+        self._lock = threading.Lock()
+        self._plane: Plane | None = None
+
+    def visit(self, shard_index: int) -> bool:
+        """Read the vectors of one shard."""
+        reader = self._reader
+        if reader.tar_index(shard_index) is None:
+            return reader.num_samples(shard_index) == 0
+        first = reader.first_index(shard_index)
+        if self._wanted is None:
+            self._wanted = self._spread(first)
+        ends = [first, first + reader.num_samples(shard_index)]
+        low, high = np.searchsorted(self._wanted, ends)
+        indexes = self._wanted[low:high].tolist()
+        for start in range(0, len(indexes), _ROWS_A_REQUEST):
+            self._read(indexes[start : start + _ROWS_A_REQUEST])
+        return True
+
+    def _spread(self, first: int) -> Integers:
+        """Choose samples at even distances, by how wide the first vectors are."""
+        total = len(self._reader)
+        width = 1
+        for index in range(first, min(first + _LOOK_SAMPLES, total)):
+            vector = self._vector_at(self._reader.locate(index))
+            width = max(width, 0 if vector is None else vector.size)
+        count = max(1, min(total, _MOST_POINTS, _MOST_NUMBERS // width))
+        return np.arange(count, dtype=np.int64) * total // count
+
+    def _read(self, indexes: list[int]) -> None:
+        located = [self._reader.locate(index) for index in indexes]
+        self._reader.fetch_ahead(located, self._numbers)
+        for each in located:
+            self.num_wanted += 1
+            vector = self._vector_at(each)
+            if vector is None or vector.size > self._room:
+                self.left_out["no vector"] += 1
+            elif not np.isfinite(vector).all():
+                self.left_out["NaN or infinite"] += 1
+            else:
+                self._room -= vector.size
+                self._by_width.setdefault(vector.size, []).append((each.index, vector))
+
+    def _numbers(self, located: LocatedSample) -> list[int]:
+        return [n for n, field in enumerate(located.fields) if field.extension == self._field]
+
+    def _vector_at(self, located: LocatedSample) -> np.ndarray | None:
+        try:
+            found = (vector_of(self._reader, located, n) for n in self._numbers(located))
+            return next(found, None)
+        except (WidsError, OSError):
+            return None
+
+    def plane(self) -> Plane:
+        """Return the points; of vectors of several widths, those of the commonest."""
+        with self._lock:
+            if self._plane is None:
+                self._plane = self._projected()
+                self._by_width.clear()
+            return self._plane
+
+    def _projected(self) -> Plane:
+        if not self._by_width:
+            return Plane(np.empty(0, np.int64), np.empty((0, 2)), 0, 0.0)
+        width = max(self._by_width, key=lambda each: len(self._by_width[each]))
+        rows = sorted(self._by_width.pop(width), key=lambda row: row[0])
+        self.left_out["of another width"] = sum(map(len, self._by_width.values()))
+        indexes = np.array([index for index, _ in rows], np.int64)
+        places, share = principal_plane(np.stack([vector for _, vector in rows]))
+        return Plane(indexes, places, width, share)
+
+
+class Maps:
+    """Maps of the fields of vectors of a dataset.
+
+    Args:
+        reader: The dataset.
+        scans: Background scans, which read the vectors.
+        columns: Returns the columns by which points are coloured, and their values.
+        names: Names of classes, by number.
+    """
+
+    def __init__(
+        self,
+        reader: FieldReader,
+        scans: Scans,
+        columns: Callable[[], ColumnValues],
+        names: Mapping[int, str],
+    ) -> None:
+        self._reader = reader
+        self._scans = scans
+        self._columns = columns
+        self._names = names
+
+    def inside(self, text: str) -> Integers:
+        """Return the indexes of the samples inside an outline of a map.
+
+        Args:
+            text: The field and the corners, such as ".emb.npy,0,0,1,0,1,1".
+
+        Raises:
+            ValueError: It is malformed, or the map is still read.
+        """
+        field, *numbers = text.split(",")
+        if len(numbers) % 2 or not 6 <= len(numbers) <= 2 * _MOST_CORNERS:
+            raise ValueError(
+                "inside: expected a field and the corners of an outline, such as "
+                f".emb.npy,0,0,1,0,1,1, got {text[:60]!r}"
+            )
+        if not all(map(_NUMBER.fullmatch, numbers)):
+            raise ValueError(f"inside: expected numbers behind the field, got {text[:60]!r}")
+        visitor, progress = self._visited(field, _PATIENCE_SECONDS)
+        if not progress["finished"]:
+            done = f"{progress['shards_done']} of {progress['num_shards']} shards"
+            raise ValueError(f"inside: the map is still read ({done}); reload the page")
+        plane = visitor.plane()
+        corners = np.array(numbers, np.float64).reshape(-1, 2)
+        found: Integers = plane.indexes[inside_polygon(plane.places, corners)]
+        return found
+
+    def as_dict(self, field: str, colour: str) -> dict[str, Any]:
+        """Return a map as JSON; until all vectors are read, its progress alone.
+
+        Args:
+            field: Extension of the field.
+            colour: Name of the column that colours the points; "" for none.
+
+        Raises:
+            ValueError: There is no such column.
+        """
+        visitor, progress = self._visited(field, _SOON_SECONDS)
+        columns = self._columns().columns
+        told: dict[str, Any] = {
+            "columns": [safe_text(each.name, 200) for each in columns],
+            "colours": None,
+        }
+        if not progress["finished"]:
+            return {**progress, **told}
+        plane = visitor.plane()
+        if colour:
+            coloured, waits = self._colours(colour, plane.indexes)
+            if not waits["finished"]:
+                return {**waits, **told}
+            told["colours"] = coloured
+        return {
+            **progress,
+            **told,
+            "width": plane.width,
+            "share": plane.share,
+            "num_wanted": visitor.num_wanted,
+            "left_out": {name: count for name, count in visitor.left_out.items() if count},
+            "indexes": plane.indexes.tolist(),
+            "places": [float(f"{each:.5g}") for each in plane.places.ravel().tolist()],
+        }
+
+    def _visited(self, field: str, seconds: float) -> tuple[VectorVisitor, dict[str, Any]]:
+        scan = self._scans.get(
+            ("map", field),
+            lambda: VectorVisitor(self._reader, field),
+            range(self._reader.num_shards),
+        )
+        scan.join(seconds)
+        visitor = scan.visitor
+        if not isinstance(visitor, VectorVisitor):
+            raise TypeError(f"expected the scan of a map, found {visitor!r}")
+        return visitor, scan.progress()
+
+    def _colours(self, name: str, indexes: Integers) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the values of a column for some samples, and the progress of reading it."""
+        values = self._columns()
+        column, _ = sort_column(name, values.columns)
+        scan = self._scans.get(
+            ("sort", column),
+            lambda: SortVisitor(values, self._reader, column),
+            range(self._reader.num_shards),
+        )
+        scan.join(_SOON_SECONDS)
+        progress = scan.progress()
+        if not (isinstance(scan.visitor, SortVisitor) and progress["finished"]):
+            return {}, {**progress, "finished": False}
+        numbers, words = scan.visitor.values_at(indexes)
+        if words is None:
+            finite = numbers[np.isfinite(numbers)]
+            ends = [float(finite.min()), float(finite.max())] if finite.size else [0.0, 1.0]
+            shown = [float(f"{each:.5g}") if math.isfinite(each) else None for each in numbers]
+            return {"kind": "numbers", "values": shown, "ends": ends}, progress
+        return _of_words(numbers, words, self._names if not column.path else {}), progress
+
+
+def _of_words(codes: np.ndarray, words: list[Any], names: Mapping[int, str]) -> dict[str, Any]:
+    """Number the commonest words of some samples; all others are -1."""
+    present = codes[~np.isnan(codes)].astype(np.int64)
+    counts = np.bincount(present, minlength=len(words))
+    common = [int(each) for each in np.argsort(-counts, kind="stable")[:_MOST_WORDS]]
+    common = [each for each in common if counts[each]]
+    ranks = np.full(len(words) + 1, -1)
+    ranks[common] = range(len(common))
+    shown = ranks[np.where(np.isnan(codes), -1, codes).astype(np.int64)]
+    legend = [[_named(words[each], names), int(counts[each])] for each in common]
+    return {
+        "kind": "words",
+        "values": shown.tolist(),
+        "legend": legend,
+        "others": int((shown < 0).sum()),
+    }
+
+
+def _named(word: Any, names: Mapping[int, str]) -> str:
+    known = names.get(word) if isinstance(word, int) else None
+    return safe_text(known or str(word), 200)

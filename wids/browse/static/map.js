@@ -1,0 +1,107 @@
+// The map of a field of vectors: a point for each sample, coloured by a column.
+
+import { ask, poll } from "./api.js";
+import { announce, button, h } from "./dom.js";
+import { facetPanel } from "./facets.js";
+import { counted, number } from "./format.js";
+import { searched } from "./found.js";
+import { learn } from "./looks.js";
+import { isMarked, mark, marksTray } from "./marks.js";
+import { listenOn } from "./outline.js";
+import { cards } from "./mapcard.js";
+import { legendOf, pointColours } from "./palette.js";
+import { makePlane } from "./plane.js";
+import { chosen } from "./settings.js";
+import { filterable, go, gridPart, link, orderPart } from "./state.js";
+import { toolbar } from "./toolbar.js";
+import { leftOut } from "./waits.js";
+
+const MODES = [["move", "Move"], ["lasso", "Outline"], ["box", "Box"]];
+const MOST_MARKED = 2000; // more do not fit a link
+let mode = "move";
+
+/** Show the map of the field that the state names, or of the first one. */
+export async function showMap({ view, state, dataset, signal, shown }) {
+  const place = h("div", { class: "map-place" });
+  const side = h("div", { class: "side" }, chosen("facets") ? facetPanel(state, signal) : null);
+  view.replaceChildren(toolbar(state), h("div", { class: "explorer" }, side, h("div", { class: "found" }, ...searched(state, dataset), place)), h("div", { class: "pager-place" }, marksTray()));
+  shown("Map");
+  let colour = state.colour; // of a column that the server has first to name, if the state does not
+  await poll(async () => {
+    const found = await ask("map", { ...orderPart(state), sort: null, order: null, field: state.field, colour: colour === "none" ? null : colour }, signal);
+    learn(found.looks);
+    if (!found.finished) {
+      place.replaceChildren(h("div", { class: "progress" }, h("progress", { max: found.num_shards, value: found.shards_done, "aria-label": "Reading vectors" }),
+        h("span", {}, `${number(found.shards_done)} of ${counted(found.num_shards, "shard")} read`)));
+      return false;
+    }
+    const usual = found.columns.find((name) => !name.includes(":")) ?? found.columns.find((name) => name.startsWith(".json"));
+    if (!colour && usual) {
+      colour = usual;
+      return false;
+    }
+    toolbar(state);
+    drawMap(place, { ...found, colour }, state, dataset, signal);
+    return true;
+  }, signal, 300);
+}
+
+function drawMap(place, found, state, dataset, signal) {
+  const { indexes, colours, chosen: left } = found;
+  const canvas = h("canvas", { class: "map", tabindex: 0, role: "application", "aria-label": `Map of ${counted(indexes.length, "sample")} by ${found.field}: arrows go from point to point, Enter opens, m marks, plus and minus zoom, Shift and arrows draw a box` });
+  const card = h("div", { class: "map-card", hidden: true });
+  const selected = h("div", { class: "map-selected", role: "status" });
+  const plane = makePlane(canvas, found.places);
+  const lit = new Set();
+  const pale = (n) => (left !== null && !left[n]) || (lit.size > 0 && !lit.has(colours.values[n]));
+  const all = pointColours(colours, indexes.length);
+  plane.show({ colours: all, pale });
+  new ResizeObserver(plane.redraw).observe(canvas);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", plane.redraw, { signal });
+  const hover = cards(card, indexes, signal);
+  listenOn(canvas, plane, () => mode, {
+    hover, open: (n) => go({ ...gridPart(state), i: indexes[n] }),
+    mark: (n) => { mark([indexes[n]], !isMarked(indexes[n])); announce(`Sample ${indexes[n]} ${isMarked(indexes[n]) ? "marked" : "no longer marked"}`); },
+    outline: (corners) => tellSelected(selected, found, state, plane, corners),
+  });
+  place.replaceChildren(controls(found, state, canvas, plane), h("p", { class: "muted map-facts" }, factsOf(found, dataset)),
+    h("div", { class: "map-frame" }, canvas, card), selected, legendOf(colours, lit, () => plane.show({ pale })));
+}
+
+function controls(found, state, canvas, plane) {
+  const select = (label, names, now, name) => h("label", {}, label, h("select", { onchange: (event) => go({ ...gridPart(state), field: state.field, colour: state.colour, [name]: event.target.value }, { replace: true }) },
+    names.map((each) => h("option", { value: each, selected: each === now }, each))));
+  const modes = MODES.map(([name, text]) => button(text, (event) => {
+    mode = name;
+    canvas.dataset.mode = name;
+    for (const each of event.currentTarget.parentElement.children) each.setAttribute("aria-pressed", String(each === event.currentTarget));
+  }, { "aria-pressed": String(name === mode) }));
+  canvas.dataset.mode = mode;
+  return h("div", { class: "map-controls" },
+    h("div", { class: "looks", role: "group", "aria-label": "What a drag does" }, modes),
+    h("div", { class: "looks", role: "group", "aria-label": "Zoom" }, button("+", () => plane.zoom(1.4), { "aria-label": "Zoom in" }), button("−", () => plane.zoom(1 / 1.4), { "aria-label": "Zoom out" }), button("Fit", () => plane.reset())),
+    select("Colour ", ["none", ...found.columns], found.colour ?? "none", "colour"),
+    found.looks.vectors.length > 1 ? select("Field ", found.looks.vectors, found.field, "field") : null);
+}
+
+/** What is on the map, and what is not, and why. */
+function factsOf(found, dataset) {
+  const part = found.num_wanted < dataset.num_samples ? ` of ${number(dataset.num_samples)}, at even distances` : "";
+  const how = found.width === 2 ? "the two numbers of each vector" : `${number(found.width)} numbers each, by their two principal components, which show ${(100 * found.share).toFixed(0)} % of the variance`;
+  const without = Object.entries(found.left_out).map(([why, count]) => `${counted(count, "sample")} ${why} left out`);
+  return [found.indexes.length ? `${counted(found.indexes.length, "sample")}${part}: ${how}` : "No sample has a vector here", ...without, leftOut(found)].filter(Boolean).join(" · ");
+}
+
+/** Say how many points an outline holds, and what can be done with them. */
+function tellSelected(place, found, state, plane, corners) {
+  const held = plane.inside(corners).filter((n) => found.chosen === null || found.chosen[n]);
+  plane.show({ outline: corners });
+  const inside = [found.field, ...corners.flat().map((value) => Number(value.toPrecision(5)))].join(",");
+  const indexes = held.map((n) => found.indexes[n]);
+  place.replaceChildren(h("strong", {}, `${counted(held.length, "sample")} inside`),
+    ...(held.length ? [
+      h("a", { class: "button", href: link({ ...filterable(state), look: null, inside }) }, "Show them"),
+      held.length <= MOST_MARKED ? button("Mark them", () => mark(indexes, true)) : "",
+    ] : []),
+    button("Clear", () => { plane.show({ outline: null }); place.replaceChildren(); }));
+}
