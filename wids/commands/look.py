@@ -127,12 +127,22 @@ def show(args: Arguments) -> int:
     """Show one sample: fields, sizes, values, images."""
     from wids.codecs.formats import is_class
     from wids.commands.show import describe_sample, draw_pictures, sample_lines
+    from wids.commands.terminalpictures import protocol_of, screen_of
+    from wids.display.pixels import names_labels
 
+    protocol = protocol_of(
+        "none" if args.no_image else args.pictures, standard_output(), os.environ
+    )
+    if args.image and protocol == "none":
+        protocol = "blocks"
     with _open_raw(args) as dataset:
         found = dataset[args.index]
-        # Looking for names may ask a server, so only a sample with a class waits for that.
-        has_class = any(name.startswith(".") and is_class(name) for name in found)
-        description = describe_sample(found, dataset.class_names if has_class else None)
+        # Looking for names may ask a server, so only a sample with classes waits for that.
+        fields = [name for name in found if name.startswith(".")]
+        has_class = any(map(is_class, fields))
+        has_labels = protocol != "none" and any(map(names_labels, fields))
+        names = dataset.class_names if has_class or has_labels else None
+        description = describe_sample(found, names)
         total = len(dataset)
     if args.json:
         print_json(description)
@@ -140,20 +150,10 @@ def show(args: Arguments) -> int:
     columns, rows = shutil.get_terminal_size((100, 40))
     width = columns if standard_output().isatty() else 1000
     out(sample_lines(description, total, width))
-    if args.image or (_draws_pictures() and not args.no_image):
-        # Only terminals that know 24-bit colours say so, and not all that do; 256 do no harm.
-        true_colour = os.environ.get("COLORTERM", "") in {"truecolor", "24bit"}
-        # Room is left for the lines above; on a small window one scrolls.
-        out(draw_pictures(found, min(columns, 80), max(rows - 12, 12), true_colour=true_colour))
+    if protocol != "none":
+        screen = screen_of(protocol, standard_output(), columns, rows)
+        out(draw_pictures(found, screen, names))
     return DONE
-
-
-def _draws_pictures() -> bool:
-    """Return whether standard output is a terminal that shows colours."""
-    plain = "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
-    output = standard_output()
-    # The half blocks of a drawing exist in Unicode only.
-    return output.isatty() and not plain and output.encoding.lower().startswith("utf")
 
 
 def cat(args: Arguments) -> int:
@@ -323,6 +323,13 @@ def _add_show(commands: Any) -> None:
         "--image", action="store_true", help="draw images even if the output is not a terminal"
     )
     images.add_argument("--no-image", action="store_true", help="draw no images")
+    images.add_argument(
+        "--pictures",
+        choices=("auto", "kitty", "sixel", "blocks", "none"),
+        default="auto",
+        help="how images are drawn: by kitty's protocol, as sixels or with half blocks; by default "
+        "as the terminal says that it can",
+    )
     add_rules(parser)
     add_json(parser)
 

@@ -1,4 +1,4 @@
-"""One sample as text: a line per field, and images drawn with characters."""
+"""One sample as text: a line per field, and its pictures."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ import io
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from wids.base.optional import load
 from wids.base.text import clean, columns_of, format_nbytes
 from wids.base.urls import display_url
-from wids.display.fieldview import FieldView, content_line, unpacked, view_field
+from wids.display.fieldview import FieldView, class_name, content_line, unpacked, view_field
 from wids.display.mediaview import checked_image
 from wids.display.thumbnails import thumbnail
 from wids.errors import DecodeError
@@ -19,16 +17,15 @@ from wids.errors import DecodeError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from wids.commands.terminalpictures import Screen
     from wids.display.fieldview import ClassNames
+    from wids.display.thumbnails import Thumbnail
 
-__all__ = ["describe_sample", "draw_image", "draw_pictures", "field_names", "sample_lines"]
+__all__ = ["describe_sample", "draw_pictures", "field_names", "sample_lines"]
 
 MAX_NAME = 30  # columns of a field's name
 MIN_ROWS = 8  # of a picture, however many there are
-UPPER_HALF = "▀"  # its colour is one pixel, its background the pixel below
-RESET = "\x1b[0m"
-CUBE_START = 16  # of the 256 colours the first 16 are the user's own, then come 6 x 6 x 6
-GREYS_START = 232  # and 24 greys, from almost black on
+MAX_LEGEND = 16  # labels of a mask that are named
 
 
 def field_names(sample: Mapping[str, Any]) -> list[str]:
@@ -127,29 +124,44 @@ def sample_lines(description: Mapping[str, Any], total: int, width: int) -> list
 
 
 def draw_pictures(
-    sample: Mapping[str, Any], columns: int, rows: int, *, true_colour: bool = True
+    sample: Mapping[str, Any], screen: Screen, class_names: ClassNames | None = None
 ) -> list[str]:
     """Draw the image fields of a raw sample, each below its name.
 
     Args:
         sample: A sample as it was read, its fields as bytes.
-        columns: Most characters in a line.
-        rows: Most lines of a picture; several share them, as far as one can still see something.
-        true_colour: Whether the terminal knows 24-bit colours; else 256 serve.
+        screen: How they are drawn; several pictures share its lines, as far as one can still see
+            something.
+        class_names: The name of each class, by its number, for the legends of label maps.
     """
     lines = []
     drawable = [name for name in field_names(sample) if _is_drawable(name, sample[name])]
-    rows = max(rows // max(len(drawable), 1), min(rows, MIN_ROWS))
+    rows = max(screen.rows // max(len(drawable), 1), min(screen.rows, MIN_ROWS))
     for extension in drawable:
         lines += ["", clean(extension)]
         try:
-            small = thumbnail(extension, sample[extension], size=max(columns, 2 * rows))
+            small = thumbnail(extension, sample[extension], size=min(max(screen.box(rows)), 1024))
         except DecodeError as error:
             lines.append(clean(error))
             continue
         image = load("PIL.Image", "pillow").open(io.BytesIO(small.data))
-        lines += draw_image(image, columns, rows, true_colour=true_colour)
+        lines += screen.draw(image, rows)
+        lines += _legend(small, screen, class_names)
     return lines
+
+
+def _legend(picture: Thumbnail, screen: Screen, class_names: ClassNames | None) -> list[str]:
+    """Return a line of the values of a label map, or of the range of stretched values."""
+    if picture.value_range is not None:
+        low, high = picture.value_range
+        return [f"{low:g} black, {high:g} white"]
+    entries = []
+    for label in picture.labels[:MAX_LEGEND]:
+        name = class_name(class_names, label.value)
+        said = f"{label.value}{'' if name is None else f' {clean(name, MAX_NAME)}'}"
+        entries.append(f"{screen.patch(label.colour)} {said} {100 * label.share:.2g} %")
+    more = len(picture.labels) - MAX_LEGEND
+    return ["   ".join([*entries, *([f"and {more} more"] if more > 0 else [])])] if entries else []
 
 
 def _is_drawable(extension: str, data: bytes | memoryview) -> bool:
@@ -158,55 +170,3 @@ def _is_drawable(extension: str, data: bytes | memoryview) -> bool:
     return view.error is None and (
         view.kind in {"image", "video"} or bool(view.summary.get("picture"))
     )
-
-
-def draw_image(image: Any, columns: int, rows: int, *, true_colour: bool = True) -> list[str]:
-    """Draw an image with coloured half blocks, two pixels a character.
-
-    Args:
-        image: A PIL image; transparent parts are drawn on white.
-        columns: Most characters in a line.
-        rows: Most lines.
-        true_colour: Whether the terminal knows 24-bit colours; else 256 serve.
-
-    Returns:
-        The lines, with escapes for the colours and no others.
-    """
-    from PIL import Image
-
-    image = image.convert("RGBA")
-    scale = min(columns / image.width, 2 * rows / image.height, 1)
-    size = (max(1, round(image.width * scale)), max(1, round(image.height * scale)))
-    small = Image.new("RGB", (size[0], size[1] + size[1] % 2), "white")
-    scaled = image.resize(size)
-    small.paste(scaled, mask=scaled.getchannel("A"))
-    pixels = np.asarray(small).tolist()  # pixels: height rows of width [red, green, blue]
-    half_block = _half_block if true_colour else _half_block_of_256
-    return [
-        "".join(map(half_block, upper, lower)) + RESET
-        for upper, lower in zip(pixels[::2], pixels[1::2], strict=True)
-    ]
-
-
-def _half_block(upper: list[int], lower: list[int]) -> str:
-    return "\x1b[38;2;{};{};{};48;2;{};{};{}m".format(*upper, *lower) + UPPER_HALF
-
-
-def _half_block_of_256(upper: list[int], lower: list[int]) -> str:
-    return f"\x1b[38;5;{_nearest_of_256(upper)};48;5;{_nearest_of_256(lower)}m{UPPER_HALF}"
-
-
-def _nearest_of_256(colour: list[int]) -> int:
-    """Return the closest of the 256 colours that all terminals have in common."""
-    # The cube's levels are 0, 95, 135, 175, 215 and 255; the greys run 8, 18, ..., 238.
-    steps = [0 if level < 48 else 1 if level < 115 else (level - 35) // 40 for level in colour]
-    in_cube = [0 if step == 0 else 55 + 40 * step for step in steps]
-    grey = min(max(round((sum(colour) / 3 - 8) / 10), 0), 23)
-    in_greys = [8 + 10 * grey] * 3
-    if _distance(colour, in_greys) < _distance(colour, in_cube):
-        return GREYS_START + grey
-    return CUBE_START + 36 * steps[0] + 6 * steps[1] + steps[2]
-
-
-def _distance(one: list[int], other: list[int]) -> int:
-    return sum((a - b) ** 2 for a, b in zip(one, other, strict=True))

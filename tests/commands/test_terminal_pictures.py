@@ -1,0 +1,194 @@
+"""Pictures of `wids show` on terminals: kitty's protocol and sixels, decoded again."""
+
+import base64
+import fcntl
+import os
+import pty
+import re
+import select
+import shutil
+import struct
+import subprocess
+import sys
+import termios
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers.pictures import save
+from helpers.shards import write_shard
+from PIL import Image
+
+QUESTION = b"\x1b[c"
+CELL = 10, 20
+
+
+def gradient() -> Image.Image:
+    """Make a picture of smooth colours with an odd size."""
+    y, x = np.mgrid[:45, :70]
+    return Image.fromarray(np.stack([3 * x, 5 * y, 90 + x + y], -1).astype(np.uint8))
+
+
+@pytest.fixture
+def shard(tmp_path: Path) -> str:
+    mask = np.zeros((40, 60), np.uint8)
+    mask[:20] = 1
+    sample = {
+        "__key__": "k",
+        ".png": save(gradient(), "PNG"),
+        ".seg.png": save(Image.fromarray(mask), "PNG"),
+    }
+    (tmp_path / "classes.txt").write_text("sky\nearth\n")
+    return str(write_shard(tmp_path / "a.tar", [sample]))
+
+
+def on_terminal(*words: str, answer: bytes | None = None, **environment: str) -> bytes:
+    """Run the command on a pseudo-terminal that answers the question what it is."""
+    leader, follower = pty.openpty()
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 1000, 800))
+    dropped = ("TMUX", "KITTY_WINDOW_ID", "TERM_PROGRAM", "NO_COLOR", "COLUMNS", "LINES")
+    settings = {name: value for name, value in os.environ.items() if name not in dropped}
+    settings |= {"TERM": "xterm", "PYTHONUTF8": "1", **environment}
+    command = [sys.executable, "-m", "wids", *words]
+    with subprocess.Popen(command, stdin=follower, stdout=follower, env=settings) as process:
+        os.close(follower)
+        printed, is_asked = b"", False
+        while select.select([leader], [], [], 100)[0]:
+            try:
+                block = os.read(leader, 65536)
+            except OSError:  # Linux ends a pseudo-terminal so
+                break
+            printed += block
+            if not is_asked and QUESTION in printed:
+                is_asked = True
+                os.write(leader, answer or b"")
+        os.close(leader)
+        assert process.wait() == 0
+    return printed
+
+
+def pixels_of_kitty(printed: bytes) -> list[np.ndarray]:
+    """Decode what kitty would show."""
+    pictures, text = [], b""
+    for head, chunk in re.findall(rb"\x1b_G([^;]*);([^\x1b]*)\x1b\\", printed):
+        assert len(chunk) <= 4096
+        options = dict(each.split(b"=") for each in head.split(b","))
+        assert options.get(b"q", b"2") == b"2"  # else it answers, and the shell reads that
+        text += chunk
+        if options[b"m"] == b"0":
+            pictures.append(np.asarray(Image.open(BytesIO(base64.b64decode(text))).convert("RGB")))
+            text = b""
+    assert not text
+    return pictures
+
+
+def pixels_of_sixel(data: bytes) -> np.ndarray:
+    """Decode the sixels of one picture, by the manual of the VT340."""
+    width, height = map(int, re.match(rb'"1;1;(\d+);(\d+)', data).groups())
+    pixels, seen = np.zeros((height, width, 3), np.uint8), np.zeros((height, width), np.bool_)
+    colours: dict[int, list[int]] = {}
+    x = y = 0
+    colour = 0
+    for token in re.findall(rb"#\d+;2;\d+;\d+;\d+|#\d+|!\d+[?-~]|[?-~]|\$|-", data):
+        if token[:1] == b"#" and b";" in token:
+            number, _, *percents = map(int, token[1:].split(b";"))
+            colours[number] = [round(each * 255 / 100) for each in percents]
+        elif token[:1] == b"#":
+            colour = int(token[1:])
+        elif token == b"$":
+            x = 0
+        elif token == b"-":
+            x, y = 0, y + 6
+        else:
+            count = int(token[1:-1]) if token[:1] == b"!" else 1
+            for row in range(6):
+                if (token[-1] - 63) >> row & 1:
+                    pixels[y + row, x : x + count] = colours[colour]
+                    seen[y + row, x : x + count] = True
+            x += count
+            assert x <= width
+    assert seen.all()
+    return pixels
+
+
+def test_kitty_is_sent_pngs(shard: str) -> None:
+    """A terminal that says it is kitty's kind is sent the very pixels, without being asked."""
+    for settings in (
+        {"TERM": "xterm-kitty"},
+        {"KITTY_WINDOW_ID": "1"},
+        {"TERM_PROGRAM": "WezTerm"},
+    ):
+        printed = on_terminal("show", shard, "0", **settings)
+        assert QUESTION not in printed
+        picture, mask = pixels_of_kitty(printed)
+        times = picture.shape[1] // 70
+        assert times >= 1
+        assert np.array_equal(picture[::times, ::times], np.asarray(gradient()))
+        assert len(np.unique(mask.reshape(-1, 3), axis=0)) == 2
+
+
+def test_large_pictures_become_as_large_as_the_window(tmp_path: Path) -> None:
+    """Half of the window is filled at most, in pixels of the terminal."""
+    noise = np.random.default_rng(0).integers(0, 255, (1500, 900, 3), np.uint8)
+    path = write_shard(
+        tmp_path / "a.tar", [{"__key__": "k", ".png": save(Image.fromarray(noise), "PNG")}]
+    )
+    (picture,) = pixels_of_kitty(on_terminal("show", str(path), "0", "--pictures", "kitty"))
+    assert picture.shape[0] == 28 * CELL[1]
+
+
+@pytest.mark.parametrize("asked", ["auto", "sixel"])
+def test_sixels_are_sent_to_terminals_that_have_them(
+    shard: str, tmp_path: Path, asked: str
+) -> None:
+    """A terminal that answers that it has sixels is sent them; others need an option."""
+    answer = b"\x1b[?62;4;22c" if asked == "auto" else b"\x1b[?62;22c"
+    printed = on_terminal("show", shard, "0", "--pictures", asked, answer=answer)
+    assert (QUESTION in printed) == (asked == "auto")
+    found = re.findall(rb"\x1bP0;1;0q(.*?)\x1b\\", printed, re.DOTALL)
+    assert len(found) == 2
+    picture = pixels_of_sixel(found[0])
+    times = picture.shape[1] // 70
+    shown = picture[::times, ::times].astype(int)
+    assert np.abs(shown - np.asarray(gradient())).mean() < 6  # 256 colours, in hundredths
+    assert len(np.unique(pixels_of_sixel(found[1]).reshape(-1, 3), axis=0)) == 2
+    decoder = shutil.which("sixel2png")
+    if decoder is not None:
+        (tmp_path / "a.six").write_bytes(b"\x1bP0;1;0q" + found[0] + b"\x1b\\")
+        subprocess.run([decoder, "-i", tmp_path / "a.six", "-o", tmp_path / "a.png"], check=True)
+        theirs = np.asarray(Image.open(tmp_path / "a.png").convert("RGB"), int)
+        assert np.abs(theirs[: len(picture)] - picture).max() <= 1
+
+
+@pytest.mark.parametrize("answer", [b"\x1b[?62;22c", b"\x1b[?4c", b"", b"\x1b[?no"])
+def test_other_terminals_are_drawn_half_blocks(shard: str, answer: bytes) -> None:
+    """Without sixels in the answer, or without an answer in time, half blocks are drawn."""
+    printed = on_terminal("show", shard, "0", answer=answer)
+    assert "\u2580" in printed.decode()
+    assert b"\x1bP" not in printed
+    assert b"62;22" not in printed  # the answer is not echoed
+
+
+def test_no_pictures_no_question(shard: str) -> None:
+    """Where no picture is wanted or can be, the terminal is asked nothing."""
+    for words, settings in (
+        (("--pictures", "none"), {}),
+        (("--no-image",), {}),
+        ((), {"NO_COLOR": "1"}),
+        ((), {"TERM": "dumb"}),
+        (("--json",), {"TERM": "xterm-kitty"}),
+    ):
+        printed = on_terminal("show", shard, "0", *words, **settings)
+        assert b"\x1b" not in printed, words
+    within = on_terminal("show", shard, "0", TERM="tmux-256color", KITTY_WINDOW_ID="1")
+    assert "\u2580" in within.decode()
+    assert QUESTION not in within
+
+
+def test_label_maps_have_a_legend(shard: str) -> None:
+    """Below a mask stand its values, their names, colours and shares."""
+    printed = on_terminal("show", shard, "0", "--pictures", "blocks").decode()
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", printed)
+    assert "0 sky 50 %" in plain
+    assert "1 earth 50 %" in plain
