@@ -646,7 +646,7 @@ def test_local_shards_need_no_usable_folder(
     cache.cache_dir.mkdir()
     cache.cache_dir.chmod(0o777)
     assert cache.sidecar_path(str(path), path, ".idx") is None
-    assert "its sidecar cannot be kept" in caplog.text
+    assert "its sidecar cannot be cached" in caplog.text
 
 
 # localname

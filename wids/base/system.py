@@ -1,4 +1,4 @@
-"""Calls that not every system has, each with what the library does without it; file systems.
+"""Calls that not every system has, with what the library does without them; file systems.
 
 Linux has all of them, macOS most, Windows some. No other module names them, so that what a system
 lacks is decided here alone.

@@ -276,7 +276,7 @@ class ShardCache:
             self._store.check()
             entry = self._entry_of_local(path)
         except OSError as error:
-            logger.warning("%s: its sidecar cannot be kept: %s", display_url(url), error)
+            logger.warning("%s: its sidecar cannot be cached: %s", display_url(url), error)
             return None
         return self.cache_dir / f"{entry.name}{suffix}"
 
@@ -323,7 +323,7 @@ class ShardCache:
                 local = self.starting_folder.path_of(name)
                 return self.cache_dir / f"{self._entry_of_local(local).name}{suffix}"
         except OSError as error:
-            logger.info("%s: files made from it cannot be kept: %s", display_url(url), error)
+            logger.info("%s: the files made from it cannot be cached: %s", display_url(url), error)
             return None
         entry = self._entry_of_remote(shard)
         if not shard.digest_to_check:
@@ -339,7 +339,7 @@ class ShardCache:
             self._store.check()
             check_folder(folder, shared=self.shared)
         except OSError as error:
-            logger.info("%s: what joins find cannot be kept: %s", folder, error)
+            logger.info("%s: the rows of joined tables cannot be cached: %s", folder, error)
             return None
         return folder
 

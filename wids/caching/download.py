@@ -115,7 +115,9 @@ class Download:
                 if not part.joined:
                     raise
                 # Without a validator, the file may have been replaced between two responses.
-                logger.warning("%s: its parts are of different versions; starting over", self.shown)
+                logger.warning(
+                    "%s: the file was replaced during the download; starting over", self.shown
+                )
                 part.restart()
             else:
                 return
@@ -286,7 +288,7 @@ def check_table(part: PartFile, content_type: str = "", *, delimited: bool = Tru
     if not delimited:
         raise FetchError(
             f"{part.name}: the server sent no length, so the table may be truncated; nothing was "
-            "kept. Fetch it, and join the file"
+            "kept. Download the table, and join that file"
         )
 
 

@@ -166,7 +166,7 @@ class Store:
             return False
         record = entry.load_record()
         if record is None or not self._is_recorded(record, status, entry.path):
-            logger.warning("%s: not the recorded file; fetching it again", entry.path)
+            logger.warning("%s: not the file that was downloaded; fetching it again", entry.path)
             return False
         with suppress(OSError):  # a read-only folder
             if self._pin:
@@ -381,8 +381,9 @@ def folder_errors(target: Path) -> Iterator[None]:
         raise
     except OSError as error:
         raise CacheError(
-            f"{display_url(str(target.parent))}: cannot write {target.name} there "
-            f"({error.strerror}), and it is not there yet"
+            f"{display_url(str(target.parent))}: {target.name} is not in this folder yet, and "
+            f"cannot be written to it ({error.strerror}); set cache_dir or WIDS_CACHE to a folder "
+            "that you can write to"
         ) from without_secrets(error)
 
 

@@ -95,8 +95,8 @@ def unpack(source: Path, part: PartFile, shown: str) -> None:
                 part.append(chunk)
         except TooLargeError as error:
             raise ShardFormatError(
-                f"{shown}: {error}, which no shard does; refused. If it is yours, unpack it "
-                f"beforehand"
+                f"{shown}: {error}, as only decompression bombs do: refused. If you trust it, "
+                "unpack it yourself"
             ) from error
         except DecompressionError as error:
             raise ShardFormatError(

@@ -176,7 +176,7 @@ class Fetcher:
         if not isinstance(source, Lister):
             raise FetchError(
                 f"{display_url(url)}: a server of {scheme_of(url)}: URLs cannot be asked which "
-                "files it has"
+                "files it has; name a spec, or the shards, such as train-{000..146}.tar"
             )
         folder = self._tried(url, lambda: source.pin(url), lambda: 0)
         listing = Listing(folder, self.policy.most_listed)

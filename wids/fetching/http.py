@@ -289,13 +289,15 @@ def _decoded(blocks: Iterator[bytes], encoding: str, shown: str) -> Iterator[byt
     compression = _ENCODINGS.get(encoding.strip().lower())
     if compression is None:
         raise FetchError(
-            f"{shown}: expected the file as it is, came with Content-Encoding {encoding!r:.80}"
+            f"{shown}: expected the bytes of the file, the server sent them with Content-Encoding "
+            f"{encoding!r:.80}; store the file without it"
         )
     try:
         yield from decompressed(blocks, compression)
     except TooLargeError as error:
         raise FetchError(
-            f"{shown}: came with Content-Encoding {encoding!r:.80} and {error}; refused"
+            f"{shown}: the server sent it with Content-Encoding {encoding!r:.80}, and {error}; "
+            "refused"
         ) from error
     except DecompressionError as error:
         raise AnsweredError(str(error)) from error

@@ -86,7 +86,10 @@ class _Session(requests.Session):
         # requested next is checked, since control characters in the header could hide the scheme.
         if scheme_of(response.url) == "https" and scheme_of(prepared_request.url) != "https":
             shown = display_url(response.url)
-            raise FetchError(f"{shown}: refused to follow its redirect from https to plain http")
+            raise FetchError(
+                f"{shown}: refused to follow its redirect from https to plain http; if you trust "
+                "that server, name the http: URL itself"
+            )
         super().rebuild_auth(prepared_request, response)  # type: ignore[no-untyped-call]
 
 

@@ -227,7 +227,10 @@ def check_length(nbytes: int, wanted: tuple[int, int]) -> None:
 
 def too_large(url: str, max_nbytes: int) -> str:
     """Return the message for a document that is larger than allowed."""
-    return f"{display_url(url)}: larger than the {max_nbytes} bytes that a document may have"
+    return (
+        f"{display_url(url)}: larger than the {max_nbytes} bytes that a document may have; check "
+        "that it is the right file"
+    )
 
 
 def whole_file(url: str) -> str:

@@ -119,7 +119,7 @@ def open_samples(sources: Sequence[str], options: ImportOptions) -> Imported:
     omissions = Omissions(strict=options.strict)
     paths = sorted(_walk(folder, omissions))
     if not paths:
-        raise ValueError(f"{folder}: expected files of samples, found none")
+        raise ValueError(f"{folder}: expected the files of samples in it, found no file")
     samples = _grouped(folder, paths, omissions, rekeyed=options.rekeyed)
     return Imported(samples, omissions=omissions)
 
@@ -184,7 +184,9 @@ def _class_names(folder: Path, found: list[str], wanted: Sequence[str] | str | N
         return found
     unknown = next((name for name in found if name not in wanted), None)
     if unknown is not None:
-        raise ValueError(f"{folder / unknown}: is none of the classes {', '.join(wanted)}")
+        raise ValueError(
+            f"{folder / unknown}: is none of the classes {', '.join(wanted)}; add it to --classes"
+        )
     return list(wanted)
 
 

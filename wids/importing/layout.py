@@ -305,9 +305,10 @@ class ColumnMapping:
         kind = self._kinds.get(name, "plain")
         other = _is_bytes(value) if kind in _TEXTS else isinstance(value, str) and kind != "label"
         if other and name not in self._fields:
-            what = f"samples with a column {name!r} that is text in some and bytes in others"
             self._omissions.add_doubtful(
-                f"{what}, and is not the same field (--field {name}=EXT)", key
+                f"samples with a column {name!r} that is text in some and bytes in others, and so "
+                f"two fields (--field {name}=EXT makes it one)",
+                key,
             )
 
     def _note_unnamed(self, name: str, value: Any, key: str) -> None:

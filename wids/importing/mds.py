@@ -121,7 +121,8 @@ def _read_index(folder: Path) -> list[_Shard]:
 def _shard_of(folder: Path, shard: Mapping[str, Any]) -> _Shard:
     """Return the checked description of a shard."""
     if shard["format"] != "mds" or shard["version"] != 2:
-        raise ValueError(f"format {shard['format']!r} {shard['version']!r}, expected 'mds' 2")
+        found = f"{shard['format']!r} {shard['version']!r}"
+        raise ValueError(f"format {found}, expected 'mds' 2; write it again with MDSWriter")
     raw, packed = shard["raw_data"], shard["zip_data"]
     names, encodings = shard["column_names"], shard["column_encodings"]
     columns = tuple(zip(names, encodings, shard["column_sizes"], strict=True))
@@ -156,8 +157,12 @@ def _inside(folder: Path, name: str) -> Path:
 def _rows(shard: _Shard) -> Iterator[dict[str, Any]]:
     """Yield the rows of a shard."""
     data = memoryview(_whole(shard))
-    if len(data) < 4 or struct.unpack_from("<I", data)[0] != shard.nsamples:
-        raise ValueError(f"{shard.path}: expected {shard.nsamples} samples, found another number")
+    found = struct.unpack_from("<I", data)[0] if len(data) >= 4 else None
+    if found != shard.nsamples:
+        raise ValueError(
+            f"{shard.path}: the index says {shard.nsamples} samples, the shard {found}; fetch both "
+            "again"
+        )
     head = 4 * (shard.nsamples + 2)
     ends = np.frombuffer(data[4:head], "<u4") if head <= len(data) else np.array([], "<u4")
     if len(ends) != shard.nsamples + 1 or ends[0] < head or ends[-1] > len(data):

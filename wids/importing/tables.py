@@ -331,7 +331,8 @@ def _named_classes(
                 found.add(str(row[column]))
             if len(found) > _MAX_CLASSES:
                 raise ValueError(
-                    f"{path}: column {column!r} holds over {_MAX_CLASSES} values; is it a class?"
+                    f"{path}: column {column!r} has more than {_MAX_CLASSES} different values, too "
+                    f"many for classes; keep them as text: --field {column}=txt"
                 )
     return sorted(found)
 
@@ -385,7 +386,7 @@ def read_rows(path: Path, omissions: Omissions | None = None) -> Iterator[dict[s
         except (load("pyarrow", "parquet").ArrowException, OSError) as error:
             raise ValueError(f"{path}: is damaged ({error}); fetch it again") from error
     else:
-        raise ValueError(f"{path}: expected a table ({', '.join(_SUFFIXES)})")
+        raise ValueError(f"{path}: expected a table, a file named {', '.join(_SUFFIXES)}")
 
 
 def _with_exact_times(batch: Any) -> Any:
@@ -537,7 +538,7 @@ def _columns(path: Path) -> list[str] | None:
     if suffix == ".parquet":
         return _distinct(path, list(_open_parquet(path).schema_arrow.names))
     if suffix not in _SUFFIXES:
-        raise ValueError(f"{path}: expected a table ({', '.join(_SUFFIXES)})")
+        raise ValueError(f"{path}: expected a table, a file named {', '.join(_SUFFIXES)}")
     with path.open(encoding="utf-8-sig", newline="", errors="replace") as stream:
         return _csv_columns(path, csv.DictReader(stream, delimiter=_delimiter(path)))
 

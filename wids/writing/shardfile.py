@@ -191,7 +191,7 @@ def warn_of_older(pattern: str, number: int, step: int = 1) -> None:
     if last > first:
         count = (last - first) // step
         warn(
-            f"{pattern % first}: {count} shard{'s' * (count > 1)} of another run stand behind the "
-            "last one that was written; they are not in its spec, but a folder or pattern takes "
-            "them in: remove them if they are not wanted"
+            f"{pattern % first}: {count} shard{'s' * (count > 1)} of an earlier run with higher "
+            "numbers than the last shard written; the new spec leaves them out, but a folder or a "
+            "pattern would read them: remove them if they are not wanted"
         )
