@@ -24,7 +24,7 @@ http {{
   client_body_temp_path {root}/t1; proxy_temp_path {root}/t2; fastcgi_temp_path {root}/t3;
   uwsgi_temp_path {root}/t4; scgi_temp_path {root}/t5;
   server {{
-    listen 127.0.0.1:{port}; root {root}/www;
+    listen 127.0.0.1:{port}; root {root}/www; {listings}
     location /limited/ {{ alias {root}/www/; limit_rate 50m; }}
   }}
 }}
@@ -43,13 +43,17 @@ def make_tar(path: Path, nbytes: int, seed: int) -> Path:
 
 
 @contextlib.contextmanager
-def nginx(root: Path) -> Iterator[str]:
-    """Serve `<root>/www`; yields the URL."""
+def nginx(root: Path, listings: str = "") -> Iterator[str]:
+    """Serve `<root>/www`; yields the URL. A server of S3's API may answer what lists buckets."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     user = "user root;" if os.geteuid() == 0 else ""
-    (root / "nginx.conf").write_text(NGINX.format(root=root, port=port, user=user))
+    if listings:
+        listings = f"location / {{ if ($args ~ list-type) {{ proxy_pass {listings}; }} }}"
+    (root / "nginx.conf").write_text(
+        NGINX.format(root=root, port=port, user=user, listings=listings)
+    )
     process = subprocess.Popen(["nginx", "-c", str(root / "nginx.conf"), "-p", str(root)])
     try:
         time.sleep(1)
