@@ -18,8 +18,10 @@ from helpers.server import Faults, ShardServer
 from helpers.shards import write_shard
 from PIL import Image
 
+import wids
 from wids import TarIndex
 from wids.base.files import new_part_path
+from wids.browse.orders import parse_indexes
 from wids.fetching.transport import FetchPolicy
 from wids.tar.sidecar import SIDECAR_SUFFIX
 from wids.views.filterlanguage import parse_filter
@@ -864,3 +866,23 @@ def test_of_a_million_samples_those_left_out_are_listed(tmp_path: Path) -> None:
         document = server.get("selection.json", without="3,7-8").json()
         assert document["exclude"] == ["0003", "0007", "0008"]
         assert document["nsamples"] == 1_000_997
+
+
+def test_those_left_out_are_listed_where_no_others_have_their_keys(tmp_path: Path) -> None:
+    """A document lists the keys left out; indexes of all others where keys repeat, or most go."""
+    names = ("a", "b", "b", "c", "d", "e")
+    samples = [{"__key__": f"{name}", ".cls": "1"} for name in names[:2]]
+    more = [{"__key__": f"{name}", ".cls": "1"} for name in names[2:]]
+    rows = [(str(write_shard(tmp_path / "1.tar", samples)), 2)]
+    rows.append((str(write_shard(tmp_path / "2.tar", more)), 4))
+    with browsing(rows) as server:
+        for without, form in (("0,3", "exclude"), ("1", "indexes"), ("0-4", "indexes")):
+            document = server.get("selection.json", without=without).json()
+            assert {"exclude", "indexes"} & set(document) == {form}
+            saved = tmp_path / "saved.json"
+            saved.write_text(json.dumps(document))
+            left = [n for n in range(6) if n not in parse_indexes("without", without, 6)]
+            view = wids.open_view(saved, transformations="memoryview")
+            assert [sample["__key__"] for sample in view] == [names[n] for n in left]
+        document = server.get("selection.json", without="0,3", sort="-.cls").json()
+        assert "indexes" in document

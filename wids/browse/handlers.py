@@ -262,16 +262,15 @@ class ApiHandlers:
         if query.get("without"):
             unwanted = parse_indexes("without", query["without"], len(self.reader))
         samples: Any = self.reader.dataset
-        is_whole = order.size == len(self.reader) and filtering is None
-        if is_whole and order.size > _MOST_SAVED and self.reader.joined is None:
-            # What is left out is a short list, what is left is not. Where another sample has the
-            # key of one that is left out, the number of samples tells it when this is opened.
-            document = view_document(samples, self.title, _steps_of(query))
-            return {
-                **document,
-                "nsamples": len(self.reader) - len(unwanted),
-                "exclude": [self.reader.locate(index).key for index in unwanted.tolist()],
-            }
+        as_stored = not query.get("sort") and query.get("order", "stored") == "stored"
+        is_whole = order.size == len(self.reader) and filtering is None and self.chosen is None
+        if is_whole and as_stored and self.reader.joined is None and query.get("without"):
+            keys = self._keys_left_out(unwanted)
+            if keys is not None:
+                # What is left out is a short list, what is left is not.
+                document = view_document(samples, self.title, _steps_of(query))
+                count = len(self.reader) - len(unwanted)
+                return {**document, "nsamples": count, "exclude": keys}
         if order.size > _MOST_SAVED:
             raise ValueError(
                 f"where: found {order.size} samples, and a document of the page holds "
@@ -283,6 +282,30 @@ class ApiHandlers:
             samples, rows = self.reader.joined.samples, self.reader.joined.at(rows)
         chosen = Selection(samples, IndexList.of(rows))
         return view_document(chosen, self.title, _steps_of(query))
+
+    def _keys_left_out(self, unwanted: Integers) -> list[str] | None:
+        """Return the keys of some samples; None if a list of indexes names those left better.
+
+        That is where many are left out, or where other samples have the same keys. Of more samples
+        than a document lists, the keys are returned in any case: their number tells, when the
+        document is opened, that others have them, too.
+        """
+        total = len(self.reader)
+        if total <= _MOST_SAVED and 2 * len(unwanted) > total:
+            return None
+        keys = [self.reader.locate(index).key for index in unwanted.tolist()]
+        if total > _MOST_SAVED:
+            return keys
+        wanted, found = set(keys), 0
+        for shard_index in range(self.reader.num_shards):
+            try:
+                index = self.reader.tar_index(shard_index)
+            except (WidsError, OSError):
+                return None
+            if index is None and self.reader.num_samples(shard_index):
+                return None
+            found += 0 if index is None else sum(key in wanted for key in index.keys)
+        return keys if found == len(keys) else None
 
     def sample(self, query: Query) -> dict[str, Any]:
         """Describe one sample: number `i` of the dataset, or the one at position `p` of an order.
