@@ -185,7 +185,7 @@ def test_samples_are_chosen_by_the_keys_of_the_shards_that_are_read(  # noqa: PL
     if index == "pack":
         with ShardListDataset(source, **(cache | {"remote": "whole"})) as dataset:
             chosen = choose(dataset)
-            with pytest.warns(WidsWarning, match=r"/a\.tar: was replaced since this dataset"):
+            with pytest.raises(FetchError, match=r"/a\.tar: the shard was replaced on its server"):
                 list(chosen)
 
 

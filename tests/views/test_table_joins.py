@@ -871,13 +871,13 @@ def test_no_shard_is_fetched_for_its_keys(
 def test_a_fetched_shard_is_compared_with_the_keys(
     served: wids.ShardListDataset, shard_server: ShardServer, tmp_path: Path
 ) -> None:
-    """A shard with other keys than its sidecar is warned of; without one, its own keys count."""
+    """A shard with other keys than its sidecar is refused; without one, its own keys count."""
     urls = [shard["url"] for shard in served.shards]
     shard_server.put("set/0.tar.widx", (tmp_path / "5.tar.widx").read_bytes())
     dataset = wids.ShardListDataset([(urls[0], 5)], cache_dir=tmp_path / "stale")
     assert dataset.index_of(KEYS[5]) == 0  # as the sidecar says
-    with pytest.warns(wids.WidsWarning, match=r"set/0\.tar: was replaced since"):
-        assert dataset[0]["__key__"] == KEYS[0]
+    with pytest.raises(wids.FetchError, match=r"set/0\.tar: the shard was replaced on its server"):
+        dataset[0]
     del shard_server.files["/set/10.tar.widx"]
     dataset = wids.ShardListDataset([(urls[2], 2)], cache_dir=tmp_path / "none")
     assert dataset.index_of(KEYS[11]) == 1

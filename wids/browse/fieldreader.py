@@ -18,7 +18,7 @@ from wids.browse.failures import RETRY_SECONDS, Failures
 from wids.errors import DecodeError, FetchError, ShardFormatError, WidsError
 from wids.fetching.fetch import Fetcher
 from wids.fetching.transport import FetchPolicy, is_unreachable
-from wids.reading.columns import ColumnSource
+from wids.reading.keptcolumns import ColumnSource
 from wids.reading.rangeshard import fetch_index
 from wids.specs.locations import with_suffix
 from wids.tar.sidecar import SIDECAR_SUFFIX
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from wids.base.shardref import ShardRef
     from wids.browse.joinedfields import JoinedFields
-    from wids.reading.columns import ColumnPart
+    from wids.reading.keptcolumns import ColumnPart
     from wids.reading.samplesequence import ShardedSequence
     from wids.tar.shard import ReadableShard
     from wids.tar.tarindex import TarIndex
@@ -379,6 +379,7 @@ class FieldReader:
         """
         reader = self.dataset.column_reader(extension, *path)
         entry = self.dataset.shards[shard_index]
+        self.dataset.drop_if_changed(shard_index)
         try:
             return reader.read_shard(shard_index, entry)
         except DecodeError:
@@ -407,15 +408,15 @@ class FieldReader:
         shard = self._opened(self.first_index(shard_index))[0]
         # Of a shard read by range, only a version that the server states identifies the contents.
         by_range = shard.memory is None
-        if by_range and (shard.version is None or not entry.digests):
+        if shard.version is None or (by_range and not entry.digests):
             return None
         source = ColumnSource(
             name,
-            inputs,
+            (*inputs, shard.index.digest.hex(), shard.version),
             __name__,
             self.dataset.column_reader(name).rules,
             self.num_samples(shard_index),
-            shard.version or "" if by_range else "",
+            by_range,
         )
         path = self.dataset.cache.derived_path(entry, source.suffix)
         return None if path is None else (path, source)

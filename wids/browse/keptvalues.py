@@ -13,13 +13,13 @@ import numpy as np
 from wids.base.arrayfile import write_arrays
 from wids.errors import ShardFormatError
 from wids.log import logger
-from wids.reading.columns import MAX_NBYTES, load_made_from
+from wids.reading.keptcolumns import MAX_NBYTES, load_made_from
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from wids.reading.columns import ColumnSource
+    from wids.reading.keptcolumns import ColumnSource
 
 __all__ = ["Values", "load_values", "nbytes_of", "save_values"]
 

@@ -220,6 +220,33 @@ class ShardCache:
         digests = [f"{name}:{digest}" for name, digest in sorted(record.digests.items())]
         return record.validator or None, " ".join(digests) or None
 
+    def local_path_of(self, shard: ShardRef | str) -> Path | None:
+        """Return the path of a shard that does not belong to the cache; None for one that does.
+
+        >>> ShardCache("/no/such/folder").local_path_of("/data/a.tar")
+        PosixPath('/data/a.tar')
+        """
+        url = ShardRef.of(shard).url
+        if self.localname is not None:
+            return self.starting_folder.path_of(self.localname(url))
+        return self.starting_folder.path_of(url) if is_local(url) else None
+
+    def stamp(self, shard: ShardRef | str) -> str | None:
+        """Return what tells the file of a shard from its other versions; None without a file.
+
+        >>> ShardCache("/no/such/folder").stamp("https://host/a.tar") is None
+        True
+        """
+        shard = ShardRef.of(shard)
+        path = self.local_path_of(shard)
+        try:
+            if path is not None and is_compressed_name(path.name):
+                return self._entry_of_local(path).name  # that of the file it is unpacked to
+            status = (self._entry_of_remote(shard).path if path is None else path).stat()
+        except OSError:
+            return None
+        return f"{status.st_size} {status.st_mtime_ns}"
+
     def arrived_nbytes(self, shard: ShardRef | str) -> int:
         """Return how many bytes of a remote shard the processes of this machine have so far.
 

@@ -1,20 +1,11 @@
-"""Columns: one field of all samples, read shard by shard and stored in the cache folder.
-
-The file of a column is in the folder of the shard's sidecar. Its name has a digest of the inputs on
-which the column depends, and the file states these inputs in full. If they do not match, the file
-is written again.
-"""
+"""Columns: one field of all samples, read shard by shard and stored in the cache folder."""
 
 from __future__ import annotations
 
-import hashlib
 import io
-import json
 import mmap
-import os
 import sys
-from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -22,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from wids.base.arrayfile import read_arrays, write_arrays
 from wids.base.keyhash import hash_packed
 from wids.base.mapping import page_ranges
 from wids.base.progress import progress
@@ -31,35 +21,28 @@ from wids.base.urls import display_url
 from wids.codecs.framing import CenterCrop, Resize
 from wids.codecs.headers import has_fact, read_header
 from wids.codecs.images import ImageDecoder
-from wids.errors import DecodeError, ShardFormatError
-from wids.log import logger
+from wids.errors import DecodeError
 from wids.reading.collate import follow_path
+from wids.reading.keptcolumns import ColumnPart, ColumnSource
 from wids.reading.pipeline import images_as_arrays, pixels_as_array
-from wids.reading.ragged import Ragged, RaggedText, Values, fill_in, join, pack, take
+from wids.reading.ragged import Values, fill_in, join, pack, take
 from wids.tar.fileshard import FileShard
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from wids.base.shardref import ShardRef
-    from wids.caching.cache import ShardCache
     from wids.codecs.decode import Decoder, SampleDecoder
+    from wids.reading.knownshards import KnownShards
     from wids.reading.openshards import OpenShard
     from wids.specs.shardtable import ShardTable
     from wids.tar.shard import ReadableShard
     from wids.tar.sidecar import IndexRules
-    from wids.tar.tarindex import TarIndex
 
 __all__ = [
-    "ColumnPart",
     "ColumnReader",
-    "ColumnSource",
-    "load_column",
-    "load_made_from",
     "read_field",
     "read_key_hashes",
-    "save_column",
 ]
 
 # Framings that always give the same part of an image. Framings that are not listed count as
@@ -77,178 +60,6 @@ _WHOLE_AT_ONCE = 16  # fields of a remote shard, which may be films
 
 Span = tuple[int, int]  # offset and size, in bytes
 
-# A larger column of a shard, such as decoded images, is not worth its disk space and the shards
-# that would be evicted for it.
-MAX_NBYTES = 64 << 20
-KINDS: dict[str, type[Ragged | RaggedText] | None] = {
-    "array": None,
-    "ragged": Ragged,
-    "text": RaggedText,
-}
-
-
-@dataclass(frozen=True)
-class ColumnSource:
-    """Inputs on which a stored column depends; different inputs have different files.
-
-    Attributes:
-        extension: The field.
-        path: Keys and indexes that lead to the value in the field, the outermost first.
-        decoder: Name of the decoder, with its settings.
-        rules: Rules by which members were grouped into samples.
-        num_samples: Number of samples of the shard.
-        version: Version that the server states of a shard read by range; "" for a local file.
-    """
-
-    extension: str
-    path: tuple[str | int, ...]
-    decoder: str
-    rules: IndexRules
-    num_samples: int
-    version: str = ""
-
-    @cached_property
-    def as_json(self) -> str:
-        """The source as JSON text; equal sources give equal text."""
-        return json.dumps(asdict(self), sort_keys=True)
-
-    @cached_property
-    def suffix(self) -> str:
-        """The part of the file's name after the shard's name.
-
-        >>> from wids.tar.sidecar import IndexSource
-        >>> ColumnSource(".cls", (), "", IndexSource(0, 0).rules, 3).suffix
-        '.b3699a13de497e2f.column'
-        """
-        # Without the version, so that only the latest version on a server is stored.
-        named = replace(self, version="by range") if self.version else self
-        digest = hashlib.sha256(named.as_json.encode("utf-8", "surrogatepass")).hexdigest()
-        # 64 bits are enough for a name, because the file itself states its inputs.
-        return f".{digest[:16]}.column"
-
-
-@dataclass(frozen=True)
-class ColumnPart:
-    """The column of one shard.
-
-    Attributes:
-        values: Values of the samples that have one, in order.
-        missing: Local indexes of the other samples; int64, ascending.
-    """
-
-    values: Values
-    missing: npt.NDArray[np.int64]
-
-
-def save_column(path: Path, source: ColumnSource, part: ColumnPart) -> bool:
-    """Write a column to a file, atomically.
-
-    Args:
-        path: Where.
-        source: The inputs that the column was made from.
-        part: The column.
-
-    Returns:
-        Whether it was written. Lists, arrays of other types than numbers, and columns larger than
-        `MAX_NBYTES` are not written.
-
-    Raises:
-        OSError: It cannot be written there.
-    """
-    values = part.values
-    if isinstance(values, list):
-        return False
-    arrays: dict[str, npt.NDArray[Any]] = {"missing": part.missing}
-    if isinstance(values, np.ndarray):
-        kind, arrays["values"] = "array", values
-    else:
-        kind = "text" if isinstance(values, RaggedText) else "ragged"
-        arrays |= {"values": values.values, "offsets": values.offsets}
-    if sum(array.nbytes for array in arrays.values()) > MAX_NBYTES:
-        return False
-    try:
-        write_arrays(path, {"kind": kind, "source": source.as_json}, arrays)
-    except ValueError:
-        return False
-    return True
-
-
-def load_column(path: Path, source: ColumnSource) -> ColumnPart:
-    """Map the file of a stored column, and verify all of it.
-
-    Args:
-        path: Where.
-        source: The inputs that the column must have been made from.
-
-    Returns:
-        The column, over read-only memory.
-
-    Raises:
-        OSError: It is not there.
-        ShardFormatError: It is damaged, or was made from other inputs.
-    """
-    about, arrays = load_made_from(path, source)
-    try:
-        return _checked_part(about["kind"], arrays, source.num_samples)
-    except (ValueError, KeyError, TypeError) as error:
-        raise ShardFormatError(f"{path}: a stale or damaged column: {error}") from error
-
-
-def load_made_from(
-    path: Path, source: ColumnSource
-) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
-    """Map the arrays of a file that was made from the samples of a shard, and verify all of them.
-
-    Args:
-        path: Where; written by `wids.base.arrayfile.write_arrays`, with `source` in its
-            description.
-        source: The inputs that it must have been made from.
-
-    Returns:
-        The description, and the arrays.
-
-    Raises:
-        OSError: It is not there.
-        ShardFormatError: It is damaged, or was made from other inputs.
-    """
-    try:
-        about, arrays = _verified(path, source)
-    except (ValueError, KeyError, TypeError) as error:
-        raise ShardFormatError(f"{path}: a stale or damaged column: {error}") from error
-    # Eviction uses the dates of files, and mapping a file does not change them.
-    with suppress(OSError):  # the folder may be read-only
-        os.utime(path)
-    return about, arrays
-
-
-def _verified(
-    path: Path, source: ColumnSource
-) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
-    # Before opening, since a newer file may replace it.
-    made_ns = os.stat(path).st_mtime_ns  # noqa: PTH116 (for each shard)
-    # A remote shard without a digest in the spec may have been fetched again and differ.
-    shard = str(path).removesuffix(source.suffix)
-    with suppress(FileNotFoundError):
-        if os.stat(shard).st_mtime_ns > made_ns:  # noqa: PTH116 (no Path is made for each shard)
-            raise ValueError(f"{shard} is newer")
-    about, arrays = read_arrays(path)
-    if about["source"] != source.as_json:
-        raise ValueError(f"made from {about['source']}, expected {source.as_json}")
-    return about, arrays
-
-
-def _checked_part(kind: str, arrays: dict[str, npt.NDArray[Any]], num_samples: int) -> ColumnPart:
-    """Return the column, after checking that its arrays fit each other and the shard."""
-    values, missing = arrays["values"], arrays["missing"]
-    wrapper = KINDS[kind]
-    column = values if wrapper is None else wrapper(values, arrays["offsets"])
-    if missing.dtype != np.int64 or missing.ndim != 1 or len(column) + len(missing) != num_samples:
-        raise ValueError(f"{len(column)} values and {len(missing)} gaps in {num_samples} samples")
-    inside = not len(missing) or (missing[0] >= 0 and missing[-1] < num_samples)
-    if not inside or (len(missing) and (missing[1:] <= missing[:-1]).any()):
-        raise ValueError("the gaps do not ascend within the shard")
-    return ColumnPart(column, missing)
-
 
 @dataclass(frozen=True)
 class ColumnReader:
@@ -259,19 +70,14 @@ class ColumnReader:
         path: Keys and indexes that lead to the value in the field, the outermost first.
         decoder: Decoder of the field.
         rules: Rules by which members are grouped into samples.
-        cache: Cache folder in which columns are stored.
-        open_shard: Function from the number of a shard to the open shard.
-        reopen_if_changed: Function that is called with the number of a shard before its column is
-            read; it makes sure that its samples are those of the file that is there now.
+        known: The shards, and the columns that are kept of them.
     """
 
     extension: str
     path: tuple[str | int, ...]
     decoder: SampleDecoder
     rules: IndexRules
-    cache: ShardCache
-    open_shard: Callable[[int], OpenShard]
-    reopen_if_changed: Callable[[int], None]
+    known: KnownShards
 
     def __post_init__(self) -> None:
         if not self.extension.startswith("."):
@@ -411,65 +217,24 @@ class ColumnReader:
         # An empty shard has nothing to store, and its values have no type.
         if not ref.nsamples:
             return ColumnPart([], np.empty(0, np.int64))
-        self.reopen_if_changed(number)
+        known, named = self.known, self._name is not None
         source = self._source_of(ref.nsamples)
-        part = self._kept(ref, source)
+        part = known.kept(number, source) if named else None
         if part is not None:
             return part
-        opened = self.open_shard(number)
-        if opened.shard.memory is None:
-            return self._read_by_range(opened, ref, source)
-        part = self._made(opened)
-        self._keep(ref, source, part)
+        opened = known.open_unkept(number)
+        by_range = opened.shard.memory is None
+        if by_range:
+            # Digests in the spec cannot be checked then. So the stored column belongs to the
+            # version on the server, and is used while the server has that version.
+            source = replace(source, by_range=True)
+            opened.shard.confirm()
+            part = known.kept(number, source, opened) if named else None
+        if part is None:
+            part = self._made(opened)
+            if named and (ref.digests or not by_range):
+                known.keep(number, source, opened, part)
         return part
-
-    def _read_by_range(self, opened: OpenShard, ref: ShardRef, source: ColumnSource) -> ColumnPart:
-        """Return the column of a remote shard, read by byte range.
-
-        Digests in the spec cannot be checked then. So the stored column belongs to the version on
-        the server, and is used while the server has that version.
-        """
-        shard = opened.shard
-        path = self._path_of(ref, replace(source, version="any"))
-        if path is not None and path.exists():
-            shard.confirm()
-            part = self._kept(ref, replace(source, version=shard.version or "unknown"))
-            if part is not None:
-                return part
-        part = self._made(opened)
-        if ref.digests and shard.version is not None:
-            self._keep(ref, replace(source, version=shard.version), part)
-        return part
-
-    def _kept(self, ref: ShardRef, source: ColumnSource) -> ColumnPart | None:
-        """Return the stored column of a shard; None if it is missing or damaged."""
-        path = self._path_of(ref, source)
-        if path is None:
-            return None
-        try:
-            return load_column(path, source)
-        except FileNotFoundError:
-            logger.debug("%s: not there yet", path)
-        except (OSError, ShardFormatError) as error:
-            logger.warning("%s; it is read from its shard again", error)
-        return None
-
-    def _path_of(self, ref: ShardRef, source: ColumnSource) -> Path | None:
-        """Return the path of the stored column of a shard; None if it must not be stored."""
-        if self._name is None:
-            return None
-        return self.cache.derived_path(ref, source.suffix)
-
-    def _keep(self, ref: ShardRef, source: ColumnSource, part: ColumnPart) -> None:
-        path = self._path_of(ref, source)
-        if path is None:
-            return
-        try:
-            # Columns count against the bound like shards, so a new one may evict other files.
-            if save_column(path, source, part) and self.cache.cache_size is not None:
-                self.cache.trim(self.cache.cache_size)
-        except OSError as error:  # the folder may be read-only; the column is computed again later
-            logger.info("%s: the column is not kept: %s", path, error)
 
     @property
     def _asks_header(self) -> bool:
@@ -562,7 +327,7 @@ class ColumnReader:
         return _as_bytes if decode is None or decode is io.BytesIO else decode
 
     def _missing(self, number: int, ref: ShardRef, start: int, local_index: int) -> DecodeError:
-        sample = self.open_shard(number).shard.read(local_index)
+        sample = self.known.open_unkept(number).shard.read(local_index)
         found = ", ".join(name for name in sample if name[0] == ".")
         what = f"no value at {list(self.path)} in field" if self.path else "no field"
         reason = f"{what} {self.extension!r} (its fields: {found})"
@@ -604,42 +369,26 @@ def name_decoder(decode: Decoder) -> str | None:
 
 
 def read_key_hashes(
-    number: int,
-    ref: ShardRef,
-    *,
-    cache: ShardCache,
-    rules: IndexRules,
-    open_shard: Callable[[int], OpenShard],
-    far_index: Callable[[int], TarIndex | None],
+    known: KnownShards, number: int, ref: ShardRef, rules: IndexRules
 ) -> npt.NDArray[np.uint64]:
     """Return the hash of each key of a shard; they are kept like a column.
 
     Args:
+        known: The shards.
         number: The shard.
         ref: What the spec says of it.
-        cache: Where the hashes are kept.
         rules: How members are grouped into samples.
-        open_shard: From the number of a shard to the open shard.
-        far_index: From it to the tar index of a shard that need not be fetched for its keys.
     """
     source = ColumnSource("__key__", (), "wids.base.keyhash", rules, ref["nsamples"])
-    path = cache.derived_path(ref, source.suffix)
-    if path is not None:
-        with suppress(OSError, ShardFormatError):
-            return np.asarray(load_column(path, source).values, np.uint64)
-    shard = None
-    index = far_index(number)
-    if index is None:
-        shard = open_shard(number).shard
-        index = shard.index
+    part = known.kept(number, source)
+    if part is not None:
+        return np.asarray(part.values, np.uint64)
+    index, opened = known.index_unkept(number)
     columns = index.columns()
     hashes = hash_packed(columns.key_bytes, columns.key_starts)
     # On a server, the shard may be another version than the spec promises.
-    if path is not None and shard is not None and shard.memory is not None:
-        with suppress(OSError):  # a folder that may only be read
-            kept = save_column(path, source, ColumnPart(hashes, np.empty(0, np.int64)))
-            if kept and cache.cache_size is not None:
-                cache.trim(cache.cache_size)
+    if opened is not None and opened.shard.memory is not None:
+        known.keep(number, source, opened, ColumnPart(hashes, np.empty(0, np.int64)))
     return hashes
 
 

@@ -15,26 +15,20 @@ from wids.base.arguments import checked_position, checked_positions, each_positi
 from wids.base.system import max_descriptors
 from wids.base.urls import display_url
 from wids.base.warn import warn
-from wids.errors import CacheError, DecodeError, SampleCountError
+from wids.errors import CacheError, DecodeError
 from wids.reading.pipeline import Sample, while_reading
-from wids.reading.versions import ShardVersion
-from wids.specs.shardtable import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     import numpy.typing as npt
 
-    from wids.base.shardref import ShardRef
     from wids.codecs.decode import SampleDecoder
-    from wids.reading.shardopener import ShardOpener
-    from wids.reading.versions import SeenVersions
-    from wids.specs.shardtable import ShardTable
+    from wids.reading.versions import ShardVersion
     from wids.tar.shard import ReadableShard
 
 __all__ = [
     "Locator",
-    "NumberedShards",
     "OpenShard",
     "OpenShards",
     "ShardSamples",
@@ -168,6 +162,7 @@ class OpenShard:
         url: URL of the shard.
         dataset: Name of the dataset that it belongs to.
         start: Global index of its first sample.
+        version: What is known of its version; a shard that is read by range may know more.
         uses: Number of times it was used.
     """
 
@@ -175,6 +170,7 @@ class OpenShard:
     url: str
     dataset: str | None
     start: int
+    version: ShardVersion
     uses: int = 0
 
     def label(self, sample: Sample, local_index: int) -> Sample:
@@ -248,66 +244,6 @@ class WantedFields:
         self.unchecked.clear()
 
 
-@dataclass(frozen=True, slots=True)
-class NumberedShards:
-    """The shards of a dataset, opened by number.
-
-    Attributes:
-        table: Their entries in the spec.
-        ends: Running total of their samples; int64, shape `(num_shards,)`.
-        opener: Opens them.
-        dataset_name: Name of the dataset, for shards that name none.
-        seen: Versions of the shards that were opened before.
-        wanted: Extensions that the caller wants to read.
-    """
-
-    table: ShardTable
-    ends: npt.NDArray[np.int64]
-    opener: ShardOpener
-    dataset_name: str
-    seen: SeenVersions
-    wanted: WantedFields
-
-    def open(self, shard_index: int) -> OpenShard:
-        """Open a shard, and check that it holds as many samples as the spec says.
-
-        Raises:
-            SampleCountError: The number differs.
-            WidsError: It cannot be fetched or read.
-            OSError: It cannot be opened.
-        """
-        ref = self.table[shard_index]
-        if self.seen.keys_given:
-            self._note_packed(shard_index, ref)
-        shard = self.opener.open(ref, partial(self.seen.note, shard_index))
-        if self.seen.keys_given and shard.memory is None:
-            self.seen.note(shard_index, ShardVersion(shard.index.digest))
-        expected = int(self.table.nsamples[shard_index])
-        # Checked before any sample is read, since a wrong count shifts the indexes of all later
-        # samples.
-        if expected not in {UNKNOWN, len(shard)}:
-            raise SampleCountError(
-                f"{display_url(ref.url)}: shard {shard_index}: the spec says {expected} samples, "
-                f"the shard holds {len(shard)}; a new spec (`wids create`) or another key_rule may "
-                "help"
-            )
-        self.wanted.check(shard, ref.url)
-        dataset = ref.dataset or self.dataset_name
-        return OpenShard(shard, ref.url, dataset, int(self.ends[shard_index]) - len(shard))
-
-    def _note_packed(self, shard_index: int, ref: ShardRef) -> None:
-        """Note the version of a remote shard that keys in a pack are of."""
-        if not self.opener.cache.is_local(ref.url):
-            index = self.opener.packed_index(ref)
-            if index is not None:
-                self.seen.note(shard_index, ShardVersion(index.digest))
-
-    def keep_open(self, limit: int) -> OpenShards:
-        """Return an empty set that keeps at most `limit` of these shards open."""
-        evictable = self.opener.cache.cache_size is not None
-        return OpenShards(limit, self.open, evictable=evictable, seen=self.seen)
-
-
 def default_max_open_shards() -> int:
     """Return how many shards to keep open: at most a quarter of the descriptors allowed.
 
@@ -336,7 +272,6 @@ class OpenShards(dict[int, OpenShard]):
         limit: Most shards to keep open; at least 1.
         open_shard: Opens the shard of a number.
         evictable: Whether the files of open shards may be removed to make room for others.
-        seen: Versions of the shards, forgotten when the next version of a shard is wanted.
 
     Attributes:
         limit: As given.
@@ -354,7 +289,6 @@ class OpenShards(dict[int, OpenShard]):
         open_shard: Callable[[int], OpenShard],
         *,
         evictable: bool = False,
-        seen: SeenVersions | None = None,
     ) -> None:
         super().__init__()
         if limit < 1:
@@ -363,7 +297,6 @@ class OpenShards(dict[int, OpenShard]):
         self.misses = 0
         self._open_shard = open_shard
         self._evictable = evictable
-        self._seen = seen
         self._spared: dict[int, int] = {}
         self._past_uses = 0
 
@@ -420,29 +353,9 @@ class OpenShards(dict[int, OpenShard]):
                 self._drop(shard_index, shard, second_chance=spare_used)
         return before - len(self)
 
-    def drop_if_changed(self, shard_index: int) -> None:
-        """Drop a shard that was written to or replaced since it was opened."""
-        opened = self.get(shard_index)
-        if opened is not None and opened.shard.was_changed():
-            self.drop(lambda each: each is opened)
-            if self._seen is not None:
-                self._seen.forget(shard_index)
-
-    def reopen_if_changed(self, shard_index: int) -> None:
-        """Open a shard again, with a warning, if it was written to or replaced while it was open.
-
-        What is read beside the open shard, as columns are, is then of the version of its samples.
-        """
-        opened = self.get(shard_index)
-        if opened is not None and opened.shard.was_changed():
-            self.drop(lambda each: each is opened)
-            self.use(shard_index)
-
     def clear(self) -> None:
-        """Drop all open shards; the next use may find other versions of them."""
+        """Drop all open shards."""
         self._make_room(0)
-        if self._seen is not None:
-            self._seen.clear()
 
     def _make_room(self, most: int) -> None:
         """Drop shards until at most `most` are open, in order of opening, unused ones first."""
@@ -463,13 +376,10 @@ class OpenShards(dict[int, OpenShard]):
 
     def __reduce__(self) -> tuple[Callable[..., OpenShards], tuple[Any, ...]]:
         # Maps and descriptors belong to one process.
-        return _nothing_open, (self.limit, self._open_shard, self._evictable, self._seen)
+        return _nothing_open, (self.limit, self._open_shard, self._evictable)
 
 
 def _nothing_open(
-    limit: int,
-    open_shard: Callable[[int], OpenShard],
-    evictable: bool,
-    seen: SeenVersions | None,
+    limit: int, open_shard: Callable[[int], OpenShard], evictable: bool
 ) -> OpenShards:
-    return OpenShards(limit, open_shard, evictable=evictable, seen=seen)
+    return OpenShards(limit, open_shard, evictable=evictable)

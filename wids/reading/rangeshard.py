@@ -30,7 +30,7 @@ from wids.reading.fieldheaders import (
     UnprovenFieldError,
     replaced_since_indexed,
 )
-from wids.reading.versions import ShardVersion
+from wids.reading.versions import ShardVersion, replaced_error
 from wids.specs.locations import with_suffix
 from wids.tar.shard import ReadableShard, Shard, check_part
 from wids.tar.sidecar import SIDECAR_SUFFIX, parse_sidecar
@@ -369,13 +369,7 @@ class RangeShard(ReadableShard):
         if self._note(version):
             return
         self._changed = True
-        raise ReplacedError(
-            f"{display_url(self.url)}: the shard was replaced on its server since this dataset "
-            "read it, or its keys, for the first time; open the dataset again (or call its close) "
-            "to read the new file, after `wids pack` if it has a pack. If several servers behind "
-            "the URL send different validators for one file, make them agree, or open the dataset "
-            'with remote="whole"'
-        )
+        raise replaced_error(self.url)
 
     def _read_by(self, basis: _Basis, read: Callable[[_Basis], T]) -> T:
         nbytes = basis.index.source.nbytes

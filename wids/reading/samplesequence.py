@@ -246,8 +246,11 @@ class ShardedSequence(SampleSequence, Protocol):
     def column_reader(self, extension: str, *path: str | int) -> ColumnReader:
         """Return a reader of one field, or one value in it, shard by shard."""
 
-    def drop_if_changed(self, shard_index: int) -> None:
-        """Close a shard whose file was replaced since it was opened."""
+    def hold_versions(self) -> None:
+        """Keep to the versions of the shards that were read so far: something depends on them."""
+
+    def drop_if_changed(self, shard_index: int) -> bool:
+        """Close a shard that was replaced since it was opened; return whether it was."""
 
 
 def relabelled(sample: Any, number: int, dataset: str | None = None) -> Any:

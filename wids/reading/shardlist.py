@@ -32,7 +32,7 @@ from wids.base.arguments import (
 from wids.base.processes import allow_pickling_views
 from wids.base.progress import progress
 from wids.base.threads import DaemonThreadPool
-from wids.base.urls import display_url, is_local
+from wids.base.urls import display_url
 from wids.base.warn import warn
 from wids.caching.cache import ShardCache
 from wids.log import logger, show_if_verbose
@@ -45,10 +45,9 @@ from wids.reading.doubtfulshards import warn_of_doubtful
 from wids.reading.fetchahead import FetchAhead
 from wids.reading.fieldfile import FieldFile
 from wids.reading.gather import Gathering, ReadAhead, gather_fields
+from wids.reading.knownshards import KnownShards, NumberedShards
 from wids.reading.openshards import (
     Locator,
-    NumberedShards,
-    OpenShards,
     WantedFields,
     default_max_open_shards,
 )
@@ -59,7 +58,7 @@ from wids.reading.rangeshard import MOST_SHARDS_AT_ONCE, read_samples
 from wids.reading.remotechoice import RemoteChoice, choose_remote, free_nbytes
 from wids.reading.samplesequence import SampleLocation, relabelled
 from wids.reading.shardopener import Access, ShardOpener, check_access
-from wids.reading.versions import SeenVersions, ShardVersion
+from wids.reading.versions import SeenVersions
 from wids.specs.classnames import find_class_names
 from wids.specs.indexrules import rules_of
 from wids.specs.locations import folder_of, name_of
@@ -242,26 +241,22 @@ class ShardList:
         self.shards = shards
         self._locator = Locator(shards.nsamples)
         self._wanted = WantedFields(list(self._pipeline.fields or ()))
-        self._seen = SeenVersions(len(shards))
-        self._opened = self._no_open_shards()
+        numbered = NumberedShards(
+            shards,
+            self._locator.ends,
+            self._opener,
+            self.dataset_name,
+            SeenVersions(len(shards)),
+            self._wanted,
+        )
+        self._known = KnownShards(numbered, self.lru_size)
+        self._opened = self._known.opened
         self._read_ahead = ReadAhead()
         self._ahead: FetchAhead | None = None
         self._planned = PlannedBatches()
         self.remote_choice: RemoteChoice | None = None
         if logger.isEnabledFor(logging.INFO):
             logger.info("%s", self.data_info)
-
-    def _no_open_shards(self) -> OpenShards:
-        """Return an empty set of open shards for the shards of this dataset."""
-        numbered = NumberedShards(
-            self.shards,
-            self._locator.ends,
-            self._opener,
-            self.dataset_name,
-            self._seen,
-            self._wanted,
-        )
-        return numbered.keep_open(self.lru_size)
 
     # Samples.
 
@@ -511,58 +506,34 @@ class ShardList:
 
     def keys_at(self, indexes: npt.NDArray[np.int64]) -> list[str]:
         """Return the keys of some samples, in the order of their indexes."""
-        self._note_keys_given()
         numbers = np.searchsorted(self._locator.ends, indexes, "right")
         order = np.argsort(numbers, kind="stable")
         found, firsts = np.unique(numbers[order], return_index=True)
-        keys: dict[int, str] = {}
+        keys = [""] * len(indexes)
         groups = np.split(order, firsts[1:]) if len(order) else []
         # Shard by shard, so that one index is in memory at a time.
         for number, slots in zip(found.tolist(), groups, strict=True):
-            self._opened.reopen_if_changed(number)
-            index = self._far_index(number)
-            if index is not None:
-                start = self._locator.ends[number] - len(index.keys)
-                local_indexes = (indexes[slots] - start).tolist()
-                keys.update(zip(slots.tolist(), map(index.key, local_indexes), strict=True))
-        if not keys:
-            return self.locate_batch(indexes).keys
-        near = np.delete(np.arange(len(indexes)), list(keys))
-        keys.update(zip(near.tolist(), self.locate_batch(indexes[near]).keys, strict=True))
-        return [keys[slot] for slot in range(len(indexes))]
+            self._known.hold(number)
+            start = self._locator.ends[number] - self.shards.nsamples[number]
+            there = self._known.index(number).keys_at(indexes[slots] - start)
+            for slot, key in zip(slots.tolist(), there, strict=True):
+                keys[slot] = key
+        return keys
 
     def key_at(self, index: int) -> str:
         """Return the key of one sample, by its index in `[0, len)`, unchecked."""
         shard_index, local_index = self._locator(operator.index(index))
-        # No shard is fetched for its keys.
-        far = self._far_index(shard_index)
-        known = self._opened.use(shard_index).shard.index if far is None else far
-        return known.key(local_index)
+        return self._known.index(shard_index).key(local_index)
 
     def packed_index(self, shard_index: int) -> TarIndex | None:
         """Return the tar index of a shard in a pack, not compared with the shard; None without."""
         return self._opener.packed_index(self.shards[shard_index])
-
-    def _far_index(self, shard_index: int) -> TarIndex | None:
-        """Return the tar index, in a pack or a sidecar, of a shard that is not fetched yet.
-
-        None for a shard that can be opened without fetching it, or that has no such index.
-        """
-        if shard_index in self._opened or is_local(self.shards.urls[shard_index]):
-            return None
-        ref = self.shards[shard_index]
-        index = None if self._opener.is_near(ref) else self._opener.far_index(ref)
-        if index is None or index.num_samples != ref.nsamples:
-            return None
-        # If the shard is fetched later, it is compared with the index that gave the keys.
-        return index if self._seen.note(shard_index, ShardVersion(index.digest)) else None
 
     def packed_keys(self) -> PackedKeys | None:
         """Return the key table in the pack of this dataset; None if there is none."""
         opener = self._opener
         if opener.packs is None:
             return None
-        self._note_keys_given()
         return opener.packs.keys_of(self.shards, opener.rules, opener.warnings)
 
     def packed_keys_are_current(self) -> bool:
@@ -576,34 +547,19 @@ class ShardList:
         """Return the hash of each sample's key, as `wids.base.keyhash` makes it."""
         packed = self.packed_keys()
         # Keys of shards that were replaced since would choose other samples than are read.
-        if packed is None or not self.packed_keys_are_current():
+        current = packed is not None and self.packed_keys_are_current()
+        if packed is None or not current or not self._known.hold_packed():
             return self.read_key_hashes()
         return packed.hashes()
 
-    def _note_keys_given(self) -> None:
-        """Refuse remote shards from now on that differ from the indexes that keys are read from."""
-        if self._seen.keys_given:
-            return
-        self._seen.keys_given = True
-        for number, opened in list(self._opened.items()):
-            if opened.shard.memory is None:
-                self._seen.note(number, ShardVersion(opened.shard.index.digest))
-
     def read_key_hashes(self) -> npt.NDArray[np.uint64]:
         """Return the hash of each sample's key, read from the tar indexes of the shards."""
-        self._note_keys_given()
         hashes = np.empty(self._locator.total, np.uint64)
         shards = np.flatnonzero(self.shards.nsamples).tolist()
         for number in progress(shards, desc="reading keys", unit="shard"):
-            self._opened.reopen_if_changed(number)
             start = int(self._locator.ends[number - 1]) if number else 0
             hashes[start : int(self._locator.ends[number])] = read_key_hashes(
-                number,
-                self.shards[number],
-                cache=self.cache,
-                rules=self._opener.rules,
-                open_shard=self._opened.open_unkept,
-                far_index=self._far_index,
+                self._known, number, self.shards[number], self._opener.rules
             )
         return hashes
 
@@ -620,7 +576,7 @@ class ShardList:
         twin = type(self).__new__(type(self))
         pipeline = self._pipeline.with_options(**options)
         # Both share the set of open shards; a pickled copy would have a set of its own.
-        twin.__setstate__({**self.__getstate__(), "_opened": self._opened, "_pipeline": pipeline})
+        twin.__setstate__({**self.__getstate__(), "_known": self._known, "_pipeline": pipeline})
         if "fields" in options:
             self._wanted.want(pipeline.fields or (), self._opened)
         return twin
@@ -636,10 +592,8 @@ class ShardList:
             check_extension("extension", extension),
             path,
             self._pipeline.decoder,
-            cache=self.cache,
-            open_shard=self._opened.open_unkept,
-            reopen_if_changed=self._opened.reopen_if_changed,
             rules=self._opener.rules,
+            known=self._known,
         )
 
     def gather(self, indexes: Sequence[int], extension: str) -> Values:
@@ -818,13 +772,28 @@ class ShardList:
         shard, local_index, ref = self.locate_sample(check_integer("index", index))
         return StreamedShard(shard), local_index, ref
 
-    def drop_if_changed(self, shard_index: int) -> None:
-        """Drop an open shard that was written to or replaced; the next use reopens it.
+    def hold_versions(self) -> None:
+        """Keep to the versions of the shards that were read so far: something depends on them.
+
+        A local shard that was replaced meanwhile is warned of, or an error if something depended on
+        it before. From then on, every other version is an error.
+
+        Raises:
+            FetchError: A shard was replaced.
+        """
+        self._known.hold_all()
+
+    def drop_if_changed(self, shard_index: int) -> bool:
+        """Drop a shard that was written to or replaced; the next use opens it as it is then.
 
         Reading a sample does not check for this, since the check takes longer than the sample. Call
-        it in programs that run for hours while other programs write shards.
+        it in programs that run for hours while other programs write shards. What was chosen by its
+        keys or values is to be chosen again then.
+
+        Returns:
+            Whether it was replaced.
         """
-        self._opened.drop_if_changed(shard_index)
+        return self._known.drop_if_changed(shard_index)
 
     def fetch_ahead(self, sampler: Foreseeable, places: Places | None = None) -> FetchAhead:
         """Fetch the next shards of a sampler in the background.
@@ -880,7 +849,8 @@ class ShardList:
     def _open_anew(self, *, by_range: bool) -> None:
         """Open shards in another way from now on; they must be of the versions seen so far."""
         self._opener = replace(self._opener, by_range=by_range)
-        self._opened = self._no_open_shards()
+        self._known = self._known.with_opener(self._opener)
+        self._opened = self._known.opened
 
     def plan_ranges(self, places: Places | None = None) -> list[RangePlanner]:
         """Return what requests the byte ranges of coming batches; empty if there is no need.
@@ -912,7 +882,7 @@ class ShardList:
         if self._ahead is not None:
             self._ahead.close()
         self._ahead = self.remote_choice = None
-        self._opened.clear()
+        self._known.close()
         if self._chooses:
             self._open_anew(by_range=True)
         self.cache.close()
@@ -925,14 +895,15 @@ class ShardList:
 
     def __getstate__(self) -> dict[str, Any]:
         # A thread belongs to one process, and open shards to one dataset: a copy has none open.
-        hot = {name: getattr(self, name) for name in _HOT}
-        own = {"_opened": copy(self._opened), "_ahead": None, "_planned": PlannedBatches()}
+        hot = {name: getattr(self, name) for name in _HOT if name != "_opened"}
+        own = {"_known": copy(self._known), "_ahead": None, "_planned": PlannedBatches()}
         return {**self.__dict__, **hot, **own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        for name in _HOT:
+        for name in state.keys() & set(_HOT):
             setattr(self, name, state[name])
         self.__dict__.update((name, each) for name, each in state.items() if name not in _HOT)
+        self._opened = self._known.opened
 
     # To look at.
 

@@ -14,7 +14,7 @@ from wids.base.system import num_cores, on_network
 from wids.base.text import format_nbytes
 from wids.base.threads import DaemonThreadPool
 from wids.base.urls import display_url, scheme_of
-from wids.base.warn import WarningsOnce, held_warnings, warn
+from wids.base.warn import WarningsOnce, held_warnings
 from wids.caching.unpack import is_compressed_name
 from wids.errors import FetchError, SampleCountError, ShardFormatError, WidsError
 from wids.fetching.responses import FileVersion
@@ -90,46 +90,58 @@ class ShardOpener:
     sidecars: RecentIndexes = field(default_factory=RecentIndexes, compare=False, repr=False)
     access: Access = "auto"
 
-    def open(
-        self, ref: ShardRef, note: Callable[[ShardVersion], bool] = lambda _: True
-    ) -> ReadableShard:
+    def open(self, ref: ShardRef) -> ReadableShard:
         """Open a shard: by range if enabled and possible, else as a mapped file.
 
         Args:
             ref: The entry of the shard.
-            note: Called with the version of the shard once it is known; returns False if the
-                dataset has seen another one. A mapped shard then gives a warning, a shard that is
-                read by range an error.
 
         Raises:
             FetchError: The shard cannot be fetched.
             ShardFormatError: It is not a tar, or truncated.
             OSError: It cannot be opened.
         """
+        return self.open_version(ref)[0]
+
+    def open_version(
+        self, ref: ShardRef, note: Callable[[ShardVersion], bool] = lambda _: True
+    ) -> tuple[ReadableShard, ShardVersion]:
+        """Open a shard as `open`, and return it with what is known of its version.
+
+        Args:
+            ref: The entry of the shard.
+            note: Called with the version of a shard that is read by range, once it is known; if it
+                returns False, reading the shard is an error.
+        """
         ranged = self._open_by_range(ref, note) if self.by_range else None
         # Compared with None, since a shard without samples is false.
         if ranged is not None:
             self._warn_of_losses(ref, ranged.index)
-            return ranged
-        mapped = self.open_mapped(ref)
+            return ranged, ShardVersion(ranged.index.digest)
+        mapped, version = self._open_whole(ref)
         self._warn_of_losses(ref, mapped.index)
-        if not note(self._version(ref, mapped)):
-            warn(
-                f"{display_url(ref.url)}: was replaced since this dataset opened it for the first "
-                "time; from now on its samples are those of the new version. Open the dataset "
-                "again, so that all samples are numbered by the new version"
-            )
         if self.access == "pread" or (self.access == "auto" and on_network(mapped.path)):
             with suppress(FileNotFoundError):  # evicted meanwhile; the map still has it
-                return FileShard(mapped)
-        return mapped
+                return FileShard(mapped), version
+        return mapped, version
 
-    def _version(self, ref: ShardRef, shard: Shard) -> ShardVersion:
-        return ShardVersion(shard.index.digest, *self.cache.version(ref))
+    def at_hand(self, ref: ShardRef) -> ShardVersion:
+        """Return what is known of the file of a shard, here or in the cache, without opening it."""
+        if self.cache.local_path_of(ref) is not None:
+            return ShardVersion(stamp=self.cache.stamp(ref))
+        return ShardVersion(None, *self.cache.version(ref))
 
     def _open_whole(self, ref: ShardRef) -> tuple[Shard, ShardVersion]:
         shard = self.open_mapped(ref)
-        return shard, self._version(ref, shard)
+        path = self.cache.local_path_of(ref)
+        if path is not None:
+            # An unpacked file is named after the version of the packed one.
+            stamp = shard.version if shard.path == path else shard.path.name
+            return shard, ShardVersion(shard.index.digest, stamp=stamp)
+        version = ShardVersion(shard.index.digest, *self.cache.version(ref))
+        if shard.was_changed() or shard.is_evicted():  # what the cache says is of another file
+            version = ShardVersion(shard.index.digest)
+        return shard, version
 
     def open_mapped(self, ref: ShardRef) -> Shard:
         """Open a shard as a mapped file; a remote one is fetched first.

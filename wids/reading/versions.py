@@ -1,44 +1,52 @@
-"""Versions of shards that a dataset has read, compared whenever it opens a shard again."""
+"""`SeenVersions`: the version of each shard that a dataset speaks of."""
 
 from __future__ import annotations
 
 import hashlib
 import mmap
 import os
+import platform
 import sys
 from dataclasses import dataclass
+from functools import cache
 from multiprocessing.context import get_spawning_popen
 from multiprocessing.reduction import DupFd
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from wids.base.system import anonymous_file
+from wids.base.system import anonymous_file, boot_id
+from wids.base.urls import display_url, is_local
+from wids.fetching.transport import ReplacedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-__all__ = ["SeenVersions", "ShardVersion"]
+__all__ = ["SeenVersions", "ShardVersion", "replaced_error"]
 
 
-_NUM_FACTS = 3  # of a shard; 8 bytes each
+_NUM_FACTS = 4  # of a shard; 8 bytes each
+_STAMP = 3  # the one of them that holds on one machine alone
+_BOUND, _BY_PACK = 0, 1  # marks of all shards, in a row of their own behind those of the shards
 
 
 @dataclass(frozen=True, slots=True)
 class ShardVersion:
-    """What is known of the version of an open shard.
+    """What is known of the version of a shard, or of what was made of it.
 
     Attributes:
         index: Digest of its tar index: of names, places and samples.
         validator: ETag or date that its server gave; None where it gave none.
         content: Digest of its bytes; None where they were not read as a whole.
+        stamp: Size and date of its file; None for a file that was fetched.
     """
 
-    index: bytes
+    index: bytes | None = None
     validator: str | None = None
     content: str | None = None
+    stamp: str | None = None
 
 
 class SeenVersions:
@@ -50,10 +58,6 @@ class SeenVersions:
 
     Args:
         num_shards: Number of shards.
-
-    Attributes:
-        keys_given: Whether keys of many samples were read, perhaps from a pack or from sidecars
-            that no shard was compared with: the shards must fit them from then on.
 
     >>> seen = SeenVersions(2)
     >>> seen.note(1, ShardVersion(b"digest", validator='"1"'))
@@ -69,7 +73,26 @@ class SeenVersions:
         # Zero is unknown. Untouched pages of zeros take no memory, however many shards there are.
         self._facts = _shared_zeros(num_shards)
         self._fd: _Descriptor | None = None  # once a process was spawned
-        self.keys_given = False
+
+    @property
+    def bound(self) -> bool:
+        """Whether something was made of keys or values: no version is exchanged from then on."""
+        return bool(self._facts[-1, _BOUND])
+
+    def bind(self, *, by_pack: bool = False) -> None:
+        """Let the versions stand from now on, those in a pack if keys were taken from it."""
+        self._facts[-1, _BOUND] = 1
+        if by_pack:
+            self._facts[-1, _BY_PACK] = 1
+
+    @property
+    def by_pack(self) -> bool:
+        """Whether keys were taken from a pack, which shards must fit that are not opened yet."""
+        return bool(self._facts[-1, _BY_PACK])
+
+    def known(self) -> list[int]:
+        """Return the numbers of the shards of which something is known."""
+        return np.flatnonzero(self._facts[:-1].any(axis=1)).tolist()
 
     def note(self, number: int, version: ShardVersion) -> bool:
         """Record the version of a shard; return False if it differs from the recorded one.
@@ -78,37 +101,39 @@ class SeenVersions:
             number: The shard.
             version: Its version, which counts from now on if it does not contradict the last one.
         """
-        facts = np.array(
-            [_hashed(version.index), _hashed(version.validator), _hashed(version.content)],
-            np.uint64,
-        )
+        facts = _hashes(version)
         known = self._facts[number]
-        index_same, validator_same, content_same = (known == 0) | (facts == 0) | (known == facts)
+        same = (known == 0) | (facts == 0) | (known == facts)
         # Replicas may give one file different validators, so the bytes count where they are known.
         by_content = bool(known[2] and facts[2])
-        if not (index_same and (content_same if by_content else validator_same)):
+        if not (same[0] and (same[2] if by_content else same[1]) and same[_STAMP]):
             return False
         self._facts[number] = np.where(facts == 0, known, facts)
         return True
 
+    def exchange(self, number: int, version: ShardVersion) -> None:
+        """Let another version of a shard be the one that counts."""
+        self._facts[number] = _hashes(version)
+
     def forget(self, number: int) -> None:
-        """Forget the version of a shard, since its next version is wanted."""
+        """Forget the version of a shard, also that in a pack, since its next version is wanted."""
         self._facts[number] = 0
+        self._facts[-1, _BY_PACK] = 0
 
     def clear(self) -> None:
-        """Forget all versions; processes that shared them until now keep theirs."""
-        self._facts, self._fd = _shared_zeros(len(self._facts)), None
-        self.keys_given = False
+        """Forget all versions, unless they are bound; processes that shared them keep theirs."""
+        if not self.bound:
+            self._facts, self._fd = _shared_zeros(len(self._facts) - 1), None
 
     def __getstate__(self) -> tuple[Any, ...]:
-        rows = np.flatnonzero(self._facts[:, 0])
-        state = len(self._facts), self.keys_given, rows.tobytes(), self._facts[rows].tobytes()
+        rows = np.flatnonzero(self._facts.any(axis=1))
+        state = len(self._facts) - 1, rows.tobytes(), self._facts[rows].tobytes(), _machine()
         # Only a process that is being started inherits a descriptor.
         shared = None if get_spawning_popen() is None else self._descriptor()
         return (*state, None if shared is None else DupFd(shared.number))
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        num_shards, self.keys_given, rows, facts, inherited = state
+        num_shards, rows, facts, machine, inherited = state
         self._fd = None
         if inherited is not None:
             self._fd = _Descriptor(inherited.detach())
@@ -117,20 +142,38 @@ class SeenVersions:
         self._facts = _shared_zeros(num_shards)
         found = np.frombuffer(facts, np.uint64).reshape(-1, _NUM_FACTS)
         self._facts[np.frombuffer(rows, np.int64)] = found
+        if machine != _machine():  # its file at the same path has a date of its own
+            self._facts[:-1, _STAMP] = 0
 
     def _descriptor(self) -> _Descriptor | None:
         """Return the descriptor of the memory, for a process that is spawned; None without one."""
         if self._fd is None:
             try:
                 fd = _Descriptor(anonymous_file("wids-versions"))
-                os.ftruncate(fd.number, _nbytes(len(self._facts)))
-                facts = _mapped(len(self._facts), fd.number)
+                os.ftruncate(fd.number, _nbytes(len(self._facts) - 1))
+                facts = _mapped(len(self._facts) - 1, fd.number)
             except OSError:  # no memory or no descriptor is left: that process gets a copy
                 return None
-            rows = np.flatnonzero(self._facts[:, 0])
+            rows = np.flatnonzero(self._facts.any(axis=1))
             facts[rows] = self._facts[rows]
             self._facts, self._fd = facts, fd
         return self._fd
+
+
+def replaced_error(url: str) -> ReplacedError:
+    """Return the error for a shard of another version than a dataset speaks of."""
+    cure = (
+        "open the dataset again to read the new file, after `wids pack` if it has a pack, and "
+        "choose its samples again"
+    )
+    shown = f"{display_url(url)}: the shard was replaced"
+    if is_local(url):
+        return ReplacedError(f"{shown} since this dataset read its keys or values; {cure}")
+    return ReplacedError(
+        f"{shown} on its server since this dataset read it, or its keys, for the first time; "
+        f"{cure}. If several servers behind the URL send different validators for one file, make "
+        'them agree, or open the dataset with remote="whole"'
+    )
 
 
 class _Descriptor:
@@ -146,7 +189,7 @@ class _Descriptor:
 
 
 def _nbytes(num_shards: int) -> int:
-    return max(1, num_shards * _NUM_FACTS * 8)  # there are no empty maps
+    return (num_shards + 1) * _NUM_FACTS * 8
 
 
 def _shared_zeros(num_shards: int) -> NDArray[np.uint64]:
@@ -157,7 +200,18 @@ def _shared_zeros(num_shards: int) -> NDArray[np.uint64]:
 def _mapped(num_shards: int, fd: int) -> NDArray[np.uint64]:
     """Map the facts in a file, or in new anonymous memory for -1; shared with other processes."""
     memory = mmap.mmap(fd, _nbytes(num_shards))
-    return np.ndarray((num_shards, _NUM_FACTS), np.uint64, memory)
+    return np.ndarray((num_shards + 1, _NUM_FACTS), np.uint64, memory)
+
+
+@cache
+def _machine() -> str:
+    """Return what tells this machine from others, as far as the system says it."""
+    return platform.node() + boot_id()
+
+
+def _hashes(version: ShardVersion) -> NDArray[np.uint64]:
+    facts = (version.index, version.validator, version.content, version.stamp)
+    return np.array([_hashed(fact) for fact in facts], np.uint64)
 
 
 def _hashed(fact: bytes | str | None) -> int:

@@ -19,7 +19,14 @@ if TYPE_CHECKING:
 
     from wids.base.shardref import ShardRef
 
-__all__ = ["ChosenShard", "chosen_shards", "datasets_in", "shard_counts", "shards_of_rows"]
+__all__ = [
+    "ChosenShard",
+    "chosen_shards",
+    "datasets_in",
+    "hold_versions",
+    "shard_counts",
+    "shards_of_rows",
+]
 
 Rows = npt.NDArray[np.int64]
 
@@ -77,6 +84,12 @@ def datasets_in(samples: Any, sides: Collection[str] = ("left", "right")) -> lis
     inner += getattr(samples, "parts", None) or []
     found = [dataset for each in inner if each is not None for dataset in datasets_in(each, sides)]
     return list({id(dataset): dataset for dataset in found}.values())
+
+
+def hold_versions(samples: Any) -> None:
+    """Keep to the versions of the shards of all datasets under a sequence; see `ShardList`."""
+    for dataset in datasets_in(samples):
+        dataset.hold_versions()
 
 
 def shards_of_rows(samples: Any, rows: Rows) -> Iterator[tuple[ShardedSequence, int]]:

@@ -17,6 +17,7 @@ from wids.base.warn import warn
 from wids.codecs.formats import field_kind, is_class
 from wids.codecs.headers import HEADER_FACTS, has_fact
 from wids.errors import DecodeError
+from wids.views.chosenshards import hold_versions
 from wids.views.filterlanguage import (
     MISSING,
     UNREADABLE,
@@ -71,6 +72,7 @@ def holding(samples: SampleSequence, text: str) -> Mask:
             first sample has.
     """
     typed = parse_filter(text)
+    hold_versions(samples)
     # Looking for names may ask a server, so only a filter that has one waits for that.
     names = samples.class_names if _names_a_class(typed) else {}
     if message := unknown_class(typed, names):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from wids.reading.samplesequence import SampleSequence
 
-__all__ = ["FoundKeys", "KeptTable", "KeyTable", "Keys", "find_all", "read_keys"]
+__all__ = ["KeptTable", "KeyTable", "Keys", "find_all", "read_keys"]
 
 Integers = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
@@ -151,23 +151,9 @@ class Keys(Sequence[str]):
         return f"Keys({len(self)} keys of {self._samples!r})"
 
 
-class FoundKeys(NamedTuple):
-    """Positions in the list of wanted keys, and for each the position of a sample with that key.
-
-    Attributes:
-        rows: Positions in the list.
-        places: Positions of the samples.
-        outdated: Whether a sample had another key than the table says.
-    """
-
-    rows: Integers
-    places: Integers
-    outdated: bool
-
-
 def find_all(
     wanted: Sequence[str], table: KeyTable, texts_at: Callable[[Integers], Sequence[Any]]
-) -> FoundKeys:
+) -> tuple[Integers, Integers]:
     """Return the positions of wanted keys, and the samples that have them.
 
     Args:
@@ -176,13 +162,14 @@ def find_all(
         texts_at: Function from positions to the keys there.
 
     Returns:
-        The pairs. A missing key is in none of them, a key of several samples in several.
+        Pairs of a position in the list and the position of a sample that has the key there. A
+        missing key is in none of them, a key of several samples in several.
     """
     rows, places = table.pairs(hash_keys(list(wanted)))
     texts = texts_at(places)
     pairs = zip(rows.tolist(), texts, strict=True)
     same = np.fromiter((str(text) == wanted[row] for row, text in pairs), np.bool_, len(rows))
-    return FoundKeys(rows[same], places[same], outdated=not same.all())
+    return rows[same], places[same]
 
 
 def load_npy(path: Path) -> npt.NDArray[Any]:

@@ -41,6 +41,7 @@ from wids.reading.samplesequence import ShardedSequence, is_sharded
 from wids.specs.indexrules import USUAL_RULES, unusual_rules
 from wids.specs.locations import name_of
 from wids.specs.newspec import name_in_spec
+from wids.views.chosenshards import hold_versions
 from wids.views.concatenation import Chain
 from wids.views.filling import Filled
 from wids.views.indexlist import IndexList
@@ -99,6 +100,7 @@ def save_view(samples: Any, path: str | os.PathLike[str], made: Sequence[str] = 
             f"path {str(target)!r}: is there already, and is no saved view; choose another name, "
             "or remove the file first"
         )
+    hold_versions(samples)
     node = _Writer(target).node(samples)
     if "base" not in node:
         node = {"base": node}

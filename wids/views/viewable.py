@@ -40,6 +40,7 @@ from wids.ordering.permute import derive_key, permute
 from wids.ordering.randomseeds import reading_batch
 from wids.reading import describe
 from wids.reading.shardlist import ShardList
+from wids.views.chosenshards import hold_versions
 from wids.views.concatenation import Chain, Classes, checked_parts
 from wids.views.filling import Filled
 from wids.views.filtering import check_known, column_named, holding, warn_if_unknown
@@ -146,6 +147,8 @@ class Viewable(_Sequence):
     def _selected(self, name: str, chosen: Any) -> View:
         """Return the view of what the argument `name` chooses."""
         rows = _index_list(name, chosen, len(self))
+        if not isinstance(chosen, slice | range):
+            hold_versions(self)  # perhaps the indexes were chosen by what the shards hold
         words = _slice_as_written(chosen) if isinstance(chosen, slice) else ""
         return self._chosen(rows, words or f"select({len(rows)} samples)")
 
@@ -431,6 +434,7 @@ class Viewable(_Sequence):
         # In a column, numbers are values like texts, and no indexes.
         keys = _keys_if_any(unwanted) if column in KEY_NAMES else read_keys(unwanted, numbers=True)
         if keys is None:
+            hold_versions(self)
             mask[_index_list("unwanted", unwanted, len(self)).array()] = False
         else:
             rows, places = self._pairs(keys, column)
@@ -450,11 +454,7 @@ class Viewable(_Sequence):
     def _pairs(self, wanted: list[str], column: str) -> tuple[Any, Any]:
         """Return positions of wanted keys, and the samples that have them."""
         if column in KEY_NAMES:
-            found = find_all(wanted, self._kept_table.of(self.key_hashes), self.keys_at)
-            if found.outdated:  # a shard was replaced since the table was made
-                self._kept_table.forget()
-                found = find_all(wanted, self._kept_table.of(self.key_hashes), self.keys_at)
-            return found.rows, found.places
+            return find_all(wanted, self._kept_table.of(self.key_hashes), self.keys_at)
         gaps = self._column_with_gaps(column)
         values = gaps.tolist() if isinstance(gaps, np.ndarray) else list(gaps)
         present = [place for place, value in enumerate(values) if value is not MISSING]
@@ -530,6 +530,8 @@ class Viewable(_Sequence):
             check_mapping("rename", rename, "new names by extension")
         replace = check_flag("replace", replace)
         aligned = None if aligned is None else check_flag("aligned", aligned)
+        for side in (self, right):
+            hold_versions(side)
         if is_table(right):
             cache = cache_of(self)
             copies = joins_folder(self)
@@ -723,6 +725,13 @@ class ViewableShards(ShardList, Viewable):
             places = self._kept_table.of(self.read_key_hashes).places(hash_key(key))
             return next((place for place in places if self.key_at(place) == key), None)
         return found
+
+    def drop_if_changed(self, shard_index: int) -> bool:
+        """Drop a shard that was replaced, and the table of keys; see `ShardList`."""
+        changed = super().drop_if_changed(shard_index)
+        if changed:
+            self._kept_table.forget()
+        return changed
 
     def column(self, extension: str, *path: str | int, fill: Any = None) -> Values:
         """Return one field of all samples, decoded, without reading the others.

@@ -1,0 +1,552 @@
+"""Shards that are replaced between any two uses: every answer is of one version of each shard.
+
+A dataset of three shards is read, searched, sorted, joined, copied and saved in a random order of
+steps, between which its shards are replaced, on a disk or on a real server. Each field says of
+which key and version it is, so that an answer tells by itself which versions it was made of.
+"""
+
+import os
+import pickle
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.server import ShardServer
+from helpers.shards import write_shard
+
+import wids
+from wids.fetching.fetch import Fetcher, FetchPolicy
+from wids.specs.sources import load_spec
+from wids.tools.packing import write_pack
+
+NUM_SHARDS = 3
+PLACES = ("local", "pack", "whole", "range", "auto", "packed whole", "packed range")
+REFUSED = re.compile(
+    r"replaced|changed since|other keys|spec says|expected a file of|found twice|bytes, found"
+    r"|server has one of|indexes? of|was fetched|no counterpart|found another of that name"
+)
+
+
+@dataclass
+class Version:
+    """One version of a shard: its keys in order, and what tells its fields from others."""
+
+    keys: list[str]
+    mark: int
+    wide: bool = False
+
+    def cls(self, key: str) -> int:
+        """Return the number of a sample, of two digits."""
+        return 10 + (int(key[1:]) * 7 + self.mark * 13) % 90
+
+    def samples(self, side: str) -> list[dict[str, Any]]:
+        """Return the samples of a shard of the left or the right dataset."""
+        more = "x" * (600 if self.wide else 0)
+        return [
+            {"__key__": key, f".{side}.txt": f"{key}:{self.mark:04d}{more}"}
+            | {f".{side}.cls": str(self.cls(key))}
+            for key in self.keys
+        ]
+
+
+@dataclass
+class Shards:
+    """The shards of a dataset, and all the versions that each of them had."""
+
+    side: str
+    folder: Path
+    server: ShardServer | None
+    rng: random.Random
+    sidecars: bool
+    versions: list[list[Version]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir()
+        for shard in range(NUM_SHARDS):
+            self.versions.append([])
+            self.put(shard, Version([f"{shard}{n:02d}" for n in range(5)], 0), "with")
+
+    def put(self, shard: int, version: Version, sidecar: str) -> None:
+        """Replace a shard, with its sidecar ("with"), without one, or leaving the old one."""
+        self.versions[shard].append(version)
+        name = f"{self.side}-{shard}.tar"
+        fresh = write_shard(self.folder / f"{name}.fresh", version.samples(self.side))
+        image = None
+        if sidecar == "with" and self.sidecars:
+            wids.TarIndex.from_tar(fresh).save(self.folder / "made.widx")
+            image = (self.folder / "made.widx").read_bytes()
+        if self.server is not None:
+            self.server.put(name, fresh.read_bytes())
+            if image is not None:
+                self.server.put(f"{name}.widx", image)
+            elif sidecar == "without":
+                self.server.files.pop(f"/{name}.widx", None)
+        fresh.replace(self.folder / name)
+        beside = self.folder / f"{name}.widx"
+        if image is not None:
+            (self.folder / "made.widx").replace(beside)
+        elif sidecar == "without":
+            beside.unlink(missing_ok=True)
+
+    def replace(self) -> None:
+        """Replace a shard by another version of a random kind."""
+        rng = self.rng
+        shard = rng.randrange(NUM_SHARDS)
+        last = self.versions[shard][-1]
+        keys, wide = list(last.keys), False
+        match rng.choice(["order", "order", "swap", "bytes", "count", "sizes"]):
+            case "order":
+                rng.shuffle(keys)
+            case "swap":
+                keys[1], keys[3] = keys[3], keys[1]
+            case "count":
+                keys = keys[:-1] if len(keys) > 4 else [*keys, f"{shard}{rng.randrange(50, 99)}"]
+            case "sizes":
+                wide = not last.wide
+        mark = sum(map(len, self.versions))
+        self.put(shard, Version(keys, mark, wide), rng.choice(["with", "without", "stale"]))
+
+    def rows(self) -> list[Any]:
+        """Return the rows of a spec."""
+        base = str(self.folder) if self.server is None else self.server.url
+        return [
+            (f"{base}/{self.side}-{shard}.tar", len(each[-1].keys))
+            for shard, each in enumerate(self.versions)
+        ]
+
+
+class MixedError(AssertionError):
+    """An answer that is of no single version of a shard."""
+
+
+@dataclass
+class Oracle:
+    """The versions of each shard of which a dataset may speak, by all that it has answered."""
+
+    shards: Shards
+    counts: list[int]
+    bound: bool = False
+    possible: dict[int, set[int]] = field(default_factory=dict)
+
+    def narrowed(
+        self, told: Callable[[Version, int], bool | None], what: Any, *, bind: bool = False
+    ) -> None:
+        """Keep the versions that fit an answer (None: it says nothing); there must be one each."""
+        possible = self.possible if self.bound else {}
+        for shard, every in enumerate(self.shards.versions):
+            answers = {version.mark: told(version, shard) for version in every}
+            if None in answers.values():
+                continue
+            fits = {mark for mark, fit in answers.items() if fit}
+            if not fits & possible.get(shard, fits):
+                known = possible.get(shard, "that there were")
+                raise MixedError(f"shard {shard}: {what!r} is of none of the versions {known}")
+            possible[shard] = fits & possible.get(shard, fits)
+        if bind or self.bound:
+            self.possible, self.bound = possible, True
+
+    def bind(self) -> None:
+        """Note that what is answered from now on must be of one version."""
+        self.narrowed(lambda *_: None, "nothing", bind=True)
+
+    def texts(self, texts: Iterable[str], shown: Any = None, *, bind: bool = False) -> None:
+        """Take in the texts of samples, which name their versions."""
+        marks: list[set[int]] = [set() for _ in range(NUM_SHARDS)]
+        for text in texts:
+            marks[int(text[0])].add(int(text[4:8]))
+
+        def told(version: Version, shard: int) -> bool | None:
+            return marks[shard] == {version.mark} if marks[shard] else None
+
+        self.narrowed(told, shown or [*texts], bind=bind)
+
+    def whole(self, values: Sequence[Any], of: Callable[[Version, str], Any]) -> None:
+        """Take in a value of each sample, in order."""
+        ends = [sum(self.counts[: shard + 1]) for shard in range(NUM_SHARDS)]
+        parts = [values[end - count : end] for end, count in zip(ends, self.counts, strict=True)]
+        self.narrowed(
+            lambda v, shard: [of(v, key) for key in v.keys] == parts[shard], parts, bind=True
+        )
+
+
+def text_of(sample: dict[str, Any], side: str = "l") -> str:
+    """Return the text of a sample, and demand that its key and number are of the same version."""
+    text = str(sample[f".{side}.txt"])[:8]
+    if text[:3] != sample["__key__"]:
+        raise MixedError(f"{sample['__key__']} has the text {text}")
+    expected = Version([], int(text[4:])).cls(text[:3])
+    if int(sample[f".{side}.cls"]) != expected:
+        raise MixedError(f"{text} has the number {sample[f'.{side}.cls']}, expected {expected}")
+    return text
+
+
+class Walk:
+    """One random walk of steps over datasets whose shards are replaced between them."""
+
+    def __init__(self, seed: int, tmp: Path, server: ShardServer) -> None:
+        self.rng = rng = random.Random(seed)
+        self.place = rng.choice(PLACES)
+        self.tmp = tmp
+        remote = self.place not in {"local", "pack"}
+        served = server if remote else None
+        sidecars = rng.random() < 0.7
+        self.left = Shards("l", tmp / "l", served, rng, sidecars)
+        self.right = Shards("r", tmp / "r", served, rng, sidecars)
+        self.cache = tmp / "cache"
+        self.log: list[str] = [self.place]
+        self.steps = 0
+        self.refusals = 0
+
+    def open(self, shards: Shards) -> Any:
+        """Open a dataset of shards as they are now, or by a pack that was made at some time."""
+        rng = self.rng
+        remote = {"range": "range", "auto": "auto", "packed range": "range"}.get(
+            self.place, "whole"
+        )
+        options: dict[str, Any] = {"lru_size": rng.choice([1, 2, 100]), "remote": remote}
+        if remote != "whole":
+            options["cache_size"] = rng.choice([1000, None])
+        if self.place == "local" and rng.random() < 0.3:
+            options["access"] = "pread"
+        source: Any = shards.rows()
+        if "pack" in self.place:
+            pack = self.tmp / f"{shards.side}.wpack"
+            if not pack.exists() or rng.random() < 0.3:
+                write_pack(load_spec(source), pack, cache_dir=self.tmp / "packing")
+            source = pack
+        dataset = wids.ShardListDataset(source, cache_dir=self.cache, **options)
+        dataset.cache.fetcher = Fetcher(FetchPolicy(backoff_seconds=0.0, attempts=2))
+        return dataset
+
+    def reopen(self) -> None:
+        """Begin anew with datasets of what is there now."""
+        self.log.append("reopen")
+        self.views: list[tuple[str, Any, list[str]]] = []
+        self.joined: Any = None
+        try:
+            self.data, self.other = self.open(self.left), self.open(self.right)
+        except (wids.WidsError, ValueError) as error:
+            self.refused(error)
+            for pack in self.tmp.glob("*.wpack"):
+                pack.unlink()
+            self.data, self.other = self.open(self.left), self.open(self.right)
+        self.told = {
+            "l": Oracle(self.left, self.data.lengths),
+            "r": Oracle(self.right, self.other.lengths),
+        }
+
+    def refused(self, error: Exception) -> None:
+        """Demand that an error is one that explains what was replaced."""
+        self.log.append(f"  {type(error).__name__}: {error}"[:300])
+        self.refusals += 1
+        if not REFUSED.search(str(error)):
+            raise error
+
+    def run(self, num_steps: int) -> None:
+        """Take steps; after an error, begin anew."""
+        for self.steps in range(num_steps):
+            step = self.rng.choice(STEPS)
+            self.log.append(step.__name__)
+            try:
+                with warnings.catch_warnings(record=True) as caught:
+                    warnings.simplefilter("always")
+                    step(self)
+                for each in caught:
+                    if "replaced since" in str(each.message):
+                        self.log.append(f"  warned: {each.message}"[:200])
+            except (wids.WidsError, ValueError, KeyError) as error:
+                self.refused(error)
+                self.reopen()
+
+    # The steps.
+
+    def replace(self) -> None:
+        """Replace a shard or several."""
+        for _ in range(self.rng.choice([1, 1, 2, 4])):
+            shards = self.rng.choice([self.left, self.left, self.right])
+            shards.replace()
+
+    def evict(self) -> None:
+        """Clear the cache."""
+        wids.ShardCache(self.cache).clear()
+
+    def fill(self) -> None:
+        """Let another program read everything into the cache."""
+        other = self.open(self.left)
+        try:
+            list(other)
+            other.column(".l.cls")
+            other.key_hashes()
+        finally:
+            other.close()
+
+    def samples(self) -> None:
+        """Read some samples one by one, and a batch."""
+        total = len(self.data)
+        for index in self.rng.sample(range(total), 4):
+            text_of(self.data[index])
+        for sample in self.data.__getitems__(self.rng.sample(range(total), 4)):
+            text_of(sample)
+        if self.told["l"].bound:
+            self.told["l"].texts(text_of(self.data[index]) for index in range(total))
+
+    def keys(self) -> None:
+        """List all keys."""
+        self.told["l"].whole(list(self.data.keys), lambda _, key: key)
+
+    def look_up(self) -> None:
+        """Look a key up."""
+        key = f"{self.rng.randrange(NUM_SHARDS)}{self.rng.randrange(3):02d}"
+        index = self.data.index_of(key)
+        self.told["l"].bind()
+        sample = self.data[index]
+        if sample["__key__"] != key:
+            raise MixedError(f"index_of({key!r}) is {index}, where {sample['__key__']} is")
+        self.told["l"].texts([text_of(sample)])
+
+    def column(self) -> None:
+        """Read a column of all samples, or of some."""
+        name, of = self.rng.choice(VALUES)
+        self.told["l"].whole([str(each)[:8] for each in self.data.column(f".l{name}")], of)
+
+    def gather(self) -> None:
+        """Gather a field of all samples, in any order."""
+        order = self.rng.sample(range(len(self.data)), len(self.data))
+        texts = self.data.gather(order, ".l.txt")
+        if self.told["l"].bound:
+            self.told["l"].texts([str(each)[:8] for each in texts])
+
+    def filter(self) -> None:
+        """Choose by numbers in a column, by text, or by keys."""
+        rng = self.rng
+        bound = rng.randrange(15, 95)
+        kinds: dict[str, Callable[[Version, str], bool]] = {
+            f".l.cls < {bound}": lambda v, key: v.cls(key) < bound,
+            f".l.txt contains '{bound % 4}:'": lambda _, key: key[-1] == str(bound % 4),
+            f"key < '{bound % 3}03'": lambda _, key: key < f"{bound % 3}03",
+        }
+        text = rng.choice(list(kinds))
+        self.chose(text, self.data.filter(text), kinds[text])
+
+    def chose(self, how: str, view: Any, keep: Callable[[Version, str], bool]) -> None:
+        """Take in what was chosen, and compare it now or later with its samples."""
+        counts = self.told["l"].counts
+        rows = view.rows.array().tolist()
+        ends = [sum(counts[: n + 1]) for n in range(NUM_SHARDS)]
+
+        def told(version: Version, shard: int) -> bool:
+            start = ends[shard] - counts[shard]
+            chosen = [row - start for row in rows if start <= row < ends[shard]]
+            expected = [n for n, key in enumerate(version.keys) if keep(version, key)]
+            return sorted(chosen) == expected and len(version.keys) == counts[shard]
+
+        self.told["l"].narrowed(told, (how, rows), bind=True)
+        self.views.append((how, view, []))
+
+    def read_view(self) -> None:
+        """Read the samples of a view, here or in a copy."""
+        if not self.views:
+            return
+        how, view, _ = self.rng.choice(self.views)
+        copied = self.rng.random() < 0.4
+        if copied:
+            self.log.append("  a copy")
+            view = pickle.loads(pickle.dumps(view))
+        if self.rng.random() < 0.5 or not len(view):
+            texts = [text_of(sample) for sample in view]
+        else:
+            texts = [str(each)[:8] for each in view.column(".l.txt")]
+        self.told["l"].texts(texts, (how, texts))
+
+    def read_elsewhere(self) -> None:
+        """Read the samples of a view in another process."""
+        if not self.views or self.rng.random() < 0.8:
+            return
+        how, view, _ = self.rng.choice(self.views)
+        with tempfile.NamedTemporaryFile() as stream:
+            stream.write(pickle.dumps(view))
+            stream.flush()
+            code = (
+                "import pickle, sys, wids\n"
+                "try:\n"
+                "    view = pickle.load(open(sys.argv[1], 'rb'))\n"
+                "    print([s['__key__'] + str(s['.l.txt'])[3:8] for s in view])\n"
+                "except (wids.WidsError, ValueError) as error:\n"
+                "    print('refused', error)\n"
+            )
+            ended = subprocess.run(
+                [sys.executable, "-W", "ignore", "-c", code, stream.name],
+                capture_output=True,
+                check=True,
+                text=True,
+                timeout=120,
+            )
+        if ended.stdout.startswith("refused"):
+            raise wids.ShardFormatError(ended.stdout)
+        self.told["l"].texts(eval(ended.stdout), (how, ended.stdout))
+
+    def sort(self) -> None:
+        """Sort by keys or numbers."""
+        if self.rng.random() < 0.5:
+            view = self.data.sort_by("key")
+            self.told["l"].bind()
+            texts = [text_of(sample) for sample in view]
+            if [text[:3] for text in texts] != sorted(text[:3] for text in texts):
+                raise MixedError(f"not sorted by key: {texts}")
+        else:
+            view = self.data.sort_by(".l.cls")
+            self.told["l"].bind()
+            samples = list(view)
+            texts = [text_of(sample) for sample in samples]
+            numbers = [sample[".l.cls"] for sample in samples]
+            if numbers != sorted(numbers):
+                raise MixedError(f"not sorted by number: {texts}")
+        self.told["l"].texts(texts)
+        if len(set(view.rows.array().tolist())) != len(self.data):
+            raise MixedError("a sample is lost")
+
+    def select(self) -> None:
+        """Choose by a list of keys, or leave them out."""
+        wanted = [f"{shard}{number:02d}" for shard in range(NUM_SHARDS) for number in (0, 2)]
+        if self.rng.random() < 0.5:
+            view = self.data.exclude(wanted, missing="drop")
+            self.chose("exclude", view, lambda _, key: key not in wanted)
+        else:
+            view = self.data.select_keys(wanted, missing="drop")
+            self.chose("select_keys", view, lambda _, key: key in wanted)
+
+    def split(self) -> None:
+        """Split by key."""
+        parts = self.data.split(a=0.5, b=0.5)
+        self.told["l"].bind()
+        for name, view in parts.items():
+            for sample in view:
+                key = text_of(sample)[:3]
+                if part_of(key) != name:
+                    raise MixedError(f"{key} is in part {name}")
+
+    def join(self) -> None:
+        """Join the other dataset, by keys or as it lies."""
+        how = self.rng.choice([{}, {"aligned": True}, {"aligned": False}, {"missing": "drop"}])
+        if how == {"aligned": True} and len(self.data) != len(self.other):
+            return
+        self.joined = self.data.join(self.other, **how)
+        self.log.append(f"  {how}")
+        self.told["l"].bind()
+        self.told["r"].bind()
+
+    def read_join(self) -> None:
+        """Read samples, a column, a gathered field or a choice of the join."""
+        if self.joined is None:
+            return
+        joined = self.joined
+        every = list(range(len(joined)))
+        what = self.rng.choice(["samples", "column", "gather", "filter", "sort"])
+        self.log.append(f"  {what}")
+        if what in {"column", "gather"}:
+            read = joined.column if what == "column" else lambda name: joined.gather(every, name)
+            theirs = [str(each)[:8] for each in read(".r.txt")]
+            mine = [str(each)[:8] for each in read(".l.txt")]
+        else:
+            view = joined
+            if what == "filter":
+                view = joined.filter(".r.cls < 50")
+            elif what == "sort":
+                view = joined.sort_by(".r.cls")
+            samples = list(view)
+            mine = [text_of(sample) for sample in samples]
+            theirs = [text_of(sample, "r") for sample in samples]
+            numbers = [sample[".r.cls"] for sample in samples]
+            if (what == "filter" and max(numbers, default=0) >= 50) or (
+                what == "sort" and numbers != sorted(numbers)
+            ):
+                raise MixedError(f"{what}: {numbers}")
+        if [text[:3] for text in mine] != [text[:3] for text in theirs]:
+            raise MixedError(f"{what}: {mine} beside {theirs}")
+        self.told["l"].texts(mine)
+        self.told["r"].texts(theirs)
+
+    def save(self) -> None:
+        """Save a view and open it again."""
+        if not self.views:
+            return
+        how, view, _ = self.rng.choice(self.views)
+        path = self.tmp / "view.json"
+        view.save(path)
+        again = wids.open_view(path, cache_dir=self.cache)
+        texts = [text_of(sample) for sample in again]
+        self.told["l"].texts(texts, (how, texts))
+
+    def close(self) -> None:
+        """Close everything, which may be read on."""
+        self.data.close()
+
+    def copy(self) -> None:
+        """Go on with a copy, as a worker process gets."""
+        self.data = pickle.loads(pickle.dumps(self.data))
+
+
+VALUES: list[tuple[str, Callable[[Version, str], Any]]] = [
+    (".cls", lambda v, key: str(v.cls(key))),
+    (".txt", lambda v, key: f"{key}:{v.mark:04d}"),
+]
+STEPS: list[Callable[[Walk], None]] = [
+    *[Walk.replace] * 6,
+    *[Walk.read_view] * 4,
+    *[Walk.filter] * 2,
+    *[Walk.read_join] * 3,
+    *[Walk.join] * 2,
+    Walk.evict,
+    Walk.fill,
+    Walk.samples,
+    Walk.samples,
+    Walk.keys,
+    Walk.look_up,
+    Walk.column,
+    Walk.gather,
+    Walk.sort,
+    Walk.select,
+    Walk.split,
+    Walk.save,
+    Walk.close,
+    Walk.copy,
+    Walk.read_elsewhere,
+]
+_PARTS: dict[str, str] = {}
+
+
+def part_of(key: str) -> str:
+    """Return the part of a key in a split, as a dataset that nobody replaces says."""
+    if not _PARTS:
+        with tempfile.TemporaryDirectory() as folder:
+            every = [f"{shard}{number:02d}" for shard in range(3) for number in range(100)]
+            shard = write_shard(Path(folder, "a.tar"), [{"__key__": k, ".cls": "1"} for k in every])
+            whole = wids.ShardListDataset([str(shard)], cache_dir=Path(folder, "cache"))
+            for name, view in whole.split(a=0.5, b=0.5).items():
+                _PARTS.update(dict.fromkeys(view.keys, name))
+    return _PARTS[key]
+
+
+@pytest.mark.parametrize("seed", range(int(os.environ.get("WIDS_WALKS", "40"))))
+def test_every_answer_is_of_one_version(
+    seed: int, tmp_path: Path, shard_server: ShardServer
+) -> None:
+    """In a random walk, all that a dataset says after a choice is of the versions chosen from."""
+    first = int(os.environ.get("WIDS_FIRST_WALK", "0"))
+    walk = Walk(first + seed, tmp_path, shard_server)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            walk.reopen()
+            walk.run(30)
+    except Exception as error:
+        error.add_note("\n".join([f"seed {first + seed}", *walk.log]))
+        raise

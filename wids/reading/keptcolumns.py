@@ -1,0 +1,217 @@
+"""Files of columns: one field of all samples of one shard, in the cache folder.
+
+The file is in the folder of the shard's sidecar. Its name has a digest of the inputs on which the
+column depends. It states these inputs in full, and the version of the shard that it was made of.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from wids.base.arrayfile import read_arrays, write_arrays
+from wids.errors import ShardFormatError
+from wids.reading.ragged import Ragged, RaggedText, Values
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from wids.tar.sidecar import IndexRules
+
+__all__ = [
+    "MAX_NBYTES",
+    "ColumnPart",
+    "ColumnSource",
+    "MadeOf",
+    "load_column",
+    "load_made_from",
+    "save_column",
+]
+
+# A larger column of a shard, such as decoded images, is not worth its disk space and the shards
+# that would be evicted for it.
+MAX_NBYTES = 64 << 20
+KINDS: dict[str, type[Ragged | RaggedText] | None] = {
+    "array": None,
+    "ragged": Ragged,
+    "text": RaggedText,
+}
+
+
+@dataclass(frozen=True)
+class ColumnSource:
+    """Inputs on which a stored column depends; different inputs have different files.
+
+    Attributes:
+        extension: The field.
+        path: Keys and indexes that lead to the value in the field, the outermost first.
+        decoder: Name of the decoder, with its settings.
+        rules: Rules by which members were grouped into samples.
+        num_samples: Number of samples of the shard.
+        by_range: Whether the shard was read by range.
+    """
+
+    extension: str
+    path: tuple[str | int, ...]
+    decoder: str
+    rules: IndexRules
+    num_samples: int
+    by_range: bool = False
+
+    @cached_property
+    def as_json(self) -> str:
+        """The source as JSON text; equal sources give equal text."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @cached_property
+    def suffix(self) -> str:
+        """The part of the file's name after the shard's name.
+
+        >>> from wids.tar.sidecar import IndexSource
+        >>> ColumnSource(".cls", (), "", IndexSource(0, 0).rules, 3).suffix
+        '.b3699a13de497e2f.column'
+        """
+        digest = hashlib.sha256(self.as_json.encode("utf-8", "surrogatepass")).hexdigest()
+        # 64 bits are enough for a name, because the file itself states its inputs.
+        return f".{digest[:16]}.column"
+
+
+@dataclass(frozen=True, slots=True)
+class MadeOf:
+    """The version of a shard that a stored column was made of.
+
+    Attributes:
+        index: Digest of its tar index, in hexadecimal.
+        file: Size and date of its file, or validator of its server.
+    """
+
+    index: str
+    file: str
+
+
+@dataclass(frozen=True)
+class ColumnPart:
+    """The column of one shard.
+
+    Attributes:
+        values: Values of the samples that have one, in order.
+        missing: Local indexes of the other samples; int64, ascending.
+    """
+
+    values: Values
+    missing: npt.NDArray[np.int64]
+
+
+def save_column(path: Path, source: ColumnSource, part: ColumnPart, made_of: MadeOf) -> bool:
+    """Write a column to a file, atomically.
+
+    Args:
+        path: Where.
+        source: The inputs that the column was made from.
+        part: The column.
+        made_of: The version of the shard.
+
+    Returns:
+        Whether it was written. Lists, arrays of other types than numbers, and columns larger than
+        `MAX_NBYTES` are not written.
+
+    Raises:
+        OSError: It cannot be written there.
+    """
+    values = part.values
+    if isinstance(values, list):
+        return False
+    arrays: dict[str, npt.NDArray[Any]] = {"missing": part.missing}
+    if isinstance(values, np.ndarray):
+        kind, arrays["values"] = "array", values
+    else:
+        kind = "text" if isinstance(values, RaggedText) else "ragged"
+        arrays |= {"values": values.values, "offsets": values.offsets}
+    if sum(array.nbytes for array in arrays.values()) > MAX_NBYTES:
+        return False
+    try:
+        about = {"kind": kind, "source": source.as_json, "made of": [made_of.index, made_of.file]}
+        write_arrays(path, about, arrays)
+    except ValueError:
+        return False
+    return True
+
+
+def load_column(path: Path, source: ColumnSource) -> tuple[ColumnPart, MadeOf]:
+    """Map the file of a stored column, and verify all of it.
+
+    Args:
+        path: Where.
+        source: The inputs that the column must have been made from.
+
+    Returns:
+        The column, over read-only memory, and the version of the shard that it was made of.
+
+    Raises:
+        OSError: It is not there.
+        ShardFormatError: It is damaged, or was made from other inputs.
+    """
+    about, arrays = load_made_from(path, source)
+    try:
+        made_of = MadeOf(*map(str, about["made of"]))
+        bytes.fromhex(made_of.index)
+        return _checked_part(about["kind"], arrays, source.num_samples), made_of
+    except (ValueError, KeyError, TypeError) as error:
+        raise ShardFormatError(f"{path}: a stale or damaged column: {error}") from error
+
+
+def load_made_from(
+    path: Path, source: ColumnSource
+) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+    """Map the arrays of a file that was made from the samples of a shard, and verify all of them.
+
+    Args:
+        path: Where; written by `wids.base.arrayfile.write_arrays`, with `source` in its
+            description.
+        source: The inputs that it must have been made from.
+
+    Returns:
+        The description, and the arrays.
+
+    Raises:
+        OSError: It is not there.
+        ShardFormatError: It is damaged, or was made from other inputs.
+    """
+    try:
+        about, arrays = _verified(path, source)
+    except (ValueError, KeyError, TypeError) as error:
+        raise ShardFormatError(f"{path}: a stale or damaged column: {error}") from error
+    # Eviction uses the dates of files, and mapping a file does not change them.
+    with suppress(OSError):  # the folder may be read-only
+        os.utime(path)
+    return about, arrays
+
+
+def _verified(
+    path: Path, source: ColumnSource
+) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+    about, arrays = read_arrays(path)
+    if about["source"] != source.as_json:
+        raise ValueError(f"made from {about['source']}, expected {source.as_json}")
+    return about, arrays
+
+
+def _checked_part(kind: str, arrays: dict[str, npt.NDArray[Any]], num_samples: int) -> ColumnPart:
+    """Return the column, after checking that its arrays fit each other and the shard."""
+    values, missing = arrays["values"], arrays["missing"]
+    wrapper = KINDS[kind]
+    column = values if wrapper is None else wrapper(values, arrays["offsets"])
+    if missing.dtype != np.int64 or missing.ndim != 1 or len(column) + len(missing) != num_samples:
+        raise ValueError(f"{len(column)} values and {len(missing)} gaps in {num_samples} samples")
+    inside = not len(missing) or (missing[0] >= 0 and missing[-1] < num_samples)
+    if not inside or (len(missing) and (missing[1:] <= missing[:-1]).any()):
+        raise ValueError("the gaps do not ascend within the shard")
+    return ColumnPart(column, missing)
