@@ -1,10 +1,11 @@
 """Joins: new fields for old samples, aligned or found by key, as a dict of Python would merge."""
 
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from helpers.server import ShardServer
 from torch.utils.data import DataLoader
@@ -294,3 +295,42 @@ def test_a_join_warns_of_classes_that_the_names_do_not_fit(tmp_path: Path) -> No
         left.join(other, rename={".lab.cls": ".kind.cls"})
     assert len(left.join(other, fields=[".b.txt"])) == 4  # it has no classes
     assert len(left.join(labelled(tmp_path, "c", ".lab.cls", ["cat", "dog"]))) == 4
+
+
+FIRST: dict[str, Callable[[Join], object]] = {
+    "column": lambda joined: joined.column(".t.cls"),
+    "column_at": lambda joined: joined.column_at(np.array([1, 2]), ".t.cls"),
+    "gather": lambda joined: joined.gather([1, 2], ".t.cls"),
+    "gather_bytes": lambda joined: joined.gather_bytes([1, 2], ".t.cls"),
+    "open_field": lambda joined: joined.open_field(1, ".t.cls"),
+    "filter": lambda joined: joined.filter(".t.cls < 2"),
+    "sort_by": lambda joined: joined.sort_by(".t.cls"),
+    "split": lambda joined: joined.split(a=0.5, b=0.5, by=".t.cls"),
+    "select_keys": lambda joined: joined.select_keys(["1"], column=".t.cls"),
+}
+
+
+@pytest.mark.parametrize("first", FIRST.values(), ids=FIRST)
+@pytest.mark.parametrize("aligned", [None, True])
+@pytest.mark.parametrize("read_before", [False, True])
+def test_a_field_of_an_aligned_join_is_of_the_samples_beside_it(
+    make_shard: Callable[..., Path],
+    first: Callable[[Join], object],
+    aligned: bool | None,
+    read_before: bool,
+) -> None:
+    """Where the right shard was replaced by one of another order, its first use is an error."""
+
+    def side(name: str, order: Sequence[int], field: str) -> str:
+        return str(make_shard(name, [{"__key__": f"k{i}", field: str(i)} for i in order]))
+
+    left = wids.ShardListDataset([side("l.tar", range(9), ".l.cls")])
+    right = wids.ShardListDataset([side("r.tar", range(9), ".t.cls")])
+    joined = left.join(right, aligned=aligned)
+    if read_before:
+        assert joined[1][".t.cls"] == 1
+    Path(side("new.tar", [0, 2, 1, *range(3, 9)], ".t.cls")).replace(Path(right.shards.urls[0]))
+    with pytest.raises((ValueError, wids.FetchError), match=r"hold other keys|was replaced since"):
+        first(joined)
+    again = wids.ShardListDataset([right.shards.urls[0]])
+    assert left.join(again, aligned=False).column(".t.cls").tolist() == list(range(9))

@@ -43,7 +43,6 @@ Integers = npt.NDArray[np.int64]
 _NUM_LABELS = 5
 # Runs of samples whose keys are compared before two sequences count as aligned.
 _RUNS_COMPARED = 4
-_KEYS_COMPARED = 4  # of the samples of which one field is read
 
 
 class Pairing:
@@ -58,6 +57,7 @@ class Pairing:
         rename: New names of fields of `right`, by their names there.
         replace: Whether a field of `right` takes the place of one of `left`. A warning says so if
             their specs number the classes differently.
+        matched: Whether the samples of `right` were found by the keys of all.
 
     Attributes:
         left, right, rename, replace: As given.
@@ -70,8 +70,10 @@ class Pairing:
         rename: Mapping[str, str],
         *,
         replace: bool,
+        matched: bool = False,
     ) -> None:
         self.left, self.right = left, right
+        self._compared = Compared(len(left), everything=matched)
         self.rename, self.replace = dict(rename), replace
         self._read_left, self._read_right = left.read_as, right.read_as
         if replace and (message := other_classes([left, right])):
@@ -222,6 +224,7 @@ class Pairing:
     def open_field(self, index: int, extension: str) -> FieldFile:
         """Open one field of a sample as a file that can be sought in."""
         position = checked_position(index, len(self))
+        self._compare_keys(self._home(extension)[0], np.array([position]))
         if extension in self._in_right:
             return self.right.open_field(position, self._in_right[extension])
         return self.left.open_field(position, extension)
@@ -263,13 +266,13 @@ class Pairing:
     def gather(self, indexes: Sequence[int], extension: str) -> Values:
         """Return one field of a batch, decoded."""
         home, name = self._home(extension)
-        self._check_some(home, checked_positions(indexes, len(self)))
+        self._compare_keys(home, checked_positions(indexes, len(self)))
         return home.gather(indexes, name)
 
     def gather_bytes(self, indexes: Sequence[int], extension: str) -> Ragged:
         """Return one raw field of a batch, with all bytes in one buffer."""
         home, name = self._home(extension)
-        self._check_some(home, checked_positions(indexes, len(self)))
+        self._compare_keys(home, checked_positions(indexes, len(self)))
         return home.gather_bytes(indexes, name)
 
     @property
@@ -301,13 +304,13 @@ class Pairing:
     ) -> Values:
         """Return the column of some samples, by their indexes in `[0, len)`, unchecked."""
         home, name = self._home(extension)
-        self._check_some(home, indexes, may_be_kept=True)
+        self._compare_keys(home, indexes, may_be_kept=True)
         return home.column_at(indexes, name, *path, fill=fill)
 
-    def _check_some(self, home: Any, indexes: Integers, *, may_be_kept: bool = False) -> None:
-        """Compare the two keys of a few samples, of which one field of the right side is read.
+    def _compare_keys(self, home: Any, indexes: Integers, *, may_be_kept: bool = False) -> None:
+        """Compare the two keys of samples of which one field of the right side is read.
 
-        All of them would take as long as the field.
+        Once each: from then on, shards that hold other keys are errors.
 
         Args:
             home: The side that has the field.
@@ -319,12 +322,27 @@ class Pairing:
         """
         if home is not self.right or isinstance(self.right, TableRows | Filled):
             return
-        chosen = np.linspace(0, len(indexes) - 1, min(len(indexes), _KEYS_COMPARED)).astype(int)
-        for index in indexes[chosen].tolist():
-            if not may_be_kept or self.is_near(index):
-                mine, other = self.left.key_at(index), self.right.key_at(index)
-                if mine != other:
-                    raise _other_key(index, mine, other)
+        rest = self._compared.rest(indexes)
+        if may_be_kept and len(rest):
+            rest = self._near(rest)
+        if not len(rest):
+            return
+        if len(rest) == len(self):  # in order or not, all of them are compared
+            other = np.flatnonzero(self.left.key_hashes() != self.right.key_hashes())
+        else:
+            pairs = zip(self.left.keys_at(rest), self.right.keys_at(rest), strict=True)
+            other = rest[np.fromiter((mine != theirs for mine, theirs in pairs), np.bool_)]
+        if len(other):
+            index = int(other[0])
+            raise _other_key(index, self.left.key_at(index), self.right.key_at(index))
+        self._compared.note(rest)
+
+    def _near(self, indexes: Integers) -> Integers:
+        """Return which of some samples can be read without fetching a whole shard for them."""
+        ends = np.cumsum(np.asarray(self.lengths, np.int64))
+        runs, of_run = np.unique(np.searchsorted(ends, indexes, "right"), return_inverse=True)
+        near = np.array([self.is_near(int(ends[run]) - 1) for run in runs.tolist()], np.bool_)
+        return indexes[near[of_run]]
 
     def keys_at(self, indexes: Integers) -> list[str]:
         """Return the keys of some samples, by their indexes in `[0, len)`, unchecked."""
@@ -363,6 +381,46 @@ class Pairing:
         self.left.close()
         if not isinstance(self.right, TableRows):
             self.right.close()
+
+
+class Compared:
+    """Samples of a join whose two keys were compared; a pickled copy begins anew.
+
+    Args:
+        count: Number of samples.
+        everything: Whether all of them were.
+
+    >>> compared = Compared(3)
+    >>> compared.note(np.array([2, 0]))
+    >>> compared.rest(np.array([2, 1, 1])).tolist()
+    [1]
+    """
+
+    def __init__(self, count: int, *, everything: bool = False) -> None:
+        self._count, self._everything = count, everything
+        self._samples: npt.NDArray[np.bool_] | None = None
+
+    def note(self, indexes: Integers) -> None:
+        """Note that the keys of some samples were compared."""
+        if self._samples is None:
+            self._samples = np.zeros(self._count, np.bool_)
+        self._samples[indexes] = True
+        self._everything = len(indexes) >= self._count and bool(self._samples.all())
+
+    def rest(self, indexes: Integers) -> Integers:
+        """Return which of some samples were not compared yet, ascending."""
+        if self._everything:
+            return indexes[:0]
+        rest = indexes if self._samples is None else indexes[~self._samples[indexes]]
+        return np.unique(rest)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # What was found by keys stays so, since versions are pickled, too.
+        return _compared, (self._count, self._everything)
+
+
+def _compared(count: int, everything: bool) -> Compared:
+    return Compared(count, everything=everything)
 
 
 def _unchanged(indexes: Integers) -> Integers:

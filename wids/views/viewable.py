@@ -556,7 +556,8 @@ class Viewable(_Sequence):
             left = self if len(mine) == len(self) else self.select(mine)
             absent = (theirs == len(other)).any()
             other = Filled(other, IndexList.of(theirs)) if absent else other.select(theirs)
-        return Join(left, other, rename or {}, replace=replace).checked()
+        matched = pairs is not None
+        return Join(left, other, rename or {}, replace=replace, matched=matched).checked()
 
     def join_tables(
         self,
