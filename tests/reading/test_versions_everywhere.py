@@ -483,7 +483,14 @@ class Walk:
         view.save(path)
         again = wids.open_view(path, cache_dir=self.cache)
         texts = [text_of(sample) for sample in again]
-        self.told["l"].texts(texts, (how, texts))
+        # A saved view knows names and places alone, where the spec has no digests.
+        told = self.told["l"]
+        for shard, possible in told.possible.items():
+            every = self.left.versions[shard]
+            alike = [(each.keys, each.wide) for each in every if each.mark in possible]
+            possible |= {each.mark for each in every if (each.keys, each.wide) in alike}
+        told.texts(texts, (how, texts))
+        self.reopen()
 
     def close(self) -> None:
         """Close everything, which may be read on."""

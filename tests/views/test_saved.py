@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -476,3 +476,54 @@ def test_a_saved_view_is_no_spec_to_merge(folder: Path, capsys: pytest.CaptureFi
     missing = str(folder / "none.tar")
     assert main(["create", missing, "-o", str(folder / "all.json")]) == 1
     assert capsys.readouterr().err.count(missing) == 1
+
+
+def test_indexes_of_another_view_are_refused(folder: Path) -> None:
+    """A file of as many indexes as the document's own is not taken for it."""
+    dataset = wids.ShardListDataset(folder / "train.json")
+    rng = np.random.default_rng(7)
+    for name in ("one", "two"):
+        dataset.select(rng.permutation(1000)).save(folder / f"{name}.json")
+    assert len(set(wids.open_view(folder / "one.json").keys)) == 1000
+    (folder / "two.indexes").replace(folder / "one.indexes")
+    with pytest.raises(wids.SpecError, match=r"one\.indexes holds the indexes of another view"):
+        wids.open_view(folder / "one.json")
+    document = json.loads((folder / "one.json").read_text())
+    del document["indexes"]["digest"]  # as written by hand
+    (folder / "one.json").write_text(json.dumps(document))
+    assert len(wids.open_view(folder / "one.json")) == 1000
+
+
+@pytest.mark.parametrize("given", ["a folder", "a list"])
+def test_a_saved_choice_is_of_the_shards_that_it_was_made_of(
+    make_shard: Callable[..., Path], tmp_path: Path, given: str
+) -> None:
+    """Without digests, too, shards with other members are refused when they are read."""
+
+    def write(name: str, order: Sequence[int]) -> Path:
+        return make_shard(name, [{"__key__": f"k{i}", ".cls": str(i)} for i in order])
+
+    (tmp_path / "set").mkdir()
+    shards = [write(f"set/{n}.tar", range(3 * n, 3 * n + 3)) for n in range(3)]
+    source: Any = str(tmp_path / "set") if given == "a folder" else [str(each) for each in shards]
+    path = tmp_path / "few.json"
+    wids.ShardListDataset(source).exclude(["k4"]).save(path)
+    expected = [f"k{i}" for i in range(9) if i != 4]
+    assert keys(wids.open_view(path)) == expected
+    write("new.tar", [4, 3, 5]).replace(shards[1])
+    again = wids.open_view(path)
+    assert [again[index]["__key__"] for index in (0, 1, 2, 5, 6, 7)] == [
+        *expected[:3],
+        "k6",
+        "k7",
+        "k8",
+    ]
+    for read in (lambda: again[3], lambda: again.column(".cls"), lambda: list(again.keys)):
+        with pytest.raises(wids.FetchError, match=r"1\.tar: the shard was replaced since"):
+            read()
+    document = json.loads(path.read_text())
+    for wrong in ("1:AAAA", 7, "1"):
+        document["base"]["versions"] = wrong
+        path.write_text(json.dumps(document))
+        with pytest.raises(wids.SpecError, match=r"few\.json: versions: "):
+            wids.open_view(path)

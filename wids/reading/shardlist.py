@@ -783,6 +783,15 @@ class ShardList:
         """
         self._known.hold_all()
 
+    @property
+    def held_versions(self) -> str:
+        """The versions to which the dataset keeps, as a saved view states them; "" for none."""
+        return self._known.versions.saved()
+
+    @held_versions.setter
+    def held_versions(self, saved: str) -> None:
+        self._known.versions.restore(saved)
+
     def drop_if_changed(self, shard_index: int) -> bool:
         """Drop a shard that was written to or replaced; the next use opens it as it is then.
 

@@ -7,6 +7,7 @@ import mmap
 import os
 import platform
 import sys
+from base64 import b64decode, b64encode
 from dataclasses import dataclass
 from functools import cache
 from multiprocessing.context import get_spawning_popen
@@ -18,6 +19,7 @@ import numpy as np
 from wids.base.system import anonymous_file, boot_id
 from wids.base.urls import display_url, is_local
 from wids.fetching.transport import ReplacedError
+from wids.tar.sidecar import VERSION as SIDECAR_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -89,6 +91,27 @@ class SeenVersions:
     def by_pack(self) -> bool:
         """Whether keys were taken from a pack, which shards must fit that are not opened yet."""
         return bool(self._facts[-1, _BY_PACK])
+
+    def saved(self) -> str:
+        """Return the tar indexes to which a saved view keeps, as text; "" if it keeps to none."""
+        hashes = self._facts[:-1, 0].astype("<u8")
+        if not (self.bound and hashes.any()):
+            return ""
+        return f"{SIDECAR_VERSION}:{b64encode(hashes.tobytes()).decode()}"
+
+    def restore(self, saved: str) -> None:
+        """Keep to the tar indexes that a view was saved with.
+
+        Raises:
+            ValueError: They are of another number of shards.
+        """
+        version, _, text = saved.partition(":")
+        hashes = np.frombuffer(b64decode(text, validate=True), "<u8")
+        if len(hashes) != len(self._facts) - 1:
+            raise ValueError(f"expected {len(self._facts) - 1} shards, found {len(hashes)}")
+        if version == str(SIDECAR_VERSION):  # indexes of another form have other digests
+            self._facts[:-1, 0] = hashes
+            self.bind()
 
     def known(self) -> list[int]:
         """Return the numbers of the shards of which something is known."""
@@ -168,7 +191,10 @@ def replaced_error(url: str) -> ReplacedError:
     )
     shown = f"{display_url(url)}: the shard was replaced"
     if is_local(url):
-        return ReplacedError(f"{shown} since this dataset read its keys or values; {cure}")
+        return ReplacedError(
+            f"{shown} since its keys or values were read, by which samples may have been chosen; "
+            f"{cure}"
+        )
     return ReplacedError(
         f"{shown} on its server since this dataset read it, or its keys, for the first time; "
         f"{cure}. If several servers behind the URL send different validators for one file, make "

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from wids.base.arguments import check_text
 from wids.base.urls import base_name, display_url, is_local, local_path
 from wids.base.warn import held_warnings, warn
 from wids.codecs.formats import is_class
@@ -54,7 +55,7 @@ Open = Callable[..., Viewable]
 
 _VERSION = re.compile(rb'"wids_version"\s*:\s*%d\b' % VERSION)
 _BASE_KEYS = {"spec", "shardlist", "nsamples", "digest", "options", *USUAL_RULES} | {
-    *("contents", "concat", "names", "classes", "join", "rename", "replace")
+    *("contents", "versions", "concat", "names", "classes", "join", "rename", "replace")
 }
 _CHOICE_KEYS = {"wids_version", "name", "nsamples", "made", "base"} | {
     *("indexes", "exclude", "patch", "append")
@@ -364,6 +365,8 @@ class _Opener:
             )
         if shards is not None and isinstance(node.get("contents"), Mapping):
             _check_contents(node["contents"], shards, f"{where}: {display_url(str(named))}")
+        if shards is not None:
+            _hold_versions(dataset, node.get("versions"), where)
         return dataset
 
     def _options_kept(self, node: dict[str, Any], where: str) -> dict[str, Any]:
@@ -566,6 +569,16 @@ def _check_contents(then: Mapping[str, Any], shards: Any, where: str) -> None:
             f"{' and '.join(map(str, other))}, so their samples may be others; make the view "
             "again, or restore the dataset"
         )
+
+
+def _hold_versions(dataset: Any, saved: Any, where: str) -> None:
+    """Let other versions of shards than those by which samples were chosen be errors."""
+    if saved is None:
+        return
+    try:
+        dataset.held_versions = check_text("versions", saved, "what save() wrote")
+    except (TypeError, ValueError) as error:
+        raise SpecError(f"{where}: versions: {error}") from error
 
 
 def _as_list(value: Any, where: str, name: str) -> list[Any]:

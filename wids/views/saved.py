@@ -7,7 +7,7 @@
 A base is the location of a dataset, or one of these objects:
 
     {"spec" or "shardlist", "nsamples", "digest",    a dataset, with its state at the time of saving
-     "contents"}
+     "contents", "versions"}
     {..., "options"}                                 the same, with top-level keys of a spec for it
     {"concat": [bases], "names", "classes"}          a concatenation
     {"join": [left, right], "rename", "replace"}     a join
@@ -200,6 +200,7 @@ class _Writer:
             "nsamples": len(dataset),
             "digest": digest_of(dataset.shards),
             "contents": contents_of(dataset.shards),
+            **({"versions": versions} if (versions := dataset.held_versions) else {}),
             **unusual_rules(rules),
             **said,  # the view keeps what takes precedence over the spec
         }
@@ -247,7 +248,12 @@ class _Writer:
         path = self._target.with_name(f"{self._target.stem}{number}.indexes")
         self._num_files += 1
         rows.save(path)
-        return {"file": path.name, "nsamples": len(rows)}
+        return {"file": path.name, "nsamples": len(rows), "digest": _file_digest(path)}
+
+
+def _file_digest(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def too_nested() -> str:
@@ -344,6 +350,12 @@ def indexes_from(node: Any, path: Path | None, where: str) -> IndexList:
         if len(loaded) != node.get("nsamples"):
             raise ValueError(
                 f"{where}: expected {node.get('nsamples')} indexes, {path} holds {len(loaded)}"
+            )
+        # A document that was written by hand, or before, states no digest.
+        if node.get("digest") is not None and node["digest"] != _file_digest(path):
+            raise ValueError(
+                f"{where}: {path} holds the indexes of another view, or was changed: its SHA-256 "
+                "differs from the one in the document; restore the file, or save the view again"
             )
         return loaded
     numbers = node.get("range", node.get("list"))
