@@ -47,7 +47,7 @@ def test_a_table_finds_what_a_dict_would(there: list[str], wanted: list[str]) ->
     table = KeyTable(hashes)
     expected = [[n for n, key in enumerate(there) if key == each] for each in wanted]
     assert [table.places(int(hash_keys([each])[0])) for each in wanted] == expected
-    rows, places, _ = find_all(wanted, table, lambda at: [there[place] for place in at.tolist()])
+    rows, places = find_all(wanted, table, lambda at: [there[place] for place in at.tolist()])
     pairs = list(zip(rows.tolist(), places.tolist(), strict=True))
     assert pairs == [(row, place) for row, found in enumerate(expected) for place in found]
 
@@ -56,7 +56,7 @@ def test_equal_hashes_are_told_apart() -> None:
     """What the table finds is compared with the key itself."""
     table = KeyTable(np.zeros(3, np.uint64))
     there = ["a", "b", ""]
-    rows, places, _ = find_all(["", "x"], table, lambda at: [there[place] for place in at.tolist()])
+    rows, places = find_all(["", "x"], table, lambda at: [there[place] for place in at.tolist()])
     assert (rows.tolist(), places.tolist()) == ([0], [2])
 
 

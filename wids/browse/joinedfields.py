@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from wids.errors import SpecError
-from wids.views.chosenshards import datasets_in
+from wids.reading.samplesequence import datasets_in
 from wids.views.filtering import holding_of
 from wids.views.indexlist import IndexList
 from wids.views.joining import joined_names

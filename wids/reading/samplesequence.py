@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeGuard, Unpack
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     import numpy as np
@@ -36,6 +36,8 @@ __all__ = [
     "SampleLocation",
     "SampleSequence",
     "ShardedSequence",
+    "datasets_in",
+    "hold_versions",
     "is_sharded",
     "relabelled",
 ]
@@ -246,6 +248,8 @@ class ShardedSequence(SampleSequence, Protocol):
     def column_reader(self, extension: str, *path: str | int) -> ColumnReader:
         """Return a reader of one field, or one value in it, shard by shard."""
 
+    held_versions: str
+
     def hold_versions(self) -> None:
         """Keep to the versions of the shards that were read so far: something depends on them."""
 
@@ -274,3 +278,24 @@ def relabelled(sample: Any, number: int, dataset: str | None = None) -> Any:
 def is_sharded(samples: Any) -> TypeGuard[ShardedSequence]:
     """Return whether samples are those of a list of shards, one shard after another."""
     return hasattr(samples, "locate_batch")
+
+
+def datasets_in(samples: Any, sides: Collection[str] = ("left", "right")) -> list[ShardedSequence]:
+    """Return the distinct datasets of shards under a sequence, in order.
+
+    Args:
+        samples: A dataset, or what is made of datasets.
+        sides: The sides of joins that count.
+    """
+    if is_sharded(samples):
+        return [samples]
+    inner = [getattr(samples, name, None) for name in ("base", *sides)]
+    inner += getattr(samples, "parts", None) or []
+    found = [dataset for each in inner if each is not None for dataset in datasets_in(each, sides)]
+    return list({id(dataset): dataset for dataset in found}.values())
+
+
+def hold_versions(samples: Any) -> None:
+    """Keep to the versions of the shards of all datasets under a sequence; see `ShardList`."""
+    for dataset in datasets_in(samples):
+        dataset.hold_versions()

@@ -16,10 +16,11 @@ from wids.base.urls import display_url, is_local, local_path
 from wids.base.warn import warn
 from wids.codecs.formats import is_class
 from wids.errors import WidsError
+from wids.reading.samplesequence import datasets_in
 from wids.specs.indexrules import USUAL_RULES
 from wids.specs.merging import class_names, classes_by_column, listed_classes, merged_header
 from wids.specs.shardtable import COLUMNS
-from wids.views.chosenshards import chosen_shards, datasets_in, shards_of_rows
+from wids.views.chosenshards import chosen_shards, shards_of_rows
 from wids.views.concatenation import stated_by_column
 from wids.views.selection import Mapped
 

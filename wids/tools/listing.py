@@ -11,11 +11,12 @@ from wids.base.text import clean, format_nbytes
 from wids.base.urls import base_name, display_url, is_local, local_path
 from wids.errors import WidsError
 from wids.reading.rangeshard import peek_index
+from wids.reading.samplesequence import datasets_in
 from wids.reading.shardlist import ShardList
 from wids.specs.shardtable import UNKNOWN, ShardTable
 from wids.specs.sources import load_spec
 from wids.specs.spec import DatasetSpec
-from wids.views.chosenshards import datasets_in, shard_counts
+from wids.views.chosenshards import shard_counts
 from wids.views.opening import is_saved_view, open_samples
 
 if TYPE_CHECKING:

@@ -15,15 +15,13 @@ from wids.views.joining import Pairing
 from wids.views.selection import Selection
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     from wids.base.shardref import ShardRef
 
 __all__ = [
     "ChosenShard",
     "chosen_shards",
-    "datasets_in",
-    "hold_versions",
     "shard_counts",
     "shards_of_rows",
 ]
@@ -69,27 +67,6 @@ def chosen_shards(samples: Any) -> list[ChosenShard]:
                 entry = dataset.shards[number]
                 found.append(ChosenShard(entry, dataset.index_rules, None if whole else local))
     return found
-
-
-def datasets_in(samples: Any, sides: Collection[str] = ("left", "right")) -> list[ShardedSequence]:
-    """Return the distinct datasets of shards under a sequence, in order.
-
-    Args:
-        samples: A dataset, or what is made of datasets.
-        sides: The sides of joins that count.
-    """
-    if is_sharded(samples):
-        return [samples]
-    inner = [getattr(samples, name, None) for name in ("base", *sides)]
-    inner += getattr(samples, "parts", None) or []
-    found = [dataset for each in inner if each is not None for dataset in datasets_in(each, sides)]
-    return list({id(dataset): dataset for dataset in found}.values())
-
-
-def hold_versions(samples: Any) -> None:
-    """Keep to the versions of the shards of all datasets under a sequence; see `ShardList`."""
-    for dataset in datasets_in(samples):
-        dataset.hold_versions()
 
 
 def shards_of_rows(samples: Any, rows: Rows) -> Iterator[tuple[ShardedSequence, int]]:

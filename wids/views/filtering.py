@@ -17,7 +17,7 @@ from wids.base.warn import warn
 from wids.codecs.formats import field_kind, is_class
 from wids.codecs.headers import HEADER_FACTS, has_fact
 from wids.errors import DecodeError
-from wids.views.chosenshards import hold_versions
+from wids.reading.samplesequence import hold_versions
 from wids.views.filterlanguage import (
     MISSING,
     UNREADABLE,

@@ -37,11 +37,10 @@ import numpy as np
 from wids.base.arguments import check_path
 from wids.base.files import write_output
 from wids.base.urls import base_name, is_local, local_path
-from wids.reading.samplesequence import ShardedSequence, is_sharded
+from wids.reading.samplesequence import ShardedSequence, hold_versions, is_sharded
 from wids.specs.indexrules import USUAL_RULES, unusual_rules
 from wids.specs.locations import name_of
 from wids.specs.newspec import name_in_spec
-from wids.views.chosenshards import hold_versions
 from wids.views.concatenation import Chain
 from wids.views.filling import Filled
 from wids.views.indexlist import IndexList

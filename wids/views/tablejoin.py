@@ -19,7 +19,7 @@ from wids.base.keyhash import hash_keys
 from wids.base.numbertext import equal_text
 from wids.base.urls import display_url, is_local, local_path
 from wids.base.warn import warn
-from wids.views.chosenshards import datasets_in
+from wids.reading.samplesequence import datasets_in
 from wids.views.filtering import check_known, column_named
 from wids.views.filterlanguage import MISSING, compared_text
 from wids.views.indexlist import IndexList

@@ -39,8 +39,8 @@ from wids.display.notebook import DatasetFacts
 from wids.ordering.permute import derive_key, permute
 from wids.ordering.randomseeds import reading_batch
 from wids.reading import describe
+from wids.reading.samplesequence import hold_versions
 from wids.reading.shardlist import ShardList
-from wids.views.chosenshards import hold_versions
 from wids.views.concatenation import Chain, Classes, checked_parts
 from wids.views.filling import Filled
 from wids.views.filtering import check_known, column_named, holding, warn_if_unknown
