@@ -39,6 +39,7 @@ __all__ = [
 # A larger column of a shard, such as decoded images, is not worth its disk space and the shards
 # that would be evicted for it.
 MAX_NBYTES = 64 << 20
+# Names in files of the classes that hold packed values.
 KINDS: dict[str, type[Ragged | RaggedText] | None] = {
     "array": None,
     "ragged": Ragged,
@@ -133,7 +134,7 @@ def save_column(path: Path, source: ColumnSource, part: ColumnPart, made_of: Mad
     if isinstance(values, np.ndarray):
         kind, arrays["values"] = "array", values
     else:
-        kind = "text" if isinstance(values, RaggedText) else "ragged"
+        kind = next(name for name, wrapper in KINDS.items() if wrapper is type(values))
         arrays |= {"values": values.values, "offsets": values.offsets}
     if sum(array.nbytes for array in arrays.values()) > MAX_NBYTES:
         return False
