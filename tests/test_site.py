@@ -13,6 +13,7 @@ import pytest
 from helpers.shards import REPOSITORY
 
 import wids
+from wids import SampleSequence
 
 NAMES = sorted(set(wids.__all__) - {"__version__"})
 
@@ -110,3 +111,20 @@ def test_public_names_are_documented(name):
         methods = {n: m for c in ours for n, m in vars(c).items() if not n.startswith("_")}
         bare = [n for n, m in methods.items() if callable(m) and not inspect.getdoc(m)]
         assert bare == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_reference_describes_each_argument(name):
+    """The page of a function or class describes all arguments of its call, by their names."""
+    value = getattr(wids, name)
+    made = inspect.getattr_static(value, "__init__", None) if isinstance(value, type) else None
+    shown = "\n".join(filter(None, (inspect.getdoc(value), made and inspect.getdoc(made))))
+    described = {
+        each.strip("* ")
+        for line in re.findall(r"^ *([*\w, ]+):", shown, re.MULTILINE)
+        for each in line.split(",")
+    }
+    if isinstance(value, type) and (issubclass(value, BaseException) or value is SampleSequence):
+        return  # made by the library, or by nobody
+    arguments = [a for a in inspect.signature(value).parameters if not a.startswith("_")]
+    assert [argument for argument in arguments if argument not in described] == []

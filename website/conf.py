@@ -20,6 +20,7 @@ myst_heading_anchors = 4  # the anchors that code hosts make, which the document
 default_role = "code"
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True
+autoclass_content = "both"  # the arguments of some classes are those of their __init__
 autodoc_member_order = "groupwise"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
@@ -61,6 +62,32 @@ class LinkPublicNames(SphinxPostTransform):
                 literal.replace_self(nodes.reference("", "", literal.deepcopy(), refuri=target))
 
 
+# By these, samplers, loaders and views read a sequence: its page says what they are for.
+PROTOCOL = frozenset(
+    [
+        "batch_kind",
+        "column_at",
+        "drop_if_changed",
+        "gather_fields",
+        "is_near",
+        "note_reading",
+        "packed_index",
+        "plan_ranges",
+        "read_as",
+        "read_batch_as",
+        "read_raw",
+    ]
+)
+
+
+def skip_protocol(
+    app: Sphinx, _kind: str, name: str, _value: object, skip: bool, _options: object
+) -> bool:
+    """Return whether a member of a class stays out of its page."""
+    return skip or (name in PROTOCOL and app.env.docname != "reference/SampleSequence")
+
+
 def setup(app: Sphinx) -> None:
     """Register what this file adds to Sphinx."""
     app.add_post_transform(LinkPublicNames)
+    app.connect("autodoc-skip-member", skip_protocol)

@@ -40,6 +40,9 @@ class Cluster:
         batch_size: Samples per rank and step, at least 1.
         cache_shards: Number of shards that a node's cache holds; None for all.
         open_shards: Number of shards that a worker keeps open (`lru_size`), at least 1.
+
+    >>> Cluster(nodes=4, ranks_per_node=8).num_replicas
+    32
     """
 
     nodes: int = 1

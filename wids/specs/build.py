@@ -127,6 +127,13 @@ def index_shard(
         FetchError: The shard could not be fetched.
         ShardFormatError: The shard is not a readable tar; the message names the byte.
         ValueError: The options do not fit a local or a remote shard.
+
+    >>> import tempfile, wids
+    >>> folder = tempfile.mkdtemp()
+    >>> with wids.TarWriter(f"{folder}/a.tar") as tar:
+    ...     nbytes = tar.write({"__key__": "0001", ".txt": "one", ".cls": 1})
+    >>> wids.index_shard(f"{folder}/a.tar").entry["nsamples"]
+    1
     """
     _check_place(url, sidecar=sidecar, index_dir=index_dir)
     if is_local(url):
@@ -328,6 +335,14 @@ def build_spec(
 
     Raises:
         ValueError: A shard is listed twice, or a sidecar that is wanted has no place.
+
+    >>> import tempfile, wids
+    >>> folder = tempfile.mkdtemp()
+    >>> with wids.TarWriter(f"{folder}/a.tar") as tar:
+    ...     nbytes = tar.write({"__key__": "0001", ".txt": "one", ".cls": 1})
+    >>> built = wids.build_spec([f"{folder}/a.tar"], workers=1)
+    >>> built.spec.shards.nsamples.tolist(), built.failures
+    ([1], {})
     """
     names = _names_in_spec(shards, folder)
     entries = {name: known[name] for name in names if known and name in known}

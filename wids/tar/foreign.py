@@ -154,6 +154,14 @@ def read_foreign_index(
         ShardFormatError: The file has none of these formats, is damaged, or does not list the
             shard.
         OSError: It cannot be opened.
+
+    >>> import tempfile, wids
+    >>> folder = tempfile.mkdtemp()
+    >>> with wids.TarWriter(f"{folder}/a.tar") as tar:
+    ...     nbytes = tar.write({"__key__": "0001", ".txt": "one", ".cls": 1})
+    >>> path = wids.write_dali_index(f"{folder}/a.tar")
+    >>> [(member.name, member.offset, member.size) for member in wids.read_foreign_index(path)]
+    [('0001.cls', 512, 1), ('0001.txt', 1536, 3)]
     """
     return list(foreign_members(Path(path), tar))
 

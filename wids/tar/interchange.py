@@ -65,6 +65,13 @@ def write_dali_index(
         ShardFormatError: The shard cannot be read, or DALI cannot express what is in it: no
             samples, or names with white space.
         OSError: The index cannot be written.
+
+    >>> import tempfile, wids
+    >>> folder = tempfile.mkdtemp()
+    >>> with wids.TarWriter(f"{folder}/a.tar") as tar:
+    ...     nbytes = tar.write({"__key__": "0001", ".txt": "one", ".cls": 1})
+    >>> wids.write_dali_index(f"{folder}/a.tar").read_text().splitlines()
+    ['v1.2 1', 'cls 512 1 0001.cls txt 1536 3 0001.txt']
     """
     target = dali_path(tar) if path is None else Path(path)
     save_dali_index(TarIndex.from_tar(tar), target)

@@ -63,6 +63,11 @@ class TarIndex(MemberTable):
     Made by `from_tar`, `load` or `open`. A loaded index is mapped, so its size does not matter.
     Safe to read from many threads. Can be pickled, a loaded one as its path.
 
+    Args:
+        sidecar: The parsed tables.
+        path: The sidecar that they are mapped from, if any.
+        shard_mtime_ns: As the attribute.
+
     Attributes:
         source: The shard that it was built from, and the rules.
         shard_mtime_ns: Modification time of the shard that it was made from or verified against,

@@ -118,6 +118,16 @@ def reshard(
         ValueError: `indexes` is empty, a bound is below 1, the pattern is invalid, a new shard
             would replace one that is read, data would be left out and `strict` is set, or a field
             is in both sides of a join.
+
+    >>> import tempfile, wids
+    >>> folder = tempfile.mkdtemp()
+    >>> with wids.ShardWriter(f"{folder}/old-%d.tar", spec=f"{folder}/old.json") as writer:
+    ...     for number in range(5):
+    ...         writer.write({"__key__": str(number), ".cls": number})
+    >>> dataset = wids.ShardListDataset(f"{folder}/old.json")
+    >>> done = wids.reshard(dataset, [4, 0, 2], f"{folder}/new-%d.tar", maxcount=2, workers=1)
+    >>> [sample[".cls"] for sample in wids.ShardListDataset(f"{folder}/new.json")]
+    [4, 0, 2]
     """
     pattern = os.fspath(pattern)
     dataset, indexes = _stored(dataset, indexes, pattern)

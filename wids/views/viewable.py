@@ -846,7 +846,23 @@ class Join(Pairing, Viewable):
 
 
 class Concatenation(Chain, Viewable):
-    """Several sequences of samples, one after the other; `wids.concat` makes them."""
+    """Several sequences of samples, one after the other; `wids.concat` makes them.
+
+    Args:
+        parts: The sequences. One with only `len` and `[index]` gives single samples only.
+        names: The `__dataset__` of the samples of each; None for their own names.
+        classes: "same" if the specs of the parts must give a number to the same class; "any" if
+            they need not.
+
+    Raises:
+        TypeError: The parts are no list of sequences.
+        ValueError: There is not one name for each part.
+        SpecError: The specs number their classes differently.
+
+    >>> both = Concatenation([["a", "b"], ["c"]])
+    >>> len(both), both[2]
+    (3, 'c')
+    """
 
     __slots__ = ("_readers", "_search", "_starts", "names")
 
