@@ -222,6 +222,7 @@ def test_a_launcher_without_a_group_counts_and_is_warned_of(monkeypatch):
         sampler = DistributedChunkedSampler(range(10))
         with pytest.warns(UserWarning, match=f"takes rank {rank} of 3 from RANK and WORLD_SIZE"):
             seen += list(sampler)
+        assert len(sampler) == 4  # said once
     assert len(seen) == 12
     assert set(seen) == set(range(10))
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from typing import Any
 
 import numpy as np
 import pytest
@@ -729,6 +730,14 @@ def test_exchanged_kinds_of_samplers_name_the_other_argument():
         wids.Loader(range(9), 3, sampler=wids.BatchSampler(sampler, 3))
     with pytest.raises(TypeError, match="give it as sampler=, or wrap it in wids.BatchSampler"):
         wids.Loader(range(9), batch_sampler=sampler)
+
+
+@pytest.mark.parametrize("others", [{}, {"sampler": range(9)}, {"shuffle": False}])
+def test_a_seed_without_a_shuffle_is_warned_of(others: dict[str, Any]) -> None:
+    """The seed is that of the Loader's own shuffle, and has no effect on samplers."""
+    with pytest.warns(wids.WidsWarning, match="seed=3 has no effect .*without shuffle=True"):
+        wids.Loader(range(9), 3, seed=3, **others)
+    wids.Loader(range(9), 3, seed=3, shuffle=True)
 
 
 def test_a_mixture_without_a_sampler_is_warned_of():

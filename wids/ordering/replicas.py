@@ -6,7 +6,7 @@ import sys
 from typing import SupportsIndex
 
 from wids.base.arguments import check_integer
-from wids.base.warn import warn
+from wids.base.warn import WarningsOnce, warn
 from wids.log import logger
 
 __all__ = ["Replica", "check_dealing", "check_lanes", "lanes_here", "number_of_lanes", "ranks_here"]
@@ -34,6 +34,7 @@ class Replica:
     def __init__(self, num_replicas: int | None, rank: int | None) -> None:
         self._given = num_replicas, rank
         self._settled: tuple[int, int] | None = None
+        self._warnings = WarningsOnce()  # it is looked up at each use
         # Given values are checked now. The group is often made after this call.
         if None not in self._given or _process_group() is not None:
             self.find()
@@ -53,7 +54,7 @@ class Replica:
         group = None
         if num_replicas is None or rank is None:
             group = _process_group()
-            size, own = group or _launched() or self._alone()
+            size, own = group or _launched(self._warnings) or self._alone()
             num_replicas = size if num_replicas is None else num_replicas
             rank = own if rank is None else rank
         found = _check_ranks(num_replicas, rank, given=None not in self._given)
@@ -132,15 +133,18 @@ def _process_group() -> tuple[int, int] | None:
     return None
 
 
-def _launched() -> tuple[int, int] | None:
+def _launched(warnings: WarningsOnce) -> tuple[int, int] | None:
     """Return number of ranks and rank from the variables of torchrun; None if there are none.
 
     One rank counts as none. Without these variables, each process of a job that never makes a group
     would read all data.
+
+    Args:
+        warnings: Warns that there is no group.
     """
     size = _launched_size()
     if size == 1:
-        _warn_if_not_alone()
+        _warn_if_not_alone(warnings)
         return None
     rank = os.environ.get("RANK", "")
     if not (rank.isdecimal() and int(rank) < size):
@@ -150,10 +154,11 @@ def _launched() -> tuple[int, int] | None:
             "would read all samples; make the group before the first use of the sampler, pass "
             "num_replicas and rank (1 and 0 for a single process), or unset WORLD_SIZE"
         )
-    warn(
+    warnings.warn(
+        "no group",
         f"there is no torch.distributed process group, so the sampler takes rank {rank} of "
         f"{size} from RANK and WORLD_SIZE of the environment; make the group before the first "
-        "pass, or pass num_replicas and rank"
+        "pass, or pass num_replicas and rank",
     )
     return size, int(rank)
 
@@ -162,7 +167,7 @@ def _launched() -> tuple[int, int] | None:
 _RANKS_OF_LAUNCHERS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 
 
-def _warn_if_not_alone() -> None:
+def _warn_if_not_alone(warnings: WarningsOnce) -> None:
     """Warn if a launcher tells of other processes, though `WORLD_SIZE` names none.
 
     Their ranks are not used: the processes need not be the ranks of one training.
@@ -170,11 +175,12 @@ def _warn_if_not_alone() -> None:
     for name in _RANKS_OF_LAUNCHERS:
         told = os.environ.get(name, "")
         if told.isdecimal() and int(told) > 0:
-            warn(
+            warnings.warn(
+                "not alone",
                 f"{name}={told} of the environment tells of a job of several processes, but there "
                 "is no torch.distributed process group and no WORLD_SIZE, so each of them reads "
                 "all samples; make the group before the first pass, or pass num_replicas and rank "
-                "(1 and 0 if each shall read all)"
+                "(1 and 0 if each shall read all)",
             )
             return
 

@@ -102,6 +102,11 @@ class Loader:
         shuffle = None if shuffle is None else check_flag("shuffle", shuffle)
         drop_last = check_flag("drop_last", drop_last)
         _check_choice(batch_size, shuffle, sampler, batch_sampler, drop_last=drop_last)
+        if seed and not shuffle:
+            warn(
+                f"seed={seed} has no effect on a Loader without shuffle=True: it is the seed of "
+                "its own shuffle; a sampler has one of its own"
+            )
         if sampler is None and batch_sampler is None:
             # As in DataLoader, `shuffle=True` is a full shuffle of all samples.
             partition = "uniform" if shuffle else "contiguous"
