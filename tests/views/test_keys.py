@@ -293,3 +293,7 @@ def test_keys_may_be_a_column_of_pyarrow(make_shard: Callable[..., Path]) -> Non
     dataset = wids.ShardListDataset([(str(shard), 4)])
     for column in (arrow.array(["c", "a"]), arrow.table({"key": ["c", "a"]})["key"]):
         assert list(dataset.select_keys(column).keys) == ["c", "a"]
+        assert list(dataset.exclude(column).keys) == ["b", "d"]
+    series = pytest.importorskip("pandas").Series(["c", "a"])
+    assert list(dataset.exclude(series).keys) == ["b", "d"]
+    assert list(dataset.exclude(arrow.array([0, 2])).keys) == ["b", "d"]  # indexes, as in a list

@@ -934,6 +934,10 @@ def _slice_as_written(chosen: slice) -> str:
 
 def _keys_if_any(unwanted: Any) -> list[str] | None:
     """Return the given keys, or the keys in a file; None if indexes were given."""
+    # Columns of pyarrow and series of pandas, whose items are no texts of Python.
+    for method in ("to_pylist", "to_list"):
+        if hasattr(unwanted, method):
+            unwanted = getattr(unwanted, method)()
     if isinstance(unwanted, str | os.PathLike):
         path = Path(unwanted)
         array = _read_npy("unwanted", path) if path.suffix == ".npy" else None
