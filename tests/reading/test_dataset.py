@@ -252,6 +252,25 @@ def test_an_unknown_transformation_is_refused(spec: Path) -> None:
         ShardListDataset(spec, transformations="jpeg")
 
 
+def test_a_misspelt_argument_is_refused_with_the_right_name(spec: Path) -> None:
+    """The dataset and its options name the argument that was meant, and all others."""
+    with pytest.raises(
+        TypeError, match="ShardListDataset has no .*'feilds'; did you mean 'fields'"
+    ):
+        ShardListDataset(spec, feilds=[".cls"])
+    with pytest.raises(TypeError, match="'quick'; it has cache_size, cache_dir, lru_size"):
+        ShardListDataset(spec, quick=True)
+    with pytest.raises(TypeError, match="with_options has no .*'onerror'; did you mean 'on_error'"):
+        ShardListDataset(spec).with_options(onerror="collect")
+
+
+@pytest.mark.parametrize("url", ["s3://", "gs:///"])
+def test_a_url_of_nothing_is_refused(url: str) -> None:
+    """A scheme alone is no place; the message shows a URL with one."""
+    with pytest.raises(wids.WidsError, match="s3://bucket"):
+        ShardListDataset(url)
+
+
 # Faults.
 
 

@@ -99,6 +99,8 @@ def test_a_filter_may_be_a_function_of_columns(dataset: wids.ShardListDataset) -
         (".json:name.first == x", r"'name\.first'.* name, tags, w"),
         (".none contains x or key == y", r"'\.none'"),
         (".cls ==", "cannot read"),
+        (".txt == tabby cat", r"quotes around what has blanks \(.cls == 'tabby cat'.* read 'cat'"),
+        (".'a b' > 3", r"'\.a b' > 3\); cannot read"),
     ],
 )
 def test_what_no_sample_has_is_an_error(

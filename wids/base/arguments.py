@@ -1,8 +1,9 @@
 """Checks of arguments: each returns a plain value, or raises an error that names the argument."""
 
+import difflib
 import operator
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from numbers import Real
 from typing import Any
 
@@ -24,6 +25,7 @@ __all__ = [
     "checked_positions",
     "each_position",
     "plain_index",
+    "refuse_unknown",
     "to_list",
 ]
 
@@ -190,6 +192,24 @@ def check_path(name: str, value: Any) -> str:
         return check_text(name, os.fspath(value), "a path")
     except TypeError:
         raise TypeError(f"{name} must be a path, a str or a Path; got {value!r:.80}") from None
+
+
+def refuse_unknown(owner: str, unknown: Iterable[str], known: Collection[str]) -> None:
+    """Raise TypeError for arguments by names that a function does not have.
+
+    Args:
+        owner: What was called.
+        unknown: The names; none is right.
+        known: The names of its arguments.
+
+    >>> refuse_unknown("open", ["feilds"], ["fields", "keep"])
+    Traceback (most recent call last):
+    TypeError: open has no argument 'feilds'; did you mean 'fields'? It has fields, keep
+    """
+    for name in sorted(unknown):
+        near = difflib.get_close_matches(name, known, 1)
+        guess = f"; did you mean {near[0]!r}? It has" if near else "; it has"
+        raise TypeError(f"{owner} has no argument {name!r}{guess} {', '.join(known)}")
 
 
 def to_list(name: str, value: Any, what: str) -> list[Any]:

@@ -631,6 +631,11 @@ class Fetcher:
 
     def _new_source(self, url: str, scheme: str) -> Source:
         new_source = _SOURCES.get(scheme)
+        if not scheme:
+            raise FetchError(
+                f"{display_url(url)}: is a URL without a host or bucket; expected one such as "
+                "s3://bucket/train.json or https://host/train.json"
+            )
         if new_source is None:
             known = ", ".join([*_SOURCES, "file"])
             raise FetchError(f"{display_url(url)}: cannot fetch {scheme}: URLs; known are {known}")

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from wids.base.arguments import check_flag, check_integer, check_sized
+from wids.base.arguments import check_flag, check_integer, check_sized, refuse_unknown
 from wids.base.warn import warn
 from wids.ordering.chunks import Layout, chunk_layout, shard_lengths
 from wids.ordering.drawing import Drawing, drawing_now
@@ -86,8 +86,8 @@ class ChunkedSampler(Sampler[int]):
         seed: Any integer.
         shuffle: False for storage order.
         shufflefirst: False to keep the chunks in storage order in epoch 0, and those of each part
-            of a mixture in its own epoch 0 (the samples in them are shuffled); by default the first
-            epoch is shuffled like any other.
+            of a mixture in its own epoch 0 (the samples in them are shuffled, and chunks are not
+            mixed by `interleave`); by default the first epoch is shuffled like any other.
         partition: How chunks are lined up: "contiguous" (permuted each epoch), "fixed" or "global"
             (much the same in one process), or "uniform" (no chunks at all: a full shuffle).
         interleave: Chunks drawn from at once, at least 1.
@@ -930,12 +930,8 @@ class DistributedShardSampler(DistributedChunkedSampler):
         **options: Any,
     ) -> None:
         known = DistributedChunkedSampler.__init__.__kwdefaults__ or {}
-        if unknown := options.keys() - known.keys():
-            names = sorted({"lengths", "weights", "balance", *known})
-            raise TypeError(
-                f"DistributedShardSampler has no argument {min(unknown)!r}; it has "
-                f"{', '.join(names)}"
-            )
+        names = sorted({"lengths", "weights", "balance", *known})
+        refuse_unknown("DistributedShardSampler", options.keys() - known.keys(), names)
         weighted = weights is not None or balance is not None
         mixed = hasattr(dataset, "part_lengths")
         draws = options.pop("num_samples", None) if weighted else None

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, TypeGuard, Unpack, overload
 
-from wids.base.arguments import check_extension, check_flag, to_list
+from wids.base.arguments import check_extension, check_flag, refuse_unknown, to_list
 from wids.base.urls import display_url
 from wids.codecs.decode import SampleDecoder
 from wids.codecs.images import ImageDecoder
@@ -136,11 +136,8 @@ class Pipeline:
             ValueError: There are options for decoding, and nothing is decoded.
             TypeError: There is no such option.
         """
-        if unknown := set(options) - set(ReadingOptions.__annotations__):
-            raise TypeError(
-                f"with_options has no option {min(unknown)!r}; it has "
-                f"{', '.join(ReadingOptions.__annotations__)}"
-            )
+        known = ReadingOptions.__annotations__
+        refuse_unknown("with_options", options.keys() - known.keys(), list(known))
         fields = options.get("fields", self.fields)
         decoding: dict[str, Any] = {
             name: options[name] for name in ("decoders", "on_error") if name in options

@@ -15,7 +15,7 @@ from copy import copy
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Never, Self, Unpack
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from wids.base.arguments import (
     check_path,
     check_text,
     plain_index,
+    refuse_unknown,
 )
 from wids.base.processes import allow_pickling_views
 from wids.base.progress import progress
@@ -147,8 +148,10 @@ class ShardList:
         memory: int | None = None,
         access: Access = "auto",
         on_uncounted: OnUncounted | None = None,
+        **unknown: Never,
     ) -> None:
         show_if_verbose()
+        refuse_unknown(type(self).__name__, unknown, ShardList.__init__.__kwdefaults__ or {})
         _check_types(allow_local, dataset_name, options, base, on_uncounted)
         spec = load_spec(
             shards, base=base, options=options, allow_local=allow_local, cache_dir=cache_dir

@@ -450,7 +450,8 @@ class _FilterParser:
         rest = self._text[self.position : self.position + 30].strip() or "(the end)"
         return ValueError(
             "filter: expected a comparison such as .cls == 3, .cls in (cat, dog) or "
-            f".json:size.width >= 512, joined by 'and' and 'or'; cannot read {rest!r}"
+            ".json:size.width >= 512, joined by 'and' and 'or', with quotes around what has "
+            f"blanks (.cls == 'tabby cat', '.a b' > 3); cannot read {rest!r}"
         )
 
 
