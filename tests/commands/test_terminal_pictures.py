@@ -32,8 +32,8 @@ def gradient() -> Image.Image:
 
 @pytest.fixture
 def shard(tmp_path: Path) -> str:
-    mask = np.zeros((40, 60), np.uint8)
-    mask[:20] = 1
+    mask = np.zeros((45, 70), np.uint8)
+    mask[:, :35] = 1
     sample = {
         "__key__": "k",
         ".png": save(gradient(), "PNG"),
@@ -121,7 +121,7 @@ def test_kitty_is_sent_pngs(shard: str) -> None:
     ):
         printed = on_terminal("show", shard, "0", **settings)
         assert QUESTION not in printed
-        picture, mask = pixels_of_kitty(printed)
+        picture, _, mask = pixels_of_kitty(printed)
         times = picture.shape[1] // 70
         assert times >= 1
         assert np.array_equal(picture[::times, ::times], np.asarray(gradient()))
@@ -147,12 +147,12 @@ def test_sixels_are_sent_to_terminals_that_have_them(
     printed = on_terminal("show", shard, "0", "--pictures", asked, answer=answer)
     assert (QUESTION in printed) == (asked == "auto")
     found = re.findall(rb"\x1bP0;1;0q(.*?)\x1b\\", printed, re.DOTALL)
-    assert len(found) == 2
+    assert len(found) == 3
     picture = pixels_of_sixel(found[0])
     times = picture.shape[1] // 70
     shown = picture[::times, ::times].astype(int)
     assert np.abs(shown - np.asarray(gradient())).mean() < 6  # 256 colours, in hundredths
-    assert len(np.unique(pixels_of_sixel(found[1]).reshape(-1, 3), axis=0)) == 2
+    assert len(np.unique(pixels_of_sixel(found[2]).reshape(-1, 3), axis=0)) == 2
     decoder = shutil.which("sixel2png")
     if decoder is not None:
         (tmp_path / "a.six").write_bytes(b"\x1bP0;1;0q" + found[0] + b"\x1b\\")
@@ -192,3 +192,10 @@ def test_label_maps_have_a_legend(shard: str) -> None:
     plain = re.sub(r"\x1b\[[0-9;]*m", "", printed)
     assert "0 sky 50 %" in plain
     assert "1 earth 50 %" in plain
+
+
+def test_masks_are_laid_over_the_picture(shard: str) -> None:
+    """After the picture as it is comes the picture with its mask."""
+    printed = on_terminal("show", shard, "0", "--pictures", "kitty")
+    assert b".png with .seg.png" in printed
+    assert len(pixels_of_kitty(printed)) == 3

@@ -11,6 +11,7 @@ from wids.base.text import clean, columns_of, format_nbytes
 from wids.base.urls import display_url
 from wids.display.fieldview import FieldView, class_name, content_line, unpacked, view_field
 from wids.display.mediaview import checked_image
+from wids.display.shapes import overlay_of
 from wids.display.thumbnails import thumbnail
 from wids.errors import DecodeError
 
@@ -25,6 +26,7 @@ __all__ = ["describe_sample", "draw_pictures", "field_names", "sample_lines"]
 
 MAX_NAME = 30  # columns of a field's name
 MIN_ROWS = 8  # of a picture, however many there are
+MAX_SIDE = 1024  # pixels of a picture
 MAX_LEGEND = 16  # labels of a mask that are named
 
 
@@ -136,18 +138,33 @@ def draw_pictures(
     """
     lines = []
     drawable = [name for name in field_names(sample) if _is_drawable(name, sample[name])]
-    rows = max(screen.rows // max(len(drawable), 1), min(screen.rows, MIN_ROWS))
+    overlay = overlay_of(
+        [(name, sample[name], view_field(name, sample[name])) for name in field_names(sample)],
+        _side_of(screen, screen.rows),
+    )
+    count = len(drawable) + (overlay is not None)
+    rows = max(screen.rows // max(count, 1), min(screen.rows, MIN_ROWS))
     for extension in drawable:
         lines += ["", clean(extension)]
         try:
-            small = thumbnail(extension, sample[extension], size=min(max(screen.box(rows)), 1024))
+            small = thumbnail(extension, sample[extension], size=_side_of(screen, rows))
         except DecodeError as error:
             lines.append(clean(error))
             continue
-        image = load("PIL.Image", "pillow").open(io.BytesIO(small.data))
-        lines += screen.draw(image, rows)
+        lines += _drawn(small, screen, rows)
         lines += _legend(small, screen, class_names)
+        if overlay is not None and overlay.field == extension:
+            lines += ["", clean(f"{extension} with {', '.join(overlay.others)}")]
+            lines += _drawn(overlay.picture, screen, rows)
     return lines
+
+
+def _side_of(screen: Screen, rows: int) -> int:
+    return min(max(screen.box(rows)), MAX_SIDE)
+
+
+def _drawn(picture: Thumbnail, screen: Screen, rows: int) -> list[str]:
+    return screen.draw(load("PIL.Image", "pillow").open(io.BytesIO(picture.data)), rows)
 
 
 def _legend(picture: Thumbnail, screen: Screen, class_names: ClassNames | None) -> list[str]:

@@ -31,6 +31,7 @@ from wids.display.fieldview import (
     content_line,
     view_field,
 )
+from wids.display.shapes import Overlay, overlay_of
 from wids.display.thumbnails import Thumbnail, thumbnail
 from wids.errors import DecodeError
 
@@ -303,8 +304,12 @@ def dataset_html(
 
 def sample_html(sample: SampleView) -> Markup:
     """Return the HTML of a sample: a table of its fields, each shown by its kind."""
-    pictures = _Pictures(PICTURE_SIDE, sample.class_names, legends=True)
     views = sample.views()
+    overlay = overlay_of(
+        [(each.format, each.data, views[each.name]) for each in sample.fields[:MAX_FIELDS]],
+        PICTURE_SIDE,
+    )
+    pictures = _Pictures(PICTURE_SIDE, sample.class_names, legends=True, overlay=overlay)
     rows = [
         tag(
             "tr",
@@ -339,12 +344,19 @@ class _Pictures:
         side: Pixels of the longer side of a picture.
         class_names: The name of each class, by its number.
         legends: Whether label maps have a legend below them.
+        overlay: What is drawn beside the image that it is of.
     """
 
     def __init__(
-        self, side: int, class_names: ClassNames | None = None, *, legends: bool = False
+        self,
+        side: int,
+        class_names: ClassNames | None = None,
+        *,
+        legends: bool = False,
+        overlay: Overlay | None = None,
     ) -> None:
         self.side = side
+        self.overlay = overlay
         self.left = MAX_PICTURES_NBYTES
         self._class_names = class_names
         self._legends = legends
@@ -355,6 +367,10 @@ class _Pictures:
             picture = thumbnail(extension, data, size=self.side)
         except DecodeError as error:
             return tag("div", clean(error, 160), style=BAD)
+        return self.show(picture, extension)
+
+    def show(self, picture: Thumbnail, name: str) -> Markup:
+        """Return an `img` of a picture, with its legend, or a line if there is no room for it."""
         self.left -= len(picture.data)
         if self.left < 0:
             return tag("div", "not drawn: this page has many pictures", style=FAINT)
@@ -365,7 +381,7 @@ class _Pictures:
             src=f"data:{picture.media_type};base64,{base64.b64encode(picture.data).decode()}",
             width=picture.width * scale,
             height=picture.height * scale,
-            alt=extension,
+            alt=name,
             style="max-width:100%;height:auto;border-radius:4px;margin:0;display:block"
             + (";image-rendering:pixelated" if scale > 1 else ""),
         )
@@ -489,7 +505,13 @@ def _as_line(_field: Field, view: FieldView, _pictures: _Pictures) -> list[str]:
 
 def _image(field: Field, view: FieldView, pictures: _Pictures) -> list[str]:
     line = tag("div", clean(content_line(view)), style=FAINT)
-    return [pictures.draw(field.format, field.data), line]
+    drawn, overlay = pictures.draw(field.format, field.data), pictures.overlay
+    if overlay is None or overlay.field != field.format:
+        return [drawn, line]
+    said = clean(f"with {', '.join(overlay.others)}", 100)
+    beside = tag("div", pictures.show(overlay.picture, said), tag("div", said, style=FAINT))
+    row = "display:flex;flex-wrap:wrap;gap:12px"
+    return [tag("div", tag("div", drawn, line), beside, style=row)]
 
 
 def _array(field: Field, view: FieldView, pictures: _Pictures) -> list[str]:

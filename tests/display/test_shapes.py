@@ -1,0 +1,122 @@
+"""Shapes in JSON and masks, drawn over the picture of a sample."""
+
+import base64
+import json
+import re
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.pictures import save
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+import wids
+from wids.display.shapes import Shape, draw_over, shapes_in
+from wids.display.thumbnails import thumbnail
+
+GREY = save(Image.new("RGB", (200, 100), (90, 90, 90)), "PNG")
+
+
+def pixels(picture: Any) -> np.ndarray:
+    return np.asarray(Image.open(BytesIO(picture.data)).convert("RGB"), int)
+
+
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        ({"bbox": [1, 2, 3, 4]}, [Shape("box", (1, 2, 3, 4))]),
+        ({"bbox_xyxy": [1, 2, 3, 4]}, [Shape("box", (1, 2, 3, 4), "", "xyxy")]),
+        (
+            {"boxes": [[1, 2, 3, 4], [5, 6, 7, 8]], "labels": ["cat", 7]},
+            [Shape("box", (1, 2, 3, 4), "cat"), Shape("box", (5, 6, 7, 8), "7")],
+        ),
+        (
+            {"objects": [{"name": "dog", "xmin": 1, "ymin": 2, "xmax": 3, "ymax": 4}]},
+            [Shape("box", (1, 2, 3, 4), "dog", "xyxy")],
+        ),
+        ({"segmentation": [[1, 1, 9, 1, 5, 9]]}, [Shape("polygon", (1, 1, 9, 1, 5, 9))]),
+        ({"polygon": [[1, 1], [9, 1], [5, 9]]}, [Shape("polygon", (1, 1, 9, 1, 5, 9))]),
+        ({"keypoints": [4, 5, 2, 0, 0, 0, 7, 8, 1]}, [Shape("points", (4, 5, 7, 8))]),
+        ({"bbox": [1, 2, "3", 4], "box": [True, 1, 2, 3], "size": [1, 2, 3, 4]}, []),
+        ({"bbox": [1, 2, 1e308, 4]}, []),
+    ],
+)
+def test_shapes_are_found_as_datasets_write_them(document: Any, expected: list[Shape]) -> None:
+    """Boxes, polygons and keypoints are found by the names of their numbers."""
+    assert shapes_in(document) == expected
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(
+            st.sampled_from(
+                ["bbox", "x", "y", "w", "h", "label", "labels", "keypoints", "polygon"]
+            ),
+            inner,
+            max_size=5,
+        )
+    ),
+)
+
+
+@given(JSON)
+def test_any_document_can_be_drawn(document: Any) -> None:
+    """Whatever a document holds, the picture has its size and is drawn."""
+    drawn = draw_over(thumbnail(".png", GREY, size=64), (200, 100), shapes_in(document))
+    assert pixels(drawn).shape == (32, 64, 3)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"bbox": [50, 20, 100, 60]},  # COCO: position and size
+        {"bbox": [50, 20, 150, 80], "more": {"bbox": [120, 60, 190, 90]}},  # corners
+        {"bbox": [0.25, 0.2, 0.5, 0.6]},  # shares
+        {"x1": 50, "y1": 20, "x2": 150, "y2": 80},
+    ],
+)
+def test_boxes_lie_where_they_are(document: Any) -> None:
+    """A box is drawn in the pixels of the picture, whatever its form."""
+    picture = thumbnail(".png", GREY, size=100)
+    drawn = pixels(draw_over(picture, (200, 100), shapes_in(document)))
+    changed = np.abs(drawn - 90).max(axis=-1) > 30
+    assert changed[10, 25:76].all()
+    assert changed[10:41, 25].all()
+    assert not changed[:9].any()
+    assert not changed[:, :24].any()
+    assert not changed[20:25, 40:55].any()
+
+
+def sample() -> dict[str, Any]:
+    mask = np.zeros((100, 200), np.uint8)
+    mask[:, 100:] = 1
+    document = json.dumps({"bbox": [10, 10, 50, 50], "label": "\x1b[31m<b>cat</b>"})
+    return {
+        "__key__": "k",
+        ".png": GREY,
+        ".seg.png": save(Image.fromarray(mask), "PNG"),
+        ".json": document.encode(),
+    }
+
+
+def test_a_card_has_the_overlay_beside_the_picture() -> None:
+    """A notebook shows the picture as it is, and beside it with its boxes and masks."""
+    page = wids.show(sample())._repr_html_()
+    shown = [
+        np.asarray(Image.open(BytesIO(base64.b64decode(data))).convert("RGB"), int)
+        for data in re.findall(r"base64,([^\"]+)", page)
+    ]
+    assert len(shown) == 3
+    assert (shown[0] == 90).all()
+    over = shown[1]
+    assert (over[90, 10] == 90).all()  # no class
+    assert (over[90, 150] != 90).any()  # the mask
+    assert np.abs(over[10, 30] - 90).max() > 30  # the box
+    assert "with .seg.png, .json" in page
+    without = {name: value for name, value in sample().items() if name in ("__key__", ".png")}
+    assert wids.show(without)._repr_html_().count("base64,") == 1
