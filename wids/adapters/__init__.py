@@ -1,1 +1,1 @@
-"""Faces of a dataset for other engines: files for libraries that read files."""
+"""Adapters, which give a dataset the interface that other libraries expect: files."""

@@ -1,4 +1,4 @@
-"""`RequestTimes`: what requests cost, measured as they end."""
+"""`RequestTimes`: latency and rate of requests, fitted to those that have ended."""
 
 from __future__ import annotations
 

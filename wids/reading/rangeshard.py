@@ -757,6 +757,6 @@ def read_samples(
         for slot, sample in zip(slots, found, strict=True):
             samples[slot] = sample
 
-    with DaemonThreadPool(MOST_SHARDS_AT_ONCE, "wids-shards") as crew:
-        list(crew.map(read_group, slots_of.values()))
+    with DaemonThreadPool(MOST_SHARDS_AT_ONCE, "wids-shards") as pool:
+        list(pool.map(read_group, slots_of.values()))
     return samples

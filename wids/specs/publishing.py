@@ -1,4 +1,4 @@
-"""Publishing of a spec and its indexes to another place: a folder, or one of a bucket."""
+"""Publication of a spec and its indexes to another folder, or to a bucket."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JSON that people write: a key that stands twice is refused."""
+"""Parsing of JSON that people write: a key that is given twice is refused."""
 
 from __future__ import annotations
 
