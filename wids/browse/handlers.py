@@ -15,6 +15,7 @@ from wids.base.urls import hide_credentials
 from wids.browse.decoders import Decoders
 from wids.browse.facets import ChosenMasks, ColumnValues, FacetVisitor, find_columns
 from wids.browse.failures import message_of
+from wids.browse.figures import FigureVisitor
 from wids.browse.looks import Looks, add_contents, find_looks, look_named
 from wids.browse.maps import Maps
 from wids.browse.orders import Grid, parse_indexes
@@ -400,6 +401,13 @@ class ApiHandlers:
         if not isinstance(visitor, StatisticsVisitor):
             raise TypeError(f"expected the scan of statistics, found {visitor!r}")
         found = {**visitor.as_dict(), **scan.progress(), "all_shards": count}
+        values = self._columns()
+        figures = self.scans.get(
+            ("figures", len(shards)), lambda: FigureVisitor(self.reader, values), shards
+        )
+        drawn = figures.visitor
+        found["figures"] = drawn.as_list() if isinstance(drawn, FigureVisitor) else []
+        found["finished"] = scan.progress()["finished"] and figures.progress()["finished"]
         # Sizes and classes are counted shard by shard, with samples that the view leaves out.
         return found | {"beyond_view": self.chosen is not None}
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from wids.base.urls import display_url, hide_credentials, is_local, local_path
-from wids.browse.oddshards import ShardProfile, odd_shards
+from wids.browse.oddshards import ShardProfile, odd_shards, over_shards
 from wids.reading.describe import nbytes_of
 from wids.specs.shardtable import UNKNOWN
 from wids.tools.stats import SizeStats, Stats
@@ -258,7 +258,13 @@ class StatisticsVisitor:
                 "counts": _spread_of(stats.values),
                 "extremes": _extremes(stats.values, self._name),
                 "odd_shards": self._odd_shards(),
+                "over_shards": self._over_shards(),
             }
+
+    def _over_shards(self) -> dict[str, Any]:
+        found = over_shards(self._profiles)
+        named = [[label, self._name(label), counts] for label, counts in found.classes]
+        return {**found._asdict(), "classes": named}
 
     def _odd_shards(self) -> list[dict[str, Any]]:
         labels = {label for profile in self._profiles for label in profile.classes}

@@ -3,6 +3,7 @@
 import { quoted } from "./clauses.js";
 import { h } from "./dom.js";
 import { counted, number } from "./format.js";
+import { classesOverShards, whereMissing } from "./overshards.js";
 import { rows } from "./plots.js";
 import { link } from "./state.js";
 
@@ -23,7 +24,9 @@ function missing(found) {
     ? `${counted(complete, "field")} in every sample; ${counted(lacking.length, "field")} missing in some:`
     : `All ${counted(found.fields.length, "field")} in every sample.`;
   return [h("h4", {}, "Missing"), h("p", {}, total ? said : "No samples were read."),
-    lacking.length ? rows(lacking.map(({ name, count }) => [`without ${name}`, total - count, link({ where: `${name} == null` })])) : null];
+    lacking.length ? rows(lacking.map(({ name, count }) => [`without ${name}`, total - count, link({ where: `${name} == null` })])) : null,
+    h("ul", { class: "odd" }, lacking.map(({ name }) => [name, whereMissing(found.over_shards, name)]).filter(([, where]) => where)
+      .map(([name, where]) => h("li", {}, "without ", h("code", {}, name), ": ", where)))];
 }
 
 function odd(found) {
@@ -43,6 +46,7 @@ function classes(found) {
   return h("section", { class: "panel" },
     h("h3", {}, "Classes in ", h("code", {}, field)),
     h("p", {}, `${counted(found.num_classes, "class").replace("classs", "classes")}, ${number(least)} to ${number(most)} samples each, median ${number(median)}. ${balance(found.extremes)}`),
+    classesOverShards(found.over_shards),
     rows(entries),
     rest > 0 ? h("p", { class: "muted" }, `and ${number(rest)} rarer ones`) : null);
 }

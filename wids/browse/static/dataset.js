@@ -4,8 +4,9 @@ import { answers } from "./answers.js";
 import { ask } from "./api.js";
 import { button, h } from "./dom.js";
 import { bytes, counted, number } from "./format.js";
-import { sizeHistogram } from "./plots.js";
-import { gridPart, link } from "./state.js";
+import { numbers } from "./facets.js";
+import { bars, sizeHistogram } from "./plots.js";
+import { filterable, go, gridPart, link } from "./state.js";
 import { leftOut } from "./waits.js";
 
 const SHARDS = 100;
@@ -49,7 +50,8 @@ async function showFigures(places, { all }, signal) {
     const found = await ask("statistics", { all: all ? 1 : null }, signal);
     const now = JSON.stringify(found);
     if (now !== last) {
-      places.answers.replaceChildren(...answers(found, read(found, places, all, signal)));
+      const figures = figuresOf(found.figures);
+      places.answers.replaceChildren(...[...answers(found, read(found, places, all, signal)), figures].filter(Boolean));
       places.sizes.replaceChildren(sizesOf(found));
     }
     last = now;
@@ -72,6 +74,21 @@ function read(found, places, all, signal) {
     found.finished ? null : h("progress", { max: found.num_shards, value: found.shards_done, "aria-label": "Statistics" }),
     h("span", { class: "muted" }, source + beyond + left),
     part && found.finished && !all ? button("Read all shards", () => showFigures(places, { all: true }, signal).catch(() => {})) : null);
+}
+
+/** How large images are, how long texts and sounds; a drag over one shows the samples of a range. */
+function figuresOf(figures) {
+  if (!figures.length) return null;
+  return h("section", { class: "panel" }, h("h3", {}, "Sizes and lengths"),
+    h("div", { class: "field-plots" }, figures.map((each) => h("figure", {},
+      h("figcaption", {}, h("strong", {}, each.field), ` ${each.fact} `, h("span", { class: "muted" }, `${number(each.count)}${each.missing ? ` · ${number(each.missing)} without` : ""}`)),
+      each.name ? numbers({}, each, each, (clauses) => go({ ...filterable({}), where: clauses.join(" and ") || null })) : plain(each)))));
+}
+
+function plain({ bins, low, width, least, most, field, fact }) {
+  const edge = (bin) => number(Number((low + bin * width).toPrecision(12)));
+  return bars(bins, { label: `${fact} of ${field}: from ${number(least)} to ${number(most)}`, marks: [[0, number(least)], [1, number(most)]],
+    titles: bins.map((count, bin) => `${edge(bin)} to ${edge(bin + 1)}: ${number(count)}`) });
 }
 
 function sizesOf(found) {

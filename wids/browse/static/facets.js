@@ -88,7 +88,8 @@ function meter(all, now) {
     svg("rect", { class: "all", width: 100 * all, height: 10 }), svg("rect", { class: "now", width: 100 * now, height: 10 }));
 }
 
-function numbers(state, all, now, choose) {
+/** The histogram of a column, of which a range is chosen. */
+export function numbers(state, all, now, choose) {
   const { low, width, bins } = all;
   const counts = bins.map(() => 0);
   // The bins of the samples shown may be narrower: each is counted where it begins.

@@ -9,7 +9,7 @@ const OTHER = "#8b8f96";
 // From dark blue over green to yellow, even to the eye.
 const SCALE = [[68, 40, 130], [52, 96, 141], [33, 145, 140], [94, 201, 98], [226, 213, 60]];
 
-const wordColour = (code) => WORDS[code] ?? OTHER;
+export const wordColour = (code) => WORDS[code] ?? OTHER;
 
 /** The colour of a number between the ends of its column; null has that of the others. */
 function numberColour(value, [least, most]) {
