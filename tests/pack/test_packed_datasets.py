@@ -8,6 +8,7 @@ import sys
 import tarfile
 import warnings
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,11 @@ import numpy as np
 import pytest
 from helpers.packbytes import resealed, with_arrays
 from helpers.server import ShardServer
+from helpers.stores import azurite, s3_server, use_azure, use_s3
 
 import wids
 from wids.errors import ShardFormatError, SpecError, WidsError
+from wids.fetching.fetch import Fetcher
 from wids.reading.shardlist import ShardList
 from wids.specs.sources import load_spec
 from wids.tools.packing import write_pack
@@ -274,6 +277,33 @@ def test_a_remote_pack_is_read_by_range(
     assert again[9][".txt"] == EXPECTED[9][1]
     of_pack = [each for each in shard_server.requests if each.path == "/set/train.wpack"]
     assert len(of_pack) == 1  # its header, which says that what was kept still belongs to it
+
+
+@with_spec_and_pack
+@pytest.mark.parametrize("store", ["s3", "azure"])
+def test_a_pack_in_a_bucket_serves_its_shards(
+    folder: Path, name: str, store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Packs in object stores are read by range; keys are found, and no sidecar is needed."""
+    names = [*TARS, "train.json", "train.wpack"]
+    with s3_server() if store == "s3" else azurite(tmp_path / "azure") as endpoint:
+        if store == "s3":
+            use_s3(endpoint, monkeypatch, "packs")
+        else:
+            use_azure(endpoint, monkeypatch, "packs")
+        root = f"{'s3' if store == 's3' else 'az'}://packs/set"
+        with closing(Fetcher()) as fetcher:
+            for each in names:
+                fetcher.put(f"{root}/{each}", folder / each)
+        with wids.ShardListDataset(f"{root}/{name}", remote="range") as dataset:
+            assert contents(dataset) == EXPECTED
+            assert dataset.index_of("k7") == 7
+            sampler = wids.DistributedShardSampler(dataset, 1, 0)
+            batches = wids.Loader(dataset, 5, sampler=sampler, tensors=False)
+            assert sorted(key for batch in batches for key in batch["__key__"]) == sorted(
+                key for key, *_ in EXPECTED
+            )
+    assert not list((tmp_path / "wids-cache").glob("*.tar"))
 
 
 @with_spec_and_pack
