@@ -69,6 +69,23 @@ def test_it_is_a_file_to_other_libraries() -> None:
             closed()
 
 
+@pytest.mark.parametrize("nbytes", [1000, 1_000_000, 2_000_000, 7_000_000])
+def test_reading_on_requests_little_besides(nbytes: int) -> None:
+    """A reader that goes straight on from the middle gets half as much besides, in few parts."""
+    asked: list[int] = []
+
+    def read_part(start: int, stop: int) -> bytes:
+        asked.append(stop - start)
+        return bytes(stop - start)
+
+    file = io.BufferedReader(FieldFile(read_part, 50_000_000, "a.mp4"), 32_768)
+    file.seek(20_000_000)
+    for _ in range(0, nbytes, 1000):
+        file.read(1000)
+    assert sum(asked) <= 1.5 * nbytes + (192 << 10)
+    assert len(asked) <= 2 + nbytes // 500_000 + 6
+
+
 def shard_of(folder: Path, data: bytes, name: str = "a.tar") -> Path:
     with wids.TarWriter(folder / name) as writer:
         writer.write({"__key__": "0", ".mp4": data, ".txt": "between"})

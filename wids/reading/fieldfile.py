@@ -13,7 +13,7 @@ __all__ = ["FieldFile"]
 
 # Libraries read 4 to 64 KiB at a time, each of which would otherwise be a request. The first part
 # after a seek is small, since often only an entry of a table is wanted there; while the reader goes
-# straight on, each part is twice as long as the one before.
+# straight on, each part is half as long as all before it, so that a clip costs few bytes besides.
 _FIRST_NBYTES = 128 << 10
 _MOST_NBYTES = 4 << 20
 _KEPT_PARTS = 4  # readers of films go back and forth between sound and pictures
@@ -51,6 +51,7 @@ class FieldFile(io.RawIOBase):
         self.name = name
         self._position = 0
         self._parts: list[tuple[int, bytes | memoryview]] = []  # the last one read comes last
+        self._run_nbytes = 0  # read straight on since the last seek
 
     def readable(self) -> bool:
         """Return True."""
@@ -106,15 +107,15 @@ class FieldFile(io.RawIOBase):
             if start <= position < start + len(part):
                 self._parts.append(self._parts.pop(place))
                 return start, part
-        ahead = _FIRST_NBYTES
-        if self._parts:
-            start, last = self._parts[-1]
-            if start + len(last) == position:
-                ahead = min(2 * len(last), _MOST_NBYTES)
+        last_start, last = self._parts[-1] if self._parts else (0, b"")
+        if last_start + len(last) != position:
+            self._run_nbytes = 0
+        ahead = min(max(_FIRST_NBYTES, self._run_nbytes // 2), _MOST_NBYTES)
         # Up to the next part that is there already, which need not be read again.
         stop = min([self.size, *(start for start, _ in self._parts if start > position)])
         stop = min(stop, position + max(ahead, wanted))
         found = position, self._read_part(position, stop)
+        self._run_nbytes += stop - position
         # A reader that wants much at once keeps it by itself.
         if stop - position <= _MOST_NBYTES:
             self._parts = [*self._parts[1 - _KEPT_PARTS :], found]
