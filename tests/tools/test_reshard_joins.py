@@ -217,3 +217,23 @@ def test_no_table_of_the_join_is_replaced(
         said = capsys.readouterr().err
         assert f"{name}: is the table that is joined, and would be replaced; name another" in said
     assert Path("t.parquet").read_bytes() == before
+
+
+def test_columns_of_joined_tables_are_decoded_by_check(
+    joined: Join, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A value that reading would refuse is a fault; rows of no sample are not looked at."""
+    table = {"key": [*KEYS, "other"], "png": [None, b"\x89PNG", *[None] * 7, b"no picture"]}
+    table["meta.json"] = ["{}"] * 8 + ["{", "{"]
+    pyarrow.parquet.write_table(pa.table(table), "odd.parquet")
+    joined.join("odd.parquet").save("odd.json")
+    assert main(["check", "odd.json", "--no-digest"]) == 0
+    capsys.readouterr()
+    assert main(["check", "odd.json", "--no-digest", "--decode"]) == 1
+    said = capsys.readouterr()
+    assert "odd.parquet: row 1, column 'png' (field .png): " in said.out
+    assert "odd.parquet: row 8, column 'meta.json' (field .meta.json): " in said.out
+    assert "shards and 2 tables checked, 2 faults in 1 of them" in said.err
+    joined.save("sound.json")
+    assert main(["check", "sound.json", "--no-digest", "--decode"]) == 0
+    assert "shards and 1 tables checked, no faults" in capsys.readouterr().err

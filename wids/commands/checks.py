@@ -56,7 +56,25 @@ def check(args: Arguments) -> int:
         cache_dir=args.cache_dir,
         workers=args.workers,
     )
-    return _report(args, len(shards), faults, "checked")
+    if not args.decode:
+        return _report(args, len(shards), faults, "checked")
+    found = _faults_of_tables(args)
+    faults += [fault for each in found for fault in each]
+    return _report(
+        args, len(shards), faults, f"and {len(found)} tables checked" if found else "checked"
+    )
+
+
+def _faults_of_tables(args: Arguments) -> list[list[Fault]]:
+    """Return the faults of each table that a saved view joins."""
+    from wids.tools.check import check_table
+    from wids.views.opening import is_saved_view, open_samples
+    from wids.views.tablejoin import tables_of
+
+    if not is_saved_view(args.spec):
+        return []
+    with open_samples(args.spec, cache_dir=args.cache_dir, **rules_given(args)) as view:
+        return [check_table(rows) for rows in tables_of(view)]
 
 
 def _shards(args: Arguments) -> list[ChosenShard]:

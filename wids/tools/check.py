@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from wids.base.hashing import DIGESTS, hash_file
 from wids.base.processes import run_each
 from wids.base.urls import base_name, display_url, hide_credentials
@@ -31,8 +33,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from wids.specs.spec import DatasetSpec
+    from wids.views.tablerows import TableRows
 
-__all__ = ["Fault", "check_shard", "check_shards", "check_spec"]
+__all__ = ["Fault", "check_shard", "check_shards", "check_spec", "check_table"]
 
 _PACK_AGAIN = "pack the dataset again (wids pack)"
 _MAX_PER_KIND = 20  # faults listed of one kind and shard; the others are only counted
@@ -301,6 +304,36 @@ def _foreign_faults(url: str, path: Path, index: TarIndex) -> Iterator[Fault]:
             "write it again with its own tool, or with wids create --dali-index or --energon-index"
         )
         yield Fault(url, name, what, cure)
+
+
+def check_table(rows: TableRows) -> list[Fault]:
+    """Decode the texts and bytes in the rows of a table that belong to samples of a join.
+
+    Args:
+        rows: The right side of the join.
+
+    Returns:
+        A fault for each value that cannot be decoded under the name of its field.
+    """
+    table = rows.table
+    used = np.unique(rows.rows.array())
+    faults: list[Fault] = []
+    for name, column_name in rows.fields.items():
+        column = table.columns[column_name]
+        found = 0
+        for row in used[used < table.num_rows].tolist() if column.kind != "numbers" else ():
+            value = column.at(row)
+            data = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
+            problem = decoding_problem(name, data) if isinstance(data, bytes) else None
+            if problem is not None:
+                found += 1
+                if found <= _MAX_PER_KIND:
+                    where = f"row {row}, column {column_name!r} (field {name})"
+                    faults.append(Fault(table.name, where, problem, "replace the value"))
+        if found > _MAX_PER_KIND:
+            what = f"{found} values cannot be decoded; the first {_MAX_PER_KIND} are listed"
+            faults.append(Fault(table.name, f"column {column_name!r}", what, "see the first ones"))
+    return faults
 
 
 def _decode_faults(url: str, shard: Shard, chosen: Iterable[int]) -> Iterator[Fault]:

@@ -46,6 +46,7 @@ __all__ = [
     "refuse_joined",
     "rows_as_saved",
     "shards_of",
+    "tables_of",
 ]
 
 Integers = npt.NDArray[np.int64]
@@ -156,22 +157,26 @@ def joins_folder(samples: SampleSequence) -> Path | None:
     return None if dataset is None else dataset.cache.joins_folder()
 
 
+def tables_of(samples: Any) -> list[TableRows]:
+    """Return the rows of each table that is joined under a sequence."""
+    if isinstance(samples, TableRows):
+        return [samples]
+    under = [getattr(samples, name, None) for name in ("base", "left", "right")]
+    parts = [*under, *(getattr(samples, "parts", None) or ())]
+    return [rows for part in parts if part is not None for rows in tables_of(part)]
+
+
 def refuse_joined(path: Path, samples: Any) -> None:
     """Raise ValueError if a new file would replace a table that is joined under a sequence."""
-    if isinstance(samples, TableRows):
-        origin = samples.table.origin
+    for rows in tables_of(samples):
+        origin = rows.table.origin
         if origin is None or origin.is_pattern or not is_local(origin.location):
-            return
+            continue
         table = local_path(origin.location)
         if path.exists() and table.exists() and path.samefile(table):
             raise ValueError(
                 f"{path}: is the table that is joined, and would be replaced; name another file"
             )
-        return
-    under = [getattr(samples, name, None) for name in ("base", "left", "right")]
-    for part in (*under, *(getattr(samples, "parts", None) or ())):
-        if part is not None:
-            refuse_joined(path, part)
 
 
 def first_dataset(samples: Any) -> ShardedSequence | None:
