@@ -356,3 +356,18 @@ def test_importing_the_writer_does_not_import_torch():
     """The writer works without torch."""
     code = "import sys, wids; wids.ShardWriter; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_disk_that_takes_no_more_is_named(tmp_path: Path) -> None:
+    """A shard that cannot grow is named in the error of the sample, and leaves no file."""
+    script = (
+        "import resource, sys, wids\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))\n"
+        "with wids.ShardWriter(sys.argv[1]) as writer:\n"
+        "    for number in range(100):\n"
+        "        writer.write({'__key__': f'{number:03d}', 'bin': bytes(100_000)})\n"
+    )
+    run = [sys.executable, "-c", script, f"{tmp_path}/train-%03d.tar"]
+    done = subprocess.run(run, capture_output=True, text=True, check=False)
+    assert f"File too large: '{tmp_path}/train-000.tar'" in done.stderr
+    assert list(tmp_path.iterdir()) == []
