@@ -260,3 +260,19 @@ def test_no_look_overflows_the_page(tmp_path: Path, open_page: Open, look: str, 
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         assert_axe_is_content(page)
         page.close()  # before the server, of which its pictures are asked
+
+
+def test_pictures_fill_their_tiles_if_one_chooses(tmp_path: Path, open_page: Open):
+    """The setting cuts the pictures of the grid at their sides, and this browser keeps it."""
+    sample = {"__key__": "a", ".jpg": save(draw(400, 100, 1), "JPEG")}
+    with browsing([str(write_shard(tmp_path / "a.tar", [sample]))]) as server:
+        page = open_page(server.url)
+        fit = "getComputedStyle(document.querySelector('.tile img')).objectFit"
+        wait_until(page, "document.querySelector('.tile img')?.naturalWidth > 3")
+        assert page.evaluate(fit) == "contain"
+        page.keyboard.press("?")
+        page.get_by_label("Pictures fill their tiles").check()
+        assert page.evaluate(fit) == "cover"
+        page.reload()
+        wait_until(page, "document.querySelector('.tile img')?.naturalWidth > 3")
+        assert page.evaluate(fit) == "cover"

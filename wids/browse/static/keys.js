@@ -4,7 +4,7 @@
 import { move } from "./cursor.js";
 import { button, h } from "./dom.js";
 import { markFocused } from "./marks.js";
-import { keysOn, setKeys, setTheme, theme } from "./settings.js";
+import { chosen as isChosen, keysOn, setFill, setKeys, setTheme, theme } from "./settings.js";
 
 const KEYS = [
   ["← →  or  j k", "previous and next tile, or sample"],
@@ -35,6 +35,7 @@ export function fillHelp(dialog) {
     h("dl", {}, rows),
     h("div", { class: "settings" },
       h("label", {}, h("input", { type: "checkbox", checked: keysOn(), onchange: (event) => setKeys(event.target.checked) }), "Single keys act"),
+      h("label", {}, h("input", { type: "checkbox", checked: isChosen("fill"), onchange: (event) => setFill(event.target.checked) }), "Pictures fill their tiles"),
       h("label", {}, "Colours ", h("select", { onchange: (event) => setTheme(event.target.value) },
         THEMES.map(([value, text]) => h("option", { value, selected: value === chosen }, text))))),
     button("Close", () => dialog.close()),

@@ -1,6 +1,6 @@
-// What somebody chose for this browser: whether single keys act, and light or dark.
+// What somebody chose for this browser: whether single keys act, light or dark, whole or filled tiles.
 
-const NAMES = { facets: "wids-facets", keys: "wids-keys", theme: "wids-theme" };
+const NAMES = { facets: "wids-facets", fill: "wids-fill", keys: "wids-keys", theme: "wids-theme" };
 const THEMES = ["", "light", "dark"]; // "" is the choice of the system
 
 function read(name) {
@@ -27,6 +27,13 @@ export function chosen(name) {
 export function choose(name, on) {
   write(name, on ? "on" : "");
 }
+
+/** Let pictures fill their tiles, cut at the sides, or show them whole. */
+export function setFill(on) {
+  choose("fill", on);
+  document.documentElement.toggleAttribute("data-fill", on);
+}
+document.documentElement.toggleAttribute("data-fill", chosen("fill"));
 
 let keysAct = read("keys") !== "off";
 
