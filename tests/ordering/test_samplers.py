@@ -8,6 +8,7 @@ import subprocess
 import sys
 import warnings
 from itertools import islice
+from pathlib import Path
 from unittest import mock
 
 import numpy as np
@@ -1223,3 +1224,29 @@ def test_more_used_than_handed_out_is_refused(kind):
     for _ in one_pass:
         pass
     assert of_rank.state_dict(consumed=105)["position"] == 100
+
+
+def test_a_state_of_another_view_of_as_many_samples_is_refused(tmp_path: Path) -> None:
+    """Where samples lie is compared; moved shards and states that do not say it are accepted."""
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        with wids.ShardWriter(f"{tmp_path}/{folder}/{folder}-%d.tar", maxcount=25) as writer:
+            for number in range(100):
+                writer.write({"__key__": f"{number:03d}", ".cls": number})
+    dataset = wids.ShardListDataset(str(tmp_path / "one"))
+    moved = wids.ShardListDataset(str(tmp_path / "two"))
+    for make in (wids.ShardListSampler, wids.DistributedShardSampler, wids.ChunkedSampler):
+        options = {"num_replicas": 1, "rank": 0} if make is wids.DistributedShardSampler else {}
+        sampler = make(dataset, **options)
+        drawn = iter(sampler)
+        begun = [next(drawn) for _ in range(10)]
+        state = sampler.state_dict(consumed=10)
+        other = make(dataset[::-1], **options)
+        with pytest.raises(ValueError, match="the samples lie elsewhere, as those of another view"):
+            other.load_state_dict(state)
+        other.load_state_dict(state, strict=False)
+        old = {name: value for name, value in state.items() if name != "samples"}
+        for samples, told in ((moved, state), (dataset[:], state), (dataset[::-1], old)):
+            again = make(samples, **options)
+            again.load_state_dict(told)
+            assert sorted([*begun, *again]) == list(range(100))

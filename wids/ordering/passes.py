@@ -50,6 +50,7 @@ class OrderState:
         first: Index of the first sample that takes part.
         n: Number of samples that take part.
         layout: Hash of their division into chunks.
+        samples: Hash of where some of them lie; "" if that is not known.
     """
 
     order: int = ORDER_VERSION
@@ -64,6 +65,7 @@ class OrderState:
     first: int
     n: int
     layout: str
+    samples: str = ""
 
     @classmethod
     def parse(cls, state_dict: Mapping[str, Any]) -> "OrderState":
@@ -87,13 +89,15 @@ class OrderState:
             )
         names = [field.name for field in fields(cls)]
         # Unknown keys are ignored: a later version may have added them.
-        missing = [name for name in names if name not in state_dict]
+        missing = [name for name in names if name not in state_dict and name != "samples"]
         if missing:
             raise ValueError(
                 f"state_dict is not the state of a sampler: it lacks {', '.join(missing)}; it has "
                 f"{', '.join(map(str, state_dict)) or 'nothing'}"
             )
-        values = {field.name: _parsed(field, state_dict[field.name]) for field in fields(cls)}
+        # Earlier states do not say where samples lie.
+        known = {"samples": "", **state_dict}
+        values = {field.name: _parsed(field, known[field.name]) for field in fields(cls)}
         state = cls(**values)
         if state.order != ORDER_VERSION:
             raise ValueError(

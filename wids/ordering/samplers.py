@@ -11,6 +11,7 @@ All take their order from `wids.ordering.order`. With torch installed they are s
 frameworks check for. Without torch they are plain classes that behave in the same way.
 """
 
+import hashlib
 import sys
 from collections.abc import Mapping, Sequence, Sized
 from copy import copy
@@ -168,6 +169,7 @@ class ChunkedSampler(Sampler[int]):
             chunksize = chunksize if chunksize <= np.iinfo(np.int64).max else None
         shards = None if lengths is None else _checked_lengths(lengths, hi, length)
         self._first = lo
+        self._samples = _places_hashed(dataset)
         self._layout: Layout | MixtureLayout | WeightedLayout
         if mixed is None:
             self._layout = chunk_layout(lo, hi, chunksize, shards)
@@ -422,6 +424,8 @@ class ChunkedSampler(Sampler[int]):
         own = self._epoch_start(state.epoch)
         pairs = {name: (getattr(state, name), getattr(own, name)) for name in _DATA_NAMES}
         changed = [f"{name} was {a!r}, is {b!r}" for name, (a, b) in pairs.items() if a != b]
+        if state.samples and own.samples and state.samples != own.samples:
+            changed.append("the samples lie elsewhere, as those of another view of as many do")
         if changed and strict:
             raise ValueError(
                 f"state_dict was taken over other data: {'; '.join(changed)}. (The layout is a "
@@ -460,6 +464,7 @@ class ChunkedSampler(Sampler[int]):
             first=self._first,
             n=self._layout.num_samples,
             layout=self._layout.digest,
+            samples=self._samples,
         )
 
     def _place(self) -> OrderState:
@@ -591,6 +596,24 @@ class ChunkedSampler(Sampler[int]):
 
 
 _DATA_NAMES = ("n", "first", "layout")
+_NUM_PROBED = 16  # samples whose places are compared
+
+
+def _places_hashed(samples: Any) -> str:
+    """Return a hash of the places of some samples, by which views are told apart; "" without any.
+
+    A place is a number of a shard and an index in it, so that shards may be moved and renamed.
+    """
+    locate = getattr(samples, "locate", None)
+    if locate is None or not len(samples):
+        return ""
+    last = len(samples) - 1
+    try:
+        found = [locate(last * step // (_NUM_PROBED - 1)) for step in range(_NUM_PROBED)]
+        places = [(place.shard_index, place.local_index) for place in found]
+    except (AttributeError, TypeError):  # a sequence that is no dataset has samples of no shard
+        return ""
+    return hashlib.blake2b(repr(places).encode(), digest_size=8).hexdigest()
 
 
 def _bounds(num_samples: int | tuple[int, int] | None, length: int) -> tuple[int, int]:
@@ -727,6 +750,7 @@ class ShardListSampler(ChunkedSampler):
         shards = shard_lengths(_lengths_of(dataset) if lengths is None else lengths)
         self._take(range(int(shards.sum())), None, None, shards)
         self.dataset = dataset
+        self._samples = _places_hashed(dataset)
         self._order_by(seed, "contiguous", interleave)
         self._begin(shuffle=shuffle, shufflefirst=shufflefirst)
         # Empty chunks are not kept, but old code counts the shards by `ranges`.
