@@ -189,6 +189,31 @@ def test_samples_are_chosen_by_the_keys_of_the_shards_that_are_read(  # noqa: PL
                 list(chosen)
 
 
+@pytest.mark.parametrize("reopened", ["closed", "in a worker"])
+def test_what_was_chosen_stands_until_the_dataset_is_opened_again(
+    tmp_path: Path, reopened: str
+) -> None:
+    """A local shard that was replaced after a choice is refused; before one, it is warned of."""
+    path = tmp_path / "a.tar"
+    for letters in ("abcdef", "dafcbe"):
+        path.write_bytes(in_order("abcdef"))
+        dataset = ShardListDataset([str(path)])
+        assert dataset[0]["__key__"] == "a"
+        (tmp_path / "new.tar").write_bytes(in_order(letters))
+        (tmp_path / "new.tar").replace(path)  # of another date, if not of other bytes
+        with pytest.warns(WidsWarning, match=r"a\.tar: was replaced since this dataset opened it"):
+            view = dataset.exclude(["c"])
+        assert [sample["__key__"] for sample in view] == [each for each in letters if each != "c"]
+        (tmp_path / "new.tar").write_bytes(in_order("fedcba"))
+        (tmp_path / "new.tar").replace(path)
+        again = in_a_worker(dataset) if reopened == "in a worker" else dataset
+        again.close()
+        for read in ("[0]", ".sort_by('key')", ".filter('key < 3')", ".column('.txt')"):
+            with pytest.raises(FetchError, match=r"a\.tar: the shard was replaced since its keys"):
+                eval(f"again{read}", {"again": again})
+        assert ShardListDataset([str(path)])[0]["__key__"] == "f"
+
+
 def test_a_shard_that_goes_whole_is_the_version_that_was_read(
     put: Callable[..., None], shard_server: ShardServer, tmp_path: Path
 ) -> None:

@@ -304,8 +304,10 @@ class Pairing:
     ) -> Values:
         """Return the column of some samples, by their indexes in `[0, len)`, unchecked."""
         home, name = self._home(extension)
+        values = home.column_at(indexes, name, *path, fill=fill)
+        # A shard that was fetched for the column can be compared now.
         self._compare_keys(home, indexes, may_be_kept=True)
-        return home.column_at(indexes, name, *path, fill=fill)
+        return values
 
     def _compare_keys(self, home: Any, indexes: Integers, *, may_be_kept: bool = False) -> None:
         """Compare the two keys of samples of which one field of the right side is read.
@@ -320,11 +322,16 @@ class Pairing:
         Raises:
             ValueError: They differ.
         """
-        if home is not self.right or isinstance(self.right, TableRows | Filled):
+        if isinstance(self.right, TableRows | Filled):
             return
-        rest = self._compared.rest(indexes)
+        compared, rest = self._compared, self._compared.rest(indexes)
+        if home is not self.right:
+            # The other field of some samples may have been read without a look at their keys.
+            rest, may_be_kept = compared.owed(rest), True
         if may_be_kept and len(rest):
-            rest = self._near(rest)
+            near = self._near(rest)
+            compared.owe(rest if len(near) < len(rest) else rest[:0])
+            rest = near
         if not len(rest):
             return
         if len(rest) == len(self):  # in order or not, all of them are compared
@@ -335,7 +342,7 @@ class Pairing:
         if len(other):
             index = int(other[0])
             raise _other_key(index, self.left.key_at(index), self.right.key_at(index))
-        self._compared.note(rest)
+        compared.note(rest)
 
     def _near(self, indexes: Integers) -> Integers:
         """Return which of some samples can be read without fetching a whole shard for them."""
@@ -399,6 +406,17 @@ class Compared:
     def __init__(self, count: int, *, everything: bool = False) -> None:
         self._count, self._everything = count, everything
         self._samples: npt.NDArray[np.bool_] | None = None
+        self._owed: npt.NDArray[np.bool_] | None = None
+
+    def owe(self, indexes: Integers) -> None:
+        """Note that a field of some samples was read whose keys could not be compared yet."""
+        if len(indexes):
+            self._owed = np.zeros(self._count, np.bool_) if self._owed is None else self._owed
+            self._owed[indexes] = True
+
+    def owed(self, indexes: Integers) -> Integers:
+        """Return those of some samples that `owe` noted."""
+        return indexes[:0] if self._owed is None else indexes[self._owed[indexes]]
 
     def note(self, indexes: Integers) -> None:
         """Note that the keys of some samples were compared."""
