@@ -113,6 +113,26 @@ def test_a_slow_picture_that_had_no_room_is_drawn_in_the_slow_lane() -> None:
     assert ends[-1] == "slow"
 
 
+def test_the_process_with_more_memory_takes_the_place_of_a_slow_one() -> None:
+    """While a slow picture is drawn, one that needs much memory waits, so that not all add up."""
+    limits = DecoderLimits(processes=1, slow_processes=1, soon_seconds=0.05, nbytes=1 << 30)
+    decoders = Decoders(limits)
+    ends, goes_on = [], Event()
+
+    def draw_slow() -> None:
+        draw_with(decoders, ".jpg", slow_picture(), on_slow=goes_on.set)
+        ends.append("slow")
+
+    slow = Thread(target=draw_slow)
+    slow.start()
+    goes_on.wait()
+    assert draw_with(decoders, ".png", save(draw(8, 8), "PNG"), lane="large").width == 8
+    ends.append("large")
+    slow.join()
+    decoders.close()
+    assert ends == ["slow", "large"]
+
+
 def test_what_needs_much_memory_has_one_process_that_may_take_it() -> None:
     """A picture of 36 megapixels is drawn by the process with more memory."""
     decoders = Decoders(DecoderLimits(processes=1, nbytes=128 << 20))

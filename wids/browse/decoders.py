@@ -6,11 +6,12 @@ not affect the server or other images. There are three lanes, each with processe
     regular   for all fields at first; one that takes longer than `soon_seconds` goes on as a slow
               one, or is killed and has to be sent again to the slow lane
     slow      with low priority, so that no regular field waits for a core; killed at its deadline
-    large     one process with a larger memory limit, for fields that need more memory
+    large     one process with a larger memory limit, for fields that need more memory; it takes the
+              place of a slow one
 
 So the memory of all processes together is bounded:
 
-    (`processes` + `slow_processes`) * `nbytes` + `large_nbytes`
+    (`processes` + `slow_processes` - 1) * `nbytes` + `large_nbytes`
 """
 
 from __future__ import annotations
@@ -189,7 +190,7 @@ class Decoders:
         return found
 
     def _in_large(self, job: _Job) -> tuple[dict[str, Any], Data]:
-        with self._large:
+        with self._large, self._slow:
             decoder = self._started(self.limits.large_nbytes)
             decoder.lower_priority()
             try:
