@@ -54,6 +54,29 @@ DALI = (
 )
 WEBDATASET = ("webdataset==1.0.2", "braceexpand==0.1.7", "pyyaml==6.0.3")
 LMDB = ("lmdb==3.0.0",)
+LANCE = (
+    *("lancedb==0.40.0", "pylance==14.0.2", "lance-namespace==0.13.0", "overrides==7.7.0"),
+    *("lance-namespace-urllib3-client==0.13.0", "deprecation==2.1.0"),
+)
+LITDATA = ("litdata==0.2.76", "lightning-utilities==0.15.3", "tifffile==2026.3.3")
+MOSAIC = (
+    *("mosaicml-streaming==0.13.0", "transformers==4.57.3", "tokenizers==0.22.2"),
+    *("huggingface-hub==0.36.2", "xxhash==3.8.2", "catalogue==2.0.10", "zstd==1.5.7.2"),
+    *("brotli==1.2.1", "python-snappy==0.7.3", "cramjam==2.14.0"),
+)
+GRAIN = (
+    *("grain==0.2.18", "array-record==0.8.6", "absl-py==2.5.1", "etils==1.15.0"),
+    *("portpicker==1.6.0", "protobuf==7.36.2"),
+)
+ENERGON = (
+    *("megatron-energon==7.4.1", "multi-storage-client==1.3.1", "wcmatch==10.2.1", "lark==1.3.1"),
+    *("rapidyaml==0.15.2", "s3fs==2026.9.0", "aiobotocore==3.10.0", "botocore==1.43.117"),
+    *("aiohttp==3.14.5", "aioitertools==0.13.0", "aiosignal==1.4.0", "frozenlist==1.8.0"),
+    *("aiohappyeyeballs==2.7.1", "multidict==7.2.1", "yarl==1.25.1", "propcache==0.5.4"),
+    *("opentelemetry-api==1.45.2", "prettytable==3.18.0", "filetype==1.2.0", "xattr==1.3.0"),
+    *("mfusepy==3.1.1", "pyroute2==0.9.7", "deprecation==2.1.0", "tzdata==2025.3"),
+)
+SPDL = ("spdl==0.8.0", "spdl-core==0.8.0", "spdl-io==0.8.0")
 PEERS = {
     "floor": Peer("floor: mmap slices", "floor"),
     "ours": Peer("wids", "ours"),
@@ -64,6 +87,12 @@ PEERS = {
     "loader-1": Peer("wids.Loader, 1 thread", "ours_loader", {"workers": 1}),
     "loader-0": Peer("wids.Loader, no thread", "ours_loader", {"workers": 0}),
     "shared": Peer("wids.SharedBatches, DataLoader", "ours_loader", {"processes": True}),
+    "ours-kept": Peer("wids, DataLoader, persistent_workers", "ours", {"kept": True}),
+    "shared-kept": Peer(
+        "wids.SharedBatches, DataLoader, persistent_workers",
+        "ours_loader",
+        {"processes": True, "kept": True},
+    ),
     "lmdb-read": Peer("LMDB 3.0", "lmdb300", {}, LMDB),
     "lmdb": Peer("LMDB 3.0, DataLoader", "lmdb300", {}, LMDB),
     "lmdb-0": Peer("LMDB 3.0, one process", "lmdb300", {"workers": 0}, LMDB),
@@ -71,6 +100,16 @@ PEERS = {
     "wids011": Peer("wids 0.1.11", "wids011", {}, OLD_WIDS),
     "wids011-lru100": Peer("wids 0.1.11, lru_size=100", "wids011", {"lru_size": 100}, OLD_WIDS),
     "webdataset": Peer("webdataset 1.0.2", "webdataset102", {}, WEBDATASET),
+    "lance": Peer("LanceDB 0.40", "lancedb040_torch", {}, LANCE),
+    "lance-256": Peer("LanceDB 0.40, batches of 256", "lancedb040_torch", {"batch": 256}, LANCE),
+    "datasets": Peer("Hugging Face datasets 5.2", "datasets520"),
+    "datasets-256": Peer("Hugging Face datasets, batches of 256", "datasets520", {"batch": 256}),
+    "litdata": Peer("LitData 0.2.76", "litdata0276", {}, LITDATA),
+    "mosaic": Peer("MosaicML Streaming 0.13", "mosaic0130", {}, MOSAIC),
+    "grain": Peer("Grain 0.2.18, ArrayRecord", "grain0218", {}, GRAIN),
+    "webshart": Peer("webshart 0.4.6", "webshart046", {}, ("webshart==0.4.6",)),
+    "energon": Peer("Megatron Energon 7.4", "energon741", {}, ENERGON),
+    "spdl": Peer("SPDL 0.8", "spdl080", {}, SPDL),
     "jpeg": Peer("wids.Loader", "ours_jpeg", {"threads": True}),
     "jpeg-rough": Peer(
         "wids.Loader, antialias=False", "ours_jpeg", {"threads": True, "antialias": False}

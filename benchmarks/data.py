@@ -47,6 +47,7 @@ class Size:
 
 SIZES = {
     "tiny": Size(images=60, tokens=200, shards=3),
+    "small": Size(images=4_000, tokens=50_000, shards=20),
     "default": Size(images=8_000, tokens=100_000, shards=20),
     "full": Size(images=60_000, tokens=1_000_000, shards=30),
 }

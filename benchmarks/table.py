@@ -51,12 +51,17 @@ def rate_of(one: dict[str, float]) -> float:
 
 
 def markdown_table(name: str, rows: list[dict[str, Any]], settings: dict[str, Any]) -> str:
-    """Lay out one table: rates, their spread, and ratios within a round; durations; or figures."""
+    """Lay out one table: rates, their spread and ratios in a round; durations; figures; cells."""
     if "seconds" in rows[0]:
         return duration_table(name, rows)
     if "figure" in rows[0]:
         lines = [f"| {row['label']} | {row['figure']} |" for row in rows]
         return "\n".join([f"| {name} | measured |", "|---|--:|", *lines])
+    if "cells" in rows[0]:
+        heads = list(rows[0]["cells"])
+        lines = [f"| {name} | {' | '.join(heads)} |", "|---" + "|--:" * len(heads) + "|"]
+        lines += [f"| {row['label']} | {' | '.join(row['cells'].values())} |" for row in rows]
+        return "\n".join(lines)
     by_peer = {row["peer"]: row for row in rows}
     compared = settings.get("compared", ["floor", BASE])
     labels = {"floor": "floor", BASE: "wids 0.1.11, lru_size=100"}

@@ -8,9 +8,11 @@ import contextlib
 import importlib
 import json
 import os
+import re
+import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +78,55 @@ def epoch_loader(peer: Any, folder: Path, options: dict[str, Any], **peer_option
     return run
 
 
+def first_batch(peer: Any, folder: Path, options: dict[str, Any], **peer_options: Any) -> Pass:
+    """Make the first batch of an epoch in the first pass; in the second, go on and weigh memory."""
+    batches: list[Iterator[Any]] = []
+
+    def run(number: int) -> dict[str, float]:
+        if not batches:
+            epoch = peer.epoch_loader(folder, options, **peer_options)
+            batches.append(iter(epoch(number)))
+            next(batches[0])
+            return {}
+        samples = 0
+        for batch in batches[0]:
+            samples += _weigh(batch)[0]
+            if samples >= options["samples"]:
+                break
+        return {"memory_nbytes": memory_nbytes()}
+
+    return run
+
+
+def memory_nbytes() -> int:
+    """Return the memory of this process and its descendants, without maps of files."""
+    total, pids = 0, [os.getpid()]
+    while pids:
+        pid = pids.pop()
+        with contextlib.suppress(OSError):
+            lines = Path(f"/proc/{pid}/smaps_rollup").read_text()
+            total += sum(map(int, re.findall(r"Pss_(?:Anon|Shmem): +(\d+) kB", lines))) << 10
+            for task in Path(f"/proc/{pid}/task").iterdir():
+                pids += map(int, (task / "children").read_text().split())
+    return total
+
+
+def convert(peer: Any, folder: Path, _options: dict[str, Any], **_peer_options: Any) -> Pass:
+    """Make a library's own files of the shards, again and again."""
+
+    def run(_number: int) -> dict[str, float]:
+        path = peer.convert(folder)
+        path.unlink() if path.is_file() else shutil.rmtree(path)
+        cpu, started = cpu_seconds(), time.perf_counter()
+        path = peer.convert(folder)
+        seconds = time.perf_counter() - started
+        files = [path] if path.is_file() else [f for f in path.rglob("*") if not f.is_symlink()]
+        nbytes = sum(file.stat().st_size for file in files if file.is_file())
+        return _figures(0, nbytes, seconds, cpu_seconds() - cpu)
+
+    return run
+
+
 def _weigh(batch: Any) -> tuple[int, int]:
     """Count the samples and bytes of a batch: a list of tuples of bytes, or (images, labels).
 
@@ -95,15 +146,16 @@ def _figures(samples: int, nbytes: int, seconds: float, cpu: float) -> dict[str,
 
 def main() -> None:
     job = json.loads(sys.argv[1])
-    with contextlib.redirect_stdout(sys.stderr):  # a library's own prints would break the protocol
-        peer = importlib.import_module(f"peers.{job['module']}")
-        question = {"random_read": random_read, "epoch_loader": epoch_loader}[job["question"]]
-        run = question(peer, Path(job["folder"]), job["options"], **job["peer_options"])
-    print(json.dumps(peer.versions()), flush=True)
+    # What a library prints, in Python or not, must not come between the answers.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    peer = importlib.import_module(f"peers.{job['module']}")
+    questions = (random_read, epoch_loader, first_batch, convert)
+    question = {each.__name__: each for each in questions}[job["question"]]
+    run = question(peer, Path(job["folder"]), job["options"], **job["peer_options"])
+    print(json.dumps(peer.versions()), file=answers, flush=True)
     for line in sys.stdin:
-        with contextlib.redirect_stdout(sys.stderr):
-            figures = run(int(line))
-        print(json.dumps(figures), flush=True)
+        print(json.dumps(run(int(line))), file=answers, flush=True)
 
 
 if __name__ == "__main__":

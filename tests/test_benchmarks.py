@@ -111,6 +111,33 @@ def test_loader_carries_every_byte(images: Path, tmp_path: Path):
         assert [(one["samples"], one["nbytes"]) for one in row["passes"]] == [(70, whole)] * 2
 
 
+def test_peers_of_today_read_the_same_samples(images: Path, tmp_path: Path):
+    """A library that converts the shards reads all of their bytes, at random and in epochs."""
+    pytest.importorskip("datasets", reason="one of the libraries")
+    whole = sum(len(data) for sample in image_samples(70) for data in sample.values())
+    (rows,) = results_of(
+        "peers_random.py", images, tmp_path / "out", ["ours", "datasets", "datasets-256"]
+    )["tables"].values()
+    assert [{one["nbytes"] for one in row["passes"]} for row in rows] == [{whole}] * 3
+    raw, decoded = results_of("peers_epoch.py", images, tmp_path / "out", ["ours", "datasets"])[
+        "tables"
+    ].values()
+    assert [{one["nbytes"] for one in row["passes"]} for row in raw] == [{whole}] * 2
+    assert [{one["samples"] for one in row["passes"]} for row in decoded] == [{70}] * 2
+
+
+def test_what_a_peer_costs_is_measured(module, images: Path, tmp_path: Path):
+    """Conversion, its size, the first batch and the memory have a figure, and a column each."""
+    results = results_of("peers_cost.py", images, tmp_path / "out", ["ours", "webdataset"])
+    ours, streamed = results["tables"]["images"]
+    assert ours["conversion"]["nbytes"] > 0
+    assert all(seconds > 0 and nbytes > 1 << 20 for seconds, nbytes in ours["starts"])
+    assert streamed["cells"]["converted"] == "-"
+    heads, _, *lines = module("table").section("peers_cost", tmp_path / "out").splitlines()
+    assert heads == "| images | converted | beside the tars | first batch | memory |"
+    assert lines[0].startswith("| wids, DataLoader | ")
+
+
 def test_memory_does_not_grow_with_samples(tmp_path: Path):
     """A small run measures the same samples in a short and a long dataset."""
     done = run("memory.py", "--samples", "1000", "3000", "--out", tmp_path)

@@ -51,6 +51,11 @@ def converted(folder: Path) -> tuple[Path, int]:
     return target, width
 
 
+def convert(folder: Path) -> Path:
+    """Write FFCV's file beside the shards; return it."""
+    return converted(folder)[0]
+
+
 def epoch_loader(
     folder: Path, options: dict[str, Any]
 ) -> Callable[[int], Iterator[tuple[int, int]]]:

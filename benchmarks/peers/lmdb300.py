@@ -20,7 +20,7 @@ def versions() -> dict[str, str]:
     return shared.versions("lmdb")
 
 
-def converted(folder: Path) -> Path:
+def convert(folder: Path) -> Path:
     """Write the database beside the shards."""
     target = folder / "samples.lmdb"
     if not target.is_file():
@@ -40,7 +40,7 @@ class Database(Dataset):
     """The samples as tuples of bytes; opened in the process that reads."""
 
     def __init__(self, folder: Path) -> None:
-        self.path = converted(folder)
+        self.path = convert(folder)
         self.transaction: Any = None
         with lmdb.open(str(self.path), subdir=False, readonly=True, lock=False) as database:
             self.length = database.stat()["entries"]

@@ -9,10 +9,22 @@ from torch.utils.data import DataLoader
 
 import wids
 from peers import shared
+from peers.conversion import converted
 
 
 def versions() -> dict[str, str]:
     return shared.versions() | {"wids": wids.__version__}
+
+
+def convert(folder: Path) -> Path:
+    """Write the tar indexes, as the first opening of a shard does."""
+
+    def index(part: Path) -> None:
+        part.mkdir()
+        for shard in folder.glob("*.tar"):
+            wids.TarIndex.from_tar(shard).save(part / f"{shard.name}.widx")
+
+    return converted(folder, "wids", index)
 
 
 def random_reader(
@@ -53,20 +65,28 @@ def decoded_pair(sample: dict[str, Any]) -> tuple[Any, int]:
     return shared.to_array(sample[".jpg"]), sample[".cls"]
 
 
-def epoch_loader(folder: Path, options: dict[str, Any]) -> Callable[[int], DataLoader]:
+def epoch_loader(
+    folder: Path, options: dict[str, Any], *, kept: bool = False
+) -> Callable[[int], DataLoader]:
     kind = "PIL" if options["decode"] else "bytes"
     samples = wids.ShardListDataset(folder / "spec.json", transformations=kind)
     samples.add_transform(decoded_pair if options["decode"] else raw_fields)
     sampler = wids.ChunkedSampler(samples, chunksize=2000, shuffle=True)
 
-    def epoch(number: int) -> DataLoader:
-        sampler.set_epoch(number)
+    def loader() -> DataLoader:
         return DataLoader(
             samples,
             batch_size=options["batch_size"],
             sampler=sampler,
             num_workers=options["workers"],
             collate_fn=shared.stack if options["decode"] else shared.identity,
+            persistent_workers=kept,
         )
+
+    lasting = loader() if kept else None
+
+    def epoch(number: int) -> DataLoader:
+        sampler.set_epoch(number)
+        return lasting or loader()
 
     return epoch

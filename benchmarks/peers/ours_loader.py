@@ -20,6 +20,7 @@ def epoch_loader(
     *,
     workers: int | None = None,
     processes: bool = False,
+    kept: bool = False,
 ) -> Callable[[int], Iterator[tuple[int, int]]]:
     samples = wids.ShardListDataset(folder / "spec.json", transformations="bytes")
     sampler = wids.ChunkedSampler(samples, chunksize=2000)
@@ -29,7 +30,12 @@ def epoch_loader(
     if processes:
         batches = wids.SharedBatches(samples)
         loader = DataLoader(
-            batches, size, sampler=sampler, num_workers=workers, collate_fn=batches.collate
+            batches,
+            size,
+            sampler=sampler,
+            num_workers=workers,
+            collate_fn=batches.collate,
+            persistent_workers=kept,
         )
     else:
         loader = wids.Loader(samples, size, sampler=sampler, num_workers=workers)
