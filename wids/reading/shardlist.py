@@ -180,7 +180,6 @@ class ShardList:
             allow_pickle=allow_pickle,
         )
         self.lru_size = _most_open(lru_size)
-        warn_of_doubtful(spec.shards, self._opener)
         self._memory = None if memory is None else check_integer("memory", memory, 1)
         self._begin_with(_counted(spec.shards, self._opener, on_uncounted))
 
@@ -1044,7 +1043,11 @@ def _opener_of(
 def _counted(
     shards: ShardTable, opener: ShardOpener, on_uncounted: OnUncounted | None
 ) -> ShardTable:
-    """Return the table with the number of samples of each shard, counted where unknown."""
+    """Return the table with the number of samples of each shard, counted where unknown.
+
+    Entries that are probably wrong are warned of first, since counting may take long.
+    """
+    warn_of_doubtful(shards, opener)
     unknown = np.flatnonzero(shards.nsamples == UNKNOWN).tolist()
     if not unknown:
         return shards
