@@ -127,6 +127,26 @@ def test_pointing_and_clicking_find_the_sample(served: Browsing, open_page: Open
     }
 
 
+def test_the_map_takes_a_theme_at_once(served: Browsing, open_page: Open):
+    """The outline has the colour of the text as soon as a theme is chosen."""
+    page = open_page(f"{served.url}?look=map")
+    canvas = map_of(page)
+    canvas.focus()
+    for key in (*["Shift+ArrowRight", "Shift+ArrowDown"] * 20, "Enter"):
+        page.keyboard.press(key)
+    page.get_by_text("samples inside").wait_for()
+    drawn = "document.querySelector('canvas.map').toDataURL()"
+    # Two frames, after which nothing of the keys is left to draw.
+    settled = (
+        f"new Promise((r) => requestAnimationFrame(() => requestAnimationFrame(() => r({drawn}))))"
+    )
+    before = page.evaluate(settled)
+    page.keyboard.press("?")
+    page.get_by_label("Colours").select_option("dark")
+    page.evaluate(f"window.lightMap = {json.dumps(before)}")
+    wait_until(page, f"{drawn} !== window.lightMap")
+
+
 @pytest.mark.parametrize(("width", "scheme"), [(320, "light"), (1280, "dark"), (2560, "light")])
 def test_the_map_fits_any_window(served: Browsing, open_page: Open, width: int, scheme: str):
     """The map fits the window, axe finds no fault, and a press on a name dims others."""

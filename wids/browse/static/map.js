@@ -58,6 +58,10 @@ function drawMap(place, found, state, dataset, signal) {
   plane.show({ colours: all, pale });
   new ResizeObserver(plane.redraw).observe(canvas);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", plane.redraw, { signal });
+  // The canvas draws the cursor and the outline in the colour of the text.
+  const theme = new MutationObserver(plane.redraw);
+  theme.observe(document.documentElement, { attributeFilter: ["data-theme"] });
+  signal.addEventListener("abort", () => theme.disconnect());
   const hover = cards(card, indexes, signal);
   listenOn(canvas, plane, () => mode, {
     hover, open: (n) => go({ ...gridPart(state), i: indexes[n] }),
