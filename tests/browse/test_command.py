@@ -103,6 +103,8 @@ def test_it_ends_while_a_server_of_shards_hangs(
     url = shard_server.put("five.json", json.dumps(spec).encode())
     process = start(url, "--json", "--port", "0", "--no-token", "--cache-dir", tmp_path / "cache")
     page = json.loads(process.stdout.readline())["url"] + "api/page"
+    # The URL may be printed before the dataset is open, which would fail.
+    assert requests.get(page.replace("page", "dataset"), timeout=100).ok
     if known:  # then samples are waited for, else the sidecar
         assert requests.get(page.replace("page", "statistics"), timeout=100).ok
     shard_server.faults = Faults(stall_at=0)
