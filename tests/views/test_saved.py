@@ -56,6 +56,65 @@ CHOICES: dict[str, Callable[[Any], Any]] = {
 }
 
 
+def sides(make_shard: Callable[..., Path]) -> list[wids.ShardListDataset]:
+    """Return two datasets with the same keys and fields, and other values."""
+    paths = [
+        make_shard(
+            f"{side}.tar",
+            [{"__key__": f"k{n}", ".cls": f"{n + first}", ".txt": side} for n in range(4)],
+        )
+        for side, first in (("left", 0), ("right", 9))
+    ]
+    return [wids.ShardListDataset([(str(path), 4)], cache_dir=None) for path in paths]
+
+
+JOINS: dict[str, Callable[[Any, Any], Any]] = {
+    "fields": lambda left, right: left.join(right, fields=[".txt"], replace=True),
+    "renamed": lambda left, right: left.join(right, fields=[".txt"], rename={".txt": ".new.txt"}),
+    "of a view": lambda left, right: left.take(2).join(right, fields=[".txt"], replace=True),
+    "filled": lambda left, right: left.join(
+        right[:3], fields=[".txt"], replace=True, missing="fill"
+    ),
+    "options": lambda left, right: left.join(right.with_options(fields=[".txt"]), replace=True),
+    "left": lambda left, right: left.with_options(fields=[".cls"]).join(right, fields=[".txt"]),
+    "two": lambda left, right: left.join(
+        right.join(left, fields=[".cls"], replace=True), replace=True
+    ),
+    "concatenated": lambda left, right: left.join(
+        right[:2].with_options(fields=[".txt"]) + right[2:].with_options(fields=[".txt"]),
+        replace=True,
+    ),
+}
+
+
+@pytest.mark.parametrize("way", JOINS)
+def test_a_saved_join_keeps_the_fields_of_its_sides(
+    make_shard: Callable[..., Path], tmp_path: Path, way: str
+) -> None:
+    """Samples, batches and columns come from the same side as before; options still choose."""
+    joined = JOINS[way](*sides(make_shard))
+    joined.save(tmp_path / "j.json")
+    opened = wids.open_view(tmp_path / "j.json", cache_dir=None)
+    assert list(opened) == list(joined)
+    assert list(opened.column(".cls", fill=-1)) == list(joined.column(".cls", fill=-1))
+    some = wids.open_view(tmp_path / "j.json", cache_dir=None, fields=[".cls"])
+    assert [each.get(".cls") for each in some] == [each.get(".cls") for each in joined]
+    assert not any(".txt" in each for each in some)
+
+
+def test_fields_of_a_saved_join_are_extensions(
+    make_shard: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Anything else, written by hand, is an error that names the document."""
+    path = tmp_path / "j.json"
+    JOINS["fields"](*sides(make_shard)).save(path)
+    document = json.loads(path.read_text())
+    document["base"]["join"][1]["fields"] = ".txt"
+    path.write_text(json.dumps(document))
+    with pytest.raises(wids.SpecError, match=r"j\.json.*expected a list of extensions"):
+        wids.open_view(path)
+
+
 @pytest.mark.parametrize("choice", CHOICES)
 def test_what_is_saved_is_opened(folder: Path, choice: str, tmp_path: Path) -> None:
     """The same samples, in the same order; where the folders were moved, and from a server."""

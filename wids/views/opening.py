@@ -54,7 +54,7 @@ __all__ = ["Open", "is_joined", "is_saved_view", "open_samples", "open_view", "s
 Open = Callable[..., Viewable]
 
 _VERSION = re.compile(rb'"wids_version"\s*:\s*%d\b' % VERSION)
-_BASE_KEYS = {"spec", "shardlist", "nsamples", "digest", "options", *USUAL_RULES} | {
+_BASE_KEYS = {"spec", "shardlist", "nsamples", "digest", "options", "fields", *USUAL_RULES} | {
     *("contents", "versions", "concat", "names", "classes", "join", "rename", "replace")
 }
 _CHOICE_KEYS = {"wids_version", "name", "nsamples", "made", "base"} | {
@@ -334,6 +334,7 @@ class _Opener:
                 )
         if options := self._options_kept(node, where):
             own["options"] = options
+        own |= _fields_kept(node, where)
         opener = self._inner(own)
         if "spec" in node:
             named = node["spec"]
@@ -496,6 +497,16 @@ def patched(samples: Any, patch: Any) -> Any:
         return joined
     order = np.argsort(np.concatenate([rows, others]), kind="stable")
     return concat([joined, samples.select(others)]).select(order)
+
+
+def _fields_kept(node: dict[str, Any], where: str) -> dict[str, list[str]]:
+    """Return the option that gives a dataset the fields that it has in a join; {} for all."""
+    if "fields" not in node:
+        return {}
+    fields = node["fields"]
+    if not isinstance(fields, list) or not all(isinstance(each, str) for each in fields):
+        raise SpecError(f"{where}: fields: expected a list of extensions, found {fields!r:.60}")
+    return {"fields": fields}
 
 
 def _is_text_pair(item: tuple[Any, Any]) -> bool:

@@ -9,6 +9,7 @@ A base is the location of a dataset, or one of these objects:
     {"spec" or "shardlist", "nsamples", "digest",    a dataset, with its state at the time of saving
      "contents", "versions"}
     {..., "options"}                                 the same, with top-level keys of a spec for it
+    {..., "fields"}                                  the same, in a join: the fields that it has
     {"concat": [bases], "names", "classes"}          a concatenation
     {"join": [left, right], "rename", "replace"}     a join
     {"base", "indexes", "exclude", "patch", "append"}    a selection; all keys but "base" are
@@ -154,6 +155,7 @@ class _Writer:
         self._target = target
         self._num_files = 0
         self._depth = 0
+        self._num_joins = 0  # around the object that is written
 
     def node(self, samples: Any) -> dict[str, Any]:
         """Return the object that describes a sequence in the document."""
@@ -183,7 +185,9 @@ class _Writer:
         if isinstance(samples, Filled):
             return {"of": self.node(samples.base), "rows": self._indexes(samples.rows)}
         if isinstance(samples, Pairing):
+            self._num_joins += 1
             sides = [self.node(samples.left), self.node(samples.right)]
+            self._num_joins -= 1
             return {"join": sides, "rename": samples.rename, "replace": samples.replace}
         if is_sharded(samples):
             return self._dataset(samples)
@@ -203,6 +207,9 @@ class _Writer:
             **unusual_rules(rules),
             **said,  # the view keeps what takes precedence over the spec
         }
+        # Which side a field comes from depends on the fields of both.
+        if self._num_joins and (fields := dataset.pipeline.fields) is not None:
+            node["fields"] = list(fields)
         source = None if OWN_SHARDS & dataset.options.keys() else dataset.source
         if options := _options_of(dataset, source):
             node["options"] = options
