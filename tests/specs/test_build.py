@@ -76,6 +76,16 @@ def test_shards_are_sorted_by_name_whatever_order_they_came_in(shards: list[str]
     assert [shard["nsamples"] for shard in built.spec.shards] == [3, 1, 2]
 
 
+def test_numbers_in_names_count_by_value(shards: list[str], tmp_path: Path):
+    """A spec numbers the samples as the folder does that it was made of: 9 before 10."""
+    for old, new in zip(shards, (9, 10, 100), strict=True):
+        Path(old).rename(tmp_path / f"a-{new}.tar")
+    given = [str(tmp_path / f"a-{number}.tar") for number in (10, 100, 9)]
+    built = build_spec(given, folder=tmp_path, workers=1)
+    assert list(built.spec.shards.urls) == ["a-9.tar", "a-10.tar", "a-100.tar"]
+    assert [shard["nsamples"] for shard in built.spec.shards] == [3, 1, 2]
+
+
 def test_names_count_from_the_folder_of_the_spec(shards: list[str], tmp_path: Path, monkeypatch):
     """Shards are named relative to the spec's folder, whatever the working directory."""
     monkeypatch.chdir(tmp_path.parent)

@@ -37,6 +37,15 @@ def test_a_glob_means_the_files_that_match(folder: Path) -> None:
     assert names(f"{folder.parent}/**/*.tar") == ["b-00.tar", "b-01.tar"]
 
 
+def test_numbers_in_names_count_by_value(folder: Path) -> None:
+    """A folder, a pattern and braces give the shards 7 to 12 in one order."""
+    for number in range(7, 13):
+        (folder / f"n-{number}.tar").write_bytes(b"")
+    expected = [f"n-{number}.tar" for number in range(7, 13)]
+    assert names(folder)[-6:] == expected
+    assert names(f"{folder}/n-*.tar") == names(f"{folder}/n-{{7..12}}.tar") == expected
+
+
 def test_a_folder_that_is_called_like_a_shard_is_none(folder: Path) -> None:
     """A folder with the name of a shard is ignored, also by patterns."""
     (folder / "b-02.tar").mkdir()

@@ -62,6 +62,13 @@ def test_folders_are_replaced(tmp_path: Path, folder: str, expected: list[str]) 
     assert urls_of(path) == expected
 
 
+def test_replaced_folders_keep_the_order_of_numbers(tmp_path: Path) -> None:
+    """Numbers in names count by value, so that samples keep their numbers."""
+    path = write(tmp_path / "x.json", ["old/a-9.tar", "old/a-10.tar"])
+    edit_spec(path, {}, folder="/data")
+    assert urls_of(path) == ["/data/a-9.tar", "/data/a-10.tar"]
+
+
 @pytest.mark.parametrize("folder", ["", "/data"])
 def test_two_shards_never_become_one(tmp_path: Path, folder: str) -> None:
     """If two shards would get one URL, the message names both and nothing is changed."""

@@ -505,7 +505,8 @@ def _add_create(commands: Any) -> None:
     parser.add_argument(
         "files",
         nargs="+",
-        help="shards: paths, URLs, folders (also of buckets), patterns; - reads them from stdin",
+        help="shards: paths, URLs, folders (also of buckets), patterns; - reads them from stdin; "
+        "the spec lists them by name (a-9 before a-10), whatever their order here",
     )
     parser.add_argument(
         "-o",

@@ -27,10 +27,9 @@ from wids.fetching.transport import BeyondEndError, RangesNotServedError
 from wids.log import logger
 from wids.specs.classnames import find_class_names
 from wids.specs.indexrules import rules_of
-from wids.specs.locations import folder_of
+from wids.specs.locations import folder_of, natural_order
 from wids.specs.merging import class_names, listed_classes, merged_header, warn_of_silent
 from wids.specs.newspec import name_in_spec, new_spec, shard_entry
-from wids.specs.prefixes import natural_order
 from wids.specs.remoteindex import index_remote
 from wids.specs.sources import load_spec
 from wids.tar.interchange import save_foreign_indexes
@@ -378,13 +377,9 @@ def build_spec(
         else:
             failures[shard] = outcome
     _warn_of_doubts(records)
-    # Sorted by name: the spec must not depend on the order in which the workers finish. A store's
-    # folder is opened in natural order, and its spec must number the samples alike.
-    remote = not any(map(is_local, shards))
-    rows = [
-        {**entries[name], "url": name}
-        for name in sorted(entries, key=natural_order if remote else None)
-    ]
+    # Sorted by name: the spec must not depend on the order in which the workers finish, and must
+    # number the samples as the folder without it does.
+    rows = [{**entries[name], "url": name} for name in sorted(entries, key=natural_order)]
     return Build(
         new_spec(rows, {**(header or {}), **(options.get("rules") or {})}), records, failures
     )

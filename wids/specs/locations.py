@@ -18,6 +18,7 @@ __all__ = [
     "join",
     "join_all",
     "name_of",
+    "natural_order",
     "with_suffix",
 ]
 
@@ -31,7 +32,19 @@ _TO_TAKE_APART = (
 _IN_URLS = ("?", "#")
 _SUFFIX = re.compile(r"\.(json|wpack|tar|tar\.gz|tgz|tar\.zst)$", re.IGNORECASE)
 _SLASH_IN_BRACES = re.compile(r"\{[^}]*/")
+_NUMBER = re.compile(r"([0-9]+)")
 _TELLING = re.compile(r"[^\W_]")  # a name needs a letter or digit: "*" and "{}" are none
+
+
+def natural_order(name: str) -> tuple[list[str | int], str]:
+    """Return the key by which names are sorted, with numbers in them by value.
+
+    >>> sorted(["a-10.tar", "a-9.tar", "a-09.tar"], key=natural_order)
+    ['a-09.tar', 'a-9.tar', 'a-10.tar']
+    """
+    # Texts and numbers alternate, so that texts are compared with texts only.
+    parts = _NUMBER.split(name)
+    return [int(part) if i % 2 else part for i, part in enumerate(parts)], name
 
 
 def is_shard_name(name: str) -> bool:

@@ -17,7 +17,7 @@ from wids.fetching.fetch import Fetcher
 from wids.fetching.hub import names_repository
 from wids.fetching.objectstore import OBJECT_SCHEMES
 from wids.log import logger
-from wids.specs.locations import is_shard_name
+from wids.specs.locations import is_shard_name, natural_order
 from wids.tar.sidecar import SIDECAR_SUFFIX
 
 if TYPE_CHECKING:
@@ -25,12 +25,11 @@ if TYPE_CHECKING:
 
     from wids.fetching.listing import Listing
 
-__all__ = ["ListedShards", "is_listed", "list_shards", "natural_order"]
+__all__ = ["ListedShards", "is_listed", "list_shards"]
 
 # The second is what `wids create` calls a spec by default, as widsindex did.
 _SPEC_NAMES = ("wids.json", "shardindex.json")
 _LISTABLE = {*OBJECT_SCHEMES, "hf"}
-_NUMBER = re.compile(r"([0-9]+)")
 _MOST_SHOWN = 5
 
 
@@ -80,17 +79,6 @@ class ListedShards:
                 f"create {folder} -o wids.json`), or open {folder}*.tar to read all shards "
                 "without it"
             )
-
-
-def natural_order(name: str) -> tuple[list[str | int], str]:
-    """Return the key by which names are sorted, with numbers in them by value.
-
-    >>> sorted(["a-10.tar", "a-9.tar", "a-09.tar"], key=natural_order)
-    ['a-09.tar', 'a-9.tar', 'a-10.tar']
-    """
-    # Texts and numbers alternate, so that texts are compared with texts only.
-    parts = _NUMBER.split(name)
-    return [int(part) if i % 2 else part for i, part in enumerate(parts)], name
 
 
 def is_listed(location: str, *, alone: bool = True) -> bool:

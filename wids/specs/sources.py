@@ -13,7 +13,7 @@ from wids.errors import FetchError, SpecError
 from wids.fetching.fetch import open_url
 from wids.pack.packformat import is_pack_name
 from wids.specs.classnames import find_class_names
-from wids.specs.locations import SHARD_SUFFIXES, folder_of, is_shard_name
+from wids.specs.locations import SHARD_SUFFIXES, folder_of, is_shard_name, natural_order
 from wids.specs.merging import merged_header, with_names_beside
 from wids.specs.packedspec import load_packed_spec
 from wids.specs.prefixes import ListedShards, is_listed, list_shards
@@ -298,8 +298,8 @@ def _find_named(location: str) -> list[str] | None:
         # A folder may have the name of the tar that was unpacked into it. Hidden files are
         # metadata of macOS (`._a.tar`) or unfinished copies.
         entries = (entry for entry in path.iterdir() if is_shard_name(entry.name))
-        shards = sorted(str(e) for e in entries if not e.name.startswith(".") and not e.is_dir())
-        return _not_empty(shards, location, f"no file that ends in {' or '.join(SHARD_SUFFIXES)}")
+        shards = [str(e) for e in entries if not e.name.startswith(".") and not e.is_dir()]
+        return _in_order(shards, location, f"no file that ends in {' or '.join(SHARD_SUFFIXES)}")
     if path is not None and os.path.isfile(path):  # noqa: PTH113
         return [str(path)] if is_shard_name(path.name) else None
     if "{" in location and (names := expand_braces(location)) != [location]:
@@ -310,8 +310,8 @@ def _find_named(location: str) -> list[str] | None:
         except RecursionError:
             shown = display_url(location)
             raise SpecError(f"{shown:.200}: expected a pattern of fewer folders") from None
-        shards = sorted(name for name in found if not os.path.isdir(name))  # noqa: PTH112 (as above)
-        return _not_empty(shards, location, "no file matches")
+        shards = [name for name in found if not os.path.isdir(name)]  # noqa: PTH112 (as above)
+        return _in_order(shards, location, "no file matches")
     return [location] if is_shard_name(base_name(location)) else None
 
 
@@ -385,10 +385,11 @@ def _read_named(location: str) -> bytes:
     return read_document(location)
 
 
-def _not_empty(shards: list[str], location: str, what: str) -> list[str]:
+def _in_order(shards: list[str], location: str, what: str) -> list[str]:
     if not shards:
         raise SpecError(f"{display_url(location)}: holds no shards: {what}")
-    return shards
+    # As a store's folder is listed: a copy of it must number the samples alike.
+    return sorted(shards, key=natural_order)
 
 
 def _expanded(shards: Iterable[Any]) -> list[Any]:

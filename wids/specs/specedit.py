@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from wids.base.files import write_output
 from wids.base.urls import display_url
 from wids.errors import SpecError
-from wids.specs.locations import folder_of, join
+from wids.specs.locations import folder_of, join, natural_order
 from wids.specs.uniquekeys import unique_keys
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def read_document(path: Path) -> dict[str, Any]:
 
 
 def rename_folder(shardlist: list[dict[str, Any]], folder: str) -> None:
-    """Replace the folder of each shard's URL, and sort the list by URL, in place.
+    """Replace the folder of each shard's URL, and sort the list by name, in place.
 
     Raises:
         SpecError: Two shards would get one URL.
@@ -100,7 +100,7 @@ def rename_folder(shardlist: list[dict[str, Any]], folder: str) -> None:
                 f"{display_url(first[shard['url']])} and {display_url(old)} would both become "
                 f"{display_url(shard['url'])}; expected distinct file names: rename one of the two"
             )
-    shardlist.sort(key=lambda shard: str(shard["url"]))
+    shardlist.sort(key=lambda shard: natural_order(str(shard["url"])))
 
 
 def _file_of(url: str) -> str:
