@@ -16,6 +16,7 @@ from helpers.browsing import Browsing, browsing
 from helpers.chromium import WAIT_MILLISECONDS, wait_until
 from helpers.hostile import hostile_samples, write_hostile
 from helpers.server import Faults, ShardServer
+from helpers.shapecases import SHAPE_CASES
 from helpers.shards import write_shard
 from PIL import Image
 
@@ -337,6 +338,38 @@ def test_boxes_are_drawn_over_the_image(
         page.locator(".viewer").wait_for()
         page.keyboard.press("o")
         assert page.locator(".layer *").count() == 0
+
+
+def test_the_page_finds_the_shapes_that_python_finds(served: Browsing, open_page: Open):
+    """The rules of the page and those of notebooks find the same shapes in each document."""
+    page = open_page(served.url)
+    page.locator(".tile").first.wait_for()
+    found = page.evaluate(
+        """async (documents) => {
+            const { shapesIn } = await import(new URL("static/shapes.js", location.href));
+            return documents.map((each) => shapesIn([each]).map((shape) => [
+                shape.kind, shape.values, String(shape.label ?? ""), shape.form ?? ""]));
+        }""",
+        [document for document, _ in SHAPE_CASES],
+    )
+    for (document, expected), shapes in zip(SHAPE_CASES, found, strict=True):
+        assert shapes == [list(each) for each in expected], document
+
+
+def test_a_mask_of_runs_is_drawn_over_the_image(tmp_path: Path, open_page: Open):
+    """A mask of run lengths lies where its pixels are, with the boxes of its annotation."""
+    runs = {"size": [90, 120], "counts": [30 * 90 + 10, 20, 70, 20, 90 * 120 - 30 * 90 - 120]}
+    document = {"annotations": [{"bbox": [30, 10, 2, 20], "segmentation": runs, "category_id": 1}]}
+    sample = {"__key__": "a", ".jpg": picture(1), ".json": json.dumps(document)}
+    with browsing([str(write_shard(tmp_path / "a.tar", [sample]))]) as server:
+        page = open_page(f"{server.url}?i=0")
+        page.locator(".layer path").wait_for(state="attached")
+        box = page.evaluate("""(() => {
+            const one = document.querySelector('.layer path').getBBox();
+            return [one.x, one.y, one.width, one.height];
+        })()""")
+        assert box == [30, 10, 2, 20]
+        assert box_drawn(page) == pytest.approx(box)
 
 
 def test_the_names_of_a_sample_are_copied(served: Browsing, open_page: Open):

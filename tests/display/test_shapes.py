@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.pictures import save
+from helpers.shapecases import SHAPE_CASES
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
 import wids
-from wids.display.shapes import Shape, draw_over, shapes_in
+from wids.display.shapes import draw_over, shapes_in
 from wids.display.thumbnails import thumbnail
 
 GREY = save(Image.new("RGB", (200, 100), (90, 90, 90)), "PNG")
@@ -24,29 +25,45 @@ def pixels(picture: Any) -> np.ndarray:
     return np.asarray(Image.open(BytesIO(picture.data)).convert("RGB"), int)
 
 
-@pytest.mark.parametrize(
-    ("document", "expected"),
-    [
-        ({"bbox": [1, 2, 3, 4]}, [Shape("box", (1, 2, 3, 4))]),
-        ({"bbox_xyxy": [1, 2, 3, 4]}, [Shape("box", (1, 2, 3, 4), "", "xyxy")]),
-        (
-            {"boxes": [[1, 2, 3, 4], [5, 6, 7, 8]], "labels": ["cat", 7]},
-            [Shape("box", (1, 2, 3, 4), "cat"), Shape("box", (5, 6, 7, 8), "7")],
-        ),
-        (
-            {"objects": [{"name": "dog", "xmin": 1, "ymin": 2, "xmax": 3, "ymax": 4}]},
-            [Shape("box", (1, 2, 3, 4), "dog", "xyxy")],
-        ),
-        ({"segmentation": [[1, 1, 9, 1, 5, 9]]}, [Shape("polygon", (1, 1, 9, 1, 5, 9))]),
-        ({"polygon": [[1, 1], [9, 1], [5, 9]]}, [Shape("polygon", (1, 1, 9, 1, 5, 9))]),
-        ({"keypoints": [4, 5, 2, 0, 0, 0, 7, 8, 1]}, [Shape("points", (4, 5, 7, 8))]),
-        ({"bbox": [1, 2, "3", 4], "box": [True, 1, 2, 3], "size": [1, 2, 3, 4]}, []),
-        ({"bbox": [1, 2, 1e308, 4]}, []),
-    ],
-)
-def test_shapes_are_found_as_datasets_write_them(document: Any, expected: list[Shape]) -> None:
-    """Boxes, polygons and keypoints are found by the names of their numbers."""
-    assert shapes_in(document) == expected
+@pytest.mark.parametrize(("document", "expected"), SHAPE_CASES)
+def test_shapes_are_found_as_datasets_write_them(document: Any, expected: list[Any]) -> None:
+    """Boxes, polygons, keypoints and masks are found by the names of their numbers."""
+    found = shapes_in(document)
+    assert [
+        (each.kind, list(each.values), each.label, each.form or "") for each in found
+    ] == expected
+
+
+def packed(runs: list[int]) -> str:
+    """Write the lengths of runs as COCO does, after the description of its format."""
+    text = ""
+    for place, run in enumerate(runs):
+        rest = run - runs[place - 2] if place > 2 else run
+        while True:
+            low, rest = rest & 31, rest >> 5
+            ends = rest == (-1 if low & 16 else 0)
+            text += chr(48 + low + (0 if ends else 32))
+            if ends:
+                break
+    return text
+
+
+@given(st.integers(1, 40), st.integers(1, 40), st.integers(0, 2**32), st.booleans())
+def test_a_mask_of_runs_has_the_pixels_of_the_array(
+    height: int, width: int, seed: int, packs: bool
+) -> None:
+    """A mask is drawn where the array that was encoded has ones, whichever way it is written."""
+    chance = np.random.default_rng(seed)
+    flat = np.repeat(chance.integers(0, 2, height * width), chance.integers(1, 50))
+    mask = flat[: height * width].reshape(width, height).T.astype(bool)
+    column_major = np.concatenate([[False], mask.T.ravel()])
+    changes = np.flatnonzero(np.diff(column_major))
+    runs = np.diff([0, *changes, mask.size]).tolist()
+    counts = packed(runs) if packs else runs
+    grey = save(Image.new("RGB", (width, height), (90, 90, 90)), "PNG")
+    shapes = shapes_in({"segmentation": {"size": [height, width], "counts": counts}})
+    drawn = pixels(draw_over(thumbnail(".png", grey, size=64), (width, height), shapes))
+    assert ((drawn != 90).any(axis=-1) == mask).all()
 
 
 JSON = st.recursive(

@@ -1,4 +1,4 @@
-"""Boxes, polygons and keypoints in the JSON of a sample, and masks, drawn over its picture.
+"""Boxes, polygons, keypoints and masks of a sample, drawn over its picture.
 
 The page finds the same shapes by the same rules, in `browse/static/shapes.js`.
 """
@@ -11,8 +11,8 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal
+from itertools import accumulate, islice
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard
 
 import numpy as np
 
@@ -30,6 +30,9 @@ __all__ = ["Overlay", "Shape", "draw_over", "overlay_of", "shapes_in"]
 Form = Literal["xywh", "xyxy"]
 
 _MOST = 300
+_MOST_RUNS = 20_000  # of a mask
+_MOST_NUMBERS = 500_000  # of all shapes together
+_MOST_SIDE = 65_535
 _MOST_WORD = 24
 _BOX = re.compile(r"box|rect|roi", re.IGNORECASE)
 _POLYGON = re.compile(r"segmentation|polygon|contour", re.IGNORECASE)
@@ -69,25 +72,33 @@ class Shape:
     """A shape in a picture.
 
     Attributes:
-        kind: "box", "polygon" or "points".
-        values: Its numbers; of polygons and points x and y in turn.
+        kind: "box", "polygon", "points" or "mask".
+        values: Its numbers; of polygons and points x and y in turn; of a mask x, y, width and
+            height of rectangles in turn, in pixels.
         label: What it shows; "" if the document does not say it.
         form: What the numbers of a box mean: position and size, or two corners; None if unknown.
     """
 
-    kind: Literal["box", "polygon", "points"]
+    kind: Literal["box", "polygon", "points", "mask"]
     values: tuple[float, ...]
     label: str = ""
     form: Form | None = None
 
 
 def shapes_in(tree: Any) -> list[Shape]:
-    """Find the shapes in a JSON value, at most 300.
+    """Find the shapes in a JSON value, at most 300, and fewer where masks have many runs.
 
     >>> shapes_in({"objects": [{"bbox": [1, 2, 30, 40], "label": "cat"}]})
     [Shape(kind='box', values=(1, 2, 30, 40), label='cat', form=None)]
     """
-    return list(islice(_walk(tree, "", None), _MOST))
+    found: list[Shape] = []
+    room = _MOST_NUMBERS
+    for shape in islice(_walk(tree, "", None), _MOST):
+        found.append(shape)
+        room -= len(shape.values)
+        if room <= 0:
+            break
+    return found
 
 
 def _walk(value: Any, name: str, label: Any) -> Iterator[Shape]:
@@ -98,7 +109,7 @@ def _walk(value: Any, name: str, label: Any) -> Iterator[Shape]:
 
 
 def _in_list(values: list[Any], name: str, label: Any) -> Iterator[Shape]:
-    word = "" if label is None or isinstance(label, list) else str(label)
+    word = _word(label)
     if values and all(map(_is_number, values)):
         if _BOX.search(name) and len(values) == 4:
             corners: Form | None = "xyxy" if "xyxy" in name.lower() else None
@@ -119,8 +130,12 @@ def _in_list(values: list[Any], name: str, label: Any) -> Iterator[Shape]:
 
 
 def _in_object(document: Mapping[str, Any], outer: Any) -> Iterator[Shape]:
-    own = (document[name] for name in _LABELS if isinstance(document.get(name), str | int | float))
+    own = (document[name] for name in _LABELS if _is_label(document.get(name)))
     label = next(own, outer)
+    rectangles = _mask_in(document.get("size"), document.get("counts"))
+    if rectangles is not None:
+        yield Shape("mask", rectangles, _word(label))
+        return
     for form, names in _SIDES:
         if all(_is_number(document.get(name)) for name in names):
             yield Shape("box", tuple(document[name] for name in names), _word(label), form)
@@ -140,6 +155,64 @@ def _in_object(document: Mapping[str, Any], outer: Any) -> Iterator[Shape]:
 
 def _word(label: Any) -> str:
     return "" if label is None or isinstance(label, list) else str(label)
+
+
+def _is_label(value: Any) -> bool:
+    return isinstance(value, str | int | float) and not isinstance(value, bool)
+
+
+def _mask_in(size: Any, counts: Any) -> tuple[int, ...] | None:
+    """Return a mask of COCO as rectangles; None if these are no size and lengths of runs."""
+    runs = _unpacked(counts) if isinstance(counts, str) else counts
+    if not (_are_integers(size) and len(size) == 2 and _are_integers(runs)):
+        return None
+    height, width = size
+    if not (0 < height <= _MOST_SIDE and 0 < width <= _MOST_SIDE) or len(runs) > _MOST_RUNS:
+        return None
+    if min(runs, default=-1) < 0 or sum(runs) != height * width:
+        return None
+    found: list[int] = []
+    ends = [0, *accumulate(runs)]
+    for start, stop in zip(ends[1::2], ends[2::2], strict=False):
+        found += _columns(start, stop, height)
+    return tuple(found)
+
+
+def _are_integers(values: Any) -> TypeGuard[list[int]]:
+    return isinstance(values, list) and all(type(each) is int for each in values)
+
+
+def _columns(start: int, stop: int, height: int) -> Iterator[int]:
+    """Yield pixels in the order of columns, from one to another, as at most three rectangles."""
+    while start < stop:
+        x, y = divmod(start, height)
+        whole = 0 if y else (stop - start) // height
+        high = height if whole else min(height - y, stop - start)
+        yield from (x, y, whole or 1, high)
+        start += (whole or 1) * high
+
+
+def _unpacked(text: str) -> list[int] | None:
+    """Return the lengths of runs in a string of COCO; None if it is none.
+
+    A character has five bits of a number. From the fourth number on, they are differences to the
+    last but one.
+    """
+    runs: list[int] = []
+    value = shift = 0
+    for letter in text:
+        code = ord(letter) - 48
+        if not 0 <= code <= 63 or shift > 25 or len(runs) > _MOST_RUNS:
+            return None
+        value |= (code & 31) << shift
+        shift += 5
+        if code & 32:
+            continue
+        if code & 16:
+            value |= -1 << shift
+        runs.append(value + (runs[-2] if len(runs) > 2 else 0))
+        value = shift = 0
+    return None if shift else runs
 
 
 def _is_number(value: Any) -> bool:
@@ -233,9 +306,9 @@ def draw_over(
     image = pil.open(io.BytesIO(picture.data)).convert("RGB")
     for mask in masks:
         image = _under(image, mask)
-    draw = pen.Draw(image)
-    shares = bool(shapes) and all(
-        -0.01 <= value <= 1.01 for shape in shapes for value in shape.values
+    others = [each for each in shapes if each.kind != "mask"]
+    shares = bool(others) and all(
+        -0.01 <= value <= 1.01 for shape in others for value in shape.values
     )
     form = _guessed(shapes, (1, 1) if shares else size)
     scale = image.size if shares else (image.width / size[0], image.height / size[1])
@@ -243,6 +316,10 @@ def draw_over(
         label: _colour(place) for place, label in enumerate({each.label: 0 for each in shapes})
     }
     for shape in shapes:
+        if shape.kind == "mask":
+            image = _tinted(image, size, shape.values, colours[shape.label])
+    draw = pen.Draw(image)
+    for shape in others:
         _draw(draw, shape, shape.form or form, scale, colours[shape.label])
     stream = io.BytesIO()
     image.save(stream, "PNG", compress_level=1)
@@ -264,6 +341,21 @@ def _under(image: Any, mask: Thumbnail) -> Any:
     pixels = np.asarray(image)
     mixed = (_MASK_SHARE * colours + (1 - _MASK_SHARE) * pixels).astype(np.uint8)
     return pil.fromarray(np.where(clear[..., None], pixels, mixed))
+
+
+def _tinted(image: Any, size: tuple[int, int], values: Sequence[float], colour: str) -> Any:
+    """Return the image with rectangles of the whole image laid over it in a colour."""
+    pil = load("PIL.Image", "pillow")
+    pen = load("PIL.ImageDraw", "pillow")
+    stencil = pil.new("L", image.size)
+    draw = pen.Draw(stencil)
+    across, down = image.width / size[0], image.height / size[1]
+    for x, y, width, height in zip(*(values[n::4] for n in range(4)), strict=True):
+        left, top = min(int(x * across), image.width), min(int(y * down), image.height)
+        right, bottom = (x + width) * across, (y + height) * down
+        corners = (left, top, max(left, math.ceil(right) - 1), max(top, math.ceil(bottom) - 1))
+        draw.rectangle(corners, fill=round(255 * _MASK_SHARE))
+    return pil.composite(pil.new("RGB", image.size, colour), image, stencil)
 
 
 def _guessed(shapes: Sequence[Shape], size: tuple[float, float]) -> Form:

@@ -71,6 +71,7 @@ function drawLayer(layer, sample, shapes, masks, size) {
   const drawn = shapes.map((shape) => {
     const colour = colourOf(shape.label);
     const line = { fill: "none", stroke: colour, "vector-effect": "non-scaling-stroke" };
+    if (shape.kind === "mask") return svg("path", { fill: colour, "fill-opacity": 0.5, "shape-rendering": "crispEdges", d: outlined(shape.values) });
     if (shape.kind !== "box") {
       const pairs = shape.values.map((value, place) => value * scale[place % 2]);
       if (shape.kind === "polygon") return svg("polygon", { ...line, fill: colour, "fill-opacity": 0.2, points: pairs.join(" ") });
@@ -89,6 +90,13 @@ function drawLayer(layer, sample, shapes, masks, size) {
     Object.assign(tag.style, { left: `${100 * x}%`, top: `${100 * y}%`, background: colour });
     layer.append(tag);
   }
+}
+
+/** Rectangles, x y width height in turn, as one path. */
+function outlined(values) {
+  let path = "";
+  for (let at = 0; at < values.length; at += 4) path += `M${values[at]} ${values[at + 1]}h${values[at + 2]}v${values[at + 3]}h${-values[at + 2]}z`;
+  return path;
 }
 
 /** A colour of a label that is the same in every sample. */
