@@ -1,6 +1,8 @@
 """Downloads over several connections: when they come, and what faults do to them."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,9 @@ from helpers.server import Faults, ShardServer
 from wids.base.shardref import ShardRef
 from wids.caching.cache import ShardCache
 from wids.fetching.fetch import Fetcher
+from wids.fetching.hosts import Connection, HostConnections
+from wids.fetching.split import SplitDownload
+from wids.fetching.transport import Stream
 
 DATA = tar_of(60, 20_000)  # 1.2 MB
 OTHER = tar_of(60, 20_000, seed=1)
@@ -112,3 +117,55 @@ def test_the_rest_is_one_request_once_no_other_pays(
     assert cache.get(url).read_bytes() == data
     answered = [request for request in shard_server.requests if request.status != 503]
     assert len(answered) < 20
+
+
+def spans_of(gives: Callable[[int], bool]) -> list[tuple[int, int]]:
+    """Download 8 MB, where `gives` says for each question if there is another connection.
+
+    Returns the spans that were requested one after the other, and those of segments.
+    """
+    data, hosts = bytes(range(250)) * 32_000, HostConnections()
+    policy = replace(QUICK, segment_nbytes=1 << 18)
+    spans: list[tuple[int, int]] = []
+    questions = count()
+
+    def opened(start: int, stop: int) -> Stream:
+        spans.append((start, stop))
+        pieces = (data[at : min(at + 65_536, stop)] for at in range(start, stop, 65_536))
+        return Stream(start, len(data), '"a"', "", True, True, pieces, lambda: None)
+
+    def fetched(span: tuple[int, int], _: object) -> bytearray:
+        spans.append(span)
+        return bytearray(data[slice(*span)])
+
+    def another() -> Connection | None:
+        return hosts.wait("https://host/", most=10**6) if gives(next(questions)) else None
+
+    download = SplitDownload(
+        opened(0, len(data)),
+        len(data),
+        policy,
+        fetch=fetched,
+        reopen=opened,
+        another=another,
+        go_on=lambda: None,
+    )
+    assert b"".join(download.chunks()) == data
+    return spans[1:]
+
+
+def test_what_one_connection_reads_on_is_requested_in_growing_parts() -> None:
+    """After a segment, the rest comes by few requests, which end early enough to be read."""
+    spans = spans_of(lambda question: question == 1)
+    lengths = [stop - start for start, stop in spans[1:]]
+    assert all(stop == start for (_, stop), (start, _) in pairwise(spans))
+    assert spans[-1][1] == 8_000_000
+    assert lengths[0] <= 1 << 20
+    assert all(later == 2 * earlier for earlier, later in pairwise(lengths[:-1]))
+
+
+def test_short_responses_are_not_left_when_another_connection_pays() -> None:
+    """Where a second connection comes and goes, no byte is requested twice after the first."""
+    spans = sorted(spans_of(lambda question: question % 5 == 1))
+    assert len(spans) > 4
+    assert all(stop == start for (_, stop), (start, _) in pairwise(spans))

@@ -410,7 +410,7 @@ class Fetcher:
             size,
             self.policy,
             fetch=lambda span, connection: self._segment(segments, span, connection),
-            reopen=lambda start: self._reopened(whole, start),
+            reopen=lambda start, stop: self._reopened(whole, start, stop),
             another=lambda: hosts.another(url, self.policy),
             go_on=go_on,
         )
@@ -419,13 +419,13 @@ class Fetcher:
         finally:
             wanted.end()
 
-    def _reopened(self, transfer: _Transfer, start: int) -> Stream:
-        """Return a response with the rest of a file of a known version."""
+    def _reopened(self, transfer: _Transfer, start: int, stop: int) -> Stream:
+        """Return a response with a part of a file of a known version."""
         url, version, go_on = transfer
-        stream = self._open(url, start, validator=version.validator, go_on=go_on)
+        stream = self._open(url, start, stop, validator=version.validator, go_on=go_on)
         try:
             version.check(url, stream)
-            check_range(url, stream, (start, start))
+            check_range(url, stream, (start, stop))
         except BaseException:
             stream.close()
             raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from wids.base.threads import DaemonThreadPool
@@ -22,6 +23,7 @@ __all__ = ["SegmentFailedError", "SplitDownload"]
 
 _SEGMENT_SECONDS = 0.5  # how long a connection takes for a segment
 _LEAST_NBYTES = 256 << 10  # of a segment, for which a request is worth its round trip
+_KEPT_LENGTHS = 4  # of a response that is read to its end rather than left
 _LOOK_UP_SECONDS = 0.1
 
 
@@ -42,9 +44,11 @@ class SplitDownload:
 
     The open response is read first. Whenever another connection makes the download faster,
     it fetches the next segment that nobody has begun; the open response is left at the first
-    segment. If no other does when all segments are done, the rest is requested as a whole, and so
-    on. Segments that arrive early wait in memory, together at most `segments` times
-    `segment_nbytes`.
+    segment. If no other does when all segments are done, the file is read on over one connection,
+    and so on. Of a response that is left, the server has sent more than was read. So what is
+    requested then is bounded, at first as short as a few segments, which are read to their end, and
+    twice as long each time that one connection stays enough. Segments that arrive early wait in
+    memory, together at most `segments` times `segment_nbytes`.
 
     Args:
         stream: The open response, whose size is known.
@@ -52,7 +56,7 @@ class SplitDownload:
         policy: Number and size of segments.
         fetch: Function that returns the bytes of a half-open span over a connection, or over one
             that it waits for itself; called by several threads.
-        reopen: Function that requests the file from a byte on.
+        reopen: Function that requests a half-open span of the file.
         another: Function that returns another connection to the host if that makes the download
             faster.
         go_on: Called while bytes are waited for; its errors end the download.
@@ -65,7 +69,7 @@ class SplitDownload:
         policy: FetchPolicy,
         *,
         fetch: Callable[[tuple[int, int], Connection | None], bytearray],
-        reopen: Callable[[int], Stream],
+        reopen: Callable[[int, int], Stream],
         another: Callable[[], Connection | None],
         go_on: Callable[[], None],
     ) -> None:
@@ -77,6 +81,8 @@ class SplitDownload:
         self._go_on = go_on
         self._size = size
         self._position = stream.start  # of the next byte to hand out
+        self._stop = size  # where the open response ends
+        self._asked = 0  # bytes of the last request that followed segments
         self._first: int | None = None  # where the first segment begins and the response is left
         self._next = size  # where the next segment begins, once there is one
         self._came, self._seconds = 0, 0.0
@@ -97,12 +103,10 @@ class SplitDownload:
                 yield from self._of_stream()
                 while self._segments:
                     yield self._next_segment()
-                if self._first is None or self._position == self._size:
+                broke_off = self._first is None and self._position < self._stop
+                if broke_off or self._position == self._size:
                     return
-                # A second connection makes it no faster now. One request for all of the rest saves
-                # the time between two requests.
-                self._first, self._next = None, self._size
-                self._stream = self._reopen(self._position)
+                self._read_on()
         finally:
             self._stream.close()
             for segment in self._segments:
@@ -110,9 +114,19 @@ class SplitDownload:
                     segment.connection.end()
             self._pool.close()
 
+    def _read_on(self) -> None:
+        """Request what follows, since a second connection makes it no faster now."""
+        again = self._first is None
+        # Longer each time, since no bytes come between two requests.
+        self._asked = 2 * self._asked if again else _KEPT_LENGTHS * self._length()
+        self._first, self._next = None, self._size
+        self._stop = min(self._position + self._asked, self._size)
+        self._stream.close()  # first: the host may allow one connection only
+        self._stream = self._reopen(self._position, self._stop)
+
     def _of_stream(self) -> Iterator[bytes | bytearray]:
         """Yield bytes of the open response, up to the first segment."""
-        while self._position < (stop := self._first or self._size):
+        while self._position < (stop := self._first or self._stop):
             began = time.monotonic()
             try:
                 chunk = next(self._stream.chunks, None)
@@ -128,6 +142,9 @@ class SplitDownload:
             self._position += len(chunk)
             yield chunk
             self._ask_for_more()
+        if self._position == self._stop:
+            with suppress(ConnectionError):
+                next(self._stream.chunks, None)  # the end, after which the connection is kept
         if self._first is not None:
             self._stream.close()
             if self._position < self._first:  # it broke off
@@ -160,7 +177,7 @@ class SplitDownload:
             room = policy.segments * policy.segment_nbytes - held
             if running >= policy.segments or room < policy.segment_nbytes:
                 return
-            if self._first is None and self._size - self._position < 2 * self._length():
+            if self._first is None and self._size - self._first_start() < self._length():
                 return
             if (connection := self._another()) is None:
                 return
@@ -170,11 +187,19 @@ class SplitDownload:
         """Begin the next segment."""
         length = self._length()
         if self._first is None:
-            # The open response gets as much to do as the first segment.
-            self._first = self._next = self._position + length
+            self._first = self._next = self._first_start()
         stop = min(self._next + length, self._size)
         self._segments.append(self._fetched(self._next, stop, connection))
         self._next = stop
+
+    def _first_start(self) -> int:
+        """Return where a first segment would begin: at the end of an open response if it is near.
+
+        Else the open response gets as much to do as that segment, and is left.
+        """
+        length, rest = self._length(), self._stop - self._position
+        near = self._asked and rest <= _KEPT_LENGTHS * length
+        return self._stop if near else self._position + length
 
     def _length(self) -> int:
         """Return the size of a segment: by the rate of the open response, smaller at the end."""
