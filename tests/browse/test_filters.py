@@ -204,6 +204,8 @@ def test_an_unknown_field_or_class_is_said(tmp_path: Path):
         where = ".typo == 1 or .cls == 2"
         with pytest.raises(AssertionError, match="no sample has a field '.typo'.*has .cls, .txt"):
             server.ask_until_finished("page", where=where)
+        with pytest.raises(AssertionError, match="has .cls, .txt; .* a colon.*: '.txt:length'"):
+            server.ask_until_finished("page", where=".txt.length > 3")
         with pytest.raises(AssertionError, match="got the filter '.typo==1'"):
             server.ask_until_finished("page", q=".typo==1")
 

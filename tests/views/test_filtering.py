@@ -99,6 +99,8 @@ def test_a_filter_may_be_a_function_of_columns(dataset: wids.ShardListDataset) -
         (".json:name.first == x", r"'name\.first'.* name, tags, w"),
         (".none contains x or key == y", r"'\.none'"),
         (".cls ==", "cannot read"),
+        (".txt in ['a', 'b']", r"cannot read .*; a list is in round brackets: in \(cat, dog\)"),
+        (".json.w == 3", r"no sample has a field '.json.w'.*colon before it: '.json:w'"),
         (".txt == tabby cat", r"quotes around what has blanks \(.cls == 'tabby cat'.* read 'cat'"),
         (".'a b' > 3", r"'\.a b' > 3\); cannot read"),
     ],

@@ -246,6 +246,19 @@ def test_samples_are_found_by_a_column_or_a_field(dataset: wids.ShardListDataset
         dataset.join(table, on=(".json:uidd", "uid"))
 
 
+@pytest.mark.parametrize("on", [".json.uid", (".json.uid", "uid")])
+def test_a_value_in_a_field_has_a_colon_before_it(
+    dataset: wids.ShardListDataset, on: str | tuple[str, str]
+) -> None:
+    """A dot in its place names the cure, in joins and in columns."""
+    with pytest.raises(ValueError, match="on: no sample has a field.* before it: '.json:uid'"):
+        dataset.join(frame().rename(columns={"key": "image"}), on=on)
+    with pytest.raises(ValueError, match="column: no sample has a field.* before it: '.json:uid'"):
+        dataset.sort_by(".json.uid")
+    with pytest.raises(wids.DecodeError, match="no field '.json.uid'.* before it: '.json:uid'"):
+        dataset.column(".json.uid")
+
+
 def test_numbers_can_be_keys(make_shard: Callable[..., Path]) -> None:
     """A column of integers is compared with keys as text."""
     path = make_shard("n.tar", [{"__key__": str(n), ".cls": str(n)} for n in range(5)])

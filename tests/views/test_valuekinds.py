@@ -100,6 +100,13 @@ def test_what_a_filter_compares(
         (".json:n contains 1", [], ".json:n is a number such as 0.0, which contains nothing"),
         (".cls > cat", [], "'cat' is a text"),
         (".cls == 3;", [], "'3;' is a text"),
+        (
+            ".json:n == none",
+            [],
+            "'none' is a text, and .json:n has none;.*; null, in small letters",
+        ),
+        (".json:word == NULL", [], "no .json:word is the text 'NULL'; null, in small letters"),
+        (".json:digits in (NaN, 30)", [3], "no .json:digits is the text 'NaN'; null"),
         (".txt > 5 and .json:word < 1e3", [], "1000.0 is a number"),
     ],
 )

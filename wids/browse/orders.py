@@ -22,6 +22,7 @@ import numpy as np
 from wids.browse.scans import joint_progress
 from wids.browse.search import ChosenSamples, FilterVisitor, KeyVisitor
 from wids.browse.sorting import SortVisitor, sort_column
+from wids.codecs.headers import with_colon
 from wids.ordering.chunks import chunk_layout
 from wids.ordering.order import OrderSpec, RankShare
 from wids.ordering.permute import Integers, derive_key, permute
@@ -438,6 +439,7 @@ def _check_found(visitors: Sequence[Any], progress: Mapping[str, Any]) -> None:
             raise ValueError(
                 f"filter: no sample has a field {visitor.unknown[0]!r:.80}; the first shard has "
                 f"{', '.join(visitor.known[:_MOST_FIELDS])}"
+                f"{with_colon(visitor.unknown[0], visitor.known):.160}"
             )
         if isinstance(visitor, KeyVisitor) and visitor.is_filter and not visitor.found.count:
             raise ValueError(

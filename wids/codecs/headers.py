@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import struct
+from typing import TYPE_CHECKING
 
 from wids.base.optional import load
 from wids.codecs.formats import field_kind, format_suffix, unpack_field, wrapper_of
@@ -14,7 +15,10 @@ from wids.codecs.images import image_size
 from wids.codecs.media import AV_FORMATS
 from wids.errors import DecodeError
 
-__all__ = ["HEADER_FACTS", "breaks_off", "has_fact", "read_header"]
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["HEADER_FACTS", "breaks_off", "has_fact", "read_header", "with_colon"]
 
 # What can be asked of a field of each kind.
 HEADER_FACTS = {
@@ -38,6 +42,29 @@ def has_fact(extension: str, name: object) -> bool:
     (True, False, True)
     """
     return name in HEADER_FACTS.get(field_kind(extension), ())
+
+
+def with_colon(name: str, fields: Iterable[str]) -> str:
+    """Return the column that was probably meant by a name with a dot in place of a colon.
+
+    Args:
+        name: Of a field that does not exist.
+        fields: Those that exist.
+
+    Returns:
+        The end of a message that names the column; "" if there is none.
+
+    >>> with_colon(".json.size.width", [".cls", ".json"])
+    "; a value in field '.json' has a colon before it: '.json:size.width'"
+    >>> with_colon(".cls.width", [".cls"])
+    ''
+    """
+    for field in sorted(fields, key=len, reverse=True):
+        value = name[len(field) + 1 :]
+        holds_values = field_kind(field) == "json" or has_fact(field, value)
+        if value and name.startswith(f"{field}.") and holds_values:
+            return f"; a value in field {field!r} has a colon before it: '{field}:{value}'"
+    return ""
 
 
 def read_header(extension: str, data: bytes | memoryview, *, whole: bool = True) -> Facts | None:

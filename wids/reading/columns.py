@@ -19,7 +19,7 @@ from wids.base.progress import progress
 from wids.base.system import read_ahead, read_at_random
 from wids.base.urls import display_url
 from wids.codecs.framing import CenterCrop, Resize
-from wids.codecs.headers import has_fact, read_header
+from wids.codecs.headers import has_fact, read_header, with_colon
 from wids.codecs.images import ImageDecoder
 from wids.errors import DecodeError
 from wids.reading.collate import follow_path
@@ -330,7 +330,8 @@ class ColumnReader:
         sample = self.known.open_unkept(number).shard.read(local_index)
         found = ", ".join(name for name in sample if name[0] == ".")
         what = f"no value at {list(self.path)} in field" if self.path else "no field"
-        reason = f"{what} {self.extension!r} (its fields: {found})"
+        cure = with_colon(self.extension, sample)
+        reason = f"{what} {self.extension!r} (its fields: {found}){cure}"
         if self.extension in sample:
             try:
                 self.decoder.replace(on_error="raise")({self.extension: sample[self.extension]})

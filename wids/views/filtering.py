@@ -15,7 +15,7 @@ from wids.base.arguments import check_text
 from wids.base.progress import progress
 from wids.base.warn import warn
 from wids.codecs.formats import field_kind, is_class
-from wids.codecs.headers import HEADER_FACTS, has_fact
+from wids.codecs.headers import HEADER_FACTS, has_fact, with_colon
 from wids.errors import DecodeError
 from wids.reading.samplesequence import hold_versions
 from wids.views.filterlanguage import (
@@ -382,7 +382,7 @@ def _unknown(
                 names = ["bytes that are no text"]
     return ValueError(
         f"{argument}: no sample has a {named}; the first sample has "
-        f"{', '.join(names[:_MOST_NAMED])}"
+        f"{', '.join(names[:_MOST_NAMED])}{with_colon(field, there)}"
     )
 
 

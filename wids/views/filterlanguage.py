@@ -448,10 +448,11 @@ class _FilterParser:
     def refused(self) -> ValueError:
         """Return the error with the text at which parsing stopped."""
         rest = self._text[self.position : self.position + 30].strip() or "(the end)"
+        cure = "; a list is in round brackets: in (cat, dog)" if rest[0] == "[" else ""
         return ValueError(
             "filter: expected a comparison such as .cls == 3, .cls in (cat, dog) or "
             ".json:size.width >= 512, joined by 'and' and 'or', with quotes around what has "
-            f"blanks (.cls == 'tabby cat', '.a b' > 3); cannot read {rest!r}"
+            f"blanks (.cls == 'tabby cat', '.a b' > 3); cannot read {rest!r}{cure}"
         )
 
 

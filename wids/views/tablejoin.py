@@ -19,6 +19,7 @@ from wids.base.keyhash import hash_keys
 from wids.base.numbertext import equal_text
 from wids.base.urls import display_url, is_local, local_path
 from wids.base.warn import warn
+from wids.codecs.headers import with_colon
 from wids.reading.samplesequence import datasets_in
 from wids.views.filtering import check_known, column_named
 from wids.views.filterlanguage import MISSING, compared_text
@@ -87,7 +88,7 @@ def joined_rows(
         ValueError: A column is unknown, keys are missing or double, or an array has another length.
     """
     in_order = aligned or (on is None and source.in_order)
-    match = Match(None, None) if in_order else _matched(on, source)
+    match = Match(None, None) if in_order else _matched(on, source, left)
     chosen = _chosen_fields(source, match, fields, rename or {})
     used = dict.fromkeys([*chosen.values(), *([match.column] if match.column else [])])
     table = source.read(list(used) or source.names[:1])
@@ -184,7 +185,7 @@ def first_dataset(samples: Any) -> ShardedSequence | None:
     return next(iter(datasets_in(samples, sides=("left",))), None)
 
 
-def _matched(on: On, source: TableSource) -> Match:
+def _matched(on: On, source: TableSource, left: SampleSequence) -> Match:
     """Return the column and the field to compare, as given or by the names of the columns."""
     if on is None:
         found = next((name for name in _KEY_COLUMNS if name in source.names), None)
@@ -198,6 +199,10 @@ def _matched(on: On, source: TableSource) -> Match:
         return Match(None, found)
     if isinstance(on, str) and on.startswith("."):
         extension, path = column_named(on)
+        if not path and extension[1:] not in source.names and len(left):
+            cure = with_colon(extension, left.field_sizes(0))
+            if cure:
+                raise ValueError(f"on: no sample has a field {extension!r}{cure}")
         on = (on, path[-1] if path else extension.lstrip("."))
     field, column = (None, on) if isinstance(on, str) else on
     _check_column(source, column, "on")

@@ -26,6 +26,11 @@ _NUMBER, _TEXT, _TRUTH, _LIST, _OBJECT = (
 )
 
 
+# Words that stand for null elsewhere, and are texts here.
+_NULL_WORDS = ("none", "null", "nil", "nan", "n/a")
+_NULL_CURE = "; null, in small letters, stands for what is missing"
+
+
 class KindsSeen:
     """The kinds of the values that a comparison met, with an example of each.
 
@@ -47,10 +52,14 @@ class KindsSeen:
         self.comparison = comparison
         value = comparison.value
         self._unlike = list(value) if isinstance(value, tuple) else [value]
+        is_equality = comparison.operator in ("==", "!=", "in")
+        self._null_words = [each for each in self._unlike if is_equality and _is_null_word(each)]
         self._examples: dict[str, Any] = {}
 
     def add(self, value: Any) -> None:
         """Note the kind of a value."""
+        if self._null_words:
+            self._null_words = [each for each in self._null_words if not _equals(value, each)]
         # Mostly nothing is unlike the first values, and no other need be looked at.
         if not self._unlike:
             return
@@ -62,13 +71,16 @@ class KindsSeen:
     def doubt(self) -> str:
         """Return a warning if the comparison has a value of a kind never met; else ""."""
         comparison, unlike = self.comparison, self._unlike
+        name = ":".join([comparison.field, ".".join(comparison.path)]).rstrip(":")
+        if self._null_words and (self._null_words[0] not in unlike or not self._examples):
+            return f"no {name} is the text {self._null_words[0]!r}{_NULL_CURE}"
         if not self._examples or not unlike:
             return ""
-        name = ":".join([comparison.field, ".".join(comparison.path)]).rstrip(":")
         kind, example = next(iter(self._examples.items()))
         if comparison.operator == "contains":
             return f"{name} is {kind} such as {example!r:.60}, which contains nothing"
         cure = "; contains looks inside" if kind in (_LIST, _OBJECT) else ""
+        cure = _NULL_CURE if _is_null_word(unlike[0]) else cure
         return (
             f"{unlike[0]!r:.60} is {_kinds_of(unlike[0])[0]}, and {name} has none; a value of it "
             f"is {example!r:.60}{cure}"
@@ -84,6 +96,19 @@ class KindsSeen:
         if self.comparison.operator[0] in "<>" and isinstance(value, bool):
             return False
         return bool(seen.keys() & {*_kinds_of(value)})
+
+
+def _equals(value: Any, word: str) -> bool:
+    """Return whether a value is a word that looks like null, or a kind of number that has NaN."""
+    if isinstance(value, str):
+        return value == word
+    # JSON has no NaN, but decimals of tables do.
+    has_nan = isinstance(value, Decimal) or value != value  # noqa: PLR0124
+    return has_nan and word.lower() == "nan"
+
+
+def _is_null_word(value: Any) -> bool:
+    return isinstance(value, str) and value.lower() in _NULL_WORDS
 
 
 def _kinds_of(value: Any) -> tuple[str, ...]:

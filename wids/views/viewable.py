@@ -545,7 +545,11 @@ class Viewable(_Sequence):
             if not str(new).startswith("."):
                 raise ValueError(f"rename: a field begins with a dot, got {new!r} for {old!r}")
         if on not in {None, "key", "__key__"}:
-            raise ValueError(f"on: datasets are joined by their keys, got {on!r}")
+            raise ValueError(
+                f"on: datasets are joined by their keys, got {on!r}; to join by a field, give "
+                "columns of the right one as a table: join({'id': right.column('.json:id'), "
+                "'text': right.column('.txt')}, on=('.json:id', 'id'))"
+            )
         if not hasattr(right, "key_hashes"):
             raise TypeError(f"right must be a dataset, a view or a table; got {right!r:.80}")
         other: Any = right if fields is None else right.with_options(fields=fields)
