@@ -333,6 +333,6 @@ def test_the_command_line_tells_of_a_longer_run_in_one_line(
     for maxcount, told in (("1", []), ("2", ["out/y-2.tar"])):
         capsys.readouterr()
         assert main([command, *source, "-o", "out/y-%d.tar", "--maxcount", maxcount]) == 0
-        lines = [line for line in capsys.readouterr().err.splitlines() if "another run" in line]
+        lines = [line for line in capsys.readouterr().err.splitlines() if "earlier run" in line]
         assert [line.split(":")[:2] for line in lines] == [["wids", f" {name}"] for name in told]
     assert len(list(tmp_path.glob("out/*.tar"))) == 4

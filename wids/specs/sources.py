@@ -299,7 +299,9 @@ def _find_named(location: str) -> list[str] | None:
         # metadata of macOS (`._a.tar`) or unfinished copies.
         entries = (entry for entry in path.iterdir() if is_shard_name(entry.name))
         shards = [str(e) for e in entries if not e.name.startswith(".") and not e.is_dir()]
-        return _in_order(shards, location, f"no file that ends in {' or '.join(SHARD_SUFFIXES)}")
+        suffixes = " or ".join(SHARD_SUFFIXES)
+        what = f"no file that ends in {suffixes}; `wids import` makes shards of other files"
+        return _in_order(shards, location, what)
     if path is not None and os.path.isfile(path):  # noqa: PTH113
         return [str(path)] if is_shard_name(path.name) else None
     if "{" in location and (names := expand_braces(location)) != [location]:

@@ -242,5 +242,6 @@ def _clash(
         )
     return (
         f"{shard}: members of one sample are apart: {first} and {second}, with other samples "
-        "between; expected neighbours: pack the shard in order, or group with grouping='shard'"
+        "between; expected neighbours: pack the shard in order, or group with grouping='shard' "
+        "(--grouping shard)"
     )

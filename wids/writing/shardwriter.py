@@ -290,15 +290,14 @@ def _checked_pattern(pattern: str | os.PathLike[str]) -> str:
     """Return the pattern; raise unless it gives each number a distinct local path."""
     text = check_path("pattern", pattern)
     shown = f"pattern {display_url(text)!r}"
-    problem = ""
     try:
-        if text % 0 == text % 1:
-            problem = "every number gives the same name"
-    except (TypeError, ValueError) as error:
-        problem = str(error)
-    if problem:
+        distinct = text % 0 != text % 1
+    except (TypeError, ValueError):  # no place for a number, several, or one of another kind
+        distinct = False
+    if not distinct:
         raise ValueError(
-            f"{shown}: {problem}; expected one place for the shard's number, as in 'train-%06d.tar'"
+            f"{shown}: expected one place for the shard's number, as in 'train-%06d.tar' (%% is "
+            "a percent sign); wids.TarWriter writes a single tar"
         )
     # Atomic publication needs a rename, which object stores do not have for files of gigabytes.
     if "://" in text or text.startswith("pipe:"):
