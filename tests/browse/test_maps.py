@@ -1,18 +1,22 @@
 """The map of a field of vectors: its projection, what is left out, and what an outline holds."""
 
 import json
+import time
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from helpers.browsing import browsing
+from helpers.browsing import Command, browsing
 from helpers.shards import write_shard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.path import Path as Polygon
 
+import wids
 from wids.browse.maps import inside_polygon, principal_plane
 
 
@@ -163,6 +167,52 @@ def test_a_malformed_outline_is_an_error(hostile: list[tuple[str, int]], text: s
         assert answer.status_code == (400 if text else 200)
         if text:
             assert "inside: expected" in answer.json()["error"]
+
+
+def test_lists_in_json_and_joined_columns_are_vectors(tmp_path: Path) -> None:
+    """Lists of numbers in JSON, and in a column of a joined table, make the map of an array."""
+    vectors = np.random.default_rng(0).normal(size=(40, 5)).astype("f4")
+    samples = [
+        {
+            "__key__": f"{n:03d}",
+            ".npy": npy(vector),
+            ".json": json.dumps(
+                {
+                    "bbox": [1, 2, 3, 4],
+                    "tokens": list(range(100)),
+                    "long": [*vector.tolist(), *[0.5] * 60],
+                    "of, comma": {"emb": vector.tolist()},
+                    "clip": {"emb": "none" if n == 9 else vector.tolist()},
+                    "emb\ud800": [1, 2],
+                    "huge_vec": [10**400, 1],
+                }
+            ),
+        }
+        for n, vector in enumerate(vectors)
+    ]
+    shard = write_shard(tmp_path / "a.tar", samples)
+    table = pa.table({"key": [each["__key__"] for each in samples], "emb": vectors.tolist()})
+    pq.write_table(table, tmp_path / "v.parquet")
+    wids.ShardListDataset([str(shard)]).join(tmp_path / "v.parquet").save(tmp_path / "v.json")
+
+    def map_of(field: str) -> Any:
+        for _ in range(600):
+            found = command.get("api/map", field=field).json()
+            if found["finished"]:
+                return found
+            time.sleep(0.05)
+        raise TimeoutError(field)
+
+    with Command(tmp_path / "v.json", tmp_path) as command:
+        names = command.get("api/page").json()["looks"]["vectors"]
+        assert names == [".emb", ".json:clip.emb", ".json:long", ".npy"]
+        wanted, joined, listed = map(map_of, (".npy", ".emb", ".json:clip.emb"))
+        assert joined["places"] == wanted["places"]
+        assert listed["left_out"] == {"no vector": 1}
+        assert listed["indexes"] == [n for n in wanted["indexes"] if n != 9]
+        around = ",".join([".json:clip.emb", *map(str, (-99, -99, 99, -99, 99, 99, -99, 99))])
+        tiles = command.get("api/page", inside=around, count=60).json()["tiles"]
+        assert [tile["index"] for tile in tiles] == listed["indexes"]
 
 
 def test_without_vectors_there_is_no_map(tmp_path: Path) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import re
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from wids.browse.facets import FacetColumn, values_of
 from wids.browse.failures import message_of
@@ -21,11 +25,12 @@ from wids.display.fieldview import is_packed, outline_arrays
 from wids.display.safejson import safe_text
 from wids.display.thumbnails import makes_picture
 from wids.errors import WidsError
+from wids.views.filterlanguage import follow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from wids.browse.fieldreader import FieldReader, LocatedSample
+    from wids.browse.fieldreader import FieldReader, LocatedField, LocatedSample
 
 __all__ = ["LOOKS", "Looks", "add_contents", "find_looks", "look_named", "vector_of"]
 
@@ -36,6 +41,11 @@ _LOOK_SHARDS = 8
 _LOOK_VECTORS = 2
 _MOST_VECTOR_NBYTES = 64 << 10
 _VECTOR_FORMATS = (".npy", ".ten", ".tb")
+_MOST_DOCUMENT_NBYTES = 256 << 10
+# A list in JSON is a vector by its name, or if it is long and not of tokens, which are integers.
+_VECTOR_NAME = re.compile(r"emb|vec|feat|latent|umap|tsne|t-sne|pca", re.IGNORECASE)
+_LONG = 64
+_MOST_NAME = 80
 _MOST_TEXT = 4_000  # characters of a text in a list
 _MOST_TURNS = 6  # of a conversation in a list
 _MOST_DRAWN_NBYTES = 16 << 20  # a longer sound has no waveform
@@ -48,7 +58,8 @@ class Looks(NamedTuple):
     Attributes:
         usual: The one that fits it, of `LOOKS`.
         offered: Those that show something of it.
-        vectors: Extensions of fields that are vectors, of which a map can be drawn.
+        vectors: Extensions of fields that are vectors, of which a map can be drawn, or names of
+            columns of lists in JSON and in joined tables.
     """
 
     usual: str = "grid"
@@ -123,27 +134,76 @@ def _has_picture(reader: FieldReader, located: LocatedSample, kinds: set[Kind]) 
 
 def _vectors_of(reader: FieldReader, located: LocatedSample) -> Iterator[str]:
     for number, field in enumerate(located.fields):
-        if field_kind(field.extension) != "array":
-            continue
         try:
-            if vector_of(reader, located, number) is not None:
+            if _is_document(field):
+                yield from _lists_in(_document(reader, located, number), field.extension)
+            elif vector_of(reader, located, number) is not None:
                 yield field.extension
         except (WidsError, OSError):
             continue
 
 
-def vector_of(reader: FieldReader, located: LocatedSample, number: int) -> Any | None:
-    """Return a field as a vector of floats; None if it is none.
+def _is_document(field: LocatedField) -> bool:
+    """Return whether a field is JSON, as values of joined tables are read, too."""
+    of_table = field.stored is not None and field.stored.nbytes < 0
+    return of_table or (field_kind(field.extension) == "json" and not wrapper_of(field.extension))
+
+
+def _document(reader: FieldReader, located: LocatedSample, number: int) -> Any:
+    if located.fields[number].nbytes > _MOST_DOCUMENT_NBYTES:
+        return None
+    try:
+        return json.loads(bytes(reader.read(located, number)))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _lists_in(document: Any, extension: str) -> Iterator[str]:
+    """Yield the names of the columns that are vectors, up to two steps into a document."""
+    paths: list[tuple[tuple[str, ...], Any]] = [((), document)]
+    for path, value in paths:
+        if isinstance(value, dict) and len(path) < 2:
+            paths += [((*path, name), each) for name, each in value.items()]
+        name = FacetColumn(extension, path, is_number=False).name
+        # An outline names a column between commas.
+        if len(name) > _MOST_NAME or not name.isprintable() or "," in name:
+            continue
+        vector = _as_vector(value)
+        if vector is None:
+            continue
+        is_long = vector.size >= _LONG and any(isinstance(each, float) for each in value)
+        if is_long or _VECTOR_NAME.search(name):
+            yield name
+
+
+def _as_vector(value: Any) -> Any | None:
+    """Return a list of numbers as floats; None for anything else."""
+    if not isinstance(value, list) or len(value) < 2:
+        return None
+    if not all(type(each) in (int, float) for each in value):
+        return None
+    try:
+        with np.errstate(over="ignore"):
+            return np.array(value, "f8").astype("f4")
+    except OverflowError:
+        return None
+
+
+def vector_of(
+    reader: FieldReader, located: LocatedSample, number: int, path: tuple[str, ...] = ()
+) -> Any | None:
+    """Return a field, or a list at a path in it, as a vector of floats; None if it is none.
 
     Raises:
         WidsError: It cannot be read.
     """
     field = located.fields[number]
-    suffix = format_suffix(field.extension)
+    if _is_document(field):
+        return _as_vector(follow(_document(reader, located, number), path))
     # Other arrays are packed or pickled, which takes a process of its own.
-    if suffix not in _VECTOR_FORMATS or is_packed(field.extension):
-        return None
-    if field.nbytes > _MOST_VECTOR_NBYTES:
+    suffix = format_suffix(field.extension)
+    is_plain = suffix in _VECTOR_FORMATS and not is_packed(field.extension)
+    if not is_plain or field.nbytes > _MOST_VECTOR_NBYTES:
         return None
     data = bytes(reader.read(located, number))
     try:

@@ -17,6 +17,7 @@ from wids.browse.looks import vector_of
 from wids.browse.sorting import SortVisitor, sort_column
 from wids.display.safejson import safe_text
 from wids.errors import WidsError
+from wids.views.filterlanguage import split_column
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -125,7 +126,7 @@ class VectorVisitor:
 
     Args:
         reader: The dataset.
-        field: Extension of the field.
+        field: Extension of the field, or name of a column of lists in JSON.
 
     Attributes:
         num_wanted: Samples whose vectors are read.
@@ -136,7 +137,7 @@ class VectorVisitor:
         self.num_wanted = 0
         self.left_out = dict.fromkeys(("no vector", "NaN or infinite", "of another width"), 0)
         self._reader = reader
-        self._field = field
+        self._field, self._path = split_column(field) or (field, ())
         self._by_width: dict[int, list[tuple[int, np.ndarray]]] = {}
         self._room = _MOST_NUMBERS
         self._wanted: Integers | None = None
@@ -187,7 +188,9 @@ class VectorVisitor:
 
     def _vector_at(self, located: LocatedSample) -> np.ndarray | None:
         try:
-            found = (vector_of(self._reader, located, n) for n in self._numbers(located))
+            found = (
+                vector_of(self._reader, located, n, self._path) for n in self._numbers(located)
+            )
             return next(found, None)
         except (WidsError, OSError):
             return None
