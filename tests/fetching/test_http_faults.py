@@ -354,6 +354,29 @@ def test_parallel_segments_are_put_in_order(
     assert len(shard_server.requests) > 3
 
 
+@pytest.mark.parametrize("faults", [Faults(cut_at=100_000), Faults(most_of_range=100_000)])
+def test_a_range_that_comes_in_parts_is_put_together(
+    shard_server: ShardServer, faults: Faults
+) -> None:
+    """A range takes as many requests as it needs, if each brings some of it."""
+    data = tar_of(60, 20_000)
+    url = shard_server.put("a.tar", data)
+    shard_server.faults = faults
+    fetcher = Fetcher(QUICK)
+    assert fetcher.read_ranges(url, [(5_000, 1_105_000)]) == [data[5_000:1_105_000]]
+    assert len(shard_server.requests) == 11
+    fetcher.close()
+
+
+def test_half_of_a_small_range_is_progress(shard_server: ShardServer) -> None:
+    """A small range may take more tries than are allowed, if one brings half of what is left."""
+    url = shard_server.put("a.tar", SHARD)
+    shard_server.faults = Faults(cut_at=5_000)
+    fetcher = Fetcher(replace(QUICK, attempts=2))
+    assert fetcher.read_ranges(url, [(500, 14_500)]) == [SHARD[500:14_500]]
+    fetcher.close()
+
+
 BAD_FOR_PARALLEL = {
     "another ETag each time": Faults(change_etag=True),
     "no ETag": Faults(no_etag=True),

@@ -27,6 +27,7 @@ class Faults:
         status: Answer with this status and an HTML page.
         retry_after: Retry-After header to send with `status`.
         cut_at: Close the connection after so many bytes of each body.
+        most_of_range: Answer a range with so many bytes of it at most, and say so.
         no_length: Send no Content-Length: the end of the connection ends the body.
         chunked: Send the body in chunks.
         length: Claim this Content-Length.
@@ -57,6 +58,7 @@ class Faults:
     status: int | None = None
     retry_after: str | None = None
     cut_at: int | None = None
+    most_of_range: int | None = None
     no_length: bool = False
     chunked: bool = False
     length: int | None = None
@@ -247,6 +249,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(faults, request, 416, b"", {"Content-Range": f"bytes */{len(data)}"})
         else:
             start, stop = span
+            stop = min(stop, start + (faults.most_of_range or len(data)))
             said = start + 7 if faults.lie_range == "start" else start
             total = len(data) + 512 if faults.lie_range == "total" else len(data)
             shown = "*" if faults.hide_total else total

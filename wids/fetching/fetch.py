@@ -63,7 +63,7 @@ __all__ = ["BeyondEndError", "FetchPolicy", "Fetcher", "RangesNotServedError", "
 
 T = TypeVar("T")
 _OVERLAP_NBYTES = 512  # fetched again on resuming, to check that the file is the same
-_PROGRESS_NBYTES = 1 << 20  # a try that receives this many bytes does not count as failed
+_PROGRESS_NBYTES = 1 << 16  # a try that receives this many bytes does not count as failed
 # A spec of a million shards takes 200 MB; a server may send anything.
 _MAX_DOCUMENT_NBYTES = 256 << 20
 _SHOWN_NBYTES = 80
@@ -487,11 +487,11 @@ class Fetcher:
             buffer: Buffer of the size of the range, or an empty one, which grows.
             connection: Connection that the first try uses; by default each waits for one.
         """
-        url, version, go_on = transfer
-        (start, stop), came = span, 0
-        given = [] if connection is None else [connection]
+        (url, version, go_on), (start, stop) = transfer, span
+        came, steps, given = 0, 0, [] if connection is None else [connection]
 
-        def receive() -> None:
+        def receive_once() -> bool:
+            """Return whether the response ended as it should, perhaps before the span does."""
             nonlocal came
             validator = version.validator
             if validator is None:
@@ -513,9 +513,24 @@ class Fetcher:
                         raise RangesNotServedError(whole_file(url))
                     buffer[came : came + len(chunk)] = chunk
                     came += len(chunk)
+            return stream.delimited
+
+        def receive() -> None:
+            nonlocal steps
+            # Servers may send less than was asked for, as those do that keep files in slices.
+            ended = stepped = True
+            while ended and stepped and came < stop - start:
+                before, ended = came, False
+                try:
+                    ended = receive_once()
+                finally:
+                    # Half of a small rest is progress, too: it takes few such steps.
+                    least = max(1, min(_PROGRESS_NBYTES, (stop - start - before) // 2))
+                    stepped = version.validator is not None and came - before >= least
+                    steps += stepped
             check_length(came, (start, stop))
 
-        self._tried(url, receive, lambda: came, go_on)
+        self._tried(url, receive, lambda: steps * _PROGRESS_NBYTES, go_on)
 
     def _tried(
         self,
