@@ -102,6 +102,37 @@ def test_a_saved_join_keeps_the_fields_of_its_sides(
     assert not any(".txt" in each for each in some)
 
 
+def test_fields_chosen_of_a_saved_join_are_no_slip(
+    make_shard: Callable[..., Path], tmp_path: Path
+) -> None:
+    """No warning says that a renamed field is missing, which was not read."""
+    left, right = sides(make_shard)
+    left.join(right, rename={".txt": ".n.txt", ".cls": ".n.cls"}).save(tmp_path / "j.json")
+    opened = wids.open_view(tmp_path / "j.json", cache_dir=None)
+    assert len(opened.filter(".n.txt == right")) == 4
+    again = wids.open_view(tmp_path / "j.json", cache_dir=None, fields=[".n.cls"])
+    assert again[0][".n.cls"] == 9
+
+
+def test_excluded_keys_that_are_appended_are_named(
+    make_shard: Callable[..., Path], tmp_path: Path
+) -> None:
+    """They stay, since the base alone is without them, and a warning names one."""
+    for name, count in (("train", 3), ("more", 5)):
+        make_shard(f"{name}.tar", [{"__key__": f"k{n}", ".cls": "1"} for n in range(count)])
+    base = make_shard("last.tar", [{"__key__": "other", ".cls": "1"}]).parent
+    path = base / "v.json"
+    document = {"wids_version": 2, "base": "train.tar", "exclude": ["k1", "k4"]}
+    path.write_text(json.dumps(document | {"append": ["last.tar"]}))
+    assert keys(wids.open_view(path)) == ["k0", "k2", "other"]
+    path.write_text(json.dumps(document | {"append": ["last.tar", "more.tar"]}))
+    with pytest.warns(wids.WidsWarning, match="append: 2 samples have keys.*'k1', and stay"):
+        assert len(wids.open_view(path)) == 8
+    whole = {"base": {"base": "train.tar", "append": ["more.tar"]}, "exclude": ["k4"]}
+    path.write_text(json.dumps({"wids_version": 2} | whole))
+    assert "k4" not in keys(wids.open_view(path))
+
+
 def test_fields_of_a_saved_join_are_extensions(
     make_shard: Callable[..., Path], tmp_path: Path
 ) -> None:

@@ -560,6 +560,19 @@ def test_tables_beside_shards(dataset: wids.ShardListDataset, tmp_path: Path) ->
     assert both.column(".width").tolist() == [0, 1, 6, 7]
 
 
+def test_columns_that_some_tables_lack_are_named(
+    dataset: wids.ShardListDataset, tmp_path: Path
+) -> None:
+    """No sample gets them, and a warning names them and a table, unless `fields` does without."""
+    write_tables(tmp_path)
+    path = tmp_path / "5.parquet"
+    pyarrow.parquet.write_table(pyarrow.parquet.read_table(path).drop_columns(["width"]), path)
+    with pytest.warns(wids.WidsWarning, match=r"no sample gets 'width'.*1 of 3 lack.*/5\.parquet"):
+        joined = dataset.join_tables("{shard}.parquet")
+    assert ".width" not in joined[0]
+    assert dataset.join_tables("{shard}.parquet", fields=["url"])[7][".url"]
+
+
 def test_a_table_of_another_shard_is_named(dataset: wids.ShardListDataset, tmp_path: Path) -> None:
     """The message names the first shard whose samples have no row, and the table beside it."""
     write_tables(tmp_path)

@@ -108,8 +108,8 @@ class Pairing:
             pass
         return self._merged(left, right, number)
 
-    def _merged(self, left: Any, right: Any, number: int) -> dict[str, Any]:
-        """Return the merged fields of two samples.
+    def _merged(self, left: Any, right: Any, number: int, *, whole: bool = True) -> dict[str, Any]:
+        """Return the merged fields of two samples; `whole` if none were left unread.
 
         Raises:
             ValueError: Their keys differ, or both have a field.
@@ -127,7 +127,8 @@ class Pairing:
             )
         if left["__key__"] != right.get("__key__", left["__key__"]):
             raise _other_key(number, left["__key__"], right["__key__"])
-        fields = self._renamed({name: right[name] for name in right if name[:2] != "__"})
+        raw = {name: right[name] for name in right if name[:2] != "__"}
+        fields = self._renamed(raw, whole=whole)
         twice = [name for name in fields if name in left]
         if twice and not self.replace:
             raise _in_both(twice, f"sample {number}, key {left['__key__']!r}: ")
@@ -168,6 +169,11 @@ class Pairing:
                 "written from the join have the names of the left alone"
             )
 
+    def names_chosen(self) -> Self:
+        """Return the join, whose samples need not have all renamed fields, as some were chosen."""
+        self._unchecked.clear()
+        return self
+
     def _check_names(self, fields: Collection[str]) -> None:
         """Warn of renamed fields that the first sample lacks, probably misspelt."""
         missing = [name for name in self._unchecked if name not in fields]
@@ -178,10 +184,10 @@ class Pairing:
                 f"{', '.join(map(repr, missing))}; it has {', '.join(sorted(fields))}"
             )
 
-    def _renamed(self, fields: dict[str, Any]) -> dict[str, Any]:
+    def _renamed(self, fields: dict[str, Any], *, whole: bool = True) -> dict[str, Any]:
         if not self.rename:
             return fields
-        if self._unchecked and fields:
+        if self._unchecked and fields and whole:
             self._check_names(fields)
         return {self.rename.get(name, name): value for name, value in fields.items()}
 
@@ -215,7 +221,8 @@ class Pairing:
             mine = [name for name in fields if name not in self._in_right]
             theirs = [self._in_right[name] for name in fields if name in self._in_right]
         left = self.left.read_raw(position, mine)
-        return self._merged(left, self.right.read_raw(position, theirs), position)
+        right = self.right.read_raw(position, theirs)
+        return self._merged(left, right, position, whole=fields is None)
 
     def field_sizes(self, index: int) -> dict[str, int]:
         """Return the size in bytes of each wanted field of a sample, in storage order."""

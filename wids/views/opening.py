@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wids.base.arguments import check_text
+from wids.base.keyhash import hash_keys
 from wids.base.urls import base_name, display_url, is_local, local_path
 from wids.base.warn import held_warnings, warn
 from wids.codecs.formats import is_class
@@ -403,6 +404,8 @@ class _Opener:
         added = _as_list(node.get("append"), where, "append")
         if added:
             parts = [self.base(each, home, depth + 1) for each in added]
+            if node.get("exclude") is not None:
+                _warn_of_keys_back(self._keys(node["exclude"], home), parts, where)
             with _said_of(where):
                 samples = concat([samples, *parts])
         _check_count(samples, node.get("nsamples", len(samples)), where)
@@ -469,6 +472,19 @@ def _warn_of_unknown_keys(base: Any, patch: Any, where: str) -> None:
             f"of the base has their key, such as {patch.key_at(int(lost[0]))!r}; check the keys, "
             "or add new samples by 'append'"
         )
+
+
+def _warn_of_keys_back(keys: list[str], parts: list[Any], where: str) -> None:
+    """Warn of keys that a document leaves out of its base, and that come back with other parts."""
+    hashes = hash_keys(keys)
+    for part in parts:
+        here = np.flatnonzero(np.isin(part.key_hashes(), hashes))
+        if len(here):
+            warn(
+                f"{where}: append: {len(here)} samples have keys that 'exclude' leaves out of the "
+                f"base alone, such as {part.key_at(int(here[0]))!r}, and stay; to leave them out "
+                'of all, write "base": {"base": ..., "append": [...]} around base and append'
+            )
 
 
 def _check_classes(base: Any, patch: Any, where: str) -> None:

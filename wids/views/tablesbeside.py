@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["beside_shards", "table_beside"]
 
+_MOST_NAMED = 20
 _FETCHED_AT_ONCE = 8
 
 
@@ -89,7 +90,25 @@ def beside_shards(
         }
         return Table(columns, Origin(pattern, found, is_pattern=True))
 
-    return TableSource(names, read, f"the tables {pattern}")
+    lacking = _partial_columns(there, sources, names)
+    return TableSource(names, read, f"the tables {pattern}", lacking=lacking)
+
+
+def _partial_columns(
+    locations: Sequence[str], sources: Sequence[TableSource], common: Sequence[str]
+) -> str:
+    """Return a warning of columns that some tables lack, which no sample gets; "" if none do."""
+    every = dict.fromkeys(name for source in sources for name in source.names)
+    partial = [name for name in every if name not in common]
+    if not partial:
+        return ""
+    tables = zip(locations, sources, strict=True)
+    lacking = [location for location, source in tables if partial[0] not in source.names]
+    return (
+        f"join_tables: no sample gets {', '.join(map(repr, partial[:_MOST_NAMED]))}, which not all "
+        f"tables have; {len(lacking)} of {len(locations)} lack {partial[0]!r}, the first is "
+        f"{display_url(lacking[0])}; add the column there, or name the wanted ones by fields="
+    )
 
 
 def table_beside(pattern: str, shard: str) -> str:

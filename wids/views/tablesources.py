@@ -48,9 +48,10 @@ class TableSource:
         read: Function that reads some of them.
         title: What messages call it.
         in_order: Whether its rows are in the order of the samples, as those of an array.
+        lacking: A warning for those who want all columns, of those that only some tables have.
 
     Attributes:
-        names, read, title, in_order: As given.
+        names, read, title, in_order, lacking: As given.
     """
 
     def __init__(
@@ -60,8 +61,10 @@ class TableSource:
         title: str = "the table",
         *,
         in_order: bool = False,
+        lacking: str = "",
     ) -> None:
         self.names = list(names)
+        self.lacking = lacking
         self.read = read
         self.title, self.in_order = title, in_order
 

@@ -35,6 +35,7 @@ from wids.base.arguments import (
 from wids.base.keyhash import hash_key, hash_keys
 from wids.base.numbertext import equal_text
 from wids.base.urls import is_local
+from wids.base.warn import warn
 from wids.display.notebook import DatasetFacts
 from wids.ordering.permute import derive_key, permute
 from wids.ordering.randomseeds import reading_batch
@@ -595,7 +596,10 @@ class Viewable(_Sequence):
         cache = cache_of(self)
         source = beside_shards(pattern, shards_of(self), missing=missing, cache=cache)
         how: Any = {"on": on, "missing": missing, "fields": fields, "rename": rename}
-        return self._with_rows(joined_rows(self, source, **how), replace)
+        found = joined_rows(self, source, **how)
+        if fields is None and source.lacking:
+            warn(source.lacking)
+        return self._with_rows(found, replace)
 
     def _with_rows(self, found: tuple[Any, TableRows], replace: bool) -> Join:
         kept, rows = found
@@ -843,7 +847,8 @@ class Join(Pairing, Viewable):
             right = right.with_pipeline(pipeline, fields)
         else:
             right = right.with_options(**theirs)
-        return Join(left, right, self.rename, replace=self.replace)
+        joined = Join(left, right, self.rename, replace=self.replace)
+        return joined if fields is None else joined.names_chosen()
 
     def __repr__(self) -> str:
         return f"Join({len(self)} samples: {self.left!r} with {self.right!r})"
