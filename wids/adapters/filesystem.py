@@ -105,7 +105,15 @@ class SampleFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has 
         entry = self._files.find(path)
         if entry.size is None:
             raise IsADirectoryError(errno.EISDIR, "is a folder of samples", path)
-        return io.BufferedReader(self._files.open(entry))
+        return _SizedReader(self._files.open(entry), entry.size)
+
+
+class _SizedReader(io.BufferedReader):
+    """Buffered file with its size, which `read_block` and `cat_file` of fsspec need."""
+
+    def __init__(self, file: io.RawIOBase, size: int) -> None:
+        super().__init__(file)
+        self.size = size
 
 
 def _info(entry: Entry) -> dict[str, Any]:
