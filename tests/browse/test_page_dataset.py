@@ -1,11 +1,12 @@
 """The dataset page in a real browser: changes over the shards, sizes and lengths."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from helpers.browsing import Browsing, browsing
+from helpers.browsing import Browsing, Command, browsing
 from helpers.pictures import draw, save
 from helpers.shards import write_shard
 
@@ -82,3 +83,18 @@ def test_the_dataset_page_fits_any_window(
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     found = Axe().run(page).response["violations"]
     assert [(each["id"], each["nodes"][0]["html"]) for each in found] == []
+
+
+def test_the_head_names_shards_that_are_left_out(tmp_path: Path, open_page: Open) -> None:
+    """A shard that cannot be counted is named above the grid, not on the dataset page alone."""
+    folder = tmp_path / "shards"
+    folder.mkdir()
+    good = write_shard(folder / "a.tar", [{"__key__": "a", ".txt": "b"}])
+    with Command(folder, tmp_path) as server:
+        facts = open_page(server.url).locator("#facts")
+        facts.get_by_text("1 sample · 1 shard").wait_for()
+        assert "left out" not in facts.inner_text()
+    (folder / "b.tar").write_bytes(good.read_bytes()[:100] + bytes(range(200, 250)) * 100)
+    with Command(folder, tmp_path) as server:
+        page = open_page(server.url)
+        page.get_by_text("1 sample · 2 shards · 1 shard left out").wait_for()

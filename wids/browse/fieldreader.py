@@ -118,6 +118,7 @@ class FieldReader:
         dataset, joined: As given.
         failures: Errors of shards that could not be opened.
         fetched_whole: Remote shards that were fetched whole, because they have no sidecar.
+        num_uncounted: Number of shards whose samples could not be counted.
     """
 
     def __init__(
@@ -135,6 +136,7 @@ class FieldReader:
             for number, url in enumerate(dataset.shards.urls):
                 if url in uncounted:
                     self.failures.note(number, url, uncounted[url])
+        self.num_uncounted = len(uncounted or ())
         self.fetched_whole: set[int] = set()
         self._opened_before: set[int] = set()
         self._waits: dict[int, tuple[int, float]] = {}

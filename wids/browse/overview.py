@@ -100,6 +100,7 @@ def dataset_facts(reader: FieldReader) -> dict[str, Any]:
         "name": dataset.header["name"],
         "num_samples": len(reader),
         "num_shards": len(shards),
+        "num_uncounted": reader.num_uncounted,
         "nbytes": int(shards.filesize[known].sum()) if nbytes is None else nbytes,
         "shards_without_size": int((~known).sum()) if nbytes is None else 0,
         "base": display_url(dataset.base) if dataset.base else "",

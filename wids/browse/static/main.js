@@ -91,6 +91,7 @@ function fillHead() {
   // Of a saved view, the grid shows its samples alone.
   const shown = dataset.num_chosen === null ? samples : `${number(dataset.num_chosen)} of ${samples}`;
   const facts = [shown, counted(dataset.num_shards, "shard")];
+  if (dataset.num_uncounted) facts.push(`${counted(dataset.num_uncounted, "shard")} left out, see Dataset`);
   if (dataset.nbytes) facts.push(bytes(dataset.nbytes));
   document.getElementById("home").textContent = dataset.title;
   document.getElementById("facts").textContent = facts.join(" · ");
