@@ -129,6 +129,15 @@ def test_some_are_taken_at_random(dataset: wids.ShardListDataset) -> None:
             dataset.take(wrong)
 
 
+def test_a_view_is_no_list_of_indexes(dataset: wids.ShardListDataset) -> None:
+    """The error names the way to choose by its keys, which works."""
+    view = dataset[3:5]
+    for choose in (dataset.select, dataset.__getitem__):
+        with pytest.raises(TypeError, match=r"got a View; select_keys\(view.keys\) chooses"):
+            choose(view)
+    assert keys(dataset.select_keys(view.keys)) == KEYS[3:5]
+
+
 def test_errors_of_columns_give_the_index_that_was_read(
     dataset: wids.ShardListDataset, make_shard: Callable[..., Path]
 ) -> None:

@@ -208,7 +208,7 @@ class Viewable(_Sequence):
                 f"filter: condition: the function failed: {error}; it gets "
                 f"{', '.join(columns)} as arrays of all samples, not a sample"
             ) from error
-        _refuse_masked("filter: condition", held)
+        _refuse_foreign("filter: condition", held)
         mask = np.asarray(held)
         if mask.dtype != np.bool_ or mask.shape != (len(self),):
             raise ValueError(
@@ -974,7 +974,7 @@ def _index_list(name: str, chosen: Any, total: int) -> IndexList:
     kinds = set(map(type, chosen)) if isinstance(chosen, list | tuple) else set()
     if bool in kinds and not kinds <= {bool, np.bool_}:
         raise TypeError(f"{name}: expected indexes or truth values, got both in {chosen!r:.80}")
-    _refuse_masked(name, chosen)
+    _refuse_foreign(name, chosen)
     array: npt.NDArray[Any] = np.asarray(chosen)
     # A mask is told from indexes first: as integers, it would choose samples 0 and 1.
     if array.dtype == np.bool_ and array.ndim == 1:
@@ -993,8 +993,13 @@ def _index_list(name: str, chosen: Any, total: int) -> IndexList:
     return IndexList.of(checked_positions(array.astype(np.int64), total))
 
 
-def _refuse_masked(name: str, values: Any) -> None:
-    """Raise TypeError for an array of numpy with masked values, which it would read."""
+def _refuse_foreign(name: str, values: Any) -> None:
+    """Raise TypeError for a view, or an array with masked values, which numpy would read."""
+    if isinstance(values, Viewable):
+        raise TypeError(
+            f"{name}: expected indexes of samples, got a {type(values).__name__}; "
+            "select_keys(view.keys) chooses the samples that have its keys"
+        )
     if np.ma.is_masked(values):
         raise TypeError(
             f"{name}: expected an array without masked values, got {values!r:.80}; replace them, "
