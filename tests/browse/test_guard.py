@@ -155,7 +155,7 @@ def test_host_headers_are_read_as_they_are_written():
 
 def test_other_users_of_the_machine_are_not_answered(tmp_path, open_page):
     """On the loopback, too, requests need the token or the cookie."""
-    path = write_shard(tmp_path / "a.tar", [{"__key__": "k", ".txt": "x"}])
+    path = write_shard(tmp_path / "a.tar", [{"__key__": "k", ".cls": "1"}])
     with Command(path, tmp_path, token=True) as server:
         address, _, token = server.url.partition("?token=")
         for question in ("", "api/dataset", "api/page", "raw?i=0&f=0", "thumb?i=0&f=0&s=96"):

@@ -410,6 +410,7 @@ def test_hard_links_are_read_from_the_whole_shard(put: Callable[..., str], tmp_p
         assert list((tmp_path / "cache").glob("*.tar"))
 
 
+@pytest.mark.filterwarnings("ignore:.*symbolic links have no data:wids.WidsWarning")
 def test_entries_between_members_do_not_matter(put: Callable[..., str], tmp_path: Path) -> None:
     """Folders, links and records of times stand before a header as often as they like."""
     stream = io.BytesIO()

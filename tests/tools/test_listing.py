@@ -8,9 +8,16 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from wids.base.text import clean, columns_of, format_nbytes, table
-from wids.commands.show import draw_image
+from wids.commands.terminalpictures import Screen
 from wids.specs.spec import DatasetSpec
 from wids.tools.listing import shard_rows, spec_facts, spec_lines
+
+
+def draw_image(
+    image: Image.Image, columns: int, rows: int, *, true_colour: bool = True
+) -> list[str]:
+    """Draw an image with half blocks."""
+    return Screen("blocks", columns, rows, true_colour).draw(image, rows)
 
 
 @given(st.text(st.characters(exclude_categories=[]), max_size=50))

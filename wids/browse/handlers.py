@@ -400,14 +400,16 @@ class ApiHandlers:
         visitor = scan.visitor
         if not isinstance(visitor, StatisticsVisitor):
             raise TypeError(f"expected the scan of statistics, found {visitor!r}")
-        found = {**visitor.as_dict(), **scan.progress(), "all_shards": count}
         values = self._columns()
         figures = self.scans.get(
             ("figures", len(shards)), lambda: FigureVisitor(self.reader, values), shards
         )
         drawn = figures.visitor
+        # Progress is read before the results, so that those of a finished scan are complete.
+        progress, drawing = scan.progress(), figures.progress()
+        found = {**visitor.as_dict(), **progress, "all_shards": count}
+        found["finished"] = progress["finished"] and drawing["finished"]
         found["figures"] = drawn.as_list() if isinstance(drawn, FigureVisitor) else []
-        found["finished"] = scan.progress()["finished"] and figures.progress()["finished"]
         # Sizes and classes are counted shard by shard, with samples that the view leaves out.
         return found | {"beyond_view": self.chosen is not None}
 

@@ -92,13 +92,14 @@ class Scan:
     def progress(self) -> dict[str, Any]:
         """Return the progress as JSON; a scan whose progress is not asked for is abandoned."""
         self._asked_at = time.monotonic()
+        finished = self.finished  # read first, so that the counts of a finished scan are complete
         return {
             "shards_done": self.done,
             "num_shards": self.total,
             "skipped": self.skipped,
             "without_sidecar": self.without_sidecar,
             "messages": self.messages,
-            "finished": self.finished,
+            "finished": finished,
         }
 
     def stop(self) -> None:

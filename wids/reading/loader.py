@@ -102,11 +102,6 @@ class Loader:
         shuffle = None if shuffle is None else check_flag("shuffle", shuffle)
         drop_last = check_flag("drop_last", drop_last)
         _check_choice(batch_size, shuffle, sampler, batch_sampler, drop_last=drop_last)
-        if seed and not shuffle:
-            warn(
-                f"seed={seed} has no effect on a Loader without shuffle=True: it is the seed of "
-                "its own shuffle; a sampler has one of its own"
-            )
         if sampler is None and batch_sampler is None:
             # As in DataLoader, `shuffle=True` is a full shuffle of all samples.
             partition = "uniform" if shuffle else "contiguous"
@@ -117,6 +112,11 @@ class Loader:
                 )
             sampler = ChunkedSampler(
                 range(len(dataset)), shuffle=bool(shuffle), seed=seed, partition=partition
+            )
+        if check_integer("seed", seed) and not shuffle:
+            warn(
+                f"seed={seed} has no effect on a Loader without shuffle=True: it is the seed of "
+                "its own shuffle; a sampler has one of its own"
             )
         name = "sampler" if batch_sampler is None else "batch_sampler"
         check_drawn_from(name, sampler if batch_sampler is None else batch_sampler, len(dataset))
