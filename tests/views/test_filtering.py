@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 import wids
+from wids.codecs.formats import encode_field
 from wids.views.splitting import by_exact_share
 
 COUNT = 60
@@ -289,3 +290,37 @@ def test_one_dataset_is_read_in_several_ways(dataset: wids.ShardListDataset) -> 
     mixed = wids.Mixture([dataset, dataset[:9]], [3, 1], 40).with_options(transformations="bytes")
     assert (mixed.weights, mixed.num_samples) == ([3, 1], 40)
     assert mixed[0][".txt"] == b"text 0"
+
+
+@pytest.mark.parametrize("extension", [".json.gz", ".msgpack", ".cbor", ".cbor.gz"])
+def test_values_of_every_kind_of_document_are_compared(
+    make_shard: Callable[..., Path], extension: str
+) -> None:
+    """Documents of any format, packed or not, are compared by value, of mixed kinds too."""
+    there = [5.5, 2, "a", None, "3.5"]
+    rows = [
+        {"__key__": f"k{n}", extension: encode_field(extension, {"n": value})}
+        for n, value in enumerate(there)
+    ]
+    dataset = wids.ShardListDataset([(str(make_shard("a.tar", rows)), len(rows))])
+    for text, expected in (
+        (f"{extension}:n > 3", ["k0", "k4"]),
+        (f"{extension}:n == a", ["k2"]),
+        (f"{extension}:n == null", ["k3"]),
+        (f"{extension}:n != 2", ["k0", "k2", "k3", "k4"]),
+    ):
+        assert list(dataset.filter(text).keys) == expected, text
+    with pytest.raises(ValueError, match="no sample has a value 'm'.* the first sample has n"):
+        dataset.filter(f"{extension}:m == 3")
+
+
+def test_packed_texts_are_compared_as_texts(make_shard: Callable[..., Path]) -> None:
+    """A filter looks into a packed text, and one that is damaged fulfils `!=` alone."""
+    rows = [
+        {"__key__": f"k{n}", ".txt.gz": encode_field(".txt.gz", f"dog {n}\n")} for n in range(3)
+    ]
+    rows.append({"__key__": "k3", ".txt.gz": b"damaged"})
+    dataset = wids.ShardListDataset([(str(make_shard("a.tar", rows)), len(rows))])
+    assert list(dataset.filter(".txt.gz contains 'dog 1'").keys) == ["k1"]
+    assert list(dataset.filter(".txt.gz == 'dog 2'").keys) == ["k2"]
+    assert list(dataset.filter(".txt.gz != 'dog 2'").keys) == ["k0", "k1", "k3"]

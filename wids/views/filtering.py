@@ -14,7 +14,8 @@ import numpy.typing as npt
 from wids.base.arguments import check_text
 from wids.base.progress import progress
 from wids.base.warn import warn
-from wids.codecs.formats import field_kind, is_class
+from wids.codecs.decode import decode_field
+from wids.codecs.formats import field_kind, is_class, wrapper_of
 from wids.codecs.headers import HEADER_FACTS, has_fact, with_colon
 from wids.errors import DecodeError
 from wids.reading.samplesequence import hold_versions
@@ -423,22 +424,26 @@ def has_column(condition: Comparison) -> bool:
 
 
 def plain_value(extension: str, data: bytes | memoryview | None) -> Any:
-    """Decode a field to the value that filters compare: JSON, a class number, or text.
+    """Decode a field to the value that filters compare: a document, a class number, or text.
 
     Args:
         extension: Its extension.
         data: Its bytes; None if the sample has no such field.
 
     Returns:
-        The value; `MISSING` if there is no field, `UNREADABLE` if its JSON is malformed.
+        The value; `MISSING` if there is no field, `UNREADABLE` if it is malformed.
 
     >>> plain_value(".cls", b"3"), plain_value(".txt", b"a cat"), plain_value(".json", b"[1]")
     (3, 'a cat', [1])
     """
     if data is None:
         return MISSING
+    kind_of_field, is_json = field_kind(extension), extension.lower().endswith(".json")
+    packed = wrapper_of(extension) and kind_of_field in ("text", "class")
+    if packed or (kind_of_field == "json" and not is_json):
+        return _decoded(extension, data)
     text = bytes(data).decode("utf-8", "replace").strip()
-    if extension.lower().endswith(".json"):
+    if is_json:
         try:
             return json.loads(text)
         except (ValueError, RecursionError):
@@ -451,3 +456,12 @@ def plain_value(extension: str, data: bytes | memoryview | None) -> Any:
         except ValueError:
             continue
     return text
+
+
+def _decoded(extension: str, data: bytes | memoryview) -> Any:
+    """Decode a field by its extension; `UNREADABLE` if it is malformed."""
+    try:
+        value = decode_field(extension, data)
+    except Exception:  # noqa: BLE001 (decoders of other libraries raise anything)
+        return UNREADABLE
+    return value.strip() if isinstance(value, str) else value
