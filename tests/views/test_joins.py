@@ -334,3 +334,26 @@ def test_a_field_of_an_aligned_join_is_of_the_samples_beside_it(
         first(joined)
     again = wids.ShardListDataset([right.shards.urls[0]])
     assert left.join(again, aligned=False).column(".t.cls").tolist() == list(range(9))
+
+
+@pytest.mark.filterwarnings("ignore:fields. no sample of:wids.WidsWarning")
+def test_the_fields_of_a_join_outlast_other_choices_of_fields(make_shard, tmp_path) -> None:
+    """What `join(fields=)` left out comes back by no `with_options`, also in a saved join."""
+    sides = []
+    for name, start in (("l", 0), ("r", 10)):
+        rows = [
+            {"__key__": f"k{n}", ".cls": str(start + n), ".txt": f"{name}{n}", f".{name}": "x"}
+            for n in range(3)
+        ]
+        sides.append(wids.ShardListDataset([(str(make_shard(f"{name}.tar", rows)), 3)]))
+    left, right = sides
+    joined = left.join(right, fields=[".txt"], replace=True)
+    joined.save(tmp_path / "j.json")
+    for each in (joined, wids.open_view(tmp_path / "j.json")):
+        for choices in ([None], [[".cls"], None], [[".cls", ".txt", ".l", ".r"]]):
+            chosen = each
+            for fields in choices:
+                chosen = chosen.with_options(fields=fields)
+            sample = chosen[1]
+            assert (sample[".cls"], sample[".txt"]) == (1, "r1")
+            assert ".r" not in sample

@@ -16,6 +16,7 @@ from wids.base.warn import warn
 from wids.codecs.formats import is_class
 from wids.errors import WidsError
 from wids.ordering.lookahead import check_foreseeable
+from wids.reading.samplesequence import is_sharded
 from wids.views.concatenation import Chain, Together, other_classes
 from wids.views.filling import Filled, first_fields
 from wids.views.selection import Selection
@@ -61,6 +62,7 @@ class Pairing:
 
     Attributes:
         left, right, rename, replace: As given.
+        offered: Fields that `right` was joined with; None for all.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class Pairing:
         matched: bool = False,
     ) -> None:
         self.left, self.right = left, right
+        self.offered = _chosen_fields(right)
         self._compared = Compared(len(left), everything=matched)
         self.rename, self.replace = dict(rename), replace
         self._read_left, self._read_right = left.read_as, right.read_as
@@ -262,6 +265,8 @@ class Pairing:
             known = self.left.field_sizes(0) if len(self) else {}
             original = {new: old for old, new in self.rename.items()}
             theirs += [original.get(name, name) for name in mine if name not in known]
+        if self.offered is not None:
+            theirs = [name for name in theirs if name in self.offered]
         return mine, theirs
 
     def _home(self, extension: str) -> tuple[SampleSequence | TableRows | Filled, str]:
@@ -442,6 +447,14 @@ class Compared:
     def __reduce__(self) -> tuple[Any, ...]:
         # What was found by keys stays so, since versions are pickled, too.
         return _compared, (self._count, self._everything)
+
+
+def _chosen_fields(samples: Any) -> frozenset[str] | None:
+    """Return the fields that a dataset, or a view of one, is read with; None for all."""
+    while (base := getattr(samples, "base", None)) is not None and not is_sharded(samples):
+        samples = base
+    fields = samples.pipeline.fields if is_sharded(samples) else None
+    return None if fields is None else frozenset(fields)
 
 
 def _compared(count: int, everything: bool) -> Compared:

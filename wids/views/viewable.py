@@ -833,13 +833,16 @@ class Join(Pairing, Viewable):
     def with_options(self, **options: Unpack[ReadingOptions]) -> Join:
         """Return the same join of samples that are read with other options.
 
-        With `fields`, each side is asked for those that its first sample has. Where its shard is
-        remote and was not read yet, that fetches it, or its index.
+        With `fields`, each side is asked for those that its first sample has, the right one for
+        those alone with which it was joined. Where its shard is remote and was not read yet, that
+        fetches it, or its index.
         """
         fields, right = options.get("fields"), self.right
         mine, theirs = options.copy(), options.copy()
         if fields is not None:
             mine["fields"], theirs["fields"] = self.fields_of_sides(list(fields))
+        elif "fields" in theirs and self.offered is not None:
+            theirs["fields"] = sorted(self.offered)
         left = self.left.with_options(**mine)
         if isinstance(right, TableRows):
             dataset = first_dataset(left)
@@ -848,6 +851,7 @@ class Join(Pairing, Viewable):
         else:
             right = right.with_options(**theirs)
         joined = Join(left, right, self.rename, replace=self.replace)
+        joined.offered = self.offered
         return joined if fields is None else joined.names_chosen()
 
     def __repr__(self) -> str:
