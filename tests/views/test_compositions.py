@@ -96,6 +96,7 @@ def by_leaving_out(draw: st.DrawFn) -> Step:
 MAKERS = [by_slice, by_list, by_mask, by_filter, by_sorting, by_adding, by_leaving_out]
 
 
+@pytest.mark.filterwarnings("ignore:none of . keys belongs:wids.WidsWarning")
 @settings(
     deadline=None,
     max_examples=80,

@@ -297,3 +297,12 @@ def test_keys_may_be_a_column_of_pyarrow(make_shard: Callable[..., Path]) -> Non
     series = pytest.importorskip("pandas").Series(["c", "a"])
     assert list(dataset.exclude(series).keys) == ["b", "d"]
     assert list(dataset.exclude(arrow.array([0, 2])).keys) == ["b", "d"]  # indexes, as in a list
+
+
+def test_a_list_of_which_no_key_is_found_is_told_of(dataset: wids.ShardListDataset) -> None:
+    """With missing="drop", a list whose lines end in blanks would choose nothing in silence."""
+    wanted = r"none of 2 keys .*'key01 '; the first sample has 'key00'.*blanks"
+    with pytest.warns(wids.WidsWarning, match=wanted):
+        assert len(dataset.exclude(["key01 ", "key02\t"], missing="drop")) == len(dataset)
+    with pytest.warns(wids.WidsWarning, match=wanted):
+        assert not len(dataset.select_keys(["key01 ", "key02\t"], missing="drop"))

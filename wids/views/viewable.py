@@ -396,7 +396,7 @@ class Viewable(_Sequence):
         """
         wanted = read_keys(keys, numbers=column not in KEY_NAMES)
         rows, places = self._pairs(wanted, column)
-        self._check_found(wanted, rows, missing)
+        self._check_found(wanted, rows, column, missing)
         (twice,) = np.nonzero(np.diff(rows) == 0)
         if len(twice):
             first, second = places[twice[0]], places[twice[0] + 1]
@@ -439,7 +439,7 @@ class Viewable(_Sequence):
             mask[_index_list("unwanted", unwanted, len(self)).array()] = False
         else:
             rows, places = self._pairs(keys, column)
-            self._check_found(keys, rows, missing)
+            self._check_found(keys, rows, column, missing)
             mask[places] = False
         rows = IndexList.of(np.flatnonzero(mask))
         return self._chosen(rows, f"exclude({len(self) - len(rows)} samples)")
@@ -466,7 +466,7 @@ class Viewable(_Sequence):
         found = find_all(wanted, table, lambda places: [texts[place] for place in places.tolist()])
         return found[0], np.array(present, np.int64)[found[1]]
 
-    def _check_found(self, wanted: list[str], rows: Any, missing: str) -> None:
+    def _check_found(self, wanted: list[str], rows: Any, column: str, missing: str) -> None:
         check_choice("missing", missing, ("error", "drop"))
         found = np.zeros(len(wanted), np.bool_)
         found[rows] = True
@@ -475,6 +475,12 @@ class Viewable(_Sequence):
             raise ValueError(
                 f"{len(lost)} of {len(wanted)} keys belong to no sample, the first is "
                 f'{wanted[lost[0]]!r}; missing="drop" (--ignore-missing) passes over them'
+            )
+        if wanted and len(self) and not found.any():
+            first = f"; the first sample has {self.key_at(0)!r}" if column in KEY_NAMES else ""
+            warn(
+                f"none of {len(wanted)} keys belongs to a sample, the first is {wanted[0]!r}"
+                f"{first}: check the list, also for blanks at the ends of its lines"
             )
 
     def join(
