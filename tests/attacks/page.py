@@ -62,6 +62,7 @@ def _served(folder: Path) -> Iterator[Browsing]:
     """Serve the hostile dataset in this process."""
     with browsing(str(write_hostile(folder / "hostile"))) as server:
         server.ask("page")  # so that what is loaded late does not count
+        server.ask_until_finished("statistics")  # nor the shards that the server keeps open
         yield server
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import struct
 import threading
 from contextlib import suppress
 from functools import lru_cache
@@ -51,6 +52,7 @@ __all__ = [
     "unlock",
     "user_id",
     "voluntary_switches",
+    "window_size",
 ]
 
 # Those of FUSE are in a network, or slow to map in any case, but for the ones of local disks.
@@ -319,3 +321,17 @@ def read_at_random(mapped: mmap.mmap) -> None:
     """Advise the kernel to read no more of a map than what is asked for."""
     if hasattr(mmap, "MADV_RANDOM"):
         mapped.madvise(mmap.MADV_RANDOM)
+
+
+def window_size(descriptor: int) -> tuple[int, int, int, int]:
+    """Return the rows and columns of a terminal, and its width and height in pixels.
+
+    Raises:
+        OSError: It is no terminal, or the system does not say its size.
+    """
+    termios = load_if_present("termios")
+    if fcntl is None or termios is None:
+        raise OSError(errno.ENOTSUP, "the system has no calls for terminals")
+    told = fcntl.ioctl(descriptor, termios.TIOCGWINSZ, bytes(8))
+    rows, columns, width, height = struct.unpack("HHHH", told)
+    return rows, columns, width, height

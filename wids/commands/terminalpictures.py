@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal, TextIO, cast, get_args
 
 import numpy as np
 
+from wids.base.system import window_size
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -187,14 +189,9 @@ def screen_of(protocol: Protocol, output: TextIO, columns: int, rows: int) -> Sc
 def _cell_of(output: TextIO) -> tuple[int, int]:
     """Return the pixels of a character, as the terminal says them."""
     try:
-        import fcntl
-        import struct
-        import termios
-
-        told = fcntl.ioctl(output.fileno(), termios.TIOCGWINSZ, bytes(8))
-        rows, columns, width, height = struct.unpack("HHHH", told)
+        rows, columns, width, height = window_size(output.fileno())
         cell = width // columns, height // rows
-    except (ImportError, OSError, ValueError, ZeroDivisionError):
+    except (OSError, ValueError, ZeroDivisionError):
         return _USUAL_CELL
     return cell if all(4 <= pixels <= _MOST_CELL for pixels in cell) else _USUAL_CELL
 
