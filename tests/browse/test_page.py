@@ -334,6 +334,7 @@ def test_boxes_are_drawn_over_the_image(
             page.get_by_label("Boxes are").select_option("cxcywh")
             assert box_drawn(page) != pytest.approx(boxes[0], abs=0.01)
         page.keyboard.press("Escape")
+        page.locator(".viewer").wait_for(state="hidden")
         page.go_back()
         page.locator(".viewer").wait_for()
         page.keyboard.press("o")
