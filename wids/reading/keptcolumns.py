@@ -77,8 +77,9 @@ class ColumnSource:
         """The part of the file's name after the shard's name.
 
         >>> from wids.tar.sidecar import IndexSource
-        >>> ColumnSource(".cls", (), "", IndexSource(0, 0).rules, 3).suffix
-        '.b3699a13de497e2f.column'
+        >>> suffix = ColumnSource(".cls", (), "", IndexSource(0, 0).rules, 3).suffix
+        >>> len(suffix), suffix.endswith(".column")  # the inputs, hashed to 16 digits
+        (24, True)
         """
         digest = hashlib.sha256(self.as_json.encode("utf-8", "surrogatepass")).hexdigest()
         # 64 bits are enough for a name, because the file itself states its inputs.
