@@ -254,7 +254,7 @@ class Fetcher:
             CacheError: The disk is full.
             StoppedError: The observer stopped it.
         """
-        parallel = True
+        parallel, reached = True, part.nbytes
 
         def go_on() -> None:
             if observer.stopped():
@@ -272,7 +272,13 @@ class Fetcher:
                 parallel = False  # the part is right as far as it goes
                 raise
 
-        return self._tried(url, receive, lambda: part.nbytes, go_on)
+        def progress() -> int:
+            """Return the most bytes so far: those that come again after a restart are none."""
+            nonlocal reached
+            reached = max(reached, part.nbytes)
+            return reached
+
+        return self._tried(url, receive, progress, go_on)
 
     def read_ranges(
         self,
@@ -366,8 +372,10 @@ class Fetcher:
             if stream.start != start or (known and not same):
                 part.restart()
                 known = b""
-            if stream.start not in (start, 0) or (start and not known and stream.start):
+            if stream.start not in (start, 0):
                 raise ConnectionError(f"asked for bytes from {start}, got {stream.start}")
+            if stream.start and not known:
+                raise ConnectionError("the server has another version of the file than before")
             part.joined |= bool(known) and stream.validator is None
             chunk: bytes | bytearray = b""
             try:

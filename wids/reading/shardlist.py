@@ -148,10 +148,10 @@ class ShardList:
         memory: int | None = None,
         access: Access = "auto",
         on_uncounted: OnUncounted | None = None,
-        **unknown: Never,
+        **_unknown: Never,
     ) -> None:
         show_if_verbose()
-        refuse_unknown(type(self).__name__, unknown, ShardList.__init__.__kwdefaults__ or {})
+        refuse_unknown(type(self).__name__, _unknown, ShardList.__init__.__kwdefaults__ or {})
         _check_types(allow_local, dataset_name, options, base, on_uncounted)
         spec = load_spec(
             shards, base=base, options=options, allow_local=allow_local, cache_dir=cache_dir
