@@ -29,7 +29,7 @@ from wids.errors import WidsError
 from wids.installation import other_owners
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
 __all__ = ["main"]
 
@@ -68,7 +68,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit code.
     """
-    parser = _make_parser()
+    parser, commands = _make_parser()
+    _check_command(parser, commands, sys.argv[1:] if argv is None else argv)
     args = _parse(parser, argv)
     if args.command is None:
         parser.print_help(sys.stderr)
@@ -92,6 +93,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         complain(message_of(error))
         return FAULTY
     return code
+
+
+def _check_command(
+    parser: argparse.ArgumentParser, commands: Collection[str], argv: Sequence[str]
+) -> None:
+    """Exit with the name of the command that was probably meant, if there is none of that name."""
+    # What precedes the command are options without values.
+    name = next((word for word in argv if not word.startswith("-")), None)
+    if name is None or name in commands:
+        return
+    from difflib import get_close_matches  # imported here: it is rarely needed
+
+    for near in get_close_matches(name, commands, 1):  # else argparse lists all of them
+        parser.error(f"there is no command {name!r}; did you mean {near!r}?")
 
 
 def _parse(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> Arguments:
@@ -120,7 +135,8 @@ class _ShowVersion(argparse.Action):
         parser.exit()
 
 
-def _make_parser() -> argparse.ArgumentParser:
+def _make_parser() -> tuple[argparse.ArgumentParser, Collection[str]]:
+    """Return the parser, and the names of its commands."""
     started_as = Path(sys.argv[0]).name
     parser = argparse.ArgumentParser(
         # Help and usage show a command that the user can type, which `__main__.py` is not.
@@ -141,4 +157,4 @@ def _make_parser() -> argparse.ArgumentParser:
         add_map_command,
     ):
         add(commands)
-    return parser
+    return parser, commands.choices

@@ -7,6 +7,7 @@ import warnings
 from pathlib import Path
 
 import pytest
+from torch.utils.data import DataLoader
 
 import wids
 from wids.base.warn import WarningsOnce
@@ -16,6 +17,16 @@ def test_a_warning_points_at_the_line_of_the_program() -> None:
     """File and line are those of the caller outside the package."""
     with pytest.warns(wids.WidsWarning) as caught:
         wids.ChunkedSampler(range(10), dslength_per_replica=3)
+    assert caught[0].filename == __file__
+
+
+def test_a_warning_in_a_loader_points_at_the_line_of_its_loop(monkeypatch) -> None:
+    """Where torch's loader uses a sampler, the warning has the program's line, not one of torch."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    loader = DataLoader(range(10), sampler=wids.DistributedChunkedSampler(range(10)))
+    with pytest.warns(wids.WidsWarning, match="takes rank 1 of 2") as caught:
+        list(loader)
     assert caught[0].filename == __file__
 
 

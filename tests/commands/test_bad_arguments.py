@@ -72,6 +72,8 @@ WRONG_USAGE = [
     ("cache shrink", ["'shrink'", "'trim'"]),
     ("cache trim 1G", ["BYTES", "'1G'"]),
     ("shuffle a.json", ["invalid choice: 'shuffle'", "'reshard'"]),
+    ("shwo a.json 0", ["there is no command 'shwo'; did you mean 'show'?"]),
+    ("--no-such-option crate a.tar", ["'crate'; did you mean 'create'?"]),
 ]
 
 

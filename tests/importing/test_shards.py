@@ -75,6 +75,19 @@ def test_shards_of_a_server_become_others(tmp_path: Path, shard_server) -> None:
         assert [sample["__key__"] for sample in dataset] == ["000000000", "000000001"]
 
 
+def test_keys_with_dots_are_numbered_on_request(tmp_path: Path, capsys) -> None:
+    """Keys that shards cannot have are refused by a message with the option that numbers them."""
+    (tmp_path / "dots.tar").write_bytes(tar_of(["v1.0001.txt", "v1.0002.txt"]))
+    command = ["import", str(tmp_path / "dots.tar"), "-o", str(tmp_path / "x-%d.tar")]
+    command += ["--key-rule", "last_dot"]
+    assert main(command) == 1
+    assert "the key has a dot in its last part" in (said := capsys.readouterr().err)
+    assert "--rekey" in said
+    assert main([*command, "--rekey"]) == 0
+    with wids.ShardListDataset(tmp_path / "x.json") as dataset:
+        assert list(dataset.keys) == ["000000000", "000000001"]
+
+
 def test_members_that_lie_apart_are_named(tmp_path: Path, capsys) -> None:
     """Without --grouping shard, members that are not adjacent are an error."""
     (tmp_path / "old.tar").write_bytes(tar_of(APART))

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 __all__ = ["WarningsOnce", "held_warnings", "warn"]
 
-_PASSED = {"contextlib", "functools", "tqdm.std"}  # properties, context managers, progress
+# Through these modules the package is called: by properties, context managers, progress bars, and
+# by the loaders of torch, whose lines say nothing to the user.
+_PASSED = {"contextlib", "functools", "tqdm.std", "torch.utils.data", "torchdata"}
 # Each thread has its own value.
 _HELD: ContextVar[list[str] | None] = ContextVar("wids_held_warnings", default=None)
 _PACKAGE = str(Path(__file__).parent.parent) + os.sep
@@ -74,9 +76,11 @@ def held_warnings(messages: list[str]) -> Iterator[None]:
 
 
 def _is_passed(frame: FrameType) -> bool:
-    """Return whether a frame is of this package, or of a module through which it calls itself."""
-    inside = frame.f_code.co_filename.startswith(_PACKAGE)
-    return inside or frame.f_globals.get("__name__") in _PASSED
+    """Return whether a frame is of this package, or of a module through which it is called."""
+    if frame.f_code.co_filename.startswith(_PACKAGE):
+        return True
+    name = frame.f_globals.get("__name__", "")
+    return name in _PASSED or name.startswith(("torch.utils.data.", "torchdata."))
 
 
 class WarningsOnce:

@@ -197,7 +197,7 @@ def refuse_pickle(data: bytes | memoryview) -> Any:
     """
     raise PermissionError(
         f"a pickle ({len(data)} bytes) can run code when it is read; pass allow_pickle=True if you "
-        f"trust whoever made the shard, or fields= to leave it out"
+        f"trust whoever made the shard, or fields= (wids map --fields) to leave it out"
     )
 
 
@@ -214,8 +214,8 @@ def refuse_torch(data: bytes | memoryview) -> Any:
     # memory, or run for hours.
     raise PermissionError(
         f"a file of torch.save ({len(data)} bytes) is a pickle, which can run code or take all "
-        f"memory; pass allow_pickle=True if you trust whoever made the shard, or fields= to leave "
-        f"it out; .npy, .npz and .safetensors need no such trust"
+        f"memory; pass allow_pickle=True if you trust whoever made the shard, or fields= (wids map "
+        f"--fields) to leave it out; .npy, .npz and .safetensors need no such trust"
     )
 
 

@@ -663,7 +663,9 @@ class Fetcher:
             known = ", ".join([*_SOURCES, "file"])
             raise FetchError(f"{display_url(url)}: cannot fetch {scheme}: URLs; known are {known}")
         if scheme == "pipe" and not self.allow_pipe:
-            raise FetchError(f"{display_url(url)}: commands run only with allow_pipe=True")
+            raise FetchError(
+                f"{display_url(url)}: commands run only with allow_pipe=True, in a program"
+            )
         return new_source(self.policy)
 
 

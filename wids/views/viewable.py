@@ -16,7 +16,7 @@ import os
 from bisect import bisect_right
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, Unpack
 
 import numpy as np
 
@@ -87,6 +87,45 @@ __all__ = ["Concatenation", "Join", "MappedView", "View", "Viewable", "ViewableS
 
 # Purpose of a key, distinct from those of the orders.
 _TAKEN = 0x74616B65
+
+# Methods of webdataset's datasets, and what programs use here in place of them.
+_BY_EPOCHS = "each pass over a loader is an epoch; call sampler.set_epoch(epoch) before each"
+_BY_MAP = (
+    "use dataset.map(function): the function gets a sample, such as {'.jpg': image, '.cls': 3}"
+)
+_OF_WEBDATASET = {
+    "batched": "a loader makes the batches: DataLoader(dataset, batch_size=64)",
+    "decode": "samples are decoded as they are read; dataset.with_options(transformations='torch') "
+    "or 'numpy', 'PIL' or an ImageDecoder chooses how",
+    "map_dict": _BY_MAP,
+    "map_tuple": _BY_MAP,
+    "rename": _BY_MAP,
+    "repeat": _BY_EPOCHS,
+    "shuffle": "a sampler shuffles: DataLoader(dataset, "
+    "sampler=wids.DistributedShardSampler(dataset))",
+    "to_tuple": _BY_MAP,
+    "with_epoch": _BY_EPOCHS,
+    "with_length": "len(dataset) is exact",
+}
+
+
+class _Elsewhere:
+    """Attribute that is absent: the error tells what takes the place of the method.
+
+    It is a descriptor, because `__getattr__` makes Python find all other attributes more slowly.
+    """
+
+    def __init__(self, name: str, instead: str) -> None:
+        self._name = name
+        self._instead = instead
+
+    def __get__(self, instance: object, owner: type) -> NoReturn:
+        raise AttributeError(
+            f"{owner.__name__!r} object has no attribute {self._name!r}, a method of webdataset; "
+            f"{self._instead}",
+            name=self._name,
+            obj=instance,
+        )
 
 
 class Viewable(_Sequence):
@@ -354,6 +393,9 @@ class Viewable(_Sequence):
 
         The first call reads all keys; later calls take some microseconds.
 
+        Args:
+            key: The key, such as `"000042"`.
+
         Raises:
             KeyError: No sample has the key.
         """
@@ -365,6 +407,9 @@ class Viewable(_Sequence):
 
     def get(self, key: str) -> Any:
         """Return the first sample that has a key.
+
+        Args:
+            key: The key, such as `"000042"`.
 
         Raises:
             KeyError: No sample has the key.
@@ -651,6 +696,9 @@ class Viewable(_Sequence):
 
         Args:
             index: A negative one counts from the end.
+
+        Returns:
+            A `SampleView`, which a notebook shows as a table and `print` as lines.
         """
         return describe.view_sample(self, check_integer("index", index))
 
@@ -723,6 +771,10 @@ class Viewable(_Sequence):
         return View(self, rows, (made,))
 
 
+for _name, _instead in _OF_WEBDATASET.items():  # no type checker sees them, which is right
+    setattr(Viewable, _name, _Elsewhere(_name, _instead))
+
+
 class ViewableShards(ShardList, Viewable):
     """A `ShardList` with the methods that make views; it does not need torch."""
 
@@ -742,7 +794,14 @@ class ViewableShards(ShardList, Viewable):
         return found
 
     def drop_if_changed(self, shard_index: int) -> bool:
-        """Drop a shard that was replaced, and the table of keys; see `ShardList`."""
+        """Drop a shard that was replaced, and the table of keys; see `ShardList`.
+
+        Args:
+            shard_index: Number of the shard in the dataset.
+
+        Returns:
+            Whether it was replaced.
+        """
         changed = super().drop_if_changed(shard_index)
         if changed:
             self._kept_table.forget()
@@ -799,7 +858,12 @@ class View(Selection, Viewable):
         return super().__getitem__(index)
 
     def with_options(self, **options: Unpack[ReadingOptions]) -> View:
-        """Return the same view of samples that are read with other options."""
+        """Return the same view of samples that are read with other options.
+
+        Args:
+            options: `transformations`, `fields`, `decoders` and `on_error`, as
+                `ShardListDataset` takes them; others stay as they are.
+        """
         return View(self.base.with_options(**options), self.rows, self.made)
 
     def __repr__(self) -> str:
@@ -898,7 +962,12 @@ class Concatenation(Chain, Viewable):
         return super().__getitem__(index)
 
     def with_options(self, **options: Unpack[ReadingOptions]) -> Concatenation:
-        """Return the same concatenation of samples that are read with other options."""
+        """Return the same concatenation of samples that are read with other options.
+
+        Args:
+            options: `transformations`, `fields`, `decoders` and `on_error`, as
+                `ShardListDataset` takes them; others stay as they are.
+        """
         every = map(self._able, range(len(self.parts)))
         return self._of([part.with_options(**options) for part in every])
 

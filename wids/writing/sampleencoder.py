@@ -162,7 +162,10 @@ def _checked_key(sample: Mapping[str, Any], key_rule: KeyRule) -> str:
     folders = key.removeprefix("./").split("/")
     problem = ""
     if "." in folders[-1] and (key_rule == "first_dot" or folders[-1].startswith(".")):
-        problem = "a dot in its last part, where the extension would begin; write '_' or '-' there"
+        problem = (
+            "a dot in its last part, where the extension would begin; write '_' or '-' there (wids "
+            "import and wids reshard number the samples with --rekey)"
+        )
     elif "" in folders or ".." in folders or "." in folders:
         problem = (
             "a part that is empty, '.' or '..'; write it as 'folder/name' (wids import and wids "
