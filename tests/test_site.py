@@ -113,18 +113,47 @@ def test_public_names_are_documented(name):
         assert bare == []
 
 
+def described_in(text: str) -> set[str]:
+    """Return the names that have a description in the sections of a docstring."""
+    lines = re.findall(r"^ *([*\w, ]+):", text, re.MULTILINE)
+    return {each.strip("* ") for line in lines for each in line.split(",")}
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_the_reference_describes_each_argument(name):
     """The page of a function or class describes all arguments of its call, by their names."""
     value = getattr(wids, name)
     made = inspect.getattr_static(value, "__init__", None) if isinstance(value, type) else None
     shown = "\n".join(filter(None, (inspect.getdoc(value), made and inspect.getdoc(made))))
-    described = {
-        each.strip("* ")
-        for line in re.findall(r"^ *([*\w, ]+):", shown, re.MULTILINE)
-        for each in line.split(",")
-    }
+    described = described_in(shown)
     if isinstance(value, type) and (issubclass(value, BaseException) or value is SampleSequence):
         return  # made by the library, or by nobody
     arguments = [a for a in inspect.signature(value).parameters if not a.startswith("_")]
     assert [argument for argument in arguments if argument not in described] == []
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if isinstance(getattr(wids, n), type)])
+def test_the_reference_describes_arguments_and_results_of_methods(prepare, name):
+    """A method that a page shows describes its arguments by name, and what it returns."""
+    kind = getattr(wids, name)
+    ours = [each for each in kind.__mro__ if each.__module__.startswith("wids.")]
+    shown = {n for each in ours for n in vars(each) if not n.startswith("_")}
+    hidden = set() if kind is SampleSequence else set(prepare.INTERNAL.split())
+    lacking = []
+    for method in sorted(shown - hidden):
+        call = getattr(kind, method, None)
+        if not (inspect.isfunction(call) or inspect.ismethod(call)):
+            continue  # a property, or an attribute
+        text, signature = inspect.getdoc(call) or "", inspect.signature(call)
+        arguments = [a for a in signature.parameters if a != "self"]
+        lacking += [f"{method}({a})" for a in arguments if a not in described_in(text)]
+        returns = str(signature.return_annotation) not in ("None", str(inspect.Signature.empty))
+        if returns and not re.search(r"^(Return|Yield)|^(Returns|Yields):", text, re.MULTILINE):
+            lacking.append(f"{method} -> {signature.return_annotation}")
+    assert lacking == []
+
+
+def test_methods_that_the_reference_leaves_out_exist(prepare):
+    """Each name that is left out of the pages is a member of a public class."""
+    members = {n for name in NAMES for n in dir(getattr(wids, name))}
+    assert set(prepare.INTERNAL.split()) - members == set()

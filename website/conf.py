@@ -1,11 +1,17 @@
 """Sphinx makes the site from the pages that `prepare.py` wrote; see `make docs`."""
 
+import sys
+from pathlib import Path
+
 from docutils import nodes
 from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
 from sphinx.transforms.post_transforms import SphinxPostTransform
 
 import wids
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from prepare import INTERNAL
 
 project = "wids"
 author = "the authors of wids"
@@ -62,32 +68,15 @@ class LinkPublicNames(SphinxPostTransform):
                 literal.replace_self(nodes.reference("", "", literal.deepcopy(), refuri=target))
 
 
-# By these, samplers, loaders and views read a sequence: its page says what they are for.
-PROTOCOL = frozenset(
-    [
-        "batch_kind",
-        "column_at",
-        "drop_if_changed",
-        "gather_fields",
-        "is_near",
-        "note_reading",
-        "packed_index",
-        "plan_ranges",
-        "read_as",
-        "read_batch_as",
-        "read_raw",
-    ]
-)
-
-
-def skip_protocol(
+def skip_internal(
     app: Sphinx, _kind: str, name: str, _value: object, skip: bool, _options: object
 ) -> bool:
     """Return whether a member of a class stays out of its page."""
-    return skip or (name in PROTOCOL and app.env.docname != "reference/SampleSequence")
+    shown_anyway = app.env.docname == "reference/SampleSequence"  # it says what they are for
+    return skip or (name in INTERNAL.split() and not shown_anyway)
 
 
 def setup(app: Sphinx) -> None:
     """Register what this file adds to Sphinx."""
     app.add_post_transform(LinkPublicNames)
-    app.connect("autodoc-skip-member", skip_protocol)
+    app.connect("autodoc-skip-member", skip_internal)

@@ -96,7 +96,11 @@ class ShardCache:
 
     @staticmethod
     def is_local(url: str) -> bool:
-        """Return whether a URL names a file of this machine."""
+        """Return whether a URL names a file of this machine.
+
+        Args:
+            url: A path or URL.
+        """
         return is_local(url)
 
     def make_ready(self, urls: Iterable[str]) -> None:
@@ -199,6 +203,9 @@ class ShardCache:
 
     def holds(self, shard: ShardRef | str) -> bool:
         """Return whether a remote shard is in the folder, without fetching or verifying it.
+
+        Args:
+            shard: As for `get`.
 
         >>> ShardCache("/no/such/folder").holds("https://host/a.tar")
         False
@@ -384,6 +391,9 @@ class ShardCache:
 
     def trim(self, max_nbytes: int) -> int:
         """Evict shards until the cache has at most `max_nbytes`; remove leftovers of crashes.
+
+        Args:
+            max_nbytes: The bound, in bytes.
 
         Returns:
             Bytes above the bound that remain, in shards that are pinned or being opened.

@@ -151,6 +151,9 @@ class SampleDecoder:
     def replace(self, **settings: Any) -> "SampleDecoder":
         """Return a decoder with some settings changed, by the names of the class's arguments.
 
+        Args:
+            settings: Arguments of the class by name, such as `images="numpy"`.
+
         >>> SampleDecoder(on_error="collect").replace(images="numpy")
         SampleDecoder('numpy', on_error='collect')
         """

@@ -40,7 +40,16 @@ class Resize:
         _check_sides("size", self.size)
 
     def frame(self, width: int, height: int) -> Frame:
-        """Return the whole image as the box."""
+        """Return the whole image as the box.
+
+        Args:
+            width: Width of the image in pixels.
+            height: Its height.
+
+        Returns:
+            The box as `(left, top, right, bottom)`, and the size that it is resized to, as
+            `(width, height)`.
+        """
         if isinstance(self.size, tuple):
             return (0, 0, width, height), (self.size[1], self.size[0])
         # Truncated, as by torchvision: 640 x 480 becomes 341 x 256.
@@ -70,7 +79,16 @@ class CenterCrop:
             _check_sides("resize", self.resize)
 
     def frame(self, width: int, height: int) -> Frame:
-        """Return the central box."""
+        """Return the central box.
+
+        Args:
+            width: Width of the image in pixels.
+            height: Its height.
+
+        Returns:
+            The box as `(left, top, right, bottom)`, and the size that it is resized to, as
+            `(width, height)`.
+        """
         out_height, out_width = _pair(self.size)
         # Pixels of the image for one pixel of the result.
         step = 1.0 if self.resize is None else min(width, height) / self.resize
@@ -112,7 +130,16 @@ class RandomResizedCrop:
             raise ValueError(f"ratio: expected 0 < smallest <= largest, got {self.ratio}")
 
     def frame(self, width: int, height: int) -> Frame:
-        """Return a new random box at each call."""
+        """Return a new random box at each call.
+
+        Args:
+            width: Width of the image in pixels.
+            height: Its height.
+
+        Returns:
+            The box as `(left, top, right, bottom)`, and the size that it is resized to, as
+            `(width, height)`.
+        """
         out_height, out_width = _pair(self.size)
         low, high = math.log(self.ratio[0]), math.log(self.ratio[1])
         for _ in range(10):

@@ -151,7 +151,11 @@ class BatchSampler(TorchBatchSampler):
         return self.sampler.epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch of all following passes."""
+        """Set the epoch of all following passes.
+
+        Args:
+            epoch: The epoch, `>= 0`.
+        """
         self.sampler.set_epoch(epoch)
         if self._planned is not None:
             self._planned.forget()

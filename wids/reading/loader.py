@@ -234,6 +234,9 @@ class Loader:
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the sampler.
 
+        Args:
+            epoch: The epoch, `>= 0`.
+
         Raises:
             AttributeError: The sampler has no epochs.
         """
@@ -263,6 +266,9 @@ class Loader:
 
         If it was taken at the last batch of a pass, the next pass is what was left of that, which
         is nothing, as with torchdata's `StatefulDataLoader`; if after the pass, the next epoch.
+
+        Args:
+            state_dict: What `state_dict` returned, on any rank and for any number of ranks.
 
         Raises:
             ValueError: It is not the state of a loader, or it belongs to other data.

@@ -183,6 +183,9 @@ class LoaderStats:
     def save_trace(self, path: str | os.PathLike[str]) -> None:
         """Write the last 100,000 spans as a trace, which ui.perfetto.dev and chrome://tracing open.
 
+        Args:
+            path: Path of the JSON file.
+
         Raises:
             OSError: The file cannot be written.
         """

@@ -60,6 +60,9 @@ class Ragged(Sequence[Any]):
 
         Args:
             items: At least one.
+
+        Returns:
+            The arrays, as one.
         """
         return cls(np.concatenate(items), _offsets([len(item) for item in items]))
 

@@ -88,7 +88,13 @@ class SampleSequence(Protocol):
     def read_batch_as(
         self, indexes: Sequence[int], numbers: Sequence[int], dataset: str | None = None
     ) -> list[Any]:
-        """Return the samples of a batch, each as `read_as(index, number, dataset)`."""
+        """Return the samples of a batch, each as `read_as(index, number, dataset)`.
+
+        Args:
+            indexes: Their indexes here, in `[0, len)`, unchecked.
+            numbers: Their indexes in the other sequence.
+            dataset: As for `read_as`.
+        """
 
     def __getitems__(self, indexes: Sequence[int], /) -> list[Any]:
         """Return the samples of a batch, each as `self[index]`, in the order of the indexes."""
@@ -101,10 +107,18 @@ class SampleSequence(Protocol):
         """Number of samples in each run of adjacent samples from one shard, in order."""
 
     def locate(self, index: int) -> SampleLocation:
-        """Return where a sample lies, without opening its shard."""
+        """Return where a sample lies, without opening its shard.
+
+        Args:
+            index: Global index; a negative one counts from the end.
+        """
 
     def is_near(self, index: int) -> bool:
-        """Return whether a sample can be read without fetching a whole shard for it."""
+        """Return whether a sample can be read without fetching a whole shard for it.
+
+        Args:
+            index: Global index; a negative one counts from the end.
+        """
 
     def read_raw(self, index: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
         """Return a sample as it is stored: raw fields, and the labels of a sample.
@@ -115,16 +129,44 @@ class SampleSequence(Protocol):
         """
 
     def field_sizes(self, index: int) -> dict[str, int]:
-        """Return the size in bytes of each field of a sample, in storage order."""
+        """Return the size in bytes of each field of a sample, in storage order.
+
+        Args:
+            index: Global index; a negative one counts from the end.
+        """
 
     def open_field(self, index: int, extension: str) -> FieldFile:
-        """Open one field of a sample as a file that can be sought in."""
+        """Open one field of a sample as a file that can be sought in.
+
+        Args:
+            index: Global index; a negative one counts from the end.
+            extension: The field, such as ".mp4".
+
+        Returns:
+            A binary file, read-only, of which only the parts that are used are read.
+        """
 
     def gather(self, indexes: Sequence[int], extension: str) -> Values:
-        """Return one field of a batch, decoded."""
+        """Return one field of a batch, decoded.
+
+        Args:
+            indexes: Global indexes; negative ones count from the end.
+            extension: The field, such as ".npy".
+
+        Returns:
+            An array with a row for each index, a `Ragged`, or a list, as `column` returns it.
+        """
 
     def gather_bytes(self, indexes: Sequence[int], extension: str) -> Ragged:
-        """Return one raw field of a batch, with all bytes in one buffer."""
+        """Return one raw field of a batch, with all bytes in one buffer.
+
+        Args:
+            indexes: Global indexes; negative ones count from the end.
+            extension: The field, such as ".jpg".
+
+        Returns:
+            A `Ragged` of uint8, whose item `i` is field `i`.
+        """
 
     @property
     def batch_kind(self) -> BatchKind:
@@ -149,24 +191,54 @@ class SampleSequence(Protocol):
         """
 
     def column(self, extension: str, *path: str | int, fill: Any = None) -> Values:
-        """Return one field of all samples, or one value in it, decoded."""
+        """Return one field of all samples, or one value in it, decoded.
+
+        Args:
+            extension: The field, such as ".cls".
+            path: Keys and indexes that lead to a value in it.
+            fill: Value for samples without this field or value, or with null.
+
+        Returns:
+            An array with a row for each sample, a `Ragged`, a `RaggedText` for texts, or a
+            list.
+        """
 
     def column_at(
         self, indexes: npt.NDArray[np.int64], extension: str, *path: str | int, fill: Any = None
     ) -> Values:
-        """Return the column of some samples, by their indexes in `[0, len)`, unchecked."""
+        """Return the column of some samples, by their indexes in `[0, len)`, unchecked.
+
+        Args:
+            indexes: Their indexes, in any order.
+            extension: The field, such as ".cls".
+            path: Keys and indexes that lead to a value in it.
+            fill: Value for samples without this field or value, or with null.
+        """
 
     def keys_at(self, indexes: npt.NDArray[np.int64]) -> list[str]:
-        """Return the keys of some samples, by their indexes in `[0, len)`, unchecked."""
+        """Return the keys of some samples, by their indexes in `[0, len)`, unchecked.
+
+        Args:
+            indexes: Their indexes, in any order.
+        """
 
     def key_at(self, index: int) -> str:
-        """Return the key of one sample, by its index in `[0, len)`, unchecked."""
+        """Return the key of one sample, by its index in `[0, len)`, unchecked.
+
+        Args:
+            index: Its index.
+        """
 
     def key_hashes(self) -> npt.NDArray[np.uint64]:
         """Return the hash of each sample's key, as `wids.base.keyhash` makes it."""
 
     def with_options(self, **options: Unpack[ReadingOptions]) -> SampleSequence:
-        """Return the same samples, in the same open shards, to be read with other options."""
+        """Return the same samples, in the same open shards, to be read with other options.
+
+        Args:
+            options: `transformations`, `fields`, `decoders` and `on_error`, as
+                `ShardListDataset` takes them; others stay as they are.
+        """
 
     def fetch_ahead(self, sampler: Foreseeable, places: Places | None = None) -> FetchProgress:
         """Fetch the next shards of a sampler in the background.
@@ -175,6 +247,9 @@ class SampleSequence(Protocol):
             sampler: The sampler that draws the indexes.
             places: For a sampler over a view of this sequence: function from its indexes to indexes
                 here, -1 for samples of other sequences.
+
+        Returns:
+            Progress, with the shards fetched and the seconds that readers waited.
         """
 
     def plan_ranges(self, places: Places | None = None) -> list[RangePlanner]:
@@ -190,7 +265,11 @@ class SampleSequence(Protocol):
         """Name of each class by its number; may be empty."""
 
     def show(self, index: int = 0) -> SampleView:
-        """Return a sample for display, with its fields as they are stored."""
+        """Return a sample for display, with its fields as they are stored.
+
+        Args:
+            index: Global index; a negative one counts from the end.
+        """
 
     def close(self) -> None:
         """Close shards and connections; reading afterwards opens them again."""

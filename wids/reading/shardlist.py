@@ -394,7 +394,15 @@ class ShardList:
         self._pipeline = self._pipeline.with_transformations(transformations)
 
     def add_transform(self, transformation: Transformation) -> Self:
-        """Append a callable to the transformations; returns the dataset, so that calls chain."""
+        """Append a callable to the transformations.
+
+        Args:
+            transformation: Function that gets the sample of the one before it, and returns a
+                sample.
+
+        Returns:
+            This dataset, so that calls chain.
+        """
         self.transformations.append(check_callable("transformation", transformation))
         return self
 
@@ -468,7 +476,11 @@ class ShardList:
         return keys
 
     def key_at(self, index: int) -> str:
-        """Return the key of one sample, by its index in `[0, len)`, unchecked."""
+        """Return the key of one sample, by its index in `[0, len)`, unchecked.
+
+        Args:
+            index: Its index.
+        """
         shard_index, local_index = self._locator(operator.index(index))
         return self._known.index(shard_index).key(local_index)
 
@@ -633,6 +645,9 @@ class ShardList:
     def locate(self, index: int) -> SampleLocation:
         """Return where a sample lies, without opening its shard.
 
+        Args:
+            index: Global index; a negative one counts from the end.
+
         Raises:
             IndexError: There is no such sample.
         """
@@ -657,6 +672,9 @@ class ShardList:
 
     def field_sizes(self, index: int) -> dict[str, int]:
         """Return the size in bytes of each wanted field of a sample, in storage order.
+
+        Args:
+            index: Global index; a negative one counts from the end.
 
         Raises:
             IndexError: There is no such sample.
@@ -703,6 +721,9 @@ class ShardList:
     def locate_sample(self, index: int) -> tuple[ReadableShard, int, ShardRef]:
         """Return `(open shard, local index, ShardRef)` of a sample.
 
+        Args:
+            index: Global index; a negative one counts from the end.
+
         Raises:
             IndexError: There is no such sample.
         """
@@ -712,6 +733,9 @@ class ShardList:
 
     def get_shard(self, index: int) -> tuple[StreamedShard, int, ShardRef]:
         """Return `(shard, local index, ShardRef)` for 0.1.11 code: fields are binary streams.
+
+        Args:
+            index: Global index; a negative one counts from the end.
 
         Raises:
             IndexError: There is no such sample.
@@ -745,6 +769,9 @@ class ShardList:
         Reading a sample does not check for this, since the check takes longer than the sample. Call
         it in programs that run for hours while other programs write shards. What was chosen by its
         keys or values is to be chosen again then.
+
+        Args:
+            shard_index: Number of the shard in the dataset.
 
         Returns:
             Whether it was replaced.
@@ -870,6 +897,9 @@ class ShardList:
 
         Args:
             index: Global index; a negative one counts from the end.
+
+        Returns:
+            A `SampleView`, which a notebook shows as a table and `print` as lines.
 
         Raises:
             IndexError: There is no such sample.

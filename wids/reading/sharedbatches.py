@@ -116,6 +116,9 @@ class SharedBatches:
     def collate(self, made: _Made) -> Any:
         """Return a batch, or what the main process makes one of; the `collate_fn` of DataLoader.
 
+        Args:
+            made: What a worker handed over for a batch.
+
         Raises:
             TypeError: The batch was made by another dataset than this one.
         """

@@ -125,6 +125,9 @@ class MemberTable:
     def find(self, key: str) -> int:
         """Return the index of a sample in the shard, given its key.
 
+        Args:
+            key: Its key.
+
         Raises:
             KeyError: No sample has this key.
             ShardFormatError: The sidecar is damaged.
@@ -154,6 +157,9 @@ class MemberTable:
     def key(self, local_index: int) -> str:
         """Return the key of one sample.
 
+        Args:
+            local_index: Place of the sample, in `[0, num_samples)`.
+
         Raises:
             IndexError: There is no such sample.
             ShardFormatError: The sidecar is damaged there.
@@ -162,6 +168,9 @@ class MemberTable:
 
     def keys_at(self, local_indexes: NDArray[np.int64]) -> list[str]:
         """Return the keys of several samples.
+
+        Args:
+            local_indexes: Places of the samples, each in `[0, num_samples)`.
 
         Raises:
             IndexError: There is no such sample.
@@ -179,6 +188,9 @@ class MemberTable:
     def extensions_at(self, local_indexes: NDArray[np.int64]) -> list[tuple[str, ...]]:
         """Return the distinct sets of extensions of several samples.
 
+        Args:
+            local_indexes: Places of the samples, each in `[0, num_samples)`.
+
         Raises:
             IndexError: There is no such sample.
             ShardFormatError: The sidecar is damaged there.
@@ -191,6 +203,9 @@ class MemberTable:
         """Return key, extensions, and `(offset, size, offset, size, ...)` of one sample.
 
         Every span lies within the shard.
+
+        Args:
+            local_index: Place of the sample, in `[0, num_samples)`.
 
         Raises:
             IndexError: There is no such sample.
@@ -211,6 +226,9 @@ class MemberTable:
             local_index: Place of the sample, in `[0, num_samples)`.
             data: All bytes of the shard; the fields are slices of it.
             fields: The extensions wanted; those that the sample lacks are left out. None: all.
+
+        Returns:
+            The sample, such as `{"__key__": "0001", ".jpg": data}`.
 
         Raises:
             IndexError: There is no such sample.

@@ -54,7 +54,13 @@ class ReadableShard(Protocol):
         *,
         copy: bool = False,
     ) -> list[dict[str, Any]]:
-        """Return several samples, in the order asked for, as `read` returns each."""
+        """Return several samples, in the order asked for, as `read` returns each.
+
+        Args:
+            local_indexes: Indexes of the samples in the shard.
+            fields: As for `read`.
+            copy: As for `read`.
+        """
         return [self.read(local_index, fields, copy) for local_index in local_indexes]
 
     def read_heads(
@@ -79,6 +85,12 @@ class ReadableShard(Protocol):
 
     def read_part(self, local_index: int, extension: str, start: int, stop: int) -> Data:
         """Return the bytes `[start, stop)` of one field, without the rest of it.
+
+        Args:
+            local_index: Index of the sample in the shard.
+            extension: The field, such as ".mp4".
+            start: First byte, counted from the start of the field.
+            stop: End of the bytes, at most the size of the field.
 
         Raises:
             IndexError: There is no such sample, or `[start, stop)` lies outside the field.
@@ -138,6 +150,9 @@ class ReadableShard(Protocol):
 
     def find(self, key: str) -> int:
         """Return the index of a sample in the shard, given its key.
+
+        Args:
+            key: Its key.
 
         Raises:
             KeyError: There is none.
@@ -256,6 +271,12 @@ class Shard(ReadableShard):
 
         Use it where other processes may write the shard meanwhile: reading the map of a truncated
         file would kill this process.
+
+        Args:
+            local_index: Index of the sample in the shard.
+            extension: The field, such as ".mp4".
+            start: First byte, counted from the start of the field.
+            stop: End of the bytes, at most the size of the field.
 
         Raises:
             IndexError: There is no such sample, or `[start, stop)` lies outside the field.

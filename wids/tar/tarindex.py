@@ -124,6 +124,9 @@ class TarIndex(MemberTable):
             concatenated: Also read the archives that follow the first one.
             quiet: Do not warn; `skipped` and `source.doubt` describe the same.
 
+        Returns:
+            The index.
+
         Raises:
             ShardFormatError: The shard is damaged, no tar, or has samples that clash; the message
                 names file and offset.
@@ -174,6 +177,9 @@ class TarIndex(MemberTable):
             path: The sidecar.
             tar: Its shard, to verify it against: size and a few headers must match. If the dates of
                 the two files leave it open whether the shard has changed, all headers are read.
+
+        Returns:
+            The index, which reads the sidecar as it is used.
 
         Raises:
             ShardFormatError: It is no sidecar, damaged, or of another shard.

@@ -261,12 +261,28 @@ class Chain:
             raise
 
     def gather(self, indexes: Sequence[int], extension: str) -> Values:
-        """Return one field of a batch, decoded."""
+        """Return one field of a batch, decoded.
+
+        Args:
+            indexes: Global indexes; negative ones count from the end.
+            extension: The field, such as ".npy".
+
+        Returns:
+            An array with a row for each index, a `Ragged`, or a list, as `column` returns it.
+        """
         positions = checked_positions(indexes, len(self))
         return self._merged(positions, lambda part, local: part.gather(local, extension))
 
     def gather_bytes(self, indexes: Sequence[int], extension: str) -> Ragged:
-        """Return one raw field of a batch, with all bytes in one buffer."""
+        """Return one raw field of a batch, with all bytes in one buffer.
+
+        Args:
+            indexes: Global indexes; negative ones count from the end.
+            extension: The field, such as ".jpg".
+
+        Returns:
+            A `Ragged` of uint8, whose item `i` is field `i`.
+        """
         positions = checked_positions(indexes, len(self))
         if not len(positions):
             return Ragged(np.empty(0, np.uint8), np.zeros(1, np.int64))
@@ -315,7 +331,11 @@ class Chain:
         return list(self._merged(indexes, lambda part, local: part.keys_at(local)))
 
     def key_at(self, index: int) -> str:
-        """Return the key of one sample, by its index in `[0, len)`, unchecked."""
+        """Return the key of one sample, by its index in `[0, len)`, unchecked.
+
+        Args:
+            index: Its index.
+        """
         part, local_index = self._local(index)
         key: str = part.key_at(local_index)
         return key
@@ -371,6 +391,9 @@ class Chain:
     def locate(self, index: int) -> SampleLocation:
         """Return the location of a sample; its shard number counts within its part.
 
+        Args:
+            index: Global index; a negative one counts from the end.
+
         Raises:
             IndexError: There is no such sample.
         """
@@ -392,19 +415,40 @@ class Chain:
         return sample
 
     def field_sizes(self, index: int) -> dict[str, int]:
-        """Return the size in bytes of each wanted field of a sample, in storage order."""
+        """Return the size in bytes of each wanted field of a sample, in storage order.
+
+        Args:
+            index: Global index; a negative one counts from the end.
+        """
         part, local_index = self._local(index)
         sizes: dict[str, int] = part.field_sizes(local_index)
         return sizes
 
     def open_field(self, index: int, extension: str) -> FieldFile:
-        """Open one field of a sample as a file that can be sought in."""
+        """Open one field of a sample as a file that can be sought in.
+
+        Args:
+            index: Global index; a negative one counts from the end.
+            extension: The field, such as ".mp4".
+
+        Returns:
+            A binary file, read-only, of which only the parts that are used are read.
+        """
         part, local_index = self._local(index)
         file: FieldFile = part.open_field(local_index, extension)
         return file
 
     def fetch_ahead(self, sampler: Foreseeable, places: Places | None = None) -> FetchProgress:
         """Fetch the next shards of a sampler in the background, separately for each part.
+
+        Args:
+            sampler: Sampler of this library that draws the indexes in this process.
+            places: For a sampler over a view of this sequence: function from its indexes to
+                indexes here, -1 for samples of other sequences.
+
+        Returns:
+            Progress of all parts together, with the shards fetched and the seconds that readers
+            waited.
 
         Raises:
             TypeError: The sampler cannot say what comes next.

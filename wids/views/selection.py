@@ -91,6 +91,9 @@ class Selection:
     def locate(self, index: int) -> SampleLocation:
         """Return where a sample lies, without opening its shard.
 
+        Args:
+            index: Global index; a negative one counts from the end.
+
         Raises:
             IndexError: There is no such sample.
         """
@@ -109,21 +112,49 @@ class Selection:
         return sample
 
     def field_sizes(self, index: int) -> dict[str, int]:
-        """Return the size in bytes of each wanted field of a sample, in storage order."""
+        """Return the size in bytes of each wanted field of a sample, in storage order.
+
+        Args:
+            index: Global index; a negative one counts from the end.
+        """
         return self.base.field_sizes(self._position(index))
 
     def open_field(self, index: int, extension: str) -> FieldFile:
-        """Open one field of a sample as a file that can be sought in."""
+        """Open one field of a sample as a file that can be sought in.
+
+        Args:
+            index: Global index; a negative one counts from the end.
+            extension: The field, such as ".mp4".
+
+        Returns:
+            A binary file, read-only, of which only the parts that are used are read.
+        """
         return self.base.open_field(self._position(index), extension)
 
     def gather(self, indexes: Sequence[int], extension: str) -> Values:
-        """Return one field of a batch, decoded."""
+        """Return one field of a batch, decoded.
+
+        Args:
+            indexes: Global indexes; negative ones count from the end.
+            extension: The field, such as ".npy".
+
+        Returns:
+            An array with a row for each index, a `Ragged`, or a list, as `column` returns it.
+        """
         numbers, rows = self._positions(indexes)
         with _counted(numbers, rows):
             return self.base.gather(rows, extension)
 
     def gather_bytes(self, indexes: Sequence[int], extension: str) -> Ragged:
-        """Return one raw field of a batch, with all bytes in one buffer."""
+        """Return one raw field of a batch, with all bytes in one buffer.
+
+        Args:
+            indexes: Global indexes; negative ones count from the end.
+            extension: The field, such as ".jpg".
+
+        Returns:
+            A `Ragged` of uint8, whose item `i` is field `i`.
+        """
         numbers, rows = self._positions(indexes)
         with _counted(numbers, rows):
             return self.base.gather_bytes(rows, extension)
@@ -158,7 +189,11 @@ class Selection:
         return self.base.keys_at(self.rows.take(indexes))
 
     def key_at(self, index: int) -> str:
-        """Return the key of one sample, by its index in `[0, len)`, unchecked."""
+        """Return the key of one sample, by its index in `[0, len)`, unchecked.
+
+        Args:
+            index: Its index.
+        """
         return self.base.key_at(self.rows.at(index))
 
     def key_hashes(self) -> npt.NDArray[np.uint64]:
@@ -166,7 +201,16 @@ class Selection:
         return self.base.key_hashes()[self.rows.array()]
 
     def fetch_ahead(self, sampler: Foreseeable, places: Places | None = None) -> FetchProgress:
-        """Fetch the next shards of a sampler in the background; see `ShardListDataset`."""
+        """Fetch the next shards of a sampler in the background; see `ShardListDataset`.
+
+        Args:
+            sampler: Sampler of this library that draws the indexes in this process.
+            places: For a sampler over a view of this sequence: function from its indexes to
+                indexes here, -1 for samples of other sequences.
+
+        Returns:
+            Progress, with the shards fetched and the seconds that readers waited.
+        """
         if places is None:
             check_foreseeable(sampler, len(self))
         return self.base.fetch_ahead(sampler, self._in_base(places))
