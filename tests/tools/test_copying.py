@@ -6,6 +6,7 @@ import pickle
 import random
 import tarfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 import wids
 from wids.base.processes import run_each
+from wids.errors import ShardFormatError
 from wids.tools.copying import Part, PartWriter, Target
 from wids.tools.reshard import reshard
 from wids.writing.shardfile import shard_options
@@ -96,24 +98,76 @@ def written_anew(
     return Path(str(path) % 0).read_bytes()
 
 
+@pytest.mark.parametrize("access", ["mmap", "pread"])
 @pytest.mark.parametrize("rekey", [False, True])
-def test_copies_are_what_writing_anew_gives(shards: list[str], rekey: bool, tmp_path: Path):
+def test_copies_are_what_writing_anew_gives(
+    shards: list[str], rekey: bool, access: Any, tmp_path: Path
+):
     """Copied members have the bytes of newly written ones, whole shards or not."""
     indexes = random.Random(1).sample(range(120), 90)
-    with wids.ShardListDataset(shards, transformations="bytes") as dataset:
+    with wids.ShardListDataset(shards, transformations="bytes", access=access) as dataset:
         expected = written_anew(dataset, indexes, tmp_path / "anew-%d.tar", rekey)
         reshard(dataset, np.array(indexes), tmp_path / "new-%d.tar", rekey=rekey, workers=1)
     assert (tmp_path / "new-0.tar").read_bytes() == expected
 
 
-def test_a_choice_of_fields_is_copied(shards: list[str], tmp_path: Path):
+@pytest.mark.parametrize("access", ["mmap", "pread"])
+def test_a_choice_of_fields_is_copied(shards: list[str], access: Any, tmp_path: Path):
     """Only the requested fields are copied, also if others lie between them."""
-    with wids.ShardListDataset(shards, transformations="bytes", fields=[".txt", ".bin"]) as dataset:
+    with wids.ShardListDataset(
+        shards, transformations="bytes", fields=[".txt", ".bin"], access=access
+    ) as dataset:
         expected = written_anew(dataset, list(range(120)), tmp_path / "anew-%d.tar")
         reshard(dataset, np.arange(120), tmp_path / "new-%d.tar", workers=1)
     assert (tmp_path / "new-0.tar").read_bytes() == expected
     with tarfile.open(tmp_path / "new-0.tar") as tar:
         assert {name.rpartition(".")[2] for name in tar.getnames()} == {"txt", "bin"}
+
+
+@pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="only Linux counts what is read")
+def test_positional_reads_copy_no_maps(tmp_path: Path):
+    """With access="pread", all that is copied is read from the file, and a map is not touched."""
+    write_ours(tmp_path / "old.tar", [{"__key__": f"{i}", "bin": bytes(50_000)} for i in range(40)])
+    read = {}
+    for access in ("mmap", "pread"):
+        with wids.ShardListDataset([str(tmp_path / "old.tar")], access=access) as dataset:
+            target = Target(str(tmp_path / f"{access}-%d.tar"), False, shard_options())
+            before = num_read()
+            with PartWriter(dataset, target) as write:
+                write(Part(0, 0, np.arange(40)))
+            read[access] = num_read() - before
+    assert read["mmap"] < 1_000_000
+    assert 2_000_000 < read["pread"] < 3_000_000
+
+
+def num_read() -> int:
+    """Return how many bytes this process has read by system calls; a map takes none."""
+    return int(Path("/proc/self/io").read_text().split()[1])
+
+
+def test_a_shard_that_is_cut_short_is_an_error(tmp_path: Path):
+    """With access="pread", copying from a file that has become shorter fails and writes nothing."""
+    path = tmp_path / "old.tar"
+    write_ours(path, [{"__key__": f"{i}", "bin": bytes(50_000)} for i in range(40)])
+    with wids.ShardListDataset([str(path)], access="pread") as dataset:
+        target = Target(str(tmp_path / "new-%d.tar"), False, shard_options())
+        with PartWriter(dataset, target) as write:
+            write(Part(0, 0, np.arange(20)))
+            os.truncate(path, 1_000_000)
+            with pytest.raises(ShardFormatError, match=r"old\.tar: .*was changed while"):
+                write(Part(1, 20, np.arange(20, 40)))
+    assert sorted(each.name for each in tmp_path.glob("new-*.tar")) == ["new-0.tar"]
+
+
+def test_windows_are_bounded_by_bytes():
+    """Large samples are read few at a time, so that positional reads take bounded memory."""
+    part = Part(0, 0, np.arange(5000), np.full(5000, 1 << 20))
+    windows = list(part.windows())
+    assert {stop - start for start, stop in windows[:-1]} == {128}
+    assert [start for start, _ in windows[1:]] == [stop for _, stop in windows[:-1]]
+    assert windows[-1][1] == 5000
+    assert list(Part(0, 0, np.arange(2), np.full(2, 1 << 40)).windows()) == [(0, 1), (1, 2)]
+    assert list(Part(0, 0, np.arange(1500)).windows()) == [(0, 1024), (1024, 1500)]
 
 
 @pytest.mark.parametrize("nbytes", [100, 300_000, 2_000_001])

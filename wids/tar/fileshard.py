@@ -35,7 +35,7 @@ class FileShard(ReadableShard):
 
     A map is read page by page there, with a round trip for a few pages; positional reads ask for
     whole samples. They also fail with an error where the file became shorter, when touching the map
-    would end the process. Programs that copy shards still use the map, which `memory` is.
+    would end the process. The map is there for programs that work on maps (`memory`).
 
     Args:
         mapped: The same shard, mapped.
@@ -180,9 +180,18 @@ class FileShard(ReadableShard):
         """Return the bytes `[start, stop)` of one field; see `Shard.read_part`."""
         return self._mapped.read_part(local_index, extension, start, stop)
 
+    def read_block(self, start: int, stop: int) -> memoryview:
+        """Return the bytes `[start, stop)` of the shard, headers included, in new memory.
+
+        Raises:
+            ShardFormatError: The file has become shorter.
+            OSError: It cannot be read.
+        """
+        return self._file.read(start, stop)
+
     @property
     def memory(self) -> memoryview:
-        """All bytes of the shard, mapped, for programs that copy it."""
+        """All bytes of the shard, mapped, for programs that work on maps."""
         return self._mapped.memory
 
     def announce(self, local_indexes: Iterable[int], fields: Collection[str] | None = None) -> None:

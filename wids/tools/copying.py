@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from wids.reading.samplesequence import SampleSequence, ShardedSequence
+    from wids.tar.fileshard import FileShard
     from wids.tar.indexcolumns import IndexColumns
     from wids.tar.shard import Shard
     from wids.writing.memberwriter import SampleArchive
@@ -43,6 +44,7 @@ _PLAIN_NBYTES = 8**11
 _PATIENCE_SECONDS = 5
 # Samples read at a time, in the order of the disk, which makes a shuffle fast on cold files.
 _WINDOW = 1024
+_WINDOW_NBYTES = 128 << 20  # where they are not mapped, this is memory
 _ZEROS = bytes(BLOCK)
 
 _Members = list[tuple[str, Any]]
@@ -56,11 +58,22 @@ class Part:
         number: Its number, which is part of its name.
         first_number: Number of its first sample among all that are copied.
         indexes: Global indexes of its samples, in their new order; int64, shape `(n,)`.
+        nbytes: Bytes that each takes in the new shard, of the same shape; None if not known.
     """
 
     number: int
     first_number: int
     indexes: NDArray[np.int64]
+    nbytes: NDArray[np.int64] | None = None
+
+    def windows(self) -> Iterator[tuple[int, int]]:
+        """Yield `[start, stop)` of the samples that are read at a time."""
+        count = len(self.indexes)
+        if self.nbytes is not None:
+            yield from _cuts(self.nbytes, _WINDOW, _WINDOW_NBYTES)
+            return
+        for start in range(0, count, _WINDOW):
+            yield start, min(start + _WINDOW, count)
 
 
 @dataclass(frozen=True)
@@ -109,17 +122,23 @@ def plan_parts(
         IndexError: An index lies outside the dataset.
     """
     nbytes = _written_nbytes(dataset, indexes, omissions or Omissions(), rekey=rekey)
+    return [
+        Part(number, start, indexes[start:stop], nbytes[start:stop])
+        for number, (start, stop) in enumerate(_cuts(nbytes, maxcount, maxsize - END_NBYTES))
+    ]
+
+
+def _cuts(nbytes: NDArray[np.int64], maxcount: int, maxsize: int) -> Iterator[tuple[int, int]]:
+    """Yield consecutive `[start, stop)` of so many samples and bytes at most, or of one sample."""
     ends = np.cumsum(nbytes)
-    parts: list[Part] = []
     start = 0
-    while start < len(indexes):
-        # Bisection of the running sums takes one step per new shard rather than one per sample.
+    while start < len(nbytes):
+        # Bisection of the running sums takes one step per cut rather than one per sample.
         before = int(ends[start - 1]) if start else 0
-        fitting = int(np.searchsorted(ends, before + maxsize - END_NBYTES, side="right"))
+        fitting = int(np.searchsorted(ends, before + maxsize, side="right"))
         stop = min(max(fitting, start + 1), start + maxcount)
-        parts.append(Part(len(parts), start, indexes[start:stop]))
+        yield start, stop
         start = stop
-    return parts
 
 
 def _written_nbytes(
@@ -269,22 +288,22 @@ class PartWriter:
             copying = self._copy if self._reader.batch_kind != "samples" else self._read
         try:
             with named_write_errors(path):
-                for start in range(0, len(part.indexes), _WINDOW):
-                    window = part.indexes[start : start + _WINDOW]
+                for start, stop in part.windows():
+                    window = part.indexes[start:stop]
                     copying(window, part.first_number + start, shard.archive)
                 return shard.publish(path.parent)
         finally:
             shard.discard()
 
     def _copy(self, indexes: NDArray[np.int64], first_number: int, archive: SampleArchive) -> None:
-        """Copy samples of mapped shards, in the given order."""
+        """Copy samples of local files, in the given order."""
         batch = self._reader.locate_batch(indexes)
         wanted = self._reader.wanted_fields
         taken: dict[int, tuple[str, memoryview | None, _Members]] = {}
         with batch.announced(wanted):
             # Samples are read in the order of the disk, so that a window opens each shard once.
             for row, opened, local_index in batch.samples():
-                shard: Any = opened.shard  # mapped, else the dataset would not serve fields
+                shard: Any = opened.shard  # a file, else the dataset would not serve fields
                 new_key = self._target.key(first_number + row, "")
                 taken[row] = _take(shard, local_index, new_key, wanted)
             for row in range(len(indexes)):
@@ -323,7 +342,7 @@ class PartWriter:
 
 
 def _take(
-    shard: Shard, local_index: int, new_key: str, wanted: Collection[str] | None
+    shard: Shard | FileShard, local_index: int, new_key: str, wanted: Collection[str] | None
 ) -> tuple[str, memoryview | None, _Members]:
     """Return key and members of a sample.
 
@@ -344,32 +363,47 @@ def _take(
         for extension, offset, size in zip(extensions, spans[::2], spans[1::2], strict=True)
         if wanted is None or extension in wanted
     ]
-    memory = shard.memory
-    whole = _find_whole(memory, members) if key == old_key else None
-    if whole is not None:
-        return key, whole, []
-    return key, None, [(name, memory[start : start + size]) for name, start, size in members]
+    span = _span_of(members) if key == old_key else None
+    if span is None or span[1] > shard.nbytes:
+        sample = shard.read(local_index, wanted)
+        return key, None, [(key + name, sample[name]) for name in sample if name != "__key__"]
+    block = shard.read_block(*span)
+    placed = [(name, offset - span[0], size) for name, offset, size in members]
+    if _is_as_written(block, placed):
+        return key, block, []
+    return key, None, [(name, block[start : start + size]) for name, start, size in placed]
 
 
-def _find_whole(memory: memoryview, members: list[tuple[str, int, int]]) -> memoryview | None:
-    """Return the stored bytes of a sample if a new shard would have the same; else None.
+def _span_of(members: list[tuple[str, int, int]]) -> tuple[int, int] | None:
+    """Return `[start, stop)` of a sample whose members follow each other as a new shard has them.
 
-    Tars of other programs may have dates or owners in their headers, or other entries between the
-    members. This comparison takes less time than copying members one by one.
+    Tars of other programs may have other entries between the members, or longer headers.
     """
     start = end = -1
     for name, offset, size in members:
-        header = member_header(name, size)
-        begin, stop, after = offset - len(header), offset + size, offset + padded(size)
+        begin = offset - len(member_header(name, size))
         if end < 0:
             start = end = begin
+        if begin != end or begin < 0:
+            return None
+        end = offset + padded(size)
+    return (start, end) if members else None
+
+
+def _is_as_written(block: memoryview, members: list[tuple[str, int, int]]) -> bool:
+    """Return whether the stored bytes of a sample are those that a new shard would have.
+
+    Tars of other programs may have dates or owners in their headers. This comparison takes less
+    time than copying members one by one.
+    """
+    start = 0
+    for name, offset, size in members:
+        stop, after = offset + size, offset + padded(size)
         # Bytes are compared, since memory views compare item by item, which is slow.
         if (
-            begin != end
-            or begin < 0
-            or bytes(memory[begin:offset]) != header
-            or bytes(memory[stop:after]) != _ZEROS[: after - stop]
+            bytes(block[start:offset]) != member_header(name, size)
+            or bytes(block[stop:after]) != _ZEROS[: after - stop]
         ):
-            return None
-        end = after
-    return memory[start:end] if members else None
+            return False
+        start = after
+    return True
