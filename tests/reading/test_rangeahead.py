@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from helpers.server import Faults, ShardServer
 from helpers.stores import s3_server, use_s3
+from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 import wids
@@ -274,6 +275,35 @@ def test_workers_that_take_turns_request_their_next_batches(
     loader.load_state_dict(state)
     assert head + read(loader) == expected
     assert not threads_of_planning()
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("style", ["wids", "webdataset"])
+@pytest.mark.parametrize(
+    "case",
+    [(10**9, "whole shards, since this machine uses 100%"), (50_000, "do not fit into 50")],
+    ids=["room", "no room"],
+)
+def test_auto_chooses_for_an_iterable(
+    remote: Callable[..., Any],
+    shards: list[Path],
+    num_workers: int,
+    style: Any,
+    case: tuple[int, str],
+) -> None:
+    """With remote="auto", `as_iterable` chooses as a Loader does; its samples are the same."""
+    cache_size, chosen = case
+    dataset = remote(remote="auto", cache_size=cache_size)
+    found = []
+    for each in (ShardListDataset(shards, transformations="bytes"), dataset):
+        iterable = each.as_iterable(
+            wids.DistributedShardSampler(each, 1, 0), batch_size=16, style=style
+        )
+        loader = DataLoader(iterable, 16, num_workers=num_workers, collate_fn=list)
+        found.append([sample["__key__"] for batch in loader for sample in batch])
+    assert found[0] == found[1]
+    assert chosen in repr(dataset)
+    assert bool(list(Path(dataset.cache_dir).glob("*.tar"))) == ("whole" in chosen)
 
 
 @pytest.mark.parametrize("way", ["close", "drop", "error"])

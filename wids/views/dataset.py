@@ -74,8 +74,9 @@ class ShardListDataset(ViewableShards, Dataset[Any]):  # type: ignore[misc]  # t
         remote: "whole" fetches a shard when its first sample is read. "range" reads single samples
             of remote shards by byte range, through the sidecar of each shard (its URL with `.widx`
             appended, or `index` in the spec). A shard without a sidecar, or on a server without
-            byte ranges, is fetched whole. "auto" reads by range, and a `Loader` over this dataset
-            fetches whole shards ahead if this machine uses most of each and can keep them.
+            byte ranges, is fetched whole. "auto" reads by range, and a `Loader` over this dataset,
+            or its `as_iterable`, fetches whole shards ahead if this machine uses most of each and
+            can keep them.
         memory: With remote="range", bound of the bytes of samples that a `Loader` requests ahead;
             by default 1/32 of the machine's memory, from 64 MiB to 1 GiB.
         access: "mmap" maps the files of shards. "pread" reads samples and batches by positional

@@ -67,6 +67,10 @@ class SampleIterable(IterableDataset[Any]):
         if not isinstance(batches, BatchSampler):
             batches = BatchSampler(batches, batch_size)
         check_drawn_from("sampler", batches, len(samples))
+        # Here, since workers that are started later would each choose and fetch for themselves.
+        choose_remote = getattr(samples, "choose_remote", None)
+        if choose_remote is not None:
+            choose_remote(batches.sampler)
         raw = style == "webdataset"
         self.samples = samples.with_options(transformations="bytes") if raw else samples
         self.batches = batches
