@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from helpers.downloads import tar_of
 from helpers.server import ShardServer
-from helpers.stores import azurite, s3_server, use_azure, use_s3
+from helpers.stores import azurite, hub_server, s3_server, use_azure, use_s3
 
 import wids
 from wids.cli import main
@@ -125,10 +125,28 @@ def test_sidecars_go_straight_to_a_bucket(
     assert json.loads(output.read_bytes())["shardlist"] == entries
 
 
+def test_a_published_folder_is_uploaded_to_the_hub(theirs: list[str], tmp_path: Path) -> None:
+    """What `--publish FOLDER` wrote is read from a repository of the hub, as it was uploaded."""
+    public = tmp_path / "public"
+    assert create(*theirs, "-o", tmp_path / "train.json", "--publish", public) == 0
+    files = {
+        str(path.relative_to(public)): path.read_bytes()
+        for path in public.rglob("*")
+        if path.is_file()
+    }
+    with hub_server() as hub:
+        hub.commit(files)
+        with wids.ShardListDataset(
+            "hf://datasets/me/birds/train.json", remote="range", cache_dir=tmp_path / "cache"
+        ) as dataset:
+            assert dataset[45]["__key__"] == "0005"
+
+
 REFUSED: dict[str, tuple[list[str], str]] = {
     "local shards": (["{local}", "--publish", "{place}"], "is a local shard"),
     "no file": (["{url}", "-o", "-", "--publish", "{place}"], "needs a spec that is a file"),
     "a web server": (["{url}", "--publish", "http://127.0.0.1:9/sets"], "folders and into buckets"),
+    "the hub": (["{url}", "--publish", "hf://datasets/me/birds"], "hf upload OWNER/NAME FOLDER"),
     "sidecars on a web server": (
         ["{url}", "--index", "http://127.0.0.1:9/sets"],
         "folders and into buckets",

@@ -78,6 +78,13 @@ _SOURCES: dict[str, Callable[[FetchPolicy], Source]] = {
     "pipe": PipeSource,
 }
 
+# How to put files where no source puts them.
+_UPLOADED_BY = {
+    "hf": "by `hf upload OWNER/NAME FOLDER --repo-type dataset` (huggingface_hub)",
+    # Its gateways redirect, which obstore does not follow with a body.
+    "ais": "by `ais put`",
+}
+
 
 class Fetcher:
     """Fetches URLs of all schemes; connections are kept by process and are not pickled.
@@ -200,10 +207,12 @@ class Fetcher:
         wids.errors.FetchError: https://host/sets/: files can be put into folders and ...
         """
         source = self._source(url)
-        if not isinstance(source, Sink):
+        tool = _UPLOADED_BY.get(scheme_of(url))
+        if tool is not None or not isinstance(source, Sink):
             raise FetchError(
                 f"{display_url(url)}: files can be put into folders and into buckets (s3:, gs:, "
-                "az:) only; write them to a folder, and upload that by the tool of the server"
+                "az:) only; write them to a folder, and upload that "
+                f"{tool or 'by the tool of the server'}"
             )
         return source
 
