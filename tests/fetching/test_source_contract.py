@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from helpers.downloads import QUICK
 from helpers.server import ShardServer
-from helpers.stores import s3_server, use_s3
+from helpers.stores import Gateway, aistore_gateway, s3_server, use_s3
 
 from wids.errors import FetchError
 from wids.fetching.fetch import Fetcher, open_url
@@ -51,16 +51,23 @@ def s3_endpoint() -> Iterator[str]:
         yield endpoint
 
 
+@pytest.fixture
+def gateway(s3_endpoint: str) -> Iterator[Gateway]:
+    """A gateway of AIStore."""
+    with aistore_gateway(s3_endpoint) as found:
+        yield found
+
+
 def _served_by_s3(endpoint: str, patch: pytest.MonkeyPatch, source: Source) -> Served:
     client = use_s3(endpoint, patch, "shards")
     return Served(
         source,
         "s3://shards/a.tar",
-        lambda data: client.put_object(Bucket="shards", Key="a.tar", Body=data),
+        lambda data: client.put_object(Bucket="shards", Key="a.tar", Body=data, ACL="public-read"),
     )
 
 
-KINDS = ["http", "hf", "s3", "s3 by a helper process", "pipe"]
+KINDS = ["http", "hf", "s3", "s3 by a helper process", "ais", "pipe"]
 
 
 @pytest.fixture(params=KINDS)
@@ -85,9 +92,14 @@ def served(
         found = Served(PipeSource(QUICK), f"pipe:cat {path}", path.write_bytes)
     else:
         endpoint = request.getfixturevalue("s3_endpoint")
+        if request.param == "ais":
+            gateway = request.getfixturevalue("gateway")
+            monkeypatch.setenv("AIS_ENDPOINT", gateway.url)
         pytest.importorskip("obstore")
-        kind = ObjectSource if request.param == "s3" else HelpedSource
+        kind = HelpedSource if "helper" in request.param else ObjectSource
         found = _served_by_s3(endpoint, monkeypatch, kind(QUICK))
+        if request.param == "ais":
+            found.url = found.url.replace("s3:", "ais:")
     found.replace(DATA)
     yield found
     found.source.close()

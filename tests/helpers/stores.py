@@ -1,4 +1,4 @@
-"""Stores that list their files: real servers of S3's and Azure's API, a look-alike of the hub's."""
+"""Stores that list their files: servers of S3's and Azure's API, look-alikes of others."""
 
 import hmac
 import json
@@ -45,6 +45,82 @@ def use_s3(endpoint: str, patch: pytest.MonkeyPatch, bucket: str) -> Any:
     client = boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1")
     client.create_bucket(Bucket=bucket)
     return client
+
+
+@dataclass
+class Gateway:
+    """A gateway of AIStore in front of an S3 server that stands for its targets.
+
+    Like AIStore, it serves S3's API below `/s3`, answers listings itself, and redirects whatever
+    concerns one object to the target that has it.
+
+    Attributes:
+        targets: Endpoint of the S3 server.
+        requests: Method, path and Authorization of each request.
+        failures: How many of the next requests fail with 503.
+        url: The endpoint.
+    """
+
+    targets: str
+    requests: list[tuple[str, str, str | None]] = field(default_factory=list)
+    failures: int = 0
+    url: str = ""
+
+
+class _GatewayHandler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    gateway: Gateway
+
+    def log_message(self, *args: object) -> None:
+        """Say nothing."""
+
+    def _answer(self) -> None:
+        gateway = self.gateway
+        gateway.requests.append((self.command, self.path, self.headers.get("Authorization")))
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        path = self.path.removeprefix("/s3/")
+        body, headers, status = b"", {}, 307
+        if gateway.failures:
+            gateway.failures -= 1
+            status = 503
+        elif path == self.path:
+            status = 404
+        elif "/" in path.partition("?")[0]:
+            headers = {"Location": f"{gateway.targets}/{path}"}
+        else:
+            found = requests.get(f"{gateway.targets}/{path}", timeout=60)
+            body, status = found.content, found.status_code
+        self.send_response(status)
+        for name, value in {**headers, "Content-Length": str(len(body))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_GET(self) -> None:
+        self._answer()
+
+    def do_PUT(self) -> None:
+        self._answer()
+
+
+@contextmanager
+def aistore_gateway(targets: str) -> Iterator[Gateway]:
+    """Run a gateway on a free port.
+
+    Args:
+        targets: Endpoint of the S3 server behind it.
+    """
+    gateway = Gateway(targets)
+    handler = type("Handler", (_GatewayHandler,), {"gateway": gateway})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server.daemon_threads = True
+    gateway.url = f"http://127.0.0.1:{server.server_address[1]}"
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    try:
+        yield gateway
+    finally:
+        server.shutdown()
+        server.server_close()
 
 
 AZURE_KEY = (  # of every Azurite

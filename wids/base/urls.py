@@ -60,7 +60,7 @@ _QUERY = re.compile(r"[?&;][^/?&;=]*=")
 _PROGRAM = re.compile(r"[A-Za-z0-9._/-]+")
 # As a path: a scheme whose second slash was dropped, two slashes and a host, or a login.
 _MISTYPED = re.compile(
-    r"(?:.*[/:])?(?:https?|ftp|file|hf|s3a?|gs|az|abfss?):(?:[/\\]|[^/]*@)|//[^/]*[@:]"
+    r"(?:.*[/:])?(?:https?|ftp|file|hf|s3a?|gs|az|ais|abfss?):(?:[/\\]|[^/]*@)|//[^/]*[@:]"
     r"|[^/\\?#:@]*:[^/\\?#@]*@|[a-z][a-z0-9+.-]*%3A%2F",
     re.IGNORECASE | re.DOTALL,
 )

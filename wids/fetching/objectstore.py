@@ -1,4 +1,4 @@
-"""Source of `s3://`, `gs://` and `az://` URLs and their listings, based on the library obstore."""
+"""Source of `s3://`, `gs://`, `az://`, `ais://` URLs and listings, based on the library obstore."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from obstore import GetResult
-    from obstore.store import ObjectStore
+    from obstore.store import ObjectStore, RetryConfig
 
     from wids.fetching.transport import FetchPolicy
 
@@ -34,7 +34,16 @@ __all__ = ["OBJECT_SCHEMES", "ObjectSource"]
 _CHUNK_NBYTES = 1 << 20
 _PAGE_LENGTH = 1000  # as stores send them
 _WHOLE_REQUEST = timedelta(days=1)  # the library's default of 30 seconds is too short for shards
-_EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gs", "az": "azure", "abfs": "azure", "abfss": "azure"}
+_EXTRAS = {
+    "s3": "s3",
+    "s3a": "s3",
+    "ais": "s3",
+    "gs": "gs",
+    "az": "azure",
+    "abfs": "azure",
+    "abfss": "azure",
+}
+_NO_RETRIES: RetryConfig = {"max_retries": 0}  # only `Fetcher` retries
 OBJECT_SCHEMES = tuple(_EXTRAS)
 _ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT", "AZURE_STORAGE_ENDPOINT")
 
@@ -175,12 +184,48 @@ class ObjectSource:
             raise FetchError(f"{display_url(url)}: expected {scheme}://<bucket>/<path>")
         if bucket not in self._stores:
             options: Any = {**self._client_options, "allow_http": _plain_http_endpoint()}
+            if scheme.lower() == "ais":
+                self._stores[bucket] = _aistore_bucket(url, bucket, options)
+                return self._stores[bucket], path
             self._stores[bucket] = from_url(
-                f"{scheme.lower()}://{bucket}",
-                client_options=options,
-                retry_config={"max_retries": 0},  # only `Fetcher` retries
+                f"{scheme.lower()}://{bucket}", client_options=options, retry_config=_NO_RETRIES
             )
         return self._stores[bucket], path
+
+
+def _aistore_bucket(url: str, bucket: str, options: dict[str, Any]) -> ObjectStore:
+    """Return the store for a bucket of AIStore, whose gateways speak S3's API, too.
+
+    Args:
+        url: The URL, for messages.
+        bucket: The bucket.
+        options: Options of the HTTP client.
+    """
+    from obstore.store import S3Store
+
+    gateway = os.environ.get("AIS_ENDPOINT", "").rstrip("/")
+    if not gateway.lower().startswith(("http://", "https://")):
+        raise FetchError(
+            f"{display_url(url)}: set AIS_ENDPOINT to the URL of a gateway of AIStore, such as "
+            "http://host:51080"
+        )
+    if bucket[0] in "@#":
+        raise FetchError(
+            f"{display_url(url)}: expected ais://<bucket>/<path>; AIStore's S3 gateway, which is "
+            "used here, knows no namespaces and no remote clusters"
+        )
+    client: Any = {**options, "allow_http": gateway.lower().startswith("http:")}
+    if token := os.environ.get("AIS_AUTHN_TOKEN"):
+        client["default_headers"] = {"Authorization": f"Bearer {token}"}
+    settings: Any = {
+        # Both, since AWS_ENDPOINT_URL and AWS_ENDPOINT_URL_S3 may be those of another store.
+        "endpoint": f"{gateway}/s3",
+        "aws_endpoint_url_s3": f"{gateway}/s3",
+        "region": "ais",
+        "skip_signature": True,  # AIStore checks no signatures
+        "virtual_hosted_style_request": False,
+    }
+    return S3Store(bucket, config=settings, client_options=client, retry_config=_NO_RETRIES)
 
 
 def _body(result: GetResult) -> Iterator[bytes]:
