@@ -1,8 +1,9 @@
 """Tar indexes of other tools (DALI, Energon, webshart): reading, checking and writing them.
 
-This library never reads samples by such an index. An entry can be trusted only after the header
-that it points to was read, and a scan reads all headers in less time. The indexes are checked when
-a shard is indexed, because another tool with a wrong index reads other bytes than this library.
+This library never reads samples by such an index; remote shards are counted by it. An entry can be
+trusted only after the header that it points to was read, and a scan reads all headers in less time.
+The indexes are checked when a shard is indexed, because another tool with a wrong index reads other
+bytes than this library.
 """
 
 from __future__ import annotations
@@ -16,10 +17,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from wids.base.files import write_atomically
 from wids.base.warn import warn
 from wids.errors import ShardFormatError
 from wids.log import logger
+from wids.tar.tarheader import BLOCK_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ForeignMember",
+    "StatedLayout",
     "check_against",
     "dali_path",
     "energon_path",
@@ -38,6 +43,7 @@ __all__ = [
     "sample_starts",
     "save_dali_index",
     "save_energon_index",
+    "stated_layout",
     "unfit",
     "warn_of_wrong_indexes",
     "wrong_indexes",
@@ -74,6 +80,20 @@ class ForeignMember(NamedTuple):
     extension: str | None
     offset: int
     size: int
+
+
+class StatedLayout(NamedTuple):
+    """What another tool's index says of its shard.
+
+    Attributes:
+        num_samples: Number of samples.
+        header: First byte of a header: that of the last sample, or of its last member.
+        end: End of the last member, padded to a block.
+    """
+
+    num_samples: int
+    header: int
+    end: int
 
 
 def dali_path(tar: str | os.PathLike[str]) -> Path:
@@ -199,7 +219,13 @@ def foreign_members(
 
 
 def _read_dali(path: Path) -> Iterator[ForeignMember]:
-    lines = path.read_bytes().split(b"\n")
+    for row in _dali_rows(path, path.read_bytes()):
+        yield from row
+
+
+def _dali_rows(path: Path | str, data: bytes) -> Iterator[list[ForeignMember]]:
+    """Yield the members of each sample of DALI's index."""
+    lines = data.split(b"\n")
     version, _, count = lines[0].partition(b" ")
     if version not in _DALI_VERSIONS:
         raise unfit(path, "version v1.1 or v1.2", f"{version[:20]!r}")
@@ -210,14 +236,50 @@ def _read_dali(path: Path) -> Iterator[ForeignMember]:
     for number, words in enumerate(rows):
         if len(words) % width or not words:
             raise unfit(path, f"words by {width} in sample {number}", f"{len(words)} words")
+        row = []
         for start in range(0, len(words), width):
             extension, offset, size, *name = words[start : start + width]
-            yield ForeignMember(
+            member = ForeignMember(
                 name[0].decode("utf-8", "surrogateescape") if name else None,
                 "." + extension.decode("utf-8", "surrogateescape"),
                 _integer(path, offset),
                 _integer(path, size),
             )
+            row.append(member)
+        yield row
+
+
+def stated_layout(name: str, data: bytes, *, starts: bool = False) -> StatedLayout:
+    r"""Return what an index of one shard says of the shard as a whole.
+
+    Args:
+        name: Name of the index for messages.
+        data: DALI's `.idx` or Energon's `.tar.idx`.
+        starts: Whether it may be Energon's, which has no magic number.
+
+    Raises:
+        ShardFormatError: It is neither, damaged, or lists no samples.
+
+    >>> stated_layout("a.idx", b"v1.2 1\ncls 512 1 0.cls txt 1536 3 0.txt\n")
+    StatedLayout(num_samples=1, header=1024, end=2048)
+    """
+    if data[:4] in _DALI_VERSIONS:
+        rows = list(_dali_rows(name, data))
+        last = max((member for row in rows for member in row), key=_offset, default=None)
+        if last is None or last.offset % BLOCK_SIZE or not last.offset:
+            raise unfit(name, "members that begin at blocks", f"{last}")
+        end = last.offset + -(-last.size // BLOCK_SIZE) * BLOCK_SIZE
+        return StatedLayout(len(rows), last.offset - BLOCK_SIZE, end)
+    if not starts or len(data) % 8 or len(data) < 16:
+        raise unfit(name, "an index of DALI or Energon with samples", f"{data[:16]!r}")
+    places = np.frombuffer(data, "<u8").astype(np.int64)
+    if (places < 0).any() or (places % BLOCK_SIZE).any() or (np.diff(places) <= 0).any():
+        raise unfit(name, "ascending positions of blocks", "others")
+    return StatedLayout(len(places) - 1, int(places[-2]), int(places[-1]))
+
+
+def _offset(member: ForeignMember) -> int:
+    return member.offset
 
 
 def _read_webshart(path: Path) -> Iterator[ForeignMember]:
@@ -298,7 +360,7 @@ def _numbered_shards(listing: Path, *_version: int) -> dict[str, int]:
     return {name: number for number, name in enumerate(shards)}
 
 
-def _integer(path: Path, value: Any) -> int:
+def _integer(path: Path | str, value: Any) -> int:
     """Return a value as an integer; raise if it cannot be an offset or a size."""
     if isinstance(value, bytes) and value.isdigit() and len(value) < 20:
         value = int(value)
@@ -307,7 +369,7 @@ def _integer(path: Path, value: Any) -> int:
     return value
 
 
-def unfit(path: Path, expected: str, found: str) -> ShardFormatError:
+def unfit(path: Path | str, expected: str, found: str) -> ShardFormatError:
     """Return the error for a malformed index of another tool."""
     return ShardFormatError(f"{path}: expected {expected}, found {found}; make that index again")
 
