@@ -12,6 +12,7 @@ from helpers.server import Faults, ShardServer
 
 from wids.base.shardref import ShardRef
 from wids.caching.cache import ShardCache
+from wids.errors import FetchError
 from wids.fetching.fetch import Fetcher
 from wids.fetching.hosts import Connection, HostConnections
 from wids.fetching.split import SplitDownload
@@ -36,6 +37,78 @@ def test_a_small_shard_comes_over_several_connections(
     assert cache_in(tmp_path).get(url).read_bytes() == DATA
     assert shard_server.peak > 2
     assert all("If-Range" in request.headers for request in shard_server.requests[1:])
+
+
+def make_several_useful(url: str) -> None:
+    """Let the host of a URL be known as one where four connections are faster than one."""
+    hosts = HostConnections.of_process()
+    connections = [hosts.wait(url, most=4) for _ in range(4)]
+    connections[0].received(1, 1e-6)
+    for connection in connections:
+        connection.end()
+
+
+def test_a_known_host_is_asked_for_the_beginning_first(
+    tmp_path: Path, shard_server: ShardServer
+) -> None:
+    """Where several connections are useful, the first request ends where others begin."""
+    url = shard_server.put("a.tar", DATA)
+    make_several_useful(url)
+    shard_server.faults = SLOW
+    assert cache_in(tmp_path).get(url).read_bytes() == DATA
+    first = shard_server.requests[0]
+    assert first.headers["Range"] == "bytes=0-262143"
+    assert first.nbytes == 262144
+
+
+def test_a_small_file_of_a_known_host_is_one_request(
+    tmp_path: Path, shard_server: ShardServer
+) -> None:
+    """A file that is smaller than the first request comes by that alone."""
+    data = tar_of(10, 20_000)
+    url = shard_server.put("a.tar", data)
+    make_several_useful(url)
+    assert cache_in(tmp_path).get(url).read_bytes() == data
+    assert [request.nbytes for request in shard_server.requests] == [len(data)]
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [
+        Faults(lie_range="start"),
+        Faults(lie_range="total"),
+        Faults(hide_total=True),
+        Faults(no_etag=True),
+        Faults(weak="alone"),
+        Faults(weak="dated"),
+        Faults(terse=True),
+        Faults(ignore_range=True),
+        Faults(most_of_range=100_000),
+        Faults(change_etag=True),
+        Faults(cut_at=300_000),
+        Faults(gzip=True),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("promised", [False, True])
+def test_a_known_host_whose_ranges_are_wrong_gives_the_file(
+    tmp_path: Path, shard_server: ShardServer, faults: Faults, promised: bool
+) -> None:
+    """What a server does wrong with ranges costs requests; the bytes are right."""
+    url = shard_server.put("a.tar", DATA)
+    make_several_useful(url)
+    shard_server.faults = faults
+    size = len(DATA) if promised else None
+    found = cache_in(tmp_path, attempts=20).get(ShardRef.of(url, filesize=size))
+    assert found.read_bytes() == DATA
+
+
+def test_an_empty_file_of_a_known_host(shard_server: ShardServer, tmp_path: Path) -> None:
+    """An empty file, in which each range lies outside, comes without another try."""
+    url = shard_server.put("a.tar", b"")
+    make_several_useful(url)
+    with pytest.raises(FetchError, match="expected a tar archive, got 0 bytes"):
+        cache_in(tmp_path, attempts=1).get(url)
 
 
 @pytest.mark.parametrize("why", ["small", "fast", "one segment", "bound"])

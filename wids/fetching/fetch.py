@@ -32,7 +32,7 @@ from wids.fetching.responses import (
     unlike_promised,
     whole_file,
 )
-from wids.fetching.split import SegmentFailedError, SplitDownload
+from wids.fetching.split import LEAST_NBYTES, SegmentFailedError, SplitDownload
 from wids.fetching.transport import (
     AnsweredError,
     BeyondEndError,
@@ -373,7 +373,7 @@ class Fetcher:
             part.restart()
         known = part.tail(_OVERLAP_NBYTES) if part.nbytes else b""
         start = part.nbytes - len(known)
-        with self._open(url, start, validator=part.validator, go_on=go_on) as stream:
+        with self._begun(url, part, start, go_on, parallel=parallel) as stream:
             # A 200 in place of a 206 has the whole file, which is of another version.
             same = (stream.size, stream.validator) == (part.size, part.validator) and may_be_one(
                 part.weak_etag, stream.weak_etag
@@ -397,6 +397,8 @@ class Fetcher:
                     observer.progress(part.nbytes)
                     go_on()
             except IntegrityError as error:
+                if stream.stop is not None and not known:  # some state other sizes with ranges
+                    raise RangesNotServedError(str(error)) from error
                 # A wrong size is known before the first byte arrives; the message shows both.
                 head = part.head(_SHOWN_NBYTES) or bytes(chunk) or next(stream.chunks, b"")
                 raise unlike_promised(error, stream.content_type, head) from None
@@ -404,14 +406,48 @@ class Fetcher:
             raise ConnectionError(f"{part.nbytes} of {stream.size} bytes came")
         return stream
 
+    def _begun(
+        self,
+        url: str,
+        part: PartFile,
+        start: int,
+        go_on: Callable[[], None],
+        *,
+        parallel: bool,
+    ) -> Stream:
+        """Request a file from `start` on, or only its next bytes if several connections fetch it.
+
+        Of a response that is left to other connections, the server has sent more than was read, and
+        its connection cannot be used again.
+        """
+
+        def request(stop: int | None = None) -> Stream:
+            return self._open(url, start, stop, validator=part.validator, go_on=go_on)
+
+        hosts = HostConnections.of_process()
+        several = parallel and self.policy.segments > 1
+        if not (several and hosts.would_help(url, self.policy, begun=1)):
+            return request()
+        try:
+            stream = request(start + LEAST_NBYTES)
+        except ChangedError:
+            if start:
+                raise
+            return request()  # a range lies outside an empty file
+        if stream.stop is None or (stream.start == start and _has_version(stream)):
+            return stream
+        stream.close()
+        return request()
+
     def _chunks(
         self, url: str, stream: Stream, go_on: Callable[[], None]
     ) -> Iterator[bytes | bytearray]:
         """Yield the bytes of a stream, over several connections if that is faster."""
         policy, size = self.policy, stream.size
-        if size is None or size - stream.start <= policy.parallel_nbytes:
+        whole = stream.stop in (None, size)
+        if size is None or (whole and size - stream.start <= policy.parallel_nbytes):
             return stream.chunks
-        if not stream.ranges or stream.validator is None or policy.segments == 1:
+        if not stream.ranges or not _has_version(stream) or policy.segments == 1:
             return stream.chunks
         return self._parallel_chunks(url, stream, size, go_on)
 
@@ -707,6 +743,11 @@ class _Wanted:
             raise FetchError(
                 f"{display_url(self._url)}: stopped, since its result is no longer needed"
             )
+
+
+def _has_version(stream: Stream) -> bool:
+    """Return whether a response says enough of its file to request the rest of the same one."""
+    return stream.size is not None and stream.validator is not None
 
 
 def _measured(chunks: Iterator[bytes], connection: Connection) -> Iterator[bytes]:

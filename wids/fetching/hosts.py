@@ -167,12 +167,12 @@ class _Host:
         self._quiet_until = 0.0  # when the ceiling may rise
         self._useful = UsefulConnections()
 
-    def would_help(self, pace: Pace) -> bool:
-        """Return whether another connection makes the transfer faster."""
+    def would_help(self, pace: Pace, begun: int = 0) -> bool:
+        """Return whether another connection makes the transfer faster, after `begun` new ones."""
         with self._news:
             self._useful.judge(pace.judge_after_seconds, pace.fast_nbytes_per_second)
             most = self._allowed(pace.connections_per_host) * 3 // 4
-            return self._in_use < min(self._useful.number, most)
+            return self._in_use + begun < min(self._useful.number, most)
 
     def received(self, nbytes: int, seconds: float) -> None:
         """Note what a connection received."""
@@ -285,9 +285,9 @@ class HostConnections:
         host = self._hosts.setdefault(_name_of(url), _Host())
         return Connection(host) if host.take(pace.connections_per_host, pace) else None
 
-    def would_help(self, url: str, pace: Pace) -> bool:
-        """Return whether `another` would return a connection."""
-        return self._hosts.setdefault(_name_of(url), _Host()).would_help(pace)
+    def would_help(self, url: str, pace: Pace, begun: int = 0) -> bool:
+        """Return whether `another` would return a connection, once `begun` others were made."""
+        return self._hosts.setdefault(_name_of(url), _Host()).would_help(pace, begun)
 
     def wait(self, url: str, most: int, go_on: Callable[[], None] = lambda: None) -> Connection:
         """Return a connection to the host of a URL, once it has fewer than it may.

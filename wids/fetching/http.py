@@ -168,6 +168,7 @@ class HttpSource:
         decode = encoding.lower() != "identity" and not _names_compressed_file(url)
         known = _LENGTH.fullmatch(length) is not None
         start, size = 0, int(length) if known and not chunked and not decode else None
+        stop = None
         validator = None if decode else _validator(headers)
         # In a 206, Content-Length is that of the range; Content-Range has that of the file.
         if response.status_code == HTTPStatus.PARTIAL_CONTENT:
@@ -175,7 +176,7 @@ class HttpSource:
             # offsets are not those of the file.
             if decode:
                 raise RangesNotServedError(encoded_range(url, encoding))
-            start, size = _parse_content_range(headers.get("Content-Range", ""))
+            start, stop, size = _parse_content_range(headers.get("Content-Range", ""))
             # By RFC 9110, section 15.3.7, a date that was sent as If-Range is not repeated; an ETag
             # always is.
             if validator is None and if_range is not None and not if_range.startswith('"'):
@@ -185,7 +186,8 @@ class HttpSource:
             size=size,
             validator=validator,
             content_type=headers.get("Content-Type", ""),
-            ranges=not decode and headers.get("Accept-Ranges", "").lower() == "bytes",
+            ranges=not decode
+            and (stop is not None or headers.get("Accept-Ranges", "").lower() == "bytes"),
             weak_etag=None if decode else _weak_etag(headers),
             next_url=response.links.get("next", {}).get("url"),
             delimited=chunked or known,
@@ -193,6 +195,7 @@ class HttpSource:
             if decode
             else _body(response),
             close=response.close,
+            stop=stop,
         )
 
 
@@ -236,11 +239,12 @@ def _names_compressed_file(url: str) -> bool:
     return url.partition("?")[0].lower().endswith((".gz", ".tgz", ".zst"))
 
 
-def _parse_content_range(value: str) -> tuple[int, int | None]:
+def _parse_content_range(value: str) -> tuple[int, int, int | None]:
+    """Return start and end of a range, and the size of the file, None if it is not stated."""
     match = _CONTENT_RANGE.fullmatch(value.strip())
     if match is None:
         raise ConnectionError(f"expected a Content-Range such as 'bytes 0-9/100', got {value!r}")
-    return int(match[1]), None if match[3] == "*" else int(match[3])
+    return int(match[1]), int(match[2]) + 1, None if match[3] == "*" else int(match[3])
 
 
 def _validator(headers: Mapping[str, str]) -> str | None:

@@ -45,7 +45,7 @@ __all__ = ["HelpedSource", "object_source", "serve"]
 _LENGTH = struct.Struct(">I")
 _BROKEN = 0xFFFFFFFF
 _MOST_HELPERS = 16  # processes at once, as many as segments of a large file
-_SAID = ("start", "size", "validator", "content_type", "ranges", "delimited")
+_SAID = ("start", "size", "validator", "content_type", "ranges", "delimited", "stop")
 _MAIN = "from wids.fetching.objecthelper import main; main()"
 
 

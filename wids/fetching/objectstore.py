@@ -126,6 +126,7 @@ class ObjectSource:
                 delimited=True,
                 chunks=_body(result),
                 close=_nothing,
+                stop=result.range[1] if "range" in options else None,
             )
 
     def put(self, url: str, file: Path, *, replace: bool) -> None:

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from wids.fetching.hosts import Connection
     from wids.fetching.transport import FetchPolicy, Stream
 
-__all__ = ["SegmentFailedError", "SplitDownload"]
+__all__ = ["LEAST_NBYTES", "SegmentFailedError", "SplitDownload"]
 
 _SEGMENT_SECONDS = 0.5  # how long a connection takes for a segment
-_LEAST_NBYTES = 256 << 10  # of a segment, for which a request is worth its round trip
+LEAST_NBYTES = 256 << 10  # of a segment, for which a request is worth its round trip
 _KEPT_LENGTHS = 4  # of a response that is read to its end rather than left
 _LOOK_UP_SECONDS = 0.1
 
@@ -42,9 +42,10 @@ class _Segment(NamedTuple):
 class SplitDownload:
     """Bytes of one file in order, over several connections while these make it faster.
 
-    The open response is read first. Whenever another connection makes the download faster,
-    it fetches the next segment that nobody has begun; the open response is left at the first
-    segment. If no other does when all segments are done, the file is read on over one connection,
+    The open response is read first; it may end before the file. Whenever another connection makes
+    the download faster, it fetches the next segment that nobody has begun; an open response with
+    the whole file is left at the first segment. If no other does when all segments are done, the
+    file is read on over one connection,
     and so on. Of a response that is left, the server has sent more than was read. So what is
     requested then is bounded, at first as short as a few segments, which are read to their end, and
     twice as long each time that one connection stays enough. Segments that arrive early wait in
@@ -81,8 +82,9 @@ class SplitDownload:
         self._go_on = go_on
         self._size = size
         self._position = stream.start  # of the next byte to hand out
-        self._stop = size  # where the open response ends
-        self._asked = 0  # bytes of the last request that followed segments
+        self._stop = min(stream.stop or size, size)  # where the open response ends
+        # Bytes of the last request that was bounded.
+        self._asked = self._stop - stream.start if self._stop < size else 0
         self._first: int | None = None  # where the first segment begins and the response is left
         self._next = size  # where the next segment begins, once there is one
         self._came, self._seconds = 0, 0.0
@@ -206,7 +208,7 @@ class SplitDownload:
         most, width = self._policy.segment_nbytes, self._policy.segments
         by_rate = int(_SEGMENT_SECONDS * self._came / max(self._seconds, 1e-3))
         rest = (self._size - self._position) // width
-        return min(max(min(by_rate, rest), _LEAST_NBYTES), most)
+        return min(max(min(by_rate, rest), LEAST_NBYTES), most)
 
     def _fetched(self, start: int, stop: int, connection: Connection | None) -> _Segment:
         body = self._pool.submit(self._fetch, (start, stop), connection)

@@ -144,6 +144,7 @@ class Stream:
         next_url: URL of the next page, if the response is one page of several.
         weak_etag: Weak ETag, or None. Equal ones prove nothing, so that it is no validator; files
             with different ones are different.
+        stop: Offset of the end of a range; None for a response with the whole file.
     """
 
     start: int
@@ -156,6 +157,7 @@ class Stream:
     close: Callable[[], None]
     next_url: str | None = None
     weak_etag: str | None = None
+    stop: int | None = None
 
     def __enter__(self) -> Self:
         return self
