@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from wids.base.urls import base_name
+from wids.reading.samplesequence import is_sharded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -132,17 +133,27 @@ class SampleFiles:
         uses: dict[str, int] = {}
         runs: dict[str, list[range]] = {}
         stop = 0
-        for length in self.samples.lengths:
-            start, stop = stop, stop + int(length)
+        for length, url in self._lengths_and_urls():
+            start, stop = stop, stop + length
             if start == stop:
                 continue
-            url = self.samples.locate(start).shard.url
             if url not in names:
                 base = base_name(url)
                 uses[base] = number = uses.get(base, 0) + 1
                 names[url] = base if number == 1 else f"{base}~{number}"
             runs.setdefault(names[url], []).append(range(start, stop))
         return runs
+
+    def _lengths_and_urls(self) -> Iterator[tuple[int, str]]:
+        """Yield the length of each run of samples from one shard, and the URL of the shard."""
+        samples = self.samples
+        if is_sharded(samples):
+            yield from zip(samples.shards.nsamples.tolist(), samples.shards.urls, strict=True)
+            return
+        start = 0
+        for length in map(int, samples.lengths):
+            yield length, samples.locate(start).shard.url if length else ""
+            start += length
 
     def _read_shard(self, name: str) -> _Keys:
         indexes = np.concatenate([np.arange(run.start, run.stop) for run in self._runs[name]])

@@ -45,15 +45,15 @@ _MOST_NAMED = 20  # fields in a message; a shard may have thousands
 # table.
 MAX_LIST = 4096
 _PIECE = 1 << 16
+_SHARDS_PER_ROW = 4
 
 
 class Locator:
     """Maps global indexes to `(shard_index, local_index)` in about a microsecond.
 
     Few shards are searched by bisection. For many, a table holds the shard of every `2**s`-th
-    index, and only the shards between two rows of it are bisected. The table has about twice as
-    many rows as there are shards, so that takes one or two steps. There is no Python object per
-    shard.
+    index, and only the shards between two rows of it are bisected. A row has some four shards, so
+    that takes few steps, and the table a byte a shard. There is no Python object per shard.
 
     Attributes:
         ends: Running total of the lengths; shard `s` holds the global indexes
@@ -132,10 +132,10 @@ class Locator:
 
 
 class _Table:
-    """Finds the shard of an index among many, in one or two steps of bisection."""
+    """Finds the shard of an index among many, in a few steps of bisection."""
 
     def __init__(self, ends: npt.NDArray[np.int64], total: int) -> None:
-        num_rows = 2 * len(ends)
+        num_rows = -(-len(ends) // _SHARDS_PER_ROW)
         self._shift = max(0, (total // num_rows).bit_length() - 1)
         num_starts = (total - 1 >> self._shift) + 1 if total else 0
         rows = np.full(num_starts + 1, len(ends), np.int32)

@@ -235,12 +235,8 @@ def _shards(listing: Listing, names: Iterable[str]) -> list[str]:
     """Return the shards among the names of a listing, in natural order."""
     # A folder may have the name of the tar that was unpacked into it, and stores list it, too.
     # Hidden files are metadata of macOS (`._a.tar`).
-    shards = [
-        name
-        for name in names
-        if is_shard_name(name) and not posixpath.basename(name).startswith(".")
-    ]
-    folders = {posixpath.dirname(name) for name in listing.files}
+    shards = [name for name in names if is_shard_name(name) and name[name.rfind("/") + 1] != "."]
+    folders = {posixpath.dirname(name) for name in listing.files if "/" in name}
     return sorted((name for name in shards if name not in folders), key=natural_order)
 
 
