@@ -90,6 +90,8 @@ def _check_outputs(args: Arguments, shards: list[str]) -> None:
     _check_writable(args.output)
     if args.pack is not None:
         _check_packable(args)
+    elif args.bounds:
+        raise ValueError("--bounds: are stored in a pack; give --pack too")
     if args.publish is not None:
         _check_publishable(args, shards)
 
@@ -182,7 +184,7 @@ def _write_pack(spec: DatasetSpec, output: str, args: Arguments) -> None:
     from wids.base.text import format_nbytes
     from wids.tools.packing import write_pack
 
-    packed = write_pack(spec, output, workers=args.workers)
+    packed = write_pack(spec, output, workers=args.workers, bounds=args.bounds or ())
     without = f"; no index of {packed.num_without} compressed shards" if packed.num_without else ""
     note(
         f"{output}: {packed.num_shards} shards, {packed.num_samples} samples, "
@@ -192,7 +194,10 @@ def _write_pack(spec: DatasetSpec, output: str, args: Arguments) -> None:
 
 def _check_packable(args: Arguments) -> None:
     """Raise if the pack cannot be written, before any shard is read."""
+    from wids.tools.packing import bounded_columns
+
     _check_pack_name(args.pack)
+    bounded_columns(args.bounds or ())
     if args.output == "-":
         raise ValueError("--pack: needs a spec that is a file, which names the pack; give -o")
     _check_writable(args.pack)
@@ -222,12 +227,24 @@ def _add_pack(commands: Any) -> None:
         [
             "wids pack train.json -o train.wpack",
             "wids pack s3://bucket/train/ -o train.wpack",
+            "wids pack train.json -o train.wpack --bounds .json:width --bounds .cls",
         ],
     )
     parser.add_argument("spec", metavar="SPEC")
     parser.add_argument("-o", "--output", required=True, metavar="PACK", help="the pack, .wpack")
+    _add_bounds(parser)
     add_rules(parser)
     add_workers(parser)
+
+
+def _add_bounds(parser: Any) -> None:
+    parser.add_argument(
+        "--bounds",
+        action="append",
+        metavar="COLUMN",
+        help="store the least and largest number of this column in each shard in the pack, so that "
+        "filters read fewer shards; may be repeated",
+    )
 
 
 def _keep_old(output: Path, spec: DatasetSpec) -> None:
@@ -563,6 +580,7 @@ def _add_indexes(parser: Any) -> None:
         help="write the tar indexes of all shards into this one file, .wpack, and its place into "
         "the spec",
     )
+    _add_bounds(parser)
     parser.add_argument(
         "--publish",
         metavar="URL",

@@ -74,15 +74,20 @@ class PackWriter:
         arrays: Mapping[str, NDArray[Any]],
         texts: Mapping[str, tuple[bytes, bytes]],
         spec: Mapping[str, Any],
+        bounds: Mapping[str, NDArray[np.float64]] | None = None,
     ) -> None:
-        """Write the keys, the table of shards, the directory and the header.
+        """Write the keys, bounds, the table of shards, the directory and the header.
 
         Args:
             arrays: The columns of the table of shards, one row for each shard that was added.
             texts: Common prefix and suffix of the columns of text.
             spec: Top-level keys of the spec.
+            bounds: Least and largest number of each shard, shape `(2, num_shards)`, by the names of
+                their arrays.
         """
         self._add_keys()
+        for name, values in (bounds or {}).items():
+            self._add_array(name, values)
         self._align()
         table_start = self._position
         count = len(self._starts)

@@ -18,10 +18,12 @@ from wids.base.mapping import page_ranges
 from wids.base.progress import progress
 from wids.base.system import read_ahead, read_at_random
 from wids.base.urls import display_url
+from wids.codecs.decode import SampleDecoder
 from wids.codecs.framing import CenterCrop, Resize
 from wids.codecs.headers import has_fact, read_header, with_colon
 from wids.codecs.images import ImageDecoder
 from wids.errors import DecodeError
+from wids.pack.packbounds import NO_BOUNDS, bounds_of
 from wids.reading.collate import follow_path
 from wids.reading.keptcolumns import ColumnPart, ColumnSource
 from wids.reading.pipeline import images_as_arrays, pixels_as_array
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from wids.base.shardref import ShardRef
-    from wids.codecs.decode import Decoder, SampleDecoder
+    from wids.codecs.decode import Decoder
     from wids.reading.knownshards import KnownShards
     from wids.reading.openshards import OpenShard
     from wids.specs.shardtable import ShardTable
@@ -236,6 +238,19 @@ class ColumnReader:
                 known.keep(number, source, opened, part)
         return part
 
+    def bounds_of_shard(self, number: int, ref: ShardRef) -> tuple[float, float]:
+        """Return the least and largest number of the column in a shard; see `packbounds`."""
+        try:
+            return bounds_of(self.read_shard(number, ref).values)
+        except DecodeError:
+            return NO_BOUNDS
+
+    @property
+    def is_default(self) -> bool:
+        """Whether its values are those that the default decoders make."""
+        name = self.decoder_name
+        return name is not None and name == replace(self, decoder=SampleDecoder()).decoder_name
+
     @property
     def _asks_header(self) -> bool:
         """Whether the header of an image, sound or video states the value."""
@@ -313,10 +328,15 @@ class ColumnReader:
     @cached_property
     def _name(self) -> str | None:
         """Name of the decoder for stored columns; None if its columns must not be stored."""
-        on_error = self.decoder.on_error
-        decode = partial(read_header, self.extension) if self._asks_header else self._decode
-        name = name_decoder(decode)
+        on_error, name = self.decoder.on_error, self.decoder_name
         return f"{name}, {on_error}" if name and isinstance(on_error, str) else None
+
+    @property
+    def decoder_name(self) -> str | None:
+        """Name of the decoder alone; None for a function of the user."""
+        return name_decoder(
+            partial(read_header, self.extension) if self._asks_header else self._decode
+        )
 
     @cached_property
     def _decode(self) -> Decoder:

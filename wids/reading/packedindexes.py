@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -21,11 +21,12 @@ from wids.tar.sidecar import SIDECAR_SUFFIX
 from wids.tar.tarindex import TarIndex
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from wids.base.shardref import ShardRef
     from wids.base.warn import WarningsOnce
     from wids.caching.cache import ShardCache
+    from wids.pack.packbounds import ColumnBounds
     from wids.pack.packkeys import PackedKeys
     from wids.specs.shardtable import ShardTable
     from wids.specs.textcolumns import TextColumn
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PackedIndexes"]
 
+_Part = TypeVar("_Part")
 _NUM_PROBED = 8  # shards whose headers are compared
 _ROW = re.compile(r"(.+)#([0-9]{1,18})", re.DOTALL)
 
@@ -71,6 +73,36 @@ class PackedIndexes:
             rules: How their members are grouped into samples.
             warnings: Issues a warning for each pack that cannot be used.
         """
+        return self._part_of(shards, rules, warnings, "keys", lambda pack: pack.keys)
+
+    def bounds_of(
+        self,
+        shards: ShardTable,
+        rules: IndexRules,
+        warnings: WarningsOnce,
+        column: tuple[str, Sequence[str | int]],
+    ) -> ColumnBounds | None:
+        """Return the bounds of a column in each shard; None if no pack has usable ones.
+
+        Args:
+            shards: The shards of the dataset.
+            rules: How their members are grouped into samples.
+            warnings: Issues a warning for each pack that cannot be used.
+            column: A field, and the steps to the value in it.
+        """
+        return self._part_of(
+            shards, rules, warnings, "bounds of columns", lambda pack: pack.bounds(*column)
+        )
+
+    def _part_of(
+        self,
+        shards: ShardTable,
+        rules: IndexRules,
+        warnings: WarningsOnce,
+        what: str,
+        take: Callable[[Pack], _Part | None],
+    ) -> _Part | None:
+        """Return what the pack of a dataset has of all its samples, if it can be used."""
         if shards.pack is None or shards.pack in self._outdated:
             return None
         try:
@@ -79,7 +111,7 @@ class PackedIndexes:
             if rules_of(pack.directory.spec, pack.location) != rules:
                 return None
             if _is_like(pack, shards):
-                return pack.keys
+                return take(pack)
             error: Exception = ShardFormatError(
                 "its shards have other sizes or numbers of samples than the spec says; pack the "
                 "dataset again (`wids pack`)"
@@ -88,8 +120,8 @@ class PackedIndexes:
             error = raised
         named = display_url(shards.pack)
         warnings.warn(
-            f"keys of {named}",
-            f"{named}: the keys in this pack cannot be used, and are read from all shards "
+            f"{what} of {named}",
+            f"{named}: the {what} in this pack cannot be used, and are read from all shards "
             f"instead: {error}",
         )
         return None

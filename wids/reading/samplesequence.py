@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from wids.caching.cache import ShardCache
     from wids.display.notebook import SampleView
     from wids.ordering.lookahead import Foreseeable, Places
+    from wids.pack.packbounds import ColumnBounds
     from wids.reading.columns import ColumnReader
     from wids.reading.fetchahead import FetchProgress
     from wids.reading.fieldfile import FieldFile
@@ -301,6 +302,9 @@ class ShardedSequence(SampleSequence, Protocol):
 
     def packed_index(self, shard_index: int) -> TarIndex | None:
         """Return the tar index of a shard in a pack, not compared with the shard; None without."""
+
+    def column_bounds(self, extension: str, *path: str | int) -> ColumnBounds | None:
+        """Return the least and largest number of a column in each shard; None if unknown."""
 
     @property
     def header(self) -> dict[str, Any]:

@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     from wids.codecs.decode import Decoder, ErrorHandler
     from wids.display.notebook import SampleView
     from wids.ordering.lookahead import Foreseeable, Places
+    from wids.pack.packbounds import ColumnBounds
     from wids.pack.packkeys import PackedKeys
     from wids.reading.gather import Allocate
     from wids.reading.openshards import OpenShard, ShardSamples
@@ -501,6 +502,28 @@ class ShardList:
         return packs is not None and packs.is_current(
             self.shards, lambda number: self._opened.use(number).shard
         )
+
+    def column_bounds(self, extension: str, *path: str | int) -> ColumnBounds | None:
+        """Return the least and largest number of a column in each shard, from the pack.
+
+        Args:
+            extension: The field.
+            path: As for `column`.
+
+        Returns:
+            None if no pack has them, or a shard was replaced since, or the dataset decodes the
+            field in another way.
+        """
+        opener = self._opener
+        if opener.packs is None or not self.column_reader(extension, *path).is_default:
+            return None
+        found = opener.packs.bounds_of(
+            self.shards, opener.rules, opener.warnings, (extension, path)
+        )
+        # Shards that were replaced since may have other values.
+        if found is None or not self.packed_keys_are_current():
+            return None
+        return found if self._known.hold_packed() else None
 
     def key_hashes(self) -> npt.NDArray[np.uint64]:
         """Return the hash of each sample's key, as `wids.base.keyhash` makes it."""

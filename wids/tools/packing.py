@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,28 +22,35 @@ from wids.errors import SampleCountError, ShardFormatError, WidsError
 from wids.fetching.fetch import Fetcher, FetchPolicy
 from wids.fetching.transport import BeyondEndError, RangesNotServedError
 from wids.log import logger
+from wids.pack.packbounds import name_of_bounds
 from wids.pack.packwriter import PackWriter
 from wids.reading.orderedmap import OrderedMap
+from wids.reading.shardlist import ShardList
 from wids.specs.indexrules import rules_of
 from wids.specs.newspec import name_in_spec
 from wids.specs.packedspec import table_columns
 from wids.specs.remoteindex import index_remote
 from wids.specs.shardtable import ShardTable
+from wids.specs.spec import DatasetSpec
 from wids.specs.textcolumns import TextColumn
 from wids.tar.sidecar import SIDECAR_SUFFIX, parse_sidecar
 from wids.tar.tarindex import TarIndex
+from wids.views.filtering import column_named, has_column
+from wids.views.filterlanguage import Comparison
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
     from wids.base.shardref import ShardRef
-    from wids.specs.spec import DatasetSpec
+    from wids.reading.columns import ColumnReader
     from wids.tar.sidecar import IndexRules
 
-__all__ = ["Packed", "write_pack"]
+__all__ = ["Packed", "bounded_columns", "write_pack"]
 
+_Column = tuple[str, tuple[str, ...]]  # a field, and the steps to a value in it
 _MOST_REQUESTS = 16  # at once, to all servers
 _OWN_KEYS = ("index", "pack")  # of entries: where a tar index lay, which is in the pack now
 _TICK_SECONDS, _NUM_TICKS = 0.002, 8
@@ -72,6 +79,7 @@ def write_pack(
     *,
     cache_dir: str | os.PathLike[str] | None = None,
     workers: int | None = None,
+    bounds: Sequence[str] = (),
 ) -> Packed:
     """Write the pack of all shards of a spec.
 
@@ -83,13 +91,17 @@ def write_pack(
         path: The pack. It appears under this name when it is complete.
         cache_dir: Cache folder, where sidecars of local shards may lie.
         workers: Number of shards at a time; by default two for each core.
+        bounds: Columns of numbers, such as ".json:width", whose least and largest number in each
+            shard are stored too, so that filters read only shards that may hold what they ask for.
 
     Raises:
+        ValueError: Such a column has no numbers.
         WidsError: A shard cannot be read, or is not what the spec promises; or it was changed
             meanwhile.
         OSError: The pack cannot be written, or another process is writing it.
     """
     path = Path(path)
+    columns = bounded_columns(bounds)
     fetcher = Fetcher(FetchPolicy(connections=_MOST_REQUESTS))
     cache = ShardCache(cache_dir, fetcher=fetcher)
     out = OutputFile(path)
@@ -97,7 +109,8 @@ def write_pack(
         with named_write_errors(path), closing(PackWriter(out.stream, path.parent)) as writer:
             job = _Job(spec, cache, rules_of(spec.header), path.parent)
             table, num_without, versions = job.add_all(writer, workers)
-            writer.finish(*table_columns(table), job.top_level_keys())
+            found = job.bounds_of(columns, table) if columns else {}
+            writer.finish(*table_columns(table), job.top_level_keys(), found)
             out.stream.flush()
         newest = _check_unchanged(spec.shards, versions)
         out.publish(fsync=True)
@@ -117,6 +130,7 @@ class _Row:
     hashes: NDArray[np.uint64]
     nbytes: int | None
     version: int
+    digest: bytes
 
 
 @dataclass(frozen=True)
@@ -128,12 +142,14 @@ class _Job:
         cache: Gives the paths of sidecars.
         rules: How members are grouped into samples.
         folder: Folder of the pack, to which the names of local shards are relative.
+        digests: Digest of the members of each shard that was added.
     """
 
     spec: DatasetSpec
     cache: ShardCache
     rules: IndexRules
     folder: Path
+    digests: bytearray = field(default_factory=bytearray)
 
     def add_all(
         self, writer: PackWriter, workers: int | None
@@ -151,6 +167,7 @@ class _Job:
             rows = progress(made, total=len(shards), desc="packing shards", unit="shard")
             for number, row in enumerate(rows):
                 writer.add(row.image, row.hashes)
+                self.digests.extend(row.digest)
                 num_without += not row.image
                 versions[number], nsamples[number] = row.version, len(row.hashes)
                 if row.nbytes is not None:
@@ -163,6 +180,45 @@ class _Job:
             extras = TextColumn(map(_kept_extras, extras))
         table = ShardTable.of_columns(names, nsamples, filesize, shards.digests, extras)
         return table, num_without, versions
+
+    def bounds_of(
+        self, columns: Sequence[_Column], table: ShardTable
+    ) -> dict[str, NDArray[np.float64]]:
+        """Return the least and largest number of columns in each shard.
+
+        Args:
+            columns: The columns.
+            table: The shards that were added.
+
+        Raises:
+            ShardFormatError: A shard is another than the one that was added.
+        """
+        found = {name_of_bounds(*column): np.empty((2, len(table))) for column in columns}
+        options: Any = {"transformations": [], "remote": "range", "cache_dir": self.cache.cache_dir}
+        given = self.spec.shards
+        # Without a pack that the spec may name, which is perhaps the one that is being made.
+        shards = ShardTable.of_columns(
+            given.urls, table.nsamples, given.filesize, given.digests, given.extras
+        )
+        spec = DatasetSpec(shards, base=self.spec.base, header=self.spec.header)
+        with ShardList(spec, **options) as dataset:
+            for field_name, path in columns:
+                reader = dataset.column_reader(field_name, *path)
+                rows, title = found[name_of_bounds(field_name, path)], f"reading {field_name}"
+                for number in progress(range(len(shards)), desc=title, unit="shard"):
+                    rows[:, number] = reader.bounds_of_shard(number, shards[number])
+                    self._check_same(reader, number)
+        return found
+
+    def _check_same(self, reader: ColumnReader, number: int) -> None:
+        """Raise if a shard whose column was read is another than the one that was added."""
+        index, _ = reader.known.index_unkept(number)
+        size = len(index.digest)
+        if index.digest != self.digests[size * number : size * (number + 1)]:
+            raise ShardFormatError(
+                f"{display_url(self.spec.shards.urls[number])}: expected the shard that was "
+                "indexed, found another; pack it again when nobody writes it"
+            )
 
     def top_level_keys(self) -> dict[str, Any]:
         """Return the top-level keys of the spec."""
@@ -182,9 +238,9 @@ class _Job:
         columns = index.columns()
         hashes = hash_packed(columns.key_bytes, columns.key_starts)
         if is_compressed_name(ref.url):  # its index is that of its plain form, which is elsewhere
-            return _Row(b"", hashes, None, version)
+            return _Row(b"", hashes, None, version, index.digest)
         ref.check_size(shown, index.source.nbytes, remedy="create the spec again (`wids create`)")
-        return _Row(index.image(), hashes, index.source.nbytes, version)
+        return _Row(index.image(), hashes, index.source.nbytes, version, index.digest)
 
     def _stated_index(self, location: str) -> TarIndex | None:
         """Return the tar index at the location that the spec states; None if it cannot be used."""
@@ -216,6 +272,25 @@ class _Job:
         except (RangesNotServedError, BeyondEndError):
             with local_copy(ref.url) as fetched:
                 return TarIndex.from_tar(fetched, **self.rules, quiet=True)
+
+
+def bounded_columns(names: Iterable[str]) -> list[_Column]:
+    """Parse names of columns of numbers: return field and steps of each, without repetitions.
+
+    Raises:
+        ValueError: It is no such column.
+
+    >>> bounded_columns([".json:size.width", ".cls"])
+    [('.json', ('size', 'width')), ('.cls', ())]
+    """
+    columns = list(dict.fromkeys(column_named(name, "bounds") for name in names))
+    for column in columns:
+        if not has_column(Comparison(*column, ">", 0)):
+            raise ValueError(
+                "bounds: expected a column of numbers, such as '.cls', '.json:width' or "
+                f"'.jpg:width', got {':'.join(filter(None, [column[0], '.'.join(column[1])]))!r}"
+            )
+    return columns
 
 
 def _kept_extras(text: str) -> str:

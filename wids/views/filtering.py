@@ -18,7 +18,8 @@ from wids.codecs.decode import decode_field
 from wids.codecs.formats import field_kind, is_class, wrapper_of
 from wids.codecs.headers import HEADER_FACTS, has_fact, with_colon
 from wids.errors import DecodeError
-from wids.reading.samplesequence import hold_versions
+from wids.fetching.responses import cut
+from wids.reading.samplesequence import hold_versions, is_sharded
 from wids.views.filterlanguage import (
     MISSING,
     UNREADABLE,
@@ -191,11 +192,11 @@ def _by_column(samples: SampleSequence, comparison: Comparison, *, whole: bool) 
 def _compared(samples: SampleSequence, comparison: Comparison, *, whole: bool) -> Mask | None:
     """Return the mask of a whole column; None if its values are not numbers."""
     total = len(samples)
-    held = np.empty(total, np.bool_)
-    known = not total
+    held = np.zeros(total, np.bool_)
+    runs, known = _possible(samples, comparison)
     # By blocks, since the values of 1e8 samples and what is computed of them take gigabytes.
-    for start in range(0, total, _BLOCK):
-        block = np.arange(start, min(start + _BLOCK, total), dtype=np.int64)
+    for start, stop in (block for run in runs for block in cut(*run, _BLOCK)):
+        block = np.arange(start, stop, dtype=np.int64)
         # Like a missing value, a NaN fulfils no comparison but `!=`.
         values = samples.column_at(block, comparison.field, *comparison.path, fill=math.nan)
         if not isinstance(values, np.ndarray) or values.ndim != 1 or values.dtype.kind not in "iuf":
@@ -205,6 +206,29 @@ def _compared(samples: SampleSequence, comparison: Comparison, *, whole: bool) -
     if whole and not known:
         check_known(samples, comparison.field, comparison.path, "filter")
     return held
+
+
+def _possible(
+    samples: SampleSequence, comparison: Comparison
+) -> tuple[Iterable[tuple[int, int]], bool]:
+    """Return the runs of samples that may fulfil a comparison, by the bounds that a pack states.
+
+    Returns:
+        Starts and ends of the runs, and whether another sample has a number.
+    """
+    total = len(samples)
+    if not total or not is_sharded(samples):
+        return [(0, total)], not total
+    bounds = samples.column_bounds(comparison.field, *comparison.path)
+    if bounds is None:
+        return [(0, total)], False
+    least, largest = bounds
+    possible = comparison.may_hold(least, largest)
+    known = bool((least <= largest)[~possible].any())
+    ends = samples.cum_lengths
+    edges = np.flatnonzero(np.diff(possible, prepend=False, append=False))
+    cuts = np.concatenate([[0], ends])[edges].reshape(-1, 2)
+    return [(start, stop) for start, stop in cuts.tolist() if start < stop], known
 
 
 def _by_values(

@@ -23,6 +23,7 @@ import math
 import operator
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -107,6 +108,25 @@ class Comparison:
             compare = OPERATORS[self.operator].of_value
             compared = np.array([compare(each, self.value) for each in found.tolist()], np.bool_)
         return compared
+
+    def may_hold(self, least: NDArray[Any], largest: NDArray[Any]) -> NDArray[np.bool_]:
+        """Return a mask of the intervals in which a number may fulfil the comparison.
+
+        Args:
+            least: Least number of each interval.
+            largest: Largest number of each.
+
+        >>> wide = Comparison(".json", ("width",), ">", 512)
+        >>> wide.may_hold(np.array([0.0, 0.0]), np.array([512.0, 513.0])).tolist()
+        [False, True]
+        """
+        compare: Any = OPERATORS[self.operator].of_bounds
+        possible: NDArray[np.bool_] = np.ones(len(least), np.bool_)
+        if compare is None:
+            return possible
+        with suppress(OverflowError):  # an integer beyond all floats
+            possible = compare(least, largest, self.value)
+        return possible
 
     def holds(self, found: Any) -> bool:
         """Return whether a decoded field fulfils the comparison."""
@@ -307,23 +327,33 @@ class Operator(NamedTuple):
     Attributes:
         of_value: Compares a decoded field with the value of a comparison.
         of_column: Compares an array of numbers with it; None if only single values can be compared.
+        of_bounds: Compares arrays of least and of largest numbers with it: whether a number between
+            them may fulfil the comparison; None if it always may.
     """
 
     of_value: Callable[[Any, Any], Any]
     of_column: Callable[[Any, Any], Any] | None = None
+    of_bounds: Callable[[Any, Any, Any], Any] | None = None
+
+
+def _between(least: Any, largest: Any, value: Any) -> Any:
+    return (least <= value) & (value <= largest)
 
 
 OPERATORS: dict[str, Operator] = {
-    "==": Operator(_same, operator.eq),
+    "==": Operator(_same, operator.eq, _between),
     "!=": Operator(lambda found, value: not _same(found, value), operator.ne),
-    "<": Operator(_ordered(operator.lt), operator.lt),
-    "<=": Operator(_ordered(operator.le), operator.le),
-    ">": Operator(_ordered(operator.gt), operator.gt),
-    ">=": Operator(_ordered(operator.ge), operator.ge),
+    "<": Operator(_ordered(operator.lt), operator.lt, lambda least, _, value: least < value),
+    "<=": Operator(_ordered(operator.le), operator.le, lambda least, _, value: least <= value),
+    ">": Operator(_ordered(operator.gt), operator.gt, lambda _, largest, value: largest > value),
+    ">=": Operator(_ordered(operator.ge), operator.ge, lambda _, largest, value: largest >= value),
     "contains": Operator(_contains),
     "in": Operator(
         lambda found, values: any(_same(found, each) for each in values),
         lambda found, values: np.logical_or.reduce([found == each for each in values]),
+        lambda least, largest, values: np.logical_or.reduce(
+            [_between(least, largest, each) for each in values]
+        ),
     ),
 }
 _SYMBOLS = "|".join(
