@@ -69,6 +69,8 @@ OPEN_TO_READ = os.O_RDONLY | _PRIVATE_BYTES
 OPEN_TO_WRITE = os.O_RDWR | os.O_CREAT | _PRIVATE_BYTES
 NO_WAITING = getattr(os, "O_NONBLOCK", 0)  # for the writer of a pipe
 NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+# Whose use of resources is counted: this thread's, or where that is not told, the process's.
+_WHOSE = None if resource is None else getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
 
 
 def num_cores() -> int:
@@ -197,7 +199,7 @@ def blocks_read() -> int:
     """
     if resource is None:
         return 0
-    usage = resource.getrusage(getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF))
+    usage = resource.getrusage(_WHOSE)
     # On file systems that do not count blocks, page faults that waited for a disk are still
     # counted.
     return int(usage.ru_inblock + usage.ru_majflt)
@@ -211,7 +213,7 @@ def voluntary_switches() -> int:
     """
     if resource is None:
         return 0
-    usage = resource.getrusage(getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF))
+    usage = resource.getrusage(_WHOSE)
     return int(usage.ru_nvcsw)
 
 

@@ -265,16 +265,16 @@ class Gathering:
         self.reindexed = False
         found = _Found(names)
         for opened, local_indexes in self._groups:
-            memory = opened.shard.memory
-            if isinstance(opened.shard, FileShard):
-                found.add(*opened.shard.read_spans(local_indexes, names))
-            elif self._crowded or memory is None:
-                before = opened.shard.index
-                wanted = None if asked is None else {*names, *asked}
-                found.add_samples(self._read_group(opened.shard, local_indexes.tolist(), wanted))
-                self.reindexed |= opened.shard.index is not before
-            else:
-                found.add(memory, opened.shard.index.find_spans(local_indexes, names))
+            shard = opened.shard
+            # A map that is found here would keep its shard open.
+            located = None if self._crowded else shard.read_spans(local_indexes, names)
+            if located is not None:
+                found.add(*located)
+                continue
+            before = shard.index
+            wanted = None if asked is None else {*names, *asked}
+            found.add_samples(self._read_group(shard, local_indexes.tolist(), wanted))
+            self.reindexed |= shard.index is not before
         joined = np.concatenate(found.spans)
         if (joined < 0).any():
             row, column = np.argwhere(joined[:, :, 0] < 0)[0].tolist()

@@ -65,7 +65,6 @@ from wids.specs.indexrules import rules_of
 from wids.specs.locations import folder_of, name_of
 from wids.specs.shardtable import UNKNOWN
 from wids.specs.sources import load_spec
-from wids.tar.fileshard import FileShard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -323,20 +322,10 @@ class ShardList:
                 continue
             with self._read_ahead.batch(groups, pipeline.fields):
                 for opened, local_indexes in groups:
-                    if isinstance(opened.shard, FileShard):
-                        yield from self._read_by_position(opened, local_indexes)
-                        continue
-                    read = opened.shard.read
-                    for local_index in local_indexes:
-                        sample = read(local_index, pipeline.fields, pipeline.copies)
+                    read = opened.shard.read_many
+                    samples = read(local_indexes, pipeline.fields, copy=pipeline.copies)
+                    for sample, local_index in zip(samples, local_indexes, strict=True):
                         yield opened.label(sample, local_index)
-
-    def _read_by_position(self, opened: OpenShard, local_indexes: list[int]) -> Iterator[Any]:
-        """Read samples of one shard; those that lie close together come by one read."""
-        pipeline = self._pipeline
-        samples = opened.shard.read_many(local_indexes, pipeline.fields, copy=pipeline.copies)
-        for sample, local_index in zip(samples, local_indexes, strict=True):
-            yield opened.label(sample, local_index)
 
     def _open_concurrently(self, indexes: list[int]) -> None:
         """Open the shards of a batch concurrently, since each may need a round trip."""

@@ -8,6 +8,9 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol, Self
 
+import numpy as np
+from numpy.typing import NDArray
+
 from wids.base.mapping import map_file, page_ranges
 from wids.base.system import OPEN_TO_READ, read_ahead, read_at
 from wids.base.urls import display_url
@@ -62,6 +65,27 @@ class ReadableShard(Protocol):
             copy: As for `read`.
         """
         return [self.read(local_index, fields, copy) for local_index in local_indexes]
+
+    def read_spans(
+        self,
+        local_indexes: NDArray[np.int64],  # noqa: ARG002 (for shards that are in files)
+        extensions: tuple[str, ...],  # noqa: ARG002
+    ) -> tuple[memoryview, NDArray[np.int64]] | None:
+        """Return a memory that has some fields of several samples, and where they are in it.
+
+        Args:
+            local_indexes: Indexes of the samples in the shard.
+            extensions: The fields.
+
+        Returns:
+            The memory; offset and size of each field, shape `(num_samples, num_fields, 2)`, both -1
+            where a sample lacks a field. None for a shard whose samples are received one by one.
+
+        Raises:
+            IndexError: There is no such sample.
+            WidsError: They cannot be read.
+        """
+        return None
 
     def read_heads(
         self, local_indexes: Sequence[int], extension: str, nbytes: int
@@ -265,6 +289,41 @@ class Shard(ReadableShard):
                 )
         cut = self._cut  # in two steps: Python compiles `self._cut(...)` to a slower method lookup
         return cut(local_index, data, fields)
+
+    def read_many(
+        self,
+        local_indexes: Sequence[int],
+        fields: Collection[str] | None = None,
+        *,
+        copy: bool = False,
+    ) -> list[dict[str, Any]]:
+        """Return several samples, in the order asked for, as `read` returns each.
+
+        Args:
+            local_indexes: Indexes of the samples in the shard, each in `[0, len)`.
+            fields: The extensions wanted; those that the sample lacks are left out. None: all.
+            copy: Return `bytes`, which outlive the shard, instead of views of its memory.
+
+        Raises:
+            IndexError: There is no such sample.
+            ShardFormatError: The index is damaged there.
+            ValueError: The shard is closed.
+        """
+        memory = self.memory
+        data, cut = self._mapped if copy else memory, self._cut
+        return [cut(local_index, data, fields) for local_index in local_indexes]
+
+    def read_spans(
+        self, local_indexes: NDArray[np.int64], extensions: tuple[str, ...]
+    ) -> tuple[memoryview, NDArray[np.int64]]:
+        """Return the map, and where some fields of several samples are in it.
+
+        Raises:
+            IndexError: There is no such sample.
+            ShardFormatError: The index is damaged there.
+            ValueError: The shard is closed.
+        """
+        return self.memory, self.index.find_spans(local_indexes, extensions)
 
     def read_part(self, local_index: int, extension: str, start: int, stop: int) -> bytes:
         """Return the bytes `[start, stop)` of one field, read from the file and not from the map.
