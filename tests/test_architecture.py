@@ -4,6 +4,8 @@ import ast
 import re
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ import pytest
 import wids
 
 PACKAGE = Path(wids.__file__).parent
+Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 # The packages and single modules of the house, from the ground up, and which of ours each may name
 # in an import, at a module's top or inside a function. Within a package, imports run one way too.
@@ -51,6 +54,7 @@ MAY_IMPORT = {
 }
 
 
+@cache
 def modules() -> list[str]:
     """Return all modules, dotted, without the leading `wids.`, packages included."""
     paths = (path.relative_to(PACKAGE).with_suffix("") for path in PACKAGE.rglob("*.py"))
@@ -68,18 +72,70 @@ def home(name: str) -> str:
     return name.split(".", maxsplit=1)[0]
 
 
+def named_modules(nodes: Iterable[ast.AST]) -> set[str]:
+    """Return the modules of the library that import statements among some nodes name."""
+    found: set[str] = set()
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found |= {f"{node.module}.{alias.name}" for alias in node.names} | {node.module}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    own = {each.removeprefix("wids.") for each in found if each.startswith("wids.")}
+    return own & set(modules())
+
+
 def imported_modules(name: str) -> set[str]:
     """Return the modules of the library that a module imports at any place."""
-    found: set[str] = set()
-    for node in ast.walk(ast.parse(source(name))):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            named = [f"{node.module}.{alias.name}" for alias in node.names] + [node.module]
-        elif isinstance(node, ast.Import):
-            named = [alias.name for alias in node.names]
-        else:
-            continue
-        found |= {each.removeprefix("wids.") for each in named if each.startswith("wids.")}
-    return found & set(modules())
+    return named_modules(ast.walk(ast.parse(source(name))))
+
+
+def loaded_modules(name: str) -> set[str]:
+    """Return the modules of the library that importing a module loads."""
+
+    def run(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
+        for node in body:
+            yield node
+            if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+                yield from run(node.orelse)
+            elif not isinstance(node, Function):
+                yield from run(ast.iter_child_nodes(node))
+
+    return named_modules(run(ast.parse(source(name)).body))
+
+
+# Bounds of what has to be kept in mind to read a module or a function.
+DEEPEST = 14  # modules on the longest chain of imports
+LONGEST = 60  # lines of code of a function, without its docstring
+MOST_PARAMETERS = 12
+# Their arguments are those of wids 0.1.11, and of torch's DataLoader and DistributedSampler.
+DICTATED = {
+    "ordering.samplers.DistributedChunkedSampler.__init__",
+    "reading.loader.Loader.__init__",
+    "reading.shardlist.ShardList.__init__",
+}
+
+
+def functions(name: str) -> Iterator[tuple[str, Function]]:
+    """Yield all functions of a module, methods and nested ones included, with their full names."""
+
+    def visit(node: ast.AST, scope: str) -> Iterator[tuple[str, Function]]:
+        for child in ast.iter_child_nodes(node):
+            inner = f"{scope}.{child.name}" if hasattr(child, "name") else scope
+            if isinstance(child, Function):
+                yield inner, child
+            yield from visit(child, inner)
+
+    return visit(ast.parse(source(name)), name)
+
+
+def lines_of_code(function: Function, lines: list[str]) -> int:
+    """Count the lines of a function that are neither blank, nor a comment, nor its docstring."""
+    numbers = set(range(function.lineno, (function.end_lineno or 0) + 1))
+    if ast.get_docstring(function) is not None:
+        docstring = function.body[0]
+        numbers -= set(range(docstring.lineno, (docstring.end_lineno or 0) + 1))
+    texts = (lines[number - 1].strip() for number in numbers)
+    return sum(bool(text) and not text.startswith("#") for text in texts)
 
 
 def test_packages_import_only_what_the_plan_allows() -> None:
@@ -122,6 +178,37 @@ def test_imports_run_one_way() -> None:
 
     for name in modules():
         visit(name, ())
+
+
+def test_imports_are_not_deep() -> None:
+    """No chain of imports is longer than the bound, so that few modules are needed to read one."""
+
+    @cache
+    def longest(name: str) -> tuple[str, ...]:
+        below = (longest(each) for each in loaded_modules(name) - {name})
+        return (name, *max(below, key=len, default=()))
+
+    deepest = max(map(longest, modules()), key=len)
+    assert len(deepest) <= DEEPEST, " -> ".join(deepest)
+
+
+@pytest.mark.parametrize("name", modules())
+def test_functions_fit_a_screen(name: str) -> None:
+    """No function has more lines of code than fit a screen."""
+    lines = source(name).splitlines()
+    found = {each: lines_of_code(function, lines) for each, function in functions(name)}
+    assert not {each: count for each, count in found.items() if count > LONGEST}
+
+
+@pytest.mark.parametrize("name", modules())
+def test_functions_have_few_parameters(name: str) -> None:
+    """Only constructors whose arguments other interfaces dictate have many parameters."""
+    for each, function in functions(name):
+        given = function.args
+        named = [*given.posonlyargs, *given.args, *given.kwonlyargs]
+        count = sum(argument.arg not in {"self", "cls"} for argument in named)
+        count += sum(argument is not None for argument in (given.vararg, given.kwarg))
+        assert count <= MOST_PARAMETERS or each in DICTATED, each
 
 
 # Calls that run strangers' text, and what to use instead.
