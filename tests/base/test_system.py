@@ -119,6 +119,20 @@ print(sum(path.stat().st_size for path in Path("cache").glob("*.tar")))
 """
 
 
+def output_of(program: str, folder: Path, *options: str) -> str:
+    """Return what a program prints that runs in a folder without an error or a warning."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", *options, "-c", program],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(REPOSITORY), *sys.path])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
 @pytest.mark.parametrize(
     ("lacking", "within_bound"),
     [(NOT_ON_MACS, True), (NOT_ON_MACS + NOT_ANYWHERE_BUT_POSIX, False)],
@@ -129,16 +143,8 @@ def test_core_runs_without_what_only_linux_has(lacking: str, within_bound: bool,
 
     Without locks, no shard is evicted, since nothing says that no reader is about to open it.
     """
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-W", "ignore:only soft file lock", "-c", lacking + CORE],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(REPOSITORY), *sys.path])},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert (int(done.stdout) <= 700_000) == within_bound
+    nbytes = output_of(lacking + CORE, tmp_path, "-W", "ignore:only soft file lock")
+    assert (int(nbytes) <= 700_000) == within_bound
 
 
 def test_local_shards_are_read_without_what_only_posix_has(tmp_path: Path):
@@ -146,15 +152,7 @@ def test_local_shards_are_read_without_what_only_posix_has(tmp_path: Path):
     with wids.ShardWriter(f"{tmp_path}/set/t-%03d.tar", 40, spec=f"{tmp_path}/set/t.json") as out:
         for number in range(200):
             out.write({"__key__": f"{number:05d}", ".txt": "x" * 5000, ".cls": number % 10})
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", NOT_ON_WINDOWS + READER],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(REPOSITORY), *sys.path])},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
+    output_of(NOT_ON_WINDOWS + READER, tmp_path)
     assert list(tmp_path.glob("cache/*.widx"))  # the cache folder is used, too
 
 

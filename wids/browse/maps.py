@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from wids.browse.looks import vector_of
-from wids.browse.sorting import SortVisitor, sort_column
+from wids.browse.sorting import sort_column, sort_values
 from wids.display.safejson import safe_text
 from wids.errors import WidsError
 from wids.views.filterlanguage import split_column
@@ -313,16 +313,10 @@ class Maps:
         """Return the values of a column for some samples, and the progress of reading it."""
         values = self._columns()
         column, _ = sort_column(name, values.columns)
-        scan = self._scans.get(
-            ("sort", column),
-            lambda: SortVisitor(values, self._reader, column),
-            range(self._reader.num_shards),
-        )
-        scan.join(_SOON_SECONDS)
-        progress = scan.progress()
-        if not (isinstance(scan.visitor, SortVisitor) and progress["finished"]):
-            return {}, {**progress, "finished": False}
-        numbers, words = scan.visitor.values_at(indexes)
+        found, progress = sort_values(self._scans, values, self._reader, column)
+        if found is None:
+            return {}, progress
+        numbers, words = found.values_at(indexes)
         if words is None:
             finite = numbers[np.isfinite(numbers)]
             ends = [float(finite.min()), float(finite.max())] if finite.size else [0.0, 1.0]

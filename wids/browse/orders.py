@@ -21,7 +21,7 @@ import numpy as np
 
 from wids.browse.scans import joint_progress
 from wids.browse.search import ChosenSamples, FilterVisitor, KeyVisitor
-from wids.browse.sorting import SortVisitor, sort_column
+from wids.browse.sorting import sort_column, sort_values
 from wids.codecs.headers import with_colon
 from wids.ordering.chunks import chunk_layout
 from wids.ordering.order import OrderSpec, RankShare
@@ -346,18 +346,10 @@ class Grid:
             raise ValueError("sort: expected no other order beside it; leave out order=")
         values = self._columns()
         column, reverse = sort_column(text, values.columns)
-        scan = self._scans.get(
-            ("sort", column),
-            lambda: SortVisitor(values, self._reader, column),
-            range(self._reader.num_shards),
-        )
-        scan.join(_SOON_SECONDS)
-        visitor = scan.visitor
-        progress = scan.progress()
-        is_found = shown.filtering is None or shown.filtering["finished"]
-        if not (isinstance(visitor, SortVisitor) and progress["finished"] and is_found):
+        found, progress = sort_values(self._scans, values, self._reader, column)
+        if found is None or not (shown.filtering is None or shown.filtering["finished"]):
             return shown._replace(order=shown.order.none(), sorting=progress)
-        rows = visitor.sorted(chosen, reverse=reverse)
+        rows = found.sorted(chosen, reverse=reverse)
         return shown._replace(order=OrderQuery().within(rows), sorting=progress)
 
     def shards_of(self, query: Mapping[str, str]) -> range:

@@ -14,12 +14,14 @@ if TYPE_CHECKING:
 
     from wids.browse.facets import ColumnValues, FacetColumn
     from wids.browse.fieldreader import FieldReader
+    from wids.browse.scans import Scans
     from wids.ordering.permute import Integers
 
-__all__ = ["SortVisitor", "sort_column"]
+__all__ = ["SortVisitor", "sort_column", "sort_values"]
 
 _MOST_SORTED = 50_000_000  # samples; 8 bytes each for values and places
 _MOST_NAME = 200
+_SOON_SECONDS = 0.15  # wait for a scan that may be finished at once
 
 
 def sort_column(text: str, columns: Sequence[FacetColumn]) -> tuple[FacetColumn, bool]:
@@ -114,3 +116,25 @@ class SortVisitor:
             ranks[-1] = np.nan
             keys = ranks[np.where(np.isnan(keys), -1, keys).astype(np.int64)]
         return -keys if reverse else keys
+
+
+def sort_values(
+    scans: Scans, values: ColumnValues, reader: FieldReader, column: FacetColumn
+) -> tuple[SortVisitor | None, dict[str, Any]]:
+    """Return the values of a column of all samples, None until all are read, and the progress.
+
+    Args:
+        scans: Where the values are read in the background, once for all that ask for them.
+        values: Values of the columns of the dataset.
+        reader: The dataset.
+        column: The column.
+
+    Raises:
+        ValueError: The dataset has more samples than are sorted.
+    """
+    scan = scans.get(
+        ("sort", column), lambda: SortVisitor(values, reader, column), range(reader.num_shards)
+    )
+    scan.join(_SOON_SECONDS)
+    progress, visitor = scan.progress(), scan.visitor
+    return visitor if progress["finished"] and isinstance(visitor, SortVisitor) else None, progress

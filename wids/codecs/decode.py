@@ -7,7 +7,7 @@ stream.
 
 import io
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from wids.base.urls import display_url
@@ -221,7 +221,13 @@ def decode_field(extension: str, data: bytes | memoryview) -> Any:
     >>> decode_field(".json", b"[1, 2]")
     [1, 2]
     """
-    return SampleDecoder()({extension: data})[extension]
+    return _default_decoder()({extension: data})[extension]
+
+
+@cache
+def _default_decoder() -> SampleDecoder:
+    """Return the decoder without settings, whose table takes longer to make than a field."""
+    return SampleDecoder()
 
 
 def _checked_handler(

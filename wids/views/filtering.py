@@ -462,24 +462,39 @@ def plain_value(extension: str, data: bytes | memoryview | None) -> Any:
     """
     if data is None:
         return MISSING
-    kind_of_field, is_json = field_kind(extension), extension.lower().endswith(".json")
-    packed = wrapper_of(extension) and kind_of_field in ("text", "class")
-    if packed or (kind_of_field == "json" and not is_json):
-        return _decoded(extension, data)
-    text = bytes(data).decode("utf-8", "replace").strip()
-    if is_json:
+    return _PLAIN_VALUES.get(field_kind(extension), _text)(extension, data)
+
+
+def _text(_extension: str, data: bytes | memoryview) -> Any:
+    return bytes(data).decode("utf-8", "replace").strip()
+
+
+def _unpacked_text(extension: str, data: bytes | memoryview) -> Any:
+    return _decoded(extension, data) if wrapper_of(extension) else _text(extension, data)
+
+
+def _class_number(extension: str, data: bytes | memoryview) -> Any:
+    """Return a class as a number if it is one, else as it is written."""
+    value = _unpacked_text(extension, data)
+    # Long texts are not parsed, because int() is slow for very long ones.
+    for kind in (int, float) if isinstance(value, str) and len(value) <= 40 else ():
         try:
-            return json.loads(text)
-        except (ValueError, RecursionError):
-            return UNREADABLE
-    # Other texts are compared as numbers where they are, and else as they are written. Long ones
-    # are not parsed, because int() is slow for very long ones.
-    for kind in (int, float) if len(text) <= 40 and is_class(extension) else ():
-        try:
-            return kind(text)
+            return kind(value)
         except ValueError:
             continue
-    return text
+    return value
+
+
+def _document(extension: str, data: bytes | memoryview) -> Any:
+    if not extension.lower().endswith(".json"):  # it is compressed, or of a binary format
+        return _decoded(extension, data)
+    try:
+        return json.loads(_text(extension, data))
+    except (ValueError, RecursionError):
+        return UNREADABLE
+
+
+_PLAIN_VALUES = {"text": _unpacked_text, "class": _class_number, "json": _document}
 
 
 def _decoded(extension: str, data: bytes | memoryview) -> Any:
