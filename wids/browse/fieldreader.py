@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from wids.reading.samplesequence import ShardedSequence
     from wids.tar.shard import ReadableShard
     from wids.tar.tarindex import TarIndex
-    from wids.views.storedfields import StoredField
+    from wids.views.storage import StoredField
 
 __all__ = ["PATIENCE", "FieldReader", "LocatedField", "LocatedSample", "Uncounted"]
 

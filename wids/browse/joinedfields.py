@@ -15,7 +15,7 @@ from wids.reading.samplesequence import datasets_in
 from wids.views.filtering import holding_of
 from wids.views.indexlist import IndexList
 from wids.views.joining import joined_names
-from wids.views.storedfields import StoredField, stored_fields
+from wids.views.storage import StoredField, stored_fields
 from wids.views.tablerows import TableRows
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from wids.reading.shardlist import ShardList
 from wids.specs.indexrules import rules_of
 from wids.specs.merging import class_names
 from wids.specs.sources import load_spec
-from wids.tar.tarhead import keep_whole_samples
+from wids.tar.salvage import keep_whole_samples
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from wids.specs.spec import DatasetSpec
     from wids.tools.check import Fault
     from wids.tools.stats import Stats
-    from wids.views.chosenshards import ChosenShard
+    from wids.views.storage import ChosenShard
 
 __all__ = ["add_check_commands"]
 
@@ -81,8 +81,8 @@ def _shards(args: Arguments) -> list[ChosenShard]:
     """Return the shards of a dataset, or those from which a saved view reads."""
     from wids.specs.indexrules import rules_of
     from wids.specs.sources import load_spec
-    from wids.views.chosenshards import ChosenShard, chosen_shards
     from wids.views.opening import is_saved_view, open_samples
+    from wids.views.storage import ChosenShard, chosen_shards
 
     rules = rules_given(args)
     if is_saved_view(args.spec):

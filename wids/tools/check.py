@@ -24,7 +24,7 @@ from wids.tar.foreign import wrong_indexes
 from wids.tar.shard import Shard
 from wids.tar.sidecar import SIDECAR_SUFFIX
 from wids.tar.tarindex import TarIndex
-from wids.views.chosenshards import ChosenShard
+from wids.views.storage import ChosenShard
 
 if TYPE_CHECKING:
     import os

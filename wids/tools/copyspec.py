@@ -20,9 +20,9 @@ from wids.reading.samplesequence import datasets_in
 from wids.specs.indexrules import USUAL_RULES
 from wids.specs.merging import class_names, classes_by_column, listed_classes, merged_header
 from wids.specs.shardtable import COLUMNS
-from wids.views.chosenshards import chosen_shards, shards_of_rows
 from wids.views.concatenation import stated_by_column
 from wids.views.selection import Mapped
+from wids.views.storage import chosen_shards, shards_of_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -16,8 +16,8 @@ from wids.reading.shardlist import ShardList
 from wids.specs.shardtable import UNKNOWN, ShardTable
 from wids.specs.sources import load_spec
 from wids.specs.spec import DatasetSpec
-from wids.views.chosenshards import shard_counts
 from wids.views.opening import is_saved_view, open_samples
+from wids.views.storage import shard_counts
 
 if TYPE_CHECKING:
     import os

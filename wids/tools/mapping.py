@@ -44,7 +44,7 @@ from wids.tools.copyspec import (
 )
 from wids.tools.fieldcommand import FieldCommand, NamedFunction
 from wids.tools.ranges import cut_evenly, cut_runs
-from wids.views.chosenshards import chosen_shards
+from wids.views.storage import chosen_shards
 from wids.views.tablejoin import refuse_joined
 from wids.writing.sampleencoder import SampleEncoder
 from wids.writing.shardfile import NewShard, ShardOptions, shard_options, warn_of_older

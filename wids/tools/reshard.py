@@ -27,8 +27,8 @@ from wids.tools.copyspec import (
     refuse_replacing_spec,
     spec_path_for,
 )
-from wids.views.chosenshards import chosen_shards
 from wids.views.columnstogether import columns_together
+from wids.views.storage import chosen_shards
 from wids.views.viewable import View
 from wids.writing.resume import WholeShards
 from wids.writing.shardfile import ShardOptions, shard_options, warn_of_older

@@ -8,7 +8,7 @@ from helpers.shards import write_shard
 
 from wids import TarIndex
 from wids.errors import ShardFormatError
-from wids.tar.tarhead import keep_whole_samples
+from wids.tar.salvage import keep_whole_samples
 
 SAMPLES = [
     {"__key__": f"{number:02d}{'long' * 40 if number % 3 == 1 else ''}", ".a": bytes(number * 150)}
