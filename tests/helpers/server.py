@@ -104,7 +104,8 @@ class Request:
 class ShardServer:
     """Serves `files` (path to bytes) at `url`, with `faults`; keeps `requests`.
 
-    `before_answer` is called before each request is looked at, and may exchange files.
+    `before_answer` is called before each request is looked at, and may exchange files. `hold` is
+    called with each request before it is answered, in a thread of its own, and may wait.
     """
 
     files: dict[str, bytes] = field(default_factory=dict)
@@ -116,6 +117,7 @@ class ShardServer:
     next_send: float = 0.0
     under_way: set[int] = field(default_factory=set)
     before_answer: Callable[[], None] = lambda: None
+    hold: Callable[[Request], object] = lambda _: None
 
     @property
     def connections(self) -> int:
@@ -199,6 +201,7 @@ class _Handler(BaseHTTPRequestHandler):
             request.at_once = len(state.under_way)
             state.requests.append(request)
             state.before_answer()
+        state.hold(request)
         if faults.most_at_once is not None and request.at_once > faults.most_at_once:
             faults = Faults(status=faults.busy_status, retry_after=faults.retry_after)
         try:

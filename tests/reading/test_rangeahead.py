@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.server import Faults, ShardServer
+from helpers.server import Faults, Request, ShardServer
 from helpers.stores import s3_server, use_s3
 from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
@@ -91,6 +91,21 @@ def plain(batch: dict[str, Any]) -> dict[str, Any]:
 def threads_of_planning() -> list[str]:
     """Return the names of the threads that requests ahead need."""
     return [thread.name for thread in threading.enumerate() if thread.name in PLANNING]
+
+
+def samples_asked_for(requests: list[Request], shards: list[Path]) -> int:
+    """Count the samples whose first field begins in the byte ranges of some requests."""
+    starts = {
+        f"/{path.name}": [index.fields(i)[0][1] for i in range(PER_SHARD)]
+        for path in shards
+        for index in [TarIndex.from_tar(path)]
+    }
+    found = set()
+    for request in requests:
+        if request.path in starts:
+            first, last = map(int, request.headers["Range"].removeprefix("bytes=").split("-"))
+            found |= {(request.path, at) for at in starts[request.path] if first <= at <= last}
+    return len(found)
 
 
 def _with_threads(sample: dict[str, Any]) -> dict[str, Any]:
@@ -261,10 +276,18 @@ def test_workers_that_take_turns_request_their_next_batches(
         return [[tuple(map(sample.get, names)) for sample in batch] for batch in batches]
 
     expected = read(make(local))
+    ahead = threading.Event()
+
+    def hold(request: Request) -> None:
+        # No byte comes before each worker has asked for its second batch, too.
+        if request.path.endswith(".tar"):
+            if samples_asked_for(shard_server.requests, shards) >= 2 * 8 * max(1, num_workers):
+                ahead.set()
+            ahead.wait(30)
+
+    shard_server.hold = hold
     assert read(make(dataset)) == expected
-    asked = [each for each in shard_server.requests if each.path.endswith(".tar")]
-    # How many samples a request brings depends on the times of the requests before it.
-    assert num_workers or len(asked) < len(dataset)  # samples of several batches in a request
+    assert ahead.is_set()
     assert all(sample["threads"] for batch in make(dataset) for sample in batch)
     loader = make(dataset)
     batches = iter(loader)
