@@ -855,6 +855,13 @@ def test_films_that_no_browser_plays_are_shown_as_frames(tmp_path: Path, open_pa
         page.get_by_text("Cannot be decoded").wait_for()
 
 
+def wait_for_counts(page: Any, counts: list[int]) -> None:
+    """Wait until all samples are counted; these are the counts of the first facet's values."""
+    found = "[...document.querySelectorAll('.facets section:first-of-type .count')]"
+    told = f"{found}.map((each) => each.textContent).join() === '{','.join(map(str, counts))}'"
+    wait_until(page, f"!document.querySelector('.facets progress') && {told}")
+
+
 def test_facets_count_and_filter(served: Browsing, open_page: Open):
     """Values are counted in all samples and in those shown; a click, a drag or a key filters."""
     page = open_page(served.url)
@@ -867,7 +874,7 @@ def test_facets_count_and_filter(served: Browsing, open_page: Open):
     facet(".cls").get_by_role("button", name="one").click()
     page.get_by_text("80 samples found").wait_for()
     assert page.get_by_label("Filter", exact=True).first.input_value() == ".cls in (two, one)"
-    wait_until(page, "document.querySelector('.facets .count').textContent === '0'")
+    wait_for_counts(page, [0, 40, 40, 0, 0])
     facet(".json:number").get_by_role("slider").focus()
     box = facet(".json:number").locator("svg").bounding_box()
     middle = box["y"] + box["height"] / 2
@@ -880,6 +887,7 @@ def test_facets_count_and_filter(served: Browsing, open_page: Open):
     assert where == ".cls in (two, one) and .json:number < 100"
     page.get_by_role("button", name="Clear the choice of .cls").click()
     page.get_by_text("100 samples found").wait_for()
+    wait_for_counts(page, [20, 20, 20, 20, 20])
     page.get_by_role("slider", name="Range of shards").focus()
     for key in ("ArrowRight", "ArrowRight", "Enter"):
         page.keyboard.press(key)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from wids.base.urls import hide_credentials
-from wids.browse.decoders import Decoders
+from wids.browse.decoders import DecoderLimits, Decoders
 from wids.browse.facets import ChosenMasks, ColumnValues, FacetVisitor, find_columns
 from wids.browse.failures import message_of
 from wids.browse.figures import FigureVisitor
@@ -118,6 +118,7 @@ class ApiHandlers:
         class_names: Names of classes, by number.
         report: Report of `wids check`, if there is one.
         chosen: Indexes of the samples to show, of a saved view; None for all.
+        limits: Limits of the processes that decode fields.
     """
 
     reader: FieldReader
@@ -125,10 +126,11 @@ class ApiHandlers:
     class_names: Mapping[int, str] = field(default_factory=dict)
     report: CheckReport | None = None
     chosen: Integers | None = None
+    limits: DecoderLimits = field(default_factory=DecoderLimits)
 
     def __post_init__(self) -> None:
         self.scans = Scans()
-        self.decoders = Decoders()
+        self.decoders = Decoders(self.limits)
         self.thumbnails = Thumbnails(self.reader, self.decoders)
         self._views = FieldViews(self.reader, self.decoders, self.class_names)
         self._maps = Maps(self.reader, self.scans, self._columns, self.class_names)
@@ -401,6 +403,7 @@ class ApiHandlers:
         if not isinstance(visitor, StatisticsVisitor):
             raise TypeError(f"expected the scan of statistics, found {visitor!r}")
         values = self._columns()
+        # A pass of its own, so that the counts do not wait for the headers of all images.
         figures = self.scans.get(
             ("figures", len(shards)), lambda: FigureVisitor(self.reader, values), shards
         )

@@ -19,6 +19,7 @@ let waiting = null; // timer for it
 export function facetPanel(state, signal) {
   const chosen = { where: state.where, q: state.q, whole: state.whole, shard: state.shard, inside: state.inside };
   const narrowed = Object.values(chosen).some(Boolean);
+  if (last) draw(state, last[1], last[2]); // with the old counts, so that a click adds to what is chosen now
   count(state, narrowed ? chosen : {}, narrowed, signal).catch((error) => {
     if (error.name !== "AbortError") panel.replaceChildren(h("p", { class: "muted" }, "Nothing is counted for this filter."));
   });
@@ -31,7 +32,7 @@ async function count(state, chosen, narrowed, signal) {
   await poll(async () => {
     const [all, now] = await Promise.all([whole ?? ask("facets", {}, signal), narrowed ? ask("facets", chosen, signal) : null]);
     everything = all;
-    draw(state, all, now ?? all);
+    draw(state, all, { ...(now ?? all), first: now ? firstShard(state) : 0 });
     return all.finished && (now ?? all).finished;
   }, signal);
 }
@@ -52,9 +53,13 @@ function draw(state, all, now) {
       h("span", {}, `${number(waits.shards_done)} of ${counted(waits.num_shards, "shard")} counted`)),
     waits.skipped ? h("p", { class: "muted" }, leftOut(waits)) : null,
     ...all.facets.map((facet) => facetOf(state, facet, found.get(facet.name))),
-    all.by_shard.counts.length > 1 ? shards(state, all.by_shard, now.by_shard) : null,
+    all.by_shard.counts.length > 1 ? shards(state, all.by_shard, now) : null,
   ].filter(Boolean));
   if (focus >= 0) panel.querySelectorAll("button, [tabindex]")[focus]?.focus();
+}
+
+function firstShard(state) {
+  return state.shard ? Number(state.shard.split("-")[0]) : 0;
 }
 
 function facetOf(state, all, now) {
@@ -112,9 +117,8 @@ export function numbers(state, all, now, choose) {
 
 function shards(state, all, now) {
   const { step, counts } = all;
-  const first = state.shard ? Number(state.shard.split("-")[0]) : 0;
   const here = counts.map(() => 0);
-  now.counts.forEach((count, place) => { here[Math.min(Math.floor((place * now.step + first) / step), counts.length - 1)] += count; });
+  now.by_shard.counts.forEach((count, place) => { here[Math.min(Math.floor((place * now.by_shard.step + now.first) / step), counts.length - 1)] += count; });
   const [from, to] = (state.shard ?? "").split("-").map(Number);
   const chosen = state.shard ? [Math.floor(from / step), Math.floor((to ?? from) / step) + 1] : null;
   const choose = (range) => go({ ...filterable(state), shard: range ? `${range[0] * step}-${Math.min(range[1] * step, everything.num_shards) - 1}` : null });
