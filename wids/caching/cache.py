@@ -239,7 +239,7 @@ class ShardCache:
         return self.starting_folder.path_of(url) if is_local(url) else None
 
     def stamp(self, shard: ShardRef | str) -> str | None:
-        """Return what tells the file of a shard from its other versions; None without a file.
+        """Return a text that identifies the version of a shard's file; None without a file.
 
         >>> ShardCache("/no/such/folder").stamp("https://host/a.tar") is None
         True
@@ -534,7 +534,7 @@ def _working_folder() -> str | None:
 
 
 def _is_usable(beside: Path, shard: Path, *, renew: bool) -> bool:
-    """Return whether a sidecar is there that is up to date or can be replaced.
+    """Return whether a sidecar exists that is up to date or can be replaced.
 
     Args:
         beside: Path of the sidecar.

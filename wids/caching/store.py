@@ -388,7 +388,7 @@ def folder_errors(target: Path) -> Iterator[None]:
 
 
 def _refuse_unreadable(path: Path, error: OSError) -> bool:
-    """Return False if a file that cannot be opened may be replaced by a new download.
+    """Return False for a link or socket, which is replaced; raise for other unreadable files.
 
     Raises:
         CacheError: It may be a shard that this user must not read.

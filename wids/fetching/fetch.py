@@ -282,7 +282,7 @@ class Fetcher:
                 raise
 
         def progress() -> int:
-            """Return the most bytes so far: those that come again after a restart are none."""
+            """Return the most bytes that were there so far; repeated ones are no progress."""
             nonlocal reached
             reached = max(reached, part.nbytes)
             return reached
@@ -544,7 +544,7 @@ class Fetcher:
         came, steps, given = 0, 0, [] if connection is None else [connection]
 
         def receive_once() -> bool:
-            """Return whether the response ended as it should, perhaps before the span does."""
+            """Receive a response, perhaps of a part; return whether it ended as it should."""
             nonlocal came
             validator = version.validator
             if validator is None:

@@ -162,7 +162,7 @@ class RangePool:
         self._tell()
 
     def _freed_nbytes(self, released: ReservedRange) -> int:
-        """Return how many bytes of memory nothing needs any more after a range."""
+        """Return how many bytes of memory become free with a range."""
         segment = released.segment
         if segment is None:
             near = self._near[released.planned.version]

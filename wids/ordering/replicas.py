@@ -64,7 +64,7 @@ class Replica:
         return found
 
     def check_pass(self, num_replicas: int, rank: int) -> None:
-        """Check that a process group made after a pass began leaves it this rank's share.
+        """Check that a process group that was made after a pass began has the ranks of that pass.
 
         Args:
             num_replicas: Number of ranks that the pass was begun for.

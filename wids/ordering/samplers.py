@@ -600,7 +600,7 @@ _NUM_PROBED = 16  # samples whose places are compared
 
 
 def _places_hashed(samples: Any) -> str:
-    """Return a hash of the places of some samples, by which views are told apart; "" without any.
+    """Return a hash of the places of some samples, which differs between views; "" without places.
 
     A place is a number of a shard and an index in it, so that shards may be moved and renamed.
     """

@@ -27,7 +27,7 @@ _MOST_LOOKED_AT = 100  # small files of 0 samples that are indexed, which takes 
 
 
 def warn_of_doubtful(shards: ShardTable, opener: ShardOpener) -> None:
-    """Warn of shards that are listed more than once, and of those that are not empty as stated.
+    """Warn of shards that are listed more than once, or are stated to be empty and are not.
 
     Args:
         shards: The shards of a dataset.

@@ -132,7 +132,7 @@ class KnownShards:
         return KnownShards(replace(self._numbered, opener=opener), self.opened.limit)
 
     def hold_all(self) -> None:
-        """Keep to the versions that are known, as what is chosen by them depends on them.
+        """Bind the dataset to all versions known so far, because samples may be chosen by them.
 
         The files of this machine are compared first.
 
@@ -145,7 +145,7 @@ class KnownShards:
             self.versions.bind()
 
     def hold_packed(self) -> bool:
-        """Keep to the versions in the pack, whose keys are handed out; False for other versions."""
+        """Bind the dataset to the versions in the pack; return False if it knows another one."""
         if self.versions.by_pack:
             return True
         self.hold_all()
@@ -158,7 +158,7 @@ class KnownShards:
         return True
 
     def hold(self, number: int) -> None:
-        """Keep to the version of a shard that is there now, of which something is handed out.
+        """Bind the dataset to the version that a shard has now, as something of it is handed out.
 
         Raises:
             ReplacedError: It was replaced, and something depends on the version before.
@@ -168,7 +168,7 @@ class KnownShards:
         self._settle(number)
 
     def _settle(self, number: int, *, look: bool = False) -> None:
-        """Compare a shard with what is there now, of remote ones in the cache if that is asked."""
+        """Compare what is known of a shard with its file; `look` includes files in the cache."""
         opened = self.opened.get(number)
         if opened is not None and self._is_other(number, opened):
             self.opened.drop(lambda each: each is opened)
@@ -177,7 +177,7 @@ class KnownShards:
             self._numbered.accept(number, opener.at_hand(ref))
 
     def _is_other(self, number: int, opened: OpenShard) -> bool:
-        """Return whether an open shard is not of the version that counts, or its file is not."""
+        """Return whether an open shard, or its file by now, is not of the version that counts."""
         return opened.shard.was_changed() or not self.versions.note(number, opened.version)
 
     def drop_if_changed(self, number: int) -> bool:
@@ -227,7 +227,7 @@ class KnownShards:
         return index if self.versions.note(number, ShardVersion(index.digest)) else None
 
     def open_unkept(self, number: int) -> OpenShard:
-        """Open a shard, of which something is handed out, without keeping it open."""
+        """Open a shard without keeping it open; the dataset is bound to its version."""
         self.hold(number)
         return self.opened.open_unkept(number)
 

@@ -756,10 +756,10 @@ class ShardList:
         return StreamedShard(shard), local_index, ref
 
     def hold_versions(self) -> None:
-        """Keep to the versions of the shards that were read so far: something depends on them.
+        """Make other versions of the shards that were read so far errors from now on.
 
-        A local shard that was replaced meanwhile is warned of, or an error if something depended on
-        it before. From then on, every other version is an error.
+        A local shard that was replaced before is warned of, or an error if something depended on
+        it already.
 
         Raises:
             FetchError: A shard was replaced.

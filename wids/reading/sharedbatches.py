@@ -114,7 +114,7 @@ class SharedBatches:
         return worker.made(indexes)
 
     def collate(self, made: _Made) -> Any:
-        """Return a batch, or what the main process makes one of; the `collate_fn` of DataLoader.
+        """Return a batch, in a worker as a message to the main process; the `collate_fn`.
 
         Args:
             made: What a worker handed over for a batch.

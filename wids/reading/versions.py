@@ -78,18 +78,18 @@ class SeenVersions:
 
     @property
     def bound(self) -> bool:
-        """Whether something was made of keys or values: no version is exchanged from then on."""
+        """Whether keys or values were handed out; from then on, another version is an error."""
         return bool(self._facts[-1, _BOUND])
 
     def bind(self, *, by_pack: bool = False) -> None:
-        """Let the versions stand from now on, those in a pack if keys were taken from it."""
+        """Make other versions errors from now on, with `by_pack` also of shards not opened yet."""
         self._facts[-1, _BOUND] = 1
         if by_pack:
             self._facts[-1, _BY_PACK] = 1
 
     @property
     def by_pack(self) -> bool:
-        """Whether keys were taken from a pack, which shards must fit that are not opened yet."""
+        """Whether keys were taken from a pack, so that shards opened later must match it."""
         return bool(self._facts[-1, _BY_PACK])
 
     def saved(self) -> str:

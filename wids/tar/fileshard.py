@@ -159,7 +159,7 @@ class FileShard(ReadableShard):
             start = stop
 
     def _spans_of(self, local_indexes: Sequence[int], extension: str) -> Integers:
-        """Return offset and size of one field of several samples, -1 where it lacks."""
+        """Return offset and size of one field of several samples; -1 for a sample without it."""
         return self.index.find_spans(np.asarray(local_indexes, np.int64), (extension,))[:, 0]
 
     def _gathered(self, spans: Integers) -> tuple[memoryview, Integers]:
@@ -195,7 +195,7 @@ class FileShard(ReadableShard):
         return self._mapped.memory
 
     def announce(self, local_indexes: Iterable[int], fields: Collection[str] | None = None) -> None:
-        """Have samples read ahead, all at once, so that a batch does not wait for one after one.
+        """Advise the kernel to read samples ahead, so that a batch waits for all of them at once.
 
         Raises:
             IndexError: There is no such sample.

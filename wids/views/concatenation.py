@@ -66,7 +66,7 @@ def checked_parts(parts: Any) -> list[Any]:
 
 
 def other_classes(parts: Sequence[Any]) -> str:
-    """Return how the specs of sequences to be combined number their classes differently, or "".
+    """Return a message if the specs of sequences number their classes differently; else "".
 
     Looking for a file of names may ask a server, so those of parts without a name in their specs
     are looked for only where another part has some. A function that maps samples may number their
@@ -247,7 +247,7 @@ class Chain:
         return values[0] if len(values) == 1 else join(values)
 
     def _of_part(self, number: int, local: Integers, read: Callable[[Any, Any], Values]) -> Values:
-        """Read values of a part; an error, which counts samples within it, says where it begins."""
+        """Read values of a part; its errors count samples from its start, and say where that is."""
         try:
             return read(self._able(number), local)
         except WidsError as error:
@@ -374,7 +374,7 @@ class Chain:
         return self._able(part), position - self._starts[part]
 
     def _able(self, number: int) -> Any:
-        """Return a part; raise if it has samples only, and no keys, columns and shards.
+        """Return a part; raise TypeError if it offers samples alone, without keys and columns.
 
         Raises:
             TypeError: It is a list or the like, which gives single samples only.

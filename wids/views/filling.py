@@ -50,7 +50,7 @@ class Filled:
 
     @cached_property
     def fields(self) -> list[str]:
-        """The fields of the first sample of the sequence, or of what an empty one chooses from."""
+        """The fields that are None without a counterpart: those of the first sample of the base."""
         return first_fields(self.base)
 
     def read_as(self, index: int, number: int, dataset: str | None = None) -> Any:

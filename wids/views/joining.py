@@ -112,7 +112,7 @@ class Pairing:
         return self._merged(left, right, number)
 
     def _merged(self, left: Any, right: Any, number: int, *, whole: bool = True) -> dict[str, Any]:
-        """Return the merged fields of two samples; `whole` if none were left unread.
+        """Return the merged fields of two samples; `whole` says that all their fields were read.
 
         Raises:
             ValueError: Their keys differ, or both have a field.
@@ -156,7 +156,7 @@ class Pairing:
         return self
 
     def _warn_of_classes(self, extensions: Collection[str], *, known: bool) -> None:
-        """Warn of classes on the right that the names of the left do not fit.
+        """Warn if both sides number their classes differently, since only names of the left count.
 
         Args:
             extensions: Class fields of the right, under their new names.
@@ -173,7 +173,7 @@ class Pairing:
             )
 
     def names_chosen(self) -> Self:
-        """Return the join, whose samples need not have all renamed fields, as some were chosen."""
+        """Return the join without its check of renamed fields, since some fields were left out."""
         self._unchecked.clear()
         return self
 
@@ -250,7 +250,7 @@ class Pairing:
 
     @property
     def right_names(self) -> list[str]:
-        """Dict from the joined name to the original name of each field of the right side."""
+        """The joined names of the fields of the right side."""
         return list(self._in_right)
 
     def fields_of_sides(self, fields: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -421,13 +421,13 @@ class Compared:
         self._owed: npt.NDArray[np.bool_] | None = None
 
     def owe(self, indexes: Integers) -> None:
-        """Note that a field of some samples was read whose keys could not be compared yet."""
+        """Note samples of which a field was read before their keys could be compared."""
         if len(indexes):
             self._owed = np.zeros(self._count, np.bool_) if self._owed is None else self._owed
             self._owed[indexes] = True
 
     def owed(self, indexes: Integers) -> Integers:
-        """Return those of some samples that `owe` noted."""
+        """Return which of some samples were noted by `owe`."""
         return indexes[:0] if self._owed is None else indexes[self._owed[indexes]]
 
     def note(self, indexes: Integers) -> None:

@@ -321,7 +321,7 @@ class _Opener:
         return rows
 
     def _inner(self, options: dict[str, Any]) -> _Opener:
-        """Return what opens a document that this one names, with these options over its own."""
+        """Return an opener of the documents inside this one; these options take precedence."""
         return _Opener(self._make, self._options | options, self._documents + 1)
 
     def _dataset(self, node: dict[str, Any], home: str) -> Any:
@@ -599,7 +599,7 @@ def _check_contents(then: Mapping[str, Any], shards: Any, where: str) -> None:
 
 
 def _hold_versions(dataset: Any, saved: Any, where: str) -> None:
-    """Let other versions of shards than those by which samples were chosen be errors."""
+    """Make it an error if a shard has changed since samples were chosen by it."""
     if saved is None:
         return
     try:

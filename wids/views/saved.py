@@ -263,7 +263,7 @@ def _file_digest(path: Path) -> str:
 
 
 def too_nested() -> str:
-    """Return the message for a view that is made of too many views in each other."""
+    """Return the message for a view that is nested too deeply in other views."""
     return (
         f"the view is made of more than {MOST_NESTED} concatenations, joins and selections, each "
         "of the one before; write its samples as shards (wids.reshard), and go on with these, or "

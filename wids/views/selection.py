@@ -245,7 +245,7 @@ class Selection:
 
 @contextmanager
 def _counted(numbers: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]) -> Iterator[None]:
-    """Context manager that notes in an error of a base the index of its sample in a view.
+    """Context manager that adds a sample's index in the view to an error of the base.
 
     Args:
         numbers: Indexes of the samples that are read.

@@ -109,7 +109,7 @@ def shuffled_ranks(count: int, seed: int) -> Integers:
 
 
 def class_labels(values: Any, missing: Any) -> Any:
-    """Return values that can be sorted, equal for the samples of a class.
+    """Return a label of each sample that can be sorted, and is the same within a class.
 
     Args:
         values: The class of each sample.

@@ -99,7 +99,7 @@ class KindsSeen:
 
 
 def _equals(value: Any, word: str) -> bool:
-    """Return whether a value is a word that looks like null, or a kind of number that has NaN."""
+    """Return whether a value equals a word such as "null", or may be NaN if that is the word."""
     if isinstance(value, str):
         return value == word
     # JSON has no NaN, but decimals of tables do.
