@@ -66,7 +66,8 @@ class LoaderStats:
     """
 
     def __init__(self) -> None:
-        # By thread, so that each value is changed by one thread alone.
+        # By thread, so that each value is changed by one thread alone. Its native id is no other
+        # thread's for long, and has 32 bits: Perfetto draws all threads with longer ids as one.
         self._times: dict[tuple[int, Stage], StageTime] = {}
         self._spans: deque[tuple[Stage, int, float, float]] = deque(maxlen=_MOST_SPANS)
         self._thread_names: dict[int, str] = {}
@@ -98,7 +99,7 @@ class LoaderStats:
             cpu_seconds: How long the thread was on a processor for this stage.
             other_seconds: Part of the span that is counted for another stage.
         """
-        thread = threading.get_ident()
+        thread = threading.get_native_id()
         total = self.of_thread(thread, stage)
         total.times += 1
         total.seconds += ended - began - other_seconds
@@ -106,7 +107,7 @@ class LoaderStats:
         self._spans.append((stage, thread, began, ended))
 
     def of_thread(self, thread: int, stage: Stage) -> StageTime:
-        """Return the counter of a stage in the calling thread, given by its identity."""
+        """Return the counter of a stage in the calling thread, given by its native id."""
         total = self._times.get((thread, stage))
         if total is None:
             total = self._times[thread, stage] = StageTime()
@@ -198,6 +199,7 @@ class LoaderStats:
         events += [
             {
                 "ph": "X",
+                "cat": "loader",
                 "name": stage,
                 "pid": process,
                 "tid": thread,
@@ -251,7 +253,7 @@ class LoopClock:
 
         The indexes that are drawn in it count as drawing only.
         """
-        stats, thread = self._stats, threading.get_ident()
+        stats, thread = self._stats, threading.get_native_id()
         began, cpu_began = time.perf_counter(), time.thread_time()
         if self._returned is not None:
             stats.note("use", self._returned[0], began, cpu_began - self._returned[1])
