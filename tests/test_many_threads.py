@@ -4,6 +4,7 @@ The interpreter changes threads some thousand times more often here than it does
 build of Python without the global lock runs them at once.
 """
 
+import os
 import random
 import sys
 import threading
@@ -12,9 +13,19 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from helpers.server import ShardServer
 
 import wids
+from wids.base.keptbytes import KeptBytes
+from wids.fetching.fetch import Fetcher
+from wids.fetching.rangepool import PlannedRange, RangePool
+from wids.fetching.requesttimes import RequestTimes
+from wids.fetching.responses import FileVersion
+from wids.reading.batches import BufferPool
+from wids.reading.loaderstats import LoaderStats
+from wids.reading.sharedbuffers import BufferReceiver, BufferSender, SharedBuffer
 
 SHARDS, PER_SHARD, THREADS, ROUNDS = 9, 11, 8, 10
 TOTAL = SHARDS * PER_SHARD
@@ -158,3 +169,146 @@ def test_closing_while_others_read(shards: list[str]) -> None:
         done.set()
         closing.join(30)
     assert not closing.is_alive()
+
+
+def test_memory_of_batches_is_lent_once() -> None:
+    """No two batches that are alive share memory of a pool, whichever thread made or drops them."""
+    pool = BufferPool()
+
+    def work(chosen: random.Random) -> None:
+        alive: list[tuple[np.ndarray, int]] = []
+        for number in range(40 * ROUNDS):
+            lent = pool.allocate(chosen.randrange(1, 4000))
+            value = chosen.randrange(256)
+            lent[:] = value
+            alive.append((lent[len(lent) // 2 :], value))
+            if number % 3:
+                part, expected = alive.pop(chosen.randrange(len(alive)))
+                assert (part == expected).all()
+        assert all((part == expected).all() for part, expected in alive)
+
+    together(work)
+
+
+def test_shared_buffers_are_lent_once() -> None:
+    """A buffer of shared memory is filled again only when no thread has an array of it."""
+    sender, receiver = BufferSender(1 << 20), BufferReceiver()
+    turn = threading.Lock()  # a worker process fills its buffers in one thread
+
+    def filled(value: int) -> np.ndarray | None:
+        with turn:
+            buffer = sender.take(3000, ".bin")
+            if buffer is None:
+                return None
+            buffer.data[:3000] = value
+            new, dropped = sender.news([buffer])
+            opened = [
+                SharedBuffer.open(each.buffer.number, os.dup(each.buffer.fd), each.buffer.nbytes)
+                for each in new
+            ]
+            receiver.learn(os.getpid(), opened, dropped)
+            return receiver.lease(os.getpid(), buffer.number)[:3000]
+
+    def work(chosen: random.Random) -> None:
+        alive: list[tuple[np.ndarray, int]] = []
+        for _ in range(20 * ROUNDS):
+            value = chosen.randrange(256)
+            lent = filled(value)
+            if lent is not None:
+                alive.append((lent, value))
+            while len(alive) > chosen.randrange(6):
+                part, expected = alive.pop(chosen.randrange(len(alive)))
+                assert (part == expected).all()
+                del part
+
+    together(work)
+
+
+def test_kept_bytes_stay_within_their_bound() -> None:
+    """The sum of what is kept is right after any order of reads and writes."""
+    kept: KeptBytes[int, bytes] = KeptBytes(5000)
+
+    def work(chosen: random.Random) -> None:
+        for _ in range(100 * ROUNDS):
+            key = chosen.randrange(40)
+            if chosen.random() < 0.5:
+                kept.put(key, bytes([key]) * (key * 10), key * 10)
+            else:
+                assert kept.get(key) in (None, bytes([key]) * (key * 10))
+
+    together(work)
+    left = [value for key in range(40) if (value := kept.get(key)) is not None]
+    assert kept.nbytes == sum(map(len, left)) <= 5000
+
+
+def test_an_index_is_read_as_it_is_made(shards: list[str]) -> None:
+    """Threads that read a fresh index, its keys and its columns at once find what it holds."""
+    for path in shards[: ROUNDS // 3]:
+        known = wids.TarIndex.from_tar(path)
+        fresh = wids.TarIndex.load(f"{path}.widx")
+
+        def work(
+            chosen: random.Random, fresh: wids.TarIndex = fresh, known: wids.TarIndex = known
+        ) -> None:
+            for _ in range(ROUNDS):
+                place = chosen.randrange(PER_SHARD)
+                assert fresh.fields(place) == known.fields(place)
+                assert fresh.find(known.keys[place]) == place
+                rows = np.array(sorted(chosen.sample(range(PER_SHARD), 3)))
+                found = fresh.find_spans(rows, (".cls", ".txt"))
+                assert found.tolist() == known.find_spans(rows, (".cls", ".txt")).tolist()
+            assert fresh.names == known.names
+
+        together(work)
+
+
+def test_statistics_of_a_loader_add_up(tmp_path: Path) -> None:
+    """Spans of many threads are all counted, while others ask for figures and traces."""
+    stats = LoaderStats()
+
+    def work(chosen: random.Random) -> None:
+        for number in range(50 * ROUNDS):
+            with stats.timed(chosen.choice(("read", "collate"))):
+                pass
+            if number % 200 == 0:
+                assert stats.stage("read").seconds >= 0
+                stats.save_trace(tmp_path / f"{threading.get_ident()}.json")
+
+    together(work)
+    assert stats.stage("read").times + stats.stage("collate").times == THREADS * 50 * ROUNDS
+
+
+def test_ranges_of_a_pool(shard_server: ShardServer) -> None:
+    """Threads plan, read and release ranges that overlap, and the memory is free afterwards."""
+    data = random.Random(1).randbytes(1 << 18)
+    url, version = shard_server.put("/a.tar", data), FileVersion()
+    pool = RangePool(Fetcher(), 4 << 20)
+
+    def work(chosen: random.Random) -> None:
+        for need in range(ROUNDS):
+            starts = [chosen.randrange(len(data) - 9000) for _ in range(4)]
+            spans = [(start, start + chosen.randrange(1, 9000)) for start in starts]
+            planned = [PlannedRange(url, version, *span, need) for span in spans]
+            pool.plan(planned)
+            found = pool.read_ranges(url, spans, version=version)
+            assert [bytes(each) for each in found] == [data[start:stop] for start, stop in spans]
+            pool.release(planned)
+
+    together(work)
+    assert pool.room == pool.nbytes
+    pool.close()
+
+
+def test_times_of_requests() -> None:
+    """Requests that end at once in many threads are all counted, and times stay what they are."""
+    times = RequestTimes()
+
+    def work(chosen: random.Random) -> None:
+        for _ in range(100 * ROUNDS):
+            nbytes = chosen.choice((100_000, 1_000_000))
+            times.note(nbytes, 0.02 + nbytes / 10e6)
+            assert times.worthwhile_gap() > 0
+
+    together(work)
+    assert times.count == THREADS * 100 * ROUNDS
+    assert times.worthwhile_gap() == pytest.approx(200_000, rel=0.01)

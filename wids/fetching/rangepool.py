@@ -224,12 +224,14 @@ class RangePool:
     def _hedge(self, block: Block, part: Part) -> None:
         late = self._times.late_seconds(len(part.target))
         began = part.began
-        if began is None or part.done or part.hedged or time.monotonic() - began < late:
+        if began is None or time.monotonic() - began < late:
             return
-        if self._num_hedged * _REQUESTS_PER_HEDGE > self._times.count:
-            return
-        part.hedged = True
-        self._num_hedged += 1
+        with self._changed:  # several readers may wait for one range
+            many = self._num_hedged * _REQUESTS_PER_HEDGE > self._times.count
+            if part.done or part.hedged or many:
+                return
+            part.hedged = True
+            self._num_hedged += 1
         # It fills the same bytes: both responses are of one version of the file.
         self._hedges.submit(self._request, block, part, True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 
 import numpy as np
@@ -35,14 +36,16 @@ class RequestTimes:
     def __init__(self) -> None:
         self._noted: deque[tuple[int, float]] = deque(maxlen=256)
         self._line = (0.0, 0.0)  # seconds, and seconds a byte
+        self._lock = threading.Lock()
         self.count = 0
 
     def note(self, nbytes: int, seconds: float) -> None:
-        """Record one request."""
-        self._noted.append((nbytes, seconds))
-        self.count += 1
-        if self.count % self._FEWEST == 0:
-            self._line = _fitted(np.array(self._noted))
+        """Record one request; may be called from many threads."""
+        with self._lock:  # requests end in threads, and a deque must not change while it is read
+            self._noted.append((nbytes, seconds))
+            self.count += 1
+            if self.count % self._FEWEST == 0:
+                self._line = _fitted(np.array(self._noted))
 
     def worthwhile_gap(self) -> int:
         """Return how many unwanted bytes take as long as a further request."""
