@@ -67,7 +67,27 @@ def test_joined(strings, chance):
     assert table.joined(table.starts[rows], table.ends[rows]) == expected
 
 
-@given(names, st.sampled_from(["first_dot", "last_dot"]))
+@given(st.integers(1, 9), st.integers(0, 40), st.integers(1, 4), st.data())
+def test_joined_at_equal_distances(length, count, every, data):
+    """Beginnings of every second, third... of names that are equally long are concatenated."""
+    strings = [b"%0*d" % (length, number % 10**length) for number in range(count)]
+    table = packed(strings)
+    cut = data.draw(st.integers(0, length))
+    starts = table.starts[::every]
+    expected = b"".join(string[:cut] for string in strings[::every])
+    assert table.joined(starts, starts + cut) == expected
+
+
+# Names as in most shards: of one pattern, so that each has its dots and slashes at the same places.
+patterns = st.text("ab./_0", min_size=1, max_size=12)
+alike = st.builds(
+    lambda pattern, count: [pattern.replace("0", str(i % 10)).encode() for i in range(count)],
+    patterns,
+    st.integers(1, 25),
+)
+
+
+@given(names | alike, st.sampled_from(["first_dot", "last_dot"]))
 def test_split(strings, rule):
     """Names are split or skipped as by the rule for a single name."""
     table = packed(strings)

@@ -4,6 +4,7 @@ import contextlib
 import gzip
 import io
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -17,7 +18,8 @@ from hypothesis import strategies as st
 
 from wids.errors import ShardFormatError
 from wids.tar.sidecar import IndexSource
-from wids.tar.tarscan import scan_tar
+from wids.tar.tarbytes import TarBytes
+from wids.tar.tarscan import HeaderWalk, scan_bytes, scan_tar
 
 FORMATS = {
     "ustar": tarfile.USTAR_FORMAT,
@@ -691,3 +693,79 @@ def test_a_long_global_name_is_not_copied_to_each_member(tmp_path, key):
         [sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True
     )
     assert "global PAX" in run.stdout
+
+
+def read_of(content: bytes) -> TarBytes:
+    """The bytes of a tar in memory, for a scan."""
+
+    def read_into(buffers: list[memoryview], position: int) -> int:
+        done = 0
+        for buffer in buffers:
+            part = content[position + done :][: len(buffer)]
+            buffer[: len(part)] = part
+            done += len(part)
+        return done
+
+    return TarBytes(
+        path="t.tar",
+        nbytes=len(content),
+        mtime_ns=0,
+        read=lambda nbytes, position: content[position : position + nbytes],
+        read_into=read_into,
+        changed=lambda: False,
+    )
+
+
+def found_at_once(content: bytes) -> object:
+    """What a scan finds, or how it refuses the tar."""
+    try:
+        return listed(scan_bytes(read_of(content)))
+    except ShardFormatError as error:
+        return str(error)
+
+
+def found_step_by_step(content: bytes) -> object:
+    """The same by the scan that reads one header at a time."""
+    walk = HeaderWalk(read_of(content), concatenated=False)
+    position: int | None = 0
+    try:
+        while position is not None:
+            position = walk.step(position)
+    except ShardFormatError as error:
+        return str(error)
+    return listed(walk.members())
+
+
+def altered(head: bytes, place: int, value: int, *, repaired: bool) -> bytes:
+    """A header with another byte."""
+    changed = head[:place] + bytes([value]) + head[place + 1 :]
+    return repair_checksum(bytearray(changed)) if repaired and not 148 <= place < 156 else changed
+
+
+@pytest.mark.parametrize("where", ["first", "middle", "last", "all", "all but one"])
+@pytest.mark.parametrize("kind", ["tarfile", "pax", "long"])
+def test_any_byte_counts_in_a_run(where: str, kind: str) -> None:
+    """Headers with one other byte, in one of them or in all, are read in runs as one by one."""
+    chosen = random.Random(where + kind)
+    before = pax({b"mtime": b"1.5"}) if kind == "pax" else b""
+    folder = b"f" * 90 if kind == "long" else b"f"
+    sizes = [n * 40 if kind == "long" else n + 1 for n in range(9)]  # at equal distances or not
+    heads = [header(b"%s/%05d.txt" % (folder, n), size) for n, size in enumerate(sizes)]
+    numbers = {
+        "first": [0],
+        "middle": [4],
+        "last": [8],
+        "all": range(9),
+        "all but one": range(1, 9),
+    }
+    for place in range(512):
+        value = chosen.choice([0, ord(" "), ord("/"), chosen.choice(b"01234567"), 0x80, 255])
+        repaired = chosen.random() < 0.7
+        content = b"".join(
+            before
+            + (altered(head, place, value, repaired=repaired) if n in numbers[where] else head)
+            + bytes(sizes[n] + -sizes[n] % 512)
+            for n, head in enumerate(heads)
+        )
+        found = found_at_once(content + END)
+        assert found == found_step_by_step(content + END), (place, value, repaired)

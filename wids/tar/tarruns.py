@@ -20,17 +20,18 @@ __all__ = ["HeaderRuns", "PlainRun"]
 # One window and the headers copied out of it fit into the cache of a CPU core.
 _WINDOW_NBYTES = 1 << 20
 _CHAIN_LENGTH = 1024
+_FEW = 192  # headers; the kernel would clear the memory of larger arrays page by page
 _HEADER_AND_ROUNDING = 2 * BLOCK_SIZE - 1  # what a size and a header take, in whole blocks
 
 _MAGIC = int.from_bytes(b"usta", "little")
 _REGULAR, _OLD_REGULAR, _PAX = b"0\0x"
-_PLACES_OF_8 = 8.0 ** np.arange(10, -1, -1)
-# Rows, counted from byte 100 of the header: digits of size and checksum; the blanks after them;
-# first bytes of the fields.
-_DIGITS = np.r_[24:35, 48:54]
-_BLANKS = np.array([35, 54, 55])
-_NUMBER_STARTS = np.array([8, 16, 24, 36, 48])
-_DEVICE_STARTS = np.array([8])
+_SHIFTS = 3 * np.arange(10, -1, -1)[:, None]  # in bits, of octal digits
+_NOT_BLANK = ~np.uint8(ord(" "))  # bits that neither a space nor a zero byte has
+# First byte and end of fields. Sizes and checksums have all their digits, others may have fewer.
+_SIZE_DIGITS, _CHECKSUM_DIGITS, _CHECKSUM = (124, 135), (148, 154), (148, 156)
+_BLANKS = (135, 136), (154, 156)
+_NUMBERS = (100, 108), (108, 116), (116, 124), (136, 148), (329, 337), (337, 345)
+_KIND, _POSIX, _PREFIX = (156, 157), (257, 263), 345
 _EVERY_8 = np.uint64(0x00FF00FF00FF00FF)
 _EVERY_16 = np.uint64(0x0000FFFF0000FFFF)
 _LOW_32 = np.uint64(0xFFFFFFFF)
@@ -72,6 +73,7 @@ class HeaderRuns:
         if source.advised is not None:
             self._ahead = HeadersAhead(source.nbytes, source.read, source.advised)
         self._window = np.empty((_WINDOW_NBYTES // BLOCK_SIZE, BLOCK_SIZE), np.uint8)
+        self._headers = np.empty_like(self._window)
         self._rows: list[memoryview] = []
         self._start = self._end = 0
         self._batch: _Batch | None = None
@@ -114,9 +116,9 @@ class HeaderRuns:
         # The PAX data of the last block would be outside the window. The block itself is used in
         # its place, which never passes as PAX data, so the header is left to the scan.
         bodies = np.minimum(blocks + 1, num_blocks - 1)
-        return _Batch(
-            window[blocks], position + BLOCK_SIZE * blocks, window, bodies, self._source.nbytes
-        )
+        # Into memory that is reused, since the kernel has to clear new memory page by page.
+        headers = window.take(blocks, axis=0, out=self._headers[: len(blocks)], mode="clip")
+        return _Batch(headers, position + BLOCK_SIZE * blocks, window, bodies, self._source.nbytes)
 
     def _chain(self, position: int, stop: int) -> "_Batch":
         """Read the headers up to a position one by one, each after the data of the previous one."""
@@ -167,18 +169,18 @@ class _Batch:
         file_nbytes: int,
     ) -> None:
         self.positions = positions
-        # Transposed, one row for each byte from mode to type: numpy is fast along rows, and the
-        # bytes of a column would lie 512 apart.
-        fields = headers[:, 100:157].T.copy()
-        sizes = _octal(fields[24:35])
-        kinds = fields[-1]
-        plain = _checksums(headers, fields[48:56]) == _octal(fields[48:54])
-        plain &= (fields[_DIGITS] - ord("0") < 8).all(axis=0)
-        plain &= _numbers(fields[:56], _NUMBER_STARTS)
-        plain &= ~(fields[_BLANKS] - ord("0") < 8).any(axis=0)
-        plain &= _numbers(headers[:, 329:345].T.copy(), _DEVICE_STARTS)
-        self._is_member = (kinds == _REGULAR) | (kinds == _OLD_REGULAR)
-        self._names, named = _names(headers)
+        fields = _Fields(headers)
+        sizes, plain = fields.octal(*_SIZE_DIGITS)
+        stated, digits = fields.octal(*_CHECKSUM_DIGITS)
+        plain &= digits & (fields.checksums() == stated)
+        for start, stop in _NUMBERS:
+            plain &= fields.numbers(start, stop)
+        for start, stop in _BLANKS:
+            plain &= fields.blank(start, stop)
+        kinds = fields.rows(*_KIND)[0]
+        is_member = (kinds == _REGULAR) | (kinds == _OLD_REGULAR)
+        self._is_member = np.broadcast_to(is_member, positions.shape)
+        self._names, named = _names(fields)
         # PAX headers that hold only a time belong to a run, but are no members of it.
         others = ~self._is_member
         plain &= others | named
@@ -205,79 +207,132 @@ class _Batch:
         end = int(self._odd[odd]) if odd < len(self._odd) else len(self.positions)
         if gap < len(self._gaps):
             end = min(end, int(self._gaps[gap]) + 1)
-        members = start + np.flatnonzero(self._is_member[start:end])
+        members = self._is_member[start:end].nonzero()[0]
         if not len(members):
             return None
         # A PAX header at the end of the run, whose member is not in it, is left to the scan.
+        last = start + int(members[-1])
+        # Nearly always all are members, and are taken without a copy.
+        chosen = slice(start, end) if len(members) == end - start else start + members
         return PlainRun(
-            names=_packed(self._names[members]),
-            spans=self._spans[members],
-            next_position=int(self._next[members[-1]]),
+            names=_packed(self._names[chosen]),
+            spans=self._spans[chosen],
+            next_position=int(self._next[last]),
         )
 
 
-def _octal(digits: _Bytes) -> _Integers:
-    """Return the numbers whose octal digits, the highest first, are the rows."""
-    values = _PLACES_OF_8[-len(digits) :] @ (digits - ord("0"))
-    return values.astype(np.int64)
+class _Fields:
+    """Bytes of headers by column.
 
-
-def _numbers(fields: _Bytes, starts: _Integers) -> _Flags:
-    """Return which fields are octal digits followed by blanks only.
+    In the headers of most shards, all bytes but those of numbers in names, sizes and checksums are
+    the same. What follows from those is found for one header, and holds for all.
 
     Args:
-        fields: One row for each byte.
-        starts: Rows with which the second and further fields begin.
+        headers: Shape `(num_headers, 512)`.
     """
-    digits = fields - ord("0") < 8
-    blank = fields & ~np.uint8(ord(" ")) == 0
-    after_blank = digits[1:] & blank[:-1]
-    after_blank[starts - 1] = False
-    sound: _Flags = (digits | blank).all(axis=0) & ~after_blank.any(axis=0)
-    return sound
+
+    def __init__(self, headers: _Bytes) -> None:
+        self.headers = headers
+        words = headers.view("<u8")
+        differing = np.zeros(words.shape[1], "<u8")
+        for start in range(0, len(words) - 1, _FEW):
+            part = words[start : start + _FEW + 1]
+            differing |= np.bitwise_or.reduce(part[1:] ^ part[:-1], axis=0)
+        self._words = words.T[np.flatnonzero(differing)]
+        self._first = headers[:1].tobytes() or bytes(BLOCK_SIZE)
+        self._differing = differing.tobytes()
+
+    def same(self, start: int, stop: int) -> bytes | None:
+        """Return some bytes if they are the same in all headers, else None."""
+        differing = self._differing[start:stop].strip(b"\0")
+        return None if differing else self._first[start:stop]
+
+    def last_used(self, start: int, stop: int) -> int:
+        """Return the last of some bytes that is not zero in at least one header; -1 for none."""
+        used = (self._first[start:stop].rstrip(b"\0"), self._differing[start:stop].rstrip(b"\0"))
+        return max(map(len, used)) - 1
+
+    def rows(self, start: int, stop: int) -> _Bytes:
+        """Return some bytes, one row for each; of one header if they are the same in all."""
+        # Transposed, since numpy is fast along rows, and the bytes of a column lie 512 apart.
+        headers = self.headers[:1] if self.same(start, stop) is not None else self.headers
+        return headers[:, start:stop].T.copy()
+
+    def octal(self, start: int, stop: int) -> tuple[_Integers, _Flags]:
+        """Return the numbers in some bytes, and which of them are octal digits only."""
+        text = self.same(start, stop)
+        shape = (len(self.headers),)
+        if text is not None:
+            sound = not text.strip(OCTAL_DIGITS)
+            return np.full(shape, int(text, 8) if sound else 0), np.full(shape, sound)
+        digits = self.rows(start, stop) - ord("0")
+        # Not by a matrix product, whose library keeps threads spinning.
+        shifted = digits.astype(np.int64) << _SHIFTS[-len(digits) :]
+        values: _Integers = np.bitwise_or.reduce(shifted, axis=0)
+        only_digits: _Flags = np.logical_and.reduce(digits < 8, axis=0)
+        return values, only_digits
+
+    def blank(self, start: int, stop: int) -> bool | _Flags:
+        """Return in which headers some bytes are spaces and zeros only."""
+        text = self.same(start, stop)
+        if text is not None:
+            return not text.strip(b" \0")
+        blank: _Flags = (self.rows(start, stop) & _NOT_BLANK == 0).all(axis=0)
+        return blank
+
+    def numbers(self, start: int, stop: int) -> bool | _Flags:
+        """Return in which headers some bytes are octal digits followed by blanks only."""
+        text = self.same(start, stop)
+        if text is not None:
+            return not text.rstrip(b" \0").strip(OCTAL_DIGITS)
+        rows = self.rows(start, stop)
+        digits, blank = rows - ord("0") < 8, rows & _NOT_BLANK == 0
+        sound: _Flags = (digits | blank).all(axis=0) & ~(digits[1:] & blank[:-1]).any(axis=0)
+        return sound
+
+    def checksums(self) -> _Integers:
+        """Return the checksums of the headers, with the checksum field itself counted as spaces."""
+        # Bytes are added in lanes of 16 bits, which can hold 64 times twice 255, then of 32 bits.
+        words = self._words
+        lanes = np.add.reduce((words & _EVERY_8) + ((words >> np.uint64(8)) & _EVERY_8), axis=0)
+        lanes = (lanes & _EVERY_16) + ((lanes >> np.uint64(16)) & _EVERY_16)
+        sums = ((lanes & _LOW_32) + (lanes >> np.uint64(32))).view(np.int64)
+        same = sum(self._first) - sum(words[:, :1].tobytes())
+        stated = self.rows(*_CHECKSUM)
+        totals: _Integers = sums + (same + len(stated) * ord(" ")) - stated.sum(axis=0)
+        return totals
 
 
-def _checksums(headers: _Bytes, stated: _Bytes) -> _Integers:
-    """Return the checksums of headers, with the checksum field itself counted as spaces."""
-    words = headers.view("<u8")
-    # Most of a header is zeros, in the same columns in all headers of a shard.
-    used = words[:, np.flatnonzero(np.bitwise_or.reduce(words, axis=0))]
-    # Bytes are added in lanes of 16 bits, which can hold 64 times twice 255, then of 32 bits.
-    lanes = np.add.reduce((used & _EVERY_8) + ((used >> np.uint64(8)) & _EVERY_8), axis=1)
-    lanes = (lanes & _EVERY_16) + ((lanes >> np.uint64(16)) & _EVERY_16)
-    sums = (lanes & _LOW_32) + (lanes >> np.uint64(32))
-    totals: _Integers = sums.view(np.int64) - stated.sum(axis=0, dtype=np.int64)
-    return totals + len(stated) * ord(" ")
-
-
-def _names(headers: _Bytes) -> tuple[_Bytes, _Flags]:
+def _names(fields: _Fields) -> tuple[_Bytes, _Flags]:
     """Return the names of the headers, one per row with zeros between, and which are plain.
 
     A name is plain if only zeros follow it in its field (and the prefix in its own, if there is
     one) and it does not end in a slash, by which old writers mark directories.
     """
-    names, lengths, plain = _texts(headers[:, :100])
+    names, lengths, plain = _texts(fields, 0, 100)
     plain &= lengths > 0
     if names.shape[1]:
         plain &= names[np.arange(len(names)), lengths - 1] != ord("/")
-    if not headers[:, 345].any():
+    # A prefix that begins with a zero byte is none.
+    if fields.last_used(_PREFIX, _PREFIX + 1) < 0:
         return names, plain
-    prefixes, prefix_lengths, whole = _texts(headers[:, 345:500])
+    prefixes, prefix_lengths, whole = _texts(fields, _PREFIX, 500)
     prefixed = prefix_lengths > 0
     # Only POSIX headers have a prefix; other headers with bytes there are left to the scan.
-    posix = (headers[:, 257:263] == np.frombuffer(b"ustar\0", np.uint8)).all(axis=1)
+    posix = (np.frombuffer(b"ustar\0", np.uint8)[:, None] == fields.rows(*_POSIX)).all(axis=0)
     plain &= whole & (posix | ~prefixed)
     slashes = (prefixed * ord("/")).astype(np.uint8)[:, None]
     return np.concatenate((prefixes, slashes, names), axis=1), plain
 
 
-def _texts(fields: _Bytes) -> tuple[_Bytes, _Integers, _Flags]:
-    """Return the fields cut to the longest text, their lengths, and which end in zeros only."""
-    used = np.flatnonzero(np.bitwise_or.reduce(fields, axis=0))
-    fields = fields[:, : int(used[-1]) + 1 if len(used) else 0]
-    filled = fields.T.copy() != 0
-    whole: _Flags = ~(filled[1:] > filled[:-1]).any(axis=0)
-    return fields, filled.sum(axis=0), whole
+def _texts(fields: _Fields, start: int, stop: int) -> tuple[_Bytes, _Integers, _Flags]:
+    """Return a field cut to the longest text, the lengths, and which texts end in zeros only."""
+    stop = start + fields.last_used(start, stop) + 1
+    texts = fields.headers[:, start:stop]
+    filled = fields.rows(start, stop) != 0
+    whole = ~(filled[1:] > filled[:-1]).any(axis=0)
+    lengths = np.broadcast_to(filled.sum(axis=0), len(texts))
+    return texts, lengths, np.broadcast_to(whole, len(texts)).copy()
 
 
 def _packed(names: _Bytes) -> bytes:
