@@ -51,7 +51,8 @@ def write_wheel(folder: Path, name: str, version: str, files: dict[str, str]) ->
 def our_files() -> dict[str, str]:
     """Return the modules at the top of the package, which import nothing else on their own."""
     folder = REPOSITORY / "wids"
-    return {f"wids/{path.name}": path.read_text() for path in folder.glob("*.py")}
+    modules = {f"wids/{path.name}": path.read_text() for path in folder.glob("*.py")}
+    return modules | {"_wids_command.py": (REPOSITORY / "_wids_command.py").read_text()}
 
 
 @pytest.mark.slow
@@ -94,3 +95,18 @@ def test_a_sound_installation_has_no_fault():
     """The package under test is whole, and no other package has files in its folder."""
     assert installation_fault() is None
     assert other_owners() == []
+
+
+@pytest.mark.slow
+def test_the_command_needs_nothing_that_the_other_package_imports(tmp_path):
+    """The old library imports torch; without it, the command still says what was replaced."""
+    environment = Environment(tmp_path / "env")
+    environment.pip("install", "--no-index", write_wheel(tmp_path, "wids", "1.0", our_files()))
+    theirs = {"wids/__init__.py": "import torch.distributed"}
+    environment.pip("install", "--no-index", write_wheel(tmp_path, "webdataset", "0.2", theirs))
+    command = "import _wids_command, sys; sys.exit(_wids_command.main())"
+    shown = environment.run("-c", command)
+    assert shown.returncode == 1
+    assert "a file of another package (webdataset 0.2)" in shown.stderr
+    assert "`pip uninstall wids webdataset`" in shown.stderr
+    assert "No module named 'torch" in environment.run("-c", "import wids").stderr

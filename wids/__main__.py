@@ -1,4 +1,4 @@
-"""`python -m wids` is the command `wids`, and the console scripts begin here, too."""
+"""`python -m wids` is the command `wids`; the console scripts come here from `_wids_command`."""
 
 import sys
 

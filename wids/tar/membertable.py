@@ -228,7 +228,7 @@ class MemberTable:
             fields: The extensions wanted; those that the sample lacks are left out. None: all.
 
         Returns:
-            The sample, such as `{"__key__": "0001", ".jpg": data}`.
+            A dict with `__key__`, and with each field by its extension.
 
         Raises:
             IndexError: There is no such sample.
