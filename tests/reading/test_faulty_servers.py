@@ -39,7 +39,7 @@ def field_of(number: int, version: int) -> bytes:
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], list[dict[str, bytes]]]:
-    """Make two versions of the shards, of equal sizes, each with sidecars, a spec and a pack."""
+    """Make two versions of the shards, of equal sizes, each with indexes, a spec and a pack."""
     versions = []
     for version in (OLD, NEW):
         folder = tmp_path_factory.mktemp("version")
@@ -51,6 +51,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], list[dict[st
                     data = field_of(sample, version)
                     writer.write({"__key__": f"k{sample}", ".bin": data, ".cls": sample})
             wids.TarIndex.open(path).save(f"{path}.widx")
+            (wids.write_dali_index if number else wids.write_energon_index)(path)
             rows.append({"url": path.name, "nsamples": PER_SHARD, "filesize": path.stat().st_size})
         (folder / "train.json").write_text(json.dumps({"shardlist": rows, "pack": "train.wpack"}))
         write_pack(load_spec(str(folder / "train.json")), folder / "train.wpack")
@@ -121,12 +122,21 @@ def by_index(url: str, folder: str) -> Samples:
             yield number, sample["__key__"], sample[".bin"]
 
 
+def by_count(url: str, folder: str) -> Samples:
+    """Count the samples by the indexes of other tools, and read whole shards."""
+    with closing(opened([f"{url}/{number}.tar" for number in range(SHARDS)], folder)) as dataset:
+        for number in range(len(dataset)):
+            sample = dataset[number]
+            yield number, sample["__key__"], sample[".bin"]
+
+
 WAYS: dict[str, Callable[[str, str], Samples]] = {
     "loader": by_loader,
     "turns": by_turns,
     "pack": by_pack,
     "file": by_file,
     "index": by_index,
+    "count": by_count,
 }
 KINDS: list[dict[str, Any]] = [
     {"cut_at": 300}, {"cut_at": 5000}, {"status": 503, "retry_after": "0"}, {"status": 404},
@@ -153,6 +163,8 @@ KINDS: list[dict[str, Any]] = [
 @example("loader", [(7, {"lie_range": "bytes"}, 6)], None)
 @example("turns", [(7, {"lie_range": "bytes"}, 6)], (9, 2, False))
 @example("turns", [(5, {"ignore_if_range": True}, 20)], (7, 1, False))
+@example("count", [], (4, 0, False))
+@example("count", [(3, {"lie_range": "bytes"}, 6)], (7, 1, False))
 @example("pack", [(2, {"cut_at": 300}, 3)], None)
 @example("file", [(5, {"ignore_if_range": True}, 20)], (7, 0, False))
 @pytest.mark.filterwarnings("ignore")
@@ -167,7 +179,8 @@ def test_what_is_read_is_of_one_version_or_an_error(
     faults = [each for each in faults if way != "file" or each[1] != {"lie_range": "bytes"}]
     state = ShardServer()
     for name, data in files()[OLD].items():
-        state.put(name, data)
+        if way != "count" or not name.endswith(".widx"):
+            state.put(name, data)
 
     def change() -> None:
         number = len(state.requests)
