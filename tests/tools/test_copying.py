@@ -5,11 +5,13 @@ import os
 import pickle
 import random
 import tarfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from helpers.server import ShardServer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,6 +19,7 @@ import wids
 from wids.base.processes import run_each
 from wids.errors import ShardFormatError
 from wids.tools.copying import Part, PartWriter, Target
+from wids.tools.mapping import map_samples
 from wids.tools.reshard import reshard
 from wids.writing.shardfile import shard_options
 
@@ -111,6 +114,31 @@ def test_copies_are_what_writing_anew_gives(
     assert (tmp_path / "new-0.tar").read_bytes() == expected
 
 
+def test_samples_that_are_read_by_range_are_copied(
+    shards: list[str], shard_server: ShardServer, tmp_path: Path
+):
+    """Shards of a server are not fetched whole to copy some of their samples."""
+    urls = []
+    for path in shards[1:]:
+        wids.TarIndex.from_tar(path).save(f"{path}.widx")
+        for name in (path, f"{path}.widx"):
+            url = shard_server.put(Path(name).name, Path(name).read_bytes())
+            urls += [url] * (name == path)
+    indexes = [100, 3, 50, 101, 49, 7]
+    with wids.ShardListDataset(shards, transformations="bytes") as dataset:
+        expected = written_anew(dataset, indexes, tmp_path / "anew-%d.tar")
+    with wids.ShardListDataset(
+        [shards[0], *urls], remote="range", cache_dir=tmp_path / "cache"
+    ) as dataset:
+        shard_server.requests.clear()
+        done = reshard(dataset, np.array(indexes), tmp_path / "new-%d.tar", workers=1)
+    assert not done.failures
+    assert (tmp_path / "new-0.tar").read_bytes() == expected
+    asked = [each for each in shard_server.requests if each.path.endswith(".tar")]
+    assert all("Range" in each.headers for each in asked), asked
+    assert len(asked) <= 4
+
+
 @pytest.mark.parametrize("access", ["mmap", "pread"])
 def test_a_choice_of_fields_is_copied(shards: list[str], access: Any, tmp_path: Path):
     """Only the requested fields are copied, also if others lie between them."""
@@ -126,7 +154,7 @@ def test_a_choice_of_fields_is_copied(shards: list[str], access: Any, tmp_path: 
 
 @pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="only Linux counts what is read")
 def test_positional_reads_copy_no_maps(tmp_path: Path):
-    """With access="pread", all that is copied is read from the file, and a map is not touched."""
+    """With access="pread", all that is copied or mapped is read from the file, not from a map."""
     write_ours(tmp_path / "old.tar", [{"__key__": f"{i}", "bin": bytes(50_000)} for i in range(40)])
     read = {}
     for access in ("mmap", "pread"):
@@ -135,9 +163,12 @@ def test_positional_reads_copy_no_maps(tmp_path: Path):
             before = num_read()
             with PartWriter(dataset, target) as write:
                 write(Part(0, 0, np.arange(40)))
-            read[access] = num_read() - before
-    assert read["mmap"] < 1_000_000
-    assert 2_000_000 < read["pread"] < 3_000_000
+            between = num_read()
+            with ThreadPoolExecutor(1) as pool:
+                map_samples(dataset, None, tmp_path / f"{access}-map-%d.tar", executor=pool)
+            read[access] = between - before, num_read() - between
+    assert max(read["mmap"]) < 1_000_000
+    assert all(2_000_000 < each < 3_000_000 for each in read["pread"])
 
 
 def num_read() -> int:

@@ -19,20 +19,20 @@ import numpy as np
 from wids.base.files import named_write_errors
 from wids.base.omissions import Omissions
 from wids.reading.samplesequence import is_sharded
+from wids.tar.fileshard import FileShard
+from wids.tar.shard import Shard
 from wids.tools.copyspec import key_rule_of, skipped_members
 from wids.writing.memberwriter import BLOCK, END_NBYTES, member_header, padded
 from wids.writing.sampleencoder import SampleEncoder
 from wids.writing.shardfile import NewShard
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection, Iterator, Mapping
 
     from numpy.typing import NDArray
 
     from wids.reading.samplesequence import SampleSequence, ShardedSequence
-    from wids.tar.fileshard import FileShard
     from wids.tar.indexcolumns import IndexColumns
-    from wids.tar.shard import Shard
     from wids.writing.memberwriter import SampleArchive
     from wids.writing.shardfile import ShardOptions
 
@@ -296,16 +296,25 @@ class PartWriter:
             shard.discard()
 
     def _copy(self, indexes: NDArray[np.int64], first_number: int, archive: SampleArchive) -> None:
-        """Copy samples of local files, in the given order."""
+        """Copy samples in the given order, those of local files as they lie there."""
         batch = self._reader.locate_batch(indexes)
         wanted = self._reader.wanted_fields
         taken: dict[int, tuple[str, memoryview | None, _Members]] = {}
+        far: list[int] = []
         with batch.announced(wanted):
             # Samples are read in the order of the disk, so that a window opens each shard once.
             for row, opened, local_index in batch.samples():
-                shard: Any = opened.shard  # a file, else the dataset would not serve fields
-                new_key = self._target.key(first_number + row, "")
-                taken[row] = _take(shard, local_index, new_key, wanted)
+                if isinstance(opened.shard, Shard | FileShard):
+                    new_key = self._target.key(first_number + row, "")
+                    taken[row] = _take(opened.shard, local_index, new_key, wanted)
+                else:
+                    far.append(row)
+            # Those that are read by byte range share requests.
+            for row, sample in zip(
+                far, self._reader.__getitems__(indexes[far].tolist()), strict=True
+            ):
+                key = self._target.key(first_number + row, sample["__key__"])
+                taken[row] = key, None, _named(key, sample)
             for row in range(len(indexes)):
                 key, whole, members = taken.pop(row)
                 if whole is None:
@@ -318,8 +327,7 @@ class PartWriter:
         samples = self._reader.__getitems__(indexes.tolist())
         for number, sample in enumerate(samples, first_number):
             key = self._target.key(number, sample["__key__"])
-            fields = [(key + name, data) for name, data in sample.items() if name[0] == "."]
-            archive.write(key, fields, stable=True)
+            archive.write(key, _named(key, sample), stable=True)
 
     def _write_joined(
         self, indexes: NDArray[np.int64], first_number: int, archive: SampleArchive
@@ -339,6 +347,11 @@ class PartWriter:
     def __exit__(self, *_: object) -> None:
         if self._joined is None:
             self._reader.close()
+
+
+def _named(key: str, sample: Mapping[str, Any]) -> _Members:
+    """Return the fields of a sample by the names of their members."""
+    return [(key + name, data) for name, data in sample.items() if name[0] == "."]
 
 
 def _take(
