@@ -15,6 +15,7 @@ import time
 import traceback
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,7 @@ from hypothesis import strategies as st
 
 from wids.errors import FetchError
 from wids.fetching.fetch import Fetcher, FetchPolicy, RangesNotServedError, open_url
-from wids.fetching.responses import coalesce
+from wids.fetching.responses import FileVersion, coalesce
 from wids.fetching.transport import Source
 
 
@@ -646,3 +647,53 @@ def test_threads_may_share_a_fetcher(fetcher: Fetcher, shard_server: ShardServer
     for thread in threads:
         thread.join()
     assert found == [SHARD] * 16
+
+
+# Ranges of a URL that was requested before
+
+
+def test_a_later_redirect_is_followed(fetcher: Fetcher, shard_server: ShardServer) -> None:
+    """A URL that gave ranges itself may lead elsewhere from then on."""
+    url, moved = shard_server.put("a.tar", SHARD), shard_server.put("b.tar", SHARD)
+    for start in range(3):
+        assert fetcher.read_ranges(url, [(start, 9)]) == [SHARD[start:9]]
+    shard_server.faults = Faults(times=2, location=moved)
+    assert fetcher.read_ranges(url, [(5, 9)]) == [SHARD[5:9]]
+    assert shard_server.requests[-1].path == "/b.tar"
+
+
+def test_no_header_of_one_range_is_sent_with_another(
+    fetcher: Fetcher, shard_server: ShardServer
+) -> None:
+    """A condition belongs to one request: another, without one, gives the file as it is now."""
+    url = shard_server.put("a.tar", SHARD)
+    version = FileVersion()
+    for start in range(3):
+        fetcher.read_ranges(url, [(start, 9)], version=version)
+    assert "If-Range" in shard_server.requests[-1].headers
+    other = bytes(reversed(SHARD))
+    shard_server.put("a.tar", other)
+    assert fetcher.read_ranges(url, [(0, 9)]) == [other[:9]]
+    assert "If-Range" not in shard_server.requests[-1].headers
+
+
+def test_later_ranges_have_the_credentials_of_the_url(
+    fetcher: Fetcher, shard_server: ShardServer
+) -> None:
+    """Each request for a range has the login that the URL names."""
+    url = shard_server.put("a.tar", SHARD).replace("://", "://me:secret@")
+    for start in range(3):
+        assert fetcher.read_ranges(url, [(start, 9)]) == [SHARD[start:9]]
+    sent = {each.headers.get("Authorization") for each in shard_server.requests}
+    assert sent == {f"Basic {base64.b64encode(b'me:secret').decode()}"}
+
+
+def test_ranges_of_more_hosts_than_are_kept(shard_server: ShardServer) -> None:
+    """Connections that were closed for those to other hosts are made anew."""
+    fetcher = Fetcher(replace(QUICK, connections_per_host=1))
+    url = shard_server.put("a.tar", SHARD)
+    other = url.replace("127.0.0.1", "localhost")
+    for start in range(3):
+        for each in (url, other):
+            assert fetcher.read_ranges(each, [(start, 9)]) == [SHARD[start:9]]
+    fetcher.close()
