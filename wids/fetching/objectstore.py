@@ -6,10 +6,12 @@ import os
 import re
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from wids.base.urls import display_url, hide_credentials, scheme_of
 from wids.errors import FetchError
+from wids.fetching.listing import pages_in_parts
 from wids.fetching.transport import (
     AbsentError,
     ChangedError,
@@ -33,6 +35,7 @@ __all__ = ["OBJECT_SCHEMES", "ObjectSource"]
 
 _CHUNK_NBYTES = 1 << 20
 _PAGE_LENGTH = 1000  # as stores send them
+_MOST_LISTED_AT_ONCE = 8  # parts of a folder
 _WHOLE_REQUEST = timedelta(days=1)  # the library's default of 30 seconds is too short for shards
 _EXTRAS = {
     "s3": "s3",
@@ -81,6 +84,7 @@ class ObjectSource:
             "read_timeout": timedelta(seconds=policy.stall_timeout_seconds),
             "timeout": _WHOLE_REQUEST,
         }
+        self._listed_at_once = min(_MOST_LISTED_AT_ONCE, policy.connections_per_host)
         self._stores: dict[str, ObjectStore] = {}
         # Imported here rather than in a thread; if it is missing, `open` says what to install.
         with suppress(ImportError):
@@ -161,6 +165,11 @@ class ObjectSource:
             FetchError: There is no such bucket, access is denied, or obstore is missing.
             ConnectionError: The store did not respond, or asks for a retry.
         """
+        # Azure and others list what precedes the cursor, too, and drop it.
+        width = self._listed_at_once if _EXTRAS[scheme_of(url)] == "s3" else 1
+        yield from pages_in_parts(partial(self._pages, url), cursor, width)
+
+    def _pages(self, url: str, cursor: str | None) -> Iterator[ListingPage]:
         bucket_url = "/".join(url.split("/", 3)[:3])
         with _translated_errors(url):
             import obstore

