@@ -260,8 +260,14 @@ def _checked_decoders(decoders: Mapping[str, Decoder | None]) -> dict[str, Decod
 def _name_image(image: Any, extension: str, sample: Mapping[str, Any]) -> None:
     """Make an image that is decoded later name its sample and field in its errors."""
     # Not the sample itself, whose other fields an image would keep in memory.
-    labels = {name: sample[name] for name in _LABELS if name in sample}
-    name_failures(image, partial(decode_error, extension, labels))
+    get = sample.get
+    labels = get("__index__"), get("__key__"), get("__shard__")
+    name_failures(image, partial(_error_of_image, extension, labels))
+
+
+def _error_of_image(extension: str, labels: tuple[Any, ...], error: Exception) -> DecodeError:
+    known = {name: each for name, each in zip(_LABELS, labels, strict=True) if each is not None}
+    return decode_error(extension, known, error)
 
 
 def decode_error(extension: str, sample: Mapping[str, Any], error: Exception) -> DecodeError:

@@ -80,8 +80,7 @@ def open_image(data: bytes | memoryview) -> Any:
             pixels.
     """
     image = _open_stream(io.BytesIO(data), data)
-    if data[:2] == JPEG_MAGIC:
-        check_scans(data, *image.size)
+    check_scans(data, *image.size)
     return image
 
 
@@ -145,7 +144,7 @@ def _open_stream(stream: io.BufferedIOBase, data: bytes | memoryview) -> Any:
 
 
 def check_scans(data: bytes | memoryview, width: int, height: int) -> None:
-    """Raise DecodeError if the scans of a JPEG go through too many pixels.
+    """Raise DecodeError if an image is a JPEG whose scans go through too many pixels.
 
     Args:
         data: The whole file.
@@ -157,7 +156,7 @@ def check_scans(data: bytes | memoryview, width: int, height: int) -> None:
     """
     most = max(64, MAX_SCANNED_PIXELS // max(1, width * height))
     # Nearly every file is too short to have so many scans, so it need not be searched.
-    if len(data) // _LEAST_SCAN_NBYTES <= most:
+    if len(data) // _LEAST_SCAN_NBYTES <= most or data[:2] != JPEG_MAGIC:
         return
     content = bytes(data)
     # Also counts marks in thumbnails and after the end, so it is only an upper bound.
