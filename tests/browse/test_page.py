@@ -902,6 +902,19 @@ def test_facets_count_and_filter(served: Browsing, open_page: Open):
     assert facet(".json:box.tags").count() == 0
 
 
+def test_a_click_adds_to_what_is_chosen_before_it_is_counted(served: Browsing, open_page: Open):
+    """While a facet still shows the old counts, a further value is added to the chosen one."""
+    page = open_page(served.url)
+    page.get_by_role("button", name="Facets").click()
+    wait_for_counts(page, [40, 40, 40, 40, 40])
+    page.route("**/api/facets?*", lambda _: None)  # no counts come from now on
+    values = page.locator(".facets section").first
+    values.get_by_role("button", name="two").click()
+    page.get_by_text("40 samples found").wait_for()
+    values.get_by_role("button", name="one").click()
+    page.get_by_text("80 samples found").wait_for()
+
+
 def test_a_page_is_a_table_of_columns(served: Browsing, open_page: Open):
     """The table has a column for what classes, headers and JSON state, and obeys the keys."""
     page = open_page(f"{served.url}?where=.cls+==+2&at=0")

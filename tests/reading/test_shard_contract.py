@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 from helpers.server import Faults, ShardServer
 
@@ -111,6 +112,20 @@ def test_it_knows_its_samples(shard: ReadableShard) -> None:
     assert shard.nbytes > sum(len(sample[".bin"]) for sample in SAMPLES)
     with pytest.raises(KeyError):
         shard.find("none")
+
+
+def test_fields_are_found_in_one_memory(shard: ReadableShard) -> None:
+    """The spans of several fields lead to the bytes that were written, where there is a memory."""
+    wanted = [7, 0, 7, 4]
+    found = shard.read_spans(np.array(wanted), (".bin", ".cls"))
+    if found is None:  # they are received one by one
+        assert isinstance(shard, RangeShard)
+        return
+    memory, spans = found
+    for local_index, fields in zip(wanted, spans.tolist(), strict=True):
+        for name, (start, size) in zip((".bin", ".cls"), fields, strict=True):
+            expected = SAMPLES[local_index].get(name)
+            assert (bytes(memory[start : start + size]) if start >= 0 else None) == expected
 
 
 @pytest.mark.parametrize("copy", [False, True])
