@@ -101,6 +101,29 @@ def test_language_models_get_a_list_of_pages(pages):
     assert {path.stem for path in pages.glob("*.md")} - named == {"index", "changelog"}
 
 
+TYPED = [
+    "create index json", "huggingface hub dataset", "read s3 bucket", "random access tar",
+    "len webdataset", "default_collate", "custom decoder", "skip corrupt", "train test split",
+    "filter class", "captions existing shards", "metadata parquet", "pickle", "ddp unequal batches",
+    "validation each sample once", "round robin", "resume training", "number workers change",
+    "torchrun slurm", "lightning", "mix weight", "oversample rare", "aspect ratio buckets",
+    "cannot pickle", "memory workers", "slow", "limit cache size", "lock files",
+    "two folders same name", "download single sample", "prefetch", "tar.gz",
+    "connection reset during download", "list index out of range", "migrate webdataset",
+    "imagefolder", "upload cloud", "mislabelled", "opt-out", "no module named torch", "windows",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("typed", TYPED)
+def test_a_question_has_the_words_that_users_type(typed):
+    """The search of the site prefers headings: a question has most of the words in its heading."""
+    text = (REPOSITORY / "docs" / "questions.md").read_text().lower()
+    headings = re.findall(r"^### (.+)$", text, re.MULTILINE)
+    words = typed.split()
+    best = max(sum(word.removesuffix("e") in each for word in words) for each in headings)
+    assert best / len(words) > 0.6
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_public_names_are_documented(name):
     """A public name, and each public method of a class of ours, has a docstring."""
