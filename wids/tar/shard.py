@@ -362,18 +362,6 @@ class Shard(ReadableShard):
             raise ShardFormatError(f"{self._shown}: changed while it was being read; open it again")
         return data
 
-    def read_block(self, start: int, stop: int) -> memoryview:
-        """Return the bytes `[start, stop)` of the shard, headers included, as a view of the map.
-
-        Args:
-            start: First byte.
-            stop: End, at most the size of the shard.
-
-        Raises:
-            ValueError: The shard is closed.
-        """
-        return self.memory[start:stop]
-
     @property
     def memory(self) -> memoryview:
         """All bytes of the shard, mapped; the index has the offsets of the fields.

@@ -376,15 +376,20 @@ def _take(
         for extension, offset, size in zip(extensions, spans[::2], spans[1::2], strict=True)
         if wanted is None or extension in wanted
     ]
-    span = _span_of(members) if key == old_key else None
-    if span is None or span[1] > shard.nbytes:
-        sample = shard.read(local_index, wanted)
-        return key, None, [(key + name, sample[name]) for name in sample if name != "__key__"]
-    block = shard.read_block(*span)
-    placed = [(name, offset - span[0], size) for name, offset, size in members]
-    if _is_as_written(block, placed):
-        return key, block, []
-    return key, None, [(name, block[start : start + size]) for name, start, size in placed]
+    if isinstance(shard, Shard):
+        memory, base = shard.memory, 0
+    elif (span := _span_of(members)) is not None and span[1] <= shard.nbytes:
+        memory, base = shard.read_block(*span), span[0]
+    else:
+        return key, None, _named(key, shard.read(local_index, wanted))
+    whole = _find_whole(memory, members, base) if key == old_key else None
+    if whole is not None:
+        return key, whole, []
+    return (
+        key,
+        None,
+        [(name, memory[offset - base : offset - base + size]) for name, offset, size in members],
+    )
 
 
 def _span_of(members: list[tuple[str, int, int]]) -> tuple[int, int] | None:
@@ -403,20 +408,32 @@ def _span_of(members: list[tuple[str, int, int]]) -> tuple[int, int] | None:
     return (start, end) if members else None
 
 
-def _is_as_written(block: memoryview, members: list[tuple[str, int, int]]) -> bool:
-    """Return whether the stored bytes of a sample are those that a new shard would have.
+def _find_whole(
+    memory: memoryview, members: list[tuple[str, int, int]], base: int
+) -> memoryview | None:
+    """Return the stored bytes of a sample if a new shard would have the same; else None.
 
-    Tars of other programs may have dates or owners in their headers. This comparison takes less
-    time than copying members one by one.
+    Tars of other programs may have dates or owners in their headers, or other entries between the
+    members. This comparison takes less time than copying members one by one.
+
+    Args:
+        memory: Bytes of the shard.
+        members: Name, offset and size of each member.
+        base: Offset of the first byte of `memory`.
     """
-    start = 0
-    for name, offset, size in members:
-        stop, after = offset + size, offset + padded(size)
+    start = end = -1
+    for name, position, size in members:
+        header, offset = member_header(name, size), position - base
+        begin, stop, after = offset - len(header), offset + size, offset + padded(size)
+        if end < 0:
+            start = end = begin
         # Bytes are compared, since memory views compare item by item, which is slow.
         if (
-            bytes(block[start:offset]) != member_header(name, size)
-            or bytes(block[stop:after]) != _ZEROS[: after - stop]
+            begin != end
+            or begin < 0
+            or bytes(memory[begin:offset]) != header
+            or bytes(memory[stop:after]) != _ZEROS[: after - stop]
         ):
-            return False
-        start = after
-    return True
+            return None
+        end = after
+    return memory[start:end] if members else None
