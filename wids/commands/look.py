@@ -152,7 +152,8 @@ def show(args: Arguments) -> int:
     out(sample_lines(description, total, width))
     if protocol != "none":
         screen = screen_of(protocol, standard_output(), columns, rows)
-        out(draw_pictures(found, screen, names))
+        stored = {name: value for name, value in found.items() if value is not None}
+        out(draw_pictures(stored, screen, names))
     return DONE
 
 
@@ -172,6 +173,11 @@ def _write_field(sample: dict[str, Any], field: str) -> None:
         raise LookupError(
             f"sample {sample['__index__']} ({sample['__key__']}) has no field {field!r}; "
             f"it has {' '.join(field_names(sample))}"
+        )
+    if sample[extension] is None:
+        raise LookupError(
+            f"sample {sample['__index__']} ({sample['__key__']}): {field!r} is None, as the joined "
+            "data have no value for this sample"
         )
     with named_write_errors("standard output"):
         standard_output().buffer.write(sample[extension])

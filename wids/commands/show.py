@@ -45,7 +45,7 @@ def describe_sample(
     """Return a description of each field of a raw sample; a damaged field affects no other.
 
     Args:
-        sample: A sample as it was read, its fields as bytes.
+        sample: A sample as it was read, its fields as bytes, or None as a join gives them.
         class_names: The name of each class, by its number.
 
     Returns:
@@ -66,8 +66,11 @@ def describe_sample(
 
 
 def _describe_field(
-    extension: str, data: bytes | memoryview, class_names: ClassNames | None
+    extension: str, data: bytes | memoryview | None, class_names: ClassNames | None
 ) -> dict[str, Any]:
+    if data is None:
+        said = "None: the joined data have no value for this sample"
+        return {"kind": "none", "nbytes": 0, "summary": said, "details": {}, "value": None}
     view = _checked(view_field(extension, data, class_names=class_names), extension, data)
     described = {
         "kind": view.kind,

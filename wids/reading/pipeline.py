@@ -50,12 +50,16 @@ RAW_KINDS = ("bytes", "memoryview")
 
 
 class ReadingOptions(TypedDict, total=False):
-    """Options of a dataset that decide what its samples are made of."""
+    """Options of a dataset that decide what its samples are made of.
+
+    `missing_ok` names those of `fields` that no sample need have; of others, a warning is given.
+    """
 
     transformations: Transformations
     fields: Collection[str] | None
     decoders: Mapping[str, Decoder | None] | None
     on_error: str | Mapping[str, Any] | ErrorHandler
+    missing_ok: Collection[str]
 
 
 class Pipeline:

@@ -319,6 +319,21 @@ def _items(part: Values) -> list[Any]:
     return list(part)
 
 
+def equals_fill(values: Values, fill: Any) -> npt.NDArray[np.bool_]:
+    """Return which values of a column equal a fill; a NaN equals a NaN.
+
+    >>> equals_fill(np.array([1.0, np.nan]), np.nan)
+    array([False,  True])
+    """
+    if isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype.kind in "iufb":
+        if not isinstance(fill, int | float | np.number):
+            return np.zeros(len(values), np.bool_)
+        is_nan = fill != fill  # noqa: PLR0124 (of any kind of number)
+        return np.asarray(np.isnan(values) if is_nan else values == fill)
+    found = (each is fill or bool(np.array_equal(each, fill)) for each in values)
+    return np.fromiter(found, np.bool_, len(values))
+
+
 def fill_in(values: Values, missing: npt.NDArray[np.int64], fill: Any) -> Values:
     """Insert a fill value for the samples that have none.
 

@@ -136,6 +136,13 @@ class SampleSequence(Protocol):
             index: Global index; a negative one counts from the end.
         """
 
+    def names_at(self, index: int) -> list[str]:
+        """Return the names of the fields of a sample, also of those that a join gives as None.
+
+        Args:
+            index: Global index.
+        """
+
     def open_field(self, index: int, extension: str) -> FieldFile:
         """Open one field of a sample as a file that can be sought in.
 

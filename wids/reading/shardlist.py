@@ -539,7 +539,8 @@ class ShardList:
 
         Args:
             options: `transformations`, `fields`, `decoders` and `on_error`, as this class takes
-                them; what is not given stays as it is.
+                them; what is not given stays as it is. `missing_ok` names those of `fields` that no
+                sample need have, so that no warning is given.
 
         Raises:
             ValueError: An option cannot be used.
@@ -549,7 +550,9 @@ class ShardList:
         # Both share the set of open shards; a pickled copy would have a set of its own.
         twin.__setstate__({**self.__getstate__(), "_known": self._known, "_pipeline": pipeline})
         if "fields" in options:
-            self._wanted.want(pipeline.fields or (), self._opened)
+            optional = options.get("missing_ok", ())
+            expected = [name for name in pipeline.fields or () if name not in optional]
+            self._wanted.want(expected, self._opened)
         return twin
 
     def column_reader(self, extension: str, *path: str | int) -> ColumnReader:
@@ -696,6 +699,18 @@ class ShardList:
         wanted = self._pipeline.fields
         found = opened.shard.index.fields(local_index)
         return {name: size for name, _, size in found if wanted is None or name in wanted}
+
+    def names_at(self, index: int) -> list[str]:
+        """Return the names of the wanted fields of a sample.
+
+        Args:
+            index: Global index.
+
+        Raises:
+            IndexError: There is no such sample.
+            WidsError: Its shard cannot be read.
+        """
+        return list(self.field_sizes(index))
 
     def open_field(self, index: int, extension: str) -> FieldFile:
         """Open one field of a sample as a file, of which only the parts that are used are read.

@@ -424,6 +424,16 @@ class Chain:
         sizes: dict[str, int] = part.field_sizes(local_index)
         return sizes
 
+    def names_at(self, index: int) -> list[str]:
+        """Return the names of the fields of a sample, also of those that a join gives as None.
+
+        Args:
+            index: Global index.
+        """
+        part, local_index = self._local(index)
+        names: list[str] = part.names_at(local_index)
+        return names
+
     def open_field(self, index: int, extension: str) -> FieldFile:
         """Open one field of a sample as a file that can be sought in.
 

@@ -84,6 +84,11 @@ class Filled:
         row = self.rows.at(index)
         return {} if row == self._absent else self.base.field_sizes(row)
 
+    def names_at(self, index: int) -> list[str]:
+        """Return the names of the fields of a sample; without a counterpart, all are None."""
+        row = self.rows.at(index)
+        return self.fields if row == self._absent else self.base.names_at(row)
+
     def open_field(self, index: int, extension: str) -> FieldFile:
         """Open one field of a sample as a file that can be sought in.
 
@@ -196,7 +201,7 @@ def first_fields(samples: SampleSequence) -> list[str]:
     """
     while not len(samples) and isinstance(getattr(samples, "rows", None), IndexList):
         samples = samples.base  # type: ignore[attr-defined]  # a selection
-    return list(samples.field_sizes(0)) if len(samples) else []
+    return samples.names_at(0) if len(samples) else []
 
 
 def _missing(extension: str) -> DecodeError:

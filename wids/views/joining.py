@@ -6,7 +6,7 @@ The right one may also be the rows of a table (`TableRows`).
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -14,8 +14,9 @@ import numpy.typing as npt
 from wids.base.arguments import checked_position, checked_positions
 from wids.base.warn import warn
 from wids.codecs.formats import is_class
-from wids.errors import WidsError
+from wids.errors import DecodeError, WidsError
 from wids.ordering.lookahead import check_foreseeable
+from wids.reading.ragged import Ragged, equals_fill, join, take
 from wids.reading.samplesequence import is_sharded
 from wids.views.concatenation import Chain, Together, other_classes
 from wids.views.filling import Filled, first_fields
@@ -31,14 +32,27 @@ if TYPE_CHECKING:
     from wids.reading.fieldfile import FieldFile
     from wids.reading.gather import Allocate
     from wids.reading.pipeline import BatchKind
-    from wids.reading.ragged import Ragged, Values
+    from wids.reading.ragged import Values
     from wids.reading.rangeahead import RangePlanner
     from wids.reading.samplesequence import SampleLocation, SampleSequence
     from wids.views.keytable import KeyTable
 
-__all__ = ["Pairing", "are_aligned", "counterparts", "in_table", "joined_names", "matching_rows"]
+__all__ = [
+    "Offered",
+    "Pairing",
+    "are_aligned",
+    "chosen_fields",
+    "counterparts",
+    "in_table",
+    "joined_names",
+    "matching_rows",
+]
 
 Integers = npt.NDArray[np.int64]
+# Chosen fields: None for all, a tuple for the parts of a concatenation.
+Offered: TypeAlias = "frozenset[str] | tuple[Offered, ...] | None"
+# Function that reads a field of some samples of one side of a join.
+Read: TypeAlias = "Callable[[Any, str, Integers], Values]"
 
 # `__key__`, `__dataset__`, `__index__`, `__shard__` and `__shardindex__` are in both samples.
 _NUM_LABELS = 5
@@ -62,7 +76,9 @@ class Pairing:
 
     Attributes:
         left, right, rename, replace: As given.
-        offered: Fields that `right` was joined with; None for all.
+        offered: Fields that `right` was joined with; None for all, a tuple for each part of a
+            concatenation.
+        left_chosen: Whether `left` was joined with chosen fields.
     """
 
     def __init__(
@@ -75,7 +91,8 @@ class Pairing:
         matched: bool = False,
     ) -> None:
         self.left, self.right = left, right
-        self.offered = _chosen_fields(right)
+        self.offered = chosen_fields(right)
+        self.left_chosen = chosen_fields(left) is not None
         self._compared = Compared(len(left), everything=matched)
         self.rename, self.replace = dict(rename), replace
         self._read_left, self._read_right = left.read_as, right.read_as
@@ -136,6 +153,16 @@ class Pairing:
         if twice and not self.replace:
             raise _in_both(twice, f"sample {number}, key {left['__key__']!r}: ")
         return {**left, **fields}
+
+    def _without_replaced(self, left: dict[str, Any], index: int) -> dict[str, Any]:
+        """Return raw fields of the left side without those that the right one gives, even as None.
+
+        What is stored has no None, so that the right side alone would bring back an old value.
+        """
+        if not self.replace:
+            return left
+        given = self._renamed(dict.fromkeys(self.right.names_at(index)), whole=False)
+        return {name: value for name, value in left.items() if name not in given}
 
     def checked(self) -> Self:
         """Compare the fields of the first samples if they are on this machine; return the join.
@@ -221,23 +248,36 @@ class Pairing:
         mine = theirs = fields
         if fields is not None:
             # Each side is asked for its own, as it may leave fields of the same name unread.
-            mine = [name for name in fields if name not in self._in_right]
-            theirs = [self._in_right[name] for name in fields if name in self._in_right]
+            at = np.array([position])
+            sides = {name: bool(self._from_right(at, name)[0]) for name in fields}
+            mine = [name for name in fields if not sides[name]]
+            theirs = [self._original(name) or name for name in fields if sides[name]]
         left = self.left.read_raw(position, mine)
         right = self.right.read_raw(position, theirs)
+        left = self._without_replaced(left, position)
         return self._merged(left, right, position, whole=fields is None)
 
     def field_sizes(self, index: int) -> dict[str, int]:
         """Return the size in bytes of each wanted field of a sample, in storage order."""
-        return self.left.field_sizes(index) | self._renamed(self.right.field_sizes(index))
+        left = self._without_replaced(self.left.field_sizes(index), index)
+        return left | self._renamed(self.right.field_sizes(index))
+
+    def names_at(self, index: int) -> list[str]:
+        """Return the names of the fields of a sample, also of those that a join gives as None.
+
+        Args:
+            index: Global index.
+        """
+        right = dict.fromkeys(self.right.names_at(index))
+        return list(dict.fromkeys([*self.left.names_at(index), *self._renamed(right)]))
 
     def open_field(self, index: int, extension: str) -> FieldFile:
         """Open one field of a sample as a file that can be sought in."""
         position = checked_position(index, len(self))
-        self._compare_keys(self._home(extension)[0], np.array([position]))
-        if extension in self._in_right:
-            return self.right.open_field(position, self._in_right[extension])
-        return self.left.open_field(position, extension)
+        ((home, name, _),) = self._sides(np.array([position]), extension)
+        self._compare_keys(home, np.array([position]))
+        file: FieldFile = home.open_field(position, name)
+        return file
 
     @cached_property
     def _in_right(self) -> dict[str, str]:
@@ -248,26 +288,131 @@ class Pairing:
             names = first_fields(self.right)
         return {self.rename.get(name, name): name for name in names}
 
+    @cached_property
+    def _originals(self) -> dict[str, str]:
+        """Dict from the new to the original name of each field that is renamed."""
+        return {new: old for old, new in self.rename.items()}
+
+    def _original(self, extension: str) -> str | None:
+        """Return the name on the right of a joined field; None if it cannot come from there."""
+        name = self._originals.get(extension)
+        if name is None and extension not in self.rename:
+            name = extension
+        if isinstance(self.right, TableRows):
+            return name if name in self.right.fields else None
+        return name if name is not None and _is_offered(name, self.offered) else None
+
+    def _from_right(self, indexes: Integers, extension: str) -> npt.NDArray[np.bool_]:
+        """Return for each sample whether a field is that of the right side.
+
+        This is found for each sample, as fields may be missing in some, the first one too.
+        """
+        name, names_at = self._original(extension), self.right.names_at
+        if name is None or isinstance(self.right, TableRows):
+            return np.full(len(indexes), name is not None)
+        found = (name in names_at(index) for index in indexes.tolist())
+        return np.fromiter(found, np.bool_, len(indexes))
+
+    def _sides(self, indexes: Integers, extension: str) -> list[Side]:
+        """Return the sides that have a field of some samples, one side of no samples."""
+        of_right = self._from_right(indexes, extension)
+        mine, theirs = np.flatnonzero(~of_right), np.flatnonzero(of_right)
+        sides = [Side(self.left, extension, mine)] if len(mine) or not len(theirs) else []
+        if len(theirs):
+            sides.append(Side(self.right, self._original(extension) or extension, theirs))
+        return sides
+
+    def _read(
+        self, indexes: Integers, extension: str, read: Read, *, may_be_kept: bool = False
+    ) -> Values:
+        """Return values of a field of some samples, each from the side that has it.
+
+        Args:
+            indexes: Indexes of the samples.
+            extension: The field.
+            read: Function that reads a field of some samples of a side.
+            may_be_kept: Whether the field may be a kept column, for which no shard is fetched.
+        """
+        if isinstance(self.right, TableRows) or not (
+            self.replace or isinstance(self.offered, tuple)
+        ):
+            # Only one side has it, for nearly always all samples: then nothing else is looked up.
+            home, name = self._home(extension)
+            try:
+                return self._read_side(home, name, indexes, read, may_be_kept=may_be_kept)
+            except DecodeError:
+                sides = self._sides(indexes, extension)
+                if len(sides) == 1 and sides[0].samples is home:
+                    raise
+        else:
+            sides = self._sides(indexes, extension)
+        values = [
+            self._read_side(home, name, indexes[slots], read, may_be_kept=may_be_kept)
+            for home, name, slots in sides
+        ]
+        if len(values) == 1:
+            return values[0]
+        places = np.concatenate([side.slots for side in sides])
+        return take(join(values), np.argsort(places, kind="stable"))
+
+    def _by_likelihood(self, extension: str) -> list[Side]:
+        """Return both sides, the one first that has a field of most samples."""
+        original, every = self._original(extension), np.empty(0, np.int64)
+        left, right = (
+            Side(self.left, extension, every),
+            Side(self.right, original or extension, every),
+        )
+        is_right = original is not None and (self.replace or extension in self._in_right)
+        return [right, left] if is_right else [left, right]
+
+    def _lacking(
+        self, indexes: Integers, is_fill: npt.NDArray[np.bool_], first: Side, extension: str
+    ) -> Integers:
+        """Return which of some samples have a field from the other side than the first one.
+
+        Args:
+            indexes: Indexes of the samples.
+            is_fill: Which of them the first side gave no value.
+            first: That side.
+            extension: The field.
+        """
+        (slots,) = np.nonzero(is_fill)
+        is_left = first.samples is self.left
+        if len(slots) and is_left and not self.replace and extension in first_fields(self.left):
+            # It is most likely missing on both sides: no shard is fetched to make sure of it.
+            near = np.isin(indexes[slots], self._near(indexes[slots]))
+            slots = slots[near]
+        others: Integers = slots[self._from_right(indexes[slots], extension) == is_left]
+        return others
+
+    def _read_side(
+        self, home: Any, name: str, indexes: Integers, read: Read, *, may_be_kept: bool
+    ) -> Values:
+        if not may_be_kept:
+            self._compare_keys(home, indexes)
+            return read(home, name, indexes)
+        values = read(home, name, indexes)
+        # A shard that was fetched for the column can be compared now.
+        self._compare_keys(home, indexes, may_be_kept=True)
+        return values
+
     @property
     def right_names(self) -> list[str]:
-        """The joined names of the fields of the right side."""
+        """Joined names of the fields of the first sample of the right side."""
         return list(self._in_right)
 
     def fields_of_sides(self, fields: Sequence[str]) -> tuple[list[str], list[str]]:
         """Return which of some fields to read from the left sequence, and which from the right.
 
-        The names for the right one are those before renaming. A field that neither first sample
-        has, but later samples may have, is read from both.
+        The names for the right one are those before renaming. Samples may lack fields that the
+        first one has, so a field is read from both sides, unless one of them left it unread when
+        they were joined.
         """
-        mine = [name for name in fields if name not in self._in_right]
-        theirs = [self._in_right[name] for name in fields if name in self._in_right]
-        if mine and not isinstance(self.right, TableRows):
-            known = self.left.field_sizes(0) if len(self) else {}
-            original = {new: old for old, new in self.rename.items()}
-            theirs += [original.get(name, name) for name in mine if name not in known]
-        if self.offered is not None:
-            theirs = [name for name in theirs if name in self.offered]
-        return mine, theirs
+        theirs = {name: original for name in fields if (original := self._original(name))}
+        mine = [name for name in fields if name not in theirs]
+        if not isinstance(self.right, TableRows):
+            mine = [name for name in fields if not (self.left_chosen and name in self._in_right)]
+        return mine, list(theirs.values())
 
     def _home(self, extension: str) -> tuple[SampleSequence | TableRows | Filled, str]:
         """Return the sequence that holds a field, and the name of the field there."""
@@ -277,15 +422,14 @@ class Pairing:
 
     def gather(self, indexes: Sequence[int], extension: str) -> Values:
         """Return one field of a batch, decoded."""
-        home, name = self._home(extension)
-        self._compare_keys(home, checked_positions(indexes, len(self)))
-        return home.gather(indexes, name)
+        positions = checked_positions(indexes, len(self))
+        return self._read(positions, extension, lambda home, name, at: home.gather(at, name))
 
     def gather_bytes(self, indexes: Sequence[int], extension: str) -> Ragged:
         """Return one raw field of a batch, with all bytes in one buffer."""
-        home, name = self._home(extension)
-        self._compare_keys(home, checked_positions(indexes, len(self)))
-        return home.gather_bytes(indexes, name)
+        positions = checked_positions(indexes, len(self))
+        found = self._read(positions, extension, lambda home, name, at: home.gather_bytes(at, name))
+        return found if isinstance(found, Ragged) else Ragged.of(list(found))
 
     @property
     def batch_kind(self) -> BatchKind:
@@ -315,11 +459,25 @@ class Pairing:
         self, indexes: Integers, extension: str, *path: str | int, fill: Any = None
     ) -> Values:
         """Return the column of some samples, by their indexes in `[0, len)`, unchecked."""
-        home, name = self._home(extension)
-        values = home.column_at(indexes, name, *path, fill=fill)
-        # A shard that was fetched for the column can be compared now.
-        self._compare_keys(home, indexes, may_be_kept=True)
-        return values
+
+        def read(home: Any, name: str, at: Integers) -> Values:
+            values: Values = home.column_at(at, name, *path, fill=fill)
+            return values
+
+        # Parts of a concatenation may have left different fields unread.
+        if fill is None or isinstance(self.right, TableRows) or isinstance(self.offered, tuple):
+            return self._read(indexes, extension, read, may_be_kept=True)
+        first, second = self._by_likelihood(extension)
+        values = self._read_side(first.samples, first.name, indexes, read, may_be_kept=True)
+        # What one side lacks, the other one may have.
+        slots = self._lacking(indexes, equals_fill(values, fill), first, extension)
+        if not len(slots):
+            return values
+        other, name = second.samples, second.name
+        found = self._read_side(other, name, indexes[slots], read, may_be_kept=True)
+        places = np.arange(len(indexes))
+        places[slots] = len(indexes) + np.arange(len(slots))
+        return take(join([values, found]), places)
 
     def _compare_keys(self, home: Any, indexes: Integers, *, may_be_kept: bool = False) -> None:
         """Compare the two keys of samples of which one field of the right side is read.
@@ -402,6 +560,20 @@ class Pairing:
             self.right.close()
 
 
+class Side(NamedTuple):
+    """Side of a join that has a field of some samples.
+
+    Attributes:
+        samples: The sequence, or the rows of a table.
+        name: Name of the field there.
+        slots: Which of the samples these are.
+    """
+
+    samples: Any
+    name: str
+    slots: Integers
+
+
 class Compared:
     """Samples of a join whose two keys were compared; a pickled copy begins anew.
 
@@ -449,12 +621,25 @@ class Compared:
         return _compared, (self._count, self._everything)
 
 
-def _chosen_fields(samples: Any) -> frozenset[str] | None:
-    """Return the fields that a dataset, or a view of one, is read with; None for all."""
+def chosen_fields(samples: Any) -> Offered:
+    """Return the fields that a dataset, or a view of one, is read with.
+
+    Returns:
+        None for all; for a concatenation with chosen fields in a part, a tuple of those of each.
+    """
     while (base := getattr(samples, "base", None)) is not None and not is_sharded(samples):
         samples = base
+    if isinstance(samples, Chain):
+        parts = tuple(map(chosen_fields, samples.parts))
+        return None if all(part is None for part in parts) else parts
     fields = samples.pipeline.fields if is_sharded(samples) else None
     return None if fields is None else frozenset(fields)
+
+
+def _is_offered(name: str, offered: Offered) -> bool:
+    if isinstance(offered, tuple):
+        return any(_is_offered(name, part) for part in offered)
+    return offered is None or name in offered
 
 
 def _compared(count: int, everything: bool) -> Compared:

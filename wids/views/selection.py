@@ -119,6 +119,14 @@ class Selection:
         """
         return self.base.field_sizes(self._position(index))
 
+    def names_at(self, index: int) -> list[str]:
+        """Return the names of the fields of a sample, also of those that a join gives as None.
+
+        Args:
+            index: Global index.
+        """
+        return self.base.names_at(self._position(index))
+
     def open_field(self, index: int, extension: str) -> FieldFile:
         """Open one field of a sample as a file that can be sought in.
 

@@ -87,6 +87,11 @@ def joined_rows(
     Raises:
         ValueError: A column is unknown, keys are missing or double, or an array has another length.
     """
+    if aligned and on is not None:
+        raise ValueError(
+            f"join: on={on!r:.80} finds rows by what they hold, and aligned=True takes them in the "
+            "order of the samples; leave one of them out"
+        )
     in_order = aligned or (on is None and source.in_order)
     match = Match(None, None) if in_order else _matched(on, source, left)
     chosen = _chosen_fields(source, match, fields, rename or {})

@@ -183,6 +183,10 @@ class TableRows:
         raw = self.read_raw(index)
         return {name: len(value) for name, value in raw.items() if name != "__key__"}
 
+    def names_at(self, _index: int) -> list[str]:
+        """Return the names of the fields, which are those of each sample."""
+        return list(self.fields)
+
     def open_field(self, index: int, extension: str) -> FieldFile:
         """Open a value, as it would be stored in a shard, as a file that can be sought in.
 

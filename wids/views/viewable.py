@@ -47,7 +47,7 @@ from wids.views.filling import Filled
 from wids.views.filtering import check_known, column_named, holding, warn_if_unknown
 from wids.views.filterlanguage import KEY_NAMES, MISSING, compared_text
 from wids.views.indexlist import IndexList
-from wids.views.joining import Pairing, counterparts
+from wids.views.joining import Offered, Pairing, counterparts
 from wids.views.keytable import KeptTable, Keys, KeyTable, find_all, load_npy, read_keys
 from wids.views.saved import save_view
 from wids.views.selection import Mapped, Selection
@@ -903,29 +903,49 @@ class Join(Pairing, Viewable):
     def with_options(self, **options: Unpack[ReadingOptions]) -> Join:
         """Return the same join of samples that are read with other options.
 
-        With `fields`, each side is asked for those that its first sample has, the right one for
-        those alone with which it was joined. Where its shard is remote and was not read yet, that
-        fetches it, or its index.
+        With `fields`, the right side is asked for those alone with which it was joined. Where its
+        first shard is remote and was not read yet, that fetches it, or its index.
         """
         fields, right = options.get("fields"), self.right
         mine, theirs = options.copy(), options.copy()
         if fields is not None:
-            mine["fields"], theirs["fields"] = self.fields_of_sides(list(fields))
-        elif "fields" in theirs and self.offered is not None:
-            theirs["fields"] = sorted(self.offered)
+            left_names, right_names = self.fields_of_sides(list(fields))
+            likely = [name for name in left_names if name in self.right_names]
+            mine |= {"fields": left_names, "missing_ok": likely}
+            theirs |= {"fields": right_names, "missing_ok": right_names}
         left = self.left.with_options(**mine)
         if isinstance(right, TableRows):
             dataset = first_dataset(left)
             pipeline = None if dataset is None else dataset.pipeline
             right = right.with_pipeline(pipeline, fields)
         else:
-            right = right.with_options(**theirs)
+            right = _read_as_offered(right, theirs, self.offered)
         joined = Join(left, right, self.rename, replace=self.replace)
-        joined.offered = self.offered
+        joined.offered, joined.left_chosen = self.offered, self.left_chosen
         return joined if fields is None else joined.names_chosen()
 
     def __repr__(self) -> str:
         return f"Join({len(self)} samples: {self.left!r} with {self.right!r})"
+
+
+def _read_as_offered(samples: Any, options: ReadingOptions, offered: Offered) -> Any:
+    """Return the right side of a join, read with other options but no fields it did not offer."""
+    if isinstance(offered, tuple):
+        if isinstance(samples, Concatenation):
+            pairs = zip(samples.parts, offered, strict=True)
+            parts = [_read_as_offered(part, options, each) for part, each in pairs]
+            return Concatenation(parts, samples.names, samples.classes)
+        base = _read_as_offered(samples.base, options, offered)
+        if isinstance(samples, MappedView):
+            return MappedView(base, samples.function)
+        if isinstance(samples, Filled):
+            return Filled(base, samples.rows)
+        return View(base, samples.rows, samples.made)
+    if offered is not None and "fields" in options:
+        fields = options["fields"]
+        kept = sorted(offered) if fields is None else [name for name in fields if name in offered]
+        options = options | {"fields": kept}
+    return samples.with_options(**options)
 
 
 class Concatenation(Chain, Viewable):

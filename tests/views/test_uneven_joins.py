@@ -1,0 +1,172 @@
+"""Joins of samples with different fields: each field is from the side that has it."""
+
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import wids
+
+NAMES = (".txt", ".b.txt")
+Stored = list[dict[str, bytes]]
+
+
+def shard(path: Path, samples: Stored) -> wids.ShardListDataset:
+    """Write samples, whose keys are their numbers, beside a field that all have."""
+    with wids.ShardWriter(str(path)) as writer:
+        for number, fields in enumerate(samples):
+            writer.write({"__key__": f"k{number}", f".{path.stem[0]}.cls": 1, **fields})
+    return wids.ShardListDataset(str(path).replace("%d", "0"), transformations="bytes")
+
+
+def merged(left: Stored, right: list[dict[str, bytes | None]]) -> list[dict[str, bytes | None]]:
+    """Return what a dict of Python makes of the fields of both sides."""
+    return [{**mine, **theirs} for mine, theirs in zip(left, right, strict=True)]
+
+
+def check(joined: Any, expected: list[dict[str, bytes | None]], name: str) -> None:
+    """Compare all ways to read a field of a join with the expected values."""
+    values = [fields.get(name, b"absent") for fields in expected]
+    stored = [None if value in (None, b"absent") else value for value in values]
+    every = range(len(expected))
+    assert [sample.get(name, b"absent") for sample in joined] == values
+    assert [joined.read_raw(index).get(name) for index in every] == stored
+    assert [joined.read_raw(index, [name]).get(name) for index in every] == stored
+    sizes = [joined.field_sizes(index).get(name) for index in every]
+    assert sizes == [None if value is None else len(value) for value in stored]
+    chosen = joined.with_options(fields=[name], missing_ok=[name])
+    assert [sample.get(name, b"absent") for sample in chosen] == values
+    texts = joined.with_options(transformations="PIL")
+    given = ["-" if value is None else value.decode() for value in stored]
+    known = {"fill": "-"} if any(value is not None for value in stored) else {}
+    if known:
+        assert list(texts.column(name, **known)) == given
+        for side in ("L", "R"):
+            found = list(texts.filter(f"{name} contains {side}").keys)
+            assert found == [f"k{index}" for index in every if side in given[index]]
+    whole = [index for index in every if stored[index] is not None]
+    assert [bytes(each) for each in joined.gather_bytes(whole, name)] == [stored[i] for i in whole]
+    for index in whole:
+        assert joined.open_field(index, name).read() == stored[index]
+
+
+has = st.lists(st.sets(st.sampled_from(NAMES)), min_size=4, max_size=4)
+
+
+@settings(
+    deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    sides=st.tuples(has, has),
+    replace=st.booleans(),
+    form=st.sampled_from(["whole", "parts", "absent"]),
+    data=st.data(),
+)
+@pytest.mark.filterwarnings("ignore::wids.WidsWarning")
+def test_each_field_is_from_the_side_that_has_it(
+    tmp_path_factory: pytest.TempPathFactory,
+    sides: tuple[list[set[str]], list[set[str]]],
+    replace: bool,
+    form: str,
+    data: st.DataObject,
+) -> None:
+    """Whatever fields the samples of both sides have, as by index in each way to read."""
+    folder = tmp_path_factory.mktemp("joins")
+    left, right = sides
+    if not replace:
+        right = [theirs - mine for mine, theirs in zip(left, right, strict=True)]
+    mine = [{name: f"L{n}".encode() for name in sorted(names)} for n, names in enumerate(left)]
+    stored = [{name: f"R{n}".encode() for name in sorted(names)} for n, names in enumerate(right)]
+    theirs: list[dict[str, bytes | None]] = [dict(fields) for fields in stored]
+    first, other = shard(folder / "l%d.tar", mine), shard(folder / "r%d.tar", stored)
+    side: Any = other
+    if form == "parts":
+        cut = data.draw(st.integers(1, 3))
+        chosen = data.draw(st.sampled_from(NAMES))
+        side = other[:cut].with_options(fields=[".r.cls", chosen], missing_ok=NAMES) + other[cut:]
+        theirs = [
+            {name: value for name, value in fields.items() if n >= cut or name == chosen}
+            for n, fields in enumerate(theirs)
+        ]
+    options: dict[str, Any] = {"replace": replace}
+    if form == "absent" and replace:
+        side, options = other[1:], options | {"missing": "fill"}
+        theirs[0] = dict.fromkeys(stored[1])
+    joined = first.join(side, **options)
+    for name in NAMES:
+        check(joined, merged(mine, theirs), name)
+
+
+def test_what_a_join_takes_away_is_not_written_again(tmp_path: Path) -> None:
+    """A value that a join replaces by None is in no shard written from it."""
+    texts: Stored = [{".txt": f"L{n}".encode()} for n in range(4)]
+    left = shard(tmp_path / "l%d.tar", texts)
+    right = shard(tmp_path / "r%d.tar", [{".txt": f"R{n}".encode()} for n in range(4)])
+    for number, joined in enumerate(
+        [
+            left.join(right[2:], replace=True, missing="fill"),
+            left.join(
+                {"key": ["k1", "k3"], "txt": [None, "R3"]},
+                replace=True,
+                missing="fill",
+                rename={"txt": ".txt"},
+            ),
+        ]
+    ):
+        wids.reshard(joined, range(4), tmp_path / f"out{number}-%06d.tar")
+        with tarfile.open(tmp_path / f"out{number}-000000.tar") as archive:
+            members = {
+                each.name: archive.extractfile(each).read()  # type: ignore[union-attr]
+                for each in archive
+                if each.name.endswith(".txt")
+            }
+        assert members == {
+            f"{sample['__key__']}.txt": bytes(sample[".txt"], "utf-8")
+            if isinstance(sample[".txt"], str)
+            else sample[".txt"]
+            for sample in joined
+            if sample[".txt"] is not None
+        }
+
+
+def test_a_join_in_a_join_may_begin_with_nothing(tmp_path: Path) -> None:
+    """The first sample of the right side may have no counterpart in a join of its own."""
+    left = shard(tmp_path / "l%d.tar", [{}] * 4)
+    right = shard(tmp_path / "r%d.tar", [{}] * 4)
+    table = {"key": ["k2", "k3"], "cap": ["x2", "x3"]}
+    joined = left.join(right.join(table, missing="fill"))
+    assert list(joined.filter(".cap contains 2").keys) == ["k2"]
+    assert list(joined.column(".cap", fill="-")) == ["-", "-", "x2", "x3"]
+    assert list(joined.sort_by(".cap").keys) == ["k2", "k3", "k0", "k1"]
+    filled = left.join(right.join(table, missing="fill")[1:], missing="fill")
+    assert [sample[".cap"] for sample in filled] == [None, None, b"x2", b"x3"]
+
+
+@pytest.mark.parametrize("on", ["id", ("key", "id"), (".json:id", "id")])
+def test_rows_are_found_by_position_or_by_value(tmp_path: Path, on: Any) -> None:
+    """`aligned=True` and `on=` contradict each other."""
+    left = shard(tmp_path / "l%d.tar", [{}] * 2)
+    with pytest.raises(ValueError, match=r"on=.*aligned=True.*leave one of them out"):
+        left.join({"id": ["k1", "k0"], "v": [1, 2]}, on=on, aligned=True)
+
+
+def test_the_command_line_shows_what_a_join_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`wids show` names a field that is None, and `wids cat` says why there are no bytes."""
+    monkeypatch.chdir(tmp_path)
+    left = shard(tmp_path / "l%d.tar", [{}] * 2)
+    right = shard(tmp_path / "r%d.tar", [{".txt": b"R"}] * 2)
+    left.join(right[1:], missing="fill").save("join.json")
+    wids_of = [sys.executable, "-m", "wids"]
+    shown = subprocess.run([*wids_of, "show", "join.json", "0"], capture_output=True, check=False)
+    assert (shown.returncode, b".txt" in shown.stdout, b"None" in shown.stdout) == (0, True, True)
+    field = [*wids_of, "cat", "join.json", "0", ".txt"]
+    cat = subprocess.run(field, capture_output=True, check=False)
+    assert cat.returncode == 1
+    assert b"is None" in cat.stderr
