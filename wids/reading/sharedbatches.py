@@ -8,10 +8,12 @@ number of the buffer. Small columns, and values that are no arrays, are pickled 
 from __future__ import annotations
 
 import io
+import math
 import os
 import pickle
 import secrets
 import sys
+import threading
 import weakref
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -215,19 +217,20 @@ class _Pickler(pickle.Pickler):
         self._sender = sender
         self.sent: set[int] = set()
 
-    def persistent_id(self, obj: Any) -> tuple[int, int, Any, tuple[int, ...]] | None:
-        """Return buffer, offset, type and shape of an array or a tensor; None to pickle it."""
+    # Not `persistent_id`, which is called for each key of the batch, too.
+    def reducer_override(self, obj: Any) -> Any:
+        """Return a function and buffer, offset, type and shape of an array or a tensor."""
         array = obj if type(obj) is np.ndarray else _bytes_of_tensor(obj)
         if array is None or array.nbytes < _LEAST_NBYTES or array.dtype.hasobject:
-            return None
+            return NotImplemented
         if not array.flags.c_contiguous:
-            return None
+            return NotImplemented
         place = self._find(array) or self._copy(array)
         if place is None:
-            return None
+            return NotImplemented
         buffer, offset = place
         self.sent.add(buffer.number)
-        return buffer.number, offset, obj.dtype, tuple(obj.shape)
+        return _lent, (buffer.number, offset, obj.dtype, tuple(obj.shape))
 
     def _find(self, array: Any) -> tuple[SharedBuffer, int] | None:
         address = array.ctypes.data
@@ -280,28 +283,46 @@ def _receive(
             "a copy of what the DataLoader returned"
         )
     receiver.learn(sender, new, dropped)
-    return as_tensors(_Unpickler(io.BytesIO(text), receiver, sender).load())
+    before, _received.leases = _received.leases, _Leases(receiver, sender)
+    try:
+        return as_tensors(pickle.loads(text))  # noqa: S301 (a worker of this process wrote it)
+    finally:
+        _received.leases = before
 
 
-class _Unpickler(pickle.Unpickler):
-    """Reads what `_Pickler` wrote; all that lies in one buffer shares one lease of it."""
+class _Leases:
+    """Buffers that a batch lies in; all of it that lies in one buffer shares one lease."""
 
-    def __init__(self, file: io.BytesIO, receiver: BufferReceiver, sender: int) -> None:
-        super().__init__(file)
+    def __init__(self, receiver: BufferReceiver, sender: int) -> None:
         self._receiver = receiver
         self._sender = sender
         self._leases: dict[int, Bytes] = {}
 
-    def persistent_load(self, pid: tuple[int, int, Any, tuple[int, ...]]) -> Any:
-        """Return an array or a tensor in the buffer."""
-        number, offset, dtype, shape = pid
+    def of(self, number: int) -> Bytes:
+        """Return the memory of a buffer."""
         if number not in self._leases:
             self._leases[number] = self._receiver.lease(self._sender, number)
-        lease = self._leases[number]
-        count = int(np.prod(shape, dtype=np.int64))
-        memory = lease[offset : offset + count * dtype.itemsize]
-        if isinstance(dtype, np.dtype):
-            return memory.view(dtype).reshape(shape)
-        import torch
+        return self._leases[number]
 
-        return torch.from_numpy(memory).view(dtype).view(shape)
+
+class _Received(threading.local):
+    """The batch that a thread unpickles."""
+
+    leases: _Leases | None = None
+
+
+_received = _Received()
+
+
+def _lent(number: int, offset: int, dtype: Any, shape: tuple[int, ...]) -> Any:
+    """Return an array or a tensor in a buffer of the batch that is unpickled."""
+    leases = _received.leases
+    if leases is None:
+        raise RuntimeError("an array in shared memory is received only as part of its batch")
+    count = math.prod(shape)
+    memory = leases.of(number)[offset : offset + count * dtype.itemsize]
+    if isinstance(dtype, np.dtype):
+        return memory.view(dtype).reshape(shape)
+    import torch
+
+    return torch.from_numpy(memory).view(dtype).view(shape)
