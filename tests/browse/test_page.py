@@ -727,6 +727,26 @@ def test_a_mask_has_a_legend(tmp_path: Path, open_page: Open):
         page.get_by_text("black 0, white 4,799").wait_for()
 
 
+def test_a_mask_has_not_the_classes_of_the_sample(tmp_path: Path, open_page: Open):
+    """Beside a class of its own, the values of a mask have names only if 0 is the background."""
+    mask = np.zeros((60, 80), np.uint8)
+    mask[20:40] = 1
+    stream = BytesIO()
+    Image.fromarray(mask).save(stream, "PNG")
+    sample = {"__key__": "a", ".seg.png": stream.getvalue(), ".cls": "1"}
+    path = write_shard(tmp_path / "a.tar", [sample])
+    for zero, shown in (
+        ("circle", ["0 66.7 %", "1 33.3 %"]),
+        ("Background", ["0 Background 66.7 %", "1 cat 33.3 %"]),
+    ):
+        with browsing([str(path)], class_names={0: zero, 1: "cat"}) as server:
+            page = open_page(f"{server.url}?i=0")
+            legend = page.get_by_role("list", name="Labels").get_by_role("listitem")
+            legend.first.wait_for()
+            assert legend.all_inner_texts() == shown
+            page.close()
+
+
 def test_numbers_of_any_size_fit_the_page(tmp_path: Path, open_page: Open):
     """Extreme numbers are shown in few digits and plotted."""
     wide, low = BytesIO(), BytesIO()

@@ -98,3 +98,21 @@ def test_the_head_names_shards_that_are_left_out(tmp_path: Path, open_page: Open
     with Command(folder, tmp_path) as server:
         page = open_page(server.url)
         page.get_by_text("1 sample · 2 shards · 1 shard left out").wait_for()
+
+
+def test_what_is_alike_in_all_samples_is_said_in_words(tmp_path: Path, open_page: Open) -> None:
+    """A column of one value has no histogram, and classes of one size no range."""
+    samples = [
+        {"__key__": f"{n}", ".cls": str(n), ".jpg": save(draw(40, 30, n), "JPEG")} for n in range(2)
+    ]
+    with browsing([str(write_shard(tmp_path / "a.tar", samples))]) as server:
+        page = open_page(f"{server.url}?view=dataset")
+        page.get_by_text("2 classes, 1 sample each. They are balanced.").wait_for()
+        page.get_by_text("40 in all 2 samples that have it").wait_for()
+        assert page.locator(".histogram").count() == 0
+        page.goto(server.url)
+        page.locator(".tile").first.wait_for()
+        page.get_by_role("button", name="S: small tiles").click()
+        page.wait_for_url("**?size=s*")
+        page.keyboard.press("s")
+        page.locator(".facets").get_by_text("30 in all 2 samples that have it").wait_for()

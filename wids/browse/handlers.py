@@ -24,7 +24,7 @@ from wids.browse.samplepages import FieldViews, sample_page, tiles
 from wids.browse.scans import Scans
 from wids.browse.thumbnailpool import LARGE, Thumbnails
 from wids.display.conversation import read_turns
-from wids.display.fieldview import class_name, is_packed
+from wids.display.fieldview import class_name, is_packed, label_names
 from wids.display.safejson import safe_text
 from wids.errors import WidsError
 from wids.views.indexlist import IndexList
@@ -351,7 +351,7 @@ class ApiHandlers:
         located = self.reader.locate(_number(query, "i", 0))
         number = _number(query, "f", 0)
         located.field(number)
-        return self._picture_facts(self.thumbnails.get(located, number, LARGE).picture)
+        return self._picture_facts(located, self.thumbnails.get(located, number, LARGE).picture)
 
     def _try_pictures(self, located: LocatedSample, fields: list[dict[str, Any]]) -> None:
         """Start drawing the pictures of a sample, and add the facts of those that are ready soon.
@@ -367,11 +367,15 @@ class ApiHandlers:
         for row, picture in drawn:
             row["picture"] = None
             with suppress(TimeoutError):
-                row["picture"] = self._picture_facts(picture, max(end - time.monotonic(), 0))
+                left = max(end - time.monotonic(), 0)
+                row["picture"] = self._picture_facts(located, picture, left)
                 row["error"] = row["picture"]["error"]
 
     def _picture_facts(
-        self, picture: Future[Thumbnail], timeout: float | None = None
+        self,
+        located: LocatedSample,
+        picture: Future[Thumbnail],
+        timeout: float | None = None,
     ) -> dict[str, Any]:
         try:
             drawn = picture.result(timeout)
@@ -379,7 +383,7 @@ class ApiHandlers:
             raise
         except (WidsError, OSError, ImportError) as error:
             return {"error": message_of(error, _MOST_MESSAGE)}
-        names = self.class_names
+        names = label_names(self.class_names, (each.extension for each in located.fields))
         labels = [[*label, class_name(names, label.value)] for label in drawn.labels]
         return {"error": None, "labels": labels, "value_range": drawn.value_range}
 

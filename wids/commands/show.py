@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 from wids.base.optional import load
 from wids.base.text import clean, columns_of, format_nbytes
 from wids.base.urls import display_url
-from wids.display.fieldview import FieldView, class_name, content_line, unpacked, view_field
+from wids.display.fieldview import (
+    FieldView,
+    class_name,
+    content_line,
+    label_names,
+    unpacked,
+    view_field,
+)
 from wids.display.mediaview import checked_image
 from wids.display.shapes import overlay_of
 from wids.display.thumbnails import thumbnail
@@ -155,7 +162,7 @@ def draw_pictures(
             lines.append(clean(error))
             continue
         lines += _drawn(small, screen, rows)
-        lines += _legend(small, screen, class_names)
+        lines += _legend(small, screen, label_names(class_names, field_names(sample)))
         if overlay is not None and overlay.field == extension:
             lines += ["", clean(f"{extension} with {', '.join(overlay.others)}")]
             lines += _drawn(overlay.picture, screen, rows)

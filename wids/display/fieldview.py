@@ -2,12 +2,20 @@
 
 import itertools
 import json
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from wids.codecs.documents import decode_cbor, decode_class, decode_json, decode_msgpack
-from wids.codecs.formats import Kind, field_kind, format_suffix, unpack_field, wrapper_of
+from wids.codecs.formats import (
+    Kind,
+    field_kind,
+    format_suffix,
+    is_class,
+    unpack_field,
+    wrapper_of,
+)
 from wids.display.arrayview import named_arrays, summarise_arrays
 from wids.display.conversation import read_turns
 from wids.display.mediaview import summarise_audio, summarise_image, summarise_video
@@ -23,6 +31,7 @@ __all__ = [
     "content_line",
     "hex_rows",
     "is_packed",
+    "label_names",
     "outline_arrays",
     "unpacked",
     "view_field",
@@ -37,6 +46,7 @@ MAX_TREE_NBYTES = 1 << 18  # largest document that is parsed
 MAX_TURNS_NBYTES = 1 << 20  # part of a document in which turns of a conversation are looked for
 MAX_HEX_NBYTES = 4096
 MAX_UNPACKED = 64 << 20  # bytes that a compressed field may unpack to
+BACKGROUND = re.compile(r"_*(background|bg|void|unlabell?ed|ignored?|none|other)_*", re.IGNORECASE)
 SNIFFED_NBYTES = 1024  # number of bytes that decide whether a field of unknown kind is text
 MAX_NAME = 200  # characters of the name of a class
 MAX_MESSAGE = 1_000  # characters of an error
@@ -256,6 +266,27 @@ def class_name(class_names: ClassNames | None, value: int) -> str | None:
     else:
         name = names[value] if 0 <= value < len(names) else None
     return None if name is None else safe_text(str(name), MAX_NAME)
+
+
+def label_names(class_names: ClassNames | None, extensions: Iterable[str]) -> ClassNames | None:
+    """Return the names of the values of label maps in a sample; None where they have none.
+
+    Names of classes are those of a field such as `.cls` where there is one, whose numbers say
+    nothing of the values of a mask, unless 0 is named as the background.
+
+    Args:
+        class_names: Names of classes.
+        extensions: Extensions of the fields of the sample.
+
+    >>> label_names(["cat", "dog"], [".png", ".cls"]) is None, label_names(["sky"], [".png"])
+    (True, ['sky'])
+    >>> label_names({0: "background", 1: "cat"}, [".png", ".cls"])
+    {0: 'background', 1: 'cat'}
+    """
+    if not any(map(is_class, extensions)):
+        return class_names
+    named = class_name(class_names, 0)
+    return class_names if named is not None and BACKGROUND.fullmatch(named.strip()) else None
 
 
 def _beginning(kind: Kind, data: Data) -> Summary:

@@ -29,6 +29,7 @@ from wids.display.fieldview import (
     bars,
     class_name,
     content_line,
+    label_names,
     view_field,
 )
 from wids.display.shapes import Overlay, overlay_of
@@ -309,7 +310,8 @@ def sample_html(sample: SampleView) -> Markup:
         [(each.format, each.data, views[each.name]) for each in sample.fields[:MAX_FIELDS]],
         PICTURE_SIDE,
     )
-    pictures = _Pictures(PICTURE_SIDE, sample.class_names, legends=True, overlay=overlay)
+    names = label_names(sample.class_names, (each.format for each in sample.fields))
+    pictures = _Pictures(PICTURE_SIDE, names, legends=True, overlay=overlay)
     rows = [
         tag(
             "tr",

@@ -38,20 +38,27 @@ function odd(found) {
 function classes(found) {
   if (!found.classes.length) return null;
   const field = found.class_field;
-  const { least, median, most } = found.counts;
   const entries = found.classes.map(([label, name, count]) => [
     name ? `${label} ${name}` : label, count, link({ where: `${field} == ${quoted(label)}` }),
   ]);
   const rest = found.num_classes - found.classes.length;
   return h("section", { class: "panel" },
     h("h3", {}, "Classes in ", h("code", {}, field)),
-    h("p", {}, `${counted(found.num_classes, "class").replace("classs", "classes")}, ${number(least)} to ${number(most)} samples each, median ${number(median)}. ${balance(found.extremes)}`),
+    h("p", {}, `${sizes(found)} ${balance(found)}`.trim()),
     classesOverShards(found.over_shards),
     rows(entries),
     rest > 0 ? h("p", { class: "muted" }, `and ${number(rest)} rarer ones`) : null);
 }
 
-function balance([[common, most], [rare, least]]) {
+/** How many samples the classes have. */
+function sizes({ num_classes: count, counts: { least, median, most } }) {
+  const each = count === 1 ? "" : " each";
+  const range = least === most ? `${counted(least, "sample")}${each}` : `${number(least)} to ${number(most)} samples each, median ${number(median)}`;
+  return `${count === 1 ? "1 class" : `${number(count)} classes`}, ${range}.`;
+}
+
+function balance({ num_classes: count, extremes: [[common, most], [rare, least]] }) {
+  if (count === 1) return "";
   if (most < 2 * least) return "They are balanced.";
   return `${common}, the commonest, has ${number(Number((most / least).toPrecision(2)))} times as many as ${rare}, the rarest.`;
 }

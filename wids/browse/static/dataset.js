@@ -4,7 +4,7 @@ import { answers } from "./answers.js";
 import { ask } from "./api.js";
 import { button, h } from "./dom.js";
 import { bytes, counted, number } from "./format.js";
-import { numbers } from "./facets.js";
+import { numbers, oneValue } from "./facets.js";
 import { bars, sizeHistogram } from "./plots.js";
 import { filterable, go, gridPart, link } from "./state.js";
 import { leftOut } from "./waits.js";
@@ -82,7 +82,7 @@ function figuresOf(figures) {
   return h("section", { class: "panel" }, h("h3", {}, "Sizes and lengths"),
     h("div", { class: "field-plots" }, figures.map((each) => h("figure", {},
       h("figcaption", {}, h("strong", {}, each.field), ` ${each.fact} `, h("span", { class: "muted" }, `${number(each.count)}${each.missing ? ` · ${number(each.missing)} without` : ""}`)),
-      each.name ? numbers({}, each, each, (clauses) => go({ ...filterable({}), where: clauses.join(" and ") || null })) : plain(each)))));
+      each.name ? numbers({}, each, each, (clauses) => go({ ...filterable({}), where: clauses.join(" and ") || null })) : oneValue(each) ?? plain(each)))));
 }
 
 function plain({ bins, low, width, least, most, field, fact }) {

@@ -66,7 +66,7 @@ function facetOf(state, all, now) {
   const chosen = all.kind === "values" ? chosenValues(state.where, all.name).length : chosenRange(state.where, all.name).some((bound) => bound !== null);
   const choose = (clauses) => go({ ...filterable(state), where: withClauses(state.where, all.name, clauses) || null });
   return h("section", {},
-    h("header", {}, h("h3", {}, all.name),
+    h("header", {}, h("h2", {}, all.name),
       all.missing ? h("span", { class: "muted" }, `${number(all.missing)} without`) : null,
       chosen ? button("clear", () => choose([]), { class: "plain", "aria-label": `Clear the choice of ${all.name}` }) : null),
     all.kind === "values" ? values(state, all, now, choose) : numbers(state, all, now, choose));
@@ -93,9 +93,16 @@ function meter(all, now) {
     svg("rect", { class: "all", width: 100 * all, height: 10 }), svg("rect", { class: "now", width: 100 * now, height: 10 }));
 }
 
+/** What there is to say of a column of one value, which no histogram tells; null of any other. */
+export function oneValue({ least, most, count }) {
+  return least === most ? h("p", { class: "muted" }, h("strong", {}, number(least)), ` in ${count === 1 ? "the one sample" : `all ${counted(count, "sample")}`} that ${count === 1 ? "has" : "have"} it`) : null;
+}
+
 /** The histogram of a column, of which a range is chosen. */
 export function numbers(state, all, now, choose) {
   const { low, width, bins } = all;
+  const one = oneValue(all);
+  if (one) return one;
   const counts = bins.map(() => 0);
   // The bins of the samples shown may be narrower: each is counted where it begins.
   now?.bins?.forEach((count, bin) => {
@@ -122,7 +129,7 @@ function shards(state, all, now) {
   const [from, to] = (state.shard ?? "").split("-").map(Number);
   const chosen = state.shard ? [Math.floor(from / step), Math.floor((to ?? from) / step) + 1] : null;
   const choose = (range) => go({ ...filterable(state), shard: range ? `${range[0] * step}-${Math.min(range[1] * step, everything.num_shards) - 1}` : null });
-  return h("section", {}, h("header", {}, h("h3", {}, "shard"), chosen ? button("clear", () => choose(null), { class: "plain", "aria-label": "Clear the choice of shards" }) : null),
+  return h("section", {}, h("header", {}, h("h2", {}, "shard"), chosen ? button("clear", () => choose(null), { class: "plain", "aria-label": "Clear the choice of shards" }) : null),
     histogram({ all: counts, now: here, chosen, label: "Range of shards", onchoose: choose,
       titles: counts.map((count, place) => `shard ${number(place * step)}${step > 1 ? ` to ${number(place * step + step - 1)}` : ""}: ${number(here[place])} of ${number(count)}`) }),
     h("p", { class: "ends" }, h("span", {}, "0"), h("span", {}, number(everything.num_shards - 1))));

@@ -3,7 +3,7 @@
 import { button, h } from "./dom.js";
 import { go, gridPart } from "./state.js";
 
-const TILES = { s: "Small tiles", m: "Medium tiles", l: "Large tiles" };
+const TILES = { s: "S: small tiles", m: "M: medium tiles", l: "L: large tiles" };
 const OTHERS = {
   list: ["List", "List of pictures, texts and values"], chat: ["Chat", "Conversations"], text: ["Text", "Texts to read"],
   audio: ["Audio", "Sounds to listen to"], table: ["Table", "Table of columns"],
