@@ -121,6 +121,7 @@ def make_app(
                 "faults": ApiHandlers.faults,
                 "turns": ApiHandlers.turns,
                 "map": ApiHandlers.map,
+                "words": ApiHandlers.words,
             }.items()
         },
     }

@@ -42,6 +42,7 @@ __all__ = [
     "FacetColumn",
     "FacetVisitor",
     "Selector",
+    "field_names",
     "find_columns",
     "values_of",
 ]
@@ -96,6 +97,24 @@ def _quoted(step: str) -> str:
 
 def find_columns(reader: FieldReader) -> list[FacetColumn]:
     """Find the columns of a dataset in the first samples of its first readable shard."""
+    found = _first_fields(reader)
+    if found is None:
+        return []
+    shard_index, fields = found
+    columns = [*_plain_columns(fields), *_json_columns(reader, shard_index, fields)]
+    return columns[:_MOST_COLUMNS]
+
+
+def field_names(reader: FieldReader) -> list[str]:
+    """Return the fields of the first readable shard, the commonest first, and those of a join."""
+    found = _first_fields(reader)
+    names = [] if found is None else found[1]
+    joined = () if reader.joined is None else reader.joined.names
+    return [*names, *(name for name in joined if name not in names)]
+
+
+def _first_fields(reader: FieldReader) -> tuple[int, list[str]] | None:
+    """Return the first shard that can be read without a download, and its fields."""
     for shard_index in range(min(reader.num_shards, _LOOK_SHARDS)):
         try:
             index = reader.tar_index(shard_index)
@@ -104,10 +123,8 @@ def find_columns(reader: FieldReader) -> list[FacetColumn]:
         if index is None:
             continue
         sizes = index.columns().sizes_by_extension()
-        fields = sorted(sizes, key=lambda name: -sizes[name].size)
-        found = [*_plain_columns(fields), *_json_columns(reader, shard_index, fields)]
-        return found[:_MOST_COLUMNS]
-    return []
+        return shard_index, sorted(sizes, key=lambda name: -sizes[name].size)
+    return None
 
 
 def _plain_columns(fields: Sequence[str]) -> list[FacetColumn]:

@@ -8,12 +8,19 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from itertools import islice
 
 import numpy as np
 
 from wids.base.urls import hide_credentials
 from wids.browse.decoders import DecoderLimits, Decoders
-from wids.browse.facets import ChosenMasks, ColumnValues, FacetVisitor, find_columns
+from wids.browse.facets import (
+    ChosenMasks,
+    ColumnValues,
+    FacetVisitor,
+    field_names,
+    find_columns,
+)
 from wids.browse.failures import message_of
 from wids.browse.figures import FigureVisitor
 from wids.browse.looks import Looks, add_contents, find_looks, look_named
@@ -25,6 +32,7 @@ from wids.browse.scans import Scans
 from wids.browse.thumbnailpool import LARGE, Thumbnails
 from wids.display.conversation import read_turns
 from wids.display.fieldview import class_name, is_packed, label_names
+from wids.codecs.formats import is_class
 from wids.display.safejson import safe_text
 from wids.errors import WidsError
 from wids.views.indexlist import IndexList
@@ -34,6 +42,7 @@ from wids.views.selection import Selection
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+    from collections.abc import Sequence
     from wids.browse.fieldreader import FieldReader, LocatedSample
     from wids.display.thumbnails import Thumbnail
     from wids.ordering.permute import Integers
@@ -57,6 +66,9 @@ _FIRST_LOOK_SHARDS = 32
 
 
 class UnreadableSampleError(Exception):
+# For the values that complete a filter while it is typed.
+_WORD_SHARDS = 3
+_MOST_WORDS = 5000  # names of classes
     """The shard of a sample cannot be read.
 
     Args:
@@ -70,7 +82,8 @@ class UnreadableSampleError(Exception):
 
 
 # Parameters of each endpoint. Others are an error, because they would silently have no effect.
-_CHOICE = "where q whole shard marks inside"
+_CHOSEN = ("where", "q", "whole", "marks", "inside", "near", "far")
+_CHOICE = f"{' '.join(_CHOSEN)} shard"
 _ORDER = f"order seed epoch rank replicas interleave lanes chunksize {_CHOICE} sort"
 PARAMETERS = {
     "dataset": "",
@@ -90,6 +103,7 @@ PARAMETERS = {
 }
 
 
+    "words": "",
 def check_parameters(question: str, query: Query) -> None:
     """Raise ValueError for a parameter that an endpoint does not know.
 
@@ -422,10 +436,7 @@ class ApiHandlers:
 
     def facets(self, query: Query) -> dict[str, Any]:
         """Count the values of columns among the samples that a filter leaves, shard by shard."""
-        values = self._columns()
-        shards = self._grid.shards_of(query)
-        chosen = tuple(query.get(name, "") for name in ("where", "q", "whole", "marks", "inside"))
-
+        chosen = tuple(query.get(name, "") for name in _CHOSEN)
         # Before the scan is asked for, since an outline of a map has a scan of its own.
         selectors = self._grid.selectors(query)
 
@@ -460,6 +471,38 @@ class ApiHandlers:
             if self._facet_values is None:
                 self._facet_values = ColumnValues(self.reader, find_columns(self.reader))
             return self._facet_values
+        return self._counted(chosen, self._grid.shards_of(query), selectors)
+
+    def words(self, _query: Query) -> dict[str, Any]:
+        """Return what filters are written with: fields, columns, and values of these.
+
+        Values are those of a few shards; of classes, all that have a name.
+        """
+        shards = spread(self.reader.num_shards, _WORD_SHARDS)
+        counted = self._counted(("words",), tuple(shards), self._grid.selectors({}))
+        columns = []
+        for facet in counted["facets"]:
+            values = facet.get("values", [])
+            if is_class(facet["name"]):
+                seen = {value for value, *_ in values}
+                others = [number for number in self.class_names if number not in seen]
+                names = ((each, class_name(self.class_names, each)) for each in others)
+                values += [[number, 0, name] for number, name in islice(names, _MOST_WORDS)]
+            columns.append({"name": facet["name"], "kind": facet["kind"], "values": values})
+        fields = [safe_text(name, 200) for name in field_names(self.reader)]
+        return {"fields": fields, "columns": columns, "finished": counted["finished"]}
+
+    def _counted(
+        self, chosen: tuple[str, ...], shards: Sequence[int], selectors: list[Any]
+    ) -> dict[str, Any]:
+        """Count the values of columns in some shards, first of those that are quick to read.
+
+        Args:
+            chosen: What identifies the selectors.
+            shards: The shards.
+            selectors: What chooses the samples that are counted.
+        """
+        values = self._columns()
 
     def _looks(self, is_readable: bool) -> Looks:
         """Return the ways to look at the dataset, once a sample of it can be read."""

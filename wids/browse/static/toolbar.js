@@ -1,5 +1,6 @@
 // The order, the filter, and how large the tiles are.
 
+import { completed } from "./completion.js";
 import { button, h } from "./dom.js";
 import { fillLooks } from "./looks.js";
 import { choose, chosen } from "./settings.js";
@@ -81,5 +82,5 @@ function filterForm(state) {
       input.blur();
       go({ ...filterable(state), where: input.value.trim() });
     },
-  }, input, button("Filter", null, { type: "submit" }), clear);
+  }, completed(input), button("Filter", null, { type: "submit" }), clear);
 }

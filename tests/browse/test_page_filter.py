@@ -1,0 +1,153 @@
+"""The box of the filter in a real browser: what completes it, by keyboard and by mouse."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from helpers.browsing import Browsing, browsing
+from helpers.chromium import wait_until
+from helpers.shards import write_shard
+
+Open = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browsing]:
+    """Three classes of which one is not in the data, words with spaces, and numbers."""
+    animals = ["cat", "sea lion", "dog"]
+    samples = [
+        {
+            "__key__": f"{n:03d}",
+            ".cls": str(n % 2),
+            ".json": json.dumps({"animal": animals[n % 3], "the width": n}),
+            ".txt": f"text {n}",
+        }
+        for n in range(60)
+    ]
+    shard = write_shard(tmp_path_factory.mktemp("filter") / "a.tar", samples)
+    with browsing([str(shard)], class_names={0: "red", 1: "green", 7: "blue"}) as server:
+        yield server
+
+
+def box_of(page: Any) -> Any:
+    return page.get_by_role("combobox", name="Filter")
+
+
+def wait_for_offers(page: Any, offers: list[str]) -> None:
+    shown = "[...document.querySelectorAll('[role=option] .name')].map((e) => e.innerText)"
+    wait_until(page, f"{shown}.join('|') === {json.dumps('|'.join(offers))}")
+
+
+def test_a_filter_is_completed_by_the_keyboard(served: Browsing, open_page: Open):
+    """Field, operator, value and joiner are chosen by arrows and Enter, then Enter filters."""
+    page = open_page(served.url)
+    page.locator(".row, .tile").first.wait_for()
+    page.keyboard.press("f")
+    page.keyboard.type("an")
+    wait_for_offers(page, [".json:animal"])
+    box = box_of(page)
+    assert box.get_attribute("aria-expanded") == "true"
+    page.keyboard.press("ArrowDown")
+    active = box.get_attribute("aria-activedescendant")
+    assert page.locator(f"#{active}").get_attribute("aria-selected") == "true"
+    page.keyboard.press("Enter")
+    assert box.input_value() == ".json:animal "
+    wait_for_offers(page, ["==", "!=", "in", "not in", "contains"])
+    for key in ("ArrowUp", "ArrowDown", "ArrowDown", "Enter"):
+        page.keyboard.press(key)
+    assert box.input_value() == ".json:animal != "
+    page.keyboard.type("SEA")
+    wait_for_offers(page, ["'sea lion'"])
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    wait_for_offers(page, ["and", "or"])
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    page.keyboard.type("the")
+    wait_for_offers(page, [".json:'the width'"])
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    page.keyboard.type("< 30 ")
+    wait_for_offers(page, ["and", "or"])
+    page.keyboard.press("Escape")
+    assert box.get_attribute("aria-expanded") == "false"
+    assert box.evaluate("box => box === document.activeElement")
+    page.keyboard.press("Enter")
+    page.get_by_text("20 samples found").wait_for()
+    assert box_of(page).input_value() == ".json:animal != 'sea lion' and .json:'the width' < 30"
+
+
+def test_a_filter_is_completed_by_the_mouse(served: Browsing, open_page: Open):
+    """Clicks choose among fields, operators and classes, also those that no sample has."""
+    page = open_page(served.url)
+    page.locator(".row, .tile").first.wait_for()
+    box = box_of(page)
+    box.click()
+    page.get_by_role("option", name=".cls").click()
+    page.get_by_role("option", name="in", exact=True).click()
+    page.get_by_role("option", name="(").click()
+    assert box.input_value() == ".cls in ("
+    wait_for_offers(page, ["red", "green", "blue"])
+    assert page.get_by_role("option", name="red").locator(".count").inner_text() == "30"
+    page.get_by_role("option", name="green").click()
+    page.get_by_role("option", name=",").click()
+    page.get_by_role("option", name="blue").click()
+    page.get_by_role("option", name=")").click()
+    assert box.input_value() == ".cls in (green, blue) "
+    page.get_by_role("button", name="Filter").click()
+    page.get_by_text("30 samples found").wait_for()
+    assert page.get_by_role("listbox").count() == 0
+    page.locator(".row a, .tile").first.click()
+    page.get_by_role("heading", name="001").wait_for()
+
+
+def test_a_word_in_the_middle_is_replaced(served: Browsing, open_page: Open):
+    """The word at the cursor is completed, and what stands behind it stays."""
+    page = open_page(f"{served.url}?where=.cls+==+re+and+.json:animal+==+dog")
+    page.get_by_text("0 samples found").wait_for()
+    box = box_of(page)
+    box.focus()
+    box.evaluate("box => box.setSelectionRange(10, 10)")
+    page.keyboard.press("ArrowDown")
+    wait_for_offers(page, ["red", "green"])
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    assert box.input_value() == ".cls == red and .json:animal == dog"
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(320, "dark"), (2560, "light")])
+def test_the_list_fits_any_window(served: Browsing, open_page: Open, width: int, scheme: str):
+    """The open list fits a narrow and a wide window, and axe finds no fault."""
+    page = open_page(served.url, width, scheme)
+    page.locator(".row, .tile").first.wait_for()
+    box_of(page).click()
+    page.get_by_role("option", name=".json:animal").wait_for()
+    page.keyboard.press("ArrowDown")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    found = Axe().run(page).response["violations"]
+    assert [(each["id"], each["nodes"][0]["html"]) for each in found] == []
+
+
+def test_words_are_those_of_the_dataset(served: Browsing):
+    """Fields, columns, values with their counts, and all names of classes are told."""
+    found = served.ask_until_finished("words")
+    assert set(found["fields"]) == {".cls", ".json", ".txt"}
+    columns = {each["name"]: each for each in found["columns"]}
+    assert columns[".cls"]["values"] == [[0, 30, "red"], [1, 30, "green"], [7, 0, "blue"]]
+    assert {value for value, *_ in columns[".json:animal"]["values"]} == {"cat", "dog", "sea lion"}
+    assert columns[".json:'the width'"]["kind"] == "numbers"
+
+
+def test_words_of_a_folder_of_shards_come_from_a_few(tmp_path: Path):
+    """Values are counted in three evenly spaced shards, however many there are."""
+    rows = []
+    for shard in range(9):
+        samples = [{"__key__": f"{shard}{n}", ".cls": str(shard)} for n in range(5)]
+        rows.append((str(write_shard(tmp_path / f"{shard}.tar", samples)), 5))
+    with browsing(rows) as server:
+        (column,) = server.ask_until_finished("words")["columns"]
+    assert sum(count for _, count, _ in column["values"]) == 15
+    assert len(column["values"]) == 3
