@@ -104,6 +104,72 @@ def test_conversations_are_shown_as_turns_beside_their_picture(tmp_path: Path, o
         page.locator(".card.json .tree").wait_for()
 
 
+MARKDOWN = """# Answer
+
+It is **bold with `code`**, *italic*, _too_ and snake_case_name.
+A second line, 2 * 3 * 4, a \\*star\\*.
+
+- one
+- two
+  1. deep
+  2. deeper
+* [link](javascript:window.broken_into=1) and ![alt](http://elsewhere.example/x.png)
+
+```python
+def f(x):
+    return "<b>*x*</b>"
+```
+<img src=x onerror=window.broken_into=1> **not closed"""
+
+
+def test_turns_are_shown_as_markdown_and_as_they_are_written(tmp_path: Path, open_page: Open):
+    """Lists, code, bold and italic are formatted, links are text, and nothing of it is HTML."""
+    said = [
+        {"from": "human", "value": "plain file_name and [0]"},
+        {"from": "gpt", "value": MARKDOWN},
+    ]
+    samples = [{"__key__": f"{n}", ".json": json.dumps({"conversations": said})} for n in range(2)]
+    with browsing([str(write_shard(tmp_path / "a.tar", samples))]) as server:
+        page = open_page(server.url)
+        turn = page.locator(".turn").nth(1)
+        shown = turn.locator(".formatted")
+        shown.wait_for()
+        assert shown.locator("strong").first.inner_text() == "bold with code"
+        assert shown.locator("em").all_inner_texts() == ["italic", "too"]
+        assert shown.locator("p").nth(1).inner_text().endswith("2 * 3 * 4, a *star*.")
+        assert shown.locator("ul > li").count() == 3
+        assert shown.locator("ul > li ol > li").all_inner_texts() == ["deep", "deeper"]
+        assert "link (javascript:window.broken_into=1)" in shown.inner_text()
+        assert shown.locator("pre").inner_text() == 'def f(x):\n    return "<b>*x*</b>"'
+        assert shown.locator("p").last.inner_text().startswith("<img src=x onerror")
+        assert shown.locator("a, img, script, h1").count() == 0
+        assert page.locator(".turn").first.locator(".formatted").count() == 0
+        assert page.evaluate("window.broken_into") is None
+        assert_axe_is_content(page)
+        page.get_by_role("button", name="Raw text").first.click()
+        turn.locator(".raw").wait_for()
+        assert not shown.is_visible()
+        assert turn.locator(".raw").evaluate("each => each.textContent") == MARKDOWN
+        pressed = "[...document.querySelectorAll('.raw-switch')].map((e) => e.ariaPressed).join()"
+        assert page.evaluate(pressed) == "true,true"
+        page.reload()
+        page.locator(".turn .raw").first.wait_for()
+        page.get_by_role("button", name="Raw text").first.click()
+        page.locator(".formatted").first.wait_for()
+
+
+@pytest.mark.parametrize(
+    "text", ["`" * 19_000, "**a " * 5000, "*a" * 9000, "[" * 19_000, "- a\n" * 5000, "[a](" * 5000]
+)
+def test_markdown_of_any_kind_delays_no_page(tmp_path: Path, open_page: Open, text: str):
+    """Twenty thousand signs of Markdown are shown like any other text."""
+    said = [{"from": "gpt", "value": text}] * 8
+    sample = {"__key__": "a", ".json": json.dumps({"conversations": said})}
+    with browsing([str(write_shard(tmp_path / "a.tar", [sample]))]) as server:
+        page = open_page(f"{server.url}?i=0")
+        page.locator(".card .turn").nth(7).wait_for()
+
+
 def test_a_conversation_of_any_length_delays_no_page(tmp_path: Path, open_page: Open):
     """Of a hundred thousand turns the first are shown; the rest of a long document is not read."""
     shard = write_shard(

@@ -1,6 +1,6 @@
 // What somebody chose for this browser: whether single keys act, light or dark, whole or filled tiles.
 
-const NAMES = { facets: "wids-facets", fill: "wids-fill", keys: "wids-keys", theme: "wids-theme" };
+const NAMES = { facets: "wids-facets", fill: "wids-fill", keys: "wids-keys", raw: "wids-raw", theme: "wids-theme" };
 const THEMES = ["", "light", "dark"]; // "" is the choice of the system
 
 function read(name) {
@@ -34,6 +34,13 @@ export function setFill(on) {
   document.documentElement.toggleAttribute("data-fill", on);
 }
 document.documentElement.toggleAttribute("data-fill", chosen("fill"));
+
+/** Show texts of conversations as they are written, or as the Markdown that they are. */
+export function setRaw(on) {
+  choose("raw", on);
+  document.documentElement.toggleAttribute("data-raw", on);
+}
+document.documentElement.toggleAttribute("data-raw", chosen("raw"));
 
 let keysAct = read("keys") !== "off";
 
