@@ -160,3 +160,73 @@ def test_the_map_fits_any_window(served: Browsing, open_page: Open, width: int, 
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     found = Axe().run(page).response["violations"]
     assert [(each["id"], each["nodes"][0]["html"]) for each in found] == []
+
+
+def write_planted(folder: Path) -> Path:
+    """Write vectors in which 5 is a copy of 2, 9 one of 7, and 11 lies far from all."""
+    vectors = np.random.default_rng(0).normal(size=(60, 16)) + 4
+    vectors[[5, 9]] = vectors[[2, 7]] * 1.1
+    vectors[11] = -4
+    samples = []
+    for number, vector in enumerate(vectors):
+        stream = BytesIO()
+        np.save(stream, vector.astype("f4"))
+        picture = save(draw(40, 30, number), "JPEG")
+        key = f"s{number:03d}"
+        samples.append({"__key__": key, ".jpg": picture, ".emb.npy": stream.getvalue()})
+    return write_shard(folder / "planted.tar", samples)
+
+
+def keys_of(page: Any) -> list[str]:
+    return page.locator(".grid .key").all_inner_texts()
+
+
+def wait_for_keys(page: Any, keys: list[str]) -> None:
+    shown = "[...document.querySelectorAll('.grid .key')].map((each) => each.innerText).join()"
+    wait_until(page, f"{shown} === '{','.join(keys)}'")
+
+
+def test_near_duplicates_and_outliers_are_shown_and_marked(tmp_path: Path, open_page: Open):
+    """From the map to groups of copies, by a threshold that a slider chooses, to their marks."""
+    with browsing([str(write_planted(tmp_path))]) as server:
+        page = open_page(f"{server.url}?look=map")
+        page.locator("canvas.map").wait_for()
+        page.get_by_role("link", name="Near-duplicates").click()
+        page.get_by_text("60 samples compared").wait_for()
+        slider = page.get_by_role("slider", name="Cosine at least")
+        assert slider.get_attribute("aria-valuetext") == "0.98"
+        slider.focus()
+        page.keyboard.press("End")
+        page.get_by_text("4 samples in 2 groups").wait_for()
+        wait_for_keys(page, ["s002", "s005", "s007", "s009"])
+        assert slider.evaluate("each => each === document.activeElement")
+        assert page.locator(".singled").all_inner_texts() == ["1"] * 4
+        assert page.locator(".odd-group").count() == 2
+        page.get_by_role("button", name="Mark all but the first of each group").click()
+        page.get_by_text("2 samples marked").wait_for()
+        page.locator(".tile").nth(1).click()
+        page.get_by_role("heading", name="s005").wait_for()
+        page.keyboard.press("j")
+        page.get_by_role("heading", name="s007").wait_for()
+        page.keyboard.press("Escape")
+        page.get_by_role("link", name="Outliers").click()
+        page.get_by_text("by the distance to the 5th nearest other").wait_for()
+        assert keys_of(page)[0] == "s011"
+        page.get_by_label("How many").select_option("20")
+        page.get_by_text("20 samples, by the distance").wait_for()
+        page.get_by_role("link", name="On the map").click()
+        page.locator("canvas.map").wait_for()
+        page.get_by_role("link", name="Show all samples").click()
+        page.get_by_text("60 samples:").wait_for()
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(320, "dark"), (2560, "light")])
+def test_near_duplicates_fit_any_window(tmp_path: Path, open_page: Open, width: int, scheme: str):
+    """What is said above them fits the window, and axe finds no fault."""
+    with browsing([str(write_planted(tmp_path))]) as server:
+        page = open_page(f"{server.url}?near=.emb.npy,0.98", width, scheme)
+        page.get_by_text("60 samples compared").wait_for()
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        found = Axe().run(page).response["violations"]
+        assert [(each["id"], each["nodes"][0]["html"]) for each in found] == []
+        page.close()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
 from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,15 +25,16 @@ from wids.browse.facets import (
 from wids.browse.failures import message_of
 from wids.browse.figures import FigureVisitor
 from wids.browse.looks import Looks, add_contents, find_looks, look_named
-from wids.browse.maps import Maps
-from wids.browse.orders import Grid, parse_indexes
+from wids.browse.maps import Maps, VectorVisitor
+from wids.browse.neighbours import Neighbours
+from wids.browse.orders import Grid, Order, parse_indexes
 from wids.browse.overview import CheckReport, StatisticsVisitor, dataset_facts, shard_rows, spread
 from wids.browse.samplepages import FieldViews, sample_page, tiles
 from wids.browse.scans import Scans
 from wids.browse.thumbnailpool import LARGE, Thumbnails
+from wids.codecs.formats import is_class
 from wids.display.conversation import read_turns
 from wids.display.fieldview import class_name, is_packed, label_names
-from wids.codecs.formats import is_class
 from wids.display.safejson import safe_text
 from wids.errors import WidsError
 from wids.views.indexlist import IndexList
@@ -40,9 +42,9 @@ from wids.views.saved import view_document
 from wids.views.selection import Selection
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from concurrent.futures import Future
 
-    from collections.abc import Sequence
     from wids.browse.fieldreader import FieldReader, LocatedSample
     from wids.display.thumbnails import Thumbnail
     from wids.ordering.permute import Integers
@@ -58,17 +60,18 @@ _MOST_ROWS = 500
 _MOST_MESSAGE = 1000
 _MOST_WAITS = 3
 _MOST_TURNS_NBYTES = 8 << 20  # part of a document whose turns can be paged through
+_MOST_COPIES = 2000  # that are marked at once; more do not fit a link
 _MOST_SAVED = 1_000_000  # indexes that are saved as JSON
 _PICTURE_SECONDS = 0.5  # wait for the pictures of a sample; the page requests later ones by itself
 # Number of shards for statistics: enough for an estimate, few enough to be read while the user
 # waits.
 _FIRST_LOOK_SHARDS = 32
-
-
-class UnreadableSampleError(Exception):
 # For the values that complete a filter while it is typed.
 _WORD_SHARDS = 3
 _MOST_WORDS = 5000  # names of classes
+
+
+class UnreadableSampleError(Exception):
     """The shard of a sample cannot be read.
 
     Args:
@@ -100,10 +103,10 @@ PARAMETERS = {
     "thumb": "i f s v strip soon",
     "turns": "i f from",
     "waiting": "",
+    "words": "",
 }
 
 
-    "words": "",
 def check_parameters(question: str, query: Query) -> None:
     """Raise ValueError for a parameter that an endpoint does not know.
 
@@ -148,12 +151,16 @@ class ApiHandlers:
         self.thumbnails = Thumbnails(self.reader, self.decoders)
         self._views = FieldViews(self.reader, self.decoders, self.class_names)
         self._maps = Maps(self.reader, self.scans, self._columns, self.class_names)
+        self._neighbours = Neighbours(
+            self.scans, functools.partial(VectorVisitor, self.reader), self.reader.num_shards
+        )
         self._grid = Grid(
             self.reader,
             self.scans,
             self.class_names,
             self._columns,
             inside=self._maps.inside,
+            neighbours=self._neighbours,
             chosen=self.chosen,
         )
         self._facet_values: ColumnValues | None = None
@@ -199,7 +206,7 @@ class ApiHandlers:
         """Describe `count` samples from position `at` on, in an order, perhaps with a filter."""
         start = max(0, _number(query, "at", 0))
         count = min(_number(query, "count", 60), _MOST_TILES)
-        order, filtering, sorting = self._grid.shown(query)
+        order, filtering, sorting, comparing = self._grid.shown(query)
         indexes = order.slice(start, count)
         shown = tiles(self.reader, enumerate(indexes, start), self.class_names)
         # After the tiles, whose small fields are at hand now.
@@ -213,10 +220,33 @@ class ApiHandlers:
             "looks": looks._asdict(),
             "filtering": filtering,
             "sorting": sorting,
+            "comparing": comparing or self._compared(query, order, shown),
             "columns": [safe_text(column.name, 200) for column in columns],
             "tiles": shown,
             "fetched_whole": len(self.reader.fetched_whole),
         }
+
+    def _compared(
+        self, query: Query, order: Order, shown: list[dict[str, Any]]
+    ) -> dict[str, Any] | None:
+        """Return what was compared for a page, and add to its tiles why they were singled out.
+
+        `copies` are the samples of the order that have another one of their group before them; None
+        if there are too many to be marked.
+        """
+        singled, progress = self._neighbours.asked(query) or (None, {})
+        if singled is None:
+            return None
+        for tile in shown:
+            tile["singled"] = singled.notes.get(tile["index"])
+        seen: set[int] = set()
+        copies = []
+        for index in order.slice(0, order.size):
+            group = singled.notes[index][0]
+            copies += [index] if group in seen else []
+            seen |= {group} - {-1}
+        few = copies if len(copies) <= _MOST_COPIES else None
+        return {**progress, "about": singled.about, "copies": few}
 
     def map(self, query: Query) -> dict[str, Any]:
         """Return the map of field `field`, coloured by column `colour`, or the progress of it.
@@ -230,9 +260,9 @@ class ApiHandlers:
         found: dict[str, Any] = {"looks": looks._asdict(), "field": field, "chosen": None}
         found |= self._maps.as_dict(field, query.get("colour", ""))
         shown = self._grid.shown({name: query[name] for name in query if name != "sort"})
-        filtering = shown.filtering
-        if found["finished"] and filtering is not None and not filtering["finished"]:
-            return {**found, **filtering}
+        waits = shown.comparing or shown.filtering
+        if found["finished"] and waits is not None and not waits["finished"]:
+            return {**found, **waits}
         if found["finished"] and (shown.order.size < len(self.reader)):
             chosen = np.array(shown.order.slice(0, shown.order.size), np.int64)
             found["chosen"] = np.isin(found["indexes"], chosen).astype(int).tolist()
@@ -264,14 +294,15 @@ class ApiHandlers:
         Raises:
             ValueError: Nothing is chosen, a filter still runs, or found more than a document holds.
         """
-        order, filtering, sorting = self._grid.shown(query)
+        order, filtering, sorting, _ = self._grid.shown(query, patient=True)
         if sorting is not None and not sorting["finished"]:
             raise ValueError("sort: not all values are read yet; ask again")
         if filtering is None and not any(
-            query.get(name) for name in ("marks", "inside", "without", "shard")
+            query.get(name) for name in ("marks", "inside", "near", "far", "without", "shard")
         ):
             raise ValueError(
-                "where: expected a filter, q=, marks=, inside= or without=, to save samples by"
+                "where: expected a filter, q=, marks=, inside=, near=, far= or without=, to save "
+                "samples by"
             )
         if filtering is not None and (not filtering["finished"] or filtering["full"]):
             raise ValueError("where: the filter is not finished yet, or found too many samples")
@@ -279,7 +310,8 @@ class ApiHandlers:
         if query.get("without"):
             unwanted = parse_indexes("without", query["without"], len(self.reader))
         samples: Any = self.reader.dataset
-        as_stored = not query.get("sort") and query.get("order", "stored") == "stored"
+        has_order = any(query.get(name) for name in ("sort", "near", "far"))
+        as_stored = not has_order and query.get("order", "stored") == "stored"
         is_whole = order.size == len(self.reader) and filtering is None and self.chosen is None
         if is_whole and as_stored and self.reader.joined is None and query.get("without"):
             keys = self._keys_left_out(unwanted)
@@ -335,7 +367,7 @@ class ApiHandlers:
         position, total = None, len(self.reader)
         if query.get("p"):
             position = _number(query, "p", 0)
-            order, filtering, _ = self._grid.shown(query)
+            order, filtering, *_ = self._grid.shown(query, patient=True)
             total = order.size
             if not 0 <= position < total:
                 more = "" if filtering is None or filtering["finished"] else " found so far"
@@ -439,38 +471,6 @@ class ApiHandlers:
         chosen = tuple(query.get(name, "") for name in _CHOSEN)
         # Before the scan is asked for, since an outline of a map has a scan of its own.
         selectors = self._grid.selectors(query)
-
-        def make() -> FacetVisitor:
-            masks = ChosenMasks(self.reader, selectors)
-            return FacetVisitor(values, masks, self.class_names, in_json=False)
-
-        scan = self.scans.get(("facets", chosen, shards), make, shards)
-        scan.join(_SOON_SECONDS)
-        visitor = scan.visitor
-        if not isinstance(visitor, FacetVisitor):
-            raise TypeError(f"expected the scan of facets, found {visitor!r}")
-        found, progress = visitor.as_dict(), scan.progress()
-        has_more = bool(values.group(in_json=True))
-        if not progress["finished"] or not has_more:
-            return {**found, **progress}
-        # Documents take long to parse, so that they are counted after all else.
-        rest = self.scans.get(
-            ("facets in JSON", chosen, shards),
-            lambda: FacetVisitor(values, visitor.masks, self.class_names, in_json=True),
-            shards,
-        )
-        rest.join(_SOON_SECONDS)
-        if not isinstance(rest.visitor, FacetVisitor):
-            raise TypeError(f"expected the scan of facets, found {rest.visitor!r}")
-        more = rest.visitor.as_dict()["facets"]
-        return {**found, "facets": [*found["facets"], *more], **rest.progress()}
-
-    def _columns(self) -> ColumnValues:
-        """Return the columns of the dataset, which are found when they are first asked for."""
-        with self._facet_lock:
-            if self._facet_values is None:
-                self._facet_values = ColumnValues(self.reader, find_columns(self.reader))
-            return self._facet_values
         return self._counted(chosen, self._grid.shards_of(query), selectors)
 
     def words(self, _query: Query) -> dict[str, Any]:
@@ -504,6 +504,38 @@ class ApiHandlers:
         """
         values = self._columns()
 
+        def make() -> FacetVisitor:
+            masks = ChosenMasks(self.reader, selectors)
+            return FacetVisitor(values, masks, self.class_names, in_json=False)
+
+        scan = self.scans.get(("facets", chosen, shards), make, shards)
+        scan.join(_SOON_SECONDS)
+        visitor = scan.visitor
+        if not isinstance(visitor, FacetVisitor):
+            raise TypeError(f"expected the scan of facets, found {visitor!r}")
+        found, progress = visitor.as_dict(), scan.progress()
+        has_more = bool(values.group(in_json=True))
+        if not progress["finished"] or not has_more:
+            return {**found, **progress}
+        # Documents take long to parse, so that they are counted after all else.
+        rest = self.scans.get(
+            ("facets in JSON", chosen, shards),
+            lambda: FacetVisitor(values, visitor.masks, self.class_names, in_json=True),
+            shards,
+        )
+        rest.join(_SOON_SECONDS)
+        if not isinstance(rest.visitor, FacetVisitor):
+            raise TypeError(f"expected the scan of facets, found {rest.visitor!r}")
+        more = rest.visitor.as_dict()["facets"]
+        return {**found, "facets": [*found["facets"], *more], **rest.progress()}
+
+    def _columns(self) -> ColumnValues:
+        """Return the columns of the dataset, which are found when they are first asked for."""
+        with self._facet_lock:
+            if self._facet_values is None:
+                self._facet_values = ColumnValues(self.reader, find_columns(self.reader))
+            return self._facet_values
+
     def _looks(self, is_readable: bool) -> Looks:
         """Return the ways to look at the dataset, once a sample of it can be read."""
         if self._found_looks is None and is_readable:
@@ -527,7 +559,9 @@ def _steps_of(query: Query) -> list[str]:
     steps = [(step, query.get(name, "").strip()) for step, name in names.items()]
     made = [f"{step}({text!r})" for step, text in steps if text]
     marked = [
-        f"{name}({query[name][:200]})" for name in ("marks", "inside", "without") if query.get(name)
+        f"{name}({query[name][:200]})"
+        for name in ("marks", "inside", "near", "far", "without")
+        if query.get(name)
     ]
     return made + marked
 

@@ -199,19 +199,24 @@ class VectorVisitor:
         """Return the points; of vectors of several widths, those of the commonest."""
         with self._lock:
             if self._plane is None:
-                self._plane = self._projected()
-                self._by_width.clear()
+                indexes, vectors = self.take()
+                if not indexes.size:
+                    self._plane = Plane(indexes, np.empty((0, 2)), 0, 0.0)
+                else:
+                    places, share = principal_plane(vectors)
+                    self._plane = Plane(indexes, places, vectors.shape[1], share)
             return self._plane
 
-    def _projected(self) -> Plane:
+    def take(self) -> tuple[Integers, np.ndarray]:
+        """Return the indexes and vectors of the commonest width, and keep none of them."""
         if not self._by_width:
-            return Plane(np.empty(0, np.int64), np.empty((0, 2)), 0, 0.0)
+            return np.empty(0, np.int64), np.empty((0, 0), np.float32)
         width = max(self._by_width, key=lambda each: len(self._by_width[each]))
         rows = sorted(self._by_width.pop(width), key=lambda row: row[0])
         self.left_out["of another width"] = sum(map(len, self._by_width.values()))
+        self._by_width.clear()
         indexes = np.array([index for index, _ in rows], np.int64)
-        places, share = principal_plane(np.stack([vector for _, vector in rows]))
-        return Plane(indexes, places, width, share)
+        return indexes, np.stack([vector for _, vector in rows])
 
 
 class Maps:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from wids.browse.facets import ColumnValues
     from wids.browse.fieldreader import FieldReader
+    from wids.browse.neighbours import Neighbours
     from wids.browse.scans import Scan, Scans, Visitor
 
 __all__ = ["ORDERS", "Grid", "Order", "OrderQuery", "Shown", "parse_indexes"]
@@ -225,11 +226,19 @@ _MOST_FIELDS = 40  # names of fields in the error for an unknown field
 
 
 class Shown(NamedTuple):
-    """An order, and the progress of its filter and of what it is sorted by; None without these."""
+    """An order, and the progress of what it depends on, each None without that.
+
+    Attributes:
+        order: The order.
+        filtering: Progress of its filter.
+        sorting: Progress of what it is sorted by.
+        comparing: Progress of the comparison of vectors, while that is not finished.
+    """
 
     order: Order
     filtering: dict[str, Any] | None
     sorting: dict[str, Any] | None = None
+    comparing: dict[str, Any] | None = None
 
 
 def parse_indexes(name: str, text: str, total: int) -> Integers:
@@ -267,6 +276,7 @@ class Grid:
         class_names: Names of classes, by number.
         columns: Returns the columns by which samples are sorted, and their values.
         inside: Returns the indexes of the samples inside an outline of a map.
+        neighbours: Near-duplicates and outliers.
         chosen: Indexes of the samples that are shown, in their order; None for all.
     """
 
@@ -278,9 +288,11 @@ class Grid:
         columns: Callable[[], ColumnValues],
         *,
         inside: Callable[[str], Integers],
+        neighbours: Neighbours,
         chosen: Integers | None = None,
     ) -> None:
         self._columns = columns
+        self._neighbours = neighbours
         self._inside = inside
         self._class_names = class_names
         self._chosen = chosen
@@ -288,8 +300,12 @@ class Grid:
         self._scans = scans
         self._orders: OrderedDict[OrderQuery, Order] = OrderedDict()
 
-    def shown(self, query: Mapping[str, str]) -> Shown:
+    def shown(self, query: Mapping[str, str], *, patient: bool = False) -> Shown:
         """Return the order for the parameters of a request.
+
+        Args:
+            query: The request.
+            patient: Whether to wait long for a comparison of vectors.
 
         Raises:
             ValueError: A parameter is malformed or out of range, or the filter has read all shards
@@ -297,6 +313,9 @@ class Grid:
         """
         wanted = OrderQuery.parse(query)
         shards = self.shards_of(query)
+        compared = self._neighbours.asked(query, patient=patient)
+        if compared is not None and compared[0] is None:
+            return Shown(wanted.within(np.empty(0, np.int64)), None, comparing=compared[1])
         chosen = self._chosen_of(shards, query)
         scans = [self._scan(*each, shards) for each in self._searches(query)]
         if not scans and chosen is not None:
@@ -379,8 +398,14 @@ class Grid:
         return first, self._reader.first_index(shards.stop)
 
     def _chosen_of(self, shards: range, query: Mapping[str, str]) -> Integers | None:
-        """Return the indexes to which a view, marks, outlines and shards restrict a request."""
+        """Return the indexes to which a request is restricted other than by its searches.
+
+        That is by a view, near-duplicates or outliers, marks, outlines and shards.
+        """
         chosen = self._chosen
+        singled = self._neighbours.indexes(query)
+        if singled is not None:
+            chosen = singled if chosen is None else singled[np.isin(singled, chosen)]
         parts = []
         if query.get("marks"):
             parts.append(parse_indexes("marks", query["marks"], len(self._reader)))

@@ -17,7 +17,7 @@ let waiting = null; // timer for it
 
 /** The panel for a state; it goes on counting until the signal ends it. */
 export function facetPanel(state, signal) {
-  const chosen = { where: state.where, q: state.q, whole: state.whole, shard: state.shard, inside: state.inside };
+  const chosen = { where: state.where, q: state.q, whole: state.whole, shard: state.shard, inside: state.inside, near: state.near, far: state.far };
   const narrowed = Object.values(chosen).some(Boolean);
   if (last) draw(state, last[1], last[2]); // with the old counts, so that a click adds to what is chosen now
   count(state, narrowed ? chosen : {}, narrowed, signal).catch((error) => {

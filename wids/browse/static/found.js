@@ -9,6 +9,9 @@ import { filterable, gridPart, link, orderPart } from "./state.js";
 /** What is searched for among the keys, and the way to the sample of that number. */
 export function searched(state, dataset) {
   if (state.marks) return [h("div", { class: "progress" }, h("h2", { class: "searched" }, "Marked samples"), h("a", { class: "button", href: link({ ...gridPart(state), marks: null }), "aria-label": "Show all samples" }, "✕"))];
+  if (state.near || state.far) {
+    if (!state.inside && !state.q) return state.look === "map" ? [h("div", { class: "progress" }, h("h2", { class: "searched" }, state.near ? "Near-duplicates" : "Outliers"), h("a", { href: link({ ...gridPart(state), look: null }) }, "Show them"), h("a", { class: "button", href: link({ ...gridPart(state), near: null, far: null }), "aria-label": "Show all samples" }, "✕"))] : [];
+  }
   if (state.inside && !state.q) return [h("div", { class: "progress" }, h("h2", { class: "searched" }, "Inside an outline of the map"), h("a", { href: link({ ...gridPart(state), inside: null, look: "map" }) }, "Back to the map"), state.look === "map" ? null : saving(state), h("a", { class: "button", href: link({ ...gridPart(state), inside: null }), "aria-label": "Show all samples" }, "✕"))];
   if (!state.q) return [];
   const exact = state.whole === "1";
@@ -54,6 +57,6 @@ export function sortProgress(page, state) {
 }
 
 /** A link that saves the samples found as a document, which every command takes in place of a spec. */
-function saving(state) {
+export function saving(state) {
   return h("a", { class: "button", href: selection(orderPart(state)), download: "" }, "Save as a selection");
 }

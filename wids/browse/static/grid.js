@@ -11,6 +11,7 @@ import { countOf, learn, lookOf, named } from "./looks.js";
 import { makePager, range } from "./pager.js";
 import { readingOf } from "./reading.js";
 import { tableOf } from "./table.js";
+import { singledOut } from "./singled.js";
 import { pixelsFor, sharpen, tileOf } from "./tiles.js";
 import { chosen } from "./settings.js";
 import { toolbar } from "./toolbar.js";
@@ -61,17 +62,20 @@ export async function showGrid({ view, state, dataset, signal, shown }) {
     count = countOf(state);
     page.tiles.splice(count);
     placed = true;
+    const focused = document.activeElement;
+    if (!parts[1].contains(marksTray())) parts[1].prepend(marksTray()); // the map has taken it
     place(view, bar, ...parts);
     known = { key, total: page.total };
     turn(state, at, count, page.total);
-    progress.replaceChildren(...searched(state, dataset), ...filterProgress(page, state), ...sortProgress(page, state), ...[tellWhole(page.fetched_whole)].filter(Boolean));
+    progress.replaceChildren(...singledOut(page, state, dataset), ...searched(state, dataset), ...filterProgress(page, state), ...sortProgress(page, state), ...[tellWhole(page.fetched_whole)].filter(Boolean));
+    if (progress.contains(focused)) focused.focus({ preventScroll: true }); // it was out of the page
     // Tiles that stay the same stay in the document, with the focus that may be on one.
     const now = JSON.stringify(page.tiles);
     if (now !== last) fill(page, state);
     last = now;
     arrive();
     shown(title(state, at, count, page.total));
-    if ((page.filtering?.finished ?? true) && (page.sorting?.finished ?? true)) {
+    if ([page.filtering, page.sorting, page.comparing].every((each) => each?.finished ?? true)) {
       tellEmpty(page, state, at);
       announce(`${counted(page.total, "sample")}, from position ${number(at)} on`);
       return;
@@ -140,6 +144,6 @@ function tellEmpty(page, state, at) {
   const text = page.total
     ? h("p", {}, `There is nothing at position ${number(at)}. `,
         h("a", { href: link({ ...gridPart(state) }) }, "Go to the first page"))
-    : h("p", {}, state.where || state.q || state.marks ? "No sample fulfils this." : "There are no samples here.");
+    : h("p", {}, state.where || state.q || state.marks || state.near ? "No sample fulfils this." : "There are no samples here.");
   list.replaceChildren(h("li", { class: "empty" }, text));
 }

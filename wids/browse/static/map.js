@@ -12,6 +12,7 @@ import { cards } from "./mapcard.js";
 import { legendOf, pointColours } from "./palette.js";
 import { makePlane } from "./plane.js";
 import { chosen } from "./settings.js";
+import { singledLinks } from "./singled.js";
 import { filterable, go, gridPart, link, orderPart } from "./state.js";
 import { toolbar } from "./toolbar.js";
 import { leftOut } from "./waits.js";
@@ -85,6 +86,7 @@ function controls(found, state, canvas, plane) {
     h("div", { class: "looks", role: "group", "aria-label": "What a drag does" }, modes),
     h("div", { class: "looks", role: "group", "aria-label": "Zoom" }, button("+", () => plane.zoom(1.4), { "aria-label": "Zoom in" }), button("−", () => plane.zoom(1 / 1.4), { "aria-label": "Zoom out" }), button("Fit", () => plane.reset())),
     select("Colour ", ["none", ...found.columns], found.colour ?? "none", "colour"),
+    singledLinks(state, found.field),
     found.looks.vectors.length > 1 ? select("Field ", found.looks.vectors, found.field, "field") : null);
 }
 

@@ -2,7 +2,7 @@
 
 // What belongs to the grid, and stays while one looks at a sample of it.
 const GRID = ["order", "seed", "epoch", "rank", "replicas", "interleave", "lanes", "chunksize",
-  "where", "q", "whole", "shard", "marks", "inside", "sort", "size", "look", "field", "colour"];
+  "where", "q", "whole", "shard", "marks", "inside", "near", "far", "sort", "size", "look", "field", "colour"];
 const ALL = [...GRID, "at", "i", "p", "compare", "view", "shards"];
 
 // Of these the page itself makes use; what a link was damaged to counts as not said.
@@ -39,8 +39,8 @@ export function gridPart(state) {
 
 /** What a filter or a search goes with: a sampler's order is of all samples. */
 export function filterable(state) {
-  const { size, look, field, colour, where, q, whole, shard, inside, sort } = state;
-  return { size, look, field, colour, where, q, whole, shard, inside, sort, ...(state.order === "shuffled" ? { order: "shuffled", seed: state.seed } : {}) };
+  const { size, look, field, colour, where, q, whole, shard, inside, near, far, sort } = state;
+  return { size, look, field, colour, where, q, whole, shard, inside, near, far, sort, ...(state.order === "shuffled" ? { order: "shuffled", seed: state.seed } : {}) };
 }
 
 /** Only what the server has to know to find an order. */

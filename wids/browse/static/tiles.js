@@ -4,6 +4,7 @@ import { h } from "./dom.js";
 import { number } from "./format.js";
 import { playsFilm } from "./films.js";
 import { markButton } from "./marks.js";
+import { noteOf } from "./singled.js";
 import { gridPart, link } from "./state.js";
 import { thumbnail } from "./thumbnails.js";
 
@@ -12,19 +13,19 @@ const DRAWN = [96, 144, 192, 256, 320, 480, 640, 960, 1280]; // pixels that the 
 
 /** The link to a sample of a grid: by its number as stored, else by its position in the order. */
 export function placeOf(tile, state) {
-  const stored = !state.order && !state.where && !state.q && !state.shard && !state.marks && !state.inside && !state.sort;
+  const stored = !state.order && !state.where && !state.q && !state.shard && !state.marks && !state.inside && !state.near && !state.far && !state.sort;
   return stored ? { i: tile.index } : { p: tile.position };
 }
 
 /** Make a tile, with a picture of as many pixels as it is shown with. */
 export function tileOf(tile, state, pixels) {
   const place = placeOf(tile, state);
-  const item = h("li", {},
+  const item = h("li", { class: (tile.singled?.[0] ?? -1) % 2 === 1 ? "odd-group" : null },
     h("a", {
       class: "tile", href: link({ ...gridPart(state), at: state.at, ...place }), title: tile.key ?? "",
       "data-place": place.i ?? place.p, "data-position": tile.position,
     },
-      h("span", { class: "picture" }, pictureOf(tile, pixels)),
+      h("span", { class: "picture" }, pictureOf(tile, pixels), noteOf(tile, state)),
       h("span", { class: "words" },
         labelOf(tile),
         h("span", { class: "key" }, h("bdi", {}, tile.key ?? `sample ${tile.index}`)),

@@ -1,0 +1,204 @@
+"""Near-duplicates and outliers by vectors: planted ones are found, and others as computed whole."""
+
+from collections.abc import Iterator
+from io import BytesIO
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers.browsing import Browsing, browsing
+from helpers.shards import write_shard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from wids.browse import neighbours
+from wids.browse.maps import VectorVisitor
+from wids.browse.neighbours import NearestFew, NeighbourVisitor, groups_of, nearest_few
+
+TOTAL = 240
+COPIES = {17: 203, 18: 60, 61: 60}  # which are the vectors of others, but for a little noise
+FAR = [99, 150, 151]  # the last two beside each other
+
+
+def npy(array: np.ndarray) -> bytes:
+    stream = BytesIO()
+    np.save(stream, array)
+    return stream.getvalue()
+
+
+def planted() -> np.ndarray:
+    """Make vectors around one direction, of which some are near copies and some far from all."""
+    chance = np.random.default_rng(3)
+    vectors = chance.normal(size=(TOTAL, 24)) + 4 * chance.normal(size=24)
+    for copy, original in COPIES.items():
+        vectors[copy] = 1.7 * vectors[original] + 0.001 * chance.normal(size=24)
+    vectors[FAR] = -9 * np.eye(24)[[0, 1, 1]] + 0.3 * chance.normal(size=(3, 24))
+    return vectors.astype("f4")
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browsing]:
+    vectors = planted()
+    folder = tmp_path_factory.mktemp("neighbours")
+    rows = []
+    for shard in range(3):
+        numbers = range(80 * shard, 80 * shard + 80)
+        samples = [
+            {"__key__": f"{n:03d}", ".cls": str(n % 2), ".emb.npy": npy(vectors[n])}
+            for n in numbers
+        ]
+        rows.append((str(write_shard(folder / f"{shard}.tar", samples)), 80))
+    with browsing(rows) as server:
+        yield server
+
+
+def units() -> np.ndarray:
+    vectors = planted().astype("f8")
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def asked(server: Browsing, **query: str) -> dict:
+    """Ask for a page until all vectors are compared."""
+    for _ in range(600):
+        page = server.ask("page", count=240, **query)
+        if page["comparing"]["finished"]:
+            return page
+    raise TimeoutError(query)
+
+
+def indexes(page: dict) -> list[int]:
+    return [tile["index"] for tile in page["tiles"]]
+
+
+def test_planted_copies_are_found_in_groups(served: Browsing) -> None:
+    """Groups come one after the other, the nearest first, each with its copies marked as such."""
+    page = asked(served, near=".emb.npy,0.999")
+    assert sorted(indexes(page)) == [17, 18, 60, 61, 203]
+    groups = [tile["singled"][0] for tile in page["tiles"]]
+    assert groups == sorted(groups)
+    assert sorted(groups.count(each) for each in set(groups)) == [2, 3]
+    about = page["comparing"]["about"]
+    assert (about["num_groups"], about["num_found"], about["compared"]) == (2, 5, TOTAL)
+    assert sorted(page["comparing"]["copies"]) == [60, 61, 203]
+    others = {tile["index"]: tile["singled"][2] for tile in page["tiles"]}
+    assert others[17] == 203
+    assert others[203] == 17
+
+
+def test_a_lower_threshold_finds_all_that_are_as_near(served: Browsing) -> None:
+    """Who has a neighbour within the threshold is who the whole matrix says, at every threshold."""
+    cosines = units() @ units().T
+    np.fill_diagonal(cosines, -1)
+    for least in (0.5, 0.9, 0.95, 0.97):
+        page = asked(served, near=f".emb.npy,{least}")
+        assert sorted(indexes(page)) == np.flatnonzero(cosines.max(1) >= least).tolist()
+
+
+def test_outliers_are_farthest_from_their_neighbours(served: Browsing) -> None:
+    """The planted ones come first, though two are beside each other; in the order of distances."""
+    page = asked(served, far=".emb.npy,10")
+    assert set(indexes(page)[:3]) == set(FAR)
+    distances = np.linalg.norm(units()[:, None] - units(), axis=2)
+    fifth = np.sort(distances, axis=1)[:, 5]
+    assert indexes(page) == np.argsort(-fifth).tolist()[:10]
+    said = [tile["singled"][1] for tile in page["tiles"]]
+    assert said == pytest.approx(np.sort(fifth)[::-1][:10].tolist(), abs=1e-3)
+
+
+def test_they_go_together_with_filters_marks_facets_and_selections(served: Browsing) -> None:
+    """A filter narrows near-duplicates, facets count them, a selection holds them."""
+    near = ".emb.npy,0.999"
+    asked(served, near=near)
+    page = served.ask_until_finished("page", near=near, where=".cls == 1", count=240)
+    assert sorted(indexes(page)) == [17, 61, 203]
+    assert page["comparing"]["copies"] == [203]
+    counted = served.ask_until_finished("facets", near=near)
+    assert counted["samples"] == 5
+    document = served.get("selection.json", near=near).json()
+    assert document["nsamples"] == 5
+    assert document["made"] == [f"near({near})"]
+    first = indexes(asked(served, near=near))[0]
+    assert served.ask("sample", p=0, near=near)["index"] == first
+    found = served.ask_until_finished("map", near=near)
+    assert sum(found["chosen"]) == 5
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ({"near": ".emb.npy"}, "near: expected a field and a number, such as .emb.npy,0.98"),
+        ({"near": ".emb.npy,nan"}, "near: expected a field and a number"),
+        ({"far": ".emb.npy,-1"}, "far: expected a field and a number, such as .emb.npy,100"),
+        ({"near": ".emb.npy,0.9", "far": ".emb.npy,9"}, "near, far: expected one of the two"),
+        ({"near": ".emb.npy,0.9", "order": "shards"}, "a sampler's order is of all samples"),
+    ],
+)
+def test_wrong_requests_are_refused(served: Browsing, query: dict[str, str], message: str) -> None:
+    """What cannot be compared is named."""
+    answer = served.get("api/page", **query)
+    assert answer.status_code == 400
+    assert message in answer.json()["error"]
+
+
+def test_a_field_without_vectors_singles_nothing_out(served: Browsing) -> None:
+    """A field that no sample has gives an empty page that says how many samples have none."""
+    page = asked(served, near=".nosuch.npy,0.9")
+    assert page["total"] == 0
+    assert page["comparing"]["about"]["left_out"] == {"no vector": TOTAL}
+    assert asked(served, far=".nosuch.npy,9")["total"] == 0
+
+
+def test_places_of_a_plane_are_compared_by_their_distance(tmp_path: Path) -> None:
+    """Vectors of two numbers are no directions: near and far are those of the map."""
+    places = np.random.default_rng(0).uniform(100, 101, (50, 2))
+    places[7] = places[30] + 1e-4
+    places[11] = 108, 90
+    samples = [{"__key__": f"{n}", ".npy": npy(place)} for n, place in enumerate(places)]
+    with browsing([str(write_shard(tmp_path / "a.tar", samples))]) as server:
+        assert indexes(asked(server, near=".npy,0.99999"))[:2] == [7, 30]
+        assert indexes(asked(server, far=".npy,1")) == [11]
+
+
+@settings(max_examples=30)
+@given(st.integers(2, 40), st.integers(1, 9), st.integers(0, 2**32))
+def test_blocks_make_no_difference(count: int, blocks: int, seed: int) -> None:
+    """Whatever is compared at a time, the nearest few are those of the whole matrix."""
+    rows = np.random.default_rng(seed).normal(size=(count, 4))
+    few = min(3, count - 1)
+    whole = rows @ rows.T
+    np.fill_diagonal(whole, -np.inf)
+    ends = np.linspace(0, count, blocks + 1).astype(int).tolist()
+    for start, stop in pairwise(ends):
+        found = nearest_few(rows, rows, start, stop, few)
+        wanted = -np.sort(-whole[start:stop], axis=1)[:, :few]
+        assert np.allclose(found.likeness, wanted)
+        assert np.allclose(np.take_along_axis(whole[start:stop], found.places, 1), wanted)
+
+
+@settings(max_examples=50)
+@given(st.integers(2, 60), st.floats(0, 1), st.integers(0, 2**32))
+def test_groups_are_connected_components(count: int, least: float, seed: int) -> None:
+    """Vectors are joined if a path of those that are alike leads from one to the other."""
+    chance = np.random.default_rng(seed)
+    nearest = NearestFew(chance.integers(0, count, (count, 2)), chance.uniform(size=(count, 2)))
+    reached = np.eye(count, dtype=bool)
+    for one, rank in np.argwhere(nearest.likeness >= least):
+        reached[one, nearest.places[one, rank]] = reached[nearest.places[one, rank], one] = True
+    for _ in range(count):
+        reached = reached @ reached
+    assert groups_of(nearest, least).tolist() == reached.argmax(axis=1).tolist()
+
+
+def test_vectors_are_let_go_and_huge_ones_compared(tmp_path: Path) -> None:
+    """Vectors beyond the squares of floats are compared; none is kept after the last step."""
+    vectors = np.array([[1, 2, 3], [1e30, 2e30, 3e30], [1e-30, 0, 0], [0, 0, 0]], "f4")
+    samples = [{"__key__": f"{n}", ".npy": npy(each)} for n, each in enumerate(vectors)]
+    with browsing([str(write_shard(tmp_path / "a.tar", samples))]) as server:
+        visitor = NeighbourVisitor(VectorVisitor(server.handlers.reader, ".npy"), 1)
+        for step in range(1 + neighbours.STEPS):
+            visitor.visit(step)
+    assert visitor.nearest.places[0, 0] == 1
+    assert visitor.nearest.likeness[0, 0] == 1
+    assert np.isfinite(visitor.nearest.likeness).all()
+    assert not visitor.source.take()[0].size

@@ -1,0 +1,86 @@
+// Near-duplicates and outliers: what was compared, how alike is alike enough, and the marks of copies.
+
+import { button, h } from "./dom.js";
+import { counted, number } from "./format.js";
+import { saving } from "./found.js";
+import { mark } from "./marks.js";
+import { filterable, go, link } from "./state.js";
+
+const USUAL = { near: "0.98", far: "100" };
+const COUNTS = [20, 50, 100, 200, 500, 1000, 5000];
+const STEPS = 100; // of the slider, the finer the nearer to 1
+const atStep = (step) => (step >= STEPS ? 1 : Number((1 - 0.5 * 10 ** (-step / 25)).toPrecision(4)));
+const stepOf = (value) => (value >= 1 ? STEPS : Math.min(Math.max(Math.round(25 * Math.log10(0.5 / (1 - value))), 0), STEPS));
+
+let kept = { kind: null, bar: null };
+
+/** Links from the map to what is alike, and to what lies alone. */
+export function singledLinks(state, field) {
+  const to = (kind) => link({ ...filterable(state), look: null, near: null, far: null, [kind]: `${field},${USUAL[kind]}` });
+  return h("div", { class: "singled-links" }, h("a", { class: "button", href: to("near") }, "Near-duplicates"), h("a", { class: "button", href: to("far") }, "Outliers"));
+}
+
+/** What is said and chosen above a page of near-duplicates or outliers. */
+export function singledOut(page, state, dataset) {
+  const kind = state.near ? "near" : state.far ? "far" : null;
+  if (!kind || !page.comparing) return [];
+  const [, field, bound] = state[kind].match(/^(.*),([^,]*)$/) ?? [null, state[kind], USUAL[kind]];
+  const { finished, shards_done: done, num_shards: total, about, copies } = page.comparing;
+  const now = { ...filterable(state), near: null, far: null };
+  // What is chosen with stays in the document, with the focus that it may have.
+  if (kept.kind !== `${kind} ${field} ${about?.width}`) kept = { kind: `${kind} ${field} ${about?.width}`, bar: kind === "near" ? slider(field, about?.width) : counts(field) };
+  kept.bar.show(bound, now);
+  return [h("div", { class: "progress singled-out" },
+    h("h2", { class: "searched" }, kind === "near" ? "Near-duplicates by " : "Outliers by ", h("code", {}, field)),
+    finished ? null : [h("progress", { max: total, value: done, "aria-label": "Comparing vectors" }), h("span", {}, "Comparing vectors")],
+    kept.bar.element,
+    copies?.length ? button("Mark all but the first of each group", () => mark(copies, true)) : null,
+    finished && about.num_found && !page.filtering ? saving(state) : null,
+    h("a", { href: link({ ...now, look: "map", [kind]: state[kind] }) }, "On the map"),
+    h("a", { href: link({ ...now, [kind === "near" ? "far" : "near"]: `${field},${USUAL[kind === "near" ? "far" : "near"]}` }) }, kind === "near" ? "Outliers" : "Near-duplicates"),
+    h("a", { class: "button", href: link(now), "aria-label": "Show all samples" }, "✕"),
+    finished ? h("p", { class: "singled-facts" }, factsOf(about, dataset)) : null)];
+}
+
+function factsOf({ kind, num_groups: groups, num_found: found, compared, num_wanted: wanted, neighbours, width, left_out: left }, dataset) {
+  const measure = kind === "near"
+    ? `${counted(found, "sample")} in ${counted(groups, "group")}`
+    : `${counted(found, "sample")}, by the distance to the ${neighbours > 1 ? `${neighbours}th nearest` : "nearest"} other${width > 2 ? ", of vectors of length 1" : ""}`;
+  const part = wanted < dataset.num_samples ? `, at even distances, of ${number(dataset.num_samples)}; the others are not searched` : "";
+  return [measure, `${counted(compared, "sample")} compared${part}`, ...Object.entries(left).map(([why, count]) => `${counted(count, "sample")} ${why} left out`)].join(" · ");
+}
+
+/** The least likeness of near-duplicates. */
+function slider(field, width) {
+  const name = width === 2 ? "Closeness" : "Cosine";
+  const value = h("output", {});
+  const input = h("input", { type: "range", min: 0, max: STEPS, "aria-label": `${name} at least` });
+  let now = {};
+  const tell = (text) => { value.textContent = text; input.setAttribute("aria-valuetext", text); };
+  input.addEventListener("input", () => tell(atStep(Number(input.value))));
+  input.addEventListener("change", () => go({ ...now, near: `${field},${atStep(Number(input.value))}` }, { replace: true }));
+  return { element: h("label", {}, `${name} at least `, input, value), show(bound, state) { now = state; tell(bound); input.value = stepOf(Number(bound)); } };
+}
+
+/** How many outliers are shown. */
+function counts(field) {
+  const input = h("select", { "aria-label": "How many" });
+  let now = {};
+  input.addEventListener("change", () => go({ ...now, far: `${field},${input.value}` }, { replace: true }));
+  return {
+    element: h("label", {}, "The farthest ", input),
+    show(bound, state) {
+      now = state;
+      const offered = [...new Set([...COUNTS, Number(bound)])].sort((a, b) => a - b);
+      input.replaceChildren(...offered.map((each) => h("option", { value: each, selected: each === Number(bound) }, number(each))));
+    },
+  };
+}
+
+/** Why a tile is shown: how near its nearest neighbour is, or how far its last one. */
+export function noteOf({ singled }, state) {
+  if (!singled) return null;
+  const [, value, other] = singled;
+  const text = number(value);
+  return h("span", { class: "singled", title: state.near ? `${text} like sample ${number(other)}` : `${text} from its neighbours, nearest sample ${number(other)}` }, text);
+}
