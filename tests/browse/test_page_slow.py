@@ -77,3 +77,29 @@ def test_the_head_of_a_remote_dataset_is_shown_while_it_is_opened(
             page.locator(".tile").nth(17).wait_for()
             assert command.get("api/page").json()["total"] == 18
             page.close()  # before the server ends, so that it misses nothing
+
+
+def test_the_url_is_printed_while_shards_are_counted(
+    tmp_path: Path, open_page: Open, shard_server: ShardServer
+) -> None:
+    """The page says how many shards are counted, and then shows the dataset; local ones, too."""
+    gate = threading.Event()
+    with ExitStack() as ending:
+        ending.callback(gate.set)
+        paths = [
+            write_shard(tmp_path / f"{number}.tar", [{"__key__": f"{number}", ".txt": "a"}])
+            for number in range(3)
+        ]
+        urls = [str(path) for path in paths[:2]]
+        urls.append(shard_server.put(paths[2].name, paths[2].read_bytes()))
+        shard_server.before_answer = gate.wait
+        spec = tmp_path / "spec.json"
+        spec.write_text(json.dumps({"shardlist": [{"url": url} for url in urls]}))
+        with Command(spec, tmp_path) as command:
+            page = open_page(command.url)
+            page.get_by_text("The samples of 2 of 3 shards are counted.").wait_for()
+            gate.set()
+            page.get_by_text("3 samples · 3 shards").wait_for()
+            page.locator(".row").nth(2).wait_for()
+            assert page.locator(".opening").count() == 0
+            page.close()

@@ -9,7 +9,7 @@ from wids.base.threads import result_of
 from wids.browse.failures import message_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from wids.browse.handlers import ApiHandlers
     from wids.browse.preview import Preview
@@ -29,6 +29,7 @@ class Stage:
         opened: The handlers of the dataset; an error if it cannot be opened.
         first: Done when the first shard can be read, or not.
         head: The head of the dataset, or None where there is none.
+        counted: Returns how many shards are counted so far, as JSON.
     """
 
     def __init__(
@@ -36,7 +37,9 @@ class Stage:
         opened: Future[ApiHandlers],
         first: Future[None],
         head: Future[Preview | None],
+        counted: Callable[[], Mapping[str, int]] = dict,
     ) -> None:
+        self._counted = counted
         self._opened = opened
         self._first = first
         self._head = head
@@ -83,7 +86,7 @@ class Stage:
         if self._opened.done() and (error := self._opened.exception()) is not None:
             opening["error"] = message_of(error if isinstance(error, Exception) else Exception())
         if preview is None:
-            return {"opening": opening}
+            return {"opening": {**opening, **self._counted()}}
         return {**preview.handlers.dataset(query), "opening": opening | preview.progress()}
 
     def close(self) -> None:

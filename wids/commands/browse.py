@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from wids.base.progress import progress_told
 from wids.base.system import name_of_machine
 from wids.base.urls import hide_credentials
 from wids.commands.terminal import (
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from wids.browse.fieldreader import FieldReader, Uncounted
+    from wids.browse.fieldreader import Uncounted
     from wids.browse.handlers import ApiHandlers
     from wids.browse.joinedfields import JoinedFields
     from wids.browse.preview import Preview
@@ -47,7 +48,8 @@ _THREADS = ("AnyIO worker thread", "wids-")  # those that answer, draw and fetch
 # Longer than an answer takes that is under way, shorter than anybody waits after Ctrl-C.
 _LEAVE_SECONDS = 1.0
 _MOST_ALIKE = 3
-_SOON_SECONDS = 0.5  # a dataset that is open by then needs no preview
+_SOON_SECONDS = 0.3  # a dataset that is open by then is shown without a first word
+_HEAD_SECONDS = 0.3  # more, after which the head of a remote one is shown
 _LOOK_UP_SECONDS = 0.05
 _TOLD_SECONDS = 3.0  # in which open pages learn that the dataset cannot be opened
 
@@ -133,28 +135,38 @@ def browse(args: Arguments) -> int:
 
 
 class _Opening:
-    """Opening of a dataset, in a thread of its own if the page can show something before its end.
+    """Opening of a dataset, in a thread of its own: the page says how far it is if it takes long.
 
     Args:
         args: Arguments of the command.
 
     Attributes:
         stage: What the server answers with.
+
+    Raises:
+        OSError: A file that the arguments name cannot be read.
+        ValueError: It is malformed.
     """
 
     def __init__(self, args: Arguments) -> None:
+        # Imported and read before the time counts in which a dataset opens at once.
+        from wids.browse.handlers import ApiHandlers  # noqa: F401
+        from wids.browse.overview import find_report, read_report
         from wids.browse.stage import Stage
+        from wids.views.opening import open_samples  # noqa: F401
 
         self._args = args
+        self._names = _names_given(args)
+        self._report = read_report(Path(args.check)) if args.check else find_report(args.spec)
         self._opened: Future[ApiHandlers] = Future()
         self._first: Future[None] = Future()
         self._head: Future[Preview | None] = Future()
-        self._is_remote = threading.Event()
         self._closed = threading.Event()
-        self.stage = Stage(self._opened, self._first, self._head)
+        self._counted: dict[str, int] = {}
+        self.stage = Stage(self._opened, self._first, self._head, lambda: self._counted)
 
     def wait(self) -> int | None:
-        """Open the dataset, or go on opening it in the background if it is remote and takes long.
+        """Open the dataset, or go on opening it in the background if that takes long.
 
         Returns:
             Index of the sample to show first, if one was given.
@@ -171,7 +183,7 @@ class _Opening:
         else:
             self._head.set_result(None)
         while not self._opened.done():
-            if self._args.index is None and self._is_remote.is_set():
+            if self._args.index is None:
                 return None
             wait([self._opened], _LOOK_UP_SECONDS)
         total = len(self._opened.result().reader)
@@ -200,11 +212,15 @@ class _Opening:
 
     def _open(self) -> None:
         from wids.browse.fieldreader import FieldReader
+        from wids.browse.handlers import ApiHandlers
 
         try:
-            dataset, uncounted, chosen, joined = _opened(self._args)
+            with progress_told(self._note):
+                dataset, uncounted, chosen, joined = _opened(self._args)
             reader = FieldReader(dataset, uncounted, joined=joined)
-            handlers = _handlers(self._args, reader, chosen)
+            names = reader.class_names if self._names is None else self._names
+            title = reader.dataset.dataset_name
+            handlers = ApiHandlers(reader, title, names, self._report, chosen)
         except BaseException as error:  # noqa: BLE001 (raised where the dataset is awaited)
             self._opened.set_exception(error)
             return
@@ -218,22 +234,24 @@ class _Opening:
                 reader.locate(0)
             self._first.set_result(None)
 
+    def _note(self, done: int, total: int | None) -> None:
+        """Note how many shards are counted, for the page that waits for the dataset."""
+        self._counted = {"num_shards": total or 0, "shards_counted": done}
+
     def _show_head(self) -> None:
         from wids.browse.preview import Preview, remote_spec
         from wids.specs.locations import name_of
 
-        if self._opened.done():  # the first shard may have a sidecar, which comes soon
-            wait([self._first], _SOON_SECONDS)
+        wait([self._first], _HEAD_SECONDS)  # its shard may have a sidecar, which comes soon
         spec = None if self._first.done() else remote_spec(self._args.spec)
         if spec is None or self._args.index is not None:
             self._head.set_result(None)
             return
-        self._is_remote.set()
         try:
             preview = Preview(
                 spec,
                 spec.name or name_of(self._args.spec, spec.shards.urls),
-                names=_names_given(self._args),
+                names=self._names,
                 cache_dir=self._args.cache_dir,
                 rules=rules_given(self._args),
             )
@@ -342,18 +360,6 @@ def _checked(index: int, total: int) -> int:
     if not -total <= index < total:
         raise IndexError(f"--index: {index} lies outside a dataset of {total} samples")
     return index % total
-
-
-def _handlers(
-    args: Arguments, reader: FieldReader, chosen: NDArray[np.int64] | None
-) -> ApiHandlers:
-    from wids.browse.handlers import ApiHandlers
-    from wids.browse.overview import find_report, read_report
-
-    given = _names_given(args)
-    names = reader.class_names if given is None else given
-    report = read_report(Path(args.check)) if args.check else find_report(args.spec)
-    return ApiHandlers(reader, reader.dataset.dataset_name, names, report, chosen)
 
 
 def _names_given(args: Arguments) -> Mapping[int, str] | None:

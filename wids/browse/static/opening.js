@@ -1,4 +1,4 @@
-// A remote dataset that is still being opened: what has come of it, and its first samples meanwhile.
+// A dataset that is still being opened: how far that is, and the first samples of a remote one.
 
 import { ask, preview } from "./api.js";
 import { h } from "./dom.js";
@@ -26,7 +26,7 @@ export async function openDataset(place, show) {
       told.remove();
       throw new Error(opening.error);
     }
-    if (tries || opening.preview) fill(told, facts, opening);
+    if (tries || opening.preview || opening.num_shards) fill(told, facts, opening);
     if (!told.isConnected) place.before(told);
     if (opening.preview && !shown) {
       shown = true;
@@ -36,10 +36,10 @@ export async function openDataset(place, show) {
   }
 }
 
-function fill(told, facts, { preview: isPreview, num_shards: total, shards_here: here, arrived }) {
+function fill(told, facts, { preview: isPreview, num_shards: total, shards_here: here = 0, shards_counted: done, arrived }) {
   const first = isPreview ? `Shown are the first ${counted(facts.num_samples, "sample")}, from the beginning of the first shard. ` : "";
-  const progress = total ? `${number(here)} of ${counted(total, "shard")} are here${arrived ? `, and ${bytes(arrived)} of others` : ""}.` : "";
+  const progress = done !== undefined ? `The samples of ${number(done)} of ${counted(total, "shard")} are counted.` : total ? `${number(here)} of ${counted(total, "shard")} are here${arrived ? `, and ${bytes(arrived)} of others` : ""}.` : "";
   told.replaceChildren(
-    h("progress", { ...(total > 1 ? { max: total, value: here } : {}), "aria-label": "Opening the dataset" }),
+    h("progress", { ...(total > 1 ? { max: total, value: done ?? here } : {}), "aria-label": "Opening the dataset" }),
     h("p", {}, `The dataset is being opened. ${first}${progress}`));
 }
