@@ -87,3 +87,45 @@ def test_nothing_overflows(shards: list[str], open_firefox: Open, width: int) ->
             widths = "[document.documentElement.scrollWidth, innerWidth]"
             scrolled, inner = page.evaluate(widths)
             assert scrolled <= inner == width
+
+
+@pytest.mark.parametrize(("width", "theme"), [(1280, "dark"), (320, "light")])
+def test_axe_finds_no_fault(shards: list[str], open_firefox: Open, width: int, theme: str) -> None:
+    """The grid with facets, a sample, the dataset and the table have no fault, dark or light."""
+    ground = {"dark": "rgb(19, 20, 22)", "light": "rgb(247, 247, 245)"}[theme]
+    names = {0: "zero", 1: "one"}
+    with browsing(shards, class_names=names) as server, open_firefox(width=width) as page:
+        page.open(server.url)
+        page.evaluate(f"localStorage.setItem('wids-theme', '{theme}')")
+        page.evaluate("localStorage.setItem('wids-facets', 'on')")
+        for query, shown in (
+            ("", ".histogram"),
+            ("?i=3", ".card"),
+            ("?view=dataset", ".over-shards"),
+            ("?look=table", "td"),
+        ):
+            page.open(server.url + query)
+            page.wait_until(f"document.querySelector('{shown}')")
+            page.wait_until("!document.querySelector('main[aria-busy]')")
+            colour = "getComputedStyle(document.body).backgroundColor"
+            assert page.evaluate(colour) == ground
+            assert page.violations() == [], query
+        page.evaluate("localStorage.clear()")
+
+
+def test_a_filter_is_completed(shards: list[str], open_firefox: Open) -> None:
+    """The list of the filter is used by keys alone."""
+    with browsing(shards) as server, open_firefox() as page:
+        page.open(server.url)
+        page.wait_until("document.querySelectorAll('.tile').length === 60")
+        page.press("f", *"anim")
+        page.wait_until("document.querySelectorAll('[role=option]').length === 1")
+        page.press("ArrowDown", "Enter")
+        page.wait_until("document.querySelectorAll('[role=option]').length === 5")
+        page.press("ArrowDown", "Enter", *"do")
+        page.wait_until("document.querySelectorAll('[role=option]').length === 1")
+        page.press("ArrowDown", "Enter", "Escape", "Enter")
+        page.wait_for_text("65 samples found")
+        assert page.evaluate("document.querySelector('.filter input').value") == (
+            ".json:animal == dog"
+        )

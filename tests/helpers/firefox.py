@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import pytest
+from axe_playwright_python.base import AXE_SCRIPT
 
 __all__ = ["FirefoxPage", "firefox", "open_firefox"]
 
@@ -28,7 +29,13 @@ _PREFERENCES = {
     "toolkit.telemetry.enabled": False,
 }
 # Keys that are no characters, by the code points of WebDriver.
-KEYS = {"Enter": "\ue007", "Escape": "\ue00c", "ArrowRight": "\ue014", "Home": "\ue011"}
+KEYS = {
+    "Enter": "\ue007",
+    "Escape": "\ue00c",
+    "ArrowRight": "\ue014",
+    "ArrowDown": "\ue015",
+    "Home": "\ue011",
+}
 
 
 class Firefox:
@@ -140,16 +147,28 @@ class FirefoxPage:
         )
 
     def evaluate(self, expression: str) -> Any:
-        """Return the value of a JavaScript expression, as JSON can hold it."""
+        """Return the value of a JavaScript expression, or of its promise, as JSON can hold it."""
         found = self._browser.call(
             "script.evaluate",
-            expression=f"JSON.stringify([{expression}])",
+            expression=f"(async () => JSON.stringify([await ({expression})]))()",
             target={"context": self._context},
             awaitPromise=True,
         )
         if found["type"] == "exception":
             raise RuntimeError(f"{expression}: {found['exceptionDetails']['text']}")
         return json.loads(found["result"]["value"])[0]
+
+    def violations(self) -> list[list[str]]:
+        """Return the faults that axe finds: the rule, and the first element that breaks it."""
+        target = {"context": self._context}
+        self._browser.call(
+            "script.evaluate", expression=f"{AXE_SCRIPT};0", target=target, awaitPromise=False
+        )
+        found: list[list[str]] = self.evaluate(
+            "axe.run().then((found) => "
+            "found.violations.map((each) => [each.id, each.nodes[0].html]))"
+        )
+        return found
 
     def wait_until(self, expression: str) -> None:
         """Wait until a JavaScript expression is true."""
