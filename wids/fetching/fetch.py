@@ -95,7 +95,7 @@ class Fetcher:
 
     >>> Fetcher().read("pipe:echo hello")
     Traceback (most recent call last):
-    wids.errors.FetchError: pipe:echo ...: commands run only with allow_pipe=True
+    wids.errors.FetchError: pipe:echo ...: commands run only with allow_pipe=True, ...
     """
 
     def __init__(self, policy: FetchPolicy | None = None, *, allow_pipe: bool = False) -> None:
