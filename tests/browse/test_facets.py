@@ -213,6 +213,17 @@ def test_filters_of_words_are_those_of_samples(tmp_path: Path) -> None:
         "c\u00e4t",
     ]
     texts = [json.dumps({"hue": value}) for value in ["cat"] * 40 + values] + ["{}", "{", "[]"]
+    texts += [
+        '{"hue": NaN}',
+        '{"hue": "\\ud800"}',
+        '{"hue": "dog", "hue": "cat"}',
+        '{"hue": "c\u00e4t"}',
+    ]
+    texts += [
+        b'\xef\xbb\xbf{"hue": "cat"}',
+        '{"hue": "cat"}'.encode("utf-16-le"),
+        b'{"hue": "c\xfft"}',
+    ]
     samples = [{"__key__": f"k{n}", ".json": text} for n, text in enumerate(texts)]
     path = write_shard(tmp_path / "a.tar", samples)
     dataset = wids.ShardListDataset([str(path)], transformations="bytes")

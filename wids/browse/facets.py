@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
@@ -21,12 +22,13 @@ import numpy as np
 from wids.base.keptbytes import KeptBytes
 from wids.browse.keptvalues import load_values, nbytes_of, save_values
 from wids.browse.tallies import NumberTally, ValueTally
+from wids.codecs.documents import decode_json
 from wids.codecs.formats import field_kind, wrapper_of
 from wids.codecs.headers import HEADER_FACTS, read_header
 from wids.display.fieldview import class_name
 from wids.display.pixels import names_labels
 from wids.display.safejson import safe_number, safe_text
-from wids.errors import WidsError
+from wids.errors import DecodeError, WidsError
 from wids.views.filterlanguage import follow
 
 if TYPE_CHECKING:
@@ -177,8 +179,15 @@ def _are_words(values: Sequence[Any]) -> bool:
 
 
 def _parsed(data: Any) -> Any:
+    if data is None:
+        return None
+    document = bytes(data)
+    # Other bytes are more than one text, of which filters read the one below.
+    if document.isascii() and b"\0" not in document:
+        with suppress(ValueError, RecursionError, DecodeError):
+            return decode_json(document)
     try:
-        return None if data is None else json.loads(str(data, "utf-8", "replace"))
+        return json.loads(str(data, "utf-8", "replace"))
     except (ValueError, RecursionError):
         return None
 
@@ -341,7 +350,11 @@ class ColumnValues:
 
 
 def _numbers(values: Sequence[Any]) -> np.ndarray:
-    # The largest integers of JSON are beyond a float.
+    if set(map(type, values)) <= {int, float}:
+        with suppress(OverflowError):  # the largest integers of JSON are beyond a float
+            found = np.array(values, np.float64)
+            found[~(np.abs(found) < 1e300)] = np.nan
+            return found
     plain = (each if _is_number(each) and abs(each) < 1e300 else np.nan for each in values)
     return np.fromiter(plain, np.float64, len(values))
 
