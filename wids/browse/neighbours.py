@@ -59,10 +59,11 @@ def _comparable(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
     """Return two matrices and a number, so that `left @ right.T + number` are the likenesses.
 
     Vectors are scaled to length 1, except those of two numbers: these are places of a map, which
-    are centred and scaled to a mean square distance of 1 from the middle.
+    are centred and scaled to a mean square distance of 1 from the middle. They may be changed in
+    place, so that large ones are in memory once.
     """
-    rows = vectors.astype(np.float32)
-    if rows.shape[1] > 2:
+    if vectors.shape[1] > 2:
+        rows = vectors.astype(np.float32, copy=False)
         # By their greatest number first, since squares of huge and tiny numbers are beyond floats.
         rows /= np.maximum(np.abs(rows).max(axis=1, keepdims=True), np.float32(1e-45))
         rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.float32(1e-30))

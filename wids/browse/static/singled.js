@@ -81,6 +81,6 @@ function counts(field) {
 export function noteOf({ singled }, state) {
   if (!singled) return null;
   const [, value, other] = singled;
-  const text = number(value);
+  const text = String(Number(value.toFixed(5))); // near to 1, the last digits tell
   return h("span", { class: "singled", title: state.near ? `${text} like sample ${number(other)}` : `${text} from its neighbours, nearest sample ${number(other)}` }, text);
 }
