@@ -1,4 +1,4 @@
-"""Make the pictures of the page in the documents: docs/browsing*.jpg, docs/finding-mistakes.jpg.
+"""Make the pictures of the page in the documents: docs/browsing*.jpg, docs/finding-mistakes*.jpg.
 
 The page shows crops of the photographs of the benchmarks, with a class, a caption and boxes each.
 Some crops have a wrong class and one shard has almost one class alone, so that there is something
@@ -135,6 +135,23 @@ def take(page: Any, name: str) -> None:
     print(path.relative_to(ROOT), *shot.size, path.stat().st_size)
 
 
+def place_of_mistake(page: Any) -> tuple[float, float]:
+    """Return where on the screen a cat is drawn that has the class of the coffees."""
+    found = page.evaluate("fetch('api/map?colour=.cls').then((answer) => answer.json())")
+    tiles = page.evaluate(
+        "fetch('api/page?where=.cls+==+coffee&count=240').then((answer) => answer.json())"
+    )["tiles"]
+    wrong = next(tile["index"] for tile in tiles if tile["key"].startswith("cat/"))
+    places = np.array(found["places"]).reshape(-1, 2)
+    # As the page fits its points into the canvas.
+    far = len(places) // 200
+    ends = np.sort(places, axis=0)[[far, -1 - far]]
+    left, top, width, height = page.locator("canvas").bounding_box().values()
+    unit = min(width, height) / (1.12 * float(np.ptp(ends, axis=0).max()))
+    x, y = places[found["indexes"].index(wrong)] - ends.mean(axis=0)
+    return left + width / 2 + unit * x, top + height / 2 - unit * y
+
+
 def main() -> None:
     """Make the dataset, and the pictures."""
     from playwright.sync_api import sync_playwright
@@ -183,6 +200,12 @@ def main() -> None:
             page.keyboard.press("ArrowRight")
             page.locator(".map-card img").wait_for()
             take(page, "browsing-map.jpg")
+            page.set_viewport_size({"width": 1120, "height": 640})
+            page.goto(f"{url}?look=map")
+            page.get_by_role("button", name="portrait").wait_for()
+            page.mouse.move(*place_of_mistake(page))
+            page.locator(".map-card img").wait_for()
+            take(page, "finding-mistakes-map.jpg")
         browser.close()
 
 
