@@ -128,3 +128,27 @@ def test_replaced_fields_are_those_of_the_right_side(joined: Any, tmp_path: Path
         assert [each["extension"] for each in fields] == [".cls", ".txt"]
         assert fields[1]["summary"]["text"] == "the caption of k02"
     assert main(["info", "page.json"]) == 0
+
+
+def test_short_fields_of_the_right_side_are_shown(
+    make_shard: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tiles of a join show its text, also if no field is longer than what a tile reads."""
+    monkeypatch.chdir(tmp_path)
+    left = make_shard("l.tar", [{"__key__": key, ".json": "{}"} for key in KEYS])
+    right = make_shard("r.tar", [{"__key__": key, ".o.txt": "x"} for key in reversed(KEYS)])
+    joined = wids.ShardListDataset([str(left)]).join(wids.ShardListDataset([str(right)]))
+    with page_of(joined, tmp_path / "cache") as handlers:
+        assert [tile["key"] for tile in handlers.page({})["tiles"]] == KEYS
+        located = handlers.reader.locate(0)
+        assert bytes(handlers.reader.read(located, 1, 0, 16_000)) == b"x"
+
+
+def test_an_old_value_is_not_shown_where_a_join_gives_none(joined: Any, tmp_path: Path) -> None:
+    """A replaced field of a sample without a counterpart is no field, as by index."""
+    captions = joined.left.right[:6]
+    new = joined.left.left.join(captions, rename={".cap.txt": ".txt"}, replace=True, missing="fill")
+    with page_of(new, tmp_path / "cache") as handlers:
+        for index, sample in enumerate(new):
+            shown = [each["extension"] for each in handlers.sample({"i": str(index)})["fields"]]
+            assert (".txt" in shown) == (sample[".txt"] is not None)

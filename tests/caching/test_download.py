@@ -6,6 +6,7 @@ import logging
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from wids.base.progress import progress_bar
 from wids.base.shardref import ShardRef
 from wids.caching.cache import ShardCache
 from wids.caching.download import ProgressDisplay, starts_tar
-from wids.errors import ShardFormatError
+from wids.errors import IntegrityError, ShardFormatError
 from wids.fetching.transport import StoppedError
 from wids.tar.tarindex import TarIndex
 
@@ -171,3 +172,14 @@ def test_halves_of_two_files_are_fetched_anew(cache: ShardCache, shard_server: S
     found = cache.get(ShardRef.of(url, md5sum=hashlib.md5(SHARD).hexdigest()))
     assert found.read_bytes() == SHARD
     assert len(shard_server.requests) == 3
+
+
+@pytest.mark.parametrize("faults", [Faults(no_etag=True), Faults(weak="alone")])
+def test_a_digest_of_another_file_ends_the_download(
+    cache: ShardCache, shard_server: ShardServer, faults: Faults
+) -> None:
+    """A server that cuts its responses and names no validator is not asked for ever."""
+    url = shard_server.put("a.tar", SHARD)
+    shard_server.faults = replace(faults, cut_at=100_000)
+    with pytest.raises(IntegrityError, match=r"a\.tar"):
+        cache.get(ShardRef.of(url, md5sum=hashlib.md5(b"another").hexdigest()))

@@ -105,14 +105,16 @@ class Download:
 
     def _fetch(self, part: PartFile) -> None:
         """Fetch the shard into a partial file, and check its size and digest."""
+        tries = 2  # without a validator, the second one makes sure that the first had one version
         while True:
+            tries -= 1
             stream = self._fetcher.download(self._shard.url, part, self)
             # Before the digest check: "a login page" is a better error than a wrong digest.
             self._check(part, stream.content_type, delimited=stream.delimited)
             try:
                 part.finish()
             except IntegrityError:
-                if not part.joined:
+                if not (part.joined and tries):
                     raise
                 # Without a validator, the file may have been replaced between two responses.
                 logger.warning(

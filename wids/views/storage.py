@@ -162,14 +162,14 @@ class StoredField(NamedTuple):
         return f"{shard.nbytes} {shard.version}"
 
     def read(self, start: int = 0, stop: int | None = None) -> memoryview:
-        """Return the bytes `[start, stop)` of the field, to its end by default."""
+        """Return the bytes `[start, stop)` of the field, as many of them as it has."""
         if isinstance(self.home, TableRows):
             return memoryview(self.home.read_raw(self.position, (self.name,))[self.name])[
                 start:stop
             ]
         shard, local_index, _ = self.home.locate_sample(self.position)
-        stop = self.nbytes if stop is None else stop
-        return memoryview(shard.read_part(local_index, self.name, start, stop))
+        stop = self.nbytes if stop is None else min(stop, self.nbytes)
+        return memoryview(shard.read_part(local_index, self.name, min(start, stop), stop))
 
 
 def stored_fields(samples: Any, index: int) -> list[StoredField]:
@@ -219,7 +219,9 @@ def _of_join(samples: Pairing, index: int) -> Iterator[StoredField]:
         field._replace(extension=samples.rename.get(field.extension, field.extension))
         for field in _fields(samples.right, index)
     ]
-    names = {field.extension for field in right}
+    # What a join gives as None is stored nowhere, and takes the place of an old value.
+    given = samples.right.names_at(index) if samples.replace else []
+    names = {field.extension for field in right} | {samples.rename.get(n, n) for n in given}
     for field in _fields(samples.left, index):
         if field.extension not in names:
             yield field
