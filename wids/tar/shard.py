@@ -323,7 +323,9 @@ class Shard(ReadableShard):
             ShardFormatError: The index is damaged there.
             ValueError: The shard is closed.
         """
-        return self.memory, self.index.find_spans(local_indexes, extensions)
+        # The property is for others: a batch from many shards calls this for each of them.
+        memory = self.memory if self._view is None else self._view
+        return memory, self.index.find_spans(local_indexes, extensions)
 
     def read_part(self, local_index: int, extension: str, start: int, stop: int) -> bytes:
         """Return the bytes `[start, stop)` of one field, read from the file and not from the map.
