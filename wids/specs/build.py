@@ -68,6 +68,7 @@ class ShardRecord:
         entry: The shard's entry in a spec, with the requested digests.
         skipped: Number of tar entries that belong to no sample, by reason.
         doubt: What follows the end of the archive and may have been samples; "" for padding.
+        merged: Which samples may be several that a dot in their keys merged; "" for none.
         nbytes_read: Number of bytes that were read to index it.
     """
 
@@ -75,6 +76,7 @@ class ShardRecord:
     entry: dict[str, Any]
     skipped: dict[str, int] = field(default_factory=dict)
     doubt: str = ""
+    merged: str = ""
     nbytes_read: int = 0
 
 
@@ -236,7 +238,8 @@ def _index_whole(
 
 
 def _record(url: str, index: TarIndex, entry: dict[str, Any], nbytes_read: int) -> ShardRecord:
-    return ShardRecord(url, entry, dict(index.skipped), index.source.doubt, nbytes_read)
+    doubt = index.source.doubt
+    return ShardRecord(url, entry, dict(index.skipped), doubt, index.merged, nbytes_read)
 
 
 def _save_index(
@@ -430,6 +433,14 @@ def _warn_of_doubts(records: Sequence[ShardRecord]) -> None:
         warn(
             f"{display_url(first.url)}: {first.doubt}, where samples may have been; compare it "
             f"with its source, or fetch it again. {len(doubtful)} of the shards have such an end"
+        )
+    merged = [record for record in records if record.merged]
+    if merged:
+        first = merged[0]
+        warn(
+            f"{display_url(first.url)}: {first.merged}; if so, create the spec again with "
+            f'key_rule="last_dot" (--key-rule last_dot). {len(merged)} of the shards have such '
+            "samples"
         )
 
 

@@ -5,6 +5,7 @@ and from then on mapped by every process that opens the shard (`TarIndex.open`).
 """
 
 import os
+import re
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -48,6 +49,9 @@ __all__ = ["TarIndex", "losses", "warn_of_losses"]
 # holds the lock may have been stopped.
 _PATIENCE_SECONDS = 120.0
 _TICK_SECONDS, _NUM_TICKS = 0.002, 8
+# What of an extension may belong to the key: `.0001` of `.0001.seg.png`.
+_NUMBER = re.compile(rb"(?:\.[^.]+)*\.[0-9][^.]*(?=\.)")
+_FEWEST_NUMBERS = 3
 # Function from a number of bytes to a context within which a file of that size may be written.
 Room = Callable[[int], AbstractContextManager[None]]
 
@@ -434,6 +438,36 @@ class TarIndex(MemberTable):
             return _from_image, (pack_sidecar(self._sidecar), self.shard_mtime_ns)
         # With the digest, because the sidecar may have been replaced by the time of unpickling.
         return _load_again, (self._path, self.digest, self.shard_mtime_ns)
+
+    @property
+    def merged(self) -> str:
+        """Description of samples that a dot in their keys may have merged to one, else "".
+
+        Every field of every sample then begins with a number that no other sample has: where the
+        numbers are those of frames or views, they occur in each sample.
+        """
+        sets = self._sidecar.extension_sets
+        if self.source.key_rule == "last_dot" or not 0 < self.num_samples == len(sets):
+            return ""
+        numbers: set[bytes] = set()
+        rests: set[bytes] = set()
+        for extensions in sets:
+            found = set()
+            for extension in extensions.split(b"/"):
+                if (number := _NUMBER.match(extension)) is None:
+                    return ""
+                found.add(number[0])
+                rests.add(extension[number.end() :])
+            if not numbers.isdisjoint(found):
+                return ""
+            numbers |= found
+        if len(numbers) < max(_FEWEST_NUMBERS, len(rests) + 1):
+            return ""
+        first = sets[0].partition(b"/")[0].decode("utf-8", "replace")
+        return (
+            f"{self.num_samples} samples have numbered fields alone, such as {first[:80]!r}, and "
+            f"may be {len(numbers)} samples whose keys have dots"
+        )
 
     def __repr__(self) -> str:
         return f"TarIndex({len(self)} members, {self.num_samples} samples)"

@@ -274,6 +274,9 @@ def _index_faults(entry: Mapping[str, Any], index: TarIndex) -> Iterator[Fault]:
         what = f"{index.source.doubt}, which are not read"
         cure = "nothing, if they are padding; else fetch or write the shard again"
         yield Fault(url, "end", what, cure, "note")
+    if index.merged:
+        cure = "if so, create the spec again with --key-rule last_dot; else nothing"
+        yield Fault(url, "keys", index.merged, cure, "note")
     # This is only a note: it is intended in some datasets, and a lost caption in others.
     sets = Counter(
         tuple(extension for extension, _, _ in index.fields(i)) for i in range(index.num_samples)
