@@ -3,12 +3,17 @@
 import bz2
 import io
 import json
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from wids.errors import SpecError
+import wids
+from wids.errors import SpecError, WidsWarning
 from wids.specs.sources import load_spec
+
+MakeShard = Callable[..., Path]
 
 
 @pytest.fixture
@@ -187,3 +192,28 @@ def test_parsed_specs_and_lists_of_specs_open_like_a_path(folder: Path) -> None:
         load_spec({"wids_version": 1})
     with pytest.raises(SpecError, match=r"the dict: grouping: expected 'adjacent' or .*, found 3"):
         load_spec(first | {"grouping": 3})
+
+
+def test_a_spec_in_a_folder_is_used_as_in_a_bucket(tmp_path: Path, make_shard: MakeShard) -> None:
+    """Its rules and numbers hold; shards that it lacks are said, and a pattern opens all."""
+    for name in ("a", "b"):
+        make_shard(f"set/{name}.tar", [{"__key__": "v1", ".0.txt": name, ".1.txt": name}])
+    folder = tmp_path / "set"
+    entry = {"url": "a.tar", "nsamples": 2}
+    folder.joinpath("shardindex.json").write_text(
+        json.dumps({"name": "birds", "key_rule": "last_dot", "shardlist": [entry]})
+    )
+    with pytest.warns(
+        WidsWarning, match=r"1 shards of the folder are not .*b\.tar.*wids create .*"
+    ):
+        spec = load_spec(folder)
+    assert (spec.name, spec.header["key_rule"]) == ("birds", "last_dot")
+    assert [shard["nsamples"] for shard in spec.shards] == [2]
+    with pytest.warns(WidsWarning, match="are not in the spec"):
+        assert names([str(folder)]) == ["a.tar"]
+    assert names(f"{folder}/*.tar") == ["a.tar", "b.tar"]
+    folder.joinpath("wids.json").write_text(json.dumps([entry, {"url": "b.tar", "nsamples": 2}]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for source in (folder, f"{folder}/"):
+            assert len(wids.ShardListDataset(source, key_rule="last_dot")) == 4

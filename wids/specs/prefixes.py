@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from wids.base.urls import display_url, scheme_of
+from wids.base.urls import display_url, is_local, scheme_of
 from wids.base.warn import warn
 from wids.errors import SpecError
 from wids.fetching.fetch import Fetcher
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 
     from wids.fetching.listing import Listing
 
-__all__ = ["ListedShards", "is_listed", "list_shards"]
+__all__ = ["SPEC_NAMES", "ListedShards", "is_listed", "list_shards"]
 
 # The second is what `wids create` calls a spec by default, as widsindex did.
-_SPEC_NAMES = ("wids.json", "shardindex.json")
+SPEC_NAMES = ("wids.json", "shardindex.json")
 _LISTABLE = {*OBJECT_SCHEMES, "hf"}
 _MOST_SHOWN = 5
 
 
 @dataclass(frozen=True)
 class ListedShards:
-    """Shards that a store lists.
+    """Shards that a store lists, or that lie in a local folder with a spec.
 
     Attributes:
         folder: URL of the folder that was listed, in one revision, with a slash at its end.
@@ -73,11 +73,11 @@ class ListedShards:
             if urls
         ]
         if found:
-            folder = display_url(self.folder)
+            folder, spec = display_url(self.folder), display_url(str(self.spec))
+            output = spec if is_local(spec) else "wids.json"
             warn(
-                f"{display_url(str(self.spec))}: {'; '.join(found)}; make the spec again (`wids "
-                f"create {folder} -o wids.json`), or open {folder}*.tar to read all shards "
-                "without it"
+                f"{spec}: {'; '.join(found)}; make the spec again (`wids create {folder} -o "
+                f"{output}`), or open {folder}*.tar to read all shards without it"
             )
 
 
@@ -201,7 +201,7 @@ def _of_folder(location: str, listing: Listing) -> ListedShards:
         (
             listing.files[path].url
             for folder in dict.fromkeys(["", inner])
-            for name in _SPEC_NAMES
+            for name in SPEC_NAMES
             if (path := folder + name) in listing.files
         ),
         None,

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import groupby, islice
+from pathlib import Path
 from typing import Any
 
 from wids.base.urls import base_name, display_url, is_local, local_path
@@ -16,7 +17,7 @@ from wids.specs.classnames import find_class_names
 from wids.specs.locations import SHARD_SUFFIXES, folder_of, is_shard_name, natural_order
 from wids.specs.merging import merged_header, with_names_beside
 from wids.specs.packedspec import load_packed_spec
-from wids.specs.prefixes import ListedShards, is_listed, list_shards
+from wids.specs.prefixes import SPEC_NAMES, ListedShards, is_listed, list_shards
 from wids.specs.shardtable import ShardTable
 from wids.specs.spec import DatasetSpec
 from wids.specs.speccache import CACHED_SPECS, CachedSpecs, SpecCache, give_back_memory
@@ -47,8 +48,8 @@ def load_spec(
             - a folder with shards, a glob (`train-*.tar`), a brace pattern (`train-{000..146}.tar`)
               or one shard;
             - a folder or glob in an object store or on the hub (`s3://bucket/train/`,
-              `hf://datasets/owner/name`), which is listed; a `wids.json` or `shardindex.json` in
-              the folder is used;
+              `hf://datasets/owner/name`), which is listed;
+            - in any folder, a `wids.json` or `shardindex.json` is used as its spec;
             - a list of shards: `{"url", "nsamples", ...}` dicts, `(url, nsamples)` pairs, paths,
               URLs, patterns;
             - a `DatasetSpec`, or a dict as `json.load` returns it for a spec;
@@ -127,7 +128,8 @@ def _shards_at(
     parse: Callable[..., DatasetSpec],
 ) -> DatasetSpec | None:
     """Return the spec of a folder, a pattern or a shard; None for the location of a spec."""
-    if (listed := _find_listed(location)) is None:
+    listed = _find_listed(location)
+    if listed is None and (listed := _with_spec(location)) is None:
         shards = find_shards(location)
         if shards is None:
             return None
@@ -148,6 +150,26 @@ def _find_listed(location: str, *, alone: bool = True) -> ListedShards | None:
     """
     names = _names(location)
     return list_shards(names) if any(is_listed(name, alone=alone) for name in names) else None
+
+
+def _with_spec(location: str) -> ListedShards | None:
+    """Return the shards of a local folder and the spec in it, as of a bucket; None without one."""
+    path = local_path(location) if is_local(location) else None
+    if path is None or not os.path.isdir(path):  # noqa: PTH112 (False for a name that is too long)
+        return None
+    spec = next((path / name for name in SPEC_NAMES if (path / name).is_file()), None)
+    if spec is None:
+        return None
+    shards = filter(Path.is_file, _shards_in(path))
+    entries = [{"url": str(shard), "filesize": shard.stat().st_size} for shard in shards]
+    return ListedShards(f"{location.rstrip('/')}/", entries, str(spec))
+
+
+def _shards_in(folder: Path) -> list[Path]:
+    # A folder may have the name of the tar that was unpacked into it. Hidden files are
+    # metadata of macOS (`._a.tar`) or unfinished copies.
+    entries = (entry for entry in folder.iterdir() if is_shard_name(entry.name))
+    return [entry for entry in entries if not entry.name.startswith(".") and not entry.is_dir()]
 
 
 def _names(location: str) -> list[str]:
@@ -222,7 +244,7 @@ def _is_spec(item: Any) -> bool:
         location = os.fspath(item)
         if any(is_listed(name, alone=False) for name in _names(location)):
             return True  # there may be a spec in the folder
-        if is_pack_name(location):
+        if is_pack_name(location) or _with_spec(location) is not None:
             return True
         return base_name(location).endswith(".json") and find_shards(location) is None
     if isinstance(item, Mapping):
@@ -295,10 +317,7 @@ def _find_named(location: str) -> list[str] | None:
     path = local_path(location) if is_local(location) else None
     # `Path.is_dir` and `is_file` raise for a name that is too long for any file.
     if path is not None and os.path.isdir(path):  # noqa: PTH112
-        # A folder may have the name of the tar that was unpacked into it. Hidden files are
-        # metadata of macOS (`._a.tar`) or unfinished copies.
-        entries = (entry for entry in path.iterdir() if is_shard_name(entry.name))
-        shards = [str(e) for e in entries if not e.name.startswith(".") and not e.is_dir()]
+        shards = [str(shard) for shard in _shards_in(path)]
         suffixes = " or ".join(SHARD_SUFFIXES)
         what = f"no file that ends in {suffixes}; `wids import` makes shards of other files"
         return _in_order(shards, location, what)
