@@ -111,6 +111,25 @@ def test_loaders_give_the_samples_of_the_sampler(rows: Any, kind: str) -> None:
     assert [sample[".cls"] for batch in loader for sample in batch] == drawn
 
 
+@pytest.mark.parametrize(
+    "batches",
+    [{"batch_size": 4}, {"cost": [1] * 9, "max_cost": 4}, {"batch_size": 4, "shape": [0] * 9}],
+)
+def test_a_loader_of_other_samples_than_its_sampler_is_refused(
+    rows: Any, batches: dict[str, Any]
+) -> None:
+    """A DataLoader says which of the two has which length, and reads no wrong sample."""
+    dataset = wids.ShardListDataset(rows)
+    view = dataset[3:12]
+    sampler = wids.BatchSampler(wids.DistributedShardSampler(view, 1, 0), **batches)
+    message = f"draws from 9 samples, and this dataset or view has {len(dataset)}"
+    for other in (dataset, dataset.map(len)):
+        with pytest.raises(ValueError, match=message):
+            next(iter(DataLoader(other, batch_sampler=sampler, collate_fn=list)))
+    loader = DataLoader(view, batch_sampler=sampler, collate_fn=list)
+    assert sorted(sample["__index__"] for batch in loader for sample in batch) == list(range(9))
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_shards_of_a_view_are_fetched_ahead(
     rows: Any, kind: str, shard_server: ShardServer

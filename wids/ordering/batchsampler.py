@@ -16,7 +16,7 @@ from wids.ordering.costbatches import CostPlan
 from wids.ordering.passes import EpochPass, OrderState
 from wids.ordering.plannedbatches import PlannedBatches, PlannedPass
 from wids.ordering.randomseeds import IndexBatch
-from wids.ordering.samplers import ChunkedSampler
+from wids.ordering.samplers import ChunkedSampler, num_drawn_from
 from wids.ordering.shapebatches import ShapePlan
 
 if TYPE_CHECKING:
@@ -139,7 +139,8 @@ class BatchSampler(TorchBatchSampler):
         """Return a pass that begins at the sampler's position."""
         if self._planned is not None:
             return self._planned.begin()
-        return BatchPass(iter(self.sampler), self._size, drop_last=self.drop_last)
+        drawn_from = num_drawn_from(self.sampler)
+        return BatchPass(iter(self.sampler), self._size, drawn_from, drop_last=self.drop_last)
 
     def __repr__(self) -> str:
         tail = ", drop_last=True" if self.drop_last else ""
@@ -256,9 +257,12 @@ def _check_choice(
 class BatchPass(Iterator[IndexBatch]):
     """Iterator over one epoch of a `BatchSampler`; a StatefulDataLoader saves and restores it."""
 
-    def __init__(self, indexes: EpochPass, batch_size: int, *, drop_last: bool) -> None:
+    def __init__(
+        self, indexes: EpochPass, batch_size: int, drawn_from: int | None, *, drop_last: bool
+    ) -> None:
         self._indexes = indexes
         self._batch_size = batch_size
+        self._drawn_from = drawn_from
         self._drop_last = drop_last
 
     def __next__(self) -> IndexBatch:
@@ -267,6 +271,7 @@ class BatchPass(Iterator[IndexBatch]):
             raise StopIteration
         start = self._indexes.progress.start
         batch.seed, batch.epoch = start.seed, start.epoch
+        batch.drawn_from = self._drawn_from
         return batch
 
     def state_dict(self) -> dict[str, Any]:

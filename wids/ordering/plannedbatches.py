@@ -17,7 +17,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from wids.base.arguments import check_integer, check_mapping
 from wids.ordering.passes import OrderState, Progress, more_than_drawn
 from wids.ordering.randomseeds import IndexBatch
-from wids.ordering.samplers import ChunkedSampler
+from wids.ordering.samplers import ChunkedSampler, num_drawn_from
 
 __all__ = ["BatchPlan", "BatchRun", "PlannedBatches", "PlannedPass"]
 
@@ -152,7 +152,8 @@ class PlannedBatches(Generic[Within]):
         """Return a pass that begins at the sampler's position."""
         indexes = iter(self._sampler)
         place = self._at(indexes.progress.start)
-        return PlannedPass(self, _PlannedProgress(place, indexes.progress))
+        progress = _PlannedProgress(place, indexes.progress)
+        return PlannedPass(self, progress, num_drawn_from(self._sampler))
 
     def state_dict(self, consumed: int | None, *, looping: bool = False) -> dict[str, Any]:
         """Return the state; arguments as those of `Progress.state`."""
@@ -256,9 +257,15 @@ class PlannedBatches(Generic[Within]):
 class PlannedPass(Iterator[IndexBatch], Generic[Within]):
     """Iterator over one epoch of a `BatchSampler` whose batches are planned."""
 
-    def __init__(self, batches: PlannedBatches[Within], progress: _PlannedProgress[Within]) -> None:
+    def __init__(
+        self,
+        batches: PlannedBatches[Within],
+        progress: _PlannedProgress[Within],
+        drawn_from: int | None,
+    ) -> None:
         self._batches = batches
         self._progress = progress
+        self._drawn_from = drawn_from
         self._begun = False
         self._ranks = 1, 0
 
@@ -277,6 +284,7 @@ class PlannedPass(Iterator[IndexBatch], Generic[Within]):
         batch = IndexBatch(run.batch())
         order = progress.start.order
         batch.seed, batch.epoch = order.seed, order.epoch
+        batch.drawn_from = self._drawn_from
         progress.handed_out += 1
         # `fetch_ahead` reads this progress of the sampler to know which shards come next.
         progress.of_sampler.pass_over(max(0, run.reached - order.position) // self._ranks[0])

@@ -21,10 +21,33 @@ _SAMPLE_SEEDS = 0x73656564
 
 
 class IndexBatch(list[int]):
-    """Indexes of a batch, with the seed of their order and their epoch."""
+    """Indexes of a batch, with the seed of their order and their epoch.
+
+    Attributes:
+        seed: Seed of the order.
+        epoch: Epoch of the batch.
+        drawn_from: Number of samples that the sampler draws from; None if it does not know.
+    """
 
     seed: int
     epoch: int
+    drawn_from: int | None = None
+
+    def check(self, length: int) -> None:
+        """Check that the indexes are of a sequence of this length.
+
+        The sampler of a view, or of the dataset behind one, has other indexes, most of which exist
+        in both.
+
+        Raises:
+            ValueError: The sampler draws from another number of samples.
+        """
+        if self.drawn_from not in (None, length):
+            raise ValueError(
+                f"batch_sampler: the sampler draws from {self.drawn_from} samples, and this "
+                f"dataset or view has {length}; make the sampler over the very dataset or view "
+                "that the loader reads"
+            )
 
 
 class _Draw(NamedTuple):
@@ -45,10 +68,19 @@ _reading = threading.local()
 
 
 @contextmanager
-def reading_batch(indexes: Sequence[int]) -> Iterator[None]:
-    """Context manager that gives `random_seed` the epoch of a batch while it is read."""
+def reading_batch(indexes: Sequence[int], length: int) -> Iterator[None]:
+    """Context manager that gives `random_seed` the epoch of a batch while it is read.
+
+    Args:
+        indexes: The indexes, in a sequence of samples.
+        length: Number of samples of the sequence.
+
+    Raises:
+        ValueError: The sampler of the batch draws from another sequence.
+    """
     before = getattr(_reading, "draw", _ALONE)
     if isinstance(indexes, IndexBatch):
+        indexes.check(length)
         _reading.draw = _Draw(indexes.seed, indexes.epoch)
     # A plain list within a batch is its part in one dataset of a mixture, and of the same epoch.
     elif before is _ALONE:

@@ -63,6 +63,7 @@ __all__ = [
     "ShardListSampler",
     "ShardedSampler",
     "check_drawn_from",
+    "num_drawn_from",
 ]
 
 
@@ -710,14 +711,18 @@ def check_drawn_from(name: str, sampler: object, length: int) -> None:
     Raises:
         ValueError: It draws from another number.
     """
-    drawing = getattr(sampler, "sampler", sampler)
-    dataset = drawing.dataset if isinstance(drawing, ChunkedSampler) else None
-    drawn_from = length if dataset is None else len(dataset)
-    if drawn_from != length:
+    drawn_from = num_drawn_from(getattr(sampler, "sampler", sampler))
+    if drawn_from not in (None, length):
         raise ValueError(
             f"{name}: the sampler draws from {drawn_from} samples, and there are {length}; make it "
             "over this very dataset or view"
         )
+
+
+def num_drawn_from(sampler: object) -> int | None:
+    """Return the number of samples that a sampler of this library draws from; None if unknown."""
+    dataset = sampler.dataset if isinstance(sampler, ChunkedSampler) else None
+    return None if dataset is None else len(dataset)
 
 
 class ShardListSampler(ChunkedSampler):

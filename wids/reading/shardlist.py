@@ -281,7 +281,7 @@ class ShardList:
         """
         # All indexes are checked first, so that one out of range fails before a shard is fetched.
         wanted = self._locator.each_position(indexes)
-        with reading_batch(indexes):
+        with reading_batch(indexes, len(self)):
             return self.read_batch_as(wanted, wanted)
 
     def read_batch_as(

@@ -157,7 +157,7 @@ class Viewable(_Sequence):
             IndexError: One of them is out of range.
         """
         numbers = checked_positions(indexes, len(self)).tolist()
-        with reading_batch(indexes):
+        with reading_batch(indexes, len(self)):
             return self.read_batch_as(numbers, numbers)
 
     def __iter__(self) -> Iterator[Any]:
