@@ -143,6 +143,7 @@ WRONG_DATA = [
         "import table.csv -o o-%d.tar --pattern x",
         ["--pattern does not apply", "it takes --allow-outside, --classes"],
     ),
+    ("import table.csv -o o-%d.tar --key-rule last_dot", ["--key-rule does not apply"]),
     ("import table.csv -o o-%d.tar --maxcount 0", ["maxcount must be", "at least 1, got 0"]),
     ("import twice.csv -o o-%d.tar", ["twice.csv", "'name'"]),
     ("export a.json o.xyz", ["o.xyz: expected a table (.csv, .jsonl, .parquet) or a folder"]),

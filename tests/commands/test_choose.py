@@ -81,6 +81,15 @@ def test_commands_that_take_specs_alone_say_so(
     assert not Path("out.json").exists()
 
 
+def test_a_spec_is_no_shard(capsys: pytest.CaptureFixture[str]) -> None:
+    """`create` names the commands that take specs."""
+    before = Path("all.json").read_bytes()
+    assert main(["create", "all.json", "-o", "out.json"]) != 0
+    assert "all.json: is no shard; create takes tars" in capsys.readouterr().err
+    assert Path("all.json").read_bytes() == before
+    assert not Path("out.json").exists()
+
+
 def test_lists_of_keys_at_a_url_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     """The message says to fetch the list, here and in Python."""
     with pytest.raises(TypeError, match=r"got the URL 'http://h/a\.txt'; fetch it first"):

@@ -288,6 +288,7 @@ def test_what_it_draws_is_told():
         ({"weights": [1, 2, 3], "num_samples": 0}, "number of draws per epoch.*got 0"),
         ({"weights": [1, 2, 3], "num_samples": (0, 2)}, r"got \(0, 2\); to leave samples out"),
         ({"balance": ["a"]}, "balance must be 3 classes"),
+        ({"balance": ".cls"}, r"give the column: dataset.column\('.cls'\)"),
         ({"balance": ["a", None, "b"]}, "sample 1 has none"),
         ({"balance": [1.0, 2.0, float("nan")]}, "sample 2 has none"),
         ({"balance": np.array(["a", 1, "b"], object)}, "classes of one kind"),

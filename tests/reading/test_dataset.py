@@ -242,6 +242,8 @@ def test_only_the_fields_asked_for_are_read(spec: Path) -> None:
     assert dataset[0][".cls"] == 0
     with pytest.raises(ValueError, match="starts with a dot, got 'cls'"):
         ShardListDataset(spec, fields=["cls"])
+    with pytest.raises(ValueError, match=r"give \['.cls', '.txt'\]"):
+        ShardListDataset(spec, fields=".cls,.txt")
 
 
 def test_an_unknown_transformation_is_refused(spec: Path) -> None:

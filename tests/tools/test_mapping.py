@@ -386,7 +386,7 @@ def test_a_shard_that_cannot_be_read_costs_its_samples_or_its_part(
     capsys.readouterr()
     main([*call, "rest/x-%d.tar", "--on-error", "skip"])
     told = capsys.readouterr()
-    assert "of 30 samples 20 written, 0 dropped, 10 skipped" in told.out + told.err
+    assert "of 30 samples 20 written, 0 dropped, 10 skipped; the spec is rest/x.json" in told.err
     assert len(wids.ShardListDataset("rest/x.json")) == 20
 
 

@@ -92,6 +92,8 @@ def test_keys_choose_samples(dataset: wids.ShardListDataset, tmp_path: Path) -> 
     assert keys(dataset.select_keys(["key01", "none"], missing="drop")) == ["key01"]
     with pytest.raises(ValueError, match="1 of 2 keys belong to no sample, the first is 'none'"):
         dataset.select_keys(["key01", "none"])
+    with pytest.raises(ValueError, match=r"the first is './key01'; the first sample has 'key00'"):
+        dataset.exclude(["./key01"])
     with pytest.raises(ValueError, match="samples 0 and 30 both have the key 'key00'"):
         (dataset + dataset).select_keys(["key00"])
     with pytest.raises(ValueError, match="missing"):

@@ -59,6 +59,10 @@ def create(args: Arguments) -> int:
                 source,
                 "its shards have a spec already; wids reshard writes its samples as new shards",
             )
+            raise ValueError(
+                f"{source}: is no shard; create takes tars, folders of them and patterns (wids "
+                "merge makes one spec of several, and wids update changes one)"
+            )
     listed: dict[str, dict[str, Any]] = {}
     shards = _expand(_listed(args.files), listed)
     _check_outputs(args, shards)

@@ -165,6 +165,8 @@ def _shard_options(args: Arguments) -> dict[str, Any]:
 
 
 def _report(args: Arguments, done: MapResult, total: int) -> int:
+    from wids.tools.copyspec import spec_path_for
+
     for line in done.skipped:
         complain(f"left out: {line}")
     omitted = done.omissions.lines()
@@ -181,7 +183,9 @@ def _report(args: Arguments, done: MapResult, total: int) -> int:
         failures = {name: message_of(error) for name, error in done.failures.items()}
         print_json({**counts, "left_out": omitted, "failures": failures})
     what = ", ".join(f"{count} {name}" for name, count in list(counts.items())[1:])
-    note(f"{args.output}: of {total} samples {what}")
+    spec = spec_path_for(args.output) if done.entries and not done.failures else ""
+    opened = f"; the spec is {spec}" if spec and args.output != "-" else ""
+    note(f"{args.output}: of {total} samples {what}{opened}")
     if done.failures:
         complain(
             f"{len(done.failures)} parts failed, and nothing names the others yet; mend the cause "

@@ -32,7 +32,6 @@ _OPTION_OF = {
     "fields": "--field",
     "files": "--file",
     "rekeyed": "--rekey",
-    "allow_outside": "--allow-outside",
 }
 _ALWAYS = {"rekeyed", "strict"}
 _TABLES = ("*.csv", "*.tsv", "*.jsonl", "*.parquet")
@@ -286,7 +285,7 @@ def _named(kind: str) -> Importer:
 
 
 def _option(name: str) -> str:
-    return _OPTION_OF.get(name, f"--{name}")
+    return _OPTION_OF.get(name, f"--{name.replace('_', '-')}")
 
 
 def tfrecord_files(sources: Iterable[str | Path]) -> list[Path]:

@@ -271,9 +271,10 @@ def _numbered_classes(balance: Any, n: int) -> Integers:
     if array.dtype.kind in "US" and not isinstance(balance, np.ndarray):
         array = np.asarray(balance, object)
     if array.shape != (n,):
-        raise ValueError(
-            f"balance must be {n} classes, one for each sample, got an array of shape {array.shape}"
-        )
+        found = f"an array of shape {array.shape}"
+        if isinstance(balance, str):
+            found = f"{balance!r:.80}; give the column: dataset.column({balance!r:.80})"
+        raise ValueError(f"balance must be {n} classes, one for each sample, got {found}")
     missing = np.zeros(n, np.bool_)
     if array.dtype.kind in "fO":
         missing = np.array([_is_missing(each) for each in array.tolist()], np.bool_)

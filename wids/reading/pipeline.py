@@ -258,6 +258,10 @@ def _is_decoding(transformation: Any) -> TypeGuard[str | ImageDecoder]:
 def _checked_fields(fields: Collection[str] | None) -> tuple[str, ...] | None:
     if fields is None:
         return None
+    if isinstance(fields, str) and ",." in fields:  # as --fields of the command line takes them
+        raise ValueError(
+            f"fields: expected a list of extensions, got {fields!r}; give {fields.split(',')}"
+        )
     listed = [fields] if isinstance(fields, str) else to_list("fields", fields, "extensions")
     for extension in listed:
         check_extension("each of fields", extension)

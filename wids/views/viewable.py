@@ -515,14 +515,17 @@ class Viewable(_Sequence):
         check_choice("missing", missing, ("error", "drop"))
         found = np.zeros(len(wanted), np.bool_)
         found[rows] = True
+        none = bool(wanted) and len(self) > 0 and not found.any()
+        first = ""
+        if none and column in KEY_NAMES:
+            first = f"; the first sample has {self.key_at(0)!r}"
         if missing == "error" and not found.all():
             lost = np.flatnonzero(~found)
             raise ValueError(
                 f"{len(lost)} of {len(wanted)} keys belong to no sample, the first is "
-                f'{wanted[lost[0]]!r}; missing="drop" (--ignore-missing) passes over them'
+                f'{wanted[lost[0]]!r}{first}; missing="drop" (--ignore-missing) passes over them'
             )
-        if wanted and len(self) and not found.any():
-            first = f"; the first sample has {self.key_at(0)!r}" if column in KEY_NAMES else ""
+        if none:
             warn(
                 f"none of {len(wanted)} keys belongs to a sample, the first is {wanted[0]!r}"
                 f"{first}: check the list, also for blanks at the ends of its lines"
