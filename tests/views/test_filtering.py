@@ -2,6 +2,7 @@
 
 import io
 import json
+import operator as op
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from wids.codecs.formats import encode_field
 from wids.views.splitting import by_exact_share
 
 COUNT = 60
+OPERATIONS = {"==": op.eq, "!=": op.ne, "<": op.lt, "<=": op.le, ">": op.gt, ">=": op.ge}
 RECORDS = [
     {"w": 100 + 7 * n % 40, "name": f"n{n % 5}", "tags": ["a"] * (n % 3)} for n in range(COUNT)
 ]
@@ -324,3 +326,30 @@ def test_packed_texts_are_compared_as_texts(make_shard: Callable[..., Path]) -> 
     assert list(dataset.filter(".txt.gz contains 'dog 1'").keys) == ["k1"]
     assert list(dataset.filter(".txt.gz == 'dog 2'").keys) == ["k2"]
     assert list(dataset.filter(".txt.gz != 'dog 2'").keys) == ["k0", "k1", "k3"]
+
+
+LARGE = [2**53 - 1, 2**53, 2**53 + 1, 2**60 + 1, -(2**53) - 1]
+
+
+@pytest.mark.parametrize("more", [[], [None], [0.5], [2**64 + 1], ["floats"]], ids=str)
+@pytest.mark.parametrize("value", ["9007199254740992.0", "9007199254740993", "1.2e+16", "-9.1e15"])
+def test_large_numbers_are_compared_exactly(
+    make_shard: Callable[..., Path], value: str, more: list[Any]
+) -> None:
+    """Integers beyond those that floats hold compare by value, as Python compares them."""
+    there = [float(number) for number in LARGE] if more == ["floats"] else [*LARGE, *more]
+    rows = [
+        {"__key__": f"k{n}", ".json": json.dumps({"x": number} if number is not None else {})}
+        for n, number in enumerate(there)
+    ]
+    dataset = wids.ShardListDataset([(str(make_shard("a.tar", rows)), len(rows))])
+    typed = json.loads(value)
+    for operator, compare in OPERATIONS.items():
+        expected = [
+            f"k{n}"
+            for n, number in enumerate(there)
+            if (operator == "!=" if number is None else compare(number, typed))
+        ]
+        assert list(dataset.filter(f".json:x {operator} {value}").keys) == expected, operator
+    equal = [f"k{n}" for n, number in enumerate(there) if number == typed]
+    assert list(dataset.filter(f".json:x in (7, {value})").keys) == equal

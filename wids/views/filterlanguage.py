@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 import operator
 import re
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -55,6 +56,7 @@ __all__ = [
 # Far beyond what is typed; a regular expression over megabytes would hold up the page.
 _MOST_CHARACTERS = 1000
 _MOST_DEPTH = 50  # of parentheses and `not`
+_EXACT = 2.0**53  # up to which floats hold all integers
 KEY_NAMES = ("key", "__key__")  # of the key of a sample, which is no field
 _WORDS: dict[str, Any] = {
     "true": True,
@@ -102,12 +104,29 @@ class Comparison:
         [False, True, True]
         """
         compare: Any = OPERATORS[self.operator].of_column
-        try:
-            compared: NDArray[np.bool_] = compare(found, self.value)
-        except OverflowError:  # Python compares any integer with any float, numpy does not
-            compare = OPERATORS[self.operator].of_value
-            compared = np.array([compare(each, self.value) for each in found.tolist()], np.bool_)
-        return compared
+        value = self.value
+        if found.dtype.kind in "iu":  # to compare them with a float would round them
+            several = isinstance(value, tuple)
+            value = tuple(map(_unrounded, value)) if several else _unrounded(value)
+        # Python compares any integer with any float exactly, numpy does not.
+        with suppress(OverflowError):
+            if not self._equals_rounded(found):
+                return np.asarray(compare(found, value))
+        compare = OPERATORS[self.operator].of_value
+        return np.array([compare(each, self.value) for each in found.tolist()], np.bool_)
+
+    def _equals_rounded(self, found: NDArray[Any]) -> bool:
+        """Return whether a float of a column is what a large integer of the comparison rounds to.
+
+        Rounding keeps the order, so that all other floats compare with the rounded number alike.
+        """
+        values = self.value if isinstance(self.value, tuple) else (self.value,)
+        large = (
+            float(each)
+            for each in values
+            if isinstance(each, int) and _EXACT < abs(each) <= sys.float_info.max
+        )
+        return found.dtype.kind == "f" and any(bool((found == each).any()) for each in large)
 
     def may_hold(self, least: NDArray[Any], largest: NDArray[Any]) -> NDArray[np.bool_]:
         """Return a mask of the intervals in which a number may fulfil the comparison.
@@ -139,6 +158,12 @@ class Comparison:
     def holds_of(self, value: Any) -> bool:
         """Return whether a value, which was found at the path, fulfils the comparison."""
         return bool(OPERATORS[self.operator].of_value(value, self.value))
+
+
+def _unrounded(value: Any) -> Any:
+    """Return a float as the integer that it is, if it is one beyond which floats skip integers."""
+    large = isinstance(value, float) and _EXACT <= abs(value) < math.inf
+    return int(value) if large else value
 
 
 @dataclass(frozen=True)
