@@ -116,8 +116,19 @@ def test_a_key_that_no_library_reads_is_named(
     """A key with an empty part is an error that shows it, not a file that is left out."""
     client = use_s3(s3_endpoint, monkeypatch, "listed")
     client.put_object(Bucket="listed", Key="odd//a.tar", Body=b"x")
-    with pytest.raises(FetchError, match="s3://listed/odd/: .*odd//a.tar"):
+    with pytest.raises(FetchError, match="s3://listed/odd/: .*odd//a.tar.* rename or remove"):
         Fetcher(QUICK).list_folder("s3://listed/odd/")
+
+
+def test_the_marker_of_a_folder_beside_a_file_is_no_file(
+    s3_endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A key that differs from a file's by a slash at its end does not list the file twice."""
+    client = use_s3(s3_endpoint, monkeypatch, "listed")
+    for key, body in {"marked/a.tar": b"x", "marked/a.tar/": b"", "marked/b.tar": b"yz"}.items():
+        client.put_object(Bucket="listed", Key=key, Body=body)
+    files = Fetcher(QUICK).list_folder("s3://listed/marked/").files
+    assert {name: file.nbytes for name, file in files.items()} == {"a.tar": 1, "b.tar": 2}
 
 
 def test_the_files_of_one_commit_are_listed(hub: Hub) -> None:

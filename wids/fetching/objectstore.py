@@ -56,6 +56,7 @@ _NO_CREDENTIALS = re.compile(
     r"latest/api/token|latest/meta-data|computeMetadata|metadata/identity|Account must be specified"
 )
 _BEYOND_END = re.compile(r"status code: 416\b|requested range was invalid", re.IGNORECASE)
+_UNREADABLE_NAME = re.compile("object with invalid path")  # in listings
 _ABSENT = re.compile(r"status code: 404\b")
 _CROWDED = re.compile(r"status code: (429|503)\b")
 _MAY_PASS = re.compile(r"status code: (5\d\d|429)")
@@ -284,7 +285,13 @@ def _translated_errors(url: str) -> Iterator[None]:
             crowded = _CROWDED.search(str(error)) is not None
             raise ServerBusyError(_first_line(error), crowded=crowded) from None
         kind = AbsentError if isinstance(error, FileNotFoundError) else FetchError
-        raise kind(f"{display_url(url)}: {_first_line(error)}") from None
+        cure = ""
+        if _UNREADABLE_NAME.search(str(error)):
+            cure = (
+                "; the library obstore lists no folder with such a key: rename or remove this "
+                "object, list a folder or pattern without it, or name a spec or the shards"
+            )
+        raise kind(f"{display_url(url)}: {_first_line(error)}{cure}") from None
 
 
 def _refuse_anonymous(url: str, error: Exception) -> None:
