@@ -170,6 +170,35 @@ def test_a_remote_shard_that_is_ruled_out_is_not_requested(
     assert {each.path for each in shard_server.requests} == {"/set/all.wpack", "/set/1.tar"}
 
 
+@pytest.mark.parametrize("remote", ["range", "whole"])
+@pytest.mark.parametrize("met", ["read", "cached"])
+def test_a_remote_shard_that_is_here_is_not_ruled_out(
+    make_shard: Callable[..., Path],
+    shard_server: ShardServer,
+    tmp_path: Path,
+    remote: Any,
+    met: str,
+) -> None:
+    """A shard that was replaced with equal headers is found by what was read of it."""
+    path = packed(make_shard, [[1, 2], [3, 4], [1, 1]], ".json:x")
+    for file in path.parent.iterdir():
+        shard_server.put(f"set/{file.name}", file.read_bytes())
+    new = packed(make_shard, [[1, 2], [9, 4], [1, 1]], name="new").with_name("1.tar")
+    shard_server.put("set/1.tar", new.read_bytes())
+    url = f"{shard_server.url}/set/all.wpack"
+    cache = tmp_path / "cache"
+    if met == "cached":
+        with wids.ShardListDataset(url, remote="whole", cache_dir=cache) as before:
+            assert before[2][".json"] == {"x": 9}
+    with wids.ShardListDataset(url, remote=remote, cache_dir=cache) as dataset:
+        if met == "read":
+            assert dataset[2][".json"] == {"x": 9}
+        assert keys_of(dataset.filter(".json:x > 5")) == ["k2"]
+        assert not len(dataset.filter(".json:x > 9"))
+    asked = {each.path for each in shard_server.requests}
+    assert asked == {"/set/all.wpack", "/set/1.tar"}
+
+
 @pytest.mark.parametrize(
     "bounds",
     [np.zeros((2, 3)), np.full((2, 2), math.nan), np.zeros((2, 2), "<i8"), np.zeros(4)],

@@ -212,6 +212,18 @@ class ShardCache:
         """
         return self._entry_of_remote(ShardRef.of(shard)).path.exists()
 
+    def has_shards(self) -> bool:
+        """Return whether any remote shard may be in the folder, which takes one look.
+
+        >>> ShardCache("/no/such/folder").has_shards()
+        False
+        """
+        try:
+            with os.scandir(self.cache_dir) as entries:
+                return any(entry.name.endswith(".ok") for entry in entries)
+        except OSError:
+            return False
+
     def version(self, shard: ShardRef | str) -> tuple[str | None, str | None]:
         """Return the validator that the server sent with a downloaded shard, and its digest.
 

@@ -36,6 +36,16 @@ class ColumnBounds(NamedTuple):
     least: NDArray[np.float64]
     largest: NDArray[np.float64]
 
+    def without(self, shards: NDArray[np.bool_]) -> ColumnBounds:
+        """Return these bounds, but for some shards such as rule nothing out.
+
+        Args:
+            shards: A mask of these shards.
+        """
+        return ColumnBounds(
+            np.where(shards, NO_BOUNDS[0], self.least), np.where(shards, NO_BOUNDS[1], self.largest)
+        )
+
 
 def bounds_of(values: Any) -> tuple[float, float]:
     """Return the bounds of the values of a shard, without those that are missing.

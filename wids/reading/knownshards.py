@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from wids.base.urls import display_url
+from wids.base.urls import display_url, is_local
 from wids.base.warn import warn
 from wids.errors import SampleCountError, ShardFormatError
 from wids.log import logger
@@ -156,6 +156,23 @@ class KnownShards:
                 return False
         self.versions.bind(by_pack=True)
         return True
+
+    def beyond_pack(self) -> npt.NDArray[np.bool_]:
+        """Return a mask of the remote shards of which more is known than what a pack states.
+
+        They were read, or are in the cache. A tar index proves nothing of the bytes of values, so
+        that these may be of another version than the one that was packed.
+        """
+        opener, table = self._numbered.opener, self._numbered.table
+        found = self.versions.read()
+        found[list(self.opened)] = True
+        cached = opener.cache.has_shards()
+        for number, url in enumerate(table.urls):
+            if is_local(url):  # compared with the date of the pack
+                found[number] = False
+            elif cached and not found[number]:
+                found[number] = opener.cache.holds(table[number])
+        return found
 
     def hold(self, number: int) -> None:
         """Bind the dataset to the version that a shard has now, as something of it is handed out.

@@ -501,7 +501,7 @@ class ShardList:
 
         Returns:
             None if no pack has them, or a shard was replaced since, or the dataset decodes the
-            field in another way.
+            field in another way. Remote shards that were read or are cached have no bounds.
         """
         opener = self._opener
         if opener.packs is None or not self.column_reader(extension, *path).is_default:
@@ -510,9 +510,9 @@ class ShardList:
             self.shards, opener.rules, opener.warnings, (extension, path)
         )
         # Shards that were replaced since may have other values.
-        if found is None or not self.packed_keys_are_current():
+        if found is None or not self.packed_keys_are_current() or not self._known.hold_packed():
             return None
-        return found if self._known.hold_packed() else None
+        return found.without(self._known.beyond_pack())
 
     def key_hashes(self) -> npt.NDArray[np.uint64]:
         """Return the hash of each sample's key, as `wids.base.keyhash` makes it."""

@@ -117,6 +117,10 @@ class SeenVersions:
         """Return the numbers of the shards of which something is known."""
         return np.flatnonzero(self._facts[:-1].any(axis=1)).tolist()
 
+    def read(self) -> NDArray[np.bool_]:
+        """Return a mask of the shards whose files or first bytes were read."""
+        return np.asarray(self._facts[:-1, 1:].any(axis=1))
+
     def note(self, number: int, version: ShardVersion) -> bool:
         """Record the version of a shard; return False if it differs from the recorded one.
 
