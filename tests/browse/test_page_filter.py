@@ -131,6 +131,95 @@ def test_the_list_fits_any_window(served: Browsing, open_page: Open, width: int,
     assert [(each["id"], each["nodes"][0]["html"]) for each in found] == []
 
 
+ODD_NAMES = {
+    0: "or",
+    1: "sea lion",
+    2: "and",
+    3: """both ' and " here""",
+    4: "x" * 300,
+    5: "dup",
+    6: "dup",
+    7: "line\nbreak",
+    10: "1",
+}
+
+
+@pytest.fixture(scope="module")
+def odd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browsing]:
+    """Classes whose names mean something else in a filter, and a field with a blank."""
+    samples = [
+        {"__key__": f"{n:03d}", ".cls": str(number), ".my field": b"hello"}
+        for n, number in enumerate(list(ODD_NAMES) * 4)
+    ]
+    shard = write_shard(tmp_path_factory.mktemp("odd") / "a.tar", samples)
+    with browsing([str(shard)], class_names=ODD_NAMES) as server:
+        yield server
+
+
+def test_each_class_that_is_offered_means_that_class_alone(odd: Browsing, open_page: Open):
+    """Of each class, whatever its name, the offered word finds its own four samples."""
+    page = open_page(odd.url)
+    page.locator(".row, .tile").first.wait_for()
+    box = box_of(page)
+    box.fill(".cls == ")
+    offered = ["'or'", "'sea lion'", "'and'", "3", "4", "5", "6", "7", "10", "null"]
+    wait_for_offers(page, offered)
+    for word, number in zip(offered, ODD_NAMES, strict=False):
+        found = odd.ask_until_finished("facets", where=f".cls == {word}")["facets"]
+        values = next(each["values"] for each in found if each["name"] == ".cls")
+        assert [(value, count) for value, count, _ in values] == [(number, 4)]
+
+
+def test_facets_of_words_of_the_language_are_joined(odd: Browsing, open_page: Open):
+    """Classes named `or` and `and` are chosen beside others, and are taken back."""
+    page = open_page(odd.url)
+    page.get_by_role("button", name="Facets").click()
+    pressed = "document.querySelectorAll('.facets li [aria-pressed=true]').length"
+    for place, name in enumerate(("or", "and", "sea lion")):
+        page.locator(f".facets .name:text-is('{name}')").click(timeout=20_000)
+        wait_until(page, f"{pressed} === {place + 1}")
+    page.get_by_text("12 samples found").wait_for()
+    assert box_of(page).input_value() == ".cls in ('or', 'and', 'sea lion')"
+
+
+def test_a_field_with_a_blank_is_offered_in_quotes(odd: Browsing, open_page: Open):
+    """Its name is completed to what the filter reads, also after a quote was typed."""
+    page = open_page(odd.url)
+    page.locator(".row, .tile").first.wait_for()
+    box = box_of(page)
+    for typed in ("my", "'.my f"):
+        box.fill(typed)
+        wait_for_offers(page, ["'.my field'"])
+        page.locator("[role=option]").first.click()
+        assert box.input_value() == "'.my field' "
+    page.keyboard.type("== hello")
+    page.keyboard.press("Enter")
+    page.get_by_text("36 samples found").wait_for()
+
+
+@pytest.mark.parametrize(
+    ("typed", "place", "after"),
+    [
+        (".cls == 'sea lion' and key contains 0", 12, ".cls == 'sea lion' and key contains 0"),
+        (".cls == 'se'", 11, ".cls == 'sea lion' "),
+        (".cls == 'se and key contains 0", 11, ".cls == 'sea lion' and key contains 0"),
+    ],
+)
+def test_a_word_in_quotes_is_replaced_as_a_whole(
+    odd: Browsing, open_page: Open, typed: str, place: int, after: str
+):
+    """What stands between the cursor and the end of the quotes is not left behind."""
+    page = open_page(odd.url)
+    page.locator(".row, .tile").first.wait_for()
+    box = box_of(page)
+    box.fill(typed)
+    box.evaluate("(box, place) => box.setSelectionRange(place, place)", place)
+    box.dispatch_event("input")
+    wait_for_offers(page, ["'sea lion'"])
+    page.locator("[role=option]").first.click()
+    assert box.input_value() == after
+
+
 def test_words_are_those_of_the_dataset(served: Browsing):
     """Fields, columns, values with their counts, and all names of classes are told."""
     found = served.ask_until_finished("words")

@@ -158,6 +158,22 @@ def test_turns_are_shown_as_markdown_and_as_they_are_written(tmp_path: Path, ope
         page.locator(".formatted").first.wait_for()
 
 
+def test_markdown_with_line_ends_of_windows_is_formatted(tmp_path: Path, open_page: Open):
+    """Headings, lists and code are those of the same text with other line ends."""
+    text = "# Title\r\na ***both*** b\r\n- b\r\n- c\r\n\r\n```\r\nx\r\ny\r\n```\r\n"
+    said = [{"from": "human", "value": "q"}, {"from": "gpt", "value": text}]
+    samples = [{"__key__": f"{n}", ".json": json.dumps({"conversations": said})} for n in range(2)]
+    with browsing([str(write_shard(tmp_path / "a.tar", samples))]) as server:
+        page = open_page(server.url)
+        shown = page.locator(".turn").nth(1).locator(".formatted")
+        shown.wait_for()
+        assert shown.locator(".heading").all_inner_texts() == ["Title"]
+        assert shown.locator("li").all_inner_texts() == ["b", "c"]
+        assert shown.locator("pre").inner_text() == "x\ny"
+        assert shown.locator("strong em").all_inner_texts() == ["both"]
+        assert shown.locator("p").nth(1).inner_text() == "a both b"
+
+
 @pytest.mark.parametrize(
     "text", ["`" * 19_000, "**a " * 5000, "*a" * 9000, "[" * 19_000, "- a\n" * 5000, "[a](" * 5000]
 )

@@ -10,6 +10,7 @@ in the cache folder, so that the next server does so, too.
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections import Counter
 from contextlib import suppress
@@ -29,7 +30,7 @@ from wids.display.fieldview import class_name
 from wids.display.pixels import names_labels
 from wids.display.safejson import safe_number, safe_text
 from wids.errors import DecodeError, WidsError
-from wids.views.filterlanguage import follow
+from wids.views.filterlanguage import follow, number_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -44,6 +45,7 @@ __all__ = [
     "FacetColumn",
     "FacetVisitor",
     "Selector",
+    "classes_by_number",
     "field_names",
     "find_columns",
     "values_of",
@@ -57,6 +59,7 @@ _MOST_LABEL_NBYTES = 200
 _MOST_WORD = 60  # characters of a value that is no sentence
 _KEPT_NBYTES = 128 << 20
 _FACTS = {"image": 2, "audio": 1, "video": 3, "text": 1}  # how many of the facts of a header
+_NEEDS_QUOTES = re.compile(r"[\s()=!<>'\"]")  # in the name of a field
 _DERIVED = ("depth", "normal", "flow", "mask")
 
 
@@ -89,12 +92,36 @@ class FacetColumn:
         ".json:size.'the width'"
         """
         steps = ".".join(map(_quoted, self.path))
-        return f"{self.field}:{steps}" if steps else self.field
+        field = _in_quotes(self.field) if _NEEDS_QUOTES.search(self.field) else self.field
+        return f"{field}:{steps}" if steps else field
 
 
 def _quoted(step: str) -> str:
     plain = step.replace("_", "a").replace("-", "a").isalnum()
-    return step if plain else f'"{step}"' if "'" in step else f"'{step}'"
+    return step if plain else _in_quotes(step)
+
+
+def _in_quotes(text: str) -> str:
+    return f'"{text}"' if "'" in text else f"'{text}'"
+
+
+def classes_by_number(class_names: Mapping[int, str]) -> frozenset[int]:
+    """Return the classes that a filter has to name by number, as their name means more or less.
+
+    >>> sorted(classes_by_number({0: "cat", 1: "2", 2: "dog", 3: "dog", 4: "sea lion"}))
+    [1, 2, 3]
+    """
+    borne = Counter(map(str, class_names.values()))
+    return frozenset(
+        number
+        for number, name in ((number, str(name)) for number, name in class_names.items())
+        if borne[name] > 1
+        or number_in(name) is not None
+        or ("'" in name and '"' in name)
+        # What is shown of it is not all of it: it is long, or has line breaks.
+        or class_name(class_names, number) != name
+        or not name.isprintable()
+    )
 
 
 def find_columns(reader: FieldReader) -> list[FacetColumn]:
@@ -424,6 +451,7 @@ class FacetVisitor:
         self.masks = masks
         self._values = values
         self._class_names = class_names
+        self._by_number = classes_by_number(class_names)
         self._in_json = in_json
         self._tallies: dict[FacetColumn, NumberTally | ValueTally] = {
             column: NumberTally() if column.is_number else ValueTally()
@@ -465,7 +493,8 @@ class FacetVisitor:
             return {}
         rows = tally.as_dict()["values"]
         named = [[value, count, class_name(self._class_names, value)] for value, count, _ in rows]
-        return {"values": named}
+        unclear = [value for value, *_ in named if value in self._by_number]
+        return {"values": named, "by_number": unclear}
 
 
 def _summed(counts: Sequence[int], most: int = 40) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from wids.browse.facets import (
     ChosenMasks,
     ColumnValues,
     FacetVisitor,
+    classes_by_number,
     field_names,
     find_columns,
 )
@@ -488,7 +489,11 @@ class ApiHandlers:
                 others = [number for number in self.class_names if number not in seen]
                 names = ((each, class_name(self.class_names, each)) for each in others)
                 values += [[number, 0, name] for number, name in islice(names, _MOST_WORDS)]
-            columns.append({"name": facet["name"], "kind": facet["kind"], "values": values})
+            column = {"name": facet["name"], "kind": facet["kind"], "values": values}
+            if is_class(facet["name"]):
+                unclear = classes_by_number(self.class_names)
+                column["by_number"] = [value for value, *_ in values if value in unclear]
+            columns.append(column)
         fields = [safe_text(name, 200) for name in field_names(self.reader)]
         return {"fields": fields, "columns": columns, "finished": counted["finished"]}
 

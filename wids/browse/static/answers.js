@@ -1,6 +1,6 @@
 // Answers about a dataset: what is missing in it, which shards are odd, how its classes are balanced.
 
-import { quoted } from "./clauses.js";
+import { fieldName, quoted } from "./clauses.js";
 import { h } from "./dom.js";
 import { counted, number } from "./format.js";
 import { classesOverShards, whereMissing } from "./overshards.js";
@@ -24,7 +24,7 @@ function missing(found) {
     ? `${counted(complete, "field")} in every sample; ${counted(lacking.length, "field")} missing in some:`
     : `All ${counted(found.fields.length, "field")} in every sample.`;
   return [h("h4", {}, "Missing"), h("p", {}, total ? said : "No samples were read."),
-    lacking.length ? rows(lacking.map(({ name, count }) => [`without ${name}`, total - count, link({ where: `${name} == null` })])) : null,
+    lacking.length ? rows(lacking.map(({ name, count }) => [`without ${name}`, total - count, link({ where: `${fieldName(name)} == null` })])) : null,
     h("ul", { class: "odd" }, lacking.map(({ name }) => [name, whereMissing(found.over_shards, name)]).filter(([, where]) => where)
       .map(([name, where]) => h("li", {}, "without ", h("code", {}, name), ": ", where)))];
 }
@@ -39,7 +39,7 @@ function classes(found) {
   if (!found.classes.length) return null;
   const field = found.class_field;
   const entries = found.classes.map(([label, name, count]) => [
-    name ? `${label} ${name}` : label, count, link({ where: `${field} == ${quoted(label)}` }),
+    name ? `${label} ${name}` : label, count, link({ where: `${fieldName(field)} == ${quoted(label)}` }),
   ]);
   const rest = found.num_classes - found.classes.length;
   return h("section", { class: "panel" },

@@ -1,16 +1,21 @@
 // A filter as clauses joined by "and", of which each facet has its own.
 
+const WORDS = /^(true|false|null|none|inf|nan|infinity|and|or|not|in|contains|key|__key__)$/i; // which mean something else
+
 /** Split a filter into its clauses; one of several alternatives becomes a single clause. */
 export function split(where = "") {
-  const words = where.match(/'[^']*'|"[^"]*"|[()]|[^\s()'"]+|\s+/g) ?? [];
+  const words = where.match(/'[^']*'|"[^"]*"|[()'"]|[^\s()'"]+|\s+/g) ?? [];
   const clauses = [""];
   let depth = 0;
   let whole = false;
+  let before = "";
   for (const word of words) {
     depth += (word === "(") - (word === ")");
-    if (depth === 0 && word === "or") whole = true;
-    if (depth === 0 && word === "and") clauses.push("");
+    const joins = depth === 0 && !/[=<>]$|^contains$/.test(before); // else it is a value
+    if (joins && word === "or") whole = true;
+    if (joins && word === "and") clauses.push("");
     else clauses[clauses.length - 1] += word;
+    if (word.trim()) before = word;
   }
   if (whole) return [`(${where.trim()})`];
   return clauses.map((clause) => clause.trim()).filter(Boolean);
@@ -32,7 +37,7 @@ function balanced(text) {
 
 /** Whether a clause is one that the facet of a column has written. */
 function isOf(clause, column) {
-  return clause.startsWith(`${column} `) && /^(==|in|>=|<=|<|>)[\s(]/.test(clause.slice(column.length + 1));
+  return clause.startsWith(`${column} `) && /^(==?|in|>=|<=|<|>)[\s(]/.test(clause.slice(column.length + 1));
 }
 
 /** The filter without the clauses of a column, and with those given. */
@@ -44,7 +49,7 @@ export function withClauses(where, column, own) {
 export function chosenValues(where, column) {
   const clause = split(where).find((each) => isOf(each, column));
   const text = clause?.slice(column.length + 1) ?? "";
-  if (text.startsWith("==")) return [text.slice(2).trim()];
+  if (text.startsWith("=")) return [text.replace(/^==?/, "").trim()];
   if (!text.startsWith("in")) return [];
   return text.slice(2).match(/'[^']*'|"[^"]*"|[^\s(),'"]+/g) ?? [];
 }
@@ -74,6 +79,29 @@ export function rangeClauses(column, [from, to]) {
 /** A value as a filter writes it. */
 export function quoted(value) {
   const text = String(value);
-  if (typeof value !== "string" || (/^[A-Za-z_][\w./-]*$/.test(text) && !/^(true|false|null|none|inf|nan|infinity)$/i.test(text)) || /^[1-9]\d*$|^0$/.test(text)) return text;
+  if (typeof value !== "string" || (/^[A-Za-z_][\w./-]*$/.test(text) && !WORDS.test(text)) || /^[1-9]\d*$|^0$/.test(text)) return text;
   return text.includes("'") ? `"${text}"` : `'${text}'`;
+}
+
+/** A value of a facet as a filter writes it: a class by its name, if that means this class alone. */
+export function written([value, , name], { by_number: unclear = [] } = {}) {
+  return quoted(unclear.includes(value) ? value : name ?? value);
+}
+
+/** Whether the box, which is one line, can hold a value, and a filter read it. */
+export function isWritable(text) {
+  return /^[^'"\r\n]*$|^'[^'\r\n]*'$|^"[^"\r\n]*"$/.test(text);
+}
+
+/** All that a filter may write for a value of a facet. */
+export function formsOf(entry, facet) {
+  const [value, , name] = entry;
+  const named = typeof name === "string" ? [`'${name}'`, `"${name}"`, ...(Number.isNaN(Number(name)) ? [name] : [])] : [];
+  return [written(entry, facet), String(value), ...named];
+}
+
+/** A field as a filter writes it. */
+export function fieldName(name) {
+  if (!/[\s()=!<>'"]/.test(name)) return name;
+  return name.includes("'") ? `"${name}"` : `'${name}'`;
 }

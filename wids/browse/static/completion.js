@@ -2,12 +2,14 @@
 // A combobox with a list, as ARIA has it: the focus stays in the box, which names the chosen entry.
 
 import { ask, poll } from "./api.js";
-import { quoted } from "./clauses.js";
+import { fieldName, isWritable, written } from "./clauses.js";
 import { h } from "./dom.js";
 import { number } from "./format.js";
 
 const MOST = 50; // entries of the list
-const TOKEN = /'[^']*(?:'|$)|"[^"]*(?:"|$)|[(),]|[=!<>]=?|(?:[^\s(),'"=!<>]|(?<=[.:])(?:'[^']*'|"[^"]*"))+/g;
+const QUOTED = /'[^']*(?:'|$)|"[^"]*(?:"|$)/.source;
+const STEPS = `(?:[^\\s(),'"=!<>]|(?<=[.:])(?:${QUOTED}))`;
+const TOKEN = new RegExp(`(?:${QUOTED})(?::${STEPS}*)?|[(),]|[=!<>]=?|${STEPS}+`, "g");
 const EQUAL = ["==", "!=", "in", "not in"];
 const ORDER = [">=", "<", "<=", ">"];
 const OPERATORS = { values: [...EQUAL, "contains"], numbers: [...ORDER, ...EQUAL] };
@@ -43,24 +45,40 @@ export function expectedAfter(before) {
   return { kind, column, operator, typed, inList, depth };
 }
 
+/** Where the word ends in which a place of a filter lies; the place itself if it is in none. */
+function endOfWord(value, place) {
+  const found = [...value.matchAll(TOKEN)];
+  // A quote that is just begun has no end of its own: what lies behind it stays.
+  const isOpen = (value.match(/'[^']*'|"[^"]*"|['"]/g) ?? []).at(-1)?.length === 1;
+  const inside = found.find(({ index, 0: word }) => index < place && place < index + word.length);
+  if (!inside || /^[=!<>]/.test(inside[0])) return place;
+  return isOpen && /['"]/.test(inside[0]) ? place + value.slice(place).match(/^[^\s(),'"=!<>]*/)[0].length : inside.index + inside[0].length;
+}
+
 /** Entries that fit: [what is written, what is shown beside it, what is compared with the typed]. */
 function entriesFor({ kind, column, operator, typed, inList, depth }) {
   const facet = known.columns.find((each) => each.name === column);
   const plain = (words) => words.map((word) => [word, "", word]);
   const all = {
-    field: () => plain([...new Set([...known.columns.map((each) => each.name), ...known.fields, "key", "not"])]),
+    field: () => plain([...new Set([...known.columns.map((each) => each.name), ...known.fields.map(fieldName), "key", "not"])]),
     operator: () => plain(facet ? OPERATORS[facet.kind] : column === "key" ? [...EQUAL, "contains"] : [...EQUAL, ...ORDER, "contains"]),
     in: () => plain(["in"]),
     open: () => plain(["("]),
     value: () => [
-      ...(facet?.kind === "values" ? facet.values : []).map(([value, count, name]) => [quoted(name ?? value), count ? number(count) : "", String(name ?? value)]),
+      ...(facet?.kind === "values" ? facet.values : [])
+        .map((entry) => [written(entry, facet), nameBeside(entry, facet), String(entry[2] ?? entry[0])]).filter(([text]) => isWritable(text)),
       ...(["==", "!="].includes(operator) && column !== "key" ? plain(["null"]) : [])],
     joiner: () => plain(inList ? [",", ")"] : ["and", "or", ...(depth > 0 ? [")"] : [])]),
   }[kind]();
   const wanted = typed.replace(/^['"]/, "").toLowerCase();
   const fits = ([, , text]) => (kind === "field" || kind === "value" ? text.toLowerCase().includes(wanted) : text.startsWith(typed));
-  const begins = ([, , text]) => text.toLowerCase().replace(/^\./, "").startsWith(wanted.replace(/^\./, ""));
+  const begins = ([, , text]) => text.toLowerCase().replace(/^['"]?\./, "").startsWith(wanted.replace(/^\./, ""));
   return all.filter(fits).filter(([text]) => text !== typed).sort((a, b) => begins(b) - begins(a)).slice(0, MOST);
+}
+
+/** How often a value occurs, after its name if it is written as a number. */
+function nameBeside([value, count, name], { by_number: unclear = [] }) {
+  return [unclear.includes(value) ? name : "", count ? number(count) : ""].filter(Boolean).join(" · ");
 }
 
 /** A box with what completes it. */
@@ -130,7 +148,7 @@ export function completed(input) {
     const [text] = entries[place];
     const { value, selectionStart: end } = input;
     const { typed } = expectedAfter(value.slice(0, end));
-    const rest = value.slice(end).replace(/^[^\s(),'"=!<>]+/, "").trimStart();
+    const rest = value.slice(endOfWord(value, end)).trimStart();
     const before = value.slice(0, end - typed.length);
     const begun = `${/^[,)]$/.test(text) ? before.trimEnd() : before}${text}${text === "(" ? "" : " "}`;
     input.value = begun + rest;

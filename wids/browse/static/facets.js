@@ -1,7 +1,7 @@
 // The panel of facets: how often values occur, in all samples and in those shown; a choice filters.
 
 import { ask, poll } from "./api.js";
-import { chosenRange, chosenValues, clauseOf, quoted, rangeClauses, withClauses } from "./clauses.js";
+import { chosenRange, chosenValues, clauseOf, formsOf, rangeClauses, withClauses, written } from "./clauses.js";
 import { button, h, svg } from "./dom.js";
 import { counted, number } from "./format.js";
 import { histogram } from "./histogram.js";
@@ -78,10 +78,12 @@ function values(state, all, now, choose) {
   const top = Math.max(...all.values.map(([, count]) => count), 1);
   const shown = opened.has(all.name) ? all.values : all.values.slice(0, FEW);
   const rest = all.num_values - shown.length;
-  return h("ul", {}, shown.map(([value, count, name]) => {
-    const text = quoted(name ?? value);
-    const on = chosen.includes(text) || chosen.includes(String(value));
-    const kept = chosen.filter((each) => each !== text && each !== String(value));
+  return h("ul", {}, shown.map((entry) => {
+    const [value, count, name] = entry;
+    const text = written(entry, all);
+    const forms = formsOf(entry, all);
+    const kept = chosen.filter((each) => !forms.includes(each));
+    const on = kept.length < chosen.length;
     return h("li", {}, h("button", {
       type: "button", "aria-pressed": String(on), onclick: () => choose(clauseOf(all.name, on ? kept : [...kept, text])),
     }, meter(count / top, (found.get(value) ?? 0) / top), h("span", { class: "name" }, name ?? String(value)), h("span", { class: "count" }, number(found.get(value) ?? 0))));

@@ -12,7 +12,7 @@ const DEEPEST = 8; // lists in lists, and marks in marks
 const INLINE = new RegExp([
   /\\([\\`*_{}[\]()#+\-.!>~|])/, // 1: a sign that is meant as it is
   /(`{1,3})([^`\n](?:[^\n]{0,398}?[^`\n])?)\2(?!`)/, // 2, 3: code
-  /(\*\*|(?<![A-Za-z0-9_])__)(?=\S)([^\n]{1,400}?)(?<=\S)\4/, // 4, 5: bold
+  /(\*\*|(?<![A-Za-z0-9_])__)(?=\S)([^\n]{1,400}?)(?<=\S)\4(?!\*)/, // 4, 5: bold
   /\*(?=[^\s*])([^\n]{1,400}?)(?<=[^\s*])\*(?!\*)/, // 6: italic
   /(?<![A-Za-z0-9_])_(?=[^\s_])([^\n]{1,400}?)(?<=[^\s_])_(?![A-Za-z0-9_])/, // 7: italic
   /!?\[([^\]\n]{0,400})\]\(([^)\s]{1,400})[^)\n]{0,200}\)/, // 8, 9: a link or a picture
@@ -21,7 +21,7 @@ const INLINE = new RegExp([
 /** Make the elements of a text; null for one that is the same without. */
 export function markdown(text) {
   if (!SIGNS.test(text)) return null;
-  const made = blocks(text.split("\n"), 0);
+  const made = blocks(text.split(/\r?\n/), 0);
   const isPlain = made.every((each) => each.matches("p:not(.heading)") && !each.childElementCount);
   return isPlain && made.map((each) => each.textContent).join("") === plain(text).replaceAll("\n\n", "") ? null : made;
 }

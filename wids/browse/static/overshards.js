@@ -1,5 +1,6 @@
 // How a dataset changes over its shards: the shares of classes, and where fields are missing.
 
+import { fieldName } from "./clauses.js";
 import { h, svg } from "./dom.js";
 import { number } from "./format.js";
 import { wordColour } from "./palette.js";
@@ -42,7 +43,7 @@ export function whereMissing({ shards, samples, missing }, field) {
   const worst = counts.map((count, bin) => [count, bin]).filter(([count]) => count).sort((a, b) => b[0] - a[0]);
   if (worst.length === shards.length && worst.every(([count, bin]) => count === samples[bin])) return ["in all shards"];
   const links = worst.slice(0, 3).flatMap(([count, bin], place) => [place ? ", " : "",
-    h("a", { href: link({ shard: nameOf(shards, bin), where: `${field} == null` }) }, `shard ${nameOf(shards, bin)}`),
+    h("a", { href: link({ shard: nameOf(shards, bin), where: `${fieldName(field)} == null` }) }, `shard ${nameOf(shards, bin)}`),
     count === samples[bin] ? " (all)" : ` (${number(count)} of ${number(samples[bin])})`]);
   const rest = worst.length - 3;
   return [...links, rest > 0 ? ` and ${number(rest)} more` : ""];
