@@ -152,3 +152,40 @@ def test_an_old_value_is_not_shown_where_a_join_gives_none(joined: Any, tmp_path
         for index, sample in enumerate(new):
             shown = [each["extension"] for each in handlers.sample({"i": str(index)})["fields"]]
             assert (".txt" in shown) == (sample[".txt"] is not None)
+
+
+def counted(handlers: ApiHandlers) -> dict[str, Any]:
+    """Return the facets of the page by name, once all is counted."""
+    for _ in range(200):
+        found = handlers.facets({})
+        if found["finished"]:
+            return {facet["name"]: facet for facet in found["facets"]}
+        time.sleep(0.02)
+    raise TimeoutError("facets")
+
+
+@pytest.mark.parametrize("source", ["shards", "table"])
+def test_facets_count_what_a_join_gives(
+    make_shard: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    """Facets and the order by a class have its new values where a join replaces it."""
+    monkeypatch.chdir(tmp_path)
+    left = make_shard("l.tar", [{"__key__": key, ".cls": str(n % 3)} for n, key in enumerate(KEYS)])
+    new = {key: 7 - n % 2 for n, key in enumerate(KEYS) if n != 5}
+    if source == "shards":
+        samples = [{"__key__": key, ".cls": str(value)} for key, value in reversed(new.items())]
+        right: Any = wids.ShardListDataset([str(make_shard("r.tar", samples))])
+    else:
+        lines = "".join(f"{key},{value},{value}.5\n" for key, value in new.items())
+        Path("t.csv").write_text(f"key,cls,guess\n{lines}")
+        right = "t.csv"
+    joined = wids.ShardListDataset([str(left)]).join(right, replace=True, missing="fill")
+    values = [sample[".cls"] for sample in joined]
+    with page_of(joined, tmp_path / "cache") as handlers:
+        facets = counted(handlers)
+        shown = {value: count for value, count, *_ in facets[".cls"]["values"]}
+        assert shown == {6: values.count(6), 7: values.count(7)}
+        assert (".guess" in facets) == (source == "table")
+        tiles = handlers.page({"sort": ".cls"})["tiles"]
+        found = [values[KEYS.index(tile["key"])] for tile in tiles]
+        assert found == [*sorted(each for each in values if each is not None), None]

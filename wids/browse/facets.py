@@ -31,6 +31,7 @@ from wids.display.pixels import names_labels
 from wids.display.safejson import safe_number, safe_text
 from wids.errors import DecodeError, WidsError
 from wids.views.filterlanguage import follow, number_in
+from wids.views.joining import in_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -130,7 +131,14 @@ def find_columns(reader: FieldReader) -> list[FacetColumn]:
     if found is None:
         return []
     shard_index, fields = found
-    columns = [*_plain_columns(fields), *_json_columns(reader, shard_index, fields)]
+    joined = reader.joined
+    added = [] if joined is None else [name for name in joined.names if name not in fields]
+    stored = [name for name in fields if joined is None or not joined.may_give(name)]
+    columns = [
+        *_plain_columns([*fields, *added]),
+        *_table_columns(reader, shard_index, added),
+        *_json_columns(reader, shard_index, stored),
+    ]
     return columns[:_MOST_COLUMNS]
 
 
@@ -165,6 +173,22 @@ def _plain_columns(fields: Sequence[str]) -> list[FacetColumn]:
         facts = HEADER_FACTS.get(field_kind(name), ())[:count]
         headers += [FacetColumn(name, (fact,), True) for fact in facts]
     return classes[:4] + headers[:8]
+
+
+def _table_columns(
+    reader: FieldReader, shard_index: int, names: Sequence[str]
+) -> Iterable[FacetColumn]:
+    """Yield the columns of joined tables whose first values are numbers or words."""
+    joined, first = reader.joined, reader.first_index(shard_index)
+    stop = first + min(reader.num_samples(shard_index), _LOOK_SAMPLES)
+    for name in names:
+        if joined is None or not in_table(joined.samples, name) or field_kind(name) == "class":
+            continue
+        values = [each for each in joined.values(first, stop, name, ()) if each is not None]
+        is_number = bool(values) and all(map(_is_number, values))
+        is_word = all(isinstance(each, str | bool) for each in values) and _are_words(values)
+        if is_number or (values and is_word):
+            yield FacetColumn(name, (), is_number)
 
 
 def _json_columns(
@@ -269,7 +293,15 @@ class ColumnValues:
         self.columns = tuple(columns)
         self._reader = reader
         self._kept: KeptBytes[tuple[int, bool], dict[FacetColumn, Values]] = KeptBytes(_KEPT_NBYTES)
-        self._in_json = tuple(each for each in columns if field_kind(each.field) == "json")
+        joined = reader.joined
+        self._joined = frozenset(
+            each for each in columns if joined is not None and joined.may_give(each.field)
+        )
+        self._in_json = tuple(
+            each
+            for each in columns
+            if field_kind(each.field) == "json" and each not in self._joined
+        )
 
     def group(self, *, in_json: bool) -> tuple[FacetColumn, ...]:
         """Return the columns in JSON, or all others."""
@@ -332,7 +364,17 @@ class ColumnValues:
             for column, values in lists.items()
         }
 
+    def _joined_values(self, shard_index: int, column: FacetColumn) -> Values:
+        """Return the values that a join gives, which may replace those of the shard."""
+        joined = self._reader.joined
+        first = self._reader.first_index(shard_index)
+        stop = first + self._reader.num_samples(shard_index)
+        values = [] if joined is None else joined.values(first, stop, column.field, column.path)
+        return _numbers(values) if column.is_number else _codes(values)
+
     def _plain_values(self, shard_index: int, column: FacetColumn) -> Values:
+        if column in self._joined:
+            return self._joined_values(shard_index, column)
         count = self._reader.num_samples(shard_index)
         kind = field_kind(column.field)
         most = _MOST_LABEL_NBYTES if kind == "class" else _MOST_FIELD_NBYTES

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from wids.errors import SpecError
+from wids.errors import DecodeError, SpecError
 from wids.reading.samplesequence import datasets_in
-from wids.views.filtering import holding_of
+from wids.views.filtering import holding_of, plain_value
+from wids.views.filterlanguage import MISSING, UNREADABLE, follow
 from wids.views.indexlist import IndexList
-from wids.views.joining import joined_names
+from wids.views.joining import joined_names, may_be_joined
 from wids.views.storage import StoredField, stored_fields
 from wids.views.tablerows import TableRows
 
@@ -105,6 +106,35 @@ class JoinedFields:
             place_there = (field.offset, field.nbytes)
             found.append(FieldOfSample(field.extension, *place_there, None if own else field))
         return found
+
+    def may_give(self, field: str) -> bool:
+        """Return whether a field may come from the join, in place of one of the shard, too."""
+        return may_be_joined(self.samples, field)
+
+    def values(self, first: int, stop: int, field: str, path: tuple[str, ...]) -> list[Any]:
+        """Return a value of each sample with a left index in a range; None where there is none.
+
+        Args:
+            first: First index of the range, of which the join may lack some.
+            stop: Its end.
+            field: The field.
+            path: Steps to the value in it.
+
+        Raises:
+            WidsError: A shard cannot be opened.
+        """
+        positions = self.positions(first, stop)
+        try:
+            found = self.samples.column_at(positions, field, *path, fill=MISSING)
+            read = found.tolist() if isinstance(found, np.ndarray) else list(found)
+        except DecodeError:  # sample by sample, a damaged field spoils no other
+            rows = (self.samples.read_raw(at, (field,)) for at in positions.tolist())
+            read = [follow(plain_value(field, row.get(field)), path) for row in rows]
+        values: list[Any] = [None] * (stop - first)
+        places = (self._rows[positions] - first).tolist()
+        for place, value in zip(places, read, strict=True):
+            values[place] = None if value in (MISSING, UNREADABLE) else value
+        return values
 
     def holding(self, first: int, stop: int, condition: Condition) -> NDArray[np.int64]:
         """Return the left indexes in a range of the samples that fulfil a filter."""

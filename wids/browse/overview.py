@@ -237,7 +237,15 @@ class StatisticsVisitor:
             # The first shard decides on the field, so that all shards are counted by the same one.
             self._class_field = next((name for name in _CLASS_FIELDS if name in sizes), None)
         field = self._class_field
-        if field is None or field not in sizes or self._crowded:
+        if field is None or self._crowded:
+            return Counter()
+        joined = self._reader.joined
+        if joined is not None and joined.may_give(field):
+            first = self._reader.first_index(shard_index)
+            stop = first + self._reader.num_samples(shard_index)
+            values = joined.values(first, stop, field, ())
+            return Counter(str(each) for each in values if each is not None)
+        if field not in sizes:
             return Counter()
         rows = self._reader.rows(shard_index, (field,), _MOST_LABEL_NBYTES) or ()
         labels = (bytes(row[field]) for row in rows if row.get(field) is not None)

@@ -46,6 +46,7 @@ __all__ = [
     "in_table",
     "joined_names",
     "matching_rows",
+    "may_be_joined",
 ]
 
 Integers = npt.NDArray[np.int64]
@@ -301,6 +302,12 @@ class Pairing:
         if isinstance(self.right, TableRows):
             return name if name in self.right.fields else None
         return name if name is not None and _is_offered(name, self.offered) else None
+
+    def may_give(self, extension: str) -> bool:
+        """Return whether the right side may give a field in place of the left one."""
+        return extension in self._in_right or (
+            self.replace and self._original(extension) is not None
+        )
 
     def _from_right(self, indexes: Integers, extension: str) -> npt.NDArray[np.bool_]:
         """Return for each sample whether a field is that of the right side.
@@ -694,6 +701,16 @@ def in_table(samples: Any, extension: str) -> bool:
         return in_table(samples.base, extension)
     parts = samples.parts if isinstance(samples, Chain) else []
     return bool(parts) and all(in_table(part, extension) for part in parts)
+
+
+def may_be_joined(samples: Any, extension: str) -> bool:
+    """Return whether a join may give a field, or replace one of the shards, in some sample."""
+    if isinstance(samples, Pairing):
+        return samples.may_give(extension) or may_be_joined(samples.left, extension)
+    if isinstance(samples, Selection):
+        return may_be_joined(samples.base, extension)
+    parts = samples.parts if isinstance(samples, Chain) else []
+    return any(may_be_joined(part, extension) for part in parts)
 
 
 def joined_names(samples: Any) -> list[str]:
