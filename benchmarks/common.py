@@ -257,8 +257,12 @@ def _check_bytes(number: int, passes: dict[str, list[dict[str, float]]]) -> None
     done = {key: each[number] for key, each in passes.items()}
     most = max(each["samples"] for each in done.values())
     seen = {key: each["nbytes"] for key, each in done.items() if each["samples"] == most}
-    if len(set(seen.values())) > 1:
-        raise RuntimeError(f"pass {number}, {most} samples, but different bytes: {seen}")
+    first, expected = next(iter(seen.items()))
+    for key, nbytes in seen.items():
+        if nbytes != expected:
+            raise RuntimeError(
+                f"pass {number}, {most} samples: {key} saw {nbytes} bytes, {first} {expected}"
+            )
 
 
 def _report(title: str, passes: dict[str, list[dict[str, float]]]) -> None:
