@@ -12,7 +12,7 @@ from helpers.shards import write_shard
 
 from wids.errors import ShardFormatError, WidsWarning
 from wids.reading.shardlist import ShardList
-from wids.tar.foreign import find_foreign_indexes, read_foreign_index
+from wids.tar.foreign import find_foreign_indexes, read_foreign_index, stated_layout
 from wids.tar.interchange import (
     check_foreign_index,
     save_foreign_indexes,
@@ -372,3 +372,16 @@ def test_unknown_tools_are_refused(shard):
     """An unknown tool raises an error that lists the known ones."""
     with pytest.raises(ValueError, match="'dali' and 'energon'"):
         save_foreign_indexes(shard, TarIndex.from_tar(shard), ["ffcv"])
+
+
+@pytest.mark.parametrize(
+    "rows",
+    ["txt 512 1\ntxt 512 1", "txt 1536 1\ntxt 512 1", "txt 512 600\ntxt 1536 1", "txt 513 1"],
+)
+def test_an_index_states_no_more_than_a_shard_has_room_for(rows: str) -> None:
+    """Members that share bytes, or come before the last one, make an index of DALI useless."""
+    text = f"v1.1 {rows.count('txt')}\n{rows}\n"
+    with pytest.raises(ShardFormatError, match="in the order of the shard"):
+        stated_layout("a.idx", text.encode())
+    fits = stated_layout("a.idx", b"v1.1 2\ntxt 512 600\ntxt 2048 0\n")
+    assert (fits.num_samples, fits.end) == (2, 2048)

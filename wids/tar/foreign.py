@@ -8,6 +8,7 @@ bytes than this library.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import stat
@@ -225,16 +226,15 @@ def _read_dali(path: Path) -> Iterator[ForeignMember]:
 
 def _dali_rows(path: Path | str, data: bytes) -> Iterator[list[ForeignMember]]:
     """Yield the members of each sample of DALI's index."""
-    lines = data.split(b"\n")
-    version, _, count = lines[0].partition(b" ")
+    # A file, so that an index of a hundred megabytes is not held a second time as a list.
+    lines = io.BytesIO(data)
+    version, _, count = lines.readline().partition(b" ")
     if version not in _DALI_VERSIONS:
         raise unfit(path, "version v1.1 or v1.2", f"{version[:20]!r}")
     width = _DALI_VERSIONS[version]
-    rows = [line.split() for line in lines[1:] if line.strip()]
-    if count.strip() != b"%d" % len(rows):
-        raise unfit(path, f"{count[:20]!r} samples by its first line", f"{len(rows)} lines")
-    for number, words in enumerate(rows):
-        if len(words) % width or not words:
+    number = -1
+    for number, words in enumerate(filter(None, map(bytes.split, lines))):
+        if len(words) % width:
             raise unfit(path, f"words by {width} in sample {number}", f"{len(words)} words")
         row = []
         for start in range(0, len(words), width):
@@ -247,6 +247,8 @@ def _dali_rows(path: Path | str, data: bytes) -> Iterator[list[ForeignMember]]:
             )
             row.append(member)
         yield row
+    if count.strip() != b"%d" % (number + 1):
+        raise unfit(path, f"{count[:20]!r} samples by its first line", f"{number + 1} lines")
 
 
 def stated_layout(name: str, data: bytes, *, starts: bool = False) -> StatedLayout:
@@ -264,22 +266,23 @@ def stated_layout(name: str, data: bytes, *, starts: bool = False) -> StatedLayo
     StatedLayout(num_samples=1, header=1024, end=2048)
     """
     if data[:4] in _DALI_VERSIONS:
-        rows = list(_dali_rows(name, data))
-        last = max((member for row in rows for member in row), key=_offset, default=None)
-        if last is None or last.offset % BLOCK_SIZE or not last.offset:
-            raise unfit(name, "members that begin at blocks", f"{last}")
-        end = last.offset + -(-last.size // BLOCK_SIZE) * BLOCK_SIZE
-        return StatedLayout(len(rows), last.offset - BLOCK_SIZE, end)
+        num_samples, offset, end = 0, 0, BLOCK_SIZE
+        for num_samples, row in enumerate(_dali_rows(name, data), 1):  # noqa: B007
+            for member in row:
+                # Each after the one before, so that no more are stated than the shard has room for.
+                if member.offset % BLOCK_SIZE or member.offset < end:
+                    raise unfit(name, "members at blocks, in the order of the shard", f"{member}")
+                offset = member.offset
+                end = offset + -(-member.size // BLOCK_SIZE) * BLOCK_SIZE + BLOCK_SIZE
+        if not offset:
+            raise unfit(name, "at least one member", "none")
+        return StatedLayout(num_samples, offset - BLOCK_SIZE, end - BLOCK_SIZE)
     if not starts or len(data) % 8 or len(data) < 16:
         raise unfit(name, "an index of DALI or Energon with samples", f"{data[:16]!r}")
     places = np.frombuffer(data, "<u8").astype(np.int64)
     if (places < 0).any() or (places % BLOCK_SIZE).any() or (np.diff(places) <= 0).any():
         raise unfit(name, "ascending positions of blocks", "others")
     return StatedLayout(len(places) - 1, int(places[-2]), int(places[-1]))
-
-
-def _offset(member: ForeignMember) -> int:
-    return member.offset
 
 
 def _read_webshart(path: Path) -> Iterator[ForeignMember]:
