@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     from wids.writing.shardwriter import ShardWriter as ShardWriter
     from wids.writing.tarwriter import TarWriter as TarWriter
 
-__version__ = "1.0.0.dev0"
+__version__ = "1.0.0"
 
 _HOME_OF = {
     "BatchSampler": "ordering.batchsampler",
