@@ -133,7 +133,7 @@ def find_columns(reader: FieldReader) -> list[FacetColumn]:
     shard_index, fields = found
     joined = reader.joined
     added = [] if joined is None else [name for name in joined.names if name not in fields]
-    stored = [name for name in fields if joined is None or not joined.may_give(name)]
+    stored = [name for name in fields if not reader.may_be_joined(name)]
     columns = [
         *_plain_columns([*fields, *added]),
         *_table_columns(reader, shard_index, added),
@@ -185,9 +185,9 @@ def _table_columns(
         if joined is None or not in_table(joined.samples, name) or field_kind(name) == "class":
             continue
         values = [each for each in joined.values(first, stop, name, ()) if each is not None]
-        is_number = bool(values) and all(map(_is_number, values))
+        is_number = all(map(_is_number, values))
         is_word = all(isinstance(each, str | bool) for each in values) and _are_words(values)
-        if is_number or (values and is_word):
+        if values and (is_number or is_word):
             yield FacetColumn(name, (), is_number)
 
 
@@ -293,10 +293,7 @@ class ColumnValues:
         self.columns = tuple(columns)
         self._reader = reader
         self._kept: KeptBytes[tuple[int, bool], dict[FacetColumn, Values]] = KeptBytes(_KEPT_NBYTES)
-        joined = reader.joined
-        self._joined = frozenset(
-            each for each in columns if joined is not None and joined.may_give(each.field)
-        )
+        self._joined = frozenset(each for each in columns if reader.may_be_joined(each.field))
         self._in_json = tuple(
             each
             for each in columns
@@ -366,10 +363,7 @@ class ColumnValues:
 
     def _joined_values(self, shard_index: int, column: FacetColumn) -> Values:
         """Return the values that a join gives, which may replace those of the shard."""
-        joined = self._reader.joined
-        first = self._reader.first_index(shard_index)
-        stop = first + self._reader.num_samples(shard_index)
-        values = [] if joined is None else joined.values(first, stop, column.field, column.path)
+        values = self._reader.joined_values(shard_index, column.field, column.path)
         return _numbers(values) if column.is_number else _codes(values)
 
     def _plain_values(self, shard_index: int, column: FacetColumn) -> Values:

@@ -390,6 +390,21 @@ class FieldReader:
             lenient = reader.decoder.replace(on_error={extension: None})
             return replace(reader, decoder=lenient).read_shard(shard_index, entry)
 
+    def may_be_joined(self, field: str) -> bool:
+        """Return whether a field may come from a join, in place of one of the shard, too."""
+        return self.joined is not None and self.joined.may_give(field)
+
+    def joined_values(self, shard_index: int, field: str, path: tuple[str, ...] = ()) -> list[Any]:
+        """Return a value that a join gives to each sample of a shard; None where it gives none.
+
+        Raises:
+            WidsError: A shard cannot be opened.
+        """
+        if self.joined is None:
+            return []
+        first = self.first_index(shard_index)
+        return self.joined.values(first, first + self.num_samples(shard_index), field, path)
+
     def kept_beside(
         self, shard_index: int, name: str, inputs: tuple[str, ...]
     ) -> tuple[Path, ColumnSource] | None:

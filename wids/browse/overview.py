@@ -239,11 +239,8 @@ class StatisticsVisitor:
         field = self._class_field
         if field is None or self._crowded:
             return Counter()
-        joined = self._reader.joined
-        if joined is not None and joined.may_give(field):
-            first = self._reader.first_index(shard_index)
-            stop = first + self._reader.num_samples(shard_index)
-            values = joined.values(first, stop, field, ())
+        if self._reader.may_be_joined(field):
+            values = self._reader.joined_values(shard_index, field)
             return Counter(str(each) for each in values if each is not None)
         if field not in sizes:
             return Counter()

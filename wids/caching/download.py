@@ -105,16 +105,15 @@ class Download:
 
     def _fetch(self, part: PartFile) -> None:
         """Fetch the shard into a partial file, and check its size and digest."""
-        tries = 2  # without a validator, the second one makes sure that the first had one version
-        while True:
-            tries -= 1
+        # Without a validator, the second try makes sure that the bytes are of one version.
+        for is_last in (False, True):
             stream = self._fetcher.download(self._shard.url, part, self)
             # Before the digest check: "a login page" is a better error than a wrong digest.
             self._check(part, stream.content_type, delimited=stream.delimited)
             try:
                 part.finish()
             except IntegrityError:
-                if not (part.joined and tries):
+                if is_last or not part.joined:
                     raise
                 # Without a validator, the file may have been replaced between two responses.
                 logger.warning(

@@ -344,7 +344,7 @@ class Pairing:
             self.replace or isinstance(self.offered, tuple)
         ):
             # Only one side has it, for nearly always all samples: then nothing else is looked up.
-            home, name = self._home(extension)
+            (home, name), _ = self._by_likelihood(extension)
             try:
                 return self._read_side(home, name, indexes, read, may_be_kept=may_be_kept)
             except DecodeError:
@@ -362,18 +362,15 @@ class Pairing:
         places = np.concatenate([side.slots for side in sides])
         return take(join(values), np.argsort(places, kind="stable"))
 
-    def _by_likelihood(self, extension: str) -> list[Side]:
-        """Return both sides, the one first that has a field of most samples."""
-        original, every = self._original(extension), np.empty(0, np.int64)
-        left, right = (
-            Side(self.left, extension, every),
-            Side(self.right, original or extension, every),
-        )
+    def _by_likelihood(self, extension: str) -> list[tuple[Any, str]]:
+        """Return both sides, each with the name of a field there; the likelier one is first."""
+        original = self._original(extension)
+        left, right = (self.left, extension), (self.right, original or extension)
         is_right = original is not None and (self.replace or extension in self._in_right)
         return [right, left] if is_right else [left, right]
 
     def _lacking(
-        self, indexes: Integers, is_fill: npt.NDArray[np.bool_], first: Side, extension: str
+        self, indexes: Integers, is_fill: npt.NDArray[np.bool_], first: Any, extension: str
     ) -> Integers:
         """Return which of some samples have a field from the other side than the first one.
 
@@ -384,7 +381,7 @@ class Pairing:
             extension: The field.
         """
         (slots,) = np.nonzero(is_fill)
-        is_left = first.samples is self.left
+        is_left = first is self.left
         if len(slots) and is_left and not self.replace and extension in first_fields(self.left):
             # It is most likely missing on both sides: no shard is fetched to make sure of it.
             near = np.isin(indexes[slots], self._near(indexes[slots]))
@@ -416,16 +413,11 @@ class Pairing:
         they were joined.
         """
         theirs = {name: original for name in fields if (original := self._original(name))}
-        mine = [name for name in fields if name not in theirs]
-        if not isinstance(self.right, TableRows):
+        if isinstance(self.right, TableRows):  # each of its rows has all of its fields
+            mine = [name for name in fields if name not in theirs]
+        else:
             mine = [name for name in fields if not (self.left_chosen and name in self._in_right)]
         return mine, list(theirs.values())
-
-    def _home(self, extension: str) -> tuple[SampleSequence | TableRows | Filled, str]:
-        """Return the sequence that holds a field, and the name of the field there."""
-        if extension in self._in_right:
-            return self.right, self._in_right[extension]
-        return self.left, extension
 
     def gather(self, indexes: Sequence[int], extension: str) -> Values:
         """Return one field of a batch, decoded."""
@@ -474,14 +466,13 @@ class Pairing:
         # Parts of a concatenation may have left different fields unread.
         if fill is None or isinstance(self.right, TableRows) or isinstance(self.offered, tuple):
             return self._read(indexes, extension, read, may_be_kept=True)
-        first, second = self._by_likelihood(extension)
-        values = self._read_side(first.samples, first.name, indexes, read, may_be_kept=True)
+        (first, name), (other, other_name) = self._by_likelihood(extension)
+        values = self._read_side(first, name, indexes, read, may_be_kept=True)
         # What one side lacks, the other one may have.
         slots = self._lacking(indexes, equals_fill(values, fill), first, extension)
         if not len(slots):
             return values
-        other, name = second.samples, second.name
-        found = self._read_side(other, name, indexes[slots], read, may_be_kept=True)
+        found = self._read_side(other, other_name, indexes[slots], read, may_be_kept=True)
         places = np.arange(len(indexes))
         places[slots] = len(indexes) + np.arange(len(slots))
         return take(join([values, found]), places)
