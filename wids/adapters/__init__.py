@@ -1,1 +1,1 @@
-"""Adapters, which give a dataset the interface that other libraries expect: files."""
+"""Interfaces that other libraries expect of a dataset: its fields as files."""

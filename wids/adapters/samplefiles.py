@@ -47,10 +47,10 @@ class SampleFiles:
     """The fields of a sequence of samples as files.
 
     The file of a field is called `SHARD/KEY.EXTENSION`, where slashes in the key make further
-    folders. Shards of one name are told apart by a number: the second `a.tar` is `a.tar~2`. A key
-    that is several times in a shard, or a sample that is several times in a view, is one file: the
-    first. Names and sizes come from the tar index of the one shard that a path names; no other is
-    opened, and no field is read.
+    folders. Shards of one name are told apart by a number: the second `a.tar` is `a.tar~2`. Of a
+    key that occurs several times in a shard, or a sample that occurs several times in a view, only
+    the first is a file. Names and sizes come from the tar index of the one shard that a path names;
+    no other is opened, and no field is read.
 
     Args:
         samples: A dataset or a view.
@@ -199,7 +199,7 @@ class _Keys:
 
 
 def _safe(key: str) -> str:
-    """Return a key as a path that leads to no folder but its own, when it is copied.
+    """Return a key as a path that cannot lead out of its folder when it is copied.
 
     >>> _safe("train/0001"), _safe("../a"), _safe("/a//b")
     ('train/0001', '%2E%2E/a', '%/a/%/b')

@@ -37,7 +37,7 @@ class ColumnBounds(NamedTuple):
     largest: NDArray[np.float64]
 
     def without(self, shards: NDArray[np.bool_]) -> ColumnBounds:
-        """Return these bounds, but for some shards such as rule nothing out.
+        """Return these bounds, with those of some shards replaced by bounds that rule nothing out.
 
         Args:
             shards: A mask of these shards.
@@ -70,7 +70,7 @@ def bounds_of(values: Any) -> tuple[float, float]:
 
 
 def _outward(number: Any, towards: float) -> float:
-    """Return a number as a float that is no nearer to the other numbers."""
+    """Return a number as a float; a large one is rounded towards infinity `towards`."""
     found = float(number)
     return math.nextafter(found, towards) if abs(found) >= _EXACT else found
 

@@ -49,7 +49,7 @@ _MOST_INDEX_NBYTES = 1 << 30  # of a remote index; the largest shards known have
 
 
 class _Bytes(Protocol):
-    """The bytes of a pack, wherever it lies."""
+    """Protocol of the bytes of a pack, in a local file or on a server."""
 
     @property
     def status(self) -> os.stat_result | None:

@@ -184,7 +184,7 @@ def pin(batch: Any) -> Any:
 
 
 class PackedRow(NamedTuple):
-    """Sequences joined to one row, with their bounds, as variable-length attention takes them.
+    """Sequences concatenated to one row, with the bounds that variable-length attention needs.
 
     Attributes:
         values: The elements of all sequences; shape `(num_elements, ...)`.
@@ -200,7 +200,7 @@ class PackedRow(NamedTuple):
 
 
 def pack_sequences(sequences: Sequence[Any]) -> PackedRow:
-    """Join sequences of different lengths to one row, without padding.
+    """Concatenate sequences of different lengths to one row, without padding.
 
     For the batches of a `BatchSampler` with `pack=True`; the names are those of FlashAttention.
 

@@ -260,7 +260,7 @@ class ColumnReader:
         return len(self.path) == 1 and has_fact(self.extension, self.path[0]) and not taken
 
     def _read_headers(self, opened: OpenShard) -> ColumnPart:
-        """Return the column of a fact that the headers state, from as few bytes as possible."""
+        """Return the column of a value that the headers of images, sounds or videos state."""
         facts: dict[int, Any] = {}
         for start in range(0, len(opened.shard), BLOCK):
             wanted = list(range(start, min(start + BLOCK, len(opened.shard))))

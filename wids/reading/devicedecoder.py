@@ -304,7 +304,7 @@ def _move(column: Any, device: Any) -> Any:
 
 
 def _labels(batch: Mapping[str, Any], slot: int) -> dict[str, Any]:
-    """Return the index and key of one sample of a batch, or what the batch has of them."""
+    """Return the index and key of one sample of a batch, or the one of them that it has."""
     labels = {name: batch[name][slot] for name in ("__index__", "__key__") if name in batch}
     # Tensors and arrays have numbers of their own type, which a message would show as such.
     return {

@@ -1,7 +1,7 @@
 """Warnings about entries of a spec that are well-formed but probably wrong.
 
-A dataset never opens a shard of 0 samples and cannot tell a shard from its copy, so that no later
-step would notice.
+A dataset never opens a shard of 0 samples and cannot tell a shard from its copy, so no later step
+would notice such an entry.
 """
 
 from __future__ import annotations

@@ -67,9 +67,9 @@ class FetchProgress(Protocol):
 class FetchAhead:
     """Threads that fetch the next shards of a sampler into the cache.
 
-    They are begun in the order of their use. Another one is begun while some are coming only if a
-    further connection to the host makes the transfer faster, so that the first shard comes as fast
-    as it can.
+    Downloads start in the order in which the shards are used. While some are running, another one
+    starts only if a further connection to the host makes the transfer faster, so that the shard
+    that is needed first arrives as early as possible.
 
     The shards fetched ahead fit into the bound of the cache. They count as just used until they are
     read, so that others are evicted first. A shard that cannot be fetched is left to its reader,
@@ -238,7 +238,7 @@ class FetchAhead:
         self._touched = time.monotonic()
 
     def _fetch(self, shard_index: int) -> tuple[Path, bool]:
-        """Fetch a shard; return its path and whether it was here before."""
+        """Fetch a shard; return its path and whether it was in the cache before."""
         shard = self._shards[shard_index]
         here = self._cache.holds(shard)
         return self._cache.prepare(shard, stopped=self._closed.is_set), here

@@ -1,7 +1,7 @@
 """Verification of fields that are read by byte range: their tar headers must match the index.
 
 A sidecar may belong to another version of the shard. Therefore each field is fetched with the
-headers before it, and a whole sample also with those after it, where another field would show.
+headers before it, and a whole sample also with those after it, which would show a further field.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Piece(NamedTuple):
     """Byte range of a shard to fetch: headers, usually with the field that follows them.
 
     Attributes:
-        slot: The sample's place in the request.
+        slot: Position of the sample in the request.
         extension: The field; "" for the headers after a sample.
         start: Where the headers begin.
         offset: Where the field begins.
@@ -176,8 +176,8 @@ class FieldProof:
         self._check_names(piece.name, names)
         if not names and piece.stop - piece.start == _MOST_HEADERS_NBYTES:
             raise UnprovenFieldError(
-                f"{display_url(self.url)}: what follows the sample {_shown(piece.name)} lies over "
-                f"{_MOST_HEADERS_NBYTES} bytes behind it"
+                f"{display_url(self.url)}: the next header is more than {_MOST_HEADERS_NBYTES} "
+                f"bytes behind the sample {_shown(piece.name)}"
             )
 
     def _check_names(self, key: bytes, names: list[bytes]) -> None:
@@ -205,8 +205,8 @@ class FieldProof:
         if linked or piece.start > self.index.headers_start(piece.offset):
             # A hard link has its name elsewhere; and beyond the bound nobody looks for one.
             return UnprovenFieldError(
-                f"{shown}: the name {_shown(piece.name)} does not stand before its data at byte "
-                f"{piece.offset}, as of a hard link"
+                f"{shown}: the data at byte {piece.offset} have no header of "
+                f"{_shown(piece.name)} before them, as if it were a hard link"
             )
         return ShardFormatError(
             f"{shown}: expected the headers of {_shown(piece.name)} with {piece.size} bytes before "

@@ -1,7 +1,8 @@
 """Numbers of samples of remote shards, from the indexes that DALI and Energon keep beside them.
 
-Such an index is believed only if the shard has a header and its end where the index says. Samples
-are never read by it: a shard that holds another number of samples is an error as it is opened.
+Such an index is used only if the shard has a header and its end at the offsets that the index
+states, and only for the number of samples. A shard that turns out to hold another number when it is
+opened is an error.
 """
 
 from __future__ import annotations

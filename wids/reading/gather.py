@@ -403,7 +403,7 @@ def _core(decode: Decoder | None) -> Any:
 
 
 class ReadAhead:
-    """Read-ahead of batches by the kernel, while batches come from a disk.
+    """Switch for the kernel's read-ahead of batches: on while they come from a disk.
 
     A thread that touches a page outside of memory waits, and the kernel reads far more around the
     page than a random read needs: megabytes on some machines. If the pages of a batch are announced

@@ -1,13 +1,13 @@
-"""`KnownShards`: all that a dataset knows of its shards, of one version of each.
+"""`KnownShards`: what a dataset knows of its shards, always of one version of each.
 
-Whatever is read of a shard, or of something that was made of it, comes from here: the open shard,
-its tar index, its kept columns. Before it is handed out, it is compared with the version of which
-the dataset speaks (`SeenVersions`). If it is of another one, there are two cases:
+The open shard, its tar index and its kept columns all come from here. Before one of them is
+returned, its version is compared with the recorded version of the shard (`SeenVersions`). If they
+differ, there are two cases:
 
-- So far, samples alone were read. A warning says that the shard was replaced, and the new version
-  counts from then on (`NumberedShards.accept`).
-- Keys or values were handed out, by which the user may have chosen samples: the dataset is bound to
-  its versions (`KnownShards.hold`), and another one is an error.
+- So far, only samples were read. A warning says that the shard was replaced, and the new version is
+  recorded in place of the old one (`NumberedShards.accept`).
+- Keys or values were returned, by which the user may have chosen samples. The dataset is then bound
+  to the recorded versions (`KnownShards.hold`), and another version is an error.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class NumberedShards:
         ends: Running total of their samples; int64, shape `(num_shards,)`.
         opener: Opens them.
         dataset_name: Name of the dataset, for shards that name none.
-        versions: The versions of which the dataset speaks.
+        versions: The recorded version of each shard.
         wanted: Extensions that the caller wants to read.
     """
 
@@ -90,10 +90,10 @@ class NumberedShards:
         return OpenShard(shard, ref.url, dataset, int(self.ends[number]) - len(shard), version)
 
     def accept(self, number: int, version: ShardVersion) -> None:
-        """Compare a version of a shard with the one that counts; warn of another one.
+        """Compare a version of a shard with the recorded one; warn if it is another one.
 
         Raises:
-            ReplacedError: It is another one, and the dataset is bound to that which counts.
+            ReplacedError: It is another one, and the dataset is bound to the recorded one.
         """
         if self.versions.note(number, version):
             return
@@ -118,7 +118,7 @@ class KnownShards:
 
     Attributes:
         opened: The open shards.
-        versions: The versions of which the dataset speaks.
+        versions: The recorded version of each shard.
     """
 
     def __init__(self, numbered: NumberedShards, limit: int) -> None:
@@ -128,7 +128,7 @@ class KnownShards:
         self.opened = OpenShards(limit, numbered.open, evictable=evictable)
 
     def with_opener(self, opener: ShardOpener) -> KnownShards:
-        """Return the same knowledge of shards that are opened in another way, none of them open."""
+        """Return a copy with the same recorded versions, another opener, and no open shard."""
         return KnownShards(replace(self._numbered, opener=opener), self.opened.limit)
 
     def hold_all(self) -> None:
@@ -158,10 +158,10 @@ class KnownShards:
         return True
 
     def beyond_pack(self) -> npt.NDArray[np.bool_]:
-        """Return a mask of the remote shards of which more is known than what a pack states.
+        """Return a mask of the remote shards that were read or are in the cache.
 
-        They were read, or are in the cache. A tar index proves nothing of the bytes of values, so
-        that these may be of another version than the one that was packed.
+        Their values may be of another version than those that were packed, even if the tar index is
+        the same.
         """
         opener, table = self._numbered.opener, self._numbered.table
         found = self.versions.read()
@@ -175,7 +175,7 @@ class KnownShards:
         return found
 
     def hold(self, number: int) -> None:
-        """Bind the dataset to the version that a shard has now, as something of it is handed out.
+        """Bind the dataset to the present version of a shard whose keys or values are returned.
 
         Raises:
             ReplacedError: It was replaced, and something depends on the version before.
@@ -194,7 +194,7 @@ class KnownShards:
             self._numbered.accept(number, opener.at_hand(ref))
 
     def _is_other(self, number: int, opened: OpenShard) -> bool:
-        """Return whether an open shard, or its file by now, is not of the version that counts."""
+        """Return whether an open shard, or its present file, is not of the recorded version."""
         return opened.shard.was_changed() or not self.versions.note(number, opened.version)
 
     def drop_if_changed(self, number: int) -> bool:
@@ -251,7 +251,7 @@ class KnownShards:
     def kept(
         self, number: int, source: ColumnSource, opened: OpenShard | None = None
     ) -> ColumnPart | None:
-        """Return the kept column of a shard if it was made of the version that counts.
+        """Return the kept column of a shard if it was made of the recorded version.
 
         Args:
             number: The shard.

@@ -52,8 +52,9 @@ class Locator:
     """Maps global indexes to `(shard_index, local_index)` in about a microsecond.
 
     Few shards are searched by bisection. For many, a table holds the shard of every `2**s`-th
-    index, and only the shards between two rows of it are bisected. A row has some four shards, so
-    that takes few steps, and the table a byte a shard. There is no Python object per shard.
+    index, and only the shards between two rows of it are bisected. Between two rows lie
+    some four shards, so this takes few steps; the table has one byte for each shard. There is no
+    Python object per shard.
 
     Attributes:
         ends: Running total of the lengths; shard `s` holds the global indexes
@@ -184,7 +185,7 @@ class OpenShard:
     def answer_error(
         self, decoder: SampleDecoder, error: Exception, extension: str, local_index: int
     ) -> Any:
-        """Return the replacement for a field that could not be decoded, as in a sample read whole.
+        """Return the replacement for a field that could not be decoded, as for a whole sample.
 
         Args:
             decoder: The decoder of the field; its `on_error` decides.

@@ -48,7 +48,7 @@ class _Job(Generic[Task, Result]):
 
 
 class _Outstanding:
-    """Number of tasks that were taken and whose results were not returned; kept after the end."""
+    """Number of tasks whose results were not returned yet; can be read after the end."""
 
     def __init__(self, pending: Sized) -> None:
         self._pending = pending

@@ -102,7 +102,7 @@ class PackedIndexes:
         what: str,
         take: Callable[[Pack], _Part | None],
     ) -> _Part | None:
-        """Return what the pack of a dataset has of all its samples, if it can be used."""
+        """Return what `take` gets from a dataset's pack; None if the pack cannot be used."""
         if shards.pack is None or shards.pack in self._outdated:
             return None
         try:
@@ -127,7 +127,7 @@ class PackedIndexes:
         return None
 
     def is_current(self, shards: ShardTable, open_shard: Callable[[int], object]) -> bool:
-        """Return whether a key that the pack lacks is in no shard of this machine.
+        """Return whether the keys in the pack are still those of all local shards.
 
         The sizes and dates of all local shards are compared once, and the headers of a few. Whether
         a remote shard was replaced is not asked.
@@ -158,7 +158,7 @@ class PackedIndexes:
         self._outdated.add((ref.pack or "").rpartition("#")[0])
 
     def _is_older(self, pack: Pack, url: str, nbytes: int) -> bool:
-        """Return whether a local shard is of a size, and certainly older than a pack."""
+        """Return whether a local shard has a given size and is certainly older than a pack."""
         try:
             status = self._cache.starting_folder.path_of(url).stat()
         except (OSError, ValueError):
@@ -266,7 +266,7 @@ class PackedIndexes:
 
 
 def _is_like(pack: Pack, shards: ShardTable) -> bool:
-    """Return whether the shards of a pack have the counts and sizes that a spec says."""
+    """Return whether a pack and a spec state the same counts and sizes of shards."""
     if not np.array_equal(pack.column("nsamples"), shards.nsamples):
         return False
     sizes = pack.column("filesize")

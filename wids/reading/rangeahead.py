@@ -137,7 +137,7 @@ class PlannedBatch:
                 self._settled.set()
 
     def close(self) -> None:
-        """Drop its bytes, or see to it that they are not requested; nothing reads it any more."""
+        """Drop its bytes, or cancel the request for them, since nothing reads it any more."""
         self.fail(FetchError("the batch is not read any more"))
         with self._lock:
             pool, self._pool = self._pool, None
@@ -244,7 +244,7 @@ class PlannedBatches:
 
 @dataclass(frozen=True)
 class RangeSource:
-    """What a dataset offers for planning.
+    """What a `RangePlanner` needs of its dataset.
 
     Attributes:
         open: Opens the shard of a number, or returns the open one.
@@ -359,7 +359,7 @@ class RangePlanner:
                 batch.fail(error)
 
     def _open_shards(self, waiting: _Waiting) -> None:
-        """Begin to open the shards of the next batches, once those of others are open."""
+        """Begin to open the shards of the next batches, if no earlier ones are being opened."""
         if waiting.opening or sum(each.nbytes for each in waiting.located) > self.pool.nbytes // 4:
             return
         batches = waiting.batches
@@ -440,7 +440,7 @@ class RangePlanner:
 
 
 class _Waiting:
-    """Batches on their way to their requests, in the stages of that way.
+    """Planned batches by stage: their shards being opened, located, with memory, requested.
 
     Attributes:
         batches: Those whose shards are being opened.

@@ -64,7 +64,7 @@ MOST_SHARDS_AT_ONCE = 8
 
 
 class RangeReader(Protocol):
-    """Protocol of what reads byte ranges of a version of a file, as `Fetcher` does."""
+    """Protocol of readers of byte ranges of one version of a file, such as `Fetcher`."""
 
     def read_ranges(
         self, url: str, ranges: Sequence[tuple[int, int]], *, version: FileVersion
@@ -275,7 +275,7 @@ class RangeShard(ReadableShard):
         return bytes(whole.read_part(local_index, extension, start, stop))
 
     def confirm(self) -> None:
-        """Check once that the index belongs to the shard, before the index alone is used.
+        """Check once that the index belongs to the shard, before it is used without the shard.
 
         Raises:
             FetchError: The server refuses, or all tries failed.
@@ -320,9 +320,9 @@ class RangeShard(ReadableShard):
             whole = (wanted.start, body[1])
             if body[1] - wanted.start > _MOST_BEFORE_PART_NBYTES:
                 raise UnprovenFieldError(
-                    f"{display_url(self.url)}: the server names no version of the file, so a part "
-                    f"of {extension!r} would come with the {wanted.offset + start - wanted.start} "
-                    "bytes before it"
+                    f"{display_url(self.url)}: the server sends no ETag and no date, so a part of "
+                    f"{extension!r} can only be read with the "
+                    f"{wanted.offset + start - wanted.start} bytes before it"
                 )
             (block,) = self._fetcher.read_ranges(self.url, [whole], version=basis.version)
             head, part = block[: headers[1] - headers[0]], block[body[0] - wanted.start :]
@@ -590,14 +590,14 @@ class PlannedSamples:
         return [self.basis.index.key(local_index) for local_index in self.local_indexes]
 
     def serves(self, local_indexes: Sequence[int], fields: Collection[str] | None) -> bool:
-        """Return whether these are the samples and the fields."""
+        """Return whether these are exactly the given samples and fields."""
         same = fields is self.fields or (
             fields is not None and self.fields is not None and set(fields) == set(self.fields)
         )
         return same and local_indexes == self.local_indexes
 
     def cut(self, most_nbytes: int) -> PlannedSamples:
-        """Return the same with the first bytes of each field alone."""
+        """Return the same samples with only the first bytes of each field."""
         pieces = [
             each._replace(stop=min(each.stop, each.offset + most_nbytes)) for each in self.pieces
         ]

@@ -78,7 +78,7 @@ class SampleSequence(Protocol):
         """Return a sample with the transformations applied."""
 
     def read_as(self, index: int, number: int, dataset: str | None = None) -> Any:
-        """Return a sample with the labels that it has in another sequence made of this one.
+        """Return a sample with the labels that it has in a view of this sequence.
 
         Args:
             index: Its index here, in `[0, len)`, unchecked.
@@ -261,7 +261,7 @@ class SampleSequence(Protocol):
         """
 
     def plan_ranges(self, places: Places | None = None) -> list[RangePlanner]:
-        """Return what requests the byte ranges of coming batches; empty if there is no need.
+        """Return the planners that request byte ranges of coming batches; empty if none are needed.
 
         Args:
             places: Function from the indexes of the batches to indexes here, -1 for samples of
@@ -308,7 +308,7 @@ class ShardedSequence(SampleSequence, Protocol):
         """What makes samples of raw fields."""
 
     def packed_index(self, shard_index: int) -> TarIndex | None:
-        """Return the tar index of a shard in a pack, not compared with the shard; None without."""
+        """Return the tar index of a shard from a pack, not compared with the shard; or None."""
 
     def column_bounds(self, extension: str, *path: str | int) -> ColumnBounds | None:
         """Return the least and largest number of a column in each shard; None if unknown."""
@@ -341,7 +341,7 @@ class ShardedSequence(SampleSequence, Protocol):
     held_versions: str
 
     def hold_versions(self) -> None:
-        """Keep to the versions of the shards that were read so far: something depends on them."""
+        """Make other versions of the shards that were read so far errors from now on."""
 
     def drop_if_changed(self, shard_index: int) -> bool:
         """Close a shard that was replaced since it was opened; return whether it was."""
@@ -366,7 +366,7 @@ def relabelled(sample: Any, number: int, dataset: str | None = None) -> Any:
 
 
 def is_sharded(samples: Any) -> TypeGuard[ShardedSequence]:
-    """Return whether samples are those of a list of shards, one shard after another."""
+    """Return whether a sequence is a list of shards, one after another (`ShardedSequence`)."""
     return hasattr(samples, "locate_batch")
 
 
@@ -386,6 +386,6 @@ def datasets_in(samples: Any, sides: Collection[str] = ("left", "right")) -> lis
 
 
 def hold_versions(samples: Any) -> None:
-    """Keep to the versions of the shards of all datasets under a sequence; see `ShardList`."""
+    """Call `hold_versions` of all datasets under a sequence; see `ShardList`."""
     for dataset in datasets_in(samples):
         dataset.hold_versions()

@@ -184,7 +184,7 @@ class ShardList:
         self._begin_with(_counted(spec.shards, self._opener, on_uncounted))
 
     def _begin_with(self, shards: ShardTable) -> None:
-        """Take the shards, which are counted, none of them open yet."""
+        """Set up the parts for a table of counted shards, none of them open yet."""
         self.shards = shards
         self._locator = Locator(shards.nsamples)
         self._wanted = WantedFields(list(self._pipeline.fields or ()))
@@ -246,7 +246,7 @@ class ShardList:
         raise TypeError(f"expected an integer as the index of a sample, got {chosen!r:.80}")
 
     def read_as(self, index: int, number: int, dataset: str | None = None) -> Any:
-        """Return a sample with the labels that it has in another sequence made of this one.
+        """Return a sample with the labels that it has in a view of this sequence.
 
         Args:
             index: Its index here, in `[0, len)`, unchecked.
@@ -475,7 +475,7 @@ class ShardList:
         return self._known.index(shard_index).key(local_index)
 
     def packed_index(self, shard_index: int) -> TarIndex | None:
-        """Return the tar index of a shard in a pack, not compared with the shard; None without."""
+        """Return the tar index of a shard from a pack, not compared with the shard; or None."""
         return self._opener.packed_index(self.shards[shard_index])
 
     def packed_keys(self) -> PackedKeys | None:
@@ -783,7 +783,7 @@ class ShardList:
 
     @property
     def held_versions(self) -> str:
-        """The versions to which the dataset keeps, as a saved view states them; "" for none."""
+        """The versions to which the dataset is bound, as text for a saved view; "" for none."""
         return self._known.versions.saved()
 
     @held_versions.setter
@@ -863,7 +863,7 @@ class ShardList:
         self._opened = self._known.opened
 
     def plan_ranges(self, places: Places | None = None) -> list[RangePlanner]:
-        """Return what requests the byte ranges of coming batches; empty if there is no need.
+        """Return the planners that request byte ranges of coming batches; empty if none are needed.
 
         Args:
             places: Function from the indexes of the batches to those of this dataset, -1 for

@@ -242,7 +242,7 @@ class ShardOpener:
         return None if sidecar is None else TarIndex.kept(path, sidecar, self.rules)
 
     def packed_index(self, ref: ShardRef) -> TarIndex | None:
-        """Return the tar index of a shard from a pack, not compared with the shard; None without.
+        """Return the tar index of a shard from a pack, not compared with the shard; None if none.
 
         Args:
             ref: The entry of the shard.

@@ -291,7 +291,7 @@ def _receive(
 
 
 class _Leases:
-    """Buffers that a batch lies in; all of it that lies in one buffer shares one lease."""
+    """Leases of the buffers of a batch; all columns in one buffer share one lease."""
 
     def __init__(self, receiver: BufferReceiver, sender: int) -> None:
         self._receiver = receiver
@@ -306,7 +306,7 @@ class _Leases:
 
 
 class _Received(threading.local):
-    """The batch that a thread unpickles."""
+    """The batch that the current thread is unpickling."""
 
     leases: _Leases | None = None
 

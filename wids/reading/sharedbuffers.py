@@ -189,7 +189,7 @@ class BufferSender:
             self._dropped.append(buffer.number)
 
     def news(self, sent: list[SharedBuffer]) -> tuple[list[NewBuffer], list[int]]:
-        """Return what a receiver has to know before it gets some buffers.
+        """Return the changes that the receiver has to learn before it gets some buffers.
 
         Returns:
             Those of them that it does not know yet, and the numbers of those that it can forget.

@@ -1,4 +1,4 @@
-"""`SeenVersions`: the version of each shard that a dataset speaks of."""
+"""`SeenVersions`: the recorded version of each shard of a dataset."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class SeenVersions:
 
     @property
     def bound(self) -> bool:
-        """Whether keys or values were handed out; from then on, another version is an error."""
+        """Whether keys or values were returned; from then on, another version is an error."""
         return bool(self._facts[-1, _BOUND])
 
     def bind(self, *, by_pack: bool = False) -> None:
@@ -93,14 +93,14 @@ class SeenVersions:
         return bool(self._facts[-1, _BY_PACK])
 
     def saved(self) -> str:
-        """Return the tar indexes to which a saved view keeps, as text; "" if it keeps to none."""
+        """Return the tar indexes to which a saved view is bound, as text; "" if it is not bound."""
         hashes = self._facts[:-1, 0].astype("<u8")
         if not (self.bound and hashes.any()):
             return ""
         return f"{SIDECAR_VERSION}:{b64encode(hashes.tobytes()).decode()}"
 
     def restore(self, saved: str) -> None:
-        """Keep to the tar indexes that a view was saved with.
+        """Bind the dataset to the tar indexes that a view was saved with.
 
         Raises:
             ValueError: They are of another number of shards.
@@ -139,11 +139,11 @@ class SeenVersions:
         return True
 
     def exchange(self, number: int, version: ShardVersion) -> None:
-        """Let another version of a shard be the one that counts."""
+        """Record another version of a shard in place of the earlier one."""
         self._facts[number] = _hashes(version)
 
     def forget(self, number: int) -> None:
-        """Forget the version of a shard, also that in a pack, since its next version is wanted."""
+        """Forget the version of a shard, also that in a pack; any next version is accepted."""
         self._facts[number] = 0
         self._facts[-1, _BY_PACK] = 0
 
@@ -188,7 +188,7 @@ class SeenVersions:
 
 
 def replaced_error(url: str) -> ReplacedError:
-    """Return the error for a shard of another version than a dataset speaks of."""
+    """Return the error for a shard of another version than the recorded one."""
     cure = (
         "open the dataset again to read the new file, after `wids pack` if it has a pack, and "
         "choose its samples again"
@@ -235,7 +235,7 @@ def _mapped(num_shards: int, fd: int) -> NDArray[np.uint64]:
 
 @cache
 def _machine() -> str:
-    """Return what tells this machine from others, as far as the system says it."""
+    """Return an identifier of this machine, as far as the system provides one."""
     return platform.node() + boot_id()
 
 

@@ -120,7 +120,7 @@ class ExtendedHeaders:
 
     @property
     def silent(self) -> bool:
-        """Whether the next member has no extended header, its own or a global one."""
+        """Whether no extended header, its own or a global one, applies to the next member."""
         return not self._for_all and not self._next.num_headers
 
     def begin_archive(self) -> None:

@@ -82,7 +82,7 @@ class FileShard(ReadableShard):
         *,
         copy: bool = False,
     ) -> list[dict[str, Any]]:
-        """Return several samples, as `read` returns each; what lies close together by one read."""
+        """Return several samples, as `read` returns each; one read covers those close together."""
         samples: list[dict[str, Any]] = []
         wanted: list[tuple[dict[str, Any], str]] = []
         spans: list[tuple[int, int]] = []
@@ -163,7 +163,7 @@ class FileShard(ReadableShard):
         return self.index.find_spans(np.asarray(local_indexes, np.int64), (extension,))[:, 0]
 
     def _gathered(self, spans: Integers) -> tuple[memoryview, Integers]:
-        """Return spans of the file in one buffer, and where they are in it; negative ones stay."""
+        """Return spans of the file in one buffer, and their places in it; negative spans stay."""
         found = spans[:, 0] >= 0
         blocks = _Blocks(spans[found])
         sizes = [stop - start for start, stop in blocks.ranges]

@@ -1,9 +1,9 @@
 """Tar indexes of other tools (DALI, Energon, webshart): reading, checking and writing them.
 
-This library never reads samples by such an index; remote shards are counted by it. An entry can be
-trusted only after the header that it points to was read, and a scan reads all headers in less time.
-The indexes are checked when a shard is indexed, because another tool with a wrong index reads other
-bytes than this library.
+This library counts the samples of remote shards by such an index, but never reads samples by it. An
+entry can be trusted only after the header that it points to was read, and a scan reads all headers
+in less time. The indexes are checked when a shard is indexed, because another tool with a wrong
+index reads other bytes than this library.
 """
 
 from __future__ import annotations

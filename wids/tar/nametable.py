@@ -93,7 +93,7 @@ class NameTable:
         return dots[dots.searchsorted(bases) if at_first_dot else dots.searchsorted(self.ends) - 1]
 
     def _by_name(self, places: _Integers) -> _Integers | None:
-        """Return ascending positions as a row for each name; None if it has not equally many."""
+        """Return ascending positions, a row for each name; None if names have unequal numbers."""
         # Names of one shard are alike; then no position has to be searched for.
         if not len(self.ends) or len(places) % len(self.ends):
             return None

@@ -40,7 +40,7 @@ class Gap:
         num_before: Number of members found before it.
         reason: Description of the damage at its start.
         sure_before: Whether the data of the member before it is proven to be complete.
-        cut_name: Name of the member that begins there and whose data break off, if it is known.
+        cut_name: Name of the member that begins there and is cut off; None if it is not known.
     """
 
     start: int
@@ -110,7 +110,7 @@ class _Search:
         near = bytes(self._data[position + _MAGIC_START - 8 : position + _MAGIC_START + 13])
         if _MAGIC in near and near[8:13] != _MAGIC:
             raise ShardFormatError(
-                f"at byte {position}: expected a tar header, found one beside it"
+                f"at byte {position}: expected a tar header, found one whose magic is shifted"
             )
 
     def _pass_gap(self, start: int, position: int, reason: str) -> int | None:
@@ -163,7 +163,7 @@ class _Search:
     def _ends_at(self, position: int) -> bool:
         """Return whether the last member's data end right before a position.
 
-        Those of a hard link are elsewhere; so are the last ones once a member was dropped.
+        That is False for a hard link, whose data are elsewhere, and after a member was dropped.
         """
         if not self.walk.num_members:
             return False

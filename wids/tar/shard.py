@@ -144,7 +144,7 @@ class ReadableShard(Protocol):
         return f"{self.nbytes} {self.index.shard_mtime_ns}"
 
     def confirm(self) -> None:
-        """Check once that the index belongs to the shard, before the index is used by itself.
+        """Check once that the index belongs to the shard, before it is used without the shard.
 
         Raises:
             WidsError: It does not belong to it, or the shard cannot be read.

@@ -443,8 +443,8 @@ class TarIndex(MemberTable):
     def merged(self) -> str:
         """Description of samples that a dot in their keys may have merged to one, else "".
 
-        Every field of every sample then begins with a number that no other sample has: where the
-        numbers are those of frames or views, they occur in each sample.
+        In such samples, each field begins with a number that occurs in no other sample. The numbers
+        of frames or views, in contrast, occur in each sample.
         """
         sets = self._sidecar.extension_sets
         if self.source.key_rule == "last_dot" or not 0 < self.num_samples == len(sets):

@@ -269,7 +269,7 @@ def export_members(
 def _noting_nulls(
     rows: Iterable[dict[str, Any]], texts: Sequence[str], omissions: Omissions
 ) -> Iterator[dict[str, Any]]:
-    """Pass on rows; count the empty texts in columns that have nulls, too: in CSV both are empty.
+    """Yield the rows; count empty texts in columns with nulls, which CSV writes in the same way.
 
     Args:
         rows: The rows, without the columns that are null.

@@ -211,7 +211,7 @@ class _Job:
         return found
 
     def _check_same(self, reader: ColumnReader, number: int) -> None:
-        """Raise if a shard whose column was read is another than the one that was added."""
+        """Raise if a shard was replaced between adding its index and reading its column."""
         index, _ = reader.known.index_unkept(number)
         size = len(index.digest)
         if index.digest != self.digests[size * number : size * (number + 1)]:

@@ -194,7 +194,7 @@ class Chain:
         return self.names[number] if dataset is None and self.names is not None else dataset
 
     def read_as(self, index: int, number: int, dataset: str | None = None) -> Any:
-        """Return a sample with the labels that it has in another sequence made of this one."""
+        """Return a sample with the labels that it has in a view of this sequence."""
         part = bisect_right(self._search, index)
         if self.names is not None and dataset is None:
             dataset = self.names[part]
@@ -247,7 +247,7 @@ class Chain:
         return values[0] if len(values) == 1 else join(values)
 
     def _of_part(self, number: int, local: Integers, read: Callable[[Any, Any], Values]) -> Values:
-        """Read values of a part; its errors count samples from its start, and say where that is."""
+        """Read values of a part; add to its errors, which count in the part, where it begins."""
         try:
             return read(self._able(number), local)
         except WidsError as error:
@@ -474,7 +474,7 @@ class Chain:
         )
 
     def plan_ranges(self, places: Places | None = None) -> list[RangePlanner]:
-        """Return what requests the byte ranges of coming batches, for each part."""
+        """Return the planners that request the byte ranges of coming batches, for each part."""
         planners: list[RangePlanner] = []
         for part, start, end in zip(self.parts, self._starts, self._search, strict=True):
             plan = getattr(part, "plan_ranges", None)

@@ -164,7 +164,7 @@ class Filled:
         return self.base.fetch_ahead(sampler, self._in_base(places))
 
     def plan_ranges(self, places: Places) -> list[RangePlanner]:
-        """Return what requests the byte ranges of coming batches of the join."""
+        """Return the planners that request the byte ranges of coming batches of the join."""
         return self.base.plan_ranges(self._in_base(places))
 
     def _in_base(self, places: Places) -> Places:

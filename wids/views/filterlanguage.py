@@ -12,9 +12,9 @@
 Numbers compare with numbers, texts with texts. Where one of the two is a number, a text that is
 one counts as that number: "7" equals 7; likewise "True" equals true. "007" is a text; so are `inf`
 and `nan`, which compare as numbers with numbers. Keys are texts. `contains` looks in a text for
-what was typed, in a list for an equal value. A field or value that is missing, or null, equals null
-and fulfils no other comparison but `!=`; one of another type than the value, and a damaged field,
-fulfil `!=` alone. Nothing of a filter is ever evaluated as code.
+what was typed, in a list for an equal value. A missing field or value counts as null; null equals
+null, and fulfils no other comparison but `!=`. A damaged field, or a value of another type than the
+one it is compared with, fulfils `!=` alone. No part of a filter is ever evaluated as code.
 """
 
 from __future__ import annotations

@@ -118,8 +118,8 @@ class SampleIterable(IterableDataset[Any]):
     def _samples_of(self, batches: Iterator[Sequence[int]]) -> Iterator[list[Any]]:
         """Read batches; where samples are read by range, those of the next batches are requested.
 
-        The batches that this worker will read are known here alone: to the dataset of a map-style
-        DataLoader, each batch comes as a surprise.
+        Only this iterable knows the next batches of its worker; the dataset of a map-style
+        DataLoader learns of each batch when it is asked for it.
         """
         planners = self.samples.plan_ranges() if hasattr(self.samples, "plan_ranges") else []
         if not planners:

@@ -110,7 +110,7 @@ class Pairing:
         return self._count
 
     def read_as(self, index: int, number: int, dataset: str | None = None) -> Any:
-        """Return a sample with the labels that it has in another sequence made of this one."""
+        """Return a sample with the labels that it has in a view of this sequence."""
         # In steps, as what is called at once is looked up as a method.
         read_left, extended = self._read_left, self._extended
         left = read_left(index, number, dataset)
@@ -540,7 +540,7 @@ class Pairing:
         return Together([side.fetch_ahead(sampler, follow) for side in sides])
 
     def plan_ranges(self, places: Places | None = None) -> list[RangePlanner]:
-        """Return what requests the byte ranges of coming batches, for both sequences."""
+        """Return the planners that request byte ranges of coming batches, for both sequences."""
         follow: Places = _unchanged if places is None else places
         sides = [side for side in (self.left, self.right) if not isinstance(side, TableRows)]
         return [planner for side in sides for planner in side.plan_ranges(follow)]

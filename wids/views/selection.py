@@ -55,7 +55,7 @@ class Selection:
         return self.rows.count
 
     def read_as(self, index: int, number: int, dataset: str | None = None) -> Any:
-        """Return a sample with the labels that it has in another sequence made of this one."""
+        """Return a sample with the labels that it has in a view of this sequence."""
         return self.base.read_as(self.rows.at(index), number, dataset)
 
     def read_batch_as(
@@ -224,7 +224,7 @@ class Selection:
         return self.base.fetch_ahead(sampler, self._in_base(places))
 
     def plan_ranges(self, places: Places | None = None) -> list[RangePlanner]:
-        """Return what requests the byte ranges of coming batches; see `ShardListDataset`."""
+        """Return the planners that request byte ranges of coming batches; see `ShardList`."""
         return self.base.plan_ranges(self._in_base(places))
 
     def _in_base(self, places: Places | None) -> Places:
@@ -286,7 +286,7 @@ class Mapped(Selection):
         self.function = function
 
     def read_as(self, index: int, number: int, dataset: str | None = None) -> Any:
-        """Return a sample with the labels that it has in another sequence made of this one."""
+        """Return a sample with the labels that it has in a view of this sequence."""
         return self._mapped(self.base.read_as(index, number, dataset), index, number)
 
     def read_batch_as(
