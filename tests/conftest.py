@@ -14,9 +14,19 @@ from helpers.chromium import chromium, open_page
 from helpers.firefox import firefox, open_firefox
 from helpers.server import shard_server
 from helpers.shards import Sample, write_shard
+from helpers.stores import azure_endpoint, hub, s3_endpoint
 from hypothesis import HealthCheck, settings
 
-__all__ = ["chromium", "firefox", "open_firefox", "open_page", "shard_server"]
+__all__ = [
+    "azure_endpoint",
+    "chromium",
+    "firefox",
+    "hub",
+    "open_firefox",
+    "open_page",
+    "s3_endpoint",
+    "shard_server",
+]
 
 # Not every version of Python has a build of torch; `make test-pythons` runs the other tests there.
 if find_spec("torch") is None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from helpers.downloads import QUICK, SHARD, tar_of
-from helpers.stores import Gateway, aistore_gateway, s3_server, use_s3
+from helpers.stores import Gateway, aistore_gateway, use_s3
 
 import wids
 from wids.cli import main
@@ -17,13 +17,6 @@ from wids.fetching.fetch import Fetcher
 from wids.fetching.responses import FileVersion
 from wids.fetching.transport import ReplacedError
 from wids.specs.sources import load_spec
-
-
-@pytest.fixture(scope="module")
-def s3_endpoint() -> Iterator[str]:
-    """A real S3 API server."""
-    with s3_server() as endpoint:
-        yield endpoint
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 from helpers.downloads import QUICK
-from helpers.stores import Hub, hub_server, s3_server, use_s3
+from helpers.stores import Hub, use_s3
 
 from wids.errors import FetchError
 from wids.fetching.fetch import Fetcher
@@ -33,20 +33,6 @@ class Listed:
     source: Lister
     url: str
     put: Callable[[dict[str, bytes]], object]
-
-
-@pytest.fixture(scope="module")
-def s3_endpoint() -> Iterator[str]:
-    """A real S3 API server."""
-    with s3_server() as endpoint:
-        yield endpoint
-
-
-@pytest.fixture
-def hub() -> Iterator[Hub]:
-    """A hub with the repository datasets/me/birds."""
-    with hub_server() as server:
-        yield server
 
 
 @pytest.fixture(params=["s3", "s3 by a helper process", "hub"])

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from helpers.downloads import IMPATIENT, MD5, QUICK, SEGMENTS, SHARD, leftovers, tar_of
 from helpers.server import Faults, ShardServer
-from helpers.stores import s3_server, use_s3
+from helpers.stores import use_s3
 
 from wids.base.shardref import ShardRef
 from wids.caching.cache import ShardCache
@@ -30,17 +30,10 @@ pytest.importorskip("obstore")
 pytest.importorskip("moto.server")
 
 
-@pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
-    """A real S3 API server on a free port."""
-    with s3_server() as url:
-        yield url
-
-
 @pytest.fixture
-def bucket(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+def bucket(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A function that stores bytes under a key and returns the URL."""
-    client = use_s3(endpoint, monkeypatch, "shards")
+    client = use_s3(s3_endpoint, monkeypatch, "shards")
 
     def put(key: str, data: bytes) -> str:
         client.put_object(Bucket="shards", Key=key, Body=data)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from helpers.downloads import QUICK
 from helpers.server import ShardServer
-from helpers.stores import Gateway, aistore_gateway, s3_server, use_s3
+from helpers.stores import Gateway, aistore_gateway, use_s3
 
 from wids.errors import FetchError
 from wids.fetching.fetch import Fetcher, open_url
@@ -42,13 +42,6 @@ class Served:
             pieces = list(stream.chunks)
         assert all(0 < len(piece) <= LARGEST_PIECE for piece in pieces)
         return stream, b"".join(pieces)
-
-
-@pytest.fixture(scope="module")
-def s3_endpoint() -> Iterator[str]:
-    """A real S3 API server on a free port."""
-    with s3_server() as endpoint:
-        yield endpoint
 
 
 @pytest.fixture

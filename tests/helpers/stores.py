@@ -34,6 +34,13 @@ def s3_server() -> Iterator[str]:
     server.stop()
 
 
+@pytest.fixture(scope="module")
+def s3_endpoint() -> Iterator[str]:
+    """Endpoint of an S3 server that the tests of a module share."""
+    with s3_server() as endpoint:
+        yield endpoint
+
+
 def use_s3(endpoint: str, patch: pytest.MonkeyPatch, bucket: str) -> Any:
     """Point the environment to an S3 server, make a bucket there, and return a client."""
     boto3 = pytest.importorskip("boto3")
@@ -151,6 +158,13 @@ def azurite(folder: Path) -> Iterator[str]:
     finally:
         server.terminate()
         server.wait()
+
+
+@pytest.fixture(scope="module")
+def azure_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Endpoint of an Azurite that the tests of a module share."""
+    with azurite(tmp_path_factory.mktemp("azurite")) as endpoint:
+        yield endpoint
 
 
 def use_azure(endpoint: str, patch: pytest.MonkeyPatch, container: str) -> None:
@@ -320,3 +334,10 @@ def hub_server() -> Iterator[Hub]:
                 os.environ[name] = value
         server.shutdown()
         server.server_close()
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    """A hub with the repository datasets/me/birds."""
+    with hub_server() as server:
+        yield server

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from helpers.packbytes import resealed, with_arrays
 from helpers.server import ShardServer
-from helpers.stores import azurite, s3_server, use_azure, use_s3
+from helpers.stores import use_azure, use_s3
 
 import wids
 from wids.errors import ShardFormatError, SpecError, WidsError
@@ -279,30 +279,35 @@ def test_a_remote_pack_is_read_by_range(
     assert len(of_pack) == 1  # its header, which says that what was kept still belongs to it
 
 
+@pytest.fixture(params=["s3", "azure"])
+def bucket(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """URL of a bucket or container of this test."""
+    store, name = request.param, f"packs-{abs(hash(request.node.name))}"
+    endpoint = request.getfixturevalue(f"{store}_endpoint")
+    if store == "s3":
+        use_s3(endpoint, monkeypatch, name)
+        return f"s3://{name}"
+    use_azure(endpoint, monkeypatch, name)
+    return f"az://{name}"
+
+
 @with_spec_and_pack
-@pytest.mark.parametrize("store", ["s3", "azure"])
 def test_a_pack_in_a_bucket_serves_its_shards(
-    folder: Path, name: str, store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, name: str, bucket: str, tmp_path: Path
 ) -> None:
     """Packs in object stores are read by range; keys are found, and no sidecar is needed."""
-    names = [*TARS, "train.json", "train.wpack"]
-    with s3_server() if store == "s3" else azurite(tmp_path / "azure") as endpoint:
-        if store == "s3":
-            use_s3(endpoint, monkeypatch, "packs")
-        else:
-            use_azure(endpoint, monkeypatch, "packs")
-        root = f"{'s3' if store == 's3' else 'az'}://packs/set"
-        with closing(Fetcher()) as fetcher:
-            for each in names:
-                fetcher.put(f"{root}/{each}", folder / each)
-        with wids.ShardListDataset(f"{root}/{name}", remote="range") as dataset:
-            assert contents(dataset) == EXPECTED
-            assert dataset.index_of("k7") == 7
-            sampler = wids.DistributedShardSampler(dataset, 1, 0)
-            batches = wids.Loader(dataset, 5, sampler=sampler, tensors=False)
-            assert sorted(key for batch in batches for key in batch["__key__"]) == sorted(
-                key for key, *_ in EXPECTED
-            )
+    root = f"{bucket}/set"
+    with closing(Fetcher()) as fetcher:
+        for each in [*TARS, "train.json", "train.wpack"]:
+            fetcher.put(f"{root}/{each}", folder / each)
+    with wids.ShardListDataset(f"{root}/{name}", remote="range") as dataset:
+        assert contents(dataset) == EXPECTED
+        assert dataset.index_of("k7") == 7
+        sampler = wids.DistributedShardSampler(dataset, 1, 0)
+        batches = wids.Loader(dataset, 5, sampler=sampler, tensors=False)
+        assert sorted(key for batch in batches for key in batch["__key__"]) == sorted(
+            key for key, *_ in EXPECTED
+        )
     assert not list((tmp_path / "wids-cache").glob("*.tar"))
 
 

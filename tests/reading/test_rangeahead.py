@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.server import Faults, Request, ShardServer
-from helpers.stores import s3_server, use_s3
+from helpers.stores import use_s3
 from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
@@ -454,19 +454,18 @@ def test_a_late_request_is_sent_again_once(
 
 
 def test_samples_of_a_bucket_are_requested_ahead(
-    shards: list[Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    shards: list[Path], s3_endpoint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """An object store gives the same batches as the disk."""
-    with s3_server() as endpoint:
-        client = use_s3(endpoint, monkeypatch, "train")
-        for path in shards:
-            client.upload_file(str(path), "train", path.name)
-            client.upload_file(f"{path}{SIDECAR_SUFFIX}", "train", f"{path.name}{SIDECAR_SUFFIX}")
-        options = {"remote": "range", "transformations": "bytes", "cache_dir": tmp_path / "cache"}
-        with ShardListDataset("s3://train/", **options) as dataset:
-            local = ShardListDataset(shards, transformations="bytes")
-            expected = list(map(plain, loader_of(local)))
-            assert list(map(plain, loader_of(dataset))) == expected
+    client = use_s3(s3_endpoint, monkeypatch, "train")
+    for path in shards:
+        client.upload_file(str(path), "train", path.name)
+        client.upload_file(f"{path}{SIDECAR_SUFFIX}", "train", f"{path.name}{SIDECAR_SUFFIX}")
+    options = {"remote": "range", "transformations": "bytes", "cache_dir": tmp_path / "cache"}
+    with ShardListDataset("s3://train/", **options) as dataset:
+        local = ShardListDataset(shards, transformations="bytes")
+        expected = list(map(plain, loader_of(local)))
+        assert list(map(plain, loader_of(dataset))) == expected
     assert not list((tmp_path / "cache").glob("*.tar"))
 
 

@@ -1,12 +1,12 @@
 """Folders and patterns of object stores and the hub, opened as datasets."""
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 
 import pytest
-from helpers.stores import Hub, hub_server, s3_server, use_s3
+from helpers.stores import Hub, use_s3
 
 import wids
 from wids.errors import FetchError, IntegrityError, SpecError, WidsWarning
@@ -14,13 +14,6 @@ from wids.specs.sources import find_shards, load_spec
 from wids.tar.tarindex import TarIndex
 
 Put = Callable[[str, bytes], str]
-
-
-@pytest.fixture(scope="module")
-def s3_endpoint() -> Iterator[str]:
-    """A real S3 API server."""
-    with s3_server() as endpoint:
-        yield endpoint
 
 
 @pytest.fixture
@@ -34,13 +27,6 @@ def put(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtu
         return f"s3://{bucket}/{key}"
 
     return put
-
-
-@pytest.fixture
-def hub() -> Iterator[Hub]:
-    """A hub with the repository datasets/me/birds."""
-    with hub_server() as server:
-        yield server
 
 
 @pytest.fixture

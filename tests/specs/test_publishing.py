@@ -3,32 +3,17 @@
 import io
 import json
 import tarfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from helpers.downloads import tar_of
 from helpers.server import ShardServer
-from helpers.stores import azurite, hub_server, s3_server, use_azure, use_s3
+from helpers.stores import Hub, use_azure, use_s3
 
 import wids
 from wids.cli import main
 from wids.fetching.fetch import Fetcher
 from wids.tar.tarindex import TarIndex
-
-
-@pytest.fixture(scope="module")
-def s3_endpoint() -> Iterator[str]:
-    """Run an S3 server for all tests of the module."""
-    with s3_server() as endpoint:
-        yield endpoint
-
-
-@pytest.fixture(scope="module")
-def azure_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Run Azurite for all tests of the module."""
-    with azurite(tmp_path_factory.mktemp("azurite")) as endpoint:
-        yield endpoint
 
 
 @pytest.fixture(params=["bucket", "container of Azure", "folder"])
@@ -125,7 +110,9 @@ def test_sidecars_go_straight_to_a_bucket(
     assert json.loads(output.read_bytes())["shardlist"] == entries
 
 
-def test_a_published_folder_is_uploaded_to_the_hub(theirs: list[str], tmp_path: Path) -> None:
+def test_a_published_folder_is_uploaded_to_the_hub(
+    theirs: list[str], hub: Hub, tmp_path: Path
+) -> None:
     """What `--publish FOLDER` wrote is read from a repository of the hub, as it was uploaded."""
     public = tmp_path / "public"
     assert create(*theirs, "-o", tmp_path / "train.json", "--publish", public) == 0
@@ -134,12 +121,11 @@ def test_a_published_folder_is_uploaded_to_the_hub(theirs: list[str], tmp_path: 
         for path in public.rglob("*")
         if path.is_file()
     }
-    with hub_server() as hub:
-        hub.commit(files)
-        with wids.ShardListDataset(
-            "hf://datasets/me/birds/train.json", remote="range", cache_dir=tmp_path / "cache"
-        ) as dataset:
-            assert dataset[45]["__key__"] == "0005"
+    hub.commit(files)
+    with wids.ShardListDataset(
+        "hf://datasets/me/birds/train.json", remote="range", cache_dir=tmp_path / "cache"
+    ) as dataset:
+        assert dataset[45]["__key__"] == "0005"
 
 
 REFUSED: dict[str, tuple[list[str], str]] = {

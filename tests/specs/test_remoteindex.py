@@ -5,14 +5,13 @@ import json
 import random
 import tarfile
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from helpers.downloads import QUICK
 from helpers.server import Faults, ShardServer
-from helpers.stores import Hub, hub_server
+from helpers.stores import Hub
 
 import wids
 from wids.cli import main
@@ -274,13 +273,6 @@ def test_a_spec_of_a_server_names_no_local_index(shard_server: ShardServer) -> N
     url = shard_server.put("a.json", json.dumps(spec).encode())
     with pytest.raises(SpecError, match="index: 'file:///etc/passwd' is a file of this machine"):
         wids.ShardListDataset(url)
-
-
-@pytest.fixture
-def hub() -> Iterator[Hub]:
-    """A hub with the repository datasets/me/birds."""
-    with hub_server() as server:
-        yield server
 
 
 def test_a_spec_of_a_repository_has_the_digests_of_the_hub(hub: Hub, tmp_path: Path) -> None:
