@@ -84,9 +84,10 @@ class Gathering:
         self._order = np.argsort(indexes, kind="stable")
         self._ascending = indexes[self._order]
         shard_indexes = np.searchsorted(ends, self._ascending, side="right")
-        cuts = np.flatnonzero(np.diff(shard_indexes, prepend=-1))
-        self._shard_indexes: list[int] = shard_indexes[cuts].tolist()
-        self._bounds: list[int] = [*cuts.tolist(), len(indexes)]
+        cuts = np.flatnonzero(shard_indexes[1:] != shard_indexes[:-1]) + 1
+        firsts = [0, *cuts.tolist()] if len(indexes) else []
+        self._shard_indexes: list[int] = shard_indexes[firsts].tolist()
+        self._bounds: list[int] = [*firsts, len(indexes)]
         # If the batch has more shards than may be open, the first would be closed before the last
         # is read. Such shards are opened again for each access and not kept open.
         self._crowded = planned is None and len(self._shard_indexes) > opened.limit
