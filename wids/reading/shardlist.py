@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import operator
 import os
+from bisect import bisect_left
 from contextlib import closing, nullcontext
 from copy import copy
 from dataclasses import replace
@@ -294,12 +295,13 @@ class ShardList:
             for slot in slots:
                 samples[slot] = self.read_as(indexes[slot], numbers[slot], dataset)
             return samples
-        finish = self._pipeline.finish
+        pipeline = self._pipeline
+        finish = None if pipeline.batch_kind == "raw" else pipeline.finish
         for slot, sample in zip(slots, self._read_sorted(sorted(indexes)), strict=True):
             sample["__index__"] = numbers[slot]
             if dataset is not None:
                 sample["__dataset__"] = dataset
-            samples[slot] = finish(sample)
+            samples[slot] = sample if finish is None else finish(sample)
         return samples
 
     @property
@@ -342,17 +344,16 @@ class ShardList:
         Each list has at most as many shards as may be open at once, which usually are all.
         """
         groups: list[ShardSamples] = []
-        stop = 0
-        for index in indexes:
-            if index >= stop:
-                if len(groups) == self._opened.limit:
-                    yield groups
-                    groups = []
-                shard_index = self._locator.shard_of(index)
-                stop = int(self._locator.ends[shard_index])
-                opened = self._opened.use(shard_index)
-                groups.append((opened, []))
-            groups[-1][1].append(index - opened.start)
+        first = 0
+        while first < len(indexes):
+            if len(groups) == self._opened.limit:
+                yield groups
+                groups = []
+            shard_index = self._locator.shard_of(indexes[first])
+            opened = self._opened.use(shard_index)
+            after = bisect_left(indexes, int(self._locator.ends[shard_index]), first)
+            groups.append((opened, [index - opened.start for index in indexes[first:after]]))
+            first = after
         yield groups
 
     def _read_by_range(self, groups: list[ShardSamples]) -> Iterator[Any]:
