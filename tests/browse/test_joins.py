@@ -189,3 +189,71 @@ def test_facets_count_what_a_join_gives(
         tiles = handlers.page({"sort": ".cls"})["tiles"]
         found = [values[KEYS.index(tile["key"])] for tile in tiles]
         assert found == [*sorted(each for each in values if each is not None), None]
+
+
+def mapped(handlers: ApiHandlers, **query: str) -> dict[str, Any]:
+    """Return a map with its colours, once all is read."""
+    for _ in range(200):
+        found = handlers.map(query)
+        if found["finished"]:
+            return found
+        time.sleep(0.02)
+    raise TimeoutError("map")
+
+
+def documents(prefix: str, names: list[str]) -> list[dict[str, str]]:
+    """Make samples with a word, a number and a deeper number in JSON, of which one is damaged."""
+    values: list[dict[str, Any]] = [
+        {"word": f"{prefix}{n % 3}", "deep": {"n": n * n % 7}, "emb": [n / 2, n % 4, 1]}
+        for n in range(len(names))
+    ]
+    texts = [json.dumps(each) if n != 4 else "{" for n, each in enumerate(values)]
+    return [{"__key__": key, ".json": text} for key, text in zip(names, texts, strict=True)]
+
+
+@pytest.mark.parametrize("form", ["replaced", "renamed", "of some"])
+def test_json_of_joined_shards_is_counted_sorted_and_coloured(
+    make_shard: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    """Values in JSON of the right side are columns like those of the left one."""
+    monkeypatch.chdir(tmp_path)
+    rows = [[str(make_shard(f"{side}{start}.tar", every[start : start + 6])) for start in (0, 6)]
+            for side, every in (("l", documents("old", KEYS)),
+                                ("r", documents("new", KEYS)[::-1]))]  # fmt: skip
+    options: dict[str, Any] = {"cache_dir": tmp_path / "cache"}
+    left, right = (wids.ShardListDataset(urls, **options) for urls in rows)
+    how: dict[str, Any] = {"rename": {".json": ".new.json"}}
+    if form != "renamed":
+        how = {"replace": True}
+    if form == "of some":
+        right, how["missing"] = right[:9], "fill"
+    joined = left.join(right, **how)
+    name = ".new.json" if form == "renamed" else ".json"
+    raw = [joined.read_raw(index).get(name) for index in range(COUNT)]
+    texts = ["{" if text is None else bytes(text).decode() for text in raw]
+    values = [None if text == "{" else json.loads(text) for text in texts]
+    words = [each and each["word"] for each in values]
+    with page_of(joined, tmp_path / "cache") as handlers:
+        facets = counted(handlers)
+        shown = {value: count for value, count, *_ in facets[f"{name}:word"]["values"]}
+        assert shown == {word: words.count(word) for word in set(words) - {None}}
+        assert facets[f"{name}:word"]["missing"] == words.count(None)
+        assert facets[f"{name}:deep.n"]["most"] == max(v["deep"]["n"] for v in values if v)
+        tiles = handlers.page({"sort": f"-{name}:deep.n"})["tiles"]
+        found = [values[KEYS.index(tile["key"])] for tile in tiles]
+        numbers = [each and each["deep"]["n"] for each in found]
+        known = [each for each in numbers if each is not None]
+        assert known == sorted(known, reverse=True)
+        assert numbers == known + [None] * (COUNT - len(known))
+        table = handlers.page({"look": "table"})
+        place = table["columns"].index(f"{name}:word")
+        assert [tile["values"][place] for tile in table["tiles"]] == words
+        plane = mapped(handlers, field=f"{name}:emb", colour=f"{name}:word")
+        legend = [word for word, _ in plane["colours"]["legend"]]
+        coloured = [legend[code] for code in plane["colours"]["values"]]
+        assert coloured == [words[index] for index in plane["indexes"]]
+        assert len(coloured) == COUNT - words.count(None)
+    # What was kept of the left side is not what the join gives.
+    with page_of(joined, tmp_path / "cache") as handlers:
+        again = {v: count for v, count, *_ in counted(handlers)[f"{name}:word"]["values"]}
+        assert again == shown

@@ -55,6 +55,7 @@ __all__ = [
 _LOOK_SAMPLES = 40  # whose JSON is looked into for columns
 _LOOK_SHARDS = 8
 _MOST_COLUMNS = 24
+_MOST_DOCUMENTS = 3  # fields of JSON, as many again of a join
 _MOST_FIELD_NBYTES = 1 << 20
 _MOST_LABEL_NBYTES = 200
 _MOST_WORD = 60  # characters of a value that is no sentence
@@ -133,13 +134,17 @@ def find_columns(reader: FieldReader) -> list[FacetColumn]:
     shard_index, fields = found
     joined = reader.joined
     added = [] if joined is None else [name for name in joined.names if name not in fields]
-    stored = [name for name in fields if not reader.may_be_joined(name)]
-    columns = [
-        *_plain_columns([*fields, *added]),
-        *_table_columns(reader, shard_index, added),
-        *_json_columns(reader, shard_index, stored),
-    ]
+    columns = [*_plain_columns([*fields, *added]), *_table_columns(reader, shard_index, added)]
+    documents = [name for name in fields if _is_document(reader, name)][:_MOST_DOCUMENTS]
+    documents += [name for name in added if _is_document(reader, name)][:_MOST_DOCUMENTS]
+    columns += _json_columns(reader, shard_index, documents, _MOST_COLUMNS - len(columns))
     return columns[:_MOST_COLUMNS]
+
+
+def _is_document(reader: FieldReader, name: str) -> bool:
+    """Return whether a field is JSON whose values are columns; values of tables are not."""
+    of_table = reader.joined is not None and in_table(reader.joined.samples, name)
+    return field_kind(name) == "json" and not wrapper_of(name) and not of_table
 
 
 def field_names(reader: FieldReader) -> list[str]:
@@ -192,20 +197,28 @@ def _table_columns(
 
 
 def _json_columns(
-    reader: FieldReader, shard_index: int, fields: Sequence[str]
+    reader: FieldReader, shard_index: int, fields: Sequence[str], most: int
 ) -> list[FacetColumn]:
-    names = [name for name in fields if field_kind(name) == "json" and not wrapper_of(name)][:3]
+    """Find at most so many columns in documents, with values that are numbers or words."""
     seen: dict[tuple[str, tuple[str, ...]], list[Any]] = {}
-    rows = reader.rows(shard_index, names, _MOST_FIELD_NBYTES) if names else None
+    rows = reader.rows(shard_index, fields, _MOST_FIELD_NBYTES) if fields else None
     for row in islice(rows or (), _LOOK_SAMPLES):
-        for name in names:
+        for name in fields:
             for path, value in _scalars(_parsed(row.get(name))):
                 seen.setdefault((name, path), []).append(value)
-    return [
+    columns = [
         FacetColumn(name, path, is_number=all(map(_is_number, values)))
         for (name, path), values in seen.items()
         if all(map(_is_number, values)) or _are_words(values)
     ]
+    # The first ones of each field, so that one with many leaves room for those of another.
+    ranks: Counter[str] = Counter()
+    ranked = []
+    for column in columns:
+        ranked.append((ranks[column.field], column))
+        ranks[column.field] += 1
+    chosen = [column for _, column in sorted(ranked, key=lambda each: each[0])[: max(most, 0)]]
+    return sorted(chosen, key=lambda column: fields.index(column.field))
 
 
 def _scalars(value: Any, path: tuple[str, ...] = ()) -> Iterable[tuple[tuple[str, ...], Any]]:
@@ -293,12 +306,11 @@ class ColumnValues:
         self.columns = tuple(columns)
         self._reader = reader
         self._kept: KeptBytes[tuple[int, bool], dict[FacetColumn, Values]] = KeptBytes(_KEPT_NBYTES)
-        self._joined = frozenset(each for each in columns if reader.may_be_joined(each.field))
-        self._in_json = tuple(
-            each
-            for each in columns
-            if field_kind(each.field) == "json" and each not in self._joined
-        )
+        self._in_json = tuple(each for each in columns if _is_document(reader, each.field))
+        joined = frozenset(each for each in columns if reader.may_be_joined(each.field))
+        self._joined = joined - set(self._in_json)
+        # What the shards of a dataset hold is kept beside them, what a join adds is not.
+        self._stored_json = tuple(each for each in self._in_json if each not in joined)
 
     def group(self, *, in_json: bool) -> tuple[FacetColumn, ...]:
         """Return the columns in JSON, or all others."""
@@ -335,22 +347,27 @@ class ColumnValues:
 
     def _json_values(self, shard_index: int) -> dict[FacetColumn, Values]:
         """Return the values of all columns in JSON: kept ones, or else they are parsed and kept."""
-        if self._reader.tar_index(shard_index) is None:
-            return self._parsed_values(shard_index)
-        names = tuple(f"{each.name} {each.is_number}" for each in self._in_json)
+        stored = self._stored_json
+        if self._reader.tar_index(shard_index) is None or not stored:
+            return self._parsed_values(shard_index, self._in_json)
+        names = tuple(f"{each.name} {each.is_number}" for each in stored)
         place = self._reader.kept_beside(shard_index, ".json", names)
         kept = None if place is None else load_values(*place)
         if kept is not None and len(kept) == len(names):
-            return dict(zip(self._in_json, kept, strict=True))
-        found = self._parsed_values(shard_index)
-        if place is not None and save_values(*place, list(found.values())):
+            found = dict(zip(stored, kept, strict=True))
+            rest = [each for each in self._in_json if each not in found]
+            return found | (self._parsed_values(shard_index, rest) if rest else {})
+        found = self._parsed_values(shard_index, self._in_json)
+        if place is not None and save_values(*place, [found[each] for each in stored]):
             self._reader.trim_cache()
         return found
 
-    def _parsed_values(self, shard_index: int) -> dict[FacetColumn, Values]:
-        """Read the columns in JSON together, so that each document is parsed once."""
-        names = {each.field for each in self._in_json}
-        lists: dict[FacetColumn, list[Any]] = {each: [] for each in self._in_json}
+    def _parsed_values(
+        self, shard_index: int, columns: Sequence[FacetColumn]
+    ) -> dict[FacetColumn, Values]:
+        """Read columns in JSON together, so that each document is parsed once."""
+        names = {each.field for each in columns}
+        lists: dict[FacetColumn, list[Any]] = {each: [] for each in columns}
         rows = self._reader.rows(shard_index, names, _MOST_FIELD_NBYTES) if names else None
         for row in rows or ():
             documents = {name: _parsed(row.get(name)) for name in names}

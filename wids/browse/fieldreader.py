@@ -347,17 +347,23 @@ class FieldReader:
             most_nbytes: Largest field to read.
 
         Returns:
-            For each sample, its `__key__` and the wanted fields that it has, with None for a field
-            that is too large; None if the whole shard would have to be fetched.
+            For each sample, its `__key__` and the wanted fields that it has, also from a join, with
+            None for a field that is too large; None if the whole shard would have to be fetched.
         """
         index = self.tar_index(shard_index)
         if index is None:
             return None
         shard = self._opened(self.first_index(shard_index))[0]
         sizes = index.columns().sizes_by_extension()
-        there = {extension for extension in extensions if extension in sizes}
+        added = {extension for extension in extensions if self.may_be_joined(extension)}
+        there = {each for each in extensions if each in sizes and each not in added}
         small = {each for each in there if sizes[each].max(initial=0) <= most_nbytes}
-        return _each_row(shard, small, there - small, most_nbytes)
+        rows = _each_row(shard, small, there - small, most_nbytes)
+        if self.joined is None or not added:
+            return rows
+        first = self.first_index(shard_index)
+        more = self.joined.rows(first, first + self.num_samples(shard_index), added, most_nbytes)
+        return (row | fields for row, fields in zip(rows, more, strict=True))
 
     def is_small(self, shard_index: int, extension: str, most_nbytes: int) -> bool:
         """Return whether no field of an extension in a shard is larger than `most_nbytes`."""

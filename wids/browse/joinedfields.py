@@ -20,11 +20,16 @@ from wids.views.storage import StoredField, stored_fields
 from wids.views.tablerows import TableRows
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
     from numpy.typing import NDArray
 
+    from wids.reading.samplesequence import ShardedSequence
     from wids.views.filterlanguage import Condition
 
 __all__ = ["FieldOfSample", "JoinedFields"]
+
+_ROWS_A_REQUEST = 256
 
 
 class FieldOfSample(NamedTuple):
@@ -40,6 +45,15 @@ class FieldOfSample(NamedTuple):
     offset: int
     nbytes: int
     stored: StoredField | None
+
+
+class _Wanted(NamedTuple):
+    """A field to read: the row that gets it under a name, and the index of its sample at home."""
+
+    row: dict[str, Any]
+    extension: str
+    home: ShardedSequence
+    position: int
 
 
 class JoinedFields:
@@ -135,6 +149,57 @@ class JoinedFields:
         for place, value in zip(places, read, strict=True):
             values[place] = None if value in (MISSING, UNREADABLE) else value
         return values
+
+    def rows(
+        self, first: int, stop: int, names: Collection[str], most_nbytes: int
+    ) -> Iterator[dict[str, Any]]:
+        """Iterate over the samples with left indexes in a range, reading only some small fields.
+
+        Args:
+            first: First index of the range, of which the join may lack some.
+            stop: Its end.
+            names: The fields to read.
+            most_nbytes: Largest field to read.
+
+        Yields:
+            For each index, the wanted fields that its sample has, with None for a field that is too
+            large.
+
+        Raises:
+            WidsError: A shard cannot be opened.
+        """
+        for start in range(first, stop, _ROWS_A_REQUEST):
+            yield from self._some_rows(
+                start, min(start + _ROWS_A_REQUEST, stop), names, most_nbytes
+            )
+
+    def _some_rows(
+        self, first: int, stop: int, names: Collection[str], most_nbytes: int
+    ) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = [{} for _ in range(stop - first)]
+        # Fields that lie in one shard are read together, as each request to a server takes time.
+        together: dict[tuple[int, str, str], list[_Wanted]] = {}
+        for position in self.positions(first, stop).tolist():
+            row = rows[int(self._rows[position]) - first]
+            for field in stored_fields(self.samples, position):
+                home = field.home
+                if field.extension not in names:
+                    continue
+                if isinstance(home, TableRows):
+                    data = field.read()
+                    row[field.extension] = data if len(data) <= most_nbytes else None
+                elif field.nbytes > most_nbytes:
+                    row[field.extension] = None
+                else:
+                    url = home.locate(field.position).shard.url
+                    wanted = _Wanted(row, field.extension, home, field.position)
+                    together.setdefault((id(home), url, field.name), []).append(wanted)
+        for (_, _, name), found in together.items():
+            places = [each.home.locate_sample(each.position) for each in found]
+            read = places[0][0].read_many([local_index for _, local_index, _ in places], {name})
+            for each, fields in zip(found, read, strict=True):
+                each.row[each.extension] = fields.get(name)
+        return rows
 
     def holding(self, first: int, stop: int, condition: Condition) -> NDArray[np.int64]:
         """Return the left indexes in a range of the samples that fulfil a filter."""
