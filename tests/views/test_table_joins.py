@@ -422,6 +422,27 @@ def test_raw_samples_have_raw_fields(dataset: wids.ShardListDataset, tmp_path: P
     assert list(upper.gather([2], ".uid")) == [b"U2"]
 
 
+def test_a_renamed_column_leaves_the_field_of_its_old_name_to_the_shards(
+    make_shard: Callable[..., Path],
+) -> None:
+    """A column that a join renamed is no reason to read a field of a shard as that of a table."""
+    keys = ["a", "b", "c"]
+    documents = [b'{"n": 3}', b'{"n": 4}', b"{damaged"]
+    left = wids.ShardListDataset(
+        make_shard(
+            "left.tar",
+            [{"__key__": key, ".json": one} for key, one in zip(keys, documents, strict=True)],
+        )
+    )
+    right = wids.ShardListDataset(
+        make_shard("right.tar", [{"__key__": key, ".txt": b"x"} for key in keys])
+    )
+    with_table = right.join({"key": keys, "json": [{"n": 5}, {"n": 6}, {"n": 7}]})
+    joined = left.join(with_table, rename={".json": ".other.json"})
+    assert list(joined.filter(".json:n != 3").keys) == ["b", "c"]
+    assert list(joined.filter(".other.json:n > 5").keys) == ["b", "c"]
+
+
 def test_damaged_values_are_answered_like_fields(dataset: wids.ShardListDataset) -> None:
     """The error names field, sample and key; `on_error` of the dataset may replace the value."""
     table = {"key": KEYS, "json2.json": ["{"] * COUNT}

@@ -24,7 +24,7 @@ from wids.views.selection import Selection
 from wids.views.tablerows import TableRows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from wids.ordering.lookahead import Foreseeable, Places
@@ -252,7 +252,7 @@ class Pairing:
             at = np.array([position])
             sides = {name: bool(self._from_right(at, name)[0]) for name in fields}
             mine = [name for name in fields if not sides[name]]
-            theirs = [self._original(name) or name for name in fields if sides[name]]
+            theirs = [self.original(name) or name for name in fields if sides[name]]
         left = self.left.read_raw(position, mine)
         right = self.right.read_raw(position, theirs)
         left = self._without_replaced(left, position)
@@ -294,7 +294,7 @@ class Pairing:
         """Dict from the new to the original name of each field that is renamed."""
         return {new: old for old, new in self.rename.items()}
 
-    def _original(self, extension: str) -> str | None:
+    def original(self, extension: str) -> str | None:
         """Return the name on the right of a joined field; None if it cannot come from there."""
         name = self._originals.get(extension)
         if name is None and extension not in self.rename:
@@ -306,7 +306,7 @@ class Pairing:
     def may_give(self, extension: str) -> bool:
         """Return whether the right side may give a field in place of the left one."""
         return extension in self._in_right or (
-            self.replace and self._original(extension) is not None
+            self.replace and self.original(extension) is not None
         )
 
     def _from_right(self, indexes: Integers, extension: str) -> npt.NDArray[np.bool_]:
@@ -314,7 +314,7 @@ class Pairing:
 
         This is found for each sample, as fields may be missing in some, the first one too.
         """
-        name, names_at = self._original(extension), self.right.names_at
+        name, names_at = self.original(extension), self.right.names_at
         if name is None or isinstance(self.right, TableRows):
             return np.full(len(indexes), name is not None)
         found = (name in names_at(index) for index in indexes.tolist())
@@ -326,7 +326,7 @@ class Pairing:
         mine, theirs = np.flatnonzero(~of_right), np.flatnonzero(of_right)
         sides = [Side(self.left, extension, mine)] if len(mine) or not len(theirs) else []
         if len(theirs):
-            sides.append(Side(self.right, self._original(extension) or extension, theirs))
+            sides.append(Side(self.right, self.original(extension) or extension, theirs))
         return sides
 
     def _read(
@@ -364,7 +364,7 @@ class Pairing:
 
     def _by_likelihood(self, extension: str) -> list[tuple[Any, str]]:
         """Return both sides, each with the name of a field there; the likelier one is first."""
-        original = self._original(extension)
+        original = self.original(extension)
         left, right = (self.left, extension), (self.right, original or extension)
         is_right = original is not None and (self.replace or extension in self._in_right)
         return [right, left] if is_right else [left, right]
@@ -412,7 +412,7 @@ class Pairing:
         first one has, so a field is read from both sides, unless one of them left it unread when
         they were joined.
         """
-        theirs = {name: original for name in fields if (original := self._original(name))}
+        theirs = {name: original for name in fields if (original := self.original(name))}
         if isinstance(self.right, TableRows):  # each of its rows has all of its fields
             mine = [name for name in fields if name not in theirs]
         else:
@@ -684,10 +684,9 @@ def _fields_at_hand(samples: SampleSequence | TableRows | Filled) -> list[str] |
 def in_table(samples: Any, extension: str) -> bool:
     """Return whether a field of a sequence is a column of a joined table."""
     if isinstance(samples, Pairing):
-        right = samples.right
-        if isinstance(right, TableRows):
-            return extension in right.fields or in_table(samples.left, extension)
-        return in_table(samples.left, extension) or in_table(right, extension)
+        right, name = samples.right, samples.original(extension)
+        of_right = name is not None and (isinstance(right, TableRows) or in_table(right, name))
+        return of_right or in_table(samples.left, extension)
     if isinstance(samples, Selection):
         return in_table(samples.base, extension)
     parts = samples.parts if isinstance(samples, Chain) else []
@@ -696,22 +695,25 @@ def in_table(samples: Any, extension: str) -> bool:
 
 def may_be_joined(samples: Any, extension: str) -> bool:
     """Return whether a join may give a field, or replace one of the shards, in some sample."""
-    if isinstance(samples, Pairing):
-        return samples.may_give(extension) or may_be_joined(samples.left, extension)
-    if isinstance(samples, Selection):
-        return may_be_joined(samples.base, extension)
-    parts = samples.parts if isinstance(samples, Chain) else []
-    return any(may_be_joined(part, extension) for part in parts)
+    return any(join.may_give(extension) for join in _joins_in(samples))
 
 
 def joined_names(samples: Any) -> list[str]:
     """Return the names of the fields that joins add to the samples of a sequence."""
+    names = (name for join in _joins_in(samples) for name in join.right_names)
+    return list(dict.fromkeys(names))
+
+
+def _joins_in(samples: Any) -> Iterator[Pairing]:
+    """Yield the joins that add fields to the samples of a sequence, the first one first."""
     if isinstance(samples, Pairing):
-        return list(dict.fromkeys([*joined_names(samples.left), *samples.right_names]))
-    if isinstance(samples, Selection):
-        return joined_names(samples.base)
-    parts = samples.parts if isinstance(samples, Chain) else []
-    return list(dict.fromkeys(name for part in parts for name in joined_names(part)))
+        yield from _joins_in(samples.left)
+        yield samples
+    elif isinstance(samples, Selection):
+        yield from _joins_in(samples.base)
+    elif isinstance(samples, Chain):
+        for part in samples.parts:
+            yield from _joins_in(part)
 
 
 def are_aligned(left: SampleSequence, right: SampleSequence) -> bool:
