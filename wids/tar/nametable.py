@@ -62,9 +62,11 @@ class NameTable:
         bases = self._bases()
         dots = self._dots(bases, at_first_dot)
         kept = (self._bytes[bases] != ord(".")) & (dots > bases) & (dots + 1 < self.ends)
-        # Two plain searches take a hundredth of the time of one with the pattern.
-        if b"__/" in self._packed or b"__\0" in self._packed:
-            for found in META.finditer(self._packed):
+        # Plain searches take a hundredth of the time of one with the pattern, and a search for one
+        # byte a tenth of theirs.
+        packed = self._packed
+        if b"_" in packed and (b"__/" in packed or b"__\0" in packed):
+            for found in META.finditer(packed):
                 kept[self.ends.searchsorted(found.start())] = False
         return kept, dots
 

@@ -20,7 +20,7 @@ __all__ = ["HeaderRuns", "PlainRun"]
 # One window and the headers copied out of it fit into the cache of a CPU core.
 _WINDOW_NBYTES = 1 << 20
 _CHAIN_LENGTH = 1024
-_FEW = 192  # headers; the kernel would clear the memory of larger arrays page by page
+_TOGETHER = 16  # headers that are combined in one step, since numpy is slow on short rows
 _HEADER_AND_ROUNDING = 2 * BLOCK_SIZE - 1  # what a size and a header take, in whole blocks
 
 _MAGIC = int.from_bytes(b"usta", "little")
@@ -35,6 +35,9 @@ _KIND, _POSIX, _PREFIX = (156, 157), (257, 263), 345
 _EVERY_8 = np.uint64(0x00FF00FF00FF00FF)
 _EVERY_16 = np.uint64(0x0000FFFF0000FFFF)
 _LOW_32 = np.uint64(0xFFFFFFFF)
+_SUMMED = np.full(BLOCK_SIZE, 0xFF, np.uint8)  # bits of a header that count in its checksum
+_SUMMED[slice(*_CHECKSUM)] = 0
+_SUMMED = _SUMMED.view("<u8")
 
 _Bytes = NDArray[np.uint8]
 _Flags = NDArray[np.bool_]
@@ -190,7 +193,7 @@ class _Batch:
             plain &= ~others
         ends = positions + BLOCK_SIZE + sizes
         plain &= ends <= file_nbytes
-        self._next = ends + -sizes % BLOCK_SIZE
+        self._next = positions + ((sizes + _HEADER_AND_ROUNDING) & -BLOCK_SIZE)
         self._spans = np.stack((positions + BLOCK_SIZE, sizes), axis=1)
         self._odd = np.flatnonzero(~plain)
         self._gaps = np.flatnonzero(self._next[:-1] != positions[1:])
@@ -234,12 +237,12 @@ class _Fields:
     def __init__(self, headers: _Bytes) -> None:
         self.headers = headers
         words = headers.view("<u8")
-        differing = np.zeros(words.shape[1], "<u8")
-        for start in range(0, len(words) - 1, _FEW):
-            part = words[start : start + _FEW + 1]
-            differing |= np.bitwise_or.reduce(part[1:] ^ part[:-1], axis=0)
-        self._words = words.T[np.flatnonzero(differing)]
+        everywhere = _combined(np.bitwise_and, words)  # bits
+        differing = everywhere ^ _combined(np.bitwise_or, words)
+        self._differing_words = differing.nonzero()[0]
+        self._words = words.T[self._differing_words]
         self._first = headers[:1].tobytes() or bytes(BLOCK_SIZE)
+        self._everywhere = everywhere.tobytes()
         self._differing = differing.tobytes()
 
     def same(self, start: int, stop: int) -> bytes | None:
@@ -251,6 +254,10 @@ class _Fields:
         """Return the last of some bytes that is not zero in at least one header; -1 for none."""
         used = (self._first[start:stop].rstrip(b"\0"), self._differing[start:stop].rstrip(b"\0"))
         return max(map(len, used)) - 1
+
+    def filled(self, start: int, stop: int) -> bool:
+        """Return whether some bytes are certainly not zero, as they have a bit in all headers."""
+        return 0 not in self._everywhere[start:stop]
 
     def rows(self, start: int, stop: int) -> _Bytes:
         """Return some bytes, one row for each; of one header if they are the same in all."""
@@ -293,14 +300,24 @@ class _Fields:
     def checksums(self) -> _Integers:
         """Return the checksums of the headers, with the checksum field itself counted as spaces."""
         # Bytes are added in lanes of 16 bits, which can hold 64 times twice 255, then of 32 bits.
-        words = self._words
+        words = self._words & _SUMMED[self._differing_words, None]
         lanes = np.add.reduce((words & _EVERY_8) + ((words >> np.uint64(8)) & _EVERY_8), axis=0)
         lanes = (lanes & _EVERY_16) + ((lanes >> np.uint64(16)) & _EVERY_16)
         sums = ((lanes & _LOW_32) + (lanes >> np.uint64(32))).view(np.int64)
-        same = sum(self._first) - sum(words[:, :1].tobytes())
-        stated = self.rows(*_CHECKSUM)
-        totals: _Integers = sums + (same + len(stated) * ord(" ")) - stated.sum(axis=0)
+        start, stop = _CHECKSUM
+        same = sum(self._first[:start] + self._first[stop:]) - sum(words[:, :1].tobytes())
+        totals: _Integers = sums + (same + (stop - start) * ord(" "))
         return totals
+
+
+def _combined(combine: np.ufunc, words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return the bits of all rows, combined by "and" or "or"."""
+    width = words.shape[1]
+    together = len(words) // _TOGETHER * _TOGETHER
+    wide = combine.reduce(words[:together].reshape(-1, _TOGETHER * width), axis=0)
+    rows = np.concatenate((wide.reshape(_TOGETHER, width), words[together:]))
+    combined: NDArray[np.uint64] = combine.reduce(rows, axis=0)
+    return combined
 
 
 def _names(fields: _Fields) -> tuple[_Bytes, _Flags]:
@@ -329,6 +346,8 @@ def _texts(fields: _Fields, start: int, stop: int) -> tuple[_Bytes, _Integers, _
     """Return a field cut to the longest text, the lengths, and which texts end in zeros only."""
     stop = start + fields.last_used(start, stop) + 1
     texts = fields.headers[:, start:stop]
+    if fields.filled(start, stop):
+        return texts, np.full(len(texts), stop - start), np.ones(len(texts), np.bool_)
     filled = fields.rows(start, stop) != 0
     whole = ~(filled[1:] > filled[:-1]).any(axis=0)
     lengths = np.broadcast_to(filled.sum(axis=0), len(texts))
