@@ -30,6 +30,7 @@ def test_relative_urls_resolve_as_the_standard_library_does(
         ("https://host/a", "b.tar?sig=1", "https://host/a/b.tar?sig=1"),
         ("https://host/a", "http://other/b.tar", "http://other/b.tar"),
         ("s3://bucket/set", "b.tar", "s3://bucket/set/b.tar"),
+        ("s3://bucket/set#1/a?", "../b?c#.tar", "s3://bucket/set#1/b?c#.tar"),
         ("/data/sets", "../b.tar", "/data/b.tar"),
         ("/data", "/other/b.tar", "/other/b.tar"),
         ("sub", "b#1.tar", "sub/b#1.tar"),

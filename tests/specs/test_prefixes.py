@@ -1,11 +1,13 @@
 """Folders and patterns of object stores and the hub, opened as datasets."""
 
+import gzip
 import warnings
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 
 import pytest
+from helpers.server import ShardServer
 from helpers.stores import Hub, use_s3
 
 import wids
@@ -67,6 +69,53 @@ def test_a_folder_of_a_bucket_is_a_dataset_in_natural_order(
     with pytest.warns(WidsWarning, match="fetched whole"):
         assert texts(folder, cache_dir=tmp_path / "other") == expected
     assert find_shards(folder) == [shard["url"] for shard in load_spec(folder).shards]
+
+
+ODD_NAMES = ["a?b.tar", "a#b.tar", "d#1/a%3Fb.tar"]
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_signs_of_queries_are_parts_of_names_in_buckets(
+    put: Put, shard: Shard, name: str, tmp_path: Path
+) -> None:
+    """A shard with one is opened by its URL alone, in a list, beside its spec and its sidecar."""
+    data, sidecar = shard("a")
+    url = put(f"set?/{name}", data)
+    put(f"set?/{name}.widx", sidecar)
+    spec = put("set?/own#.json", b'{"shardlist": [{"url": "%s", "nsamples": 2}]}' % name.encode())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for number, source in enumerate([url, [url], spec, [spec]]):
+            assert texts(source, cache_dir=tmp_path / str(number)) == [b"a 0", b"a 1"]
+            by_range = texts(source, remote="range", cache_dir=tmp_path / f"r{number}")
+            assert by_range == [b"a 0", b"a 1"]
+
+
+@pytest.mark.parametrize("suffix", [".tar.gz", ".tgz"])
+def test_a_compressed_shard_with_an_odd_name_is_unpacked(
+    put: Put, shard: Shard, suffix: str
+) -> None:
+    """What a name ends in tells its kind, whatever signs stand before."""
+    url = put(f"set/a?#b{suffix}", gzip.compress(shard("a")[0]))
+    with pytest.warns(WidsWarning, match="fetched whole"):
+        assert texts(url) == [b"a 0", b"a 1"]
+
+
+@pytest.mark.parametrize("name", ODD_NAMES[:2])
+def test_signs_of_queries_are_parts_of_names_on_the_hub(hub: Hub, shard: Shard, name: str) -> None:
+    """A listed shard and the same by its own URL are read."""
+    hub.commit({name: shard("a")[0]})
+    for source in ("hf://datasets/me/birds", f"hf://datasets/me/birds/{name}"):
+        with pytest.warns(WidsWarning, match="fetched whole"):
+            assert texts(source) == [b"a 0", b"a 1"]
+
+
+def test_a_question_mark_in_a_web_name_is_encoded(shard_server: ShardServer, shard: Shard) -> None:
+    """As %3F it belongs to the name, as ? it begins a query."""
+    for path in ("set/a%3Fb.tar", "set/a%23b.tar"):
+        url = shard_server.put(path, shard("a")[0])
+        with pytest.warns(WidsWarning, match="fetched whole"):
+            assert texts(url) == [b"a 0", b"a 1"]
 
 
 def test_patterns_are_matched_by_the_store(put: Put, shard: Shard) -> None:

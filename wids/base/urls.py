@@ -12,12 +12,14 @@ __all__ = [
     "base_name",
     "check_url",
     "display_url",
+    "file_name",
     "has_odd_port",
     "hide_credentials",
     "is_local",
     "local_path",
     "resembles_url",
     "scheme_of",
+    "without_query",
     "without_secrets",
 ]
 
@@ -26,6 +28,8 @@ ODD_PORT = (
 )
 # Two slashes are required, since "a:1.tar" is a file name; only `file:` and `pipe:` need none.
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://|(file|pipe):", re.IGNORECASE)
+# Elsewhere, as in keys of buckets, ? and # are signs of a name like any other.
+_WITH_QUERIES = ("http", "https", "file")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 # Also as it is mistyped, with one slash or none of a scheme, and percent-encoded. The scheme is
 # bounded, since a search in a long text without any would take time by the square of its length.
@@ -234,8 +238,32 @@ def without_secrets(error: Exception) -> Exception:
     return kind(hide_credentials(str(error)))
 
 
+def without_query(url: str) -> str:
+    """Return a URL without query and fragment, which only `http:` and `file:` URLs have.
+
+    >>> without_query("https://host/a.tar?key=1"), without_query("s3://bucket/a?b.tar")
+    ('https://host/a.tar', 's3://bucket/a?b.tar')
+    """
+    return re.split("[?#]", url, maxsplit=1)[0] if scheme_of(url) in _WITH_QUERIES else url
+
+
+def file_name(url: str) -> str:
+    """Return the name of the file at a path or URL, as its server has it; "" for a command.
+
+    >>> file_name("https://host/my%20data/a%3Fb.tar?x=1"), file_name("s3://bucket/a?b%20.tar")
+    ('a?b.tar', 'a?b%20.tar')
+    """
+    scheme = scheme_of(url)
+    if scheme == "pipe":
+        return ""
+    name = PurePosixPath(without_query(url)).name
+    return unquote(name) if scheme in _WITH_QUERIES else name
+
+
 def base_name(url: str) -> str:
-    """Return a short name for the file at a URL, safe on every file system.
+    """Return a short name for the file at a URL, without secrets, safe on every file system.
+
+    It is for people; what kind of file it is, its `file_name` tells.
 
     >>> base_name("https://host/my data/train 01.tar?x=1"), base_name("https://host/")
     ('train_01.tar', 'host')

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from wids.base.urls import display_url
+from wids.base.urls import display_url, without_query
 from wids.base.valuesizes import json_nbytes
 from wids.errors import ShardFormatError
 
@@ -137,8 +137,7 @@ def is_pack_name(location: str) -> bool:
     >>> is_pack_name("https://host/train.wpack?key=1"), is_pack_name("train.json")
     (True, False)
     """
-    path = re.split(r"[?#]", location, maxsplit=1)[0] if "://" in location else location
-    return path.endswith(PACK_SUFFIX)
+    return without_query(location).endswith(PACK_SUFFIX)
 
 
 def digest_of(data: bytes | memoryview) -> bytes:

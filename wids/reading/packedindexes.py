@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from wids.base.files import is_newer
-from wids.base.urls import base_name, display_url, is_local
+from wids.base.urls import display_url, file_name, is_local
 from wids.caching.cachefolder import Entry, check_folder
 from wids.errors import CacheError, ShardFormatError, WidsError
 from wids.pack.packfile import Pack, open_pack
 from wids.reading.rangeshard import keep_index
 from wids.specs.indexrules import rules_of
+from wids.specs.locations import folder_of, join
 from wids.specs.packedspec import names_in
 from wids.specs.shardtable import UNKNOWN
 from wids.tar.sidecar import SIDECAR_SUFFIX
@@ -220,11 +221,14 @@ class PackedIndexes:
             )
         location, row = found[1], int(found[2])
         pack, names = self._opened(location)
-        expected = base_name(ref.url)
-        name = base_name(names[row]) if row < len(names) else None
+        expected = file_name(ref.url)
+        # Joined, as it depends on the kind of server whether a name has a query.
+        name = file_name(join(folder_of(ref.url), names[row])) if row < len(names) else None
         if name != expected:
+            shown = None if name is None else display_url(name)
             raise ShardFormatError(
-                f"{display_url(place)}: expected the shard {expected!r} there, found {name!r}; "
+                f"{display_url(place)}: expected the shard {display_url(expected)!r} there, found "
+                f"{shown!r}; "
                 "pack the dataset again (`wids pack`)"
             )
         return pack, location, row

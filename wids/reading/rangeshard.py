@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from wids.base.files import write_atomically
 from wids.base.threads import DaemonThreadPool
-from wids.base.urls import base_name, display_url, is_local, local_path, without_secrets
+from wids.base.urls import display_url, file_name, is_local, local_path, without_secrets
 from wids.base.warn import WarningsOnce
 from wids.caching.cache import ShardCache
 from wids.caching.cachefolder import Entry, check_folder
@@ -664,7 +664,7 @@ def fetch_index(
         CacheError: The folder cannot be used.
         ShardFormatError: It is damaged or not a sidecar; the cached copy is removed.
     """
-    if is_compressed_name(base_name(shard.url)):
+    if is_compressed_name(file_name(shard.url)):
         raise FetchError(
             f"{display_url(shard.url)}: is compressed, and only a plain .tar can be read by range"
         )

@@ -13,7 +13,7 @@ from wids.base.progress import progress
 from wids.base.system import num_cores, on_network
 from wids.base.text import format_nbytes
 from wids.base.threads import DaemonThreadPool
-from wids.base.urls import base_name, display_url, scheme_of
+from wids.base.urls import display_url, file_name, scheme_of
 from wids.base.warn import WarningsOnce, held_warnings
 from wids.caching.unpack import is_compressed_name
 from wids.errors import FetchError, SampleCountError, ShardFormatError, WidsError
@@ -467,7 +467,7 @@ class ShardOpener:
         url, cache = ref.url, self.cache
         if cache.is_local(url) or cache.localname is not None or scheme_of(url) == "pipe":
             return None
-        known = ref.index or ref.pack is not None or is_compressed_name(base_name(url))
+        known = ref.index or ref.pack is not None or is_compressed_name(file_name(url))
         if known or cache.holds(ref):
             return None
         try:

@@ -17,7 +17,7 @@ from wids.base.hashing import hash_file
 from wids.base.processes import run_each
 from wids.base.shardref import ShardRef
 from wids.base.threads import DaemonThreadPool
-from wids.base.urls import base_name, display_url, is_local, local_path, scheme_of
+from wids.base.urls import base_name, display_url, file_name, is_local, local_path, scheme_of
 from wids.base.warn import warn
 from wids.caching.cache import local_copy
 from wids.caching.unpack import is_compressed_name
@@ -144,7 +144,7 @@ def index_shard(
     own = fetcher or Fetcher()
     try:
         record = None
-        if not (digests or indexes or cache_dir is not None or is_compressed_name(base_name(url))):
+        if not (digests or indexes or cache_dir is not None or is_compressed_name(file_name(url))):
             record = _index_remote(url, own, digests, rules, index_dir, width=width)
         save = partial(_save_index, url, index_dir, own)
         return record or _index_whole(
@@ -299,7 +299,7 @@ def stored_file(url: str, path: Path) -> Path | None:
     """
     if is_local(url):
         return local_path(url)
-    return None if is_compressed_name(base_name(url)) else path
+    return None if is_compressed_name(file_name(url)) else path
 
 
 def build_spec(

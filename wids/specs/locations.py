@@ -7,9 +7,9 @@ import posixpath
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import unquote
 
-from wids.base.urls import display_url, is_local, local_path, scheme_of
+from wids.base.urls import display_url, is_local, local_path, scheme_of, without_query
 
 __all__ = [
     "SHARD_SUFFIXES",
@@ -78,8 +78,8 @@ def folder_of(location: str) -> str:
     """
     if not scheme_of(location):
         return os.path.dirname(location)  # noqa: PTH120 (str in, str out)
-    parts = urlsplit(location)
-    return urlunsplit((parts.scheme, parts.netloc, posixpath.dirname(parts.path), "", ""))
+    host, path = _host_and_path(location)
+    return f"{host}{posixpath.dirname(path)}"
 
 
 def with_suffix(url: str, suffix: str) -> str:
@@ -92,6 +92,17 @@ def with_suffix(url: str, suffix: str) -> str:
     web = scheme_of(url) in ("http", "https")
     path, mark, query = url.partition("?") if web else (url, "", "")
     return f"{path}{suffix}{mark}{query}"
+
+
+def _host_and_path(url: str) -> tuple[str, str]:
+    """Return the scheme and host of a URL, and its path without query."""
+    # Not by urlsplit, which takes a # in the key of a bucket for the mark of a fragment.
+    scheme = scheme_of(url)
+    path = without_query(url)[len(scheme) + 1 :]
+    if not path.startswith("//"):  # as in file:/data/a.tar
+        return f"{scheme}://", path
+    host, slash, path = path[2:].partition("/")
+    return f"{scheme}://{host}", slash + path
 
 
 def join(base: str, location: str) -> str:
@@ -109,11 +120,11 @@ def join(base: str, location: str) -> str:
     if not scheme_of(base):
         path = os.path.join(os.path.expanduser(base), os.path.expanduser(location))  # noqa: PTH111, PTH118
         return os.path.normpath(path)
-    parts = urlsplit(base)
+    host, folder = _host_and_path(base)
     relative, query = _split_query(location)
-    path = posixpath.normpath(posixpath.join(parts.path or "/", relative))
+    path = posixpath.normpath(posixpath.join(folder or "/", relative))
     # normpath keeps two leading slashes, since POSIX gives them a meaning; servers do not.
-    return f"{parts.scheme}://{parts.netloc}/{path.lstrip('/')}{query}"
+    return f"{host}/{path.lstrip('/')}{query}"
 
 
 def join_all(base: str, locations: list[str]) -> tuple[str, list[str]]:

@@ -9,7 +9,7 @@ from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
-from wids.base.urls import base_name, display_url, is_local, local_path
+from wids.base.urls import display_url, file_name, is_local, local_path
 from wids.errors import FetchError, SpecError
 from wids.fetching.fetch import open_url
 from wids.pack.packformat import is_pack_name
@@ -246,7 +246,7 @@ def _is_spec(item: Any) -> bool:
             return True  # there may be a spec in the folder
         if is_pack_name(location) or _with_spec(location) is not None:
             return True
-        return base_name(location).endswith(".json") and find_shards(location) is None
+        return file_name(location).endswith(".json") and find_shards(location) is None
     if isinstance(item, Mapping):
         return "url" not in item and ("shardlist" in item or "datasets" in item)
     return isinstance(item, DatasetSpec)
@@ -333,7 +333,7 @@ def _find_named(location: str) -> list[str] | None:
             raise SpecError(f"{shown:.200}: expected a pattern of fewer folders") from None
         shards = [name for name in found if not os.path.isdir(name)]  # noqa: PTH112 (as above)
         return _in_order(shards, location, "no file matches")
-    return [location] if is_shard_name(base_name(location)) else None
+    return [location] if is_shard_name(file_name(location)) else None
 
 
 def expand_braces(pattern: str) -> list[str]:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from wids.base.arguments import check_text
 from wids.base.keyhash import hash_keys
-from wids.base.urls import base_name, display_url, is_local, local_path
+from wids.base.urls import base_name, display_url, file_name, is_local, local_path
 from wids.base.warn import held_warnings, warn
 from wids.codecs.formats import is_class
 from wids.errors import SpecError
@@ -340,7 +340,7 @@ class _Opener:
         if "spec" in node:
             named = node["spec"]
             location = self._located(named, home)
-            if is_local(location) and base_name(location).endswith(".json"):
+            if is_local(location) and file_name(location).endswith(".json"):
                 _check_there(local_path(location), where)
             dataset = opener.open(location)
         elif isinstance(node.get("shardlist"), list):
@@ -556,7 +556,7 @@ def _saved_document(source: Any) -> dict[str, Any] | None:
     if not isinstance(source, str | os.PathLike):
         return None
     location = os.fspath(source)
-    if not base_name(location).endswith(".json") or find_shards(location) is not None:
+    if not file_name(location).endswith(".json") or find_shards(location) is not None:
         return None
     text = read_document(location)
     if _VERSION.search(text) is None:  # a spec may have megabytes, which `load_spec` caches parsed

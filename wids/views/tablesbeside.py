@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import re
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from wids.base.threads import DaemonThreadPool
-from wids.base.urls import base_name, display_url, is_local, local_path, scheme_of
+from wids.base.urls import (
+    base_name,
+    display_url,
+    is_local,
+    local_path,
+    scheme_of,
+    without_query,
+)
 from wids.errors import FetchError, SpecError
 from wids.fetching.transport import AbsentError
 from wids.specs.locations import folder_of, join
@@ -119,7 +126,9 @@ def table_beside(pattern: str, shard: str) -> str:
     >>> table_beside("../meta/{shard}.csv", "s3://bucket/a/00000.tar.gz")
     's3://bucket/meta/00000.csv'
     """
-    name = re.sub(r"\.tar(\.gz|\.zst)?$", "", base_name(shard))
+    path = without_query(shard)
+    file = local_path(shard).name if is_local(shard) else PurePosixPath(path).name
+    name = re.sub(r"\.tar(\.gz|\.zst)?$", "", file)
     table = pattern.replace("{shard}", name)
     if is_local(shard):
         if scheme_of(table):
@@ -127,8 +136,7 @@ def table_beside(pattern: str, shard: str) -> str:
         return str(local_path(shard).absolute().parent / Path(table).expanduser())
     if scheme_of(table) or table.startswith(("/", "~")):
         return str(Path(table).expanduser()) if is_local(table) else table
-    _, mark, query = shard.partition("?")
-    return f"{join(folder_of(shard), table)}{mark}{query}"
+    return f"{join(folder_of(shard), table)}{shard[len(path) :]}"
 
 
 def _present(locations: Sequence[str], cache: ShardCache | None) -> list[str]:

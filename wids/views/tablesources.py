@@ -5,13 +5,11 @@ from __future__ import annotations
 import csv
 import hashlib
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 import numpy as np
 
@@ -19,7 +17,7 @@ from wids.base.files import atomic_file
 from wids.base.numbertext import SURE_DIGITS, is_exact_float
 from wids.base.optional import load
 from wids.base.strictcsv import check_quotes
-from wids.base.urls import display_url
+from wids.base.urls import display_url, file_name
 from wids.errors import SpecError
 from wids.reading.ragged import RaggedText, pack
 from wids.views.tablecolumns import Column, Numbers, Objects, Piece, Texts
@@ -172,8 +170,7 @@ def _stem_of(url: str) -> str:
     >>> _stem_of("https://host/a/my%20scores.npy?key=1")
     'my scores'
     """
-    path = re.split(r"[?#]", url, maxsplit=1)[0]
-    return Path(unquote(PurePosixPath(path).name)).stem
+    return Path(file_name(url)).stem
 
 
 def _fetched(
