@@ -52,6 +52,15 @@ def test_there_are_no_more_threads_than_asked_for() -> None:
     crew.close()
 
 
+def test_one_of_its_own_threads_may_close_a_crew() -> None:
+    """As the garbage collector does there; the other threads end, and so does this one."""
+    crew = DaemonThreadPool(2, "test-own")
+    crew.submit(crew.close).result()
+    for thread in named("test-own"):
+        thread.join(10)
+    assert not named("test-own")
+
+
 def test_a_forgotten_crew_ends_its_threads() -> None:
     """The threads of a pool that was not closed end with the pool."""
     crew = DaemonThreadPool(2, "test-forgotten")

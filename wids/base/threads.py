@@ -39,7 +39,7 @@ class DaemonThreadPool:
     def __init__(self, size: int, name: str) -> None:
         self._size = size
         self._name = name
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a finalizer may call `close` in the middle of `submit`
         self._begin()
 
     def _begin(self) -> None:
@@ -99,7 +99,9 @@ class DaemonThreadPool:
             threads = self._threads
             self._begin()
         for thread in threads:
-            thread.join(_FAREWELL_SECONDS)
+            # The garbage collector may call this in one of them, which cannot wait for itself.
+            if thread is not threading.current_thread():
+                thread.join(_FAREWELL_SECONDS)
 
     def _dismiss(self) -> None:
         for _ in self._threads:
