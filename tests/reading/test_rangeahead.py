@@ -490,6 +490,31 @@ def test_the_pool_reads_what_was_not_planned(shard_server: ShardServer) -> None:
     assert not pool.wait_for_room(1)
 
 
+@pytest.mark.parametrize("count", range(1, 7))
+def test_a_large_range_is_of_one_version_where_the_server_names_none(
+    shard_server: ShardServer, count: int
+) -> None:
+    """Without a validator it comes by one response, since two may be of different files."""
+    old, new = bytes(5 << 20), bytes([1]) * (5 << 20)
+    url = shard_server.put("a.tar", old)
+    shard_server.faults = Faults(no_etag=True)
+    requests = iter(range(1000))
+
+    def replace() -> None:
+        if next(requests) == count:
+            shard_server.put("a.tar", new)
+
+    shard_server.before_answer = replace
+    pool, version = RangePool(Fetcher(PATIENCE), 20 << 20), FileVersion()
+    spans = [(0, 5 << 20), (10, (3 << 20) + 10)]
+    for span in spans:
+        pool.plan([PlannedRange(url, version, *span, need=0)])
+        (found,) = pool.read_ranges(url, [span], version=version)
+        assert bytes(found) in {each[slice(*span)] for each in (old, new)}
+    assert sum(span == spans[1] for span in asked_spans(shard_server)) == 1
+    pool.close()
+
+
 def asked_spans(shard_server: ShardServer) -> list[tuple[int, int]]:
     """Return the half-open byte ranges that were requested, in ascending order."""
     headers = [each.headers["Range"].removeprefix("bytes=") for each in shard_server.requests]

@@ -191,17 +191,25 @@ class Block:
         self.nbytes = sum(segment.nbytes for segment in segments)
         self.reserved_nbytes = sum(each.stop - each.start for each in ranges)
         stop = max(segment.stop for segment in segments)
-        bounds = cut(segments[0].start, stop, _REQUEST_NBYTES)
+        self._whole: Scattered | None = Scattered(segments[0].start, stop, segments)
+        bounds = cut(segments[0].start, stop, _REQUEST_NBYTES if self.version.is_named else stop)
         self.parts = [Part(Scattered(*span, segments)) for span in bounds]
         self._coming = len(self.parts)
 
-    def end_part(self, error: Exception | None) -> None:
-        """Count the end of a part."""
+    def end_part(self, error: Exception | None) -> Part | None:
+        """Count the end of a part; return what has to be requested in place of all parts."""
         self._coming -= 1
         self.error = self.error or error
-        if not self._coming or self.error is not None:
-            self.parts = []  # they refer to memory that readers release
-            self.done.set()
+        if self._coming and self.error is None:
+            return None
+        # Each part may be of another version, which would be mixed within a field.
+        mixed = self.error is None and len(self.parts) > 1 and not self.version.is_named
+        if mixed and self._whole is not None:
+            self.parts, self._coming = [Part(self._whole)], 1
+            return self.parts[0]
+        self.parts, self._whole = [], None  # they refer to memory that readers release
+        self.done.set()
+        return None
 
 
 class NearRanges:

@@ -259,8 +259,11 @@ class RangePool:
         with self._changed:
             if not part.done:
                 part.done = True
-                block.end_part(error)
+                again = block.end_part(error)
                 self._under_way -= 1
+                if again is not None:
+                    self._under_way += 1
+                    self._threads.submit(self._request, block, again)
         self._tell()
 
     def _check_open(self, url: str) -> None:

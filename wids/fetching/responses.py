@@ -123,6 +123,11 @@ class FileVersion:
         return identity_of(*self._first["answer"][1:]) if self._first else None
 
     @property
+    def is_named(self) -> bool:
+        """Whether two responses can be told to be of one version; True before the first one."""
+        return not self._first or self.validator is not None
+
+    @property
     def nbytes(self) -> int | None:
         """Size of the file; None before the first response or if the server does not say it."""
         return self._first["answer"].nbytes if self._first else self._nbytes
