@@ -22,6 +22,7 @@ from wids.fetching.responses import cut
 from wids.reading.samplesequence import hold_versions, is_sharded
 from wids.views.filterlanguage import (
     MISSING,
+    OPERATORS,
     UNREADABLE,
     Comparison,
     Condition,
@@ -150,9 +151,11 @@ def unknown_class(condition: Condition, names: Mapping[int, str]) -> str:
         values = each.value if isinstance(each.value, tuple) else (each.value,)
         words = [word for word in values if isinstance(word, str)]
         shown = ", ".join(list(names.values())[:_MOST_NAMED])
-        if each.operator == "contains":
-            if not any(each.value in name for name in names.values()):
-                return f"no class has a name with {each.value!r:.80} in it; the first are {shown}"
+        of_text = OPERATORS[each.operator].of_text
+        if of_text is not None:
+            if not any(of_text(name, each.value) for name in names.values()):
+                asked = f"{each.operator} {each.value!r:.80}"
+                return f"no class has a name that {asked}; the first names are {shown}"
             continue
         # A number in quotes is that number.
         unknown = [word for word in words if number_in(word) is None and word not in names.values()]
@@ -173,8 +176,7 @@ def doubts(seen: Iterable[KindsSeen], names: Mapping[int, str]) -> list[str]:
 
 
 def _may_name_a_class(comparison: Comparison) -> bool:
-    is_ordering = comparison.operator[0] in "<>"
-    return not comparison.path and is_class(comparison.field) and not is_ordering
+    return not (comparison.path or comparison.is_ordering) and is_class(comparison.field)
 
 
 def _by_column(samples: SampleSequence, comparison: Comparison, *, whole: bool) -> Mask | None:
@@ -266,7 +268,7 @@ def _as_times(comparison: Comparison, items: list[Any]) -> tuple[Comparison, lis
     there = (each for each in items if each is not None and each is not MISSING)
     first = next(there, None)
     values = comparison.value if isinstance(comparison.value, tuple) else (comparison.value,)
-    if not isinstance(first, dt.date) or comparison.operator == "contains":
+    if not isinstance(first, dt.date) or comparison.searches:
         return comparison, items
     zone = getattr(first, "tzinfo", None)
     try:

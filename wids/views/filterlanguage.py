@@ -97,6 +97,16 @@ class Comparison:
         # A bool is an int to Python, and a column of 1s would match `true`.
         return all(isinstance(each, int | float) and not isinstance(each, bool) for each in values)
 
+    @property
+    def is_ordering(self) -> bool:
+        """Whether it is by "<", "<=", ">" or ">="."""
+        return self.operator[0] in "<>"
+
+    @property
+    def searches(self) -> bool:
+        """Whether it searches texts for its value, as "contains" does."""
+        return OPERATORS[self.operator].of_text is not None
+
     def holds_each(self, found: NDArray[Any]) -> NDArray[np.bool_]:
         """Return a mask of the numbers of a column that fulfil the comparison.
 
@@ -222,14 +232,14 @@ def with_class_names(
         parts = (with_class_names(part, is_class, names) for part in condition.parts)
         return Combination(condition.word, tuple(parts))
     values = condition.value if condition.operator == "in" else (condition.value,)
-    if condition.path or not is_class(condition.field):
+    if condition.path or not is_class(condition.field) or condition.is_ordering:
         return condition
     texts = [each for each in values if isinstance(each, str)]
-    matches = str.__contains__ if condition.operator == "contains" else str.__eq__
+    matches = OPERATORS[condition.operator].of_text or str.__eq__
     numbers = [n for n, name in names.items() if any(matches(name, text) for text in texts)]
-    if not numbers or condition.operator not in ("==", "!=", "in", "contains"):
+    if not numbers:
         return condition
-    if condition.operator == "contains":
+    if condition.searches:
         return Combination("or", (condition, Comparison(condition.field, (), "in", tuple(numbers))))
     found = Comparison(condition.field, (), "in", (*values, *numbers))
     return Combination("not", (found,)) if condition.operator == "!=" else found
@@ -354,11 +364,13 @@ class Operator(NamedTuple):
         of_column: Compares an array of numbers with it; None if only single values can be compared.
         of_bounds: Compares arrays of least and of largest numbers with it: whether a number between
             them may fulfil the comparison; None if it always may.
+        of_text: For an operator that searches texts, whether a text has what was typed; else None.
     """
 
     of_value: Callable[[Any, Any], Any]
     of_column: Callable[[Any, Any], Any] | None = None
     of_bounds: Callable[[Any, Any, Any], Any] | None = None
+    of_text: Callable[[str, str], bool] | None = None
 
 
 def _between(least: Any, largest: Any, value: Any) -> Any:
@@ -372,7 +384,7 @@ OPERATORS: dict[str, Operator] = {
     "<=": Operator(_ordered(operator.le), operator.le, lambda least, _, value: least <= value),
     ">": Operator(_ordered(operator.gt), operator.gt, lambda _, largest, value: largest > value),
     ">=": Operator(_ordered(operator.ge), operator.ge, lambda _, largest, value: largest >= value),
-    "contains": Operator(_contains),
+    "contains": Operator(_contains, of_text=str.__contains__),
     "in": Operator(
         lambda found, values: any(_same(found, each) for each in values),
         lambda found, values: np.logical_or.reduce([found == each for each in values]),
@@ -469,9 +481,11 @@ class _FilterParser:
         field = "key" if field in KEY_NAMES else field
         path = tuple(map(_unquoted, re.findall(_STEP, left["path"] or "")))
         symbol = "==" if left["operator"] == "=" else left["operator"]
-        # Keys are texts, such as 000042, and what a text contains is looked for as it is typed.
-        read = _unquoted if field == "key" or symbol == "contains" else _value
-        if not symbol.endswith("in") or symbol == "contains":
+        is_list = symbol.split()[-1] == "in"
+        # Keys are texts, such as 000042, and texts are searched for what was typed.
+        searches = not is_list and OPERATORS[symbol].of_text is not None
+        read = _unquoted if field == "key" or searches else _value
+        if not is_list:
             return Comparison(field, path, symbol, read(self._word()))
         self._demand(r"\(")
         values = [read(self._word())]

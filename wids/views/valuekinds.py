@@ -77,8 +77,9 @@ class KindsSeen:
         if not self._examples or not unlike:
             return ""
         kind, example = next(iter(self._examples.items()))
-        if comparison.operator == "contains":
-            return f"{name} is {kind} such as {example!r:.60}, which contains nothing"
+        if comparison.searches:
+            looks = f"{comparison.operator} looks in texts, lists and objects"
+            return f"{name} is {kind} such as {example!r:.60}, and {looks}"
         cure = "; contains looks inside" if kind in (_LIST, _OBJECT) else ""
         cure = _NULL_CURE if _is_null_word(unlike[0]) else cure
         return (
@@ -89,11 +90,11 @@ class KindsSeen:
     def _may_hold(self, value: Any) -> bool:
         """Return whether the comparison with a value may hold for the kinds met so far."""
         seen = self._examples
-        if self.comparison.operator == "contains":
+        if self.comparison.searches:
             return bool(seen.keys() & {_TEXT, _LIST, _OBJECT})
         if value is None:
             return True
-        if self.comparison.operator[0] in "<>" and isinstance(value, bool):
+        if self.comparison.is_ordering and isinstance(value, bool):
             return False
         return bool(seen.keys() & {*_kinds_of(value)})
 
