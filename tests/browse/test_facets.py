@@ -3,6 +3,7 @@
 import json
 import math
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,95 @@ def test_bins_are_those_of_numpy() -> None:
     told = tally.as_dict()
     edges = told["low"] + told["width"] * np.arange(len(told["bins"]) + 1)
     assert told["bins"] == np.histogram(numbers, edges)[0].tolist()
+
+
+def edges_of(told: dict[str, Any]) -> list[float]:
+    """Return the edges of bins as the page writes them into a filter."""
+    low, width = told["low"], told["width"]
+    return [float(f"{low + place * width:.15g}") for place in range(len(told["bins"]) + 1)]
+
+
+DECIMALS = st.lists(
+    st.one_of(
+        st.integers(0, 600).map(lambda n: n / 100),
+        st.integers(10**15, 10**15 + 700).map(float),
+        st.integers(-40, 90).map(float),
+        st.floats(-5, 5),
+    ),
+    min_size=1,
+    max_size=60,
+)
+
+
+@given(DECIMALS, st.integers(1, 5), st.randoms(use_true_random=False))
+def test_bins_hold_what_a_filter_by_their_edges_finds(
+    numbers: list[float], every: int, chance: Any
+) -> None:
+    """All numbers, and some of them in any order, are counted between the edges that are shown."""
+    everything, some = NumberTally(), NumberTally()
+    chosen = numbers[::every]
+    for tally, values in ((everything, numbers), (some, chosen)):
+        mixed = chance.sample(values, len(values))
+        for start in range(0, len(mixed), 20):
+            tally.add(np.array(mixed[start : start + 20]))
+    bins = everything.bins()
+    for tally, values in ((everything, numbers), (some, chosen)):
+        told = tally.as_dict(bins)
+        edges = edges_of(told)
+        edges[0], edges[-1] = -math.inf, math.inf  # the outermost hold what lies far beyond
+        between = pairwise(edges)
+        counts = [sum(low <= each < stop for each in values) for low, stop in between]
+        assert told["bins"] == counts
+
+
+def test_numbers_of_a_filter_are_counted_in_the_bins_of_all(tmp_path: Path) -> None:
+    """The bars of the samples shown and of all samples stand for the same ranges."""
+    many = [n % 70 for n in range(1200)]
+    texts = [json.dumps({"many": each, "part": each / 10}) for each in many]
+    samples = [{"__key__": f"k{n}", ".json": text} for n, text in enumerate(texts)]
+    with browsing([str(write_shard(tmp_path / "a.tar", samples))]) as server:
+        every, some = facets_of(server), facets_of(server, where=".json:many < 60")
+        for name, scale in ((".json:many", 1), (".json:part", 10)):
+            whole, now = every[name], some[name]
+            assert (whole["low"], whole["width"]) == (now["low"], now["width"])
+            edges = edges_of(whole)
+            for tally, least in ((whole, 70), (now, 60)):
+                values = [each / scale for each in many if each < least]
+                assert tally["bins"] == [
+                    sum(low <= each < high for each in values) for low, high in pairwise(edges)
+                ]
+
+
+def test_a_class_that_is_no_number_is_a_value_of_its_own(tmp_path: Path) -> None:
+    """A word or a decimal among the numbers of classes is counted, found by a filter and sorted."""
+    labels = [str(n % 3) for n in range(30)]
+    labels[7], labels[11], labels[13] = "cat", "1.5", ""
+    samples = [{"__key__": f"{n:02d}", ".cls": each, ".txt": ""} for n, each in enumerate(labels)]
+    del samples[20][".cls"]
+    with browsing([str(write_shard(tmp_path / "a.tar", samples))], class_names={1: "one"}) as found:
+        facet = facets_of(found)[".cls"]
+        assert [row for row in facet["values"] if row[1] == 1] == [["cat", 1, None], [1.5, 1, None]]
+        assert facet["missing"] == 2
+        for text, key in (("cat", "07"), ("1.5", "11")):
+            page = found.ask_until_finished("page", where=f".cls == {text}")
+            assert [tile["key"] for tile in page["tiles"]] == [key]
+        keys = [tile["key"] for tile in found.ask("page", sort=".cls", count=60)["tiles"]]
+        assert (keys[0], keys[-3:]) == ("11", ["07", "13", "20"])
+
+
+def test_shards_that_cannot_be_read_keep_their_place(tmp_path: Path) -> None:
+    """The counts by shard have one for each shard, 0 where it is damaged."""
+    rows = []
+    for shard in range(5):
+        samples = [{"__key__": f"{shard}-{n}", ".cls": "1"} for n in range(10 + shard)]
+        rows.append((str(write_shard(tmp_path / f"{shard}.tar", samples)), 10 + shard))
+    for damaged in (0, 2):
+        Path(rows[damaged][0]).write_bytes(b"no archive" * 1000)
+    with browsing(rows) as server:
+        found = server.ask_until_finished("facets")
+        assert found["by_shard"] == {"step": 1, "counts": [0, 11, 0, 13, 14]}
+        some = server.ask_until_finished("facets", shard="1-3")
+        assert some["by_shard"] == {"step": 1, "counts": [11, 0, 13]}
 
 
 def test_names_that_are_never_repeated_are_no_facet() -> None:

@@ -240,3 +240,29 @@ def test_words_of_a_folder_of_shards_come_from_a_few(tmp_path: Path):
         (column,) = server.ask_until_finished("words")["columns"]
     assert sum(count for _, count, _ in column["values"]) == 15
     assert len(column["values"]) == 3
+
+
+def test_a_range_of_large_numbers_finds_what_its_bar_counts(tmp_path: Path, open_page: Open):
+    """Bounds of a range have all digits; the bars of what is found stand for the same ranges."""
+    documents = [{"id": 10**15 + n, "many": n % 70} for n in range(280)]
+    samples = [{"__key__": f"{n}", ".json": json.dumps(each)} for n, each in enumerate(documents)]
+    with browsing([str(write_shard(tmp_path / "a.tar", samples))]) as server:
+        page = open_page(f"{server.url}?where=.json:many+<+60")
+        page.locator(".row, .tile").first.wait_for()
+        page.keyboard.press("s")
+        many = page.get_by_role("slider", name="Range of .json:many")
+        many.wait_for()
+        wait_until(page, "!document.querySelector('.facets progress')")
+        titles = many.locator("title").evaluate_all("all => all.map((e) => e.textContent)")
+        assert titles[:2] == ["0 to 5: 20 of 20", "5 to 10: 20 of 20"]
+        assert titles[-1] == "65 to 70: 0 of 20"
+        large = page.get_by_role("slider", name="Range of .json:id")
+        large.focus()
+        for key in ("ArrowRight", "ArrowRight", "ArrowRight", "Enter"):
+            page.keyboard.press(key)
+        wait_until(page, "document.querySelector('[role=combobox]').value.includes('.json:id')")
+        where = box_of(page).input_value()
+        least, bound = (int(word) for word in where.split() if word.startswith("10"))
+        found = [each for each in documents if least <= each["id"] < bound and each["many"] < 60]
+        assert found
+        page.get_by_text(f"{len(found)} samples found").wait_for()

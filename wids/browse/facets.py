@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from wids.browse.fieldreader import FieldReader, LocatedSample
     from wids.browse.keptvalues import Values
+    from wids.browse.tallies import Bins
     from wids.ordering.permute import Integers
 
 __all__ = [
@@ -410,10 +411,24 @@ class ColumnValues:
             return numbers
         if values.dtype.kind not in "iu":
             return _codes(self._texts(shard_index, column, _MOST_LABEL_NBYTES))
-        words, codes = np.unique(values, return_inverse=True)
-        every = np.full(count, -1)
+        numbers, codes = np.unique(values, return_inverse=True)
+        every, words = np.full(count, -1), numbers.tolist()
         every[present] = codes
-        return every, words.tolist()
+        if not present.all():
+            # A class that is no number, such as a word among numbers, is one to be found.
+            others, more = _codes(self._labels(shard_index, column, ~present))
+            every = np.where(others >= 0, others + len(words), every)
+            words += more
+        return every, words
+
+    def _labels(self, shard_index: int, column: FacetColumn, wanted: np.ndarray) -> list[Any]:
+        """Return classes of some samples of a shard as filters compare them, None for others."""
+        texts = self._texts(shard_index, column, _MOST_LABEL_NBYTES)
+        found: list[Any] = []
+        for text, is_wanted in zip(texts, wanted.tolist(), strict=True):
+            number = number_in(text) if text and is_wanted else None
+            found.append(number if number is not None or not is_wanted else text or None)
+        return found
 
     def _texts(self, shard_index: int, column: FacetColumn, most: int) -> list[str | None]:
         """Read fields of at most `most` bytes one by one, as text; None for all others."""
@@ -487,6 +502,7 @@ class FacetVisitor:
         values: The columns and their values.
         masks: The chosen samples.
         class_names: Names of classes, by number.
+        shards: The shards that are visited, ascending.
         in_json: Whether the columns in JSON are counted, or all others.
 
     Attributes:
@@ -498,6 +514,7 @@ class FacetVisitor:
         values: ColumnValues,
         masks: ChosenMasks,
         class_names: Mapping[int, str],
+        shards: Sequence[int],
         *,
         in_json: bool,
     ) -> None:
@@ -510,7 +527,8 @@ class FacetVisitor:
             column: NumberTally() if column.is_number else ValueTally()
             for column in values.group(in_json=in_json)
         }
-        self._shards: Counter[int] = Counter()
+        self._shards = np.array(shards, np.int64)
+        self._by_shard = np.zeros(len(shards), np.int64)
         self._lock = threading.Lock()
 
     def visit(self, shard_index: int) -> bool:
@@ -520,7 +538,7 @@ class FacetVisitor:
             return False
         values = self._values.of(shard_index, in_json=self._in_json) if chosen.any() else {}
         with self._lock:
-            self._shards[shard_index] += int(chosen.sum())
+            self._by_shard[np.searchsorted(self._shards, shard_index)] = int(chosen.sum())
             for column, found in values.items():
                 tally = self._tallies[column]
                 if isinstance(tally, NumberTally) and isinstance(found, np.ndarray):
@@ -529,31 +547,53 @@ class FacetVisitor:
                     tally.add(found[0][chosen], found[1])
         return True
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the counts so far as JSON."""
+    def as_dict(self, everything: FacetVisitor | None = None) -> dict[str, Any]:
+        """Return the counts so far as JSON.
+
+        Args:
+            everything: Counts of all samples, in whose bins numbers are counted; None for bins that
+                fit these.
+        """
+        bins = {} if everything is None else everything.bins()
         with self._lock:
             facets = [
                 {"name": safe_text(column.name, 200), "kind": "numbers" if column.is_number
-                 else "values", **tally.as_dict(), **self._named(column, tally)}
+                 else "values", **_told(tally, bins.get(column)), **self._named(column, tally)}
                 for column, tally in self._tallies.items()
                 if tally.is_of_use
             ]  # fmt: skip
-            shards = [self._shards[number] for number in sorted(self._shards)]
-        return {"facets": facets, "samples": sum(shards), "by_shard": _summed(shards)}
+            samples, by_shard = int(self._by_shard.sum()), _summed(self._by_shard)
+        return {"facets": facets, "samples": samples, "by_shard": by_shard}
+
+    def bins(self) -> dict[FacetColumn, Bins]:
+        """Return the bins in which the numbers of each column are shown."""
+        with self._lock:
+            return {
+                column: tally.bins()
+                for column, tally in self._tallies.items()
+                if isinstance(tally, NumberTally) and tally.is_of_use
+            }
 
     def _named(self, column: FacetColumn, tally: NumberTally | ValueTally) -> dict[str, Any]:
         if not isinstance(tally, ValueTally) or field_kind(column.field) != "class":
             return {}
         rows = tally.as_dict()["values"]
-        named = [[value, count, class_name(self._class_names, value)] for value, count, _ in rows]
+        named = [[value, count, self._name_of(value)] for value, count, _ in rows]
         unclear = [value for value, *_ in named if value in self._by_number]
         return {"values": named, "by_number": unclear}
 
+    def _name_of(self, value: Any) -> str | None:
+        # A word among numbers has no other name.
+        return class_name(self._class_names, value) if isinstance(value, int) else None
 
-def _summed(counts: Sequence[int], most: int = 40) -> dict[str, Any]:
+
+def _told(tally: NumberTally | ValueTally, bins: Bins | None) -> dict[str, Any]:
+    return tally.as_dict(bins) if isinstance(tally, NumberTally) else tally.as_dict()
+
+
+def _summed(counts: np.ndarray, most: int = 40) -> dict[str, Any]:
     """Sum the counts of adjacent shards, so that there are few numbers."""
     step = max(1, -(-len(counts) // most))
-    return {
-        "step": step,
-        "counts": [sum(counts[first : first + step]) for first in range(0, len(counts), step)],
-    }
+    starts = np.arange(0, len(counts), step)
+    summed = np.add.reduceat(counts, starts).tolist() if len(counts) else []
+    return {"step": step, "counts": summed}

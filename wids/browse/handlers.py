@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, zip_longest
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from wids.browse.fieldreader import FieldReader, LocatedSample
+    from wids.browse.scans import Scan
     from wids.display.thumbnails import Thumbnail
     from wids.ordering.permute import Integers
 
@@ -468,11 +469,19 @@ class ApiHandlers:
         return found | {"beyond_view": self.chosen is not None}
 
     def facets(self, query: Query) -> dict[str, Any]:
-        """Count the values of columns among the samples that a filter leaves, shard by shard."""
+        """Count the values of columns among the samples that a filter leaves, shard by shard.
+
+        Numbers are counted in the bins of all samples, so that the two can be shown together.
+        """
         chosen = tuple(query.get(name, "") for name in _CHOSEN)
         # Before the scan is asked for, since an outline of a map has a scan of its own.
         selectors = self._grid.selectors(query)
-        return self._counted(chosen, self._grid.shards_of(query), selectors)
+        shards, every = self._grid.shards_of(query), range(self.reader.num_shards)
+        scans = self._facet_scans(chosen, shards, selectors)
+        if not any(chosen) and shards == every:
+            return self._counted(scans)
+        nothing = ("",) * len(chosen)
+        return self._counted(scans, self._facet_scans(nothing, every, self._grid.selectors({})))
 
     def words(self, _query: Query) -> dict[str, Any]:
         """Return what filters are written with: fields, columns, and values of these.
@@ -480,7 +489,8 @@ class ApiHandlers:
         Values are those of a few shards; of classes, all that have a name.
         """
         shards = spread(self.reader.num_shards, _WORD_SHARDS)
-        counted = self._counted(("words",), tuple(shards), self._grid.selectors({}))
+        scans = self._facet_scans(("words",), tuple(shards), self._grid.selectors({}))
+        counted = self._counted(scans)
         columns = []
         for facet in counted["facets"]:
             values = facet.get("values", [])
@@ -497,10 +507,10 @@ class ApiHandlers:
         fields = [safe_text(name, 200) for name in field_names(self.reader)]
         return {"fields": fields, "columns": columns, "finished": counted["finished"]}
 
-    def _counted(
+    def _facet_scans(
         self, chosen: tuple[str, ...], shards: Sequence[int], selectors: list[Any]
-    ) -> dict[str, Any]:
-        """Count the values of columns in some shards, first of those that are quick to read.
+    ) -> list[Scan]:
+        """Return the scans that count columns: those that are quick to read, and then JSON.
 
         Args:
             chosen: What identifies the selectors.
@@ -509,30 +519,40 @@ class ApiHandlers:
         """
         values = self._columns()
 
-        def make() -> FacetVisitor:
-            masks = ChosenMasks(self.reader, selectors)
-            return FacetVisitor(values, masks, self.class_names, in_json=False)
+        def scan_of(masks: ChosenMasks, *, in_json: bool) -> Scan:
+            make = functools.partial(
+                FacetVisitor, values, masks, self.class_names, shards, in_json=in_json
+            )
+            scan = self.scans.get(("facets", in_json, chosen, shards), make, shards)
+            scan.join(_SOON_SECONDS)
+            return scan
 
-        scan = self.scans.get(("facets", chosen, shards), make, shards)
-        scan.join(_SOON_SECONDS)
-        visitor = scan.visitor
-        if not isinstance(visitor, FacetVisitor):
-            raise TypeError(f"expected the scan of facets, found {visitor!r}")
-        found, progress = visitor.as_dict(), scan.progress()
-        has_more = bool(values.group(in_json=True))
-        if not progress["finished"] or not has_more:
-            return {**found, **progress}
+        first = scan_of(ChosenMasks(self.reader, selectors), in_json=False)
         # Documents take long to parse, so that they are counted after all else.
-        rest = self.scans.get(
-            ("facets in JSON", chosen, shards),
-            lambda: FacetVisitor(values, visitor.masks, self.class_names, in_json=True),
-            shards,
+        if not values.group(in_json=True) or not first.progress()["finished"]:
+            return [first]
+        return [first, scan_of(_facets_of(first).masks, in_json=True)]
+
+    def _counted(self, scans: Sequence[Scan], whole: Sequence[Scan] = ()) -> dict[str, Any]:
+        """Return what scans have counted, as JSON.
+
+        Args:
+            scans: As `_facet_scans` returns them.
+            whole: Those of all samples, in whose bins numbers are counted.
+        """
+        count = 1 + bool(self._columns().group(in_json=True))
+        # Progress is read before the counts, so that those of finished scans are complete.
+        progress = [scan.progress() for scan in scans]
+        is_complete = all(
+            len(some) == count and all(scan.progress()["finished"] for scan in some)
+            for some in (scans, whole or scans)
         )
-        rest.join(_SOON_SECONDS)
-        if not isinstance(rest.visitor, FacetVisitor):
-            raise TypeError(f"expected the scan of facets, found {rest.visitor!r}")
-        more = rest.visitor.as_dict()["facets"]
-        return {**found, "facets": [*found["facets"], *more], **rest.progress()}
+        every = [_facets_of(scan) for scan in whole[: len(scans)]]
+        told = [
+            _facets_of(scan).as_dict(everything) for scan, everything in zip_longest(scans, every)
+        ]
+        facets = [facet for each in told for facet in each["facets"]]
+        return {**told[0], "facets": facets, **progress[-1], "finished": is_complete}
 
     def _columns(self) -> ColumnValues:
         """Return the columns of the dataset, which are found when they are first asked for."""
@@ -556,6 +576,12 @@ class ApiHandlers:
             for fault in faults[start : start + _MOST_ROWS]
         ]
         return {"num_faults": len(faults), "faults": shown}
+
+
+def _facets_of(scan: Scan) -> FacetVisitor:
+    if not isinstance(scan.visitor, FacetVisitor):
+        raise TypeError(f"expected the scan of facets, found {scan.visitor!r}")
+    return scan.visitor
 
 
 def _steps_of(query: Query) -> list[str]:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from wids.display.safejson import safe_number, safe_text
 
-__all__ = ["NumberTally", "ValueTally"]
+__all__ = ["Bins", "NumberTally", "ValueTally"]
 
 _MOST_VALUES = 5_000  # distinct values; more are names rather than categories
 _MOST_SHOWN = 60
-_MOST_BINS = 4_000
+_MOST_PLACES = 4_000
 _SHOWN_BINS = 32
+_DIGITS = 15  # of a number, by which its place is found
+_LEAST_EXPONENT = -300
 _FAR = 4  # times as wide as what all but a few numbers span
 
 
@@ -61,11 +63,37 @@ def _word(word: Any) -> Any:
     return word if isinstance(word, bool) else safe_number(word)
 
 
+class Bins(NamedTuple):
+    """Bins of equal width in which a histogram is shown.
+
+    Attributes:
+        exponent: Places are multiples of 10 to this power.
+        step: Places in a bin.
+        first, last: Numbers of the first and the last bin, counted from 0.
+    """
+
+    exponent: int
+    step: int
+    first: int
+    last: int
+
+    @property
+    def low(self) -> float:
+        """Where the first bin begins."""
+        return float(_edges(self.first * self.step, self.exponent))
+
+    @property
+    def width(self) -> float:
+        """Width of a bin."""
+        return float(_edges(self.step, self.exponent))
+
+
 class NumberTally:
     """Histogram of numbers whose range is not known before.
 
-    Numbers are counted in bins of equal width, a power of ten, which becomes wider if there are
-    too many.
+    Numbers are counted in places of equal width, the least power of ten of which there are not too
+    many. So those of a part of some numbers are never wider than those of all of them, and lie
+    inside these.
 
     >>> tally = NumberTally()
     >>> tally.add(np.array([1.0, 2.0, 2.0, 40.0, np.nan]))
@@ -76,8 +104,8 @@ class NumberTally:
     def __init__(self) -> None:
         self.count = 0
         self.missing = 0
-        self._width = 0.0
-        self._bins: Counter[int] = Counter()
+        self._exponent = _LEAST_EXPONENT
+        self._places: Counter[int] = Counter()
         self._least, self._most = math.inf, -math.inf
         self._is_whole = True
 
@@ -96,33 +124,48 @@ class NumberTally:
         self._least = min(self._least, float(finite.min()))
         self._most = max(self._most, float(finite.max()))
         self._is_whole = self._is_whole and bool((finite == np.floor(finite)).all())
-        if not self._width:
-            self._width = self._first_width()
-        while max(abs(self._least), abs(self._most)) / self._width > 1e15:
-            self._widen()
-        places, counts = np.unique(
-            np.floor(finite / self._width).astype(np.int64), return_counts=True
-        )
+        greatest = max(abs(self._least), abs(self._most))
+        if greatest:
+            self._widen(math.floor(math.log10(greatest)) + 1 - _DIGITS)
+        places, counts = np.unique(_places(finite, self._exponent), return_counts=True)
+        while len(places) > _MOST_PLACES:
+            self._widen(self._exponent + 1)
+            places, wider = np.unique(places // 10, return_inverse=True)
+            counts = np.bincount(wider, counts).astype(np.int64)
         for place, count in zip(places.tolist(), counts.tolist(), strict=True):
-            self._bins[place] += count
-        while len(self._bins) > _MOST_BINS:
-            self._widen()
+            self._places[place] += count
+        while len(self._places) > _MOST_PLACES:
+            self._widen(self._exponent + 1)
 
-    def _first_width(self) -> float:
-        # Divided first, since the difference of the extremes may be beyond a float.
-        span = (self._most / 100 - self._least / 100) or abs(self._most) / 100 or 0.01
-        width = 10.0 ** math.floor(math.log10(span)) if span > 1e-300 else 1e-300
-        return max(width, 1.0) if self._is_whole else width
-
-    def _widen(self) -> None:
-        self._width *= 10
+    def _widen(self, exponent: int) -> None:
+        if exponent <= self._exponent:
+            return
+        factor = 10 ** (exponent - self._exponent)
+        self._exponent = exponent
         wider: Counter[int] = Counter()
-        for place, count in self._bins.items():
-            wider[place // 10] += count
-        self._bins = wider
+        for place, count in self._places.items():
+            wider[place // factor] += count
+        self._places = wider
 
-    def as_dict(self) -> dict[str, Any]:
+    def bins(self) -> Bins:
+        """Return the bins in which these numbers, of which there is one, are shown."""
+        first, last = self._shown_range()
+        # Whole numbers need no narrower bins.
+        least = 10 ** max(-self._exponent, 0) if self._is_whole else 1
+        step = next(
+            factor * power
+            for power in (10**exponent for exponent in range(400))
+            for factor in (1, 2, 5)
+            if last // (factor * power) - first // (factor * power) < _SHOWN_BINS
+            and factor * power >= least
+        )
+        return Bins(self._exponent, step, first // step, last // step)
+
+    def as_dict(self, bins: Bins | None = None) -> dict[str, Any]:
         """Return the histogram as JSON.
+
+        Args:
+            bins: Bins of more numbers than these; None for its own.
 
         Returns:
             `count`, `missing`, `low` (where the first bin begins), `width` of a bin, `bins`, and
@@ -132,21 +175,16 @@ class NumberTally:
         told: dict[str, Any] = {"count": self.count, "missing": self.missing}
         if not self.count:
             return told
-        first, last = self._shown_range()
-        step = next(
-            factor * power
-            for power in (10**exponent for exponent in range(20))
-            for factor in (1, 2, 5)
-            if (last // (factor * power) - first // (factor * power)) < _SHOWN_BINS
-        )
-        low, high = first // step, last // step
-        bins = [0] * (high - low + 1)
-        for place, count in self._bins.items():
-            bins[min(max(place // step, low), high) - low] += count
+        # Bins of other numbers may be narrower than the places, while not all are counted.
+        bins = self.bins() if bins is None or bins.exponent < self._exponent else bins
+        step = bins.step * 10 ** (bins.exponent - self._exponent)
+        counts = [0] * (bins.last - bins.first + 1)
+        for place, count in self._places.items():
+            counts[min(max(place // step, bins.first), bins.last) - bins.first] += count
         return told | {
-            "low": low * step * self._width,
-            "width": step * self._width,
-            "bins": bins,
+            "low": bins.low,
+            "width": bins.width,
+            "bins": counts,
             "least": self._least,
             "most": self._most,
             "whole": self._is_whole,
@@ -154,17 +192,27 @@ class NumberTally:
 
     def _shown_range(self) -> tuple[int, int]:
         """Return the first and last place to show: without the few that lie far away."""
-        places = sorted(self._bins)
-        running = np.cumsum([self._bins[place] for place in places])
+        places = sorted(self._places)
+        running = np.cumsum([self._places[place] for place in places])
         inner = np.searchsorted(running, [0.005 * self.count, 0.995 * self.count])
         low, high = (places[min(int(each), len(places) - 1)] for each in inner)
         span = max(high - low, 1)
-        far = places[-1] - places[0] > _FAR * span
-        return (
-            (max(places[0], low - span // 10), min(places[-1], high + span // 10))
-            if far
-            else (
-                places[0],
-                places[-1],
-            )
-        )
+        if places[-1] - places[0] <= _FAR * span:
+            return places[0], places[-1]
+        return max(places[0], low - span // 10), min(places[-1], high + span // 10)
+
+
+def _edges(places: Any, exponent: int) -> Any:
+    """Return where places begin: the floats that are written as these decimals."""
+    return places * 10.0**exponent if exponent >= 0 else places / 10.0**-exponent
+
+
+def _places(numbers: np.ndarray, exponent: int) -> np.ndarray:
+    """Return the places in which numbers lie, as a filter compares them with the edges."""
+    with np.errstate(over="ignore"):  # of the edge behind the greatest float
+        places = np.floor(_edges(numbers.astype(np.float64), -exponent))
+        # A product may be rounded to the next place: 4.6 / 0.1 is less than 46.
+        places += _edges(places + 1, exponent) <= numbers
+        places -= _edges(places, exponent) > numbers
+    found: np.ndarray = places.astype(np.int64)
+    return found

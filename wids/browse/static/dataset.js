@@ -4,7 +4,7 @@ import { answers } from "./answers.js";
 import { ask } from "./api.js";
 import { button, h } from "./dom.js";
 import { bytes, counted, number } from "./format.js";
-import { numbers, oneValue } from "./facets.js";
+import { edges, numbers, oneValue } from "./facets.js";
 import { bars, sizeHistogram } from "./plots.js";
 import { filterable, go, gridPart, link } from "./state.js";
 import { leftOut } from "./waits.js";
@@ -86,7 +86,8 @@ function figuresOf(figures) {
 }
 
 function plain({ bins, low, width, least, most, field, fact }) {
-  const edge = (bin) => number(Number((low + bin * width).toPrecision(12)));
+  const place = edges(low, width);
+  const edge = (bin) => number(place(bin));
   return bars(bins, { label: `${fact} of ${field}: from ${number(least)} to ${number(most)}`, marks: [[0, number(least)], [1, number(most)]],
     titles: bins.map((count, bin) => `${edge(bin)} to ${edge(bin + 1)}: ${number(count)}`) });
 }

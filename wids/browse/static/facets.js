@@ -30,7 +30,8 @@ async function count(state, chosen, narrowed, signal) {
   if (!panel.childElementCount) panel.replaceChildren(h("p", { class: "muted" }, "Counting…"));
   const whole = everything?.finished ? everything : null;
   await poll(async () => {
-    const [all, now] = await Promise.all([whole ?? ask("facets", {}, signal), narrowed ? ask("facets", chosen, signal) : null]);
+    const all = whole ?? await ask("facets", {}, signal);
+    const now = narrowed ? await ask("facets", chosen, signal) : null; // after that of all, in whose bins it counts
     everything = all;
     draw(state, all, { ...(now ?? all), first: now ? firstShard(state) : 0 });
     return all.finished && (now ?? all).finished;
@@ -100,18 +101,24 @@ export function oneValue({ least, most, count }) {
   return least === most ? h("p", { class: "muted" }, h("strong", {}, number(least)), ` in ${count === 1 ? "the one sample" : `all ${counted(count, "sample")}`} that ${count === 1 ? "has" : "have"} it`) : null;
 }
 
+/** Where the bins begin, as the server cut them: at decimals, and at integers of any length. */
+export function edges(low, width) {
+  const isWhole = Number.isInteger(low) && Number.isInteger(width);
+  return (bin) => (isWhole ? low + bin * width : Number((low + bin * width).toPrecision(15)));
+}
+
 /** The histogram of a column, of which a range is chosen. */
 export function numbers(state, all, now, choose) {
   const { low, width, bins } = all;
   const one = oneValue(all);
   if (one) return one;
   const counts = bins.map(() => 0);
-  // The bins of the samples shown may be narrower: each is counted where it begins.
+  // They have the same bins, but for the time while all samples are still counted.
   now?.bins?.forEach((count, bin) => {
     const place = Math.floor((now.low + (bin + 0.5) * now.width - low) / width);
     counts[Math.min(Math.max(place, 0), bins.length - 1)] += count;
   });
-  const edge = (bin) => Number((low + bin * width).toPrecision(12));
+  const edge = edges(low, width);
   const [from, to] = chosenRange(state.where, all.name);
   const at = (value, none) => (value === null ? none : Math.min(Math.max(Math.round((value - low) / width), 0), bins.length));
   const chosen = from === null && to === null ? null : [at(from, 0), Math.max(at(to, bins.length), at(from, 0) + 1)];
