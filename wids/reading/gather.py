@@ -19,6 +19,7 @@ from wids.codecs.arrays import Windows, decode_npy, stack_classes, stack_npy
 from wids.codecs.documents import decode_class
 from wids.errors import DecodeError
 from wids.reading.collate import column_of
+from wids.reading.loaderstats import counted_apart, counted_as, touch_if_counted
 from wids.reading.ragged import Ragged, Values, pack
 from wids.tar.fileshard import FileShard
 
@@ -161,6 +162,7 @@ class Gathering:
             DecodeError: A sample lacks the field; the message names it.
         """
         fields = self._find(extension)
+        touch_if_counted(fields)
         offsets = np.zeros(len(self._order) + 1, np.int64)
         offsets[self._order + 1] = fields.sizes
         np.cumsum(offsets, out=offsets)
@@ -207,7 +209,11 @@ class Gathering:
             DecodeError: A sample lacks the field.
         """
         stack = _STACKS.get(_core(decoder.decoder_of(extension)))
-        stacked = stack(self._find(extension)) if stack and len(self._order) else None
+        if stack is None or not len(self._order):
+            return None
+        fields = self._find(extension)
+        touch_if_counted(fields)
+        stacked = stack(fields)
         if stacked is None:
             return None
         batch = np.empty_like(stacked)
@@ -222,8 +228,8 @@ class Gathering:
         """
         values: list[Any] = [None] * len(self._order)
         decode = decoder.decoder_of(extension) or io.BytesIO
-        fields = zip(self._order.tolist(), self._find(extension).views(), strict=True)
-        for row, (slot, view) in enumerate(fields):
+        views, decode = counted_apart(self._find(extension).views(), decode)
+        for row, (slot, view) in enumerate(zip(self._order.tolist(), views, strict=True)):
             try:
                 values[slot] = decode(view)
             except Exception as error:  # noqa: BLE001 (handled by `on_error` of the decoder)
@@ -324,24 +330,30 @@ def gather_fields(
     Raises:
         DecodeError: A field is damaged and has no replacement.
     """
-    names = gathering.field_names(pipeline.fields)
+    with counted_as("storage"):
+        names = gathering.field_names(pipeline.fields)
     if names is None:
         return None
     memory = {name: None if allocate is None else allocate(name) for name in names}
     with gathering.announced(names):
-        gathering.find(names, pipeline.fields)
+        with counted_as("storage"):
+            gathering.find(names, pipeline.fields)
         if gathering.reindexed:  # the samples may have different fields now
             return gather_fields(gathering, pipeline, allocate, turn)
         if pipeline.batch_kind == "raw":
-            with nullcontext() if turn is None else turn:
+            with nullcontext() if turn is None else turn, counted_as("collate"):
                 labels = {"__key__": gathering.keys, "__index__": gathering.indexes}
                 return labels | {name: gathering.copy_bytes(name, memory[name]) for name in names}
-        batch: dict[str, Any] = {"__key__": gathering.keys, "__index__": gathering.indexes}
+        with counted_as("collate"):
+            batch: dict[str, Any] = {"__key__": gathering.keys, "__index__": gathering.indexes}
         decoder = pipeline.decoder
         for name in names:
-            stacked = gathering.stack(name, decoder)
+            with counted_as("decode"):
+                stacked = gathering.stack(name, decoder)
             if stacked is None:
-                stacked = column_of(gathering.values(name, decoder), memory[name])
+                values = gathering.values(name, decoder)
+                with counted_as("collate"):
+                    stacked = column_of(values, memory[name])
             batch[name] = stacked
         return batch
 
@@ -436,7 +448,17 @@ class ReadAhead:
         before = blocks_read()
         cold = self._cold_batches > 0
         self._cold_batches -= cold
-        for opened, local_indexes in wanted if cold or self._by_position else ():
+        if cold or self._by_position:
+            with counted_as("storage"):
+                self._announce(wanted, fields, cold=cold)
+        yield
+        if blocks_read() > before:
+            self._cold_batches = _COLD_BATCHES
+
+    def _announce(
+        self, wanted: Iterable[ShardSamples], fields: Collection[str] | None, *, cold: bool
+    ) -> None:
+        for opened, local_indexes in wanted:
             shard = opened.shard
             # Reads over a network are not counted, and wait for longer than an announcement takes.
             if isinstance(shard, FileShard):
@@ -444,6 +466,3 @@ class ReadAhead:
                 shard.announce(local_indexes, fields)
             elif cold and shard.nbytes >= _SCATTERED_NBYTES * len(shard):
                 shard.announce(local_indexes, fields)
-        yield
-        if blocks_read() > before:
-            self._cold_batches = _COLD_BATCHES

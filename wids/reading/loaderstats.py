@@ -7,31 +7,58 @@ import os
 import threading
 import time
 from collections import deque
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+
+import numpy as np
 
 from wids.base.files import write_atomically
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["LoaderStats", "LoopClock", "Stage", "StageTime"]
+    from wids.codecs.arrays import Windows
+
+__all__ = [
+    "LoaderStats",
+    "LoopClock",
+    "Stage",
+    "StageTime",
+    "counted_apart",
+    "counted_as",
+    "touch_if_counted",
+]
 
 # draw     the loop draws indexes from the sampler
 # wait     the loop waits for a batch
 # use      the loop uses a batch: the time between two requests for one
-# read     a thread reads and decodes samples; raw and decoded columns are collated in one go
-# collate  a thread makes a batch of samples
+# storage  a thread opens shards, finds samples in them, and brings their bytes into memory
+# decode   a thread decodes fields and applies transformations
+# read     a thread does the rest of reading; all of it where storage and decoding are not known
+# collate  a thread makes a batch of values or samples
 # convert  a thread makes tensors, pins them, or sends them to a device
-Stage = Literal["draw", "wait", "use", "read", "collate", "convert"]
+Stage = Literal["draw", "wait", "use", "storage", "decode", "read", "collate", "convert"]
 
-_IN_THREADS: tuple[Stage, ...] = ("read", "collate", "convert")
+Item = TypeVar("Item")
+Given = TypeVar("Given")
+Result = TypeVar("Result")
+
+_IN_THREADS: tuple[Stage, ...] = ("storage", "decode", "read", "collate", "convert")
 _IN_LOOP: tuple[Stage, ...] = ("draw", "wait", "use")
 _MOST_SPANS = 100_000  # of a trace: about 20 MB of JSON
 _KEEPS_UP = 0.05  # share of the loop's time; less is not worth a change
 _BUSY = 0.8
+_MOSTLY = 0.5
+
+# Parts of a batch below this are summed, and left out of the trace, which they would fill.
+_SHORTEST_SECONDS = 1e-4
+# Asking for the processor time of a thread is a system call of a microsecond, as long as a part
+# that reads a small field; such parts count as spent on a processor.
+_BRIEF_SECONDS = 2e-5
+_PAGE_NBYTES = 4096
 
 
 @dataclass
@@ -48,6 +75,21 @@ class StageTime:
     times: int = 0
     seconds: float = 0.0
     cpu_seconds: float = 0.0
+
+    @property
+    def idle_seconds(self) -> float:
+        """Seconds that were spent waiting."""
+        return self.seconds - self.cpu_seconds
+
+
+class _Span(NamedTuple):
+    """One run of a stage in a thread, in seconds of `time.perf_counter`."""
+
+    stage: Stage
+    thread: int
+    began: float
+    ended: float
+    parts: dict[Stage, float] | None = None  # seconds of it that are counted for other stages
 
 
 class LoaderStats:
@@ -69,18 +111,20 @@ class LoaderStats:
         # By thread, so that each value is changed by one thread alone. Its native id is no other
         # thread's for long, and has 32 bits: Perfetto draws all threads with longer ids as one.
         self._times: dict[tuple[int, Stage], StageTime] = {}
-        self._spans: deque[tuple[Stage, int, float, float]] = deque(maxlen=_MOST_SPANS)
+        self._spans: deque[_Span] = deque(maxlen=_MOST_SPANS)
         self._thread_names: dict[int, str] = {}
         self._num_threads = 0
 
     @contextmanager
     def timed(self, stage: Stage) -> Iterator[None]:
-        """Count the time of the `with` block for a stage."""
-        began, cpu_began = time.perf_counter(), time.thread_time()
+        """Count the time of the `with` block for a stage, but for parts that are `counted_as`."""
+        clock = _BatchClock(self, stage)
+        token = _CLOCK.set(clock)
         try:
             yield
         finally:
-            self.note(stage, began, time.perf_counter(), time.thread_time() - cpu_began)
+            _CLOCK.reset(token)
+            clock.stop()
 
     def note(
         self,
@@ -99,12 +143,21 @@ class LoaderStats:
             cpu_seconds: How long the thread was on a processor for this stage.
             other_seconds: Part of the span that is counted for another stage.
         """
-        thread = threading.get_native_id()
-        total = self.of_thread(thread, stage)
+        self.add_time(stage, ended - began - other_seconds, cpu_seconds)
+        self.add_span(stage, began, ended)
+
+    def add_time(self, stage: Stage, seconds: float, cpu_seconds: float) -> None:
+        """Count one run of a stage in this thread, without a span in the trace."""
+        total = self.of_thread(threading.get_native_id(), stage)
         total.times += 1
-        total.seconds += ended - began - other_seconds
+        total.seconds += seconds
         total.cpu_seconds += cpu_seconds
-        self._spans.append((stage, thread, began, ended))
+
+    def add_span(
+        self, stage: Stage, began: float, ended: float, parts: dict[Stage, float] | None = None
+    ) -> None:
+        """Add a span of this thread to the trace; `parts` are seconds of it in other stages."""
+        self._spans.append(_Span(stage, threading.get_native_id(), began, ended, parts))
 
     def of_thread(self, thread: int, stage: Stage) -> StageTime:
         """Return the counter of a stage in the calling thread, given by its native id."""
@@ -123,8 +176,10 @@ class LoaderStats:
 
         Args:
             stage: In the loop, "draw" (indexes from the sampler), "wait" (for a batch) or "use"
-                (your code, between two batches); in the threads, "read" (and decode), "collate"
-                or "convert" (to tensors, pinned memory or a device).
+                (your code, between two batches). In the threads, "storage" (shards are opened and
+                bytes come into memory), "decode" (with transformations), "read" (the rest of
+                reading, and all of it for datasets that do not tell these two apart), "collate"
+                or "convert" (to tensors, pinned memory or a device). Nothing is counted twice.
         """
         totals = [total for (_, name), total in self._times.copy().items() if name == stage]
         return StageTime(
@@ -146,16 +201,21 @@ class LoaderStats:
     @property
     def busy(self) -> float:
         """Share of the threads' time in which they made batches, in `[0, 1]`; 0 without threads."""
-        there = self._loop_seconds() * self._num_threads
-        return min(1.0, self._thread_seconds().seconds / there) if there else 0.0
+        return self._share_of_threads(*_IN_THREADS) if self._num_threads else 0.0
 
     def line(self) -> str:
         """Return the figures of now in a few words, for a progress bar.
 
+        Storage and decoding are shares of the threads' time, without threads of the loop's.
+
         >>> LoaderStats().line()
         'waiting 0 %, threads busy 0 %'
         """
-        return f"waiting {self.waiting:.0%}, threads busy {self.busy:.0%}".replace("%", " %")
+        parts = [f"waiting {self.waiting:.0%}", f"threads busy {self.busy:.0%}"]
+        if self.stage("storage").times or self.stage("decode").times:
+            parts.append(f"storage {self._share_of_threads('storage'):.0%}")
+            parts.append(f"decoding {self._share_of_threads('decode'):.0%}")
+        return ", ".join(parts).replace("%", " %")
 
     def advice(self) -> str:
         """Return in one sentence what bounds the loop, and what would help.
@@ -175,6 +235,19 @@ class LoaderStats:
             return "threads are idle while the loop waits: increase prefetch_factor"
         if work.cpu_seconds > _BUSY * work.seconds:
             return "the threads compute all the time: use more of them, or read less (fields=)"
+        return self._advice_on_waiting(_MOSTLY * work.seconds)
+
+    def _advice_on_waiting(self, most: float) -> str:
+        """Return what helps threads that wait, by the stage that waits for more than `most`."""
+        if self.stage("storage").idle_seconds > most:
+            return (
+                "the threads wait for storage: use more of them, and fetch_ahead for remote shards"
+            )
+        if self.stage("decode").idle_seconds > most:
+            return (
+                "the threads wait while they decode, probably for Python's lock: use processes (a "
+                "DataLoader over wids.SharedBatches) for transformations in Python"
+            )
         return (
             "the threads wait, for storage or for Python's lock: use more threads for storage that "
             "is slow to answer, fetch_ahead for remote shards, and processes (a DataLoader over "
@@ -183,6 +256,9 @@ class LoaderStats:
 
     def save_trace(self, path: str | os.PathLike[str]) -> None:
         """Write the last 100,000 spans as a trace, which ui.perfetto.dev and chrome://tracing open.
+
+        Parts of a batch that took less than 0.1 ms have no span of their own; how long all parts
+        of a batch took stands in the arguments of its span, in milliseconds.
 
         Args:
             path: Path of the JSON file.
@@ -196,19 +272,12 @@ class LoaderStats:
             {**named, "tid": thread, "args": {"name": name}}
             for thread, name in self._thread_names.copy().items()
         ]
-        events += [
-            {
-                "ph": "X",
-                "cat": "loader",
-                "name": stage,
-                "pid": process,
-                "tid": thread,
-                "ts": began * 1e6,
-                "dur": (ended - began) * 1e6,
-            }
-            for stage, thread, began, ended in self._spans.copy()
-        ]
-        write_atomically(Path(path), json.dumps({"traceEvents": events}).encode())
+        # The enclosing one of two spans that begin together has to come first.
+        spans = sorted(self._spans.copy(), key=lambda span: (span.began, -span.ended))
+        start = spans[0].began if spans else 0.0
+        events += [_event(span, process, start) for span in spans]
+        trace = {"traceEvents": events, "displayTimeUnit": "ms"}
+        write_atomically(Path(path), json.dumps(trace).encode())
 
     def __str__(self) -> str:
         loop = "; ".join(f"{name} {self.stage(name).seconds:.1f} s" for name in _IN_LOOP)
@@ -231,6 +300,11 @@ class LoaderStats:
         seconds = self._loop_seconds()
         return sum(self.stage(name).seconds for name in stages) / seconds if seconds else 0.0
 
+    def _share_of_threads(self, *stages: Stage) -> float:
+        there = self._loop_seconds() * max(1, self._num_threads)
+        seconds = sum(self.stage(name).seconds for name in stages)
+        return min(1.0, seconds / there) if there else 0.0
+
     def _thread_seconds(self) -> StageTime:
         stages = [self.stage(name) for name in _IN_THREADS]
         return StageTime(
@@ -238,6 +312,181 @@ class LoaderStats:
             sum(each.seconds for each in stages),
             sum(each.cpu_seconds for each in stages),
         )
+
+
+def _event(span: _Span, process: int, start: float) -> dict[str, Any]:
+    """Return a span as a complete event, in microseconds since the start of the trace."""
+    # Both ends in whole nanoseconds, so that a span within another stays within it.
+    began, ended = (round((each - start) * 1e9) for each in (span.began, span.ended))
+    event: dict[str, Any] = {
+        "ph": "X",
+        "cat": "loader",
+        "name": span.stage,
+        "pid": process,
+        "tid": span.thread,
+        "ts": began / 1000,
+        "dur": (ended - began) / 1000,
+    }
+    if span.parts:
+        event["args"] = {f"{name}_ms": 1000 * each for name, each in span.parts.items()}
+    return event
+
+
+class _BatchClock:
+    """Divides the time that a thread spends on a batch among stages: one runs at a time.
+
+    A part within a part, such as a transformation that reads a dataset, interrupts that one.
+
+    Args:
+        stats: Where the time is counted.
+        stage: What the time counts for that is in no part.
+    """
+
+    __slots__ = ("_began", "_cpu_since", "_since", "_spent", "_stage", "_stats")
+
+    def __init__(self, stats: LoaderStats, stage: Stage) -> None:
+        self._stats = stats
+        self._stage = stage
+        self._spent: dict[Stage, list[float]] = {}  # seconds, and those on a processor
+        self._cpu_since = time.thread_time()
+        self._began = self._since = time.perf_counter()
+
+    def enter(self, stage: Stage) -> tuple[Stage, float]:
+        """Count for another stage from now on; return the one before, and the time."""
+        now, before = time.perf_counter(), self._stage
+        seconds = cpu_seconds = now - self._since
+        if seconds >= _BRIEF_SECONDS:
+            cpu_seconds = time.thread_time() - self._cpu_since
+        # Where a brief part did wait, the next longer one makes up for it: the sum is right.
+        self._cpu_since += cpu_seconds
+        spent = self._spent.setdefault(before, [0.0, 0.0])
+        spent[0] += seconds
+        spent[1] += cpu_seconds
+        self._since, self._stage = now, stage
+        return before, now
+
+    def leave(self, before: Stage, began: float) -> None:
+        """End a part, by what `enter` returned."""
+        stage, ended = self.enter(before)
+        if ended - began >= _SHORTEST_SECONDS:
+            self._stats.add_span(stage, began, ended)
+
+    @contextmanager
+    def within(self, stage: Stage) -> Iterator[None]:
+        """Count the `with` block for a stage."""
+        part = self.enter(stage)
+        try:
+            yield
+        finally:
+            self.leave(*part)
+
+    def each(self, stage: Stage, items: Iterable[Item]) -> Iterator[Item]:
+        """Yield items; the time in which they are made counts for a stage."""
+        iterator = iter(items)
+        while True:
+            part = self.enter(stage)
+            try:
+                item = next(iterator, _END)
+            finally:
+                self.leave(*part)
+            if item is _END:
+                return
+            yield item  # type: ignore[misc]  # no item of the caller's is the end
+
+    def timing(
+        self, stage: Stage, function: Callable[[Given], Result]
+    ) -> Callable[[Given], Result]:
+        """Return a function whose time counts for a stage."""
+
+        def timed(given: Given) -> Result:
+            part = self.enter(stage)
+            try:
+                return function(given)
+            finally:
+                self.leave(*part)
+
+        return timed
+
+    def stop(self) -> None:
+        """End the batch: add what it took to the statistics."""
+        own, ended = self.enter(self._stage)
+        parts = {stage: spent[0] for stage, spent in self._spent.items() if stage != own}
+        for stage, (seconds, cpu_seconds) in self._spent.items():
+            self._stats.add_time(stage, seconds, max(0.0, cpu_seconds))
+        self._stats.add_span(own, self._began, ended, parts)
+
+
+_END = object()
+_NOT_COUNTED = nullcontext()
+
+# The clock of the batch that a thread is making; None if nobody asked for statistics.
+_CLOCK: ContextVar[_BatchClock | None] = ContextVar("wids_batch_clock", default=None)
+
+
+def counted_as(stage: Stage) -> AbstractContextManager[None]:
+    """Return the context of a part of a batch: its time counts for a stage, if it is counted.
+
+    Args:
+        stage: The stage.
+
+    >>> stats = LoaderStats()
+    >>> with stats.timed("read"), counted_as("storage"):
+    ...     pass
+    >>> stats.stage("storage").times
+    1
+    """
+    clock = _CLOCK.get()
+    return _NOT_COUNTED if clock is None else clock.within(stage)
+
+
+def counted_apart(
+    fields: Iterable[Item], decode: Callable[[Item], Result], *, mapped: bool = True
+) -> tuple[Iterable[Item], Callable[[Item], Result]]:
+    """Return fields or samples and their decoder, so that storage and decoding are counted apart.
+
+    Both are returned as they are unless the batch is counted.
+
+    Args:
+        fields: Memoryviews, or samples that have some.
+        decode: Function that is called for each.
+        mapped: Whether to touch the pages of each before it is decoded. The decoder would else be
+            the first to do so, and wait for the disk within its own time.
+    """
+    clock = _CLOCK.get()
+    if clock is None:
+        return fields, decode
+    touched = map(_touched, fields) if mapped else fields
+    return clock.each("storage", touched), clock.timing("decode", decode)
+
+
+def touch_if_counted(fields: Windows) -> None:
+    """Count the time in which fields come into memory as storage, if the batch is counted.
+
+    Args:
+        fields: Fields that will be used as soon as this returns.
+    """
+    clock = _CLOCK.get()
+    if clock is None or not len(fields.sizes):
+        return
+    with clock.within("storage"):
+        if int(fields.sizes.max()) <= _PAGE_NBYTES:
+            fields.copy(0, int(fields.sizes.min()))  # in a fraction of the time of single views
+        else:
+            for each in fields.views():
+                _touched(each)
+
+
+def _touched(item: Item) -> Item:
+    """Return a field, or a sample of fields, whose pages are in memory."""
+    for data in item.values() if isinstance(item, dict) else (item,):
+        if not isinstance(data, memoryview) or not data.nbytes:
+            continue
+        if data.nbytes <= _PAGE_NBYTES:  # on two pages at most
+            _ = data[0], data[-1]
+        else:
+            # Of all ways to touch pages one that lets other threads run while the disk is read.
+            np.frombuffer(data, np.uint8).max()
+    return item
 
 
 class LoopClock:

@@ -16,6 +16,7 @@ from wids.base.system import max_descriptors
 from wids.base.urls import display_url
 from wids.base.warn import warn
 from wids.errors import CacheError, DecodeError
+from wids.reading.loaderstats import counted_as
 from wids.reading.pipeline import Sample, while_reading
 
 if TYPE_CHECKING:
@@ -326,8 +327,9 @@ class OpenShards(dict[int, OpenShard]):
 
     def __missing__(self, shard_index: int) -> OpenShard:
         self.misses += 1
-        self._make_room(self.limit - 1)
-        return self.setdefault(shard_index, self.open_unkept(shard_index))
+        with counted_as("storage"):
+            self._make_room(self.limit - 1)
+            return self.setdefault(shard_index, self.open_unkept(shard_index))
 
     def _gives_way(self, error: OSError) -> bool:
         """Drop shards that may hold the exhausted resource; return whether any was dropped."""

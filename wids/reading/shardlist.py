@@ -48,6 +48,7 @@ from wids.reading.fetchahead import FetchAhead
 from wids.reading.fieldfile import FieldFile
 from wids.reading.gather import Gathering, ReadAhead, gather_fields
 from wids.reading.knownshards import KnownShards, NumberedShards
+from wids.reading.loaderstats import counted_apart, counted_as
 from wids.reading.openshards import (
     Locator,
     WantedFields,
@@ -296,12 +297,18 @@ class ShardList:
                 samples[slot] = self.read_as(indexes[slot], numbers[slot], dataset)
             return samples
         pipeline = self._pipeline
-        finish = None if pipeline.batch_kind == "raw" else pipeline.finish
-        for slot, sample in zip(slots, self._read_sorted(sorted(indexes)), strict=True):
+        # Views that stay raw may be used in part, so that their pages are not touched here.
+        raw, finish = counted_apart(
+            self._read_sorted(sorted(indexes)),
+            pipeline.finish,
+            mapped=pipeline.raw_kind is None,
+        )
+        unfinished = pipeline.batch_kind != "raw"
+        for slot, sample in zip(slots, raw, strict=True):
             sample["__index__"] = numbers[slot]
             if dataset is not None:
                 sample["__dataset__"] = dataset
-            samples[slot] = sample if finish is None else finish(sample)
+            samples[slot] = finish(sample) if unfinished else sample
         return samples
 
     @property
@@ -637,9 +644,10 @@ class ShardList:
         positions = self._locator.positions(indexes)
         planned = self._planned.take(np.sort(positions).tolist()) if self._opener.by_range else None
         with nullcontext() if planned is None else closing(planned):
-            gathering = Gathering(
-                positions, self._locator.ends, self._opened, self._read_ahead, planned
-            )
+            with counted_as("storage"):
+                gathering = Gathering(
+                    positions, self._locator.ends, self._opened, self._read_ahead, planned
+                )
             return gather_fields(gathering, self._pipeline, allocate, turn)
 
     @property

@@ -15,6 +15,7 @@ import numpy as np
 from wids.base.arguments import checked_position, checked_positions
 from wids.errors import DecodeError
 from wids.ordering.lookahead import check_foreseeable
+from wids.reading.loaderstats import counted_as
 from wids.reading.pipeline import note_decoded_field, note_index, note_missing_dot, while_reading
 from wids.views.indexlist import IndexList
 
@@ -294,7 +295,8 @@ class Mapped(Selection):
     ) -> list[Any]:
         """Return the samples of a batch, each as `read_as(index, number, dataset)`."""
         samples = self.base.read_batch_as(indexes, numbers, dataset)
-        return [self._mapped(*each) for each in zip(samples, indexes, numbers, strict=True)]
+        with counted_as("decode"):
+            return [self._mapped(*each) for each in zip(samples, indexes, numbers, strict=True)]
 
     def _mapped(self, sample: Any, index: int, number: int) -> Any:
         try:
