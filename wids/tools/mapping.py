@@ -20,7 +20,7 @@ import numpy as np
 
 from wids.base.files import named_write_errors, write_output
 from wids.base.omissions import Omissions
-from wids.base.processes import run_each
+from wids.base.processes import cut_evenly, cut_runs, run_each
 from wids.base.progress import progress
 from wids.base.urls import display_url
 from wids.base.warn import warn
@@ -43,7 +43,6 @@ from wids.tools.copyspec import (
     stores_class,
 )
 from wids.tools.fieldcommand import FieldCommand, NamedFunction
-from wids.tools.ranges import cut_evenly, cut_runs
 from wids.views.storage import chosen_shards
 from wids.views.tablejoin import refuse_joined
 from wids.writing.sampleencoder import SampleEncoder

@@ -13,7 +13,7 @@ import numpy as np
 
 from wids.base.optional import load
 from wids.base.plots import save_plot
-from wids.base.processes import run_each
+from wids.base.processes import cut_runs, run_each
 from wids.base.text import clean, format_nbytes, table
 from wids.base.urls import display_url
 from wids.caching.cache import local_copy
@@ -21,7 +21,6 @@ from wids.specs.indexrules import rules_of
 from wids.specs.shardtable import UNKNOWN
 from wids.tar.shard import Shard
 from wids.tar.tarindex import TarIndex
-from wids.tools.ranges import cut_runs
 
 if TYPE_CHECKING:
     import os

@@ -40,6 +40,7 @@ from wids.display.notebook import DatasetFacts
 from wids.ordering.permute import derive_key, permute
 from wids.ordering.randomseeds import reading_batch
 from wids.reading import describe
+from wids.reading.ragged import sorted_indexes
 from wids.reading.samplesequence import hold_versions
 from wids.reading.shardlist import ShardList
 from wids.views.concatenation import Chain, Classes, checked_parts
@@ -51,7 +52,6 @@ from wids.views.joining import Offered, Pairing, counterparts
 from wids.views.keytable import KeptTable, Keys, KeyTable, find_all, load_npy, read_keys
 from wids.views.saved import save_view
 from wids.views.selection import Mapped, Selection
-from wids.views.sorting import sorted_indexes
 from wids.views.splitting import (
     by_exact_share,
     by_hash,
