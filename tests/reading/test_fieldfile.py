@@ -126,6 +126,59 @@ def test_only_the_parts_that_are_read_are_fetched(
             file.read(1000)
 
 
+def test_a_clip_moves_little_besides_its_frames(tmp_path: Path, shard_server: ShardServer) -> None:
+    """The index of a video of large frames says what a clip needs, which comes in one part."""
+    av = pytest.importorskip("av")
+    stream, rng = io.BytesIO(), np.random.default_rng(0)
+    with av.open(stream, "w", format="mp4") as output:
+        track = output.add_stream("mjpeg", rate=Fraction(10))
+        track.width, track.height, track.pix_fmt = 256, 256, "yuvj420p"
+        for _ in range(200):
+            pixels = rng.integers(0, 256, (256, 256, 3), np.uint8)
+            output.mux(track.encode(av.VideoFrame.from_ndarray(pixels, "rgb24")))
+        output.mux(track.encode())
+    data = stream.getvalue()
+    path = shard_of(tmp_path, data)
+    wids.TarIndex.open(path).save(f"{path}.widx")
+    for name in ("a.tar", "a.tar.widx"):
+        shard_server.put(name, (tmp_path / name).read_bytes())
+    dataset = wids.ShardListDataset([(f"{shard_server.url}/a.tar", 2)], remote="range")
+    for start, count in ((10.0, 16), (3.33, 40), (0.0, 5), (19.8, 16)):
+        options = {"max_nbytes": 1 << 30, "start_seconds": start, "num_frames": count}
+        expected, _ = wids.decode_video(data, **options)
+        before, asked = shard_server.nbytes, len(shard_server.requests)
+        with dataset.open_field(0, ".mp4") as file:
+            frames, _ = wids.decode_video(file, **options)
+        np.testing.assert_array_equal(frames, expected)
+        needed = len(data) / 200 * len(expected)
+        assert shard_server.nbytes - before < 1.1 * needed + (300 << 10)
+        assert len(shard_server.requests) - asked <= 10
+
+
+@pytest.mark.parametrize("start", [-5, 0, 100_000])
+def test_announced_bytes_come_in_one_part(start: int) -> None:
+    """What is read behind them comes in small parts again, and false announcements do no harm."""
+    data, asked = np.random.default_rng(0).bytes(9_000_000), []
+
+    def read_part(start: int, stop: int) -> bytes:
+        asked.append(stop - start)
+        return data[start:stop]
+
+    file = FieldFile(read_part, len(data), "a.mp4")
+    file.expect(start, 3_000_000)
+    file.seek(max(0, start))
+    assert file.read(10) == data[max(0, start) :][:10]
+    file.seek(max(0, start))
+    assert file.read(2_000_000) == data[max(0, start) :][:2_000_000]
+    assert asked == [3_000_000 - max(0, start)]
+    file.seek(3_000_000)
+    assert file.read(10) == data[3_000_000:3_000_010]
+    assert asked[1:] == [128 << 10]
+    file.expect(8_000_000, 1 << 60)
+    file.seek(8_000_000)
+    assert file.readall() == data[8_000_000:]
+
+
 def test_a_clip_moves_little_of_a_video(tmp_path: Path, shard_server: ShardServer) -> None:
     """Sixteen frames of a video of 200 seconds are right, and move a tenth of it at most."""
     av = pytest.importorskip("av")

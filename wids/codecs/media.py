@@ -27,6 +27,8 @@ AV_FORMATS = {
     ".webm": "matroska",
 }
 
+_MOST_ANNOUNCED = 10_000  # frames of a clip, with those from the key frame on
+
 
 def decode_audio(
     data: bytes | memoryview, *, max_nbytes: int, dtype: str = "float32"
@@ -104,11 +106,13 @@ def decode_video(
             stream = container.streams.video[0]
             rate = float(stream.average_rate or 0) / stride
             start = start_seconds + float((stream.start_time or 0) * (stream.time_base or 0))
+            stop = None if num_frames is None else (num_frames - 1) * stride + 1
+            if stop is not None:
+                _announce(file, stream, int(start / stream.time_base), stop)
             if start_seconds > 0:
                 container.seek(int(start / stream.time_base), stream=stream)
             # Times are rounded to the ticks of the stream.
             shown = (f for f in container.decode(stream) if (f.time or 0.0) >= start - 1e-4)
-            stop = None if num_frames is None else (num_frames - 1) * stride + 1
             frames = list(_pixels(islice(shown, 0, stop, stride), max_nbytes))
     except av.FFmpegError as error:
         raise DecodeError(f"video: {error}") from error
@@ -116,6 +120,30 @@ def decode_video(
         after = f" at {start_seconds} s or later" if start_seconds else ""
         raise DecodeError(f"video: expected at least one frame{after} in the stream, found none")
     return np.stack(frames), rate
+
+
+def _announce(file: BinaryIO, stream: Any, start: int, num_frames: int) -> None:
+    """Tell a file that can be told so which of its bytes a clip needs, by the index of the video.
+
+    Without an index of all frames, as in Matroska, the file has to guess.
+
+    Args:
+        file: The file.
+        stream: The stream of pictures.
+        start: Time of the first frame, in the unit of the stream.
+        num_frames: Number of frames from there on.
+    """
+    expect = getattr(file, "expect", None)
+    index = getattr(stream, "index_entries", None)
+    if expect is None or not index or num_frames > _MOST_ANNOUNCED:
+        return
+    key = max(0, index.search_timestamp(start))
+    first = max(key, index.search_timestamp(start, any_frame=True))
+    # Mostly the time lies between two frames, of which the later one is shown first.
+    last = first + num_frames - (abs(index[first].timestamp - start) <= 1)
+    frames = [index[number] for number in range(key, min(last + 1, len(index)))]
+    if len(frames) <= _MOST_ANNOUNCED and all(frame.size > 0 for frame in frames):
+        expect(min(frame.pos for frame in frames), max(frame.pos + frame.size for frame in frames))
 
 
 def _pixels(frames: Iterable[Any], max_nbytes: int) -> Iterator[np.ndarray]:

@@ -16,6 +16,7 @@ __all__ = ["FieldFile"]
 # straight on, each part is half as long as all before it, so that a clip costs few bytes besides.
 _FIRST_NBYTES = 128 << 10
 _MOST_NBYTES = 4 << 20
+_MOST_EXPECTED_NBYTES = 8 << 20  # in one part
 _KEPT_PARTS = 4  # readers of films go back and forth between sound and pictures
 
 
@@ -52,6 +53,7 @@ class FieldFile(io.RawIOBase):
         self._position = 0
         self._parts: list[tuple[int, bytes | memoryview]] = []  # the last one read comes last
         self._run_nbytes = 0  # read straight on since the last seek
+        self._expected = (0, 0)
 
     def readable(self) -> bool:
         """Return True."""
@@ -101,6 +103,18 @@ class FieldFile(io.RawIOBase):
         # That of the base class would grow its result by small steps.
         return self.read(max(0, self.size - self._position)) or b""
 
+    def expect(self, start: int, stop: int) -> None:
+        """Announce that the bytes `[start, stop)` will be read, so that they come in few parts.
+
+        What is read behind them comes in small parts again.
+
+        Args:
+            start: First byte.
+            stop: End of the bytes; larger than the file is taken for its end.
+        """
+        self._check_open()
+        self._expected = (start, min(stop, self.size))
+
     def _part_at(self, position: int, wanted: int) -> tuple[int, bytes | memoryview]:
         """Return a part that contains a position, with its start, reading it if need be."""
         for place, (start, part) in enumerate(self._parts):
@@ -111,13 +125,17 @@ class FieldFile(io.RawIOBase):
         if last_start + len(last) != position:
             self._run_nbytes = 0
         ahead = min(max(_FIRST_NBYTES, self._run_nbytes // 2), _MOST_NBYTES)
+        first, end = self._expected
+        is_expected = first <= position < end
+        if is_expected:
+            ahead = min(end - position, _MOST_EXPECTED_NBYTES)
         # Up to the next part that is there already, which need not be read again.
         stop = min([self.size, *(start for start, _ in self._parts if start > position)])
         stop = min(stop, position + max(ahead, wanted))
         found = position, self._read_part(position, stop)
-        self._run_nbytes += stop - position
+        self._run_nbytes = 0 if is_expected else self._run_nbytes + stop - position
         # A reader that wants much at once keeps it by itself.
-        if stop - position <= _MOST_NBYTES:
+        if is_expected or stop - position <= _MOST_NBYTES:
             self._parts = [*self._parts[1 - _KEPT_PARTS :], found]
         return found
 

@@ -308,9 +308,12 @@ class RangeShard(ReadableShard):
         pieces = {each.extension: each for each in basis.proof.sample(0, local_index, None)}
         wanted = pieces.pop(extension)
         check_part(display_url(self.url), extension, wanted.size, start, stop)
-        # The headers are fetched even for a part, since they show which field it belongs to.
+        # Headers are fetched with the first part, since they show which field it belongs to.
         headers = (wanted.start, wanted.offset)
         body = (wanted.offset + start, wanted.offset + stop)
+        if basis.version.validator is not None and (local_index, extension) in basis.headed:
+            (part,) = self._fetcher.read_ranges(self.url, [body], version=basis.version)
+            return part
         if basis.version.validator is None or local_index not in basis.proven:
             # Callers of parts list the other fields, whose headers are therefore checked, too.
             self._prove(list(pieces.values()), basis)
@@ -328,6 +331,7 @@ class RangeShard(ReadableShard):
             head, part = block[: headers[1] - headers[0]], block[body[0] - wanted.start :]
         basis.proof.check(wanted, head)
         basis.proven.add(local_index)
+        basis.headed.add((local_index, extension))
         return part
 
     def _prove(self, pieces: Sequence[Piece], basis: _Basis) -> None:
@@ -526,6 +530,7 @@ class _Basis:
         version: The version of the file.
         proof: Compares headers with the index.
         proven: Samples whose headers match the index in this version of the file.
+        headed: Fields whose own headers do, by local index and extension.
     """
 
     def __init__(self, url: str, index: TarIndex, version: FileVersion) -> None:
@@ -533,6 +538,7 @@ class _Basis:
         self.version = version
         self.proof = FieldProof(url, index)
         self.proven: set[int] = set()
+        self.headed: set[tuple[int, str]] = set()
 
 
 class PlannedSamples:
