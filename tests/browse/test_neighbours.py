@@ -113,6 +113,9 @@ def test_they_go_together_with_filters_marks_facets_and_selections(served: Brows
     page = served.ask_until_finished("page", near=near, where=".cls == 1", count=240)
     assert sorted(indexes(page)) == [17, 61, 203]
     assert page["comparing"]["copies"] == [203]
+    about = page["comparing"]["about"]
+    assert (about["num_found"], about["num_groups"]) == (5, 2)
+    assert (about["num_shown"], about["groups_shown"]) == (3, 2)
     counted = served.ask_until_finished("facets", near=near)
     assert counted["samples"] == 5
     document = served.get("selection.json", near=near).json()
@@ -158,6 +161,20 @@ def test_places_of_a_plane_are_compared_by_their_distance(tmp_path: Path) -> Non
     with browsing([str(write_shard(tmp_path / "a.tar", samples))]) as server:
         assert indexes(asked(server, near=".npy,0.99999"))[:2] == [7, 30]
         assert indexes(asked(server, far=".npy,1")) == [11]
+
+
+def test_zeros_have_no_direction_and_are_left_out(tmp_path: Path) -> None:
+    """Vectors of zeros alone are neither near-duplicates nor outliers, and are counted."""
+    vectors = np.random.default_rng(0).normal(size=(40, 6)) + 3
+    vectors[[4, 9]] = 0
+    vectors[20] = vectors[21]
+    samples = [{"__key__": f"{n}", ".npy": npy(each)} for n, each in enumerate(vectors)]
+    with browsing([str(write_shard(tmp_path / "a.tar", samples))]) as server:
+        near, far = asked(server, near=".npy,1"), asked(server, far=".npy,40")
+    assert indexes(near) == [20, 21]
+    assert sorted(indexes(far)) == [n for n in range(40) if n not in (4, 9)]
+    for page in (near, far):
+        assert page["comparing"]["about"]["left_out"] == {"with zeros alone": 2}
 
 
 @settings(max_examples=30)

@@ -1002,3 +1002,40 @@ def test_marked_samples_are_shown_and_saved(
     page.go_back()
     page.get_by_role("button", name="Clear", exact=True).click()
     assert page.locator(".tray").is_hidden()
+
+
+def test_tabs_of_a_browser_share_their_marks(served: Browsing, open_page: Open):
+    """What one tab marks is marked in the other, and neither takes a mark of the other away."""
+    page = open_page(served.url)
+    other = page.context.new_page()
+    other.goto(served.url)
+    for one, number, count in (
+        (page, 3, "1 sample"),
+        (other, 7, "2 samples"),
+        (page, 9, "3 samples"),
+    ):
+        one.get_by_role("button", name=f"Mark sample {number}", exact=True).click()
+        for each in (page, other):
+            each.get_by_text(f"{count} marked").wait_for()
+    here = other.get_by_role("button", name="Mark sample 9", exact=True)
+    assert here.get_attribute("aria-pressed") == "true"
+    other.reload()
+    other.get_by_text("3 samples marked").wait_for()
+    other.get_by_role("button", name="Clear", exact=True).click()
+    wait_until(page, "document.querySelector('.tray').hidden")
+
+
+def test_marks_are_of_the_very_shards(tmp_path: Path) -> None:
+    """Datasets of one title and length are told apart, and so are shards written anew."""
+
+    def identity(folder: str, text: str) -> str:
+        (tmp_path / folder).mkdir(exist_ok=True)
+        samples = [{"__key__": f"{n}", ".txt": text} for n in range(5)]
+        path = write_shard(tmp_path / folder / "a.tar", samples)
+        with browsing([(str(path), 5)], title="train") as server:
+            assert server.ask("dataset")["identity"] == server.ask("dataset")["identity"]
+        with browsing([(str(path), 5)], title="train") as server:
+            return server.ask("dataset")["identity"]
+
+    found = [identity("one", "a"), identity("two", "a"), identity("one", "b")]
+    assert len(set(found)) == 3

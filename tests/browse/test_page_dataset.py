@@ -116,3 +116,20 @@ def test_what_is_alike_in_all_samples_is_said_in_words(tmp_path: Path, open_page
         page.wait_for_url("**?size=s*")
         page.keyboard.press("s")
         page.locator(".facets").get_by_text("30 in all 2 samples that have it").wait_for()
+
+
+def test_unread_shards_are_not_said_to_be_alike(tmp_path: Path, open_page: Open) -> None:
+    """Beside damaged shards, the page says of how many the others are alike."""
+    rows = []
+    for shard in range(5):
+        samples = [{"__key__": f"{shard}-{n}", ".cls": "1"} for n in range(10)]
+        rows.append((str(write_shard(tmp_path / f"{shard}.tar", samples)), 10))
+    for damaged in (0, 2):
+        Path(rows[damaged][0]).write_bytes(b"no archive" * 1000)
+    with browsing(rows) as server:
+        page = open_page(f"{server.url}?view=dataset")
+        page.get_by_text("alike in the 3 of 5 shards that were read.").wait_for()
+    Path(rows[1][0]).write_bytes(b"no archive" * 1000)
+    with browsing(rows) as server:
+        page = open_page(f"{server.url}?view=dataset")
+        page.get_by_text("Fewer than three shards were read, so none is compared.").wait_for()

@@ -266,3 +266,27 @@ def test_a_range_of_large_numbers_finds_what_its_bar_counts(tmp_path: Path, open
         found = [each for each in documents if least <= each["id"] < bound and each["many"] < 60]
         assert found
         page.get_by_text(f"{len(found)} samples found").wait_for()
+
+
+def test_a_field_with_a_blank_is_completed_without_quotes(tmp_path: Path, open_page: Open):
+    """What looks like a field and another word is completed to the field of that name."""
+    document = json.dumps({"the width": 1, "n": 2})
+    samples = [
+        {"__key__": f"{n}", ".my long field": f"w{n % 2}", ".json": document} for n in range(9)
+    ]
+    with browsing([str(write_shard(tmp_path / "a.tar", samples))]) as server:
+        page = open_page(server.url)
+        page.locator(".row, .tile").first.wait_for()
+        box = box_of(page)
+        for begun in (".my l", ".my long f", "not .my "):
+            box.fill("")
+            box.press_sequentially(begun)
+            page.get_by_role("option", name="'.my long field'").click()
+            field = "'.my long field' "
+            assert box.input_value() == (f"not {field}" if "not" in begun else field)
+        box.fill("")
+        box.press_sequentially(".json:the w")
+        page.get_by_role("option", name=".json:'the width'").click()
+        page.keyboard.type("== 1")
+        page.keyboard.press("Enter")
+        page.get_by_text("9 samples found").wait_for()

@@ -158,6 +158,22 @@ def test_turns_are_shown_as_markdown_and_as_they_are_written(tmp_path: Path, ope
         page.locator(".formatted").first.wait_for()
 
 
+def test_indented_code_of_markdown_keeps_its_lines(tmp_path: Path, open_page: Open):
+    """Lines that are indented by four blanks are code, but not within a paragraph or a list."""
+    code = "for x in y:\n    print(x)\n\n\tdone()"
+    indented = "\n".join(f"    {line}" if line else "" for line in code.split("\n"))
+    text = f"**So:**\n\n{indented}\n\nafter\n    the same paragraph\n\n- one\n\n    more of it\n"
+    said = [{"from": "human", "value": "q"}, {"from": "gpt", "value": text}]
+    samples = [{"__key__": f"{n}", ".json": json.dumps({"conversations": said})} for n in range(2)]
+    with browsing([str(write_shard(tmp_path / "a.tar", samples))]) as server:
+        page = open_page(server.url)
+        shown = page.locator(".turn").nth(1).locator(".formatted")
+        shown.wait_for()
+        assert shown.locator("pre").all_inner_texts() == [code]
+        assert shown.locator("p").nth(1).inner_text().startswith("after\n")
+        assert "more of it" in shown.locator("li").inner_text()
+
+
 def test_markdown_with_line_ends_of_windows_is_formatted(tmp_path: Path, open_page: Open):
     """Headings, lists and code are those of the same text with other line ends."""
     text = "# Title\r\na ***both*** b\r\n- b\r\n- c\r\n\r\n```\r\nx\r\ny\r\n```\r\n"

@@ -426,8 +426,9 @@ class ColumnValues:
         texts = self._texts(shard_index, column, _MOST_LABEL_NBYTES)
         found: list[Any] = []
         for text, is_wanted in zip(texts, wanted.tolist(), strict=True):
-            number = number_in(text) if text and is_wanted else None
-            found.append(number if number is not None or not is_wanted else text or None)
+            known = text if text and is_wanted else None
+            number = None if known is None else number_in(known)
+            found.append(known if number is None else number)
         return found
 
     def _texts(self, shard_index: int, column: FacetColumn, most: int) -> list[str | None]:

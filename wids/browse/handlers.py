@@ -243,12 +243,14 @@ class ApiHandlers:
             tile["singled"] = singled.notes.get(tile["index"])
         seen: set[int] = set()
         copies = []
-        for index in order.slice(0, order.size):
+        indexes = order.slice(0, order.size)
+        for index in indexes:
             group = singled.notes[index][0]
             copies += [index] if group in seen else []
             seen |= {group} - {-1}
         few = copies if len(copies) <= _MOST_COPIES else None
-        return {**progress, "about": singled.about, "copies": few}
+        about = {**singled.about, "num_shown": len(indexes), "groups_shown": len(seen)}
+        return {**progress, "about": about, "copies": few}
 
     def map(self, query: Query) -> dict[str, Any]:
         """Return the map of field `field`, coloured by column `colour`, or the progress of it.

@@ -152,6 +152,7 @@ class NeighbourVisitor:
         indexes: Index of the sample of each vector; known once all are compared.
         nearest: The nearest neighbours of each vector.
         width: Numbers of a vector.
+        num_zeros: Number of vectors that are left out, as all their numbers are 0.
     """
 
     def __init__(self, source: VectorVisitor, num_shards: int) -> None:
@@ -159,6 +160,7 @@ class NeighbourVisitor:
         self.indexes: Integers = np.empty(0, np.int64)
         self.nearest = NearestFew(np.empty((0, 0), np.int64), np.empty((0, 0)))
         self.width = 0
+        self.num_zeros = 0
         self._num_shards = num_shards
         self._compared: tuple[np.ndarray, np.ndarray, float] | None = None
 
@@ -182,8 +184,16 @@ class NeighbourVisitor:
         return True
 
     def _begin(self) -> None:
-        """Take the vectors that were read; of fewer than two, nothing is compared."""
+        """Take the vectors that were read; of fewer than two, nothing is compared.
+
+        Zeros alone have no direction by which to compare them; as a place of a map, they are one.
+        """
         indexes, vectors = self.source.take()
+        if vectors.shape[1] > 2:
+            some: np.ndarray = np.abs(vectors).max(axis=1) > 0
+            if not some.all():
+                self.num_zeros = len(some) - int(some.sum())
+                indexes, vectors = indexes[some], vectors[some]
         if len(vectors) < 2:
             return
         self.indexes, self.width = indexes, vectors.shape[1]
@@ -340,12 +350,13 @@ def _far(visitor: NeighbourVisitor, count: int) -> Singled:
 def _told(visitor: NeighbourVisitor) -> dict[str, Any]:
     """Return what was compared, as JSON."""
     source = visitor.source
+    left_out = {**source.left_out, "with zeros alone": visitor.num_zeros}
     return {
         "width": visitor.width,
         "compared": len(visitor.indexes),
         "neighbours": visitor.nearest.places.shape[1],
         "num_wanted": source.num_wanted,
-        "left_out": {why: count for why, count in source.left_out.items() if count},
+        "left_out": {why: count for why, count in left_out.items() if count},
     }
 
 

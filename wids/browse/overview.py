@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import threading
 from collections import Counter
+from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +36,7 @@ __all__ = [
 ]
 
 _MOST_NBYTES = 64 << 20
+_MOST_IDENTIFIED = 200  # shards that tell a dataset from others
 
 CheckReport = dict[str, Any]
 
@@ -98,13 +101,38 @@ def dataset_facts(reader: FieldReader) -> dict[str, Any]:
     nbytes = nbytes_of(shards)
     return {
         "name": dataset.header["name"],
+        "identity": _identity(reader),
         "num_samples": len(reader),
         "num_shards": len(shards),
         "num_uncounted": reader.num_uncounted,
-        "nbytes": int(shards.filesize[known].sum()) if nbytes is None else nbytes,
+        "nbytes": _known_nbytes(shards.filesize[known]) if nbytes is None else nbytes,
         "shards_without_size": int((~known).sum()) if nbytes is None else 0,
         "base": display_url(dataset.base) if dataset.base else "",
     }
+
+
+def _known_nbytes(sizes: np.ndarray) -> int | None:
+    return int(sizes.sum()) if sizes.size else None
+
+
+def _identity(reader: FieldReader) -> str:
+    """Return a text that differs for other shards, and for shards that were written anew.
+
+    Of a large dataset, some of the shards are looked at, beside the lengths of all.
+    """
+    shards = reader.dataset.shards
+    digest = hashlib.blake2b(digest_size=12)
+    digest.update(np.asarray(shards.nsamples, np.int64).tobytes())
+    digest.update(np.asarray(shards.filesize, np.int64).tobytes())
+    for number in spread(len(shards), _MOST_IDENTIFIED):
+        entry = shards[number]
+        facts: list[Any] = [display_url(entry["url"]), sorted(entry.digests.items())]
+        if is_local(entry["url"]):
+            with suppress(OSError):
+                status = local_path(entry["url"]).stat()
+                facts += [status.st_size, status.st_mtime_ns]
+        digest.update(repr(facts).encode("utf-8", "replace"))
+    return digest.hexdigest()
 
 
 def shard_rows(

@@ -30,7 +30,9 @@ function missing(found) {
 }
 
 function odd(found) {
-  const said = found.odd_shards.length ? null : found.num_shards < 3 ? "Fewer than three shards, so none is compared." : "None: sizes, fields and classes are alike in all that were read.";
+  const [read, lost] = [found.shards_done - found.skipped, found.skipped];
+  const which = lost ? `the ${number(read)} of ${counted(read + lost, "shard")} that were read` : "all that were read";
+  const said = found.odd_shards.length ? null : read < 3 && (lost || found.num_shards < 3) ? `Fewer than three shards${lost ? " were read" : ""}, so none is compared.` : `None: sizes, fields and classes are alike in ${which}.`;
   return [h("h4", {}, "Odd shards"), said ? h("p", {}, said) : h("ul", { class: "odd" }, found.odd_shards.map(({ shard, reasons }) => h("li", {},
     h("a", { href: link({ shard }) }, `shard ${number(shard)}`), ` ${reasons.join("; ")}`)))];
 }

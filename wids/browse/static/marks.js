@@ -8,20 +8,34 @@ const MOST_COMPARED = 4; // samples side by side
 const MOST = 12_000; // characters of a URL that the server takes in any case
 
 let name = null; // of what is kept
+let total = 0; // samples of the dataset
+let isKept = true; // else marks last until the page is left
 let marks = new Set();
 let last = null; // the sample that was marked last, from which Shift marks a range
 const tray = h("div", { class: "tray", role: "region", "aria-label": "Marked samples", hidden: true });
 
-/** Read the marks of a dataset. */
+/** Read the marks of a dataset: of these very shards, since marks are numbers of their samples. */
 export function openMarks(dataset) {
-  name = `wids-marks ${dataset.num_samples} ${dataset.title}`;
-  try {
-    marks = new Set(decode(localStorage.getItem(name) ?? "").filter((index) => index < dataset.num_samples));
-  } catch {
-    marks = new Set(); // the browser keeps nothing
-  }
+  name = `wids-marks ${dataset.identity} ${dataset.title}`;
+  total = dataset.num_samples;
+  read();
   fillTray();
 }
+
+/** Take over what the browser keeps, which another tab may have changed. */
+function read() {
+  try {
+    marks = new Set(decode(localStorage.getItem(name) ?? "").filter((index) => index < total));
+  } catch {
+    [marks, isKept] = [new Set(), false];
+  }
+}
+
+addEventListener("storage", (event) => {
+  if (name === null || (event.key !== name && event.key !== null)) return;
+  read();
+  showAll();
+});
 
 export function isMarked(index) {
   return marks.has(index);
@@ -29,28 +43,27 @@ export function isMarked(index) {
 
 /** Mark samples, or take their marks back. */
 export function mark(indexes, on) {
+  if (isKept) read();
   for (const index of indexes) marks[on ? "add" : "delete"](index);
   last = indexes.at(-1) ?? null;
   try {
     localStorage.setItem(name, encode([...marks]));
   } catch {
-    // they last until the page is left
+    isKept = false;
   }
-  for (const each of document.querySelectorAll("[data-mark]")) show(each);
-  fillTray();
+  showAll();
 }
 
-function show(each) {
-  each.setAttribute("aria-pressed", String(isMarked(Number(each.dataset.mark))));
+function showAll() {
+  for (const each of document.querySelectorAll("[data-mark]")) each.setAttribute("aria-pressed", String(isMarked(Number(each.dataset.mark))));
+  fillTray();
 }
 
 /** The button that marks a sample. */
 export function markButton(index, text = "✓", properties = {}) {
   return button(text, (event) => {
-    const on = !isMarked(index);
     // A click of the pointer has been answered when it went down.
-    if (event.detail && event.currentTarget.closest("[data-drags]")) return;
-    mark([index], on);
+    if (!event.detail || !event.currentTarget.closest("[data-drags]")) mark([index], !isMarked(index));
   }, { class: "mark", "data-mark": index, "aria-pressed": String(isMarked(index)), "aria-label": `Mark sample ${index}`, ...properties });
 }
 
@@ -88,10 +101,8 @@ export function dragMarks(list) {
 /** Mark the sample whose tile or row has the focus; returns whether there is one. */
 export function markFocused() {
   const hit = document.activeElement?.closest("li, tr")?.querySelector("[data-mark]");
-  if (!hit) return false;
-  const index = Number(hit.dataset.mark);
-  mark([index], !isMarked(index));
-  return true;
+  if (hit) mark([Number(hit.dataset.mark)], !isMarked(Number(hit.dataset.mark)));
+  return Boolean(hit);
 }
 
 /** The bar that says how many are marked, and what can be done with them. */

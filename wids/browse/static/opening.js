@@ -37,7 +37,8 @@ export async function openDataset(place, show) {
 }
 
 function fill(told, facts, { preview: isPreview, num_shards: total, shards_here: here = 0, shards_counted: done, arrived }) {
-  const first = isPreview ? `Shown are the first ${counted(facts.num_samples, "sample")}, from the beginning of the first shard. ` : "";
+  const shown = facts.num_samples === 1 ? "Shown is the first sample" : `Shown are the first ${counted(facts.num_samples, "sample")}`;
+  const first = isPreview ? `${shown}, from the beginning of the first shard. ` : "";
   const progress = done !== undefined ? `The samples of ${number(done)} of ${counted(total, "shard")} are counted.` : total ? `${number(here)} of ${counted(total, "shard")} are here${arrived ? `, and ${bytes(arrived)} of others` : ""}.` : "";
   told.replaceChildren(
     h("progress", { ...(total > 1 ? { max: total, value: done ?? here } : {}), "aria-label": "Opening the dataset" }),

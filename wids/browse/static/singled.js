@@ -42,10 +42,15 @@ export function singledOut(page, state, dataset) {
     finished ? h("p", { class: "singled-facts" }, factsOf(about, dataset)) : null)];
 }
 
-function factsOf({ kind, num_groups: groups, num_found: found, compared, num_wanted: wanted, neighbours, width, left_out: left }, dataset) {
+/** 4 samples; 4 of 13 samples, where a filter, a shard or a bound leaves some. */
+function of(shown, all, noun) {
+  return shown === all ? counted(all, noun) : `${number(shown)} of ${counted(all, noun)}`;
+}
+
+function factsOf({ kind, num_groups: groups, num_found: found, num_shown: shown, groups_shown: groupsShown, compared, num_wanted: wanted, neighbours, width, left_out: left }, dataset) {
   const measure = kind === "near"
-    ? `${counted(found, "sample")} in ${counted(groups, "group")}`
-    : `${counted(found, "sample")}, by the distance to the ${neighbours > 1 ? `${neighbours}th nearest` : "nearest"} other${width > 2 ? ", of vectors of length 1" : ""}`;
+    ? `${of(shown, found, "sample")} in ${of(groupsShown, groups, "group")}`
+    : `${of(shown, found, "sample")}, by the distance to the ${neighbours > 1 ? `${neighbours}th nearest` : "nearest"} other${width > 2 ? ", of vectors of length 1" : ""}`;
   const part = wanted < dataset.num_samples ? `, at even distances, of ${number(dataset.num_samples)}; the others are not searched` : "";
   return [measure, `${counted(compared, "sample")} compared${part}`, ...Object.entries(left).map(([why, count]) => `${counted(count, "sample")} ${why} left out`)].join(" · ");
 }
