@@ -555,7 +555,7 @@ def test_a_shard_that_is_fetched_whole_numbers_its_samples_as_before(
         put(MANY_SWAPPED)
         shard_server.faults.ignore_range = not roomy
         for read in (dataset.gather_fields, dataset.__getitems__):
-            with pytest.raises(ShardFormatError, match="fetched whole, it is another shard"):
+            with pytest.raises(ShardFormatError, match="fetched whole, and its samples are not"):
                 read([1, 2])
 
 

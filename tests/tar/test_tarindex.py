@@ -218,7 +218,7 @@ def test_a_shard_that_grows_while_it_is_indexed_is_refused(shard, monkeypatch):
         return members
 
     monkeypatch.setattr("wids.tar.tarindex.scan_bytes", scan_while_written)
-    with pytest.raises(ShardFormatError, match="that nobody writes"):
+    with pytest.raises(ShardFormatError, match="that no process writes to"):
         TarIndex.from_tar(shard)
 
 

@@ -359,8 +359,7 @@ class ColumnReader:
                 reason = str(error)
         missing = DecodeError(
             f"column {self.extension!r}: sample {start + local_index}, key {sample['__key__']!r}, "
-            f"shard {display_url(ref.url)!r}: {reason}; fill= says what stands for what is "
-            "missing"
+            f"shard {display_url(ref.url)!r}: {reason}; fill= gives such samples a value"
         )
         missing.sample = start + local_index
         return missing

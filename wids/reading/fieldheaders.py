@@ -130,7 +130,7 @@ class FieldProof:
             # If fields may lie apart, another field of the sample may follow anywhere.
             raise UnprovenFieldError(
                 f"{display_url(self.url)}: with grouping='shard', a field that the sidecar does "
-                "not know may lie anywhere in the shard; ask with fields= for those known"
+                "not know may lie anywhere in the shard; name the fields to read by fields="
             )
         self._add_end(pieces, self.index.key(local_index))
         return pieces

@@ -77,7 +77,9 @@ class Ragged(Sequence[Any]):
         if isinstance(index, slice):
             start, stop, step = index.indices(len(self))
             if step != 1:
-                raise ValueError(f"a slice of step 1 shares the memory, got step {step}")
+                raise ValueError(
+                    f"expected a slice of step 1, which shares the memory, got step {step}"
+                )
             return type(self)(self.values, self.offsets[start : max(start, stop) + 1])
         position = index + len(self) if index < 0 else index
         if not 0 <= position < len(self):

@@ -451,8 +451,8 @@ class RangeShard(ReadableShard):
         if not same and (self._served or len(whole) != len(self)):
             self._changed = True
             raise ShardFormatError(
-                f"{display_url(self.url)}: fetched whole, it is another shard than its sidecar "
-                f"says: it {replaced_since_indexed()}"
+                f"{display_url(self.url)}: was fetched whole, and its samples are not those of "
+                f"its sidecar: it {replaced_since_indexed()}"
             )
         self._note_version(version)
         # Keys come from the sidecar's index; from now on, bytes come from the index of the file.

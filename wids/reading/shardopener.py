@@ -164,7 +164,7 @@ class ShardOpener:
                 if self.cache.is_local(ref.url) or str(error).startswith(shown):
                     raise
                 raise ShardFormatError(f"{shown}: {error}") from error  # it names the cached file
-            logger.warning("%s: came damaged; fetching it once more", shown)
+            logger.warning("%s: was damaged when it came; fetching it once more", shown)
             return self._open_again(ref)
         if ref.nsamples in {None, len(shard)} or not self.cache.discard(ref):
             return shard

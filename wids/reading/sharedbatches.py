@@ -318,7 +318,7 @@ def _lent(number: int, offset: int, dtype: Any, shape: tuple[int, ...]) -> Any:
     """Return an array or a tensor in a buffer of the batch that is unpickled."""
     leases = _received.leases
     if leases is None:
-        raise RuntimeError("an array in shared memory is received only as part of its batch")
+        raise RuntimeError("an array in shared memory is unpickled only as a part of its batch")
     count = math.prod(shape)
     memory = leases.of(number)[offset : offset + count * dtype.itemsize]
     if isinstance(dtype, np.dtype):

@@ -516,8 +516,8 @@ def _fingerprint(shard: TarBytes, members: TarMembers, spans: NDArray[np.int64])
     if not shard.changed():
         return fingerprint(shard.read, fingerprinted(members.shard_nbytes, members.end, probed))
     raise ShardFormatError(
-        f"{display_url(str(shard.path))}: at byte 0: expected a file that nobody writes, found one "
-        "that was changed while its headers were read; wait until it is completely written"
+        f"{display_url(str(shard.path))}: at byte 0: expected a file that no process writes to, "
+        "found one that was changed while its headers were read; wait until it is complete"
     )
 
 

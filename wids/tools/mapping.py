@@ -206,7 +206,7 @@ def _check_copied(samples: SampleSequence, target: str, *, strict: bool) -> None
         raise ValueError(
             f"{target}: the stored fields of the samples are copied, and these samples are results "
             "of map(); give its function to map_samples, with the dataset as it is without map(), "
-            "or only_new=True to write what the function given here returns alone"
+            "or only_new=True to write only what the function given here returns"
         )
     if strict:
         check_none_left_out(samples, entries=target != "-")

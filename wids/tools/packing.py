@@ -217,7 +217,7 @@ class _Job:
         if index.digest != self.digests[size * number : size * (number + 1)]:
             raise ShardFormatError(
                 f"{display_url(self.spec.shards.urls[number])}: expected the shard that was "
-                "indexed, found another; pack it again when nobody writes it"
+                "indexed, found another; pack it again when no process writes to it"
             )
 
     def top_level_keys(self) -> dict[str, Any]:
@@ -322,8 +322,8 @@ def _check_unchanged(shards: ShardTable, versions: NDArray[np.int64]) -> int:
             continue
         if _version_of(url) != version:
             raise ShardFormatError(
-                f"{display_url(url)}: expected a file that nobody writes, found one that was "
-                "changed while its dataset was packed; pack it again when it is complete"
+                f"{display_url(url)}: expected a file that no process writes to, found one that "
+                "was changed while its dataset was packed; pack it again when it is complete"
             )
         newest = max(newest, local_path(url).stat().st_ctime_ns)
     return newest

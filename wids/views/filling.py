@@ -97,7 +97,7 @@ class Filled:
         """
         row = self.rows.at(index)
         if row == self._absent:
-            raise KeyError(f"sample {index}: no field {extension!r}; it has no counterpart here")
+            raise KeyError(f"sample {index}: no field {extension!r}; the sample has no counterpart")
         return self.base.open_field(row, extension)
 
     def is_near(self, index: int) -> bool:

@@ -315,8 +315,8 @@ class _Opener:
         lost = int((rows.rows.array() == rows.table.num_rows).sum())
         if lost != node.get("missing", 0):
             raise SpecError(
-                f"{where}: {source.title}: {lost} samples have no row there, when it was saved "
-                f"{node.get('missing', 0)} had none; join the table again"
+                f"{where}: {source.title}: {lost} samples have no row in it, "
+                f"{node.get('missing', 0)} when the view was saved; join the table again"
             )
         return rows
 

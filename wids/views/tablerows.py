@@ -45,7 +45,9 @@ Integers = npt.NDArray[np.int64]
 def _as_text(value: Any) -> str:
     """Return a value that JSON cannot represent, such as a date, as text."""
     if isinstance(value, bytes):
-        raise TypeError("bytes inside a list or a struct of a table have no JSON; leave them out")
+        raise TypeError(
+            "bytes in a list or a struct cannot be written as JSON; leave out that column"
+        )
     return str(value)
 
 
