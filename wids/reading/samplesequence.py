@@ -374,7 +374,7 @@ def datasets_in(samples: Any, sides: Collection[str] = ("left", "right")) -> lis
     """Return the distinct datasets of shards under a sequence, in order.
 
     Args:
-        samples: A dataset, or what is made of datasets.
+        samples: A dataset or a view.
         sides: The sides of joins that count.
     """
     if is_sharded(samples):

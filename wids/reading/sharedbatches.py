@@ -2,7 +2,7 @@
 
 A worker of a plain DataLoader pickles the fields of a batch into a pipe, and the main process
 unpickles them. Here the worker writes each column into a buffer of shared memory, and pickles the
-number of the buffer. Small columns, and values that are no arrays, are pickled as ever.
+number of the buffer. Small columns, and values that are no arrays, are pickled as usual.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ class SeenVersions:
 
         Args:
             number: The shard.
-            version: Its version, which counts from now on if it does not contradict the last one.
+            version: Its version, which is recorded unless it contradicts the recorded one.
         """
         facts = _hashes(version)
         known = self._facts[number]

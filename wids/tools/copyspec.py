@@ -63,7 +63,7 @@ def header_of(samples: Any) -> dict[str, Any]:
     """Return the top-level keys of the spec of new shards: those of the samples' dataset.
 
     Args:
-        samples: A dataset, or what is made of one; of a join, the left side counts.
+        samples: A dataset or a view; of a join, the left side counts.
     """
     base = samples
     while not hasattr(base, "header") and (hasattr(base, "base") or hasattr(base, "left")):
@@ -95,7 +95,7 @@ def key_rule_of(samples: Any) -> KeyRule:
     """Return the key rule of new shards: that of the shards from which the keys come.
 
     Args:
-        samples: A dataset, or what is made of one; of a join, the left side has the keys.
+        samples: A dataset or a view; of a join, the left side has the keys.
     """
     if hasattr(samples, "index_rules"):
         rule: KeyRule = samples.index_rules["key_rule"]
@@ -117,7 +117,7 @@ def refuse_replacing_spec(pattern: str, samples: Any) -> None:
 
     Args:
         pattern: Path of the new shards.
-        samples: A dataset, or what is made of datasets.
+        samples: A dataset or a view.
 
     Raises:
         ValueError: It would.

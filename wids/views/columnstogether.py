@@ -15,7 +15,7 @@ def columns_together(samples: Any, field: str) -> Any:
     """Return samples in which the columns of a joined table, except bytes, form one field.
 
     Args:
-        samples: A join, or what is made of one.
+        samples: A join, or a view of one.
         field: Name of the field, with a dot, such as ".json".
 
     Raises:

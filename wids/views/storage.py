@@ -176,7 +176,7 @@ def stored_fields(samples: Any, index: int) -> list[StoredField]:
     """Return the fields of a sample with their locations, the left side of a join first.
 
     Args:
-        samples: A dataset, or what is made of datasets without a function.
+        samples: A dataset, or a view without a function.
         index: Index of the sample, in `[0, len)`.
 
     Raises:
