@@ -69,6 +69,20 @@ def large_members(count: int, seed: int = 0) -> list[tuple[bytes, int]]:
     return [(header(b"%06d.bin" % number, size), size) for number, size in enumerate(sizes)]
 
 
+def mixed_members(count: int) -> list[tuple[bytes, int]]:
+    """Samples of a picture, a class and a document: headers lie 35 kB apart on average."""
+    rng = random.Random(count)
+    members = []
+    for number in range(count):
+        for extension, size in (("jpg", rng.randrange(20_000, 180_000)), ("cls", 1), ("json", 300)):
+            members.append((header(b"%06d.%s" % (number, extension.encode()), size), size))
+    return members
+
+
+def close_members(count: int) -> list[tuple[bytes, int]]:
+    return [(header(b"%06d.bin" % number, 30_000), 30_000) for number in range(count)]
+
+
 def found(source: TarBytes) -> object:
     """Return what a scan finds, or how it refuses the file."""
     try:
@@ -94,6 +108,30 @@ def test_most_headers_are_there_before_they_are_read(tmp_path):
     assert slow.num_waits < 400
     assert len(slow.in_memory) * 4096 < path.stat().st_size / 8
     assert all(0 <= start < stop <= path.stat().st_size for start, stop in slow.advised)
+
+
+@pytest.mark.parametrize("members", [mixed_members(1500), close_members(3000)])
+def test_headers_between_which_nothing_is_read_are_brought(tmp_path, members):
+    """Where a scan waits for each place with headers, these come ahead, close or not."""
+    path = tmp_path / "mixed.tar"
+    write_sparsely(path, members)
+    slow = compare(path)
+    assert slow.num_waits < 600
+    assert all(0 <= start < stop <= path.stat().st_size for start, stop in slow.advised)
+
+
+def test_nothing_is_advised_where_the_system_reads_all_between_close_headers(tmp_path):
+    """A system that reads all of a disk ahead is not disturbed by reads elsewhere."""
+    path = tmp_path / "close.tar"
+    write_sparsely(path, close_members(1000))
+    with path.open("rb") as file:
+        slow = SlowFile(path, file.fileno())
+        plain = slow.opened()
+        pages_of_member = 30_720 >> 12
+        waits = replace(plain.advised, waits=lambda: slow.num_waits * pages_of_member)
+        assert len(scan_bytes(replace(plain, advised=waits)).spans) == 1000
+    assert slow.num_waits > 900
+    assert not slow.advised
 
 
 def test_nothing_is_advised_of_what_is_in_memory(tmp_path):

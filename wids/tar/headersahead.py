@@ -14,10 +14,14 @@ from contextlib import suppress
 from time import perf_counter
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from wids.tar.tarheader import BLOCK_SIZE, checksum_matches, distance_to_next
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from numpy.typing import NDArray
 
     from wids.tar.tarbytes import AdvisedReads
 
@@ -32,8 +36,8 @@ _PIECES = 4  # in which the average member is searched for a header
 _LEAST_PIECE_NBYTES = 16 << 10
 _MOST_SEARCHED = 16  # pieces; in a much longer member, the chain is left out
 _WAITING = 8  # one of so many headers was waited for: the file is not in memory
-_SLOW_SECONDS = 50e-6  # for a header; chains take less
-_PROBE_NBYTES = 8 << 20  # of the scan, after which it is seen whether it waits
+_SLOW_SECONDS = 20e-6  # for a place with headers; chains take less
+_PROBE_NBYTES = 8 << 20  # of the scan, after which it is first seen whether it waits
 _MAGIC, _MAGIC_PLACE = b"ustar", 257
 
 
@@ -58,7 +62,7 @@ class HeadersAhead:
         self._advised = advised
         self._given_up = False
         self._probe_nbytes = _PROBE_NBYTES
-        self._distance = 0  # average, of headers that the scan waited for; 0: it did not wait
+        self._distance = 0  # average, of places that the scan waited for; 0: it did not wait
         self._alone = 0.0  # seconds for each header of the scan alone
         self._until = 0  # end of the part whose headers were brought
         self._seconds, self._num_headers = 0.0, 0  # taken for that part, and those the scan read
@@ -83,13 +87,14 @@ class HeadersAhead:
         self._waits = self._advised.waits()
         return self._until if position < self._until else position + self._probe_nbytes
 
-    def end(self, position: int, num_headers: int) -> None:
+    def end(self, position: int, headers: NDArray[np.int64]) -> None:
         """Learn from the headers that the scan has read since `begin`.
 
         Args:
             position: Where the scan has come to.
-            num_headers: Number of headers.
+            headers: Where they were, increasing.
         """
+        num_headers = len(headers)
         if self._given_up or not num_headers:
             return
         seconds = perf_counter() - self._began
@@ -97,13 +102,23 @@ class HeadersAhead:
             self._seconds += seconds
             self._num_headers += num_headers
             return
-        waited = (self._advised.waits() - self._waits) * _WAITING >= num_headers
-        distance = (position - self._start) // num_headers
-        fitting = self._advised.least_distance <= distance <= _MOST_DISTANCE
-        if not waited:
+        # A header behind a small member mostly comes with the page of the header before it.
+        num_places = 1 + int(np.count_nonzero(np.diff(headers) > _PAGE_NBYTES))
+        nbytes = position - self._start
+        distance = nbytes // num_places
+        waits = self._advised.waits() - self._waits
+        # A system that reads nearly all between close headers is ahead of the scan already.
+        reads_all = waits * _PAGE_NBYTES > nbytes // 2
+        fitting = distance <= _MOST_DISTANCE
+        fitting &= distance >= self._advised.least_distance or not reads_all
+        if waits * _WAITING < num_places:
             self._probe_nbytes = self._nbytes
-        elif fitting and seconds > _SLOW_SECONDS * num_headers:
+        elif fitting and seconds > _SLOW_SECONDS * num_places:
             self._distance, self._alone = distance, seconds / num_headers
+        else:
+            # The headers of each part are verified by themselves, which costs as much as reading a
+            # hundred of them.
+            self._probe_nbytes *= 2
 
     def _bring(self, position: int) -> None:
         """Read the headers of the next chains, in turn."""

@@ -36,10 +36,10 @@ class AdvisedReads:
 
     Attributes:
         advise: Function that begins to read bytes, from a start to a stop, and does not wait.
-        waits: Function that counts how often this thread has waited for bytes; only differences
-            are meaningful.
+        waits: Function that counts how often this thread has waited for bytes, or the pages of a
+            disk that were read for it; only differences are meaningful.
         most: Number of reads that may be begun at once.
-        least_distance: Distance of reads below which the system reads ahead by itself.
+        least_distance: Distance of reads below which the system may read ahead by itself.
     """
 
     advise: Callable[[int, int], None]

@@ -100,7 +100,7 @@ class HeaderRuns:
         if stop is None:
             return self._search(position)
         batch = self._chain(position, stop)
-        self._ahead.end(self._end, len(batch.positions))
+        self._ahead.end(self._end, batch.positions)
         return batch
 
     def _search(self, position: int) -> "_Batch":
