@@ -5,6 +5,7 @@ import json
 import os
 import random
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -761,6 +762,51 @@ def test_a_shard_that_is_written_anew_is_shown_as_it_is_now(tmp_path: Path):
         assert server.ask("sample", i=3)["key"] == "part1/003"
         path.unlink()
         assert server.ask("sample", i=4)["key"] == "part1/004"
+
+
+def test_what_was_found_in_a_replaced_shard_is_found_anew(tmp_path: Path):
+    """Filters, searches, orders, facets and statistics are those of the shards as they are now."""
+
+    def written(path: Path, shard: int, shift: int) -> Path:
+        samples = [
+            {"__key__": f"{shift}-{shard}{n:02d}", ".cls": f"{(n + shift) % 3}", ".json": "{}"}
+            for n in range(30)
+        ]
+        for n, sample in enumerate(samples):
+            sample[".json"] = json.dumps({"score": (n * 7 + shift) % 30})
+        return write_shard(path, samples)
+
+    paths = [written(tmp_path / f"{shard}.tar", shard, 0) for shard in range(4)]
+    with browsing([(str(path), 30) for path in paths]) as server:
+
+        def found() -> dict[str, Any]:
+            ask = server.ask_until_finished
+            facets = {each["name"]: each for each in ask("facets")["facets"]}
+            for _ in range(600):
+                page = server.ask("page", sort=".json:score", count=240)
+                if page["sorting"]["finished"]:
+                    break
+            return {
+                "filter": [
+                    tile["key"] for tile in ask("page", where=".cls == 1", count=99)["tiles"]
+                ],
+                "search": ask("page", q="0-2")["total"],
+                "sort": [tile["key"] for tile in page["tiles"]],
+                "facet": facets[".cls"]["values"],
+                "classes": ask("statistics")["classes"],
+            }
+
+        before = found()
+        new = written(tmp_path / "new", 2, 1)
+        new.replace(paths[2])
+        for _ in range(600):
+            if server.ask_until_finished("page", q="1-2")["total"]:
+                break
+            time.sleep(0.02)
+        after = found()
+    with browsing([(str(path), 30) for path in paths]) as server:
+        assert found() == after
+    assert all(before[name] != after[name] for name in ("filter", "search", "sort"))
 
 
 def test_a_sample_of_very_many_fields_comes_in_pieces(tmp_path: Path):

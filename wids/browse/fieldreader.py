@@ -47,6 +47,8 @@ _MOST_AHEAD_NBYTES = 2 << 20
 _PIECE_NBYTES = 1 << 20
 _PIECE_FAR_NBYTES = 8 << 20  # each piece of a remote field costs a request
 _ROWS_A_REQUEST = 256
+_LOOK_SECONDS = 1.0
+_MOST_LOOKED_AT = 256  # shards at a time
 # A user waits for the page, so an early error is better than the many retries of a training run.
 PATIENCE = FetchPolicy(connect_timeout_seconds=5.0, stall_timeout_seconds=10.0, attempts=2)
 
@@ -119,6 +121,8 @@ class FieldReader:
         failures: Errors of shards that could not be opened.
         fetched_whole: Remote shards that were fetched whole, because they have no sidecar.
         num_uncounted: Number of shards whose samples could not be counted.
+        generation: Number of shards that were replaced so far, as far as this was noticed. What was
+            computed in another generation is to be computed anew.
     """
 
     def __init__(
@@ -140,6 +144,10 @@ class FieldReader:
         self.fetched_whole: set[int] = set()
         self._opened_before: set[int] = set()
         self._waits: dict[int, tuple[int, float]] = {}
+        self.generation = 0
+        self._to_look_at: list[int] = []
+        self._looked_at = time.monotonic()
+        self._look = threading.Lock()
         self.joined = joined
         every: list[Any] = [dataset, *(joined.datasets if joined is not None else ())]
         for cache in {id(each.cache): each.cache for each in every}.values():
@@ -387,7 +395,7 @@ class FieldReader:
         """
         reader = self.dataset.column_reader(extension, *path)
         entry = self.dataset.shards[shard_index]
-        self.dataset.drop_if_changed(shard_index)
+        self._drop_if_changed(shard_index)
         try:
             return reader.read_shard(shard_index, entry)
         except DecodeError:
@@ -444,6 +452,29 @@ class FieldReader:
         path = self.dataset.cache.derived_path(entry, source.suffix)
         return None if path is None else (path, source)
 
+    def look_for_changes(self) -> None:
+        """Look whether files of some of the shards that were opened were replaced, once in a while.
+
+        What a filter found is shown without another look at all of the shards that it read.
+        """
+        if time.monotonic() < self._looked_at + _LOOK_SECONDS:
+            return
+        if not self._look.acquire(blocking=False):
+            return
+        try:
+            self._looked_at = time.monotonic()
+            self._to_look_at = self._to_look_at or sorted(self._opened_before)
+            for shard_index in self._to_look_at[-_MOST_LOOKED_AT:]:
+                if self.dataset.cache.is_local(self.dataset.shards.urls[shard_index]):
+                    self._drop_if_changed(shard_index)
+            del self._to_look_at[-_MOST_LOOKED_AT:]
+        finally:
+            self._look.release()
+
+    def _drop_if_changed(self, shard_index: int) -> None:
+        if self.dataset.drop_if_changed(shard_index):
+            self.generation += 1
+
     def trim_cache(self) -> None:
         """Evict files of the cache folder while it is larger than its bound."""
         cache = self.dataset.cache
@@ -460,7 +491,7 @@ class FieldReader:
         first = shard_index not in self._opened_before
         far = first and self.is_far(self.dataset.shards[shard_index])
         with self.failures.noted(shard_index, url, WidsError, OSError), self._waited(shard_index):
-            self.dataset.drop_if_changed(shard_index)
+            self._drop_if_changed(shard_index)
             located = self.dataset.locate_sample(index)
             # Keys and sizes come from the sidecar alone, so the shard itself is not opened.
             located[0].confirm()

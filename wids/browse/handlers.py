@@ -168,9 +168,19 @@ class ApiHandlers:
         self._facet_values: ColumnValues | None = None
         self._facet_lock = threading.Lock()
         self._found_looks: Looks | None = None
+        self._generation = self.reader.generation
         self._faults: dict[str, list[dict[str, str]]] = {}
         for fault in (self.report or {}).get("faults", []):
             self._faults.setdefault(fault["shard"], []).append(fault)
+
+    def _refresh(self) -> None:
+        """Forget what was found in shards that were replaced meanwhile."""
+        self.reader.look_for_changes()
+        with self._facet_lock:
+            if self._generation != self.reader.generation:
+                self._generation = self.reader.generation
+                self._facet_values = self._found_looks = None
+                self.scans.clear()
 
     def close(self) -> None:
         """Stop all background work."""
@@ -206,6 +216,7 @@ class ApiHandlers:
 
     def page(self, query: Query) -> dict[str, Any]:
         """Describe `count` samples from position `at` on, in an order, perhaps with a filter."""
+        self._refresh()
         start = max(0, _number(query, "at", 0))
         count = min(_number(query, "count", 60), _MOST_TILES)
         order, filtering, sorting, comparing = self._grid.shown(query)
@@ -257,6 +268,7 @@ class ApiHandlers:
 
         `chosen` says which of the points a filter, marks, or shards leave; None where all are.
         """
+        self._refresh()
         looks = self._looks(True)
         field = query.get("field") or next(iter(looks.vectors), "")
         if not field:
@@ -298,6 +310,7 @@ class ApiHandlers:
         Raises:
             ValueError: Nothing is chosen, a filter still runs, or found more than a document holds.
         """
+        self._refresh()
         order, filtering, sorting, _ = self._grid.shown(query, patient=True)
         if sorting is not None and not sorting["finished"]:
             raise ValueError("sort: not all values are read yet; ask again")
@@ -368,6 +381,7 @@ class ApiHandlers:
         Raises:
             LookupError: There is no such sample.
         """
+        self._refresh()
         position, total = None, len(self.reader)
         if query.get("p"):
             position = _number(query, "p", 0)
@@ -445,6 +459,7 @@ class ApiHandlers:
 
     def statistics(self, query: Query) -> dict[str, Any]:
         """Return statistics of fields and classes over some shards, or with `all=1` over all."""
+        self._refresh()
         every = query.get("all") == "1"
         count = self.reader.num_shards
         shards = list(range(count)) if every else spread(count, _FIRST_LOOK_SHARDS)
@@ -475,6 +490,7 @@ class ApiHandlers:
 
         Numbers are counted in the bins of all samples, so that the two can be shown together.
         """
+        self._refresh()
         chosen = tuple(query.get(name, "") for name in _CHOSEN)
         # Before the scan is asked for, since an outline of a map has a scan of its own.
         selectors = self._grid.selectors(query)
@@ -490,6 +506,7 @@ class ApiHandlers:
 
         Values are those of a few shards; of classes, all that have a name.
         """
+        self._refresh()
         shards = spread(self.reader.num_shards, _WORD_SHARDS)
         scans = self._facet_scans(("words",), tuple(shards), self._grid.selectors({}))
         counted = self._counted(scans)
@@ -554,7 +571,8 @@ class ApiHandlers:
             _facets_of(scan).as_dict(everything) for scan, everything in zip_longest(scans, every)
         ]
         facets = [facet for each in told for facet in each["facets"]]
-        return {**told[0], "facets": facets, **progress[-1], "finished": is_complete}
+        found = {**told[0], "facets": facets, **progress[-1], "finished": is_complete}
+        return found | {"generation": self._generation}
 
     def _columns(self) -> ColumnValues:
         """Return the columns of the dataset, which are found when they are first asked for."""

@@ -196,6 +196,14 @@ class Scans:
         with self._lock:
             return list(self._scans.values())
 
+    def clear(self) -> None:
+        """Stop and forget all scans, since what they have read is no longer there."""
+        with self._lock:
+            scans = list(self._scans.values())
+            self._scans.clear()
+        for scan in scans:
+            scan.stop()
+
     def close(self) -> None:
         """Stop all scans; do not wait for one that waits for a server."""
         scans = self._all()

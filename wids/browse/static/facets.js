@@ -28,11 +28,11 @@ export function facetPanel(state, signal) {
 
 async function count(state, chosen, narrowed, signal) {
   if (!panel.childElementCount) panel.replaceChildren(h("p", { class: "muted" }, "Counting…"));
-  const whole = everything?.finished ? everything : null;
   await poll(async () => {
-    const all = whole ?? await ask("facets", {}, signal);
+    if (!narrowed || !everything?.finished) everything = await ask("facets", {}, signal);
     const now = narrowed ? await ask("facets", chosen, signal) : null; // after that of all, in whose bins it counts
-    everything = all;
+    if (now && now.generation !== everything.generation) everything = await ask("facets", {}, signal); // a shard was replaced
+    const all = everything;
     draw(state, all, { ...(now ?? all), first: now ? firstShard(state) : 0 });
     return all.finished && (now ?? all).finished;
   }, signal);
