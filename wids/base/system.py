@@ -89,7 +89,7 @@ def name_of_machine() -> str:
 
 
 def user_id() -> int | None:
-    """Return the number of the user, or None where files belong to no number."""
+    """Return the id of the user, or None on a system whose files have no owner's id."""
     return os.geteuid() if hasattr(os, "geteuid") else None
 
 

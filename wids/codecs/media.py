@@ -123,7 +123,7 @@ def decode_video(
 
 
 def _announce(file: BinaryIO, stream: Any, start: int, num_frames: int) -> None:
-    """Tell a file that can be told so which of its bytes a clip needs, by the index of the video.
+    """Tell a file which of its bytes a clip needs, if it takes such hints, by the video's index.
 
     Without an index of all frames, as in Matroska, the file has to guess.
 

@@ -2,7 +2,7 @@
 
 Class-index masks, depth maps and 16-bit images look black if their values are taken for grey
 levels. So masks with few values are drawn with one colour per value, and other arrays are stretched
-over all grey levels. A `ArrayDrawing` states which value has which colour or level.
+over all grey levels. An `ArrayDrawing` states which value has which colour or level.
 """
 
 import colorsys

@@ -81,7 +81,7 @@ class ReservedRange:
 class Segment:
     """Memory of ranges that touch or overlap and are needed at once.
 
-    Others have memory of their own, so that none is held for one that is needed later.
+    Ranges that are needed at other times have memory of their own, which is freed with them.
     """
 
     __slots__ = ("buffer", "need", "start", "stop", "users")

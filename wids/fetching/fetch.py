@@ -417,8 +417,8 @@ class Fetcher:
     ) -> Stream:
         """Request a file from `start` on, or only its next bytes if several connections fetch it.
 
-        Of a response that is left to other connections, the server has sent more than was read, and
-        its connection cannot be used again.
+        If a response is left to other connections, bytes that the server has already sent are
+        wasted, and its connection cannot be used again.
         """
 
         def request(stop: int | None = None) -> Stream:

@@ -39,8 +39,8 @@ class RangePool:
     Memory is reserved for ranges before they are requested. A request also brings ranges that are
     needed later, if they have memory and lie close to it: if the bytes between them take less time
     than a further request, both measured as requests end, and are at most a quarter of the wanted
-    bytes. These bytes are dropped. A request that takes far longer than others is sent a second
-    time, once, as long as few are late.
+    bytes. These bytes are dropped. A request that takes far longer than others is repeated once,
+    unless many are late.
 
     Threads and connections are its own, and end with `close`. All methods but `close` may be called
     from many threads.

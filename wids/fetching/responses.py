@@ -124,7 +124,7 @@ class FileVersion:
 
     @property
     def is_named(self) -> bool:
-        """Whether two responses can be told to be of one version; True before the first one."""
+        """Whether responses name their version, so that two can be compared; True before any."""
         return not self._first or self.validator is not None
 
     @property

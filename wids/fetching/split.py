@@ -44,12 +44,13 @@ class SplitDownload:
 
     The open response is read first; it may end before the file. Whenever another connection makes
     the download faster, it fetches the next segment that nobody has begun; an open response with
-    the whole file is left at the first segment. If no other does when all segments are done, the
-    file is read on over one connection,
-    and so on. Of a response that is left, the server has sent more than was read. So what is
-    requested then is bounded, at first as short as a few segments, which are read to their end, and
-    twice as long each time that one connection stays enough. Segments that arrive early wait in
-    memory, together at most `segments` times `segment_nbytes`.
+    the whole file is left at the first segment. If no further connection helps when all segments
+    are done, the file is read on over one connection, until one helps again.
+
+    When a response is left before its end, bytes that the server has already sent are wasted. So
+    each further response is bounded: at first it is as short as a few segments, which are read to
+    their end, and twice as long each time that one connection stays enough. Segments that arrive
+    early wait in memory, together at most `segments` times `segment_nbytes`.
 
     Args:
         stream: The open response, whose size is known.
@@ -197,7 +198,7 @@ class SplitDownload:
     def _first_start(self) -> int:
         """Return where a first segment would begin: at the end of an open response if it is near.
 
-        Else the open response gets as much to do as that segment, and is left.
+        Otherwise as many bytes as the segment has are read of the open response before it is left.
         """
         length, rest = self._length(), self._stop - self._position
         near = self._asked and rest <= _KEPT_LENGTHS * length

@@ -1,4 +1,4 @@
-"""Keys that several imported samples have, perhaps only since their dots became `_`."""
+"""Search for keys that several imported samples have, such as keys whose dots became `_`."""
 
 from __future__ import annotations
 

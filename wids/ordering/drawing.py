@@ -2,9 +2,8 @@
 
 A sampler is not told which loader draws from it, so the loader is found on the call stack. A loader
 with workers or threads, or one that a framework has prepared, draws indexes before their batches
-are used.
-Public names of torch show that it does. The number of batches drawn ahead comes from a private
-attribute of torch's iterator, and is unknown if that is missing.
+are used. Public attributes of torch's loaders show whether one does. The number of batches drawn
+ahead comes from a private attribute of torch's iterator, and is unknown if that is missing.
 """
 
 import sys

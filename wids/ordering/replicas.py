@@ -17,8 +17,9 @@ class Replica:
 
     They come from the arguments, else from the process group of torch, else from `RANK` and
     `WORLD_SIZE` of the environment (with a warning); else this is the only process. Without a
-    process group they are determined at each use, since a group may be made later. A number of
-    several ranks without a rank is refused at the first use: each process would be rank 0.
+    process group they are determined at each use, since a group may be made later. If only the
+    number of ranks is given and it is above 1, the first use raises an error, since each process
+    would be rank 0.
 
     Args:
         num_replicas: Number of ranks, or None.
