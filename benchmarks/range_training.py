@@ -8,8 +8,8 @@ each round trip, that of a new connection included, and that can bound the bandw
 the sidecars are fetched, too. `first` is the time of the first batch of 64; imports
 are not counted.
 
-- `decode`: JPEG pictures decoded to arrays, which takes most of the time of a local pass. The
-  bandwidth has no bound.
+- `decode`, `decode apart`: JPEG pictures decoded to arrays, which takes most of the time of a local
+  pass. The bandwidth has no bound.
 - `line 40 MB/s`: raw fields, over a line of 40 MB/s that all connections share.
 - `10 MB/s a connection`: raw fields, from a server that gives each connection 10 MB/s.
 - `first batch`: the first batch by range in round trips, of 2 s so that nothing else counts. By
@@ -19,21 +19,26 @@ are not counted.
 `local` reads the same shards from the disk, `whole` fetches each shard into the cache folder before
 its samples are read, with `fetch_ahead`, `range` needs no disk and holds at most 256 MB.
 
-Client, nginx and the proxy share the processors. What each client takes of them is in the table
-(`client CPU`, which includes its kernel time), and so is what the proxy takes (`proxy CPU`, about
-0.7 s for 500 MB, and twice that where all connections share a line). On a machine of two cores this
-lowers the rate of `decode` beside that of `local`, which has both for itself.
+Client, nginx and the proxy share the processors, but in `decode apart`: there nginx and the proxy
+have the first processor and the client the others, in each of its three ways, as if the server were
+another machine. On a machine of two processors this row compares a client by range with a local
+one: in `decode`, `local` has both processors, and the others share them with the server. What each
+client takes of them is in the table (`client CPU`, which includes its kernel time), and so is what
+the proxy takes (`proxy CPU`).
 """
 
 import argparse
 import io
 import json
+import os
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +52,12 @@ from wids.tar.sidecar import SIDECAR_SUFFIX
 from wids.tar.tarindex import TarIndex
 
 SHARDS, PER_SHARD, NBYTES, BATCH = 10, 500, 100_000, 64
+PROCESSORS = sorted(os.sched_getaffinity(0))
+APART = "decode apart"
 MEMORY, ROUND_TRIP_SECONDS = 256_000_000, 0.02
 LINES: dict[str, dict[str, float]] = {
     "decode": {},
+    APART: {},
     "line 40 MB/s": {"rate_in_all": 40e6},
     "10 MB/s a connection": {"rate": 10e6},
 }
@@ -103,34 +111,60 @@ def make_shards(folder: Path) -> list[Path]:
 
 
 def one_pass(
-    rows: list[Any], root: Path, remote: str, kind: str, most: int = SHARDS * PER_SHARD
+    rows: list[Any],
+    root: Path,
+    remote: str,
+    kind: str,
+    *,
+    most: int = SHARDS * PER_SHARD,
+    processors: Iterable[int] = PROCESSORS,
 ) -> dict[str, float]:
-    """Make one pass, or read `most` samples of it, in a fresh process."""
+    """Make one pass, or read `most` samples of it, in a fresh process on some processors."""
     folder = tempfile.mkdtemp(dir=root)
     given = json.dumps([rows, folder, remote, kind, MEMORY, most])
+    pinned = f"import os; os.sched_setaffinity(0, {list(processors)})"
     run = subprocess.run(
-        [sys.executable, "-c", WORKER, given], capture_output=True, text=True, check=True
+        [sys.executable, "-c", pinned + WORKER, given], capture_output=True, text=True, check=True
     )
     shutil.rmtree(folder)
     rate, first, peak, rss, cpu = json.loads(run.stdout.splitlines()[-1])
     return {"rate": rate, "first": first, "peak": peak, "rss": rss, "cpu": cpu}
 
 
+@contextmanager
+def on_first_processor() -> Iterator[list[int]]:
+    """Keep this thread, and what it starts, on the first processor; yield the others."""
+    first, *others = PROCESSORS
+    os.sched_setaffinity(0, [first])
+    try:
+        yield others or [first]
+    finally:
+        os.sched_setaffinity(0, PROCESSORS)
+
+
 def first_batch(url: str, root: Path, paths: list[Path], rounds: int) -> float:
     """Return how many round trips the first batch takes."""
     with delayed(url, 2.0) as reached:
         rows = [(f"{reached}/{path.name}", PER_SHARD) for path in paths]
-        runs = [one_pass(rows, root, "range", "bytes", BATCH) for _ in range(rounds)]
+        runs = [one_pass(rows, root, "range", "bytes", most=BATCH) for _ in range(rounds)]
     return statistics.median(run["first"] for run in runs) / 2.0
 
 
-def measure(url: str, root: Path, paths: list[Path], rounds: int) -> dict[str, Any]:
-    """Return the medians of each way over each line."""
+def measure(
+    url: str,
+    root: Path,
+    paths: list[Path],
+    rounds: int,
+    *,
+    names: Iterable[str],
+    processors: Iterable[int] = PROCESSORS,
+) -> dict[str, Any]:
+    """Return the medians of each way over each line, with the client on some processors."""
     tables: dict[str, Any] = {}
-    for name, bounds in LINES.items():
-        kind = "numpy" if name == "decode" else "bytes"
+    for name in names:
+        kind = "numpy" if name.startswith("decode") else "bytes"
         runs: dict[str, list[dict[str, float]]] = {"local": [], "whole": [], "range": []}
-        with delayed(url, ROUND_TRIP_SECONDS, **bounds) as reached:
+        with delayed(url, ROUND_TRIP_SECONDS, **LINES[name]) as reached:
             far = [(f"{reached}/{path.name}", PER_SHARD) for path in paths]
             near = [(str(path), PER_SHARD) for path in paths]
             for _ in range(rounds):
@@ -139,7 +173,7 @@ def measure(url: str, root: Path, paths: list[Path], rounds: int) -> dict[str, A
                     log = root / "access.log"
                     log.write_text("")
                     proxy_cpu = time.process_time()  # the proxy is a thread of this process
-                    found = one_pass(rows, root, remote, kind)
+                    found = one_pass(rows, root, remote, kind, processors=processors)
                     proxy_cpu = time.process_time() - proxy_cpu
                     lines = [line.split() for line in log.read_text().splitlines()]
                     found |= {
@@ -182,9 +216,12 @@ def main() -> None:
     try:
         (root / "www").mkdir()
         paths = make_shards(root / "www")
+        shared = [name for name in LINES if name != APART]
         with nginx(root) as url:
             trips = first_batch(url, root, paths, arguments.rounds)
-            tables = measure(url, root, paths, arguments.rounds)
+            tables = measure(url, root, paths, arguments.rounds, names=shared)
+        with on_first_processor() as others, nginx(root) as url:
+            tables |= measure(url, root, paths, arguments.rounds, names=[APART], processors=others)
     finally:
         shutil.rmtree(root)
     tables["first batch by range"] = [{"label": "a new loop", "figure": f"{trips:.1f} round trips"}]
