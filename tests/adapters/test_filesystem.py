@@ -190,3 +190,28 @@ def test_fsspecs_own_readers_of_parts_find_the_size(folder: Path) -> None:
     assert files.cat_file(path, start=-5) == data[-5:]
     assert files.cat_file(path, end=-5) == data[:-5]
     assert files.cat_ranges([path], [-5], [None]) == [data[-5:]]
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["a-00.tar", "a-01.tar", "a-02.tar"], None),
+        (["a-8.tar", "a-9.tar", "a-10.tar"], None),
+        (["a b-0.tar", "a b-1.tar"], ["a_b-0.tar", "a_b-1.tar"]),
+        (["x/a.tar", "y/a.tar"], ["a.tar", "a.tar~2"]),
+        (["0/a.tar", "0/a.tar", "b.tar"], ["a.tar", "b.tar"]),
+        ([f"{'x' * 57}-{n}.tar" for n in range(2)], [f"{'x' * 54}-{n}.tar" for n in range(2)]),
+        (["https://host/a%200.tar?key=1", "https://host/a%201.tar?key=1"], ["a_0.tar", "a_1.tar"]),
+        (["https://me:x@host/7.tar", "https://me:x@host/8.tar"], ["7.tar", "8.tar"]),
+        (["only.tar"], None),
+        (["e-0.tar", "e-1.tar", "e-2.tar"], ["e-0.tar", "e-2.tar"]),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*is listed a second time")
+def test_each_shard_has_a_folder_of_its_name(names: list[str], expected: list[str] | None) -> None:
+    """Names are cut from plain locations together, and made one by one of others."""
+    counts = [0 if name == "e-1.tar" else 2 for name in names]
+    dataset = wids.ShardListDataset(list(zip(names, counts, strict=True)), transformations="bytes")
+    files = SampleFileSystem(dataset)
+    assert files.ls("", detail=False) == (expected or names)
+    assert {each["type"] for each in files.ls("")} == {"directory"}

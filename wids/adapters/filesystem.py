@@ -95,7 +95,7 @@ class SampleFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has 
         DuckDB needs a date of each file that it reads whole.
         """
         entry = self._files.find(self._strip_protocol(path))
-        url = self._files.samples.locate(entry.index).shard.url if entry.extension else ""
+        url = self._files.samples.locate(entry.sample).shard.url if entry.extension else ""
         known = url and is_local(url) and (shard := local_path(url)).exists()
         return datetime.fromtimestamp(shard.stat().st_mtime if known else 0, UTC)
 

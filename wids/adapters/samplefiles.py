@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -12,7 +12,9 @@ from wids.base.urls import base_name
 from wids.reading.samplesequence import is_sharded
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
+
+    from numpy.typing import NDArray
 
     from wids.reading.fieldfile import FieldFile
     from wids.reading.samplesequence import SampleSequence
@@ -26,20 +28,19 @@ _MOST_NESTED = 64
 _DANGEROUS = {"": "%", ".": "%2E", "..": "%2E%2E"}
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """A folder, or a file, which is one field of a sample.
 
     Attributes:
         path: Its path, without a slash at either end; "" is the folder of all shards.
         size: Number of bytes; None for a folder.
-        index: Index of the sample; -1 for a folder.
+        sample: Index of the sample; -1 for a folder.
         extension: The field; "" for a folder.
     """
 
     path: str
     size: int | None = None
-    index: int = -1
+    sample: int = -1
     extension: str = ""
 
 
@@ -82,7 +83,7 @@ class SampleFiles:
         if not path:
             return Entry("")
         name, _, rest = path.partition("/")
-        if name not in self._runs:
+        if name not in self._runs.numbers:
             raise FileNotFoundError(
                 f"{path!r}: expected SHARD/KEY.EXTENSION, found no shard {name!r:.80}; the folder "
                 "above lists all of them"
@@ -111,7 +112,7 @@ class SampleFiles:
         if self.find(path).size is not None:
             raise NotADirectoryError(f"{path!r}: expected a folder, found a field")
         if not path:
-            yield from map(Entry, self._runs)
+            yield from map(Entry, self._runs.numbers)
             return
         name, _, rest = path.partition("/")
         shard = self._shard(name)
@@ -124,40 +125,79 @@ class SampleFiles:
 
     def open(self, entry: Entry) -> FieldFile:
         """Open a file that `find` or `entries` returned."""
-        return self.samples.open_field(entry.index, entry.extension)
+        return self.samples.open_field(entry.sample, entry.extension)
 
     @cached_property
-    def _runs(self) -> dict[str, list[range]]:
-        """The indexes of the samples in each shard, by the name of its folder."""
+    def _runs(self) -> _Runs:
+        samples = self.samples
+        if not is_sharded(samples):
+            lengths = np.array(samples.lengths, np.int64)
+            starts = zip((np.cumsum(lengths) - lengths).tolist(), lengths.tolist(), strict=True)
+            urls = [samples.locate(start).shard.url if count else "" for start, count in starts]
+            return _Runs.of(lengths, urls)
+        lengths, names = samples.shards.nsamples, _plain_names(samples.shards.urls)
+        plain = None if names is None or not lengths.all() else _Runs.named(lengths, names)
+        return plain or _Runs.of(lengths, samples.shards.urls)
+
+    def _read_shard(self, name: str) -> _Keys:
+        indexes = self._runs.indexes_in(name)
+        return _Keys.of(self.samples.keys_at(indexes), indexes.tolist())
+
+
+@dataclass(frozen=True, slots=True)
+class _Runs:
+    """Runs of samples from one shard, by the name of its folder; there may be a million.
+
+    Attributes:
+        stops: Index after the last sample of each run.
+        lengths: Number of samples of each run.
+        numbers: Number of the first run of each name.
+        further: Numbers of the other runs of a name, if it has any.
+    """
+
+    stops: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+    numbers: dict[str, int]
+    further: dict[str, list[int]]
+
+    @classmethod
+    def named(cls, lengths: NDArray[np.int64], names: list[str]) -> _Runs | None:
+        """Return runs with these names; None if two are equal."""
+        numbers = dict(zip(names, range(len(names)), strict=True))
+        return cls(np.cumsum(lengths), lengths, numbers, {}) if len(numbers) == len(names) else None
+
+    @classmethod
+    def of(cls, lengths: NDArray[np.int64], urls: Iterable[str]) -> _Runs:
+        """Return the runs of shards by their URLs; runs without samples have no name."""
+        made = cls(np.cumsum(lengths), lengths, {}, {})
         names: dict[str, str] = {}  # by URL
         uses: dict[str, int] = {}
-        runs: dict[str, list[range]] = {}
-        stop = 0
-        for length, url in self._lengths_and_urls():
-            start, stop = stop, stop + length
-            if start == stop:
+        for run, (length, url) in enumerate(zip(lengths.tolist(), urls, strict=True)):
+            if not length:
                 continue
             if url not in names:
                 base = base_name(url)
                 uses[base] = number = uses.get(base, 0) + 1
                 names[url] = base if number == 1 else f"{base}~{number}"
-            runs.setdefault(names[url], []).append(range(start, stop))
-        return runs
+            if made.numbers.setdefault(names[url], run) != run:
+                made.further.setdefault(names[url], []).append(run)
+        return made
 
-    def _lengths_and_urls(self) -> Iterator[tuple[int, str]]:
-        """Yield the length of each run of samples from one shard, and the URL of the shard."""
-        samples = self.samples
-        if is_sharded(samples):
-            yield from zip(samples.shards.nsamples.tolist(), samples.shards.urls, strict=True)
-            return
-        start = 0
-        for length in map(int, samples.lengths):
-            yield length, samples.locate(start).shard.url if length else ""
-            start += length
+    def indexes_in(self, name: str) -> NDArray[np.int64]:
+        """Return the indexes of the samples below a name."""
+        runs = np.array([self.numbers[name], *self.further.get(name, [])])
+        stops = self.stops[runs].tolist()
+        starts = (self.stops[runs] - self.lengths[runs]).tolist()
+        return np.concatenate([np.arange(*run) for run in zip(starts, stops, strict=True)])
 
-    def _read_shard(self, name: str) -> _Keys:
-        indexes = np.concatenate([np.arange(run.start, run.stop) for run in self._runs[name]])
-        return _Keys.of(self.samples.keys_at(indexes), indexes.tolist())
+
+def _plain_names(urls: Any) -> list[str] | None:
+    """Return the names of shards if these are the ends of their URLs, told by a few; else None."""
+    names = urls.plain_ends()
+    if names is None or names[0] != base_name(urls[0]):
+        return None
+    longest = max(names, key=len)  # names are cut at a length
+    return names if base_name(longest) == longest else None
 
 
 @dataclass(frozen=True, slots=True)

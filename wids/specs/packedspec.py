@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 __all__ = ["load_packed_spec", "names_in", "table_columns"]
 
-# Names of these letters alone mean the same wherever they stand in a location.
-_PLAIN = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
 _MOST_LOCATION = 8192  # bytes of a name
 _MOST_EXTRAS_NBYTES = 1 << 20  # of the values of one row
 _TEXTS = ("url", "extras", *DIGESTS)
@@ -237,4 +235,4 @@ def _is_plain(parts: Parts) -> bool:
     elif parts.num_rows:
         widest = parts.width
     fits = len(parts.prefix) + widest + len(parts.suffix) <= _MOST_LOCATION
-    return fits and not bytes(parts.blob).translate(None, _PLAIN)
+    return fits and parts.is_plain

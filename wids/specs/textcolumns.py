@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["BytesColumn", "CheckedTexts", "Parts", "TextColumn", "Texts"]
 
 T = TypeVar("T")
+_PLAIN = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
 _UTF8 = ("utf-8", "surrogateescape")  # names that are not UTF-8 survive the round trip
 
 
@@ -55,6 +57,11 @@ class Parts:
             raise ValueError(
                 f"expected ends of {self.num_rows} rows within {nbytes} bytes, found others"
             )
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether rows differ in letters alone that mean the same anywhere in a location."""
+        return not bytes(self.blob).translate(None, _PLAIN)
 
     @property
     def width(self) -> int:
@@ -213,6 +220,20 @@ class TextColumn(Sequence[str]):
             texts.add(text)
         return np.array(repeated, np.int64)
 
+    def plain_ends(self) -> list[str] | None:
+        """Return what follows the last slash of each location; None if not only plain letters vary.
+
+        >>> TextColumn(["s3://b/a-0.tar", "s3://b/a-1.tar"]).plain_ends()
+        ['a-0.tar', 'a-1.tar']
+        """
+        parts = self.parts
+        if not parts.num_rows or not parts.blob or b"/" in parts.suffix or not parts.is_plain:
+            return None
+        head, tail = parts.prefix.rpartition(b"/")[2].decode(*_UTF8), parts.suffix.decode(*_UTF8)
+        middle, ends = bytes(parts.blob).decode("ascii"), parts.ends
+        bounds = range(0, len(middle) + 1, parts.width) if ends is None else [0, *ends.tolist()]
+        return [f"{head}{middle[start:stop]}{tail}" for start, stop in pairwise(bounds)]
+
     def __len__(self) -> int:
         return len(self._rows)
 
@@ -269,6 +290,10 @@ class CheckedTexts(Sequence[str]):
     def repeated_rows(self) -> NDArray[np.int64]:
         """Return the rows that have the text of an earlier row, in ascending order."""
         return self._column.repeated_rows()
+
+    def plain_ends(self) -> list[str] | None:
+        """Return None, as rows are converted one by one."""
+        return None
 
     def __len__(self) -> int:
         return len(self._column)
