@@ -20,6 +20,7 @@ from wids.caching.cachefolder import (
     Entry,
     check_folder,
     choose_folder,
+    entry_key,
     last_written,
     parts_of,
 )
@@ -212,17 +213,25 @@ class ShardCache:
         """
         return self._entry_of_remote(ShardRef.of(shard)).path.exists()
 
-    def has_shards(self) -> bool:
-        """Return whether any remote shard may be in the folder, which takes one look.
+    def held_rows(self, urls: Iterable[str], versions: Iterable[str]) -> Iterator[int]:
+        """Yield which of many remote shards `holds` says are in the folder, by one look into it.
 
-        >>> ShardCache("/no/such/folder").has_shards()
-        False
+        Args:
+            urls: URL of each shard.
+            versions: `ShardRef.version` of each.
+
+        >>> list(ShardCache("/no/such/folder").held_rows(["https://host/a.tar"], [""]))
+        []
         """
         try:
             with os.scandir(self.cache_dir) as entries:
-                return any(entry.name.endswith(".ok") for entry in entries)
+                there = {name.partition("-")[0] for each in entries if "-" in (name := each.name)}
         except OSError:
-            return False
+            return
+        for row, (url, version) in enumerate(zip(urls, versions, strict=True) if there else ()):
+            found = entry_key(url, version) in there
+            if found and Entry.of(self.cache_dir, url, version).path.exists():
+                yield row
 
     def version(self, shard: ShardRef | str) -> tuple[str | None, str | None]:
         """Return the validator that the server sent with a downloaded shard, and its digest.

@@ -32,6 +32,7 @@ __all__ = [
     "check_folder",
     "choose_folder",
     "claim_part",
+    "entry_key",
     "last_written",
     "open_cached",
     "parts_of",
@@ -190,6 +191,13 @@ class Record:
         return same and self.boot in ("", boot)
 
 
+def entry_key(source: str, version: str) -> str:
+    """Return the digest with which the names of an entry's files begin."""
+    # It is of the whole URL, since two folders may have shards of the same name. A zero byte
+    # separates URL and version, since no URL contains one.
+    return hashlib.sha256(f"{source}\0{version}".encode(errors="surrogatepass")).hexdigest()[:32]
+
+
 @dataclass(frozen=True)
 class Entry:
     """Entry of the cache: a shard, its record, and the other files beside it.
@@ -211,10 +219,7 @@ class Entry:
     @classmethod
     def of(cls, folder: Path, source: str, version: str) -> Entry:
         """Return the entry of a source, such as a URL, in a version, such as a digest."""
-        # The digest is of the whole URL, since two folders may have shards of the same name. A zero
-        # byte separates URL and version, since no URL contains one.
-        key = hashlib.sha256(f"{source}\0{version}".encode(errors="surrogatepass")).hexdigest()
-        return cls(folder, f"{key[:32]}-{plain_name(base_name(source))}")
+        return cls(folder, f"{entry_key(source, version)}-{plain_name(base_name(source))}")
 
     @property
     def path(self) -> Path:

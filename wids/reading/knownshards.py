@@ -166,12 +166,9 @@ class KnownShards:
         opener, table = self._numbered.opener, self._numbered.table
         found = self.versions.read()
         found[list(self.opened)] = True
-        cached = opener.cache.has_shards()
-        for number, url in enumerate(table.urls):
-            if is_local(url):  # compared with the date of the pack
-                found[number] = False
-            elif cached and not found[number]:
-                found[number] = opener.cache.holds(table[number])
+        found[list(opener.cache.held_rows(table.urls, table.versions()))] = True
+        # Local ones are compared with the date of the pack.
+        found[[number for number, url in enumerate(table.urls) if is_local(url)]] = False
         return found
 
     def hold(self, number: int) -> None:

@@ -174,6 +174,18 @@ class ShardTable(Sequence[ShardRef]):
         )
         return self._with(extras=TextColumn(texts), pack=None)
 
+    def versions(self) -> Iterator[str]:
+        """Yield `ShardRef.version` of each shard, without making the rows.
+
+        >>> list(ShardTable([{"url": "a.tar", "filesize": 7}, {"url": "b.tar"}]).versions())
+        ['7', '']
+        """
+        columns = [self.digests[name] for name in reversed(DIGESTS) if name in self.digests]
+        digests = zip(*columns, strict=True) if columns else repeat((), len(self))
+        for size, each in zip(self.filesize.tolist(), digests, strict=True):
+            digest = next(filter(None, each), b"")
+            yield digest.hex() or (str(size) if size > 0 else "")
+
     def __len__(self) -> int:
         return len(self.urls)
 
