@@ -350,11 +350,11 @@ class ApiHandlers:
         return view_document(chosen, self.title, _steps_of(query))
 
     def _keys_left_out(self, unwanted: Integers) -> list[str] | None:
-        """Return the keys of some samples; None if a list of indexes names those left better.
+        """Return the keys of some samples; None if the remaining ones had better be listed.
 
-        That is where many are left out, or where other samples have the same keys. Of more samples
-        than a document lists, the keys are returned in any case: their number tells, when the
-        document is opened, that others have them, too.
+        They had better if many samples are left out, or if other samples have the same keys. If the
+        dataset has more samples than a document lists, the keys are returned in any case: when the
+        document is opened, their number shows whether other samples have them, too.
         """
         total = len(self.reader)
         if total <= _MOST_SAVED and 2 * len(unwanted) > total:

@@ -91,9 +91,9 @@ class Bins(NamedTuple):
 class NumberTally:
     """Histogram of numbers whose range is not known before.
 
-    Numbers are counted in places of equal width, the least power of ten of which there are not too
-    many. So those of a part of some numbers are never wider than those of all of them, and lie
-    inside these.
+    Numbers are counted in places of equal width: the least power of ten that makes not too many
+    places. Therefore the places of some of the numbers are never wider than those of all numbers,
+    and each lies inside one of these.
 
     >>> tally = NumberTally()
     >>> tally.add(np.array([1.0, 2.0, 2.0, 40.0, np.nan]))

@@ -63,7 +63,7 @@ class Drawing:
     soon: Future[None] = field(default_factory=Future)
 
     def be_slow(self) -> None:
-        """Let those go on who do not wait for a slow picture."""
+        """Release the requests that do not wait for a slow picture."""
         if not self.soon.done():
             self.soon.set_result(None)
 
