@@ -1,6 +1,7 @@
 """Listings of remote folders: what every store gives alike, and what goes wrong there."""
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 
 import pytest
@@ -12,7 +13,7 @@ from wids.fetching.fetch import Fetcher
 from wids.fetching.hub import HubSource
 from wids.fetching.objecthelper import HelpedSource
 from wids.fetching.objectstore import ObjectSource
-from wids.fetching.transport import Lister
+from wids.fetching.transport import AbsentError, Lister
 
 NAMES = [
     "a b.tar",
@@ -150,6 +151,14 @@ def test_the_hub_is_asked_as_its_own_library_asks_it(hub: Hub) -> None:
         large = found[f"a b/{name}"].lfs
         assert file.sha256 == (large and large.sha256)
     assert len(ours) == 2 == len([path for path in hub.paths if "/tree/" in path]) // 2
+
+
+def test_an_absent_file_of_the_hub_is_named_as_it_was_asked_for(hub: Hub) -> None:
+    """The error names the hf: URL beside that of the request."""
+    hub.commit({"a.tar": b"a"})
+    wanted = pytest.raises(AbsentError, match=r"^hf://datasets/me/birds/b\.tar: http.* 404")
+    with closing(Fetcher(QUICK)) as fetcher, wanted:
+        fetcher.read("hf://datasets/me/birds/b.tar")
 
 
 def test_the_hub_may_be_busy_for_a_while(hub: Hub) -> None:

@@ -115,7 +115,10 @@ class HubSource:
     ) -> Stream:
         """Request a file of the hub; see `Source.open`."""
         location = hub_location(url, os.environ)
-        return self._http.open(location, start, stop, validator=validator, headers=_headers())
+        try:
+            return self._http.open(location, start, stop, validator=validator, headers=_headers())
+        except FetchError as error:  # it names the https URL, which the user has not written
+            raise type(error)(f"{display_url(url)}: {error}") from error
 
     def pin(self, url: str) -> str:
         """Return the URL with the commit that its revision, by default `main`, names now.
