@@ -154,8 +154,10 @@ def check_scans(data: bytes | memoryview, width: int, height: int) -> None:
     Raises:
         DecodeError: They would take minutes to decode.
     """
-    most = max(64, MAX_SCANNED_PIXELS // max(1, width * height))
     # Nearly every file is too short to have so many scans, so it need not be searched.
+    if len(data) * width * height <= _LEAST_SCAN_NBYTES * MAX_SCANNED_PIXELS:
+        return
+    most = max(64, MAX_SCANNED_PIXELS // max(1, width * height))
     if len(data) // _LEAST_SCAN_NBYTES <= most or data[:2] != JPEG_MAGIC:
         return
     content = bytes(data)
