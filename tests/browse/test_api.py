@@ -17,6 +17,7 @@ import requests
 from helpers.browsing import Browsing, Command, browsing
 from helpers.server import Faults, ShardServer
 from helpers.shards import write_shard
+from helpers.specimens import npy
 from PIL import Image
 
 import wids
@@ -31,12 +32,6 @@ from wids.views.filterlanguage import parse_filter
 def jpeg(number: int, size: tuple[int, int] = (60, 40)) -> bytes:
     stream = io.BytesIO()
     Image.new("RGB", size, (number * 9 % 256, 80, 120)).save(stream, "JPEG")
-    return stream.getvalue()
-
-
-def npy(array: np.ndarray) -> bytes:
-    stream = io.BytesIO()
-    np.save(stream, array)
     return stream.getvalue()
 
 

@@ -2,7 +2,6 @@
 
 import json
 import time
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 from helpers.browsing import Command, browsing
 from helpers.shards import write_shard
+from helpers.specimens import npy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.path import Path as Polygon
 
 import wids
 from wids.browse.maps import inside_polygon, principal_plane
-
-
-def npy(array: Any) -> bytes:
-    stream = BytesIO()
-    np.save(stream, array, allow_pickle=True)
-    return stream.getvalue()
 
 
 @pytest.mark.parametrize("width", [3, 40, 300])

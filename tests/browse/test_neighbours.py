@@ -1,7 +1,6 @@
 """Near-duplicates and outliers by vectors: planted ones are found, and others as computed whole."""
 
 from collections.abc import Iterator
-from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import numpy as np
 import pytest
 from helpers.browsing import Browsing, browsing
 from helpers.shards import write_shard
+from helpers.specimens import npy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,12 +19,6 @@ from wids.browse.neighbours import NearestFew, NeighbourVisitor, groups_of, near
 TOTAL = 240
 COPIES = {17: 203, 18: 60, 61: 60}  # which are the vectors of others, but for a little noise
 FAR = [99, 150, 151]  # the last two beside each other
-
-
-def npy(array: np.ndarray) -> bytes:
-    stream = BytesIO()
-    np.save(stream, array)
-    return stream.getvalue()
 
 
 def planted() -> np.ndarray:

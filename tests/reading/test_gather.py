@@ -1,10 +1,10 @@
 """`gather` and `gather_bytes` return the same fields as reading samples one by one."""
 
-import io
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from helpers.specimens import npy
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -18,13 +18,6 @@ RELAXED = settings(
 )
 LENGTHS = [5, 0, 90, 1, 12]
 TOTAL = sum(LENGTHS)
-
-
-def npy(array):
-    """Write an array as numpy does."""
-    stream = io.BytesIO()
-    np.save(stream, array)
-    return stream.getvalue()
 
 
 def sample(number):

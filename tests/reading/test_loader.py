@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from helpers.specimens import npy
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
@@ -28,13 +29,6 @@ RELAXED = settings(
 )
 LENGTHS = [5, 0, 20, 1, 12]
 TOTAL = sum(LENGTHS)
-
-
-def npy(array):
-    """Write an array as numpy does."""
-    stream = io.BytesIO()
-    np.save(stream, array)
-    return stream.getvalue()
 
 
 @pytest.fixture

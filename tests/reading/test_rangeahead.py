@@ -1,7 +1,6 @@
 """Training by byte range: what a `Loader` requests ahead changes nothing but time."""
 
 import gc
-import io
 import itertools
 import random
 import threading
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.server import Faults, Request, ShardServer
+from helpers.specimens import npy
 from helpers.stores import use_s3
 from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
@@ -248,13 +248,6 @@ def test_columns_of_small_and_large_fields(
         found, right = far.gather_bytes(wanted, ".bin"), local.gather_bytes(wanted, ".bin")
         assert list(map(bytes, found)) == list(map(bytes, right))
         np.testing.assert_array_equal(far.gather(wanted, ".npy"), local.gather(wanted, ".npy"))
-
-
-def npy(array: np.ndarray) -> bytes:
-    """Return an array as a `.npy` file."""
-    stream = io.BytesIO()
-    np.save(stream, array)
-    return stream.getvalue()
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
