@@ -153,6 +153,8 @@ def test_a_clip_moves_little_besides_its_frames(tmp_path: Path, shard_server: Sh
         needed = len(data) / 200 * len(expected)
         assert shard_server.nbytes - before < 1.1 * needed + (300 << 10)
         assert len(shard_server.requests) - asked <= 10
+    with dataset.open_field(0, ".mp4") as file, pytest.raises(wids.DecodeError, match="at nan s"):
+        wids.decode_video(file, max_nbytes=1 << 30, start_seconds=float("nan"), num_frames=2)
 
 
 @pytest.mark.parametrize("start", [-5, 0, 100_000])
@@ -177,6 +179,22 @@ def test_announced_bytes_come_in_one_part(start: int) -> None:
     file.expect(8_000_000, 1 << 60)
     file.seek(8_000_000)
     assert file.readall() == data[8_000_000:]
+
+
+def test_announced_bytes_are_kept_within_a_bound() -> None:
+    """Much that is read at once is not kept by the file, announced or not."""
+    asked: list[int] = []
+
+    def read_part(start: int, stop: int) -> bytes:
+        asked.append(stop - start)
+        return bytes(stop - start)
+
+    file = FieldFile(read_part, 50_000_000, "a.mp4")
+    file.expect(0, 40_000_000)
+    file.read(20_000_000)
+    file.seek(0)
+    file.read(10)
+    assert asked == [20_000_000, 8 << 20]
 
 
 def test_a_clip_moves_little_of_a_video(tmp_path: Path, shard_server: ShardServer) -> None:

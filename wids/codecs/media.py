@@ -107,7 +107,7 @@ def decode_video(
             rate = float(stream.average_rate or 0) / stride
             start = start_seconds + float((stream.start_time or 0) * (stream.time_base or 0))
             stop = None if num_frames is None else (num_frames - 1) * stride + 1
-            if stop is not None:
+            if stop is not None and start_seconds >= 0 and stream.time_base:
                 _announce(file, stream, int(start / stream.time_base), stop)
             if start_seconds > 0:
                 container.seek(int(start / stream.time_base), stream=stream)
@@ -141,8 +141,9 @@ def _announce(file: BinaryIO, stream: Any, start: int, num_frames: int) -> None:
     first = max(key, index.search_timestamp(start, any_frame=True))
     # Mostly the time lies between two frames, of which the later one is shown first.
     last = first + num_frames - (abs(index[first].timestamp - start) <= 1)
-    frames = [index[number] for number in range(key, min(last + 1, len(index)))]
-    if len(frames) <= _MOST_ANNOUNCED and all(frame.size > 0 for frame in frames):
+    numbers = range(key, min(last + 1, len(index)))
+    frames = [index[number] for number in numbers] if len(numbers) <= _MOST_ANNOUNCED else []
+    if frames and all(frame.size > 0 for frame in frames):
         expect(min(frame.pos for frame in frames), max(frame.pos + frame.size for frame in frames))
 
 

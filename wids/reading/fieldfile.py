@@ -135,7 +135,7 @@ class FieldFile(io.RawIOBase):
         found = position, self._read_part(position, stop)
         self._run_nbytes = 0 if is_expected else self._run_nbytes + stop - position
         # A reader that wants much at once keeps it by itself.
-        if is_expected or stop - position <= _MOST_NBYTES:
+        if stop - position <= (_MOST_EXPECTED_NBYTES if is_expected else _MOST_NBYTES):
             self._parts = [*self._parts[1 - _KEPT_PARTS :], found]
         return found
 
