@@ -107,8 +107,10 @@ class NameTable:
         """Return which strings equal the previous one."""
         lengths = ends - starts
         equal = np.zeros(len(starts), np.bool_)
-        # Most pairs differ in length, and no byte of them is compared.
-        rows = 1 + np.flatnonzero(lengths[1:] == lengths[:-1])
+        # Most pairs differ in length or, where keys are counted, in the last byte.
+        lasts = self._bytes[np.maximum(ends, 1) - 1]
+        alike = (lasts[1:] == lasts[:-1]) | (lengths[1:] == 0)
+        rows = 1 + np.flatnonzero(alike & (lengths[1:] == lengths[:-1]))
         equal[rows] = self._equal(starts[rows], starts[rows - 1], lengths[rows])
         return equal
 
