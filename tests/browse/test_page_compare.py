@@ -47,3 +47,16 @@ def test_marked_samples_are_compared_field_by_field(tmp_path: Path, open_page: O
         assert found.violations_count == 0, found.generate_report()
         page.keyboard.press("Escape")
         page.locator(".tile").nth(5).wait_for()
+
+
+def test_what_is_side_by_side_has_names_of_its_own(tmp_path: Path, open_page: Open) -> None:
+    """Texts and bytes of several samples are regions whose names tell them apart."""
+    samples = [{"__key__": f"k{n}", ".txt": f"text {n}", ".bin": bytes([n] * 40)} for n in range(4)]
+    with browsing([str(write_shard(tmp_path / "a.tar", samples))]) as server:
+        page = open_page(f"{server.url}?compare=1,2,3")
+        for index in (1, 2, 3):
+            page.get_by_role("region", name=f"Text .txt of sample {index}", exact=True).wait_for()
+        regions = page.get_by_role("region", name="Bytes of .bin of sample")
+        assert regions.count() == 3
+        found = Axe().run(page)
+        assert found.violations_count == 0, found.generate_report()

@@ -54,9 +54,7 @@ function rowOf(extension, samples, signal) {
     : h("p", { class: "card muted" }, `has no ${extension}`)))];
 }
 
-/** A card whose name tells it from that of the same field beside it. */
+/** A card whose parts have other names than those of the same field beside it. */
 function cardOf(sample, field, signal) {
-  const made = card(sample, field, signal);
-  made.setAttribute("aria-label", `Field ${field.extension} of sample ${sample.index}`);
-  return made;
+  return card(sample, { ...field, called: `${field.extension} of sample ${sample.index}` }, signal);
 }

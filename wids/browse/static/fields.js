@@ -14,7 +14,7 @@ export function card(sample, field, signal, { main = false } = {}) {
   const draw = main ? (...both) => picture(...both, sample.fields) : (BODIES[field.kind] ?? dump);
   const shown = h("div", { class: "body" }, field.error ? broken(sample, field) : draw(sample, field));
   if (!field.error) describePicture(shown, sample, field, signal);
-  return h("section", { class: `card ${field.kind}${main ? " main" : ""}`, "aria-label": `Field ${field.extension}` },
+  return h("section", { class: `card ${field.kind}${main ? " main" : ""}`, "aria-label": `Field ${called(field)}` },
     h("header", {},
       h("h3", {}, field.extension),
       h("span", { class: "muted" }, [WORDS[field.kind] ?? field.kind, bytes(field.nbytes), ...facts(field)].join(" · ")),
@@ -22,13 +22,18 @@ export function card(sample, field, signal, { main = false } = {}) {
     shown);
 }
 
+/** What a part of the page is named by; side by side, the sample is named too. */
+function called(field) {
+  return field.called ?? field.extension;
+}
+
 /** Where the field lies, and how to save it. */
 function menu(sample, field) {
   const place = field.stored ? `joined from ${field.stored}` : `at byte ${number(field.offset)} of the shard`;
   return h("details", { class: "menu", name: "menu" },
-    h("summary", { "aria-label": `More about ${field.extension}` }, "⋯"),
+    h("summary", { "aria-label": `More about ${called(field)}` }, "⋯"),
     h("div", {}, h("p", { class: "muted" }, place),
-      h("a", { href: raw(sample, field.number, true), download: "", "aria-label": `Download ${field.extension}` }, "Download")));
+      h("a", { href: raw(sample, field.number, true), download: "", "aria-label": `Download ${called(field)}` }, "Download")));
 }
 
 /** Add the legend or the range of a picture; say what is wrong with one that took long to draw. */
@@ -92,7 +97,7 @@ function image(sample, field) {
 function text(_index, field) {
   if (!field.summary.text) return h("p", { class: "muted" }, "Empty.");
   return [
-    h("pre", { class: field.kind === "text" ? "prose" : null, tabindex: 0, "aria-label": `Text ${field.extension}`, role: "region" }, field.summary.text),
+    h("pre", { class: field.kind === "text" ? "prose" : null, tabindex: 0, "aria-label": `Text ${called(field)}`, role: "region" }, field.summary.text),
     field.summary.truncated ? h("p", { class: "muted" }, "This is the beginning; download the field for all of it.") : null,
   ];
 }
@@ -113,5 +118,5 @@ function classOf(_index, field) {
 function dump(_sample, field) {
   const lines = field.summary.hex ?? [];
   if (!lines.length) return h("p", { class: "muted" }, field.nbytes ? "Not shown; it can be downloaded." : "Empty.");
-  return h("pre", { class: "hex", tabindex: 0, "aria-label": `Bytes of ${field.extension}`, role: "region" }, lines.join("\n"));
+  return h("pre", { class: "hex", tabindex: 0, "aria-label": `Bytes of ${called(field)}`, role: "region" }, lines.join("\n"));
 }
