@@ -128,6 +128,29 @@ def test_a_published_folder_is_uploaded_to_the_hub(
         assert dataset[45]["__key__"] == "0005"
 
 
+def test_an_index_outside_is_refused_before_a_shard_is_read(
+    theirs: list[str],
+    tmp_path: Path,
+    shard_server: ShardServer,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Also by a path that leads out of the folder; one that leads back into it is published."""
+    (tmp_path / "sets").mkdir()
+    monkeypatch.chdir(tmp_path / "sets")
+    shard_server.requests.clear()
+    options = ["-o", "train.json", "--publish", tmp_path / "public"]
+    assert create(*theirs, *options, "--index", "../outside") != 0
+    assert "lies outside of the folder" in capsys.readouterr().err
+    assert not shard_server.requests
+    assert not (tmp_path / "sets" / "train.json").exists()
+    assert create(*theirs, *options, "--index", "../sets/inside") == 0
+    with wids.ShardListDataset(
+        str(tmp_path / "public" / "train.json"), remote="range", cache_dir=tmp_path / "cache"
+    ) as dataset:
+        assert dataset[45]["__key__"] == "0005"
+
+
 REFUSED: dict[str, tuple[list[str], str]] = {
     "local shards": (["{local}", "--publish", "{place}"], "is a local shard"),
     "no file": (["{url}", "-o", "-", "--publish", "{place}"], "needs a spec that is a file"),

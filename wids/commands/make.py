@@ -151,9 +151,9 @@ def _check_publishable(args: Arguments, shards: list[str]) -> None:
         raise ValueError("--publish: needs a spec that is a file; give -o")
     if args.index is None and args.pack is None:
         args.index = f"{args.output.removesuffix('.json')}-index"
-    home = Path(args.output).parent.absolute()
+    home = os.path.abspath(Path(args.output).parent)  # noqa: PTH100 (without "..")
     for given in filter(None, (args.index, args.pack)):
-        if is_local(given) and not Path(given).absolute().is_relative_to(home):
+        if is_local(given) and not Path(os.path.abspath(given)).is_relative_to(home):  # noqa: PTH100
             raise ValueError(
                 f"{given}: lies outside of the folder of {args.output}, so it would be at another "
                 "place when published; name one beside the spec"
