@@ -192,7 +192,7 @@ def slow_server(shard: str, shard_server: ShardServer) -> tuple[list[dict[str, A
         if request.path.endswith(SIDECAR_SUFFIX):
             return
         began = time.perf_counter()
-        time.sleep(20 * SLEEP_SECONDS)
+        time.sleep(50 * SLEEP_SECONDS)
         held.append(time.perf_counter() - began)
 
     shard_server.hold = hold
