@@ -66,7 +66,8 @@ class HeadersAhead:
         self._alone = 0.0  # seconds for each header of the scan alone
         self._until = 0  # end of the part whose headers were brought
         self._seconds, self._num_headers = 0.0, 0  # taken for that part, and those the scan read
-        self._start, self._began, self._waits = 0, 0.0, 0
+        self._start, self._began = 0, 0.0
+        self._waits = self._first_waits = advised.waits()
 
     def begin(self, position: int) -> int | None:
         """Bring the headers from a position on, which the scan is about to read, if of use.
@@ -104,11 +105,11 @@ class HeadersAhead:
             return
         # A header behind a small member mostly comes with the page of the header before it.
         num_places = 1 + int(np.count_nonzero(np.diff(headers) > _PAGE_NBYTES))
-        nbytes = position - self._start
-        distance = nbytes // num_places
+        distance = (position - self._start) // num_places
         waits = self._advised.waits() - self._waits
-        # A system that reads nearly all between close headers is ahead of the scan already.
-        reads_all = waits * _PAGE_NBYTES > nbytes // 2
+        # A system that reads nearly all between close headers is ahead of the scan already. It
+        # reads longer parts than this one, so those of the whole scan are counted.
+        reads_all = (self._waits + waits - self._first_waits) * _PAGE_NBYTES > position // 2
         fitting = distance <= _MOST_DISTANCE
         fitting &= distance >= self._advised.least_distance or not reads_all
         if waits * _WAITING < num_places:
