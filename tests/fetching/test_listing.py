@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 from helpers.downloads import QUICK
+from helpers.server import Faults, ShardServer
 from helpers.stores import Hub, use_s3
 
 from wids.errors import FetchError
@@ -95,6 +96,26 @@ def test_a_missing_bucket_is_an_error_at_once(
     use_s3(s3_endpoint, monkeypatch, "listed")
     with pytest.raises(FetchError, match="s3://nobody/train/: no such bucket"):
         Fetcher(QUICK).list_folder("s3://nobody/train/")
+
+
+@pytest.mark.parametrize("status", [400, 401, 403])
+@pytest.mark.parametrize("scheme", ["s3", "az"])
+def test_a_refused_listing_is_an_error_at_once(
+    shard_server: ShardServer, monkeypatch: pytest.MonkeyPatch, scheme: str, status: int
+) -> None:
+    """It is asked for once, and the error names what sets the credentials."""
+    pytest.importorskip("obstore")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AZURE_STORAGE_ACCOUNT_NAME"):
+        monkeypatch.setenv(name, "someone")
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "c2VjcmV0")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", shard_server.url)
+    monkeypatch.setenv("AZURE_STORAGE_ENDPOINT", shard_server.url)
+    shard_server.faults = Faults(status=status)
+    name = {"s3": "AWS_ACCESS_KEY_ID", "az": "AZURE_STORAGE_ACCOUNT_NAME"}[scheme]
+    wanted = pytest.raises(FetchError, match=f"{scheme}://refused/a/?: .*{status}.*{name}")
+    with closing(Fetcher(QUICK)) as fetcher, wanted:
+        fetcher.list_folder(f"{scheme}://refused/a/")
+    assert len(shard_server.requests) == 1
 
 
 def test_a_key_that_no_library_reads_is_named(

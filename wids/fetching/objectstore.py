@@ -7,7 +7,7 @@ import re
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from wids.base.urls import display_url, hide_credentials, scheme_of
 from wids.errors import FetchError
@@ -58,6 +58,8 @@ _NO_CREDENTIALS = re.compile(
 _BEYOND_END = re.compile(r"status code: 416\b|requested range was invalid", re.IGNORECASE)
 _UNREADABLE_NAME = re.compile("object with invalid path")  # in listings
 _ABSENT = re.compile(r"status code: 404\b")
+# S3 answers 400 to tokens that have expired, but also to a client that was slow.
+_REFUSED = re.compile(r"status code: (400|401|403)\b(?!.*\bRequestTimeout\b)")
 _CROWDED = re.compile(r"status code: (429|503)\b")
 _MAY_PASS = re.compile(r"status code: (5\d\d|429)")
 _CREDENTIALS = {
@@ -276,14 +278,7 @@ def _translated_errors(url: str) -> Iterator[None]:
             raise
         # The library's errors have no common base: a missing object is a FileNotFoundError.
         if type(error).__name__ == "GenericError":
-            _refuse_anonymous(url, error)
-            if _BEYOND_END.search(str(error)):
-                raise ChangedError("the server says that the file ends before the range") from None
-            if _ABSENT.search(str(error)):  # only in listings; a missing object is another error
-                message = f"{display_url(url)}: no such bucket ({_first_line(error)})"
-                raise AbsentError(message) from None
-            crowded = _CROWDED.search(str(error)) is not None
-            raise ServerBusyError(_first_line(error), crowded=crowded) from None
+            _raise_generic(url, error)
         kind = AbsentError if isinstance(error, FileNotFoundError) else FetchError
         cure = ""
         if _UNREADABLE_NAME.search(str(error)):
@@ -294,12 +289,28 @@ def _translated_errors(url: str) -> Iterator[None]:
         raise kind(f"{display_url(url)}: {_first_line(error)}{cure}") from None
 
 
-def _refuse_anonymous(url: str, error: Exception) -> None:
-    """Raise FetchError if the library found no credentials, since retries cannot help."""
-    text = str(error)
+def _raise_generic(url: str, error: Exception) -> NoReturn:
+    """Raise the error that a `GenericError` of the library stands for, by its text.
+
+    Raises:
+        FetchError: Another try will not help.
+        ChangedError: A range lies outside the object.
+        ServerBusyError: Another try may help.
+    """
+    text, shown = str(error), display_url(url)
+    wanted = _CREDENTIALS[_EXTRAS[scheme_of(url)]]
     if _NO_CREDENTIALS.search(text) and not _MAY_PASS.search(text):
-        wanted = _CREDENTIALS[_EXTRAS[scheme_of(url)]]
-        raise FetchError(f"{display_url(url)}: no credentials were found; set {wanted}") from None
+        raise FetchError(f"{shown}: no credentials were found; set {wanted}") from None
+    if _BEYOND_END.search(text):
+        raise ChangedError("the server says that the file ends before the range") from None
+    if _ABSENT.search(text):  # only in listings; a missing object is another error
+        raise AbsentError(f"{shown}: no such bucket ({_first_line(error)})") from None
+    if _REFUSED.search(text):  # mostly in listings, too
+        raise FetchError(
+            f"{shown}: {_first_line(error)}; where credentials are wanted, set {wanted}"
+        ) from None
+    crowded = _CROWDED.search(text) is not None
+    raise ServerBusyError(_first_line(error), crowded=crowded) from None
 
 
 def _first_line(error: BaseException) -> str:
