@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
     from pathlib import Path
 
+    import numpy.typing as npt
+
     from wids.base.shardref import ShardRef
     from wids.browse.joinedfields import JoinedFields
     from wids.reading.keptcolumns import ColumnPart
@@ -372,6 +374,30 @@ class FieldReader:
         first = self.first_index(shard_index)
         more = self.joined.rows(first, first + self.num_samples(shard_index), added, most_nbytes)
         return (row | fields for row, fields in zip(rows, more, strict=True))
+
+    def spans(
+        self, shard_index: int, indexes: npt.NDArray[np.int64], extension: str
+    ) -> tuple[memoryview, npt.NDArray[np.int64]] | None:
+        """Return where one field of many samples of a shard is.
+
+        Args:
+            shard_index: Number of the shard.
+            indexes: Indexes of samples of that shard in the dataset.
+            extension: The field.
+
+        Returns:
+            The bytes of the shard; offset and size of each field, shape `(n, 2)`, both -1 where a
+            sample lacks it. None for a shard that is not on this machine, or a field that a join
+            may give.
+
+        Raises:
+            WidsError: The shard cannot be opened.
+        """
+        shard = self._opened(self.first_index(shard_index))[0]
+        if shard.memory is None or self.may_be_joined(extension):
+            return None
+        found = shard.read_spans(indexes - self.first_index(shard_index), (extension,))
+        return None if found is None else (found[0], found[1][:, 0])
 
     def is_small(self, shard_index: int, extension: str, most_nbytes: int) -> bool:
         """Return whether no field of an extension in a shard is larger than `most_nbytes`."""

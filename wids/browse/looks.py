@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,6 +12,7 @@ import numpy as np
 
 from wids.browse.facets import FacetColumn, values_of
 from wids.browse.failures import message_of
+from wids.codecs.arrays import Windows, stack_npy
 from wids.codecs.formats import (
     OCTET_STREAM,
     Kind,
@@ -30,9 +32,20 @@ from wids.views.filterlanguage import follow
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    import numpy.typing as npt
+
     from wids.browse.fieldreader import FieldReader, LocatedField, LocatedSample
 
-__all__ = ["LOOKS", "Looks", "add_contents", "find_looks", "look_named", "vector_of"]
+__all__ = [
+    "LOOKS",
+    "Looks",
+    "VectorsAtOnce",
+    "add_contents",
+    "find_looks",
+    "look_named",
+    "vector_of",
+    "vectors_of",
+]
 
 LOOKS = ("grid", "list", "chat", "text", "audio", "table")
 
@@ -213,9 +226,61 @@ def vector_of(
     if len(arrays) != 1:
         return None
     array = arrays[0][1]
-    if array.dtype.kind not in "fiu" or array.size < 2 or array.size != max(array.shape, default=0):
-        return None
-    return array.reshape(-1).astype("f4")
+    return array.reshape(-1).astype("f4") if _is_vector(array.dtype, array.shape) else None
+
+
+def _is_vector(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bool:
+    """Return whether an array is a vector of numbers, even if it has more axes of length 1."""
+    return dtype.kind in "fiu" and max(shape, default=0) == math.prod(shape) > 1
+
+
+class VectorsAtOnce(NamedTuple):
+    """Vectors of many samples that were read together.
+
+    Attributes:
+        places: Which of the samples have them; ascending.
+        vectors: Their vectors as floats; shape `(len(places), width)`.
+        others: Which of the samples are to be read by `vector_of`; all others lack the field.
+    """
+
+    places: npt.NDArray[np.int64]
+    vectors: np.ndarray
+    others: npt.NDArray[np.int64]
+
+
+def vectors_of(
+    reader: FieldReader, shard_index: int, indexes: npt.NDArray[np.int64], extension: str
+) -> VectorsAtOnce:
+    """Return the vectors of many samples: at once those in `.npy` of one header in a local shard.
+
+    Args:
+        reader: The dataset.
+        shard_index: Number of the shard.
+        indexes: Indexes of some of its samples in the dataset.
+        extension: The field.
+
+    Raises:
+        WidsError: The shard cannot be opened.
+    """
+    everyone = np.arange(len(indexes))
+    none = VectorsAtOnce(everyone[:0], np.empty((0, 0), "f4"), everyone)
+    if format_suffix(extension) != ".npy" or is_packed(extension) or not len(indexes):
+        return none
+    found = reader.spans(shard_index, indexes, extension)
+    if found is None:
+        return none
+    memory, spans = found
+    sizes = spans[:, 1]
+    counts = np.bincount(sizes[(sizes > 0) & (sizes <= _MOST_VECTOR_NBYTES)])
+    if not counts.size:
+        return none._replace(others=np.flatnonzero(sizes >= 0))
+    is_usual = sizes == counts.argmax()
+    places = np.flatnonzero(is_usual)
+    stacked = stack_npy(Windows([memory], [0, len(places)], spans[places]))
+    if stacked is None or not _is_vector(stacked.dtype, stacked.shape[1:]):
+        return none._replace(others=np.flatnonzero(sizes >= 0))
+    vectors = stacked.reshape(len(places), -1).astype("f4")
+    return VectorsAtOnce(places, vectors, np.flatnonzero((sizes >= 0) & ~is_usual))
 
 
 def add_contents(

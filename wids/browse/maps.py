@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from wids.browse.looks import vector_of
+from wids.browse.looks import vector_of, vectors_of
 from wids.browse.sorting import sort_column, sort_values
 from wids.display.safejson import safe_text
 from wids.errors import WidsError
@@ -154,9 +154,9 @@ class VectorVisitor:
             self._wanted = self._spread(first)
         ends = [first, first + reader.num_samples(shard_index)]
         low, high = np.searchsorted(self._wanted, ends)
-        indexes = self._wanted[low:high].tolist()
+        indexes = self._wanted[low:high]
         for start in range(0, len(indexes), _ROWS_A_REQUEST):
-            self._read(indexes[start : start + _ROWS_A_REQUEST])
+            self._read(shard_index, indexes[start : start + _ROWS_A_REQUEST])
         return True
 
     def _spread(self, first: int) -> Integers:
@@ -169,19 +169,25 @@ class VectorVisitor:
         count = max(1, min(total, _MOST_POINTS, _MOST_NUMBERS // width))
         return np.arange(count, dtype=np.int64) * total // count
 
-    def _read(self, indexes: list[int]) -> None:
-        located = [self._reader.locate(index) for index in indexes]
+    def _read(self, shard_index: int, indexes: Integers) -> None:
+        self.num_wanted += len(indexes)
+        found = vectors_of(self._reader, shard_index, indexes, self._field)
+        for index, vector in zip(indexes[found.places].tolist(), found.vectors, strict=True):
+            self._add(index, vector)
+        self.left_out["no vector"] += len(indexes) - len(found.places) - len(found.others)
+        located = [self._reader.locate(index) for index in indexes[found.others].tolist()]
         self._reader.fetch_ahead(located, self._numbers)
         for each in located:
-            self.num_wanted += 1
-            vector = self._vector_at(each)
-            if vector is None or vector.size > self._room:
-                self.left_out["no vector"] += 1
-            elif not np.isfinite(vector).all():
-                self.left_out["NaN or infinite"] += 1
-            else:
-                self._room -= vector.size
-                self._by_width.setdefault(vector.size, []).append((each.index, vector))
+            self._add(each.index, self._vector_at(each))
+
+    def _add(self, index: int, vector: np.ndarray | None) -> None:
+        if vector is None or vector.size > self._room:
+            self.left_out["no vector"] += 1
+        elif not np.isfinite(vector).all():
+            self.left_out["NaN or infinite"] += 1
+        else:
+            self._room -= vector.size
+            self._by_width.setdefault(vector.size, []).append((index, vector))
 
     def _numbers(self, located: LocatedSample) -> list[int]:
         return [n for n, field in enumerate(located.fields) if field.extension == self._field]
