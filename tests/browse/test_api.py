@@ -804,6 +804,31 @@ def test_what_was_found_in_a_replaced_shard_is_found_anew(tmp_path: Path):
     assert all(before[name] != after[name] for name in ("filter", "search", "sort"))
 
 
+def test_the_first_answer_after_a_shard_was_replaced_is_of_the_new_one(tmp_path: Path):
+    """A page or a saved selection right after a shard was replaced holds nothing of the old one."""
+
+    def written(path: Path, shift: int) -> Path:
+        rows = range(60)
+        return write_shard(
+            path, [{"__key__": f"{n:02d}", ".cls": f"{(n + shift) % 3}"} for n in rows]
+        )
+
+    path = written(tmp_path / "a.tar", 0)
+    with browsing([(str(path), 60)]) as server:
+        for shift in range(1, 7):
+            before = server.ask_until_finished("page", where=".cls == 1", count=99)
+            assert before["total"] == 20
+            written(tmp_path / "new", shift).replace(path)
+            if shift % 2:
+                chosen = server.ask_until_finished("page", where=".cls == 1", count=99)
+                found = [tile["index"] for tile in chosen["tiles"]]
+            else:
+                saved = tmp_path / "saved.json"
+                saved.write_bytes(server.get("selection.json", where=".cls == 1").content)
+                found = [int(each["__key__"]) for each in wids.open_view(saved)]
+            assert found == [n for n in range(60) if (n + shift) % 3 == 1]
+
+
 def test_a_sample_of_very_many_fields_comes_in_pieces(tmp_path: Path):
     """Very many fields come in several responses, each field once under its number."""
     fields = {f".f{number:03d}": f"{number}" for number in range(450)}

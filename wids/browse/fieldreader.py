@@ -147,6 +147,7 @@ class FieldReader:
         self._opened_before: set[int] = set()
         self._waits: dict[int, tuple[int, float]] = {}
         self.generation = 0
+        self._watched: set[int] = set()  # shards of which something was read
         self._to_look_at: list[int] = []
         self._looked_at = time.monotonic()
         self._look = threading.Lock()
@@ -478,26 +479,32 @@ class FieldReader:
         path = self.dataset.cache.derived_path(entry, source.suffix)
         return None if path is None else (path, source)
 
-    def look_for_changes(self) -> None:
-        """Look whether files of some of the shards that were opened were replaced, once in a while.
+    def look_for_changes(self, *, at_all: bool = False) -> None:
+        """Look whether files of some of the shards that were read were replaced, once in a while.
 
         What a filter found is shown without another look at all of the shards that it read.
+
+        Args:
+            at_all: Look at all of them, and now.
         """
-        if time.monotonic() < self._looked_at + _LOOK_SECONDS:
+        if not at_all and time.monotonic() < self._looked_at + _LOOK_SECONDS:
             return
-        if not self._look.acquire(blocking=False):
+        if not self._look.acquire(blocking=at_all):
             return
         try:
             self._looked_at = time.monotonic()
-            self._to_look_at = self._to_look_at or sorted(self._opened_before)
-            for shard_index in self._to_look_at[-_MOST_LOOKED_AT:]:
+            if at_all or not self._to_look_at:
+                self._to_look_at = sorted(self._watched)
+            most = len(self._to_look_at) if at_all else _MOST_LOOKED_AT
+            for shard_index in self._to_look_at[-most:]:
                 if self.dataset.cache.is_local(self.dataset.shards.urls[shard_index]):
                     self._drop_if_changed(shard_index)
-            del self._to_look_at[-_MOST_LOOKED_AT:]
+            del self._to_look_at[-most:]
         finally:
             self._look.release()
 
     def _drop_if_changed(self, shard_index: int) -> None:
+        self._watched.add(shard_index)
         if self.dataset.drop_if_changed(shard_index):
             self.generation += 1
 

@@ -61,6 +61,7 @@ _SOON_SECONDS = 0.15  # wait for a scan that may be finished at once
 _MOST_ROWS = 500
 _MOST_MESSAGE = 1000
 _MOST_WAITS = 3
+_MOST_TRIES = 3  # if shards are replaced while a page is made
 _MOST_TURNS_NBYTES = 8 << 20  # part of a document whose turns can be paged through
 _MOST_COPIES = 2000  # that are marked at once; more do not fit a link
 _MOST_SAVED = 1_000_000  # indexes that are saved as JSON
@@ -173,9 +174,9 @@ class ApiHandlers:
         for fault in (self.report or {}).get("faults", []):
             self._faults.setdefault(fault["shard"], []).append(fault)
 
-    def _refresh(self) -> None:
-        """Forget what was found in shards that were replaced meanwhile."""
-        self.reader.look_for_changes()
+    def _refresh(self, *, at_all: bool = False) -> None:
+        """Forget what was found in shards that were replaced meanwhile; look at some or all."""
+        self.reader.look_for_changes(at_all=at_all)
         with self._facet_lock:
             if self._generation != self.reader.generation:
                 self._generation = self.reader.generation
@@ -216,7 +217,15 @@ class ApiHandlers:
 
     def page(self, query: Query) -> dict[str, Any]:
         """Describe `count` samples from position `at` on, in an order, perhaps with a filter."""
-        self._refresh()
+        for _ in range(_MOST_TRIES):
+            self._refresh()
+            described = self._described(query)
+            # Reading a tile may have shown that its shard was replaced after the filter had run.
+            if self._generation == self.reader.generation:
+                break
+        return described
+
+    def _described(self, query: Query) -> dict[str, Any]:
         start = max(0, _number(query, "at", 0))
         count = min(_number(query, "count", 60), _MOST_TILES)
         order, filtering, sorting, comparing = self._grid.shown(query)
@@ -310,7 +319,7 @@ class ApiHandlers:
         Raises:
             ValueError: Nothing is chosen, a filter still runs, or found more than a document holds.
         """
-        self._refresh()
+        self._refresh(at_all=True)
         order, filtering, sorting, _ = self._grid.shown(query, patient=True)
         if sorting is not None and not sorting["finished"]:
             raise ValueError("sort: not all values are read yet; ask again")
