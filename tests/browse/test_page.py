@@ -16,7 +16,6 @@ from helpers.browsing import Browsing, browsing
 from helpers.chromium import WAIT_MILLISECONDS, wait_until
 from helpers.hostile import hostile_samples, write_hostile
 from helpers.server import Faults, ShardServer
-from helpers.shapecases import SHAPE_CASES
 from helpers.shards import write_shard
 from PIL import Image
 
@@ -341,20 +340,41 @@ def test_boxes_are_drawn_over_the_image(
         assert page.locator(".layer *").count() == 0
 
 
-def test_the_page_finds_the_shapes_that_python_finds(served: Browsing, open_page: Open):
-    """The rules of the page and those of notebooks find the same shapes in each document."""
-    page = open_page(served.url)
-    page.locator(".tile").first.wait_for()
-    found = page.evaluate(
-        """async (documents) => {
-            const { shapesIn } = await import(new URL("static/shapes.js", location.href));
-            return documents.map((each) => shapesIn([each]).map((shape) => [
-                shape.kind, shape.values, String(shape.label ?? ""), shape.form ?? ""]));
-        }""",
-        [document for document, _ in SHAPE_CASES],
-    )
-    for (document, expected), shapes in zip(SHAPE_CASES, found, strict=True):
-        assert shapes == [list(each) for each in expected], document
+@pytest.mark.parametrize("count", [2_000, 20_000])
+def test_shapes_of_a_large_document_are_drawn(tmp_path: Path, open_page: Open, count: int):
+    """Where the JSON is too large for a tree, its first boxes are drawn and the rest is said."""
+    document = {"boxes": [[n % 80, n % 70, 10, 10] for n in range(count)]}
+    sample = {"__key__": "a", ".jpg": picture(1), ".json": json.dumps(document)}
+    with browsing([str(write_shard(tmp_path / "a.tar", [sample]))]) as server:
+        page = open_page(f"{server.url}?i=0")
+        page.get_by_text(f"The first 300 of {count:,} shapes are drawn.").wait_for()
+        assert page.locator(".layer rect").count() == 300
+        assert box_drawn(page, 299) == [299 % 80, 299 % 70, 10, 10]
+        page.get_by_role("button", name="Overlays").click()
+        assert page.locator(".layer *").count() == 0
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["alone", "beside a class"])
+def test_numbers_of_boxes_are_named_by_the_classes(tmp_path: Path, open_page: Open, own: bool):
+    """Boxes are named as masks are; long labels end in their picture."""
+    document = {
+        "boxes": [[5, 40, 20, 20], [80, 60, 20, 20], [60, 20, 9, 9], [9, 9, 9, 9]],
+        "labels": [1, "x" * 300, 9, "tree"],
+        "more": {"id": 1, "bbox": [5, 70, 20, 20]},
+    }
+    sample = {"__key__": "a", ".jpg": picture(1), ".json": json.dumps(document)}
+    path = write_shard(tmp_path / "a.tar", [sample | ({".cls": "1"} if own else {})])
+    with browsing([str(path)], class_names={0: "cat", 1: "dog"}) as server:
+        page = open_page(f"{server.url}?i=0")
+        page.locator(".tag").first.wait_for()
+        tags = page.locator(".tag").all()
+        words = [tag.inner_text() for tag in tags]
+        assert words[0] == ("1" if own else "1 dog")
+        assert words[2:] == ["9", "tree", "1"]
+        stage = page.locator(".stage").bounding_box()
+        long = tags[1].bounding_box()
+        assert long["x"] + long["width"] <= stage["x"] + stage["width"] + 1
+        assert long["width"] > 30
 
 
 def test_a_mask_of_runs_is_drawn_over_the_image(tmp_path: Path, open_page: Open):

@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import wids
-from wids.display.shapes import draw_over, shapes_in
+from wids.display.annotations import find_shapes, shapes_in
+from wids.display.fieldview import view_field
+from wids.display.shapes import draw_over
 from wids.display.thumbnails import thumbnail
 
 GREY = save(Image.new("RGB", (200, 100), (90, 90, 90)), "PNG")
@@ -32,6 +34,56 @@ def test_shapes_are_found_as_datasets_write_them(document: Any, expected: list[A
     assert [
         (each.kind, list(each.values), each.label, each.form or "") for each in found
     ] == expected
+    summary = view_field(".json", json.dumps(document).encode()).summary
+    drawn = summary.get("shapes", {"drawn": []})["drawn"]
+    assert [
+        (each["kind"], each["values"], each["label"], each["form"] or "") for each in drawn
+    ] == expected
+
+
+def polygons(count: int) -> dict[str, Any]:
+    """Make annotations of COCO, polygons of 100 points."""
+    corners = [[float(place % 97), float(place % 89)] for place in range(100)]
+    flat = [number for pair in corners for number in pair]
+    return {"annotations": [{"id": n, "segmentation": [flat]} for n in range(count)]}
+
+
+@pytest.mark.parametrize("count", [40, 400])
+def test_shapes_of_a_document_that_makes_no_tree_are_found(count: int) -> None:
+    """Documents of many nodes, or of many bytes, have their shapes and the number left out."""
+    summary = view_field(".json", json.dumps(polygons(count)).encode()).summary
+    assert "tree" not in summary
+    shapes = summary["shapes"]
+    assert [each["label"] for each in shapes["drawn"]] == [str(n) for n in range(min(count, 300))]
+    assert shapes["drawn"][0]["values"] == polygons(1)["annotations"][0]["segmentation"][0]
+    assert (shapes["left_out"], shapes["whole"]) == (max(count - 300, 0), True)
+
+
+def test_a_document_that_is_not_searched_says_so() -> None:
+    """Documents of too many bytes or values are not taken for those without shapes."""
+    large = json.dumps({"boxes": [[1, 2, 3, 4]], "rest": "x" * (9 << 20)}).encode()
+    unsearched = {"drawn": [], "left_out": 0, "whole": False}
+    assert view_field(".json", large).summary["shapes"] == unsearched
+    assert "shapes" not in view_field(".json", large.replace(b"boxes", b"lists")).summary
+    late = json.dumps({"rest": [[]] * 800_000, "boxes": [[1, 2, 3, 4]]}, separators=(",", ":"))
+    assert view_field(".json", late.encode()).summary["shapes"]["whole"]
+    many = find_shapes({"boxes": [[1, 2, 3, 4]], "rest": [[]] * 3_000_000})
+    assert (len(many.drawn), many.whole) == (1, False)
+
+
+def test_hostile_documents_are_searched_within_bounds() -> None:
+    """Documents that hold themselves, and masks without end, are searched up to a bound."""
+    endless: list[Any] = [{"bbox": [1, 2, 3, 4]}]
+    endless += [endless, endless]
+    found = find_shapes(endless)
+    assert (len(found.drawn), found.whole) == (300, False)
+    assert find_shapes({"bbox": [1, 2, 3, 10**400], 5: [[1, 2, 3, 4]]}).drawn == ()
+    runs = {"size": [1, 20_000], "counts": [1] * 20_000}
+    masks = find_shapes({"masks": [runs] * 100_000})
+    assert (len(masks.drawn), masks.whole) == (13, False)
+    alone = find_shapes({"polygon": [1.5] * 200_000, "bbox": [1, 2, 3, 4]})
+    assert [each.kind for each in alone.drawn] == ["box"]
+    assert alone.left_out == 1
 
 
 def packed(runs: list[int]) -> str:

@@ -1,4 +1,4 @@
-"""Documents and the shapes in them, which Python and the page find by the same rules.
+"""Documents and the shapes that are found in them.
 
 A shape is its kind, its numbers, its label and the form of its numbers; "" stands for none.
 """

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import re
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from wids.base.threads import DaemonThreadPool
 from wids.browse.failures import message_of
 from wids.codecs.formats import OCTET_STREAM, field_kind, format_suffix, media_type, wrapper_of
-from wids.display.fieldview import FieldView, hex_rows, is_packed, outline_arrays, view_field
+from wids.display.annotations import MOST_SHAPES, shapes_of
+from wids.display.fieldview import (
+    FieldView,
+    class_name,
+    hex_rows,
+    is_packed,
+    label_names,
+    outline_arrays,
+    view_field,
+)
 from wids.display.pixels import names_labels
 from wids.display.safejson import safe_text
 from wids.display.thumbnails import makes_picture
@@ -20,6 +30,7 @@ if TYPE_CHECKING:
 
     from wids.browse.decoders import Decoders
     from wids.browse.fieldreader import FieldReader, LocatedField, LocatedSample
+    from wids.display.fieldview import ClassNames
 
 __all__ = ["FieldViews", "fields_ahead", "sample_page", "tiles"]
 
@@ -40,6 +51,7 @@ _LIKELY = (".jpg", ".jpeg", ".webp", ".avif", ".png")
 _DERIVED = re.compile(r"depth|normal|flow|edge|alpha|disparity|thumb")
 _VIEW_THREADS = 8
 _VIEW_SECONDS = 3.0  # longest wait of a page for the headers of its fields
+_MOST_SHAPE_NUMBERS = 1_000_000  # of a sample
 _DECODED_KINDS = ("image", "audio", "video", "array")
 _BINARY_DOCUMENTS = (".cbor", ".mp", ".msgpack")
 
@@ -285,6 +297,8 @@ class FieldViews:
             except TimeoutError:
                 message = f"not described within {_VIEW_SECONDS:g} s; reload to try again"
                 found.append(_failed(located.fields[number], message))
+        names = label_names(self._class_names, (each.extension for each in located.fields))
+        _finish_shapes(found, names)
         return found
 
     def _view(self, located: LocatedSample, number: int) -> FieldView:
@@ -300,6 +314,30 @@ class FieldViews:
             return view_field(field.extension, data, class_names=self._class_names)
         except (WidsError, OSError) as error:
             return _failed(field, message_of(error))
+
+
+def _finish_shapes(views: Iterable[FieldView], class_names: ClassNames | None) -> None:
+    """Name the classes of shapes, and bound the shapes of all fields together."""
+    count, room = MOST_SHAPES, _MOST_SHAPE_NUMBERS
+    for view in views:
+        if "shapes" not in view.summary:
+            continue
+        try:
+            found = shapes_of(view.summary)
+            left_out, whole = (view.summary["shapes"][each] for each in ("left_out", "whole"))
+        except (KeyError, TypeError):  # a decoder process, which is not trusted, wrote it
+            del view.summary["shapes"]
+            continue
+        drawn = []
+        for shape in found:
+            if not count or room < len(shape.values):
+                break
+            count, room = count - 1, room - len(shape.values)
+            name = None if shape.category is None else class_name(class_names, shape.category)
+            label = shape.label if name is None else f"{shape.category} {name}"
+            drawn.append(replace(shape, label=label).as_dict())
+        left_out += len(found) - len(drawn)
+        view.summary["shapes"] = {"drawn": drawn, "left_out": left_out, "whole": whole}
 
 
 def _needs_decoder(extension: str) -> bool:

@@ -3,7 +3,9 @@
 import itertools
 import json
 import re
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -16,6 +18,7 @@ from wids.codecs.formats import (
     unpack_field,
     wrapper_of,
 )
+from wids.display.annotations import summarise_shapes
 from wids.display.arrayview import named_arrays, summarise_arrays
 from wids.display.conversation import read_turns
 from wids.display.mediaview import summarise_audio, summarise_image, summarise_video
@@ -44,6 +47,7 @@ Summary = dict[str, Any]
 MAX_TEXT = 20_000  # characters
 MAX_TREE_NBYTES = 1 << 18  # largest document that is parsed
 MAX_TURNS_NBYTES = 1 << 20  # part of a document in which turns of a conversation are looked for
+MAX_SHAPES_NBYTES = 4 << 20  # largest document that is parsed to find its shapes
 MAX_HEX_NBYTES = 4096
 MAX_UNPACKED = 64 << 20  # bytes that a compressed field may unpack to
 BACKGROUND = re.compile(r"_*(background|bg|void|unlabell?ed|ignored?|none|other)_*", re.IGNORECASE)
@@ -56,6 +60,8 @@ DOCUMENTS: dict[str, Callable[[Data], Any]] = {
     ".mp": decode_msgpack,
     ".msgpack": decode_msgpack,
 }
+NAMES_SHAPES = re.compile(rb"bbox|boxes|segmentation|polygon|keypoints")
+PARSING = threading.Lock()
 
 
 class Field(NamedTuple):
@@ -226,11 +232,27 @@ def _decoded(data: Data, limit: int) -> str:
 
 def _view_document(suffix: str, data: Data) -> Summary:
     if len(data) > MAX_TREE_NBYTES:
+        return {**_view_long_document(suffix, data), **_shapes_of_long(suffix, data)}
+    try:
+        document = DOCUMENTS[suffix](data)
+    except RecursionError:
         return _view_long_document(suffix, data)
     try:
-        return {"tree": safe_tree(DOCUMENTS[suffix](data)), **_conversation(suffix, data)}
+        tree = safe_tree(document)
     except (TreeTooLargeError, RecursionError):
-        return _view_long_document(suffix, data)
+        return {**_view_long_document(suffix, data), **summarise_shapes(document)}
+    return {"tree": tree, **_conversation(suffix, data), **summarise_shapes(tree)}
+
+
+def _shapes_of_long(suffix: str, data: Data) -> Summary:
+    """Return the shapes of a document that is too large for a tree, or that it was not searched."""
+    if len(data) <= MAX_SHAPES_NBYTES:
+        # One at a time: the values may take thirty times the memory of the document.
+        with PARSING, suppress(Exception):  # its text is shown, whatever is wrong with the rest
+            return summarise_shapes(DOCUMENTS[suffix](data))
+        return {}
+    named = NAMES_SHAPES.search(data[:MAX_TEXT])
+    return {"shapes": {"drawn": [], "left_out": 0, "whole": False}} if named else {}
 
 
 def _view_long_document(suffix: str, data: Data) -> Summary:

@@ -1,53 +1,30 @@
-"""Boxes, polygons, keypoints and masks of a sample, drawn over its picture.
-
-The page finds the same shapes by the same rules, in `browse/static/shapes.js`.
-"""
+"""Boxes, polygons, keypoints and masks of a sample, drawn over its picture."""
 
 from __future__ import annotations
 
 import colorsys
 import io
 import math
-import re
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate, islice
-from typing import TYPE_CHECKING, Any, Literal, TypeGuard
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from wids.base.optional import load
 from wids.base.text import clean
+from wids.display.annotations import MOST_SHAPES, Form, Shape, shapes_of
 from wids.display.pixels import VOID, names_labels
 from wids.display.thumbnails import Thumbnail, thumbnail
 from wids.errors import DecodeError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from wids.display.fieldview import FieldView
 
-__all__ = ["Overlay", "Shape", "draw_over", "overlay_of", "shapes_in"]
+__all__ = ["Overlay", "draw_over", "overlay_of"]
 
-Form = Literal["xywh", "xyxy"]
-
-_MOST = 300
-_MOST_RUNS = 20_000  # of a mask
-_MOST_NUMBERS = 500_000  # of all shapes together
-_MOST_SIDE = 65_535
 _MOST_WORD = 24
-_BOX = re.compile(r"box|rect|roi", re.IGNORECASE)
-_POLYGON = re.compile(r"segmentation|polygon|contour", re.IGNORECASE)
-_POINTS = re.compile(r"keypoints|landmarks", re.IGNORECASE)
-_LISTS_OF_LABELS = re.compile(r"labels|categories|names|classes")
-_LABELS = ("label", "category", "class", "name", "category_name", "category_id", "id")
-_SIDES: tuple[tuple[Form, tuple[str, ...]], ...] = (
-    ("xyxy", ("xmin", "ymin", "xmax", "ymax")),
-    ("xyxy", ("x1", "y1", "x2", "y2")),
-    ("xyxy", ("left", "top", "right", "bottom")),
-    ("xyxy", ("x0", "y0", "x1", "y1")),
-    ("xywh", ("x", "y", "w", "h")),
-    ("xywh", ("x", "y", "width", "height")),
-    ("xywh", ("left", "top", "width", "height")),
-)
 _MASK_SHARE = 0.45  # of the colour of a mask
 _POINT_RADIUS = 2
 
@@ -65,172 +42,6 @@ class Overlay:
     field: str
     others: tuple[str, ...]
     picture: Thumbnail
-
-
-@dataclass(frozen=True)
-class Shape:
-    """A shape in a picture.
-
-    Attributes:
-        kind: "box", "polygon", "points" or "mask".
-        values: Its numbers; of polygons and points x and y in turn; of a mask x, y, width and
-            height of rectangles in turn, in pixels.
-        label: What it shows; "" if the document does not say it.
-        form: What the numbers of a box mean: position and size, or two corners; None if unknown.
-    """
-
-    kind: Literal["box", "polygon", "points", "mask"]
-    values: tuple[float, ...]
-    label: str = ""
-    form: Form | None = None
-
-
-def shapes_in(tree: Any) -> list[Shape]:
-    """Find the shapes in a JSON value, at most 300, and fewer where masks have many runs.
-
-    >>> shapes_in({"objects": [{"bbox": [1, 2, 30, 40], "label": "cat"}]})
-    [Shape(kind='box', values=(1, 2, 30, 40), label='cat', form=None)]
-    """
-    found: list[Shape] = []
-    room = _MOST_NUMBERS
-    for shape in islice(_walk(tree, "", None), _MOST):
-        found.append(shape)
-        room -= len(shape.values)
-        if room <= 0:
-            break
-    return found
-
-
-def _walk(value: Any, name: str, label: Any) -> Iterator[Shape]:
-    if isinstance(value, Mapping):
-        yield from _in_object(value, label)
-    elif isinstance(value, list):
-        yield from _in_list(value, name, label)
-
-
-def _in_list(values: list[Any], name: str, label: Any) -> Iterator[Shape]:
-    word = _word(label)
-    if values and all(map(_is_number, values)):
-        if _BOX.search(name) and len(values) == 4:
-            corners: Form | None = "xyxy" if "xyxy" in name.lower() else None
-            yield Shape("box", tuple(values), word, corners)
-        elif _POLYGON.search(name) and len(values) >= 6:
-            yield Shape("polygon", tuple(values), word)
-        elif _POINTS.search(name) and len(values) >= 2:
-            yield Shape("points", _visible(values), word)
-        return
-    pairs = len(values) > 2 and all(_is_pair(each) for each in values)
-    if pairs and (_POLYGON.search(name) or _POINTS.search(name)):
-        flat = tuple(number for each in values for number in each[:2])
-        yield Shape("polygon" if _POLYGON.search(name) else "points", flat, word)
-        return
-    for place, each in enumerate(values):
-        inner = label[place : place + 1] if isinstance(label, list) else [label]
-        yield from _walk(each, name, inner[0] if inner else None)
-
-
-def _in_object(document: Mapping[str, Any], outer: Any) -> Iterator[Shape]:
-    own = (document[name] for name in _LABELS if _is_label(document.get(name)))
-    label = next(own, outer)
-    rectangles = _mask_in(document.get("size"), document.get("counts"))
-    if rectangles is not None:
-        yield Shape("mask", rectangles, _word(label))
-        return
-    for form, names in _SIDES:
-        if all(_is_number(document.get(name)) for name in names):
-            yield Shape("box", tuple(document[name] for name in names), _word(label), form)
-            return
-    # Labels may lie in a list beside that of the boxes.
-    beside = next(
-        (
-            each
-            for name, each in document.items()
-            if _LISTS_OF_LABELS.fullmatch(name) and isinstance(each, list)
-        ),
-        label,
-    )
-    for name, each in document.items():
-        yield from _walk(each, name, beside)
-
-
-def _word(label: Any) -> str:
-    return "" if label is None or isinstance(label, list) else str(label)
-
-
-def _is_label(value: Any) -> bool:
-    return isinstance(value, str | int | float) and not isinstance(value, bool)
-
-
-def _mask_in(size: Any, counts: Any) -> tuple[int, ...] | None:
-    """Return a mask of COCO as rectangles; None if these are no size and lengths of runs."""
-    runs = _unpacked(counts) if isinstance(counts, str) else counts
-    if not (_are_integers(size) and len(size) == 2 and _are_integers(runs)):
-        return None
-    height, width = size
-    if not (0 < height <= _MOST_SIDE and 0 < width <= _MOST_SIDE) or len(runs) > _MOST_RUNS:
-        return None
-    if min(runs, default=-1) < 0 or sum(runs) != height * width:
-        return None
-    found: list[int] = []
-    ends = [0, *accumulate(runs)]
-    for start, stop in zip(ends[1::2], ends[2::2], strict=False):
-        found += _columns(start, stop, height)
-    return tuple(found)
-
-
-def _are_integers(values: Any) -> TypeGuard[list[int]]:
-    return isinstance(values, list) and all(type(each) is int for each in values)
-
-
-def _columns(start: int, stop: int, height: int) -> Iterator[int]:
-    """Yield pixels in the order of columns, from one to another, as at most three rectangles."""
-    while start < stop:
-        x, y = divmod(start, height)
-        whole = 0 if y else (stop - start) // height
-        high = height if whole else min(height - y, stop - start)
-        yield from (x, y, whole or 1, high)
-        start += (whole or 1) * high
-
-
-def _unpacked(text: str) -> list[int] | None:
-    """Return the lengths of runs in a string of COCO; None if it is none.
-
-    A character has five bits of a number. From the fourth number on, they are differences to the
-    last but one.
-    """
-    runs: list[int] = []
-    value = shift = 0
-    for letter in text:
-        code = ord(letter) - 48
-        if not 0 <= code <= 63 or shift > 25 or len(runs) > _MOST_RUNS:
-            return None
-        value |= (code & 31) << shift
-        shift += 5
-        if code & 32:
-            continue
-        if code & 16:
-            value |= -1 << shift
-        runs.append(value + (runs[-2] if len(runs) > 2 else 0))
-        value = shift = 0
-    return None if shift else runs
-
-
-def _is_number(value: Any) -> bool:
-    plain = isinstance(value, int | float) and not isinstance(value, bool)
-    return plain and math.isfinite(value) and abs(value) < 1e9
-
-
-def _is_pair(value: Any) -> bool:
-    return isinstance(value, list) and len(value) in (2, 3) and all(map(_is_number, value))
-
-
-def _visible(values: Sequence[float]) -> tuple[float, ...]:
-    """Return x and y of keypoints; COCO's have a third number, 0 for those that are not there."""
-    thirds = values[2::3]
-    if len(values) % 3 or any(each not in (0, 1, 2) for each in thirds):
-        return tuple(values)
-    points = zip(values[::3], values[1::3], thirds, strict=True)
-    return tuple(number for x, y, is_there in points if is_there for number in (x, y))
 
 
 def overlay_of(
@@ -252,7 +63,7 @@ def overlay_of(
     shapes, masks, others = [], [], []
     sides = _upright(main[2])
     for name, data, view in fields:
-        found = shapes_in(view.summary.get("tree")) if view.kind == "json" else []
+        found = shapes_of(view.summary) if view.kind == "json" else []
         shapes += found
         is_mask = view.kind == "image" and view.error is None and names_labels(name)
         drawn = _mask_of(name, data, view, sides, size) if is_mask else None
@@ -264,7 +75,7 @@ def overlay_of(
         picture = thumbnail(main[0], main[1], size=size)
     except DecodeError:  # which is said where it is drawn alone
         return None
-    return Overlay(main[0], tuple(others), draw_over(picture, sides, shapes[:_MOST], masks))
+    return Overlay(main[0], tuple(others), draw_over(picture, sides, shapes[:MOST_SHAPES], masks))
 
 
 def _upright(view: FieldView) -> tuple[int, int]:

@@ -2,7 +2,7 @@
 
 import { raw, thumb } from "./api.js";
 import { button, h, svg } from "./dom.js";
-import { areShares, FORMS, guessForm, placed, shapesIn } from "./shapes.js";
+import { areShares, FORMS, guessForm, placed, shapesOf } from "./shapes.js";
 import { zoomable } from "./zoom.js";
 
 const LARGEST = 4096; // pixels of the longest side that the server draws
@@ -17,7 +17,7 @@ export function picture(sample, field, fields) {
   const image = h("img", { src: thumb(sample, field.number, DRAWN[0]), alt: `Image ${field.extension}`, draggable: "false" });
   const stage = h("div", { class: "stage" }, image);
   const frame = h("div", { class: "frame viewer", tabindex: 0, role: "region", "aria-label": `Image ${field.extension}` }, stage);
-  const shapes = shapesIn(fields.filter((each) => each.summary.tree !== undefined).map((each) => each.summary.tree));
+  const { drawn: shapes, said } = shapesOf(fields);
   const masks = fields.filter((each) => each.kind === "image" && each !== field && MASK.test(each.extension) && !each.error);
   // A digit is seen at eight times its size, a photograph at three times at most.
   const unit = Math.max(wide, high) < 160 ? 8 : 1;
@@ -44,7 +44,8 @@ export function picture(sample, field, fields) {
   stage.append(layer);
   const redraw = () => drawLayer(layer, sample, shapes, masks, [wide, high]);
   redraw();
-  return [frame, h("div", { class: "controls" }, toggle, controls(shapes, masks, [wide, high], redraw))];
+  return [frame, h("div", { class: "controls" }, toggle, controls(shapes, masks, [wide, high], redraw)),
+    said ? h("p", { class: "muted" }, said) : null];
 }
 
 function controls(shapes, masks, size, redraw) {
@@ -79,15 +80,16 @@ function drawLayer(layer, sample, shapes, masks, size) {
     }
     const [x, y, width, height] = placed(shape, form, scale);
     if (!(width > 0 && height > 0)) return null;
-    if (shape.label !== null && shape.label !== undefined) labels.push([x / size[0], y / size[1], shape.label, colourOf(shape.label, 26)]);
+    if (shape.label) labels.push([x / size[0], y / size[1], shape.label, colourOf(shape.label, 26)]);
     return svg("rect", { ...line, x, y, width, height });
   });
   if (chosen.masks) layer.append(...masks.map((mask) => h("img", { class: "mask", src: thumb(sample, mask.number, 1280), alt: "" })));
   layer.append(svg("svg", { viewBox: `0 0 ${size[0]} ${size[1]}`, role: "img", "aria-label": `${shapes.length} shapes` }, drawn));
   for (const [x, y, label, colour] of labels) {
     // At the upper edge there is no room above the box.
-    const tag = h("span", { class: y < 0.05 ? "tag inside" : "tag" }, String(label));
+    const tag = h("span", { class: y < 0.05 ? "tag inside" : "tag" }, label);
     Object.assign(tag.style, { left: `${100 * x}%`, top: `${100 * y}%`, background: colour });
+    tag.style.setProperty("--rest", `${100 * (1 - Math.max(x, 0))}%`);
     layer.append(tag);
   }
 }

@@ -1,0 +1,323 @@
+"""Boxes, polygons, keypoints and masks in documents, in the ways that datasets write them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, Literal, TypeGuard
+
+from wids.display.safejson import safe_number, safe_text
+
+__all__ = [
+    "MOST_SHAPES",
+    "Form",
+    "FoundShapes",
+    "Shape",
+    "find_shapes",
+    "shapes_in",
+    "shapes_of",
+    "summarise_shapes",
+]
+
+Form = Literal["xywh", "xyxy"]
+_Entry = tuple[str, Any, Any]  # name, value, and the label or list of labels of what is in it
+
+MOST_SHAPES = 300
+_MOST_SEARCHED = 2_000_000  # values of a document
+_MOST_LEVELS = 60
+_MOST_RUNS = 20_000  # of a mask
+_MOST_NUMBERS = 500_000  # of all shapes together
+_MOST_OF_ONE = 120_000  # numbers of a shape
+_MOST_SIDE = 65_535
+_MOST_LABEL = 200
+_DIGITS = 5  # of a number of a shape, behind its point
+_BOX = re.compile(r"box|rect|roi", re.IGNORECASE)
+_POLYGON = re.compile(r"segmentation|polygon|contour", re.IGNORECASE)
+_POINTS = re.compile(r"keypoints|landmarks", re.IGNORECASE)
+_LISTS_OF_LABELS = re.compile(r"labels|categories|names|classes")
+_LABELS = ("label", "category", "class", "name", "category_name", "category_id", "id")
+_SIDES: tuple[tuple[Form, tuple[str, ...]], ...] = (
+    ("xyxy", ("xmin", "ymin", "xmax", "ymax")),
+    ("xyxy", ("x1", "y1", "x2", "y2")),
+    ("xyxy", ("left", "top", "right", "bottom")),
+    ("xyxy", ("x0", "y0", "x1", "y1")),
+    ("xywh", ("x", "y", "w", "h")),
+    ("xywh", ("x", "y", "width", "height")),
+    ("xywh", ("left", "top", "width", "height")),
+)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A shape in a picture.
+
+    Attributes:
+        kind: "box", "polygon", "points" or "mask".
+        values: Its numbers; of polygons and points x and y in turn; of a mask x, y, width and
+            height of rectangles in turn, in pixels.
+        label: What it shows; "" if the document does not say it.
+        form: What the numbers of a box mean: position and size, or two corners; None if unknown.
+        category: The label, where it is the number of a class.
+    """
+
+    kind: Literal["box", "polygon", "points", "mask"]
+    values: tuple[float, ...]
+    label: str = ""
+    form: Form | None = None
+    category: int | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the shape as JSON, its numbers rounded to five digits."""
+        return {
+            "kind": self.kind,
+            "values": [round(value, _DIGITS) for value in self.values],
+            "label": self.label,
+            "form": self.form,
+            "category": self.category,
+        }
+
+
+@dataclass(frozen=True)
+class FoundShapes:
+    """The shapes of a document.
+
+    Attributes:
+        drawn: The first ones, at most 300, and fewer where they have many numbers.
+        left_out: Number of others.
+        whole: Whether all of the document was searched.
+    """
+
+    drawn: tuple[Shape, ...]
+    left_out: int
+    whole: bool
+
+
+def find_shapes(document: Any) -> FoundShapes:
+    """Find the shapes in the values of a document, which may be of any size.
+
+    >>> find_shapes({"boxes": [[1, 2, 30, 40]] * 400}).left_out
+    100
+    """
+    walk = _Walk()
+    drawn: list[Shape] = []
+    room, left_out = _MOST_NUMBERS, 0
+    for shape in walk.shapes(document):
+        if len(drawn) < MOST_SHAPES and room > 0 and len(shape.values) <= _MOST_OF_ONE:
+            drawn.append(shape)
+            room -= len(shape.values)
+        else:
+            left_out += 1
+    return FoundShapes(tuple(drawn), left_out, walk.whole)
+
+
+def shapes_in(document: Any) -> list[Shape]:
+    """Return the shapes of a document that are drawn.
+
+    >>> shapes_in({"objects": [{"bbox": [1, 2, 30, 40], "label": "cat"}]})
+    [Shape(kind='box', values=(1, 2, 30, 40), label='cat', form=None, category=None)]
+    """
+    return list(find_shapes(document).drawn)
+
+
+def summarise_shapes(document: Any) -> dict[str, Any]:
+    """Return the shapes of a document as JSON, under "shapes"; nothing if there are none."""
+    found = find_shapes(document)
+    if found.whole and not found.drawn and not found.left_out:
+        return {}
+    drawn = [shape.as_dict() for shape in found.drawn]
+    return {"shapes": {"drawn": drawn, "left_out": found.left_out, "whole": found.whole}}
+
+
+def shapes_of(summary: Mapping[str, Any]) -> list[Shape]:
+    """Return the shapes in the summary of a field; none if it has none."""
+    shapes = summary.get("shapes")
+    drawn = shapes.get("drawn") if isinstance(shapes, Mapping) else None
+    return [
+        Shape(**{**each, "values": tuple(each["values"])})
+        for each in (drawn if isinstance(drawn, list) else ())
+    ]
+
+
+class _Walk:
+    """A search of a document for shapes, which ends after a bounded number of values."""
+
+    def __init__(self) -> None:
+        self._room = _MOST_SEARCHED
+        self.whole = True
+
+    def shapes(self, document: Any) -> Iterator[Shape]:
+        # No recursion: a document of CBOR may contain itself.
+        levels: list[Iterator[_Entry]] = [iter([("", document, None)])]
+        while levels:
+            entry = next(levels[-1], None)
+            if entry is None:
+                levels.pop()
+                continue
+            name, value, label = entry
+            found = _in_object(value, label) if isinstance(value, Mapping) else ()
+            found = _in_list(value, name, label) if isinstance(value, list) else found
+            self._room -= _cost(value, found)
+            if self._room < 0:
+                self.whole = False
+                return
+            if isinstance(found, Shape):
+                yield found
+            elif len(levels) < _MOST_LEVELS:
+                levels.append(iter(found))
+            else:
+                self.whole = False
+
+
+def _cost(value: Any, found: Any) -> int:
+    """Return how many values were looked at to find a shape, or other values."""
+    if isinstance(found, Shape):
+        return len(found.values)
+    counts = value.get("counts") if isinstance(value, Mapping) else None
+    sized = isinstance(value, Mapping | list)
+    return 1 + (len(value) if sized else 0) + (len(counts) if isinstance(counts, str) else 0)
+
+
+def _in_list(values: list[Any], name: str, label: Any) -> Shape | Iterable[_Entry]:
+    if values and all(map(_is_number, values)):
+        return _of_numbers(values, name, label) or ()
+    pairs = len(values) > 2 and all(_is_pair(each) for each in values)
+    if pairs and (_POLYGON.search(name) or _POINTS.search(name)):
+        flat = tuple(number for each in values for number in each[:2])
+        return _shape("polygon" if _POLYGON.search(name) else "points", flat, label)
+    if not isinstance(label, list):
+        return ((name, each, label) for each in values if isinstance(each, Mapping | list))
+    return (
+        (name, each, label[place] if place < len(label) else None)
+        for place, each in enumerate(values)
+        if isinstance(each, Mapping | list)
+    )
+
+
+def _of_numbers(values: list[Any], name: str, label: Any) -> Shape | None:
+    if _BOX.search(name) and len(values) == 4:
+        return _shape("box", tuple(values), label, "xyxy" if "xyxy" in name.lower() else None)
+    if _POLYGON.search(name) and len(values) >= 6:
+        return _shape("polygon", tuple(values), label)
+    if _POINTS.search(name) and len(values) >= 2:
+        return _shape("points", _visible(values), label)
+    return None
+
+
+def _in_object(document: Mapping[Any, Any], outer: Any) -> Shape | Iterable[_Entry]:
+    label = _own_label(document, outer)
+    rectangles = _mask_in(document.get("size"), document.get("counts"))
+    if rectangles is not None:
+        return _shape("mask", rectangles, label)
+    for form, names in _SIDES:
+        if all(_is_number(document.get(name)) for name in names):
+            return _shape("box", tuple(document[name] for name in names), label, form)
+    named = [(name if isinstance(name, str) else "", each) for name, each in document.items()]
+    # Labels may lie in a list beside that of the boxes.
+    beside = next(
+        (
+            each
+            for name, each in named
+            if isinstance(each, list) and _LISTS_OF_LABELS.fullmatch(name)
+        ),
+        label,
+    )
+    return ((name, each, beside) for name, each in named if isinstance(each, Mapping | list))
+
+
+def _own_label(document: Mapping[Any, Any], outer: Any) -> Any:
+    for name in _LABELS:
+        value = document.get(name)
+        if isinstance(value, str | int | float) and not isinstance(value, bool):
+            # The number of an annotation is no class.
+            return _word(value) if name == "id" else value
+    return outer
+
+
+def _shape(
+    kind: Literal["box", "polygon", "points", "mask"],
+    values: tuple[float, ...],
+    label: Any,
+    form: Form | None = None,
+) -> Shape:
+    category = safe_number(label) if type(label) is int else None
+    return Shape(kind, values, _word(label), form, category if isinstance(category, int) else None)
+
+
+def _word(label: Any) -> str:
+    if isinstance(label, str):
+        return safe_text(label, _MOST_LABEL)
+    return str(safe_number(label)) if isinstance(label, int | float) else ""
+
+
+def _mask_in(size: Any, counts: Any) -> tuple[int, ...] | None:
+    """Return a mask of COCO as rectangles; None if these are no size and lengths of runs."""
+    runs = _unpacked(counts) if isinstance(counts, str) else counts
+    if not (_are_integers(size) and len(size) == 2 and _are_integers(runs)):
+        return None
+    height, width = size
+    if not (0 < height <= _MOST_SIDE and 0 < width <= _MOST_SIDE) or len(runs) > _MOST_RUNS:
+        return None
+    if min(runs, default=-1) < 0 or sum(runs) != height * width:
+        return None
+    found: list[int] = []
+    ends = [0, *accumulate(runs)]
+    for start, stop in zip(ends[1::2], ends[2::2], strict=False):
+        found += _columns(start, stop, height)
+    return tuple(found)
+
+
+def _are_integers(values: Any) -> TypeGuard[list[int]]:
+    return isinstance(values, list) and all(type(each) is int for each in values)
+
+
+def _columns(start: int, stop: int, height: int) -> Iterator[int]:
+    """Yield pixels in the order of columns, from one to another, as at most three rectangles."""
+    while start < stop:
+        x, y = divmod(start, height)
+        whole = 0 if y else (stop - start) // height
+        high = height if whole else min(height - y, stop - start)
+        yield from (x, y, whole or 1, high)
+        start += (whole or 1) * high
+
+
+def _unpacked(text: str) -> list[int] | None:
+    """Return the lengths of runs in a string of COCO; None if it is none.
+
+    A character has five bits of a number. From the fourth number on, they are differences to the
+    last but one.
+    """
+    runs: list[int] = []
+    value = shift = 0
+    for letter in text:
+        code = ord(letter) - 48
+        if not 0 <= code <= 63 or shift > 25 or len(runs) > _MOST_RUNS:
+            return None
+        value |= (code & 31) << shift
+        shift += 5
+        if code & 32:
+            continue
+        if code & 16:
+            value |= -1 << shift
+        runs.append(value + (runs[-2] if len(runs) > 2 else 0))
+        value = shift = 0
+    return None if shift else runs
+
+
+def _is_number(value: Any) -> bool:
+    plain = isinstance(value, int | float) and not isinstance(value, bool)
+    return plain and abs(value) < 1e9  # so neither infinite nor NaN
+
+
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, list) and len(value) in (2, 3) and all(map(_is_number, value))
+
+
+def _visible(values: Sequence[float]) -> tuple[float, ...]:
+    """Return x and y of keypoints; COCO's have a third number, 0 for those that are not there."""
+    thirds = values[2::3]
+    if len(values) % 3 or any(each not in (0, 1, 2) for each in thirds):
+        return tuple(values)
+    points = zip(values[::3], values[1::3], thirds, strict=True)
+    return tuple(number for x, y, is_there in points if is_there for number in (x, y))
