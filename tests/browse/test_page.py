@@ -17,10 +17,11 @@ from helpers.chromium import WAIT_MILLISECONDS, wait_until
 from helpers.hostile import hostile_samples, write_hostile
 from helpers.server import Faults, ShardServer
 from helpers.shards import write_shard
-from PIL import Image
+from PIL import Image, ImageOps
 
 import wids
 from wids import TarIndex
+from wids.display.mediaview import EXIF_ORIENTATION
 from wids.fetching.transport import FetchPolicy
 from wids.tar.sidecar import SIDECAR_SUFFIX
 from wids.views.opening import shards_and_rows
@@ -375,6 +376,35 @@ def test_numbers_of_boxes_are_named_by_the_classes(tmp_path: Path, open_page: Op
         long = tags[1].bounding_box()
         assert long["x"] + long["width"] <= stage["x"] + stage["width"] + 1
         assert long["width"] > 30
+
+
+@pytest.mark.parametrize("orientation", [1, 5, 6, 7, 8])
+def test_a_mask_lies_as_the_image_whose_pixels_it_names(
+    tmp_path: Path, open_page: Open, orientation: int
+):
+    """A mask as large as the stored image is turned with it, here as by Pillow."""
+    image = Image.new("L", (160, 80), 60)
+    exif = Image.Exif()
+    exif[EXIF_ORIENTATION] = orientation
+    image.save(jpeg := BytesIO(), "JPEG", exif=exif)
+    labels = np.zeros((80, 160), np.uint8)
+    labels[:40, :80] = 3  # one corner, which each turn brings to another place
+    Image.fromarray(labels).save(mask := BytesIO(), "PNG")
+    Image.new("L", (100, 100)).save(other := BytesIO(), "PNG")
+    sample = {"__key__": "a", ".jpg": jpeg.getvalue(), ".seg.png": mask.getvalue()}
+    path = write_shard(tmp_path / "a.tar", [sample | {".square_mask.png": other.getvalue()}])
+    with browsing([str(path)]) as server:
+        page = open_page(f"{server.url}?i=0")
+        wait_until(page, "document.querySelector('.mask')?.naturalWidth === 160")
+        assert page.locator(".mask").count() == 1
+        shot = page.locator(".stage").screenshot()
+    marked = Image.fromarray(labels)
+    marked.getexif()[EXIF_ORIENTATION] = orientation
+    expected = np.asarray(ImageOps.exif_transpose(marked)) > 0
+    shown = np.asarray(Image.open(BytesIO(shot)).convert("L").resize(expected.shape[::-1]), int)
+    between = (np.median(shown[expected]) + np.median(shown[~expected])) / 2
+    assert np.median(shown[expected]) > between + 5
+    assert ((shown > between) == expected).mean() > 0.97
 
 
 def test_a_mask_of_runs_is_drawn_over_the_image(tmp_path: Path, open_page: Open):

@@ -12,11 +12,12 @@ from helpers.pictures import save
 from helpers.shapecases import SHAPE_CASES
 from hypothesis import given
 from hypothesis import strategies as st
-from PIL import Image
+from PIL import Image, ImageOps
 
 import wids
 from wids.display.annotations import find_shapes, shapes_in
 from wids.display.fieldview import view_field
+from wids.display.mediaview import EXIF_ORIENTATION
 from wids.display.shapes import draw_over
 from wids.display.thumbnails import thumbnail
 
@@ -171,6 +172,25 @@ def sample() -> dict[str, Any]:
         ".seg.png": save(Image.fromarray(mask), "PNG"),
         ".json": document.encode(),
     }
+
+
+@pytest.mark.parametrize("orientation", range(5, 9))
+def test_a_card_turns_a_mask_with_the_stored_pixels(orientation: int) -> None:
+    """A mask as large as the stored image is turned with it, here as by Pillow."""
+    labels = np.zeros((100, 200), np.uint8)
+    labels[:50, :100] = 3
+    exif = Image.Exif()
+    exif[EXIF_ORIENTATION] = orientation
+    Image.new("L", (200, 100), 90).save(jpeg := BytesIO(), "JPEG", exif=exif)
+    fields = {".jpg": jpeg.getvalue(), ".seg.png": save(Image.fromarray(labels), "PNG")}
+    page = wids.show({"__key__": "k", **fields})._repr_html_()
+    first = re.findall(r"base64,([^\"]+)", page)[1]
+    over = np.asarray(Image.open(BytesIO(base64.b64decode(first))).convert("RGB"), int)
+    marked = Image.fromarray(labels)
+    marked.getexif()[EXIF_ORIENTATION] = orientation
+    expected = np.asarray(ImageOps.exif_transpose(marked)) > 0
+    assert over.shape[:2] == expected.shape
+    assert ((np.abs(over - 90).max(axis=-1) > 8) == expected).mean() > 0.98
 
 
 def test_a_card_has_the_overlay_beside_the_picture() -> None:

@@ -14,7 +14,7 @@ from wids.base.optional import load
 from wids.base.text import clean
 from wids.display.annotations import MOST_SHAPES, Form, Shape, shapes_of
 from wids.display.pixels import VOID, names_labels
-from wids.display.thumbnails import Thumbnail, thumbnail
+from wids.display.thumbnails import TURNS, Thumbnail, thumbnail
 from wids.errors import DecodeError
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def overlay_of(
         found = shapes_of(view.summary) if view.kind == "json" else []
         shapes += found
         is_mask = view.kind == "image" and view.error is None and names_labels(name)
-        drawn = _mask_of(name, data, view, sides, size) if is_mask else None
+        drawn = _mask_of(name, data, view, main[2], size) if is_mask else None
         masks += [] if drawn is None else [drawn]
         others += [name] if found or drawn is not None else []
     if not others:
@@ -84,17 +84,41 @@ def _upright(view: FieldView) -> tuple[int, int]:
 
 
 def _mask_of(
-    name: str, data: bytes | memoryview, view: FieldView, sides: tuple[int, int], size: int
+    name: str, data: bytes | memoryview, view: FieldView, main: FieldView, size: int
 ) -> Thumbnail | None:
-    """Return the label map of an image with given sides; None if a field is none."""
-    width, height = _upright(view)
-    if abs(width * sides[1] - height * sides[0]) > 0.02 * width * sides[1]:
-        return None
+    """Return the label map of an image, upright; None if a field is none.
+
+    A mask with the sides of an image that EXIF turns is turned with it: it was drawn for the pixels
+    as they are stored.
+    """
+    sides, shown = _upright(view), _upright(main)
+    turn = None
+    if not _are_alike(sides, shown):
+        orientation = main.summary.get("orientation", 1)
+        if orientation <= 4 or not _are_alike(sides, shown[::-1]):
+            return None
+        turn = TURNS[orientation]
     try:
         drawn = thumbnail(name, data, size=size)
     except DecodeError:
         return None
-    return drawn if drawn.labels else None
+    if not drawn.labels:
+        return None
+    return drawn if turn is None else _turned(drawn, turn)
+
+
+def _are_alike(sides: tuple[int, int], others: tuple[int, int]) -> bool:
+    """Return whether two images have the same ratio of width to height, but for rounding."""
+    (width, height), (wide, high) = sides, others
+    return abs(width * high - height * wide) <= 0.02 * width * high
+
+
+def _turned(drawn: Thumbnail, turn: str) -> Thumbnail:
+    pil = load("PIL.Image", "pillow")
+    image = pil.open(io.BytesIO(drawn.data)).transpose(pil.Transpose[turn])
+    stream = io.BytesIO()
+    image.save(stream, "PNG", compress_level=1)
+    return replace(drawn, data=stream.getvalue(), width=image.width, height=image.height)
 
 
 def draw_over(

@@ -8,6 +8,7 @@ import { zoomable } from "./zoom.js";
 const LARGEST = 4096; // pixels of the longest side that the server draws
 const DRAWN = [1280, 2560, LARGEST];
 const MASK = /(^|[._])(seg|mask|label|instance|panoptic|semantic|annotation)/i;
+const TURNS = { 5: "0, 1, 1, 0", 6: "0, 1, -1, 0", 7: "0, -1, -1, 0", 8: "0, -1, 1, 0" }; // by EXIF's orientation
 const chosen = { shown: true, form: "", masks: true }; // for all samples that one looks at
 
 /** Show the image of a field; `fields` are all of its sample. */
@@ -18,7 +19,7 @@ export function picture(sample, field, fields) {
   const stage = h("div", { class: "stage" }, image);
   const frame = h("div", { class: "frame viewer", tabindex: 0, role: "region", "aria-label": `Image ${field.extension}` }, stage);
   const { drawn: shapes, said } = shapesOf(fields);
-  const masks = fields.filter((each) => each.kind === "image" && each !== field && MASK.test(each.extension) && !each.error);
+  const masks = fields.filter((each) => each.kind === "image" && each !== field && MASK.test(each.extension) && !each.error && fitting(each, field));
   // A digit is seen at eight times its size, a photograph at three times at most.
   const unit = Math.max(wide, high) < 160 ? 8 : 1;
   let drawn = DRAWN[0];
@@ -83,7 +84,7 @@ function drawLayer(layer, sample, shapes, masks, size) {
     if (shape.label) labels.push([x / size[0], y / size[1], shape.label, colourOf(shape.label, 26)]);
     return svg("rect", { ...line, x, y, width, height });
   });
-  if (chosen.masks) layer.append(...masks.map((mask) => h("img", { class: "mask", src: thumb(sample, mask.number, 1280), alt: "" })));
+  if (chosen.masks) layer.append(...masks.map((mask) => maskImage(sample, mask, size)));
   layer.append(svg("svg", { viewBox: `0 0 ${size[0]} ${size[1]}`, role: "img", "aria-label": `${shapes.length} shapes` }, drawn));
   for (const [x, y, label, colour] of labels) {
     // At the upper edge there is no room above the box.
@@ -92,6 +93,25 @@ function drawLayer(layer, sample, shapes, masks, size) {
     tag.style.setProperty("--rest", `${100 * (1 - Math.max(x, 0))}%`);
     layer.append(tag);
   }
+}
+
+/** Whether a mask has the sides of an image, as shown or as stored; notes how it is to be turned. */
+function fitting(mask, { summary: { width, height, orientation } }) {
+  const own = mask.summary.width / mask.summary.height;
+  const sides = (turned) => (turned ? height / width : width / height);
+  const alike = (turned) => Math.abs((mask.summary.orientation > 4 ? 1 / own : own) / sides(turned) - 1) < 0.02;
+  const asShown = alike(orientation > 4);
+  mask.turn = asShown ? 1 : orientation;
+  return asShown || (orientation > 4 && alike(false));
+}
+
+function maskImage(sample, mask, [wide, high]) {
+  const image = h("img", { class: "mask", src: thumb(sample, mask.number, 1280), alt: "" });
+  if (TURNS[mask.turn]) {
+    image.classList.add("turned");
+    Object.assign(image.style, { width: `${(100 * high) / wide}%`, height: `${(100 * wide) / high}%`, transform: `translate(-50%, -50%) matrix(${TURNS[mask.turn]}, 0, 0)` });
+  }
+  return image;
 }
 
 /** Rectangles, x y width height in turn, as one path. */
