@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
 import wids
-from wids.display.annotations import find_shapes, shapes_in
+from wids.display.annotations import find_shapes, shapes_in, shapes_of, summarise_shapes
 from wids.display.fieldview import view_field
 from wids.display.mediaview import EXIF_ORIENTATION
 from wids.display.shapes import draw_over
@@ -85,6 +85,31 @@ def test_hostile_documents_are_searched_within_bounds() -> None:
     alone = find_shapes({"polygon": [1.5] * 200_000, "bbox": [1, 2, 3, 4]})
     assert [each.kind for each in alone.drawn] == ["box"]
     assert alone.left_out == 1
+
+
+KEYS = ["shapes", "drawn", "left_out", "whole", "kind", "values", "label", "form", "category"]
+
+
+@given(
+    st.recursive(
+        st.none() | st.integers() | st.floats() | st.sampled_from([*KEYS, "box", "xywh"]),
+        lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(KEYS), inner),
+    )
+)
+def test_shapes_that_a_decoder_made_up_are_refused(junk: Any) -> None:
+    """Of a summary only shapes are read that are as they are written, whatever else it holds."""
+    summary = summarise_shapes({"boxes": [[1, 2, 3, 4]] * 2, "labels": [3, "x"]})
+    found = shapes_of(summary)
+    assert found is not None
+    assert found.as_dict() == summary["shapes"]
+    shape = summary["shapes"]["drawn"][0]
+    for name in ("kind", "values", "label", "form", "category"):
+        changed = shapes_of({"shapes": {**summary["shapes"], "drawn": [{**shape, name: junk}]}})
+        kept = () if changed is None else changed.drawn
+        assert all(each.kind == "box" for each in kept)
+        assert all(isinstance(value, int | float) for each in kept for value in each.values)
+    assert shapes_of({"shapes": junk}) is None or isinstance(junk, dict)
+    assert shapes_of({}) is None
 
 
 def packed(runs: list[int]) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from wids.base.threads import DaemonThreadPool
 from wids.browse.failures import message_of
 from wids.codecs.formats import OCTET_STREAM, field_kind, format_suffix, media_type, wrapper_of
-from wids.display.annotations import MOST_SHAPES, shapes_of
+from wids.display.annotations import MOST_SHAPES, FoundShapes, Shape, shapes_of
 from wids.display.fieldview import (
     FieldView,
     class_name,
@@ -320,24 +320,20 @@ def _finish_shapes(views: Iterable[FieldView], class_names: ClassNames | None) -
     """Name the classes of shapes, and bound the shapes of all fields together."""
     count, room = MOST_SHAPES, _MOST_SHAPE_NUMBERS
     for view in views:
-        if "shapes" not in view.summary:
+        found = shapes_of(view.summary)
+        view.summary.pop("shapes", None)
+        if found is None:
             continue
-        try:
-            found = shapes_of(view.summary)
-            left_out, whole = (view.summary["shapes"][each] for each in ("left_out", "whole"))
-        except (KeyError, TypeError):  # a decoder process, which is not trusted, wrote it
-            del view.summary["shapes"]
-            continue
-        drawn = []
-        for shape in found:
+        drawn: list[Shape] = []
+        for shape in found.drawn:
             if not count or room < len(shape.values):
                 break
             count, room = count - 1, room - len(shape.values)
             name = None if shape.category is None else class_name(class_names, shape.category)
             label = shape.label if name is None else f"{shape.category} {name}"
-            drawn.append(replace(shape, label=label).as_dict())
-        left_out += len(found) - len(drawn)
-        view.summary["shapes"] = {"drawn": drawn, "left_out": left_out, "whole": whole}
+            drawn.append(replace(shape, label=label))
+        left_out = found.left_out + len(found.drawn) - len(drawn)
+        view.summary["shapes"] = FoundShapes(tuple(drawn), left_out, found.whole).as_dict()
 
 
 def _needs_decoder(extension: str) -> bool:

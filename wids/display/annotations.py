@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, Literal, TypeGuard
+from typing import Any, Literal, TypeGuard, get_args
 
 from wids.display.safejson import safe_number, safe_text
 
@@ -22,6 +22,7 @@ __all__ = [
 ]
 
 Form = Literal["xywh", "xyxy"]
+Kind = Literal["box", "polygon", "points", "mask"]
 _Entry = tuple[str, Any, Any]  # name, value, and the label or list of labels of what is in it
 
 MOST_SHAPES = 300
@@ -62,7 +63,7 @@ class Shape:
         category: The label, where it is the number of a class.
     """
 
-    kind: Literal["box", "polygon", "points", "mask"]
+    kind: Kind
     values: tuple[float, ...]
     label: str = ""
     form: Form | None = None
@@ -92,6 +93,11 @@ class FoundShapes:
     drawn: tuple[Shape, ...]
     left_out: int
     whole: bool
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the shapes as JSON."""
+        drawn = [shape.as_dict() for shape in self.drawn]
+        return {"drawn": drawn, "left_out": self.left_out, "whole": self.whole}
 
 
 def find_shapes(document: Any) -> FoundShapes:
@@ -126,18 +132,32 @@ def summarise_shapes(document: Any) -> dict[str, Any]:
     found = find_shapes(document)
     if found.whole and not found.drawn and not found.left_out:
         return {}
-    drawn = [shape.as_dict() for shape in found.drawn]
-    return {"shapes": {"drawn": drawn, "left_out": found.left_out, "whole": found.whole}}
+    return {"shapes": found.as_dict()}
 
 
-def shapes_of(summary: Mapping[str, Any]) -> list[Shape]:
-    """Return the shapes in the summary of a field; none if it has none."""
-    shapes = summary.get("shapes")
-    drawn = shapes.get("drawn") if isinstance(shapes, Mapping) else None
-    return [
-        Shape(**{**each, "values": tuple(each["values"])})
-        for each in (drawn if isinstance(drawn, list) else ())
-    ]
+def shapes_of(summary: Mapping[str, Any]) -> FoundShapes | None:
+    """Return the shapes in the summary of a field.
+
+    Args:
+        summary: The summary; a decoder process, which is not trusted, may have made it.
+
+    Returns:
+        The shapes; None if it has none, or others than `summarise_shapes` makes.
+    """
+    try:
+        shapes = summary["shapes"]
+        drawn = tuple(map(_checked, shapes["drawn"]))
+        return FoundShapes(drawn, int(shapes["left_out"]), shapes["whole"] is True)
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return None
+
+
+def _checked(shape: dict[str, Any]) -> Shape:
+    kind, values, form, category = (shape[n] for n in ("kind", "values", "form", "category"))
+    fits = kind in get_args(Kind) and form in (None, *get_args(Form))
+    if not fits or not all(map(_is_number, values)) or type(category) not in (int, type(None)):
+        raise ValueError("expected a shape as `Shape.as_dict` makes it")
+    return Shape(kind, tuple(values), _word(shape["label"]), form, category)
 
 
 class _Walk:
@@ -236,7 +256,7 @@ def _own_label(document: Mapping[Any, Any], outer: Any) -> Any:
 
 
 def _shape(
-    kind: Literal["box", "polygon", "points", "mask"],
+    kind: Kind,
     values: tuple[float, ...],
     label: Any,
     form: Form | None = None,

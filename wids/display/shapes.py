@@ -60,10 +60,12 @@ def overlay_of(
     main = next((each for each in images if not names_labels(each[0])), None)
     if main is None:
         return None
-    shapes, masks, others = [], [], []
+    shapes: list[Shape] = []
+    masks, others = [], []
     sides = _upright(main[2])
     for name, data, view in fields:
-        found = shapes_of(view.summary) if view.kind == "json" else []
+        document = shapes_of(view.summary) if view.kind == "json" else None
+        found = () if document is None else document.drawn
         shapes += found
         is_mask = view.kind == "image" and view.error is None and names_labels(name)
         drawn = _mask_of(name, data, view, main[2], size) if is_mask else None
