@@ -1,12 +1,15 @@
 """Decoder processes: hostile pictures do not delay others, and memory is bounded."""
 
+import io
 import os
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
+import numpy as np
 import pytest
 import requests
 import urllib3
@@ -16,7 +19,10 @@ from helpers.shards import write_shard
 from helpers.specimens import npy, png_bomb, specimens, tone
 from PIL import Image
 
-from wids.browse.decoders import DecoderLimits, Decoders, NoMemoryError, TookLongError
+import wids
+from wids.browse.decoders import DecoderLimits, Decoders, Lane, NoMemoryError, TookLongError
+from wids.browse.fieldreader import FieldReader
+from wids.browse.thumbnailpool import Thumbnails
 from wids.display.fieldview import view_field
 from wids.display.thumbnails import Thumbnail, thumbnail
 from wids.errors import DecodeError
@@ -33,6 +39,25 @@ ONE_OF_EACH = DecoderLimits(
 
 def draw_with(decoders: Decoders, extension: str, data: bytes, **options: Any) -> Thumbnail:
     return decoders.thumbnail(extension, len(data), lambda: [data], size=64, **options)
+
+
+def _children() -> set[int]:
+    """List the processes that threads of this one started and that still run."""
+    lists = Path("/proc/self/task").glob("*/children")
+    return {int(child) for each in lists for child in each.read_text().split()}
+
+
+class _Noting(Decoders):
+    """Decoders that note the lane of each attempt."""
+
+    def __init__(self, limits: DecoderLimits) -> None:
+        super().__init__(limits)
+        self.lanes: list[str] = []
+
+    def thumbnail(self, *args: Any, lane: Lane = "regular", **options: Any) -> Thumbnail:
+        """Note the lane, and draw."""
+        self.lanes.append(lane)
+        return super().thumbnail(*args, lane=lane, **options)
 
 
 @pytest.fixture
@@ -167,6 +192,74 @@ def test_what_needs_much_memory_has_one_process_that_may_take_it() -> None:
     assert draw_with(decoders, ".jpg", large, lane="large").width == 64
     with pytest.raises(DecodeError, match="truncated"):
         draw_with(decoders, ".jpg", large[:5000], lane="large")
+    decoders.close()
+
+
+@pytest.mark.parametrize(("kind", "most_mib"), [("progressive JPEG", 600), ("PNG", 400)])
+def test_the_largest_pictures_take_little_more_than_their_pixels(kind: str, most_mib: int) -> None:
+    """64 megapixels are drawn at 4096 without a second copy of them, or of what is picked."""
+    extension, data = ".jpg", b""
+    if kind == "PNG":
+        extension, data = ".png", save(Image.new("RGB", (8000, 8000)), "PNG")
+    limits = replace(ONE_OF_EACH, large_nbytes=most_mib << 20)
+    decoders = Decoders(limits)
+    data = data or progressive(8000, 0)
+    drawn = decoders.thumbnail(extension, len(data), lambda: [data], size=4096, lane="large")
+    decoders.close()
+    assert (drawn.media_type, drawn.width) == ("image/jpeg", 4096 if kind == "PNG" else 4000)
+
+
+def test_a_large_jpeg_is_turned_as_exif_says() -> None:
+    """A JPEG that is decoded at a fraction of its size is turned, and has its colours."""
+    image = Image.new("RGB", (8000, 5000), (200, 0, 0))
+    image.paste((0, 0, 200), (4000, 0, 8000, 5000))
+    exif = Image.Exif()
+    exif[0x0112] = 6  # shown turned by a right angle, so that left is up
+    drawn = thumbnail(".jpg", save(image, "JPEG", exif=exif), size=2000)
+    shown = Image.open(io.BytesIO(drawn.data)).convert("RGB")
+    assert shown.size == (drawn.width, drawn.height) == (1250, 2000)
+    above, below = shown.getpixel((600, 100)), shown.getpixel((600, 1900))
+    assert np.abs(np.subtract([above, below], [(200, 0, 0), (0, 0, 200)])).max() < 20
+
+
+def test_an_idle_decoder_keeps_no_memory_of_pictures() -> None:
+    """The memory of pictures is given back to the system when they are drawn."""
+    before = _children()
+    decoders = Decoders(replace(ONE_OF_EACH, soon_seconds=PATIENCE_SECONDS))
+    for shape in ((1000, 1000), (2000, 2000), (4000, 3000)):
+        data = save(Image.effect_noise(shape, 50).convert("RGB"), "PNG")
+        decoders.thumbnail(".png", len(data), lambda data=data: [data], size=1280)
+    (child,) = _children() - before
+    status = Path(f"/proc/{child}/status").read_text()
+    decoders.close()
+    kept = next(line for line in status.splitlines() if line.startswith("RssAnon"))
+    assert int(kept.split()[1]) < 45 << 10
+
+
+def test_what_needs_much_memory_fills_no_other_process(tmp_path: Path) -> None:
+    """A picture is sent at once to the lane that its header asks for, and is drawn there."""
+    pictures = {
+        "large": {".png": save(Image.new("RGBA", (5600, 5600)), "PNG")},
+        " large": {".jpg": progressive(5600, 0)},
+        "regular": {".png": save(draw(64, 48), "PNG")},
+        "regular refused": {".png": png_bomb()},
+        "regular refused for its side": {".png": png_bomb(63_000_000, 1)},
+        "slow": {".jpg": save(Image.new("L", (7000, 7000)), "JPEG")},
+    }
+    samples = [{"__key__": str(n), **fields} for n, fields in enumerate(pictures.values())]
+    decoders = _Noting(replace(ONE_OF_EACH, soon_seconds=PATIENCE_SECONDS, nbytes=192 << 20))
+    with wids.ShardListDataset([write_shard(tmp_path / "a.tar", samples)]) as dataset:
+        reader = FieldReader(dataset)
+        thumbnails = Thumbnails(reader, decoders)
+        for index, key in enumerate(pictures):
+            drawing = thumbnails.get(reader.locate(index), 0, 96)
+            error = drawing.picture.exception(PATIENCE_SECONDS)
+            lane, *refused = key.split()
+            assert (error is not None) == bool(refused), error
+            assert decoders.lanes[0] == lane
+            assert refused or len(decoders.lanes) == 1
+            decoders.lanes.clear()
+        thumbnails.close()
     decoders.close()
 
 

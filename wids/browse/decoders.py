@@ -41,6 +41,15 @@ Lane = Literal["regular", "slow", "large"]
 Pieces = Callable[[], Iterable[bytes]]
 _START_SECONDS = 60.0  # longest start of an interpreter on a busy machine
 _LOW_PRIORITY = 15
+# One thread, because each thread of a numeric library takes its own memory. What a picture took is
+# given back to the system when it is drawn: glibc would keep up to 64 MiB in each process.
+_LITTLE_MEMORY = {
+    "OPENBLAS_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "MALLOC_ARENA_MAX": "1",
+    "MALLOC_MMAP_THRESHOLD_": str(1 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(1 << 20),
+}
 _VIEW_SECONDS = 3.0  # longest wait for the slow lane; a page waits no longer for its fields
 
 
@@ -307,8 +316,7 @@ class _Decoder:
         with theirs:
             self._process = subprocess.Popen(  # noqa: S603 (our own interpreter)
                 command,
-                # One thread, because each thread of a numeric library takes its own memory.
-                env={**environment, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
+                env={**environment, **_LITTLE_MEMORY},
                 stdin=subprocess.DEVNULL,
                 # Libraries such as libmpg123 print messages about damaged files there.
                 stdout=subprocess.DEVNULL,

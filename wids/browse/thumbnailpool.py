@@ -12,6 +12,7 @@ from wids.base.threads import DaemonThreadPool
 from wids.browse.decoders import Decoders, Lane, NoMemoryError, TookLongError
 from wids.codecs.formats import field_kind, format_suffix
 from wids.codecs.headers import read_header
+from wids.display.mediaview import MAX_LENGTH, MAX_PIXELS
 from wids.display.thumbnails import Thumbnail
 from wids.errors import DecodeError
 
@@ -31,7 +32,14 @@ _MAX_READ_AHEAD_NBYTES = 2 << 20  # largest field that is read before a decoder 
 # Pixels, times the scans of a JPEG, from which on a picture is sent to the slow lane at once.
 _MANY_PIXELS = 40_000_000
 _PLAIN_HEADERS = (".jpg", ".jpeg", ".png", ".webp")  # a few bytes of fixed places state their size
+_JPEGS = (".jpg", ".jpeg")
 _HEAD_NBYTES = 64 << 10
+# Bytes of memory that decoding takes: of each pixel, of the pixels that are picked of a large
+# image, and of the process itself.
+_PLAIN_NBYTES = 4
+_PROGRESSIVE_NBYTES = 6
+_PICKED_NBYTES = 64 << 20
+_PROCESS_NBYTES = 48 << 20
 
 # Only these sizes can be requested, so that a client cannot make the server draw each picture in a
 # thousand sizes.
@@ -170,6 +178,35 @@ class Thumbnails:
             self._under_way.pop(key, None)
         _settle(drawing, found)
 
+    def _lane_of(self, extension: str, pieces: Sequence[bytes]) -> Lane:
+        """Return the lane in which an image can be decoded, by what its first bytes promise.
+
+        A wrong promise harms nobody: who promises much waits for its lane, and who promises little
+        and takes more is moved there. Without a look at it, each image that needs the large lane
+        would first fill the memory of a process of each other lane.
+        """
+        if field_kind(extension) != "image" or format_suffix(extension) not in _PLAIN_HEADERS:
+            return "regular"
+        if not pieces:
+            return "regular"
+        try:
+            facts = read_header(extension, pieces[0][:_HEAD_NBYTES], whole=False) or {}
+        except (DecodeError, ImportError):
+            return "regular"
+        sides = facts.get("width", 0), facts.get("height", 0)
+        pixels = sides[0] * sides[1]
+        if pixels > MAX_PIXELS or max(sides) > MAX_LENGTH:
+            return "regular"  # where it is refused at once
+        # In the data of a scan, no such marker occurs.
+        scans = sum(piece.count(b"\xff\xda") for piece in pieces)
+        if format_suffix(extension) not in _JPEGS:
+            needed = pixels * _PLAIN_NBYTES + _PICKED_NBYTES
+        else:  # one of a single scan is decoded line by line, and at a fraction of its size
+            needed = pixels * _PROGRESSIVE_NBYTES if scans > 1 else 0
+        if needed > self._decoders.limits.nbytes - _PROCESS_NBYTES:
+            return "large"
+        return "slow" if pixels * max(1, scans) >= _MANY_PIXELS else "regular"
+
     def _drawn(self, key: _Key, located: LocatedSample, drawing: Drawing, lane: Lane) -> Thumbnail:
         field = located.field(key.number)
         if field.nbytes > _MAX_FIELD_NBYTES:
@@ -184,7 +221,10 @@ class Thumbnails:
         get = pieces
         if field.nbytes <= _MAX_READ_AHEAD_NBYTES:
             read = list(pieces())
-            if lane == "regular" and _takes_long(field.extension, read):
+            wanted = self._lane_of(field.extension, read) if lane == "regular" else lane
+            if lane != wanted == "large":
+                raise NoMemoryError(f"{field.extension}: many pixels, left to the large lane")
+            if lane != wanted:
                 raise TookLongError(f"{field.extension}: many pixels, left to the slow lane")
             get = lambda: read  # noqa: E731
         return self._decoders.thumbnail(
@@ -204,22 +244,3 @@ def _settle(drawing: Drawing, found: Thumbnail | Exception) -> None:
     else:
         drawing.picture.set_exception(found)
     drawing.be_slow()
-
-
-def _takes_long(extension: str, pieces: Sequence[bytes]) -> bool:
-    """Return whether the first bytes of an image promise that decoding it takes long.
-
-    A wrong promise harms nobody: who promises much waits for the slow lane, and who promises little
-    and takes long is moved there.
-    """
-    if field_kind(extension) != "image" or format_suffix(extension) not in _PLAIN_HEADERS:
-        return False
-    if not pieces:
-        return False
-    try:
-        facts = read_header(extension, pieces[0][:_HEAD_NBYTES], whole=False) or {}
-    except (DecodeError, ImportError):
-        return False
-    # In the data of a scan, no such marker occurs.
-    scans = max(1, sum(piece.count(b"\xff\xda") for piece in pieces))
-    return facts.get("width", 0) * facts.get("height", 0) * scans >= _MANY_PIXELS

@@ -40,6 +40,7 @@ MAX_FLAT_COLOURS = 128  # distinct colours of a picture that counts as a drawing
 MAX_TINY_PIXELS = 64 * 64  # of an image that is always encoded without loss
 LOSSY_FORMATS = {"JPEG", "MPO"}  # these change values slightly, so they cannot hold labels
 MAX_AVERAGED_PIXELS = 1 << 24  # of an image whose pixels are all read
+MAX_WHOLE_JPEG_PIXELS = 1 << 25  # of a JPEG that may be decoded at its full size
 # Pillow's operation for each EXIF orientation.
 TURNS = dict(
     enumerate(
@@ -191,7 +192,8 @@ def _of_image(extension: str, data: bytes | memoryview, size: int) -> Thumbnail:
     if drawing is not None:
         return _of_drawing(drawing, size)
     mode = _shown_mode(image)
-    if image.width * image.height > MAX_AVERAGED_PIXELS and image.format not in LOSSY_FORMATS:
+    most = MAX_WHOLE_JPEG_PIXELS if image.format in LOSSY_FORMATS else MAX_AVERAGED_PIXELS
+    if image.width * image.height > most:
         return _of_large(image, size, mode)
     # Pillow and not torch, whose import would delay the first thumbnail by seconds.
     decode = ImageDecoder(
@@ -210,14 +212,24 @@ def _of_image(extension: str, data: bytes | memoryview, size: int) -> Thumbnail:
 
 
 def _of_large(image: Any, size: int, mode: str) -> Thumbnail:
-    """Draw a large image from some of its pixels, since a copy of it would take too much memory."""
+    """Draw a large image from some of its pixels, since a copy of it would take too much memory.
+
+    A JPEG is decoded at half of its size or less: a progressive one takes six bytes a pixel before
+    the first is decoded.
+    """
     pil = load("PIL.Image", "pillow")
     turn = TURNS[orientation(image)]
-    _, wanted = _Fit(MAX_SIDE).frame(*image.size)
-    picked = image.resize(wanted, pil.Resampling.NEAREST).convert(mode)
-    turned = picked if turn is None else picked.transpose(pil.Transpose[turn])
+    if image.format in LOSSY_FORMATS:
+        _, wanted = _Fit(min(size, max(image.size) // 2)).frame(*image.size)
+        image.draft(mode, wanted)
+    else:
+        _, wanted = _Fit(MAX_SIDE).frame(*image.size)
+        image = image.resize(wanted, pil.Resampling.NEAREST)
+    image = image if image.mode == mode else image.convert(mode)
+    turned = image if turn is None else image.transpose(pil.Transpose[turn])
     _, wanted = _Fit(size).frame(*turned.size)
-    return _encoded(turned.resize(wanted), lossless=mode == "RGBA")
+    small = turned if turned.size == wanted else turned.resize(wanted)
+    return _encoded(small, lossless=mode == "RGBA")
 
 
 def _drawing_of(image: Any, size: int, *, named_labels: bool) -> ArrayDrawing | None:
