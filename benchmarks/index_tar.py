@@ -90,8 +90,8 @@ LABELS = {
     "ours-scan": "wids, without grouping",
     "wids011": "wids 0.1.11",
     "tarfile": "tarfile",
-    "gnu": "GNU tar -tf | ...",
-    "gnu-null": "GNU tar -tf > /dev/null",
+    "gnu": "GNU tar -tf, to a pipe",
+    "gnu-null": "GNU tar -tf, to /dev/null",
 }
 
 
