@@ -1,7 +1,9 @@
 """The page in a real browser: mouse, keyboard, states and accessibility."""
 
 import json
+import os
 import re
+import shutil
 import threading
 import wave
 from collections.abc import Callable, Iterator
@@ -1075,17 +1077,57 @@ def test_tabs_of_a_browser_share_their_marks(served: Browsing, open_page: Open):
     wait_until(page, "document.querySelector('.tray').hidden")
 
 
+def identity_of(spec: Any) -> str:
+    with browsing(spec) as server:
+        return server.ask("dataset")["identity"]
+
+
 def test_marks_are_of_the_very_shards(tmp_path: Path) -> None:
-    """Datasets of one title and length are told apart, and so are shards written anew."""
+    """Datasets of one length are told apart, and so are shards of one size written anew."""
 
-    def identity(folder: str, text: str) -> str:
+    def identity(folder: str, text: str, order: list[int]) -> str:
         (tmp_path / folder).mkdir(exist_ok=True)
-        samples = [{"__key__": f"{n}", ".txt": text} for n in range(5)]
+        samples = [{"__key__": f"{n}", ".txt": text} for n in order]
         path = write_shard(tmp_path / folder / "a.tar", samples)
-        with browsing([(str(path), 5)], title="train") as server:
-            assert server.ask("dataset")["identity"] == server.ask("dataset")["identity"]
-        with browsing([(str(path), 5)], title="train") as server:
-            return server.ask("dataset")["identity"]
+        return identity_of([(str(path), len(order))])
 
-    found = [identity("one", "a"), identity("two", "a"), identity("one", "b")]
-    assert len(set(found)) == 3
+    few, many = list(range(5)), list(range(1000, 2000))
+    found = [
+        identity("one", "a", few),
+        identity("two", "b", few),
+        identity("one", "a", few[::-1]),
+        identity("one", "a", many),
+        identity("one", "a", [*many[:600], *many[:599:-1]]),
+        identity("one", "a" * 513, many),
+    ]
+    assert len(set(found)) == len(found)
+
+
+def test_marks_outlive_a_copy_and_a_new_date(tmp_path: Path, open_page: Open) -> None:
+    """A touched shard and a copy of the folder under another name have the marks of the original.
+
+    A shard of another name has not, nor one that became a pipe.
+    """
+    (tmp_path / "one").mkdir()
+    samples = [{"__key__": f"{n}", ".txt": "a"} for n in range(5)]
+    path = write_shard(tmp_path / "one" / "a.tar", samples)
+    before = identity_of([(str(path), 5)])
+    os.utime(path, ns=(1, 1))
+    assert identity_of([(str(path), 5)]) == before
+    other = shutil.copytree(path.parent, tmp_path / "two") / "a.tar"
+    os.utime(other)
+    assert identity_of([(str(other), 5)]) == before
+    assert identity_of([(str(other.rename(tmp_path / "two" / "b.tar")), 5)]) != before
+    os.mkfifo(other)
+    assert identity_of([(str(other), 5)]) != before
+    with browsing([(str(path), 5)], title="one") as server:
+        page = open_page(server.url)
+        page.get_by_role("button", name="Mark sample 3", exact=True).click()
+        page.get_by_text("1 sample marked").wait_for()
+        kept = page.evaluate("JSON.stringify(localStorage)")
+    copied = shutil.copytree(path.parent, tmp_path / "three") / "a.tar"
+    with browsing([(str(copied), 5)], title="three") as server:
+        page = open_page(server.url)
+        page.evaluate(f"Object.assign(localStorage, JSON.parse({json.dumps(kept)}))")
+        page.reload()
+        page.get_by_text("1 sample marked").wait_for()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import stat
 import threading
 from collections import Counter
 from contextlib import suppress
@@ -12,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from wids.base.urls import display_url, hide_credentials, is_local, local_path
+from wids.base.urls import display_url, file_name, hide_credentials, is_local, local_path
 from wids.browse.oddshards import ShardProfile, odd_shards, over_shards
 from wids.reading.describe import nbytes_of
 from wids.specs.shardtable import UNKNOWN
@@ -37,6 +39,8 @@ __all__ = [
 
 _MOST_NBYTES = 64 << 20
 _MOST_IDENTIFIED = 200  # shards that tell a dataset from others
+_MOST_BLOCKS = 400  # of them together
+_BLOCK_NBYTES = 4096
 
 CheckReport = dict[str, Any]
 
@@ -118,21 +122,40 @@ def _known_nbytes(sizes: np.ndarray) -> int | None:
 def _identity(reader: FieldReader) -> str:
     """Return a text that differs for other shards, and for shards that were written anew.
 
+    A copy has the text of the original, so it depends neither on the folder nor on times of files.
     Of a large dataset, some of the shards are looked at, beside the lengths of all.
     """
     shards = reader.dataset.shards
     digest = hashlib.blake2b(digest_size=12)
     digest.update(np.asarray(shards.nsamples, np.int64).tobytes())
     digest.update(np.asarray(shards.filesize, np.int64).tobytes())
-    for number in spread(len(shards), _MOST_IDENTIFIED):
+    numbers = spread(len(shards), _MOST_IDENTIFIED)
+    count = min(max(_MOST_BLOCKS // max(len(numbers), 1), 2), 16)
+    for number in numbers:
         entry = shards[number]
-        facts: list[Any] = [display_url(entry["url"]), sorted(entry.digests.items())]
-        if is_local(entry["url"]):
+        url = entry["url"]
+        # Without a digest, only its place tells a remote shard from others of its name.
+        by_name = is_local(url) or entry.digests
+        facts: list[Any] = [file_name(url) if by_name else display_url(url)]
+        facts += sorted(entry.digests.items())
+        if is_local(url):
             with suppress(OSError):
-                status = local_path(entry["url"]).stat()
-                facts += [status.st_size, status.st_mtime_ns]
+                facts += _blocks(local_path(url), count)
         digest.update(repr(facts).encode("utf-8", "replace"))
     return digest.hexdigest()
+
+
+def _blocks(path: Path, count: int) -> list[Any]:
+    """Return the size of a file, and its bytes at some even distances.
+
+    A sample of another length moves the headers of all samples behind it.
+    """
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):  # reading a pipe would wait for its writer
+        return []
+    with path.open("rb", buffering=0) as file:
+        starts = [number * status.st_size // count for number in range(count)]
+        return [status.st_size, *(os.pread(file.fileno(), _BLOCK_NBYTES, at) for at in starts)]
 
 
 def shard_rows(

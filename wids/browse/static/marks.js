@@ -14,9 +14,9 @@ let marks = new Set();
 let last = null; // the sample that was marked last, from which Shift marks a range
 const tray = h("div", { class: "tray", role: "region", "aria-label": "Marked samples", hidden: true });
 
-/** Read the marks of a dataset: of these very shards, since marks are numbers of their samples. */
+/** Read the marks of a dataset: of these very shards or copies, since marks are numbers of their samples. */
 export function openMarks(dataset) {
-  name = `wids-marks ${dataset.identity} ${dataset.title}`;
+  name = `wids-marks ${dataset.identity}`;
   total = dataset.num_samples;
   read();
   fillTray();
