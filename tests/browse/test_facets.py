@@ -188,7 +188,41 @@ def test_a_class_that_is_no_number_is_a_value_of_its_own(tmp_path: Path) -> None
             page = found.ask_until_finished("page", where=f".cls == {text}")
             assert [tile["key"] for tile in page["tiles"]] == [key]
         keys = [tile["key"] for tile in found.ask("page", sort=".cls", count=60)["tiles"]]
-        assert (keys[0], keys[-3:]) == ("11", ["07", "13", "20"])
+        words = {"cat": 3.0, "": 4.0}
+        places = [words[each] if each in words else float(each) for each in labels]
+        places[20] = 4.0
+        assert keys == [f"{n:02d}" for n in sorted(range(30), key=places.__getitem__)]
+
+
+MIXED = [True, 1, 1.0, "true", "1", 0, False, " 1.0", "TRUE", "0", "word", "nan", 2.5, "2.50"]
+
+
+def test_values_of_a_facet_are_those_that_a_filter_tells_apart(tmp_path: Path) -> None:
+    """Of mixed types in JSON, and of texts alone, each value is counted as a filter finds it."""
+    samples = [
+        {
+            "__key__": f"{n:03d}",
+            ".json": json.dumps(
+                {"mixed": MIXED[n % 14], "text": ["1", "1.0", "true", "TRUE", "007"][n % 5]}
+            ),
+        }
+        for n in range(420)
+    ]
+    paths = [str(write_shard(tmp_path / f"{k}.tar", samples[k::3])) for k in range(3)]
+    with browsing(paths) as server:
+        facets = facets_of(server)
+        counts = {json.dumps(value): n for value, n, _ in facets[".json:mixed"]["values"]}
+        assert counts == {
+            "1": 120, "true": 90, "0": 60, "2.5": 60, "false": 30, '"word"': 30, '"nan"': 30
+        }  # fmt: skip
+        assert len(facets[".json:text"]["values"]) == 5
+        for name in (".json:mixed", ".json:text"):
+            for value, count, _ in facets[name]["values"]:
+                where = f"{name} == " + (f"'{value}'" if type(value) is str else json.dumps(value))
+                page = server.ask_until_finished("page", where=where)
+                assert (where, page["filtering"]["found"]) == (where, count)
+                (now,) = facets_of(server, where=where)[name]["values"]
+                assert now[:2] == [value, count]
 
 
 def test_shards_that_cannot_be_read_keep_their_place(tmp_path: Path) -> None:

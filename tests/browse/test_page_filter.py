@@ -182,6 +182,30 @@ def test_facets_of_words_of_the_language_are_joined(odd: Browsing, open_page: Op
     assert box_of(page).input_value() == ".cls in ('or', 'and', 'sea lion')"
 
 
+def test_a_click_on_a_value_finds_as_many_as_it_counts(tmp_path: Path, open_page: Open):
+    """Of values of several types, and of texts that are numbers, each entry filters its own."""
+    mixed = [True, 1, 1.0, "true", "1", 0, False]
+    samples = [
+        {"__key__": f"{n}", ".json": json.dumps({"v": mixed[n % 7], "t": ["1", "1.0"][n % 2]})}
+        for n in range(70)
+    ]
+    with browsing([str(write_shard(tmp_path / "a.tar", samples))]) as server:
+        page = open_page(server.url)
+        page.get_by_role("button", name="Facets").click()
+        entries = page.locator(".facets li button")
+        wait_until(page, "document.querySelectorAll('.facets li button').length === 6")
+        shown = [tuple(each.split("\n")) for each in entries.all_inner_texts()]
+        assert shown[:4] == [("1", "30"), ("true", "20"), ("0", "10"), ("false", "10")]
+        assert shown[4:] == [("1", "35"), ("1.0", "35")]
+        for place, (_, count) in enumerate(shown):
+            entries.nth(place).click()
+            page.get_by_text(f"{count} samples found").wait_for()
+            assert entries.nth(place).get_attribute("aria-pressed") == "true"
+            assert page.locator(".facets [aria-pressed=true]").count() == 1
+            entries.nth(place).click()
+            wait_until(page, "!document.querySelector('.facets [aria-pressed=true]')")
+
+
 def test_a_field_with_a_blank_is_offered_in_quotes(odd: Browsing, open_page: Open):
     """Its name is completed to what the filter reads, also after a quote was typed."""
     page = open_page(odd.url)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -71,6 +72,23 @@ def test_samples_come_in_the_order_of_a_column(served: Browsing, name: str, reve
     )
     document = served.get("selection.json", sort=sort, where=".cls >= 6").json()
     assert document["nsamples"] == len(few)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_values_of_several_types_are_sorted_by_value(tmp_path: Path, reverse: bool) -> None:
+    """Numbers come by their value, then truth values, then words; NaN and null are no values."""
+    mixed = [True, 10, 9.5, "b", 1.0, 1, False, -3, "10", None, float("nan"), 2**70, "a", 9]
+    samples = [
+        {"__key__": f"{n:02d}", ".json": json.dumps({"v": value, "w": n % 2})}
+        for n, value in enumerate(mixed * 2)
+    ]
+    order = [7, 4, 5, 13, 2, 1, 11, 6, 0, 8, 12, 3]  # places in the list; 1.0 and 1 are equal
+    rank = {4: 1, 5: 1} | {n: place for place, n in enumerate(order) if n not in (4, 5)}
+    there = [n for n in range(28) if n % 14 in rank]
+    there.sort(key=lambda n: rank[n % 14], reverse=reverse)
+    with browsing([str(write_shard(tmp_path / "a.tar", samples))]) as server:
+        found = sorted_page(server, sort="-.json:v" if reverse else ".json:v")
+    assert found == there + [n for n in range(28) if n % 14 not in rank]
 
 
 def test_positions_of_samples_are_those_of_the_sorted_grid(served: Browsing) -> None:

@@ -15,14 +15,14 @@ import threading
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from wids.base.keptbytes import KeptBytes
 from wids.browse.keptvalues import load_values, nbytes_of, save_values
-from wids.browse.tallies import NumberTally, ValueTally
+from wids.browse.tallies import Bins, NumberTally, ValueTally
 from wids.codecs.documents import decode_json
 from wids.codecs.formats import field_kind, wrapper_of
 from wids.codecs.headers import HEADER_FACTS, read_header
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     from wids.browse.fieldreader import FieldReader, LocatedSample
     from wids.browse.keptvalues import Values
-    from wids.browse.tallies import Bins
     from wids.ordering.permute import Integers
 
 __all__ = [
@@ -392,9 +391,9 @@ class ColumnValues:
         most = _MOST_LABEL_NBYTES if kind == "class" else _MOST_FIELD_NBYTES
         # Headers are a part of their field, but text and classes would be read whole.
         if kind in ("class", "text") and not self._reader.is_small(shard_index, column.field, most):
-            texts = self._texts(shard_index, column, most)
             if kind == "class":
-                return _codes(texts)
+                return _codes(self._labels(shard_index, column))
+            texts = self._texts(shard_index, column, most)
             return _numbers([None if text is None else len(text) for text in texts])
         try:
             part = self._reader.column_part(
@@ -410,7 +409,7 @@ class ColumnValues:
             numbers[present] = values
             return numbers
         if values.dtype.kind not in "iu":
-            return _codes(self._texts(shard_index, column, _MOST_LABEL_NBYTES))
+            return _codes(self._labels(shard_index, column))
         numbers, codes = np.unique(values, return_inverse=True)
         every, words = np.full(count, -1), numbers.tolist()
         every[present] = codes
@@ -421,11 +420,13 @@ class ColumnValues:
             words += more
         return every, words
 
-    def _labels(self, shard_index: int, column: FacetColumn, wanted: np.ndarray) -> list[Any]:
-        """Return classes of some samples of a shard as filters compare them, None for others."""
+    def _labels(
+        self, shard_index: int, column: FacetColumn, wanted: np.ndarray | None = None
+    ) -> list[Any]:
+        """Return classes of a shard as filters compare them; None for empty and unwanted ones."""
         texts = self._texts(shard_index, column, _MOST_LABEL_NBYTES)
         found: list[Any] = []
-        for text, is_wanted in zip(texts, wanted.tolist(), strict=True):
+        for text, is_wanted in zip(texts, repeat(True) if wanted is None else wanted, strict=False):
             known = text if text and is_wanted else None
             number = None if known is None else number_in(known)
             found.append(known if number is None else number)
@@ -552,44 +553,47 @@ class FacetVisitor:
         """Return the counts so far as JSON.
 
         Args:
-            everything: Counts of all samples, in whose bins numbers are counted; None for bins that
-                fit these.
+            everything: Counts of all samples, in whose bins numbers are counted, and whose values
+                are told apart; None for bins that fit these.
         """
-        bins = {} if everything is None else everything.bins()
+        shapes = {} if everything is None else everything.shapes()
         with self._lock:
             facets = [
                 {"name": safe_text(column.name, 200), "kind": "numbers" if column.is_number
-                 else "values", **_told(tally, bins.get(column)), **self._named(column, tally)}
+                 else "values", **self._told(column, tally, shapes.get(column))}
                 for column, tally in self._tallies.items()
                 if tally.is_of_use
             ]  # fmt: skip
             samples, by_shard = int(self._by_shard.sum()), _summed(self._by_shard)
         return {"facets": facets, "samples": samples, "by_shard": by_shard}
 
-    def bins(self) -> dict[FacetColumn, Bins]:
-        """Return the bins in which the numbers of each column are shown."""
+    def shapes(self) -> dict[FacetColumn, Bins | frozenset[type]]:
+        """Return how each column is shown: the bins of numbers, or the types of other values."""
         with self._lock:
             return {
-                column: tally.bins()
+                column: tally.bins() if isinstance(tally, NumberTally) else tally.types()
                 for column, tally in self._tallies.items()
-                if isinstance(tally, NumberTally) and tally.is_of_use
+                if tally.is_of_use
             }
 
-    def _named(self, column: FacetColumn, tally: NumberTally | ValueTally) -> dict[str, Any]:
-        if not isinstance(tally, ValueTally) or field_kind(column.field) != "class":
-            return {}
-        rows = tally.as_dict()["values"]
-        named = [[value, count, self._name_of(value)] for value, count, _ in rows]
+    def _told(
+        self,
+        column: FacetColumn,
+        tally: NumberTally | ValueTally,
+        shape: Bins | frozenset[type] | None,
+    ) -> dict[str, Any]:
+        if isinstance(tally, NumberTally):
+            return tally.as_dict(shape if isinstance(shape, Bins) else None)
+        told = tally.as_dict(shape if isinstance(shape, frozenset) else None)
+        if field_kind(column.field) != "class":
+            return told
+        named = [[value, count, self._name_of(value)] for value, count, _ in told["values"]]
         unclear = [value for value, *_ in named if value in self._by_number]
-        return {"values": named, "by_number": unclear}
+        return {**told, "values": named, "by_number": unclear}
 
     def _name_of(self, value: Any) -> str | None:
         # A word among numbers has no other name.
         return class_name(self._class_names, value) if isinstance(value, int) else None
-
-
-def _told(tally: NumberTally | ValueTally, bins: Bins | None) -> dict[str, Any]:
-    return tally.as_dict(bins) if isinstance(tally, NumberTally) else tally.as_dict()
 
 
 def _summed(counts: np.ndarray, most: int = 40) -> dict[str, Any]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -109,13 +111,20 @@ class SortVisitor:
     def _keys(self, reverse: bool) -> np.ndarray:
         keys = self._found
         if self._words:
-            # By the alphabet, or by number: not by which word came first.
-            ranks = np.empty(len(self._words) + 1)
-            for rank, word in enumerate(sorted(self._words)):
-                ranks[self._words[word]] = rank
-            ranks[-1] = np.nan
+            # By value, not by which word came first. NaN, unlike itself, is no value.
+            found = [(_place_of(word), n) for (_, word), n in self._words.items() if word == word]  # noqa: PLR0124
+            ranks = np.full(len(self._words) + 1, np.nan)
+            for rank, (_, alike) in enumerate(groupby(sorted(found), key=itemgetter(0))):
+                ranks[[n for _, n in alike]] = rank
             keys = ranks[np.where(np.isnan(keys), -1, keys).astype(np.int64)]
         return -keys if reverse else keys
+
+
+def _place_of(word: Any) -> tuple[int, Any]:
+    """Return a sort key: numbers by value, whatever their type, then truth values, then texts."""
+    if isinstance(word, str):
+        return 2, word
+    return int(isinstance(word, bool)), word
 
 
 def sort_values(

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from wids.display.safejson import safe_number, safe_text
+from wids.views.filterlanguage import number_in
 
 __all__ = ["Bins", "NumberTally", "ValueTally"]
 
@@ -22,12 +23,22 @@ _FAR = 4  # times as wide as what all but a few numbers span
 
 
 class ValueTally:
-    """Counts of the values of a column, one by one."""
+    """Counts of the values of a column, one by one.
+
+    Values that a filter takes for the same are one: 1, 1.0 and, beside numbers, "1"; true and,
+    beside truth values, "true". A column of texts alone has each text.
+
+    >>> tally = ValueTally()
+    >>> tally.add(np.array([0, 1, 2, 3, 3]), [True, 1, "1", "true"])
+    >>> [row[:2] for row in tally.as_dict()["values"]]
+    [[True, 3], [1, 2]]
+    """
 
     def __init__(self) -> None:
         self.count = 0
         self.missing = 0
-        self._counts: Counter[Any] = Counter()
+        # By type, since True and 1 are one key of a dict.
+        self._counts: Counter[tuple[type, Any]] = Counter()
         self._is_crowded = False
 
     @property
@@ -36,31 +47,58 @@ class ValueTally:
         return bool(self._counts) and not self._is_crowded
 
     def add(self, codes: np.ndarray, words: list[Any]) -> None:
-        """Count values: for each its place in `words`, or -1 for none."""
+        """Count values: for each its place in `words`, or -1 for none; NaN is none, either."""
         found = np.bincount(codes + 1, minlength=len(words) + 1).tolist()
         self.missing += found[0]
-        self.count += sum(found[1:])
         for word, count in zip(words, found[1:], strict=True):
+            if word != word:  # noqa: PLR0124 (NaN)
+                self.missing += count
+                continue
+            self.count += count
             if count and not self._is_crowded:
-                self._counts[_word(word)] += count
+                self._counts[_key_of(word)] += count
         self._is_crowded = self._is_crowded or len(self._counts) > _MOST_VALUES
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the commonest values as JSON: `[value, count, name]` each."""
+    def types(self) -> frozenset[type]:
+        """Return the types of the values: `bool`, `float` for any number, `str`."""
+        return frozenset(kind for kind, _ in self._counts)
+
+    def as_dict(self, types: frozenset[type] | None = None) -> dict[str, Any]:
+        """Return the commonest values as JSON: `[value, count, name]` each.
+
+        Args:
+            types: Types of more values than these; None for their own.
+        """
+        types = self.types() if types is None else types
+        counts: Counter[tuple[type, Any]] = Counter()
+        for (kind, word), count in self._counts.items():
+            counts[_key_of(_compared(word, types) if kind is str else word)] += count
         return {
             "count": self.count,
             "missing": self.missing,
-            "num_values": len(self._counts),
+            "num_values": len(counts),
             "values": [
-                [word, count, None] for word, count in self._counts.most_common(_MOST_SHOWN)
+                [word if kind in (str, bool) else safe_number(word), count, None]
+                for (kind, word), count in counts.most_common(_MOST_SHOWN)
             ],
         }
 
 
-def _word(word: Any) -> Any:
+def _key_of(word: Any) -> tuple[type, Any]:
     if isinstance(word, str):
-        return safe_text(word, 200)
-    return word if isinstance(word, bool) else safe_number(word)
+        return str, safe_text(word, 200)
+    if isinstance(word, float) and word.is_integer() and abs(word) < 10**_DIGITS:
+        return float, int(word)  # shown, and named as a class, like the integer
+    return (bool, word) if isinstance(word, bool) else (float, word)
+
+
+def _compared(text: str, types: frozenset[type]) -> Any:
+    """Return the value of one of these types that a filter takes a text for, or else the text."""
+    truth = text.strip().lower()
+    if bool in types and truth in ("true", "false"):
+        return truth == "true"
+    number = number_in(text) if float in types else None
+    return text if number is None or not math.isfinite(number) else number
 
 
 class Bins(NamedTuple):

@@ -41,7 +41,7 @@ function classes(found) {
   if (!found.classes.length) return null;
   const field = found.class_field;
   const entries = found.classes.map(([label, name, count]) => [
-    name ? `${label} ${name}` : label, count, link({ where: `${fieldName(field)} == ${quoted(label)}` }),
+    name ? `${label} ${name}` : label, count, link({ where: `${fieldName(field)} == ${/^[1-9]\d*$|^0$/.test(label) ? label : quoted(label)}` }),
   ]);
   const rest = found.num_classes - found.classes.length;
   return h("section", { class: "panel" },

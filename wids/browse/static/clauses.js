@@ -76,10 +76,10 @@ export function rangeClauses(column, [from, to]) {
   return [from === null ? null : `${column} >= ${from}`, to === null ? null : `${column} < ${to}`].filter(Boolean);
 }
 
-/** A value as a filter writes it. */
+/** A value as a filter writes it: a text that is a number in quotes, else it equals other texts, too. */
 export function quoted(value) {
   const text = String(value);
-  if (typeof value !== "string" || (/^[A-Za-z_][\w./-]*$/.test(text) && !WORDS.test(text)) || /^[1-9]\d*$|^0$/.test(text)) return text;
+  if (typeof value !== "string" || (/^[A-Za-z_][\w./-]*$/.test(text) && !WORDS.test(text))) return text;
   return text.includes("'") ? `"${text}"` : `'${text}'`;
 }
 
