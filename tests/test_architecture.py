@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
@@ -101,6 +102,12 @@ def loaded_modules(name: str) -> set[str]:
                 yield from run(ast.iter_child_nodes(node))
 
     return named_modules(run(ast.parse(source(name)).body))
+
+
+def test_each_module_has_a_name_of_its_own() -> None:
+    """No two modules have the same file name, except `__init__`."""
+    names = Counter(name.rsplit(".", maxsplit=1)[-1] for name in modules())
+    assert [name for name, count in names.items() if count > 1] == ["__init__"]
 
 
 # Bounds of what has to be kept in mind to read a module or a function.

@@ -20,8 +20,7 @@ from helpers.server import ShardServer
 import wids
 from wids.base.keptbytes import KeptBytes
 from wids.fetching.fetch import Fetcher
-from wids.fetching.rangepool import PlannedRange, RangePool
-from wids.fetching.requesttimes import RequestTimes
+from wids.fetching.rangepool import PlannedRange, RangePool, RequestTimes
 from wids.fetching.responses import FileVersion
 from wids.reading.batches import BufferPool
 from wids.reading.loaderstats import LoaderStats

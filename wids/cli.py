@@ -23,8 +23,8 @@ from wids.commands.choose import add_choose_commands
 from wids.commands.copy import add_copy_commands
 from wids.commands.look import add_look_commands
 from wids.commands.make import add_make_commands
-from wids.commands.mapping import add_map_command
 from wids.commands.terminal import DONE, FAULTY, Arguments, complain, flush_output, message_of
+from wids.commands.transform import add_map_command
 from wids.errors import WidsError
 from wids.installation import other_owners
 

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from wids import BatchSampler, DistributedShardSampler, Mixture
-from wids.ordering import packing
+from wids.ordering import rowpacking
 
 # torchdata 0.11 calls what torch 2.13 deprecates.
 pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
@@ -239,7 +239,7 @@ def test_batches_by_cost_are_pinned():
 def test_rows_are_pinned(largest, capacity, most, expected):
     """Rows of large, small and many samples are what they were in version 1 of the order."""
     units = np.arange(1, 3001) * 2654435761 % (largest + 1)
-    samples, bounds = packing.pack(-np.sort(-units), capacity, most)
+    samples, bounds = rowpacking.pack(-np.sort(-units), capacity, most)
     digest = hashlib.sha256(str([samples.tolist(), bounds]).encode()).hexdigest()
     assert digest[:12] == expected
 

@@ -24,12 +24,18 @@ from wids.browse.facets import (
     find_columns,
 )
 from wids.browse.failures import message_of
-from wids.browse.figures import FigureVisitor
 from wids.browse.looks import Looks, add_contents, find_looks, look_named
 from wids.browse.maps import Maps, VectorVisitor
 from wids.browse.neighbours import Neighbours
 from wids.browse.orders import Grid, Order, parse_indexes
-from wids.browse.overview import CheckReport, StatisticsVisitor, dataset_facts, shard_rows, spread
+from wids.browse.overview import (
+    CheckReport,
+    FigureVisitor,
+    StatisticsVisitor,
+    dataset_facts,
+    shard_rows,
+    spread,
+)
 from wids.browse.samplepages import FieldViews, sample_page, tiles
 from wids.browse.scans import Scans
 from wids.browse.thumbnailpool import LARGE, Thumbnails

@@ -122,8 +122,8 @@ def _writer_options(args: Arguments) -> dict[str, Any]:
 def import_(args: Arguments) -> int:
     """Convert a dataset in another format to shards."""
     from wids.base.files import named_write_errors, new_folders_removed
+    from wids.base.omissions import EqualKeys
     from wids.base.progress import progress
-    from wids.importing.equalkeys import EqualKeys
     from wids.importing.importers import open_source
     from wids.importing.layout import note_cut_pictures
     from wids.importing.options import ImportOptions

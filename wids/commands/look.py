@@ -39,7 +39,7 @@ def add_look_commands(commands: Any) -> None:
 def info(args: Arguments) -> int:
     """Print the totals of datasets."""
     from wids.base.urls import hide_credentials
-    from wids.tools.listing import dataset_facts, spec_lines, spec_table_row
+    from wids.tools.facts import dataset_facts, spec_lines, spec_table_row
 
     rules = rules_given(args)
     all_facts = [dataset_facts(source, args.cache_dir, rules) for source in args.filenames]
@@ -62,7 +62,7 @@ def ls(args: Arguments) -> int:
         return _ls_samples(args)
     from wids.base.text import format_nbytes, table
     from wids.specs.sources import load_spec
-    from wids.tools.listing import shard_rows, view_rows
+    from wids.tools.facts import shard_rows, view_rows
     from wids.views.opening import is_saved_view
 
     if is_saved_view(args.spec):

@@ -352,7 +352,7 @@ def _name_for(args: Arguments, shards: list[str]) -> str | None:
 def _report_create(args: Arguments, built: Build, num_shards: int) -> None:
     from wids.base.text import format_nbytes
     from wids.base.urls import is_local
-    from wids.tools.listing import spec_facts
+    from wids.tools.facts import spec_facts
 
     facts = spec_facts(built.spec, args.output)
     if args.json and args.output != "-":

@@ -15,8 +15,8 @@ it needs `1 / q` of a batch. Filling batches one after the other takes at most
 overlap. Each pool gets the sum, rounded over all pools, and the other two terms as spare batches,
 so the bound on the cost always holds.
 
-With packing, a batch is a row of samples without padding (`wids.ordering.packing`). The number of
-rows of a pool is only known once it is packed, so the rows of an epoch are counted in advance.
+With packing, a batch is a row of samples without padding (`wids.ordering.rowpacking`). How many
+rows a pool gives is only known once it is packed, so those of an epoch are counted in advance.
 """
 
 from collections.abc import Sequence
@@ -26,9 +26,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from wids.ordering.packing import cost_units, pack
 from wids.ordering.passes import AnyOrder
 from wids.ordering.permute import Integers, derive_keys
+from wids.ordering.rowpacking import cost_units, pack
 
 __all__ = ["CostEpoch", "CostPools", "KeptRows", "Pool", "PoolStart"]
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from wids.base.mapping import map_file
+from wids.base.memorymaps import map_file
 from wids.base.system import OPEN_TO_READ
 from wids.errors import ShardFormatError
 from wids.tar.extended import EXTENDED_TYPES

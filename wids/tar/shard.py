@@ -11,7 +11,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from wids.base.mapping import map_file, page_ranges
+from wids.base.memorymaps import map_file, page_ranges
 from wids.base.system import OPEN_TO_READ, read_ahead, read_at
 from wids.base.urls import display_url
 from wids.errors import ShardFormatError

@@ -19,7 +19,7 @@ from zlib import crc32
 
 import numpy as np
 
-from wids.base.mapping import map_file
+from wids.base.memorymaps import map_file
 from wids.base.system import NO_WAITING, OPEN_TO_READ, read_at
 from wids.base.urls import display_url
 from wids.errors import ShardFormatError

@@ -11,7 +11,7 @@ from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any
 
 from wids.base.decompression import DecompressionError, decompressed
-from wids.base.mapping import map_file
+from wids.base.memorymaps import map_file
 from wids.base.urls import is_local, local_path
 from wids.caching.cache import local_copy
 from wids.caching.unpack import compression_of

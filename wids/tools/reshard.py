@@ -27,9 +27,10 @@ from wids.tools.copyspec import (
     refuse_replacing_spec,
     spec_path_for,
 )
-from wids.views.columnstogether import columns_together
+from wids.views.filling import Filled
 from wids.views.storage import chosen_shards
-from wids.views.viewable import View
+from wids.views.tablerows import TableRows
+from wids.views.viewable import Concatenation, Join, View
 from wids.writing.resume import WholeShards
 from wids.writing.shardfile import ShardOptions, shard_options, warn_of_older
 from wids.writing.shardwriter import ShardWriter
@@ -132,7 +133,7 @@ def reshard(
     pattern = os.fspath(pattern)
     dataset, indexes = _stored(dataset, indexes, pattern)
     if columns_as is not None:
-        dataset = columns_together(dataset, columns_as)
+        dataset = _columns_together(dataset, columns_as)
     spec = Path(spec_path_for(pattern))
     written = shard_options(**options)
     read = _checked_sources(dataset, pattern, maxcount, maxsize)
@@ -240,6 +241,51 @@ def _found(
                 )
             entries[part.number] = whole.entries[0]
     return entries
+
+
+def _columns_together(samples: Any, field: str) -> Any:
+    """Return samples in which the columns of a joined table, except bytes, form one field.
+
+    Args:
+        samples: A join, or a view of one.
+        field: Name of the field, with a dot, such as ".json".
+
+    Raises:
+        ValueError: The name is none of a field of JSON, or there is no table, or more than one for
+            a sample.
+    """
+    if not (field.startswith(".") and field.lower().endswith(".json")):
+        raise ValueError(f"columns_as: expected a field of JSON, such as '.meta.json', got {field}")
+    found, count = _together(samples, field)
+    if not count:
+        raise ValueError("columns_as: no table is joined, and fields of shards stay as they are")
+    if count > 1:
+        raise ValueError(
+            f"columns_as: {count} tables are joined, and one field would be in each; leave it out, "
+            "or write the samples with one table first"
+        )
+    return found
+
+
+def _together(samples: Any, field: str) -> tuple[Any, int]:
+    """Return the samples with grouped columns, and the largest number of tables of a sample."""
+    if isinstance(samples, TableRows):
+        return samples.together(field), 1
+    if isinstance(samples, View):
+        base, count = _together(samples.base, field)
+        return View(base, samples.rows, samples.made), count
+    if isinstance(samples, Filled):
+        base, count = _together(samples.base, field)
+        return Filled(base, samples.rows), count
+    if isinstance(samples, Join):
+        left, mine = _together(samples.left, field)
+        right, theirs = _together(samples.right, field)
+        return Join(left, right, samples.rename, replace=samples.replace), mine + theirs
+    if isinstance(samples, Concatenation):
+        pairs = [_together(part, field) for part in samples.parts]
+        parts = [part for part, _ in pairs]
+        return Concatenation(parts, samples.names, samples.classes), max(n for _, n in pairs)
+    return samples, 0
 
 
 def shuffled(indexes: NDArray[np.int64], seed: int) -> NDArray[np.int64]:

@@ -39,9 +39,9 @@ from wids.views.saved import (
     indexes_from,
     too_nested,
 )
+from wids.views.table import FileStamp
 from wids.views.tablejoin import cache_of, joins_folder, rows_as_saved, shards_of
 from wids.views.tablerows import Match
-from wids.views.tables import FileStamp
 from wids.views.tablesbeside import beside_shards
 from wids.views.tablesources import remote_table, table_source
 from wids.views.viewable import Concatenation, Join, View, Viewable, ViewableShards, concat

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
     from wids.caching.cache import ShardCache
     from wids.reading.samplesequence import SampleSequence, ShardedSequence
+    from wids.views.table import Table
     from wids.views.tablecolumns import Column
-    from wids.views.tables import Table
     from wids.views.tablesources import TableSource
 
 __all__ = [

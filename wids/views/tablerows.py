@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from wids.reading.gather import Allocate
     from wids.reading.pipeline import BatchKind
     from wids.views.indexlist import IndexList
+    from wids.views.table import Table
     from wids.views.tablecolumns import Column
-    from wids.views.tables import Table
 
 __all__ = ["Match", "TableRows"]
 

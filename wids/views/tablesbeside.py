@@ -19,8 +19,8 @@ from wids.base.urls import (
 from wids.errors import FetchError, SpecError
 from wids.fetching.transport import AbsentError
 from wids.specs.locations import folder_of, join
+from wids.views.table import FileStamp, Origin, Table, stamp_of
 from wids.views.tablecolumns import Column
-from wids.views.tables import FileStamp, Origin, Table, stamp_of
 from wids.views.tablesources import TableSource, table_source
 
 if TYPE_CHECKING:

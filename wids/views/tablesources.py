@@ -20,8 +20,8 @@ from wids.base.strictcsv import check_quotes
 from wids.base.urls import display_url, file_name
 from wids.errors import SpecError
 from wids.reading.ragged import RaggedText, pack
+from wids.views.table import FileStamp, Origin, Table, stamp_of
 from wids.views.tablecolumns import Column, Numbers, Objects, Piece, Texts
-from wids.views.tables import FileStamp, Origin, Table, stamp_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -10,7 +10,7 @@ from PIL import Image
 from wids.base.text import clean, columns_of, format_nbytes, table
 from wids.commands.terminalpictures import Screen
 from wids.specs.spec import DatasetSpec
-from wids.tools.listing import shard_rows, spec_facts, spec_lines
+from wids.tools.facts import shard_rows, spec_facts, spec_lines
 
 
 def draw_image(

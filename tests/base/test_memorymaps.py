@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wids.base.mapping import page_ranges
+from wids.base.memorymaps import page_ranges
 
 PAGE = mmap.PAGESIZE
 SPANS = st.lists(st.tuples(st.integers(0, 64 * PAGE), st.integers(0, 8 * PAGE)), max_size=20)
