@@ -13,6 +13,7 @@ from helpers.browsing import Browsing, browsing
 from helpers.chromium import wait_until
 from helpers.pictures import draw, save
 from helpers.shards import write_shard
+from PIL import Image
 
 Open = Callable[..., Any]
 
@@ -51,11 +52,14 @@ def map_of(page: Any) -> Any:
     return canvas
 
 
-def place_of(page: Any, x: float, y: float) -> tuple[float, float]:
+def place_of(
+    page: Any, x: float, y: float, size: float = 12, middle: tuple[float, float] = (0, 0)
+) -> tuple[float, float]:
     """Where a point of the plane is drawn, by the known ends of the groups."""
     box = page.locator("canvas.map").bounding_box()
-    unit = min(box["width"], box["height"]) / (12 * 1.12)
-    return box["x"] + box["width"] / 2 + x * unit, box["y"] + box["height"] / 2 - y * unit
+    unit = min(box["width"], box["height"]) / (size * 1.12)
+    left, top = (x - middle[0]) * unit, (y - middle[1]) * unit
+    return box["x"] + box["width"] / 2 + left, box["y"] + box["height"] / 2 - top
 
 
 def test_a_box_on_the_map_chooses_a_group(served: Browsing, open_page: Open):
@@ -145,6 +149,57 @@ def test_the_map_takes_a_theme_at_once(served: Browsing, open_page: Open):
     page.get_by_label("Colours").select_option("dark")
     page.evaluate(f"window.lightMap = {json.dumps(before)}")
     wait_until(page, f"{drawn} !== window.lightMap")
+
+
+def test_a_point_within_a_crowd_of_another_class_is_seen(tmp_path: Path, open_page: Open):
+    """Points of other classes are drawn over a crowd, ringed, and found under the pointer.
+
+    Those at the edge of their own crowd are drawn as all others.
+    """
+    chance = np.random.default_rng(0)
+    middles = [(-5, -5), (5, -5), (0, 5)]
+    samples, places = [], []
+    for number in range(4512):  # when halved, points of a crowd come to some of another
+        group = number % 3 if number < 4500 else 0
+        place = np.array(middles[group]) + chance.normal(0, 0.1, 2)
+        label = group
+        if number == 0:  # drawn first, unless rare points are drawn last
+            place, label = np.array(middles[0], float), 1
+        places.append(place)
+        stream = BytesIO()
+        np.save(stream, place.astype("f4"))
+        key = f"s{number:04d}"
+        samples.append({"__key__": key, ".npy": stream.getvalue(), ".cls": str(label)})
+    with browsing([str(write_shard(tmp_path / "map.tar", samples))]) as server:
+        page = open_page(f"{server.url}?look=map")
+        page.get_by_role("button", name="1 1,501").wait_for()
+        colours = page.locator(".map-legend .dot").evaluate_all(
+            "dots => dots.map((dot) => getComputedStyle(dot).backgroundColor)"
+        )
+        names = page.locator(".map-legend button").all_inner_texts()
+        own = {name.split()[0]: colour for name, colour in zip(names, colours, strict=True)}
+        ends = np.sort(places, axis=0)[[22, -23]]  # without the outermost of 200
+
+        def spot(x: float, y: float) -> tuple[float, float]:
+            return place_of(page, x, y, np.ptp(ends, axis=0).max(), tuple(ends.mean(axis=0)))
+
+        def drawn(x: float, y: float) -> Image.Image:
+            left, top = spot(x, y)
+            clip = {"x": left - 5, "y": top - 5, "width": 11, "height": 11}
+            return Image.open(BytesIO(page.screenshot(clip=clip))).convert("RGB")
+
+        frame = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+        page.evaluate(frame)
+        seen = drawn(*middles[0])
+        assert f"rgb{seen.getpixel((5, 5))}" == own["1"]
+        white = (np.asarray(seen) == 255).all(axis=-1)
+        assert white.sum() >= 16  # the ring
+        assert not white[[0, -1]].any()  # around it is the crowd
+        outermost = min(places[2:4500:3], key=lambda place: place[0])
+        assert f"rgb{drawn(*outermost).getpixel((5, 5))}" != own["2"]  # it is half clear
+        left, top = spot(*middles[0])
+        page.mouse.move(left + 2, top + 1)
+        page.locator(".map-card").get_by_text("s0000").wait_for()
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(320, "light"), (1280, "dark"), (2560, "light")])

@@ -1,6 +1,7 @@
 // The map of a field of vectors: a point for each sample, coloured by a column.
 
 import { ask, poll } from "./api.js";
+import { rareLast } from "./crowds.js";
 import { announce, button, h } from "./dom.js";
 import { facetPanel } from "./facets.js";
 import { counted, number } from "./format.js";
@@ -55,8 +56,8 @@ function drawMap(place, found, state, dataset, signal) {
   const plane = makePlane(canvas, found.places);
   const lit = new Set();
   const pale = (n) => (left !== null && !left[n]) || (lit.size > 0 && !lit.has(colours.values[n]));
-  const all = pointColours(colours, indexes.length);
-  plane.show({ colours: all, pale });
+  const words = colours?.kind === "words" ? colours.values : new Array(indexes.length).fill(0);
+  plane.show({ colours: pointColours(colours, indexes.length), ...rareLast(found.places, words), pale });
   new ResizeObserver(plane.redraw).observe(canvas);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", plane.redraw, { signal });
   // The canvas draws the cursor and the outline in the colour of the text.

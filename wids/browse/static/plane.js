@@ -1,5 +1,7 @@
 // Points on a canvas: drawn, moved, zoomed, and found again under the pointer.
 
+import { fitted, holds } from "./crowds.js";
+
 const NEAR = 14; // pixels from a point that one points at
 const [LEAST, MOST] = [0.5, 4000]; // magnification
 
@@ -9,7 +11,7 @@ export function makePlane(canvas, places) {
   const context = canvas.getContext("2d");
   const home = fitted(places);
   let view = { x: home.x, y: home.y, scale: 1 }; // what is in the middle, and how large
-  let shown = { colours: [], pale: () => false, outline: null, cursor: -1 };
+  let shown = { colours: [], order: [], rare: [], pale: () => false, outline: null, cursor: -1 };
   let drawing = 0;
 
   const unit = () => (Math.min(canvas.clientWidth, canvas.clientHeight) / home.size) * view.scale;
@@ -26,19 +28,27 @@ export function makePlane(canvas, places) {
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     context.clearRect(0, 0, width, height);
     const size = Math.min(Math.max(0.18 * Math.sqrt((width * height) / count), 2), 7) * Math.min(1 + Math.log2(Math.max(view.scale, 1)) / 6, 2);
+    const style = getComputedStyle(canvas);
     // Pale ones first, so that they hide none.
     for (const pale of [true, false]) {
-      context.globalAlpha = pale ? 0.13 : 0.78;
-      for (let n = 0; n < count; n += 1) {
+      for (const n of shown.order) {
         if (shown.pale(n) !== pale) continue;
         const [left, top] = pointAt(n);
         if (left < -9 || top < -9 || left > width + 9 || top > height + 9) continue;
+        const stands = shown.rare[n] && !pale;
+        const side = stands ? Math.round(size) + 2 : size;
+        const [x, y] = stands ? [Math.round(left - side / 2), Math.round(top - side / 2)] : [left - side / 2, top - side / 2];
+        context.globalAlpha = stands ? 1 : pale ? 0.13 : 0.78;
+        if (stands) {
+          // In a ring of the ground, since a crowd has no gaps around it.
+          context.fillStyle = style.backgroundColor;
+          context.fillRect(x - 1, y - 1, side + 2, side + 2);
+        }
         context.fillStyle = shown.colours[n];
-        context.fillRect(left - size / 2, top - size / 2, size, size);
+        context.fillRect(x, y, side, side);
       }
     }
     context.globalAlpha = 1;
-    const style = getComputedStyle(canvas);
     context.strokeStyle = style.color;
     context.lineWidth = 2;
     if (shown.cursor >= 0) {
@@ -78,7 +88,8 @@ export function makePlane(canvas, places) {
       let [best, distance] = [-1, most * most];
       for (let n = 0; n < count; n += 1) {
         const [x, y] = pointAt(n);
-        const far = (x - left) ** 2 + (y - top) ** 2;
+        // One that is drawn over a crowd is meant before those below it.
+        const far = (x - left) ** 2 + (y - top) ** 2 - (shown.rare[n] && !shown.pale(n) ? 16 : 0);
         if (far < distance && fits(n, x, y)) [best, distance] = [n, far];
       }
       return best;
@@ -89,26 +100,4 @@ export function makePlane(canvas, places) {
       return found;
     },
   };
-}
-
-/** The middle and size of what all but the outermost points span. */
-function fitted(places) {
-  const span = (offset) => {
-    const values = places.filter((_, n) => n % 2 === offset).sort((a, b) => a - b);
-    if (!values.length) return [0, 1];
-    const far = Math.floor(values.length / 200);
-    return [values[far], values[values.length - 1 - far]];
-  };
-  const [[left, right], [bottom, top]] = [span(0), span(1)];
-  return { x: (left + right) / 2, y: (bottom + top) / 2, size: Math.max(right - left, top - bottom, 1e-30) * 1.12 };
-}
-
-/** Whether a point lies in a polygon, by the even-odd rule. */
-function holds(corners, x, y) {
-  let inside = false;
-  corners.forEach(([x1, y1], place) => {
-    const [x2, y2] = corners[(place + 1) % corners.length];
-    if ((y1 > y) !== (y2 > y) && x < x1 + ((y - y1) / (y2 - y1)) * (x2 - x1)) inside = !inside;
-  });
-  return inside;
 }
