@@ -45,6 +45,18 @@ def array() -> bytes:
     return stream.getvalue()
 
 
+def film(container: str, codec: str) -> bytes:
+    av = pytest.importorskip("av", reason="PyAV makes the film")
+    stream = io.BytesIO()
+    with av.open(stream, "w", format=container) as file:
+        track = file.add_stream(codec, rate=10)
+        track.width, track.height, track.pix_fmt = 64, 48, "yuv420p"
+        frame = av.VideoFrame.from_ndarray(np.zeros((48, 64, 3), np.uint8))
+        for packet in (*track.encode(frame), *track.encode(None)):
+            file.mux(packet)
+    return stream.getvalue()
+
+
 WRITTEN: dict[str, Callable[[], bytes]] = {
     ".gz": lambda: gzip.compress(b"text"),
     ".zst": lambda: zstandard.compress(b"text"),
@@ -59,6 +71,9 @@ WRITTEN: dict[str, Callable[[], bytes]] = {
     ".bmp": lambda: picture("BMP"),
     ".wav": sound,
     ".npy": array,
+    ".avi": lambda: film("avi", "mpeg4"),
+    ".mp4": lambda: film("mp4", "mpeg4"),
+    ".mkv": lambda: film("matroska", "mpeg4"),
     ".json": lambda: b'{"a": 1}',
 }
 

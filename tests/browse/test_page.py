@@ -927,6 +927,26 @@ def test_films_that_no_browser_plays_are_shown_as_frames(tmp_path: Path, open_pa
         page.get_by_text("Cannot be decoded").wait_for()
 
 
+def test_films_of_another_format_than_their_extension_are_drawn(tmp_path: Path, open_page: Open):
+    """An AVI in `.mp4` and the other way round are shown as frames, and are said to be that."""
+    samples = [
+        {"__key__": "a", ".mp4": film_of("avi", "mpeg4")},
+        {"__key__": "b", ".avi": film_of("mp4", "mpeg4")},
+        {"__key__": "c", ".webm": picture(1)},
+    ]
+    said = [("an AVI video", ".mp4"), ("an MP4 video", ".avi"), ("a JPEG image", ".webm")]
+    with browsing([(str(write_shard(tmp_path / "a.tar", samples)), 3)]) as server:
+        page = open_page(server.url)
+        shown = "[...document.querySelectorAll('.tile img')].map((each) => each.naturalWidth)"
+        wait_until(page, f"{shown}.join().startsWith('64,64,') && !{shown}.includes(0)")
+        for number, (what, extension) in enumerate(said):
+            page.goto(f"{server.url}?i={number}")
+            page.get_by_text(f"the bytes are {what}, the extension is {extension}").wait_for()
+            if number < 2:
+                wait_until(page, "document.querySelector('.strip')?.naturalWidth === 256")
+                page.get_by_text("These are frames of it").wait_for()
+
+
 def wait_for_counts(page: Any, counts: list[int]) -> None:
     """Wait until all samples are counted; these are the counts of the first facet's values."""
     found = "[...document.querySelectorAll('.facets section:first-of-type .count')]"

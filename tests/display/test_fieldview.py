@@ -21,6 +21,7 @@ from PIL import Image
 
 from wids.codecs.formats import FORMAT_OF, field_kind, media_type
 from wids.display.fieldview import FieldView, hex_rows, unpacked, view_field
+from wids.display.thumbnails import thumbnail
 
 pytest.importorskip("soundfile")
 pytest.importorskip("av")
@@ -271,7 +272,30 @@ class TestMedia:
 
     def test_a_film_without_picture_is_an_error(self) -> None:
         """A sound file with the extension of a video is an error that says so."""
-        assert view_field(".mp4", specimens()[".wav"]).error is not None
+        error = view_field(".mp4", specimens()[".wav"]).error
+        assert error is not None
+        assert "the bytes are WAVE sound, the extension is .mp4" in error
+
+    @pytest.mark.parametrize("extension", [".avi", ".mkv", ".ogv", ".webm"])
+    def test_films_of_another_extension_are_read(self, extension: str) -> None:
+        """A video is read as what its bytes are, which is said beside its figures."""
+        data = specimens()[".mp4"]
+        found, right = view_field(extension, data), view_field(".mp4", data)
+        assert found.error is None
+        assert (
+            found.summary.pop("unlike")
+            == f"the bytes are an MP4 video, the extension is {extension}"
+        )
+        assert found.summary == right.summary
+        assert "unlike" not in view_field(".mov", data).summary
+        assert thumbnail(extension, data, size=64) == thumbnail(".mp4", data, size=64)
+
+    def test_sounds_of_another_extension_are_named(self) -> None:
+        """A refused sound, or a page of HTML in its place, is named by its first bytes."""
+        for data, what in ((specimens()[".mp4"], "an MP4 video"), (b"<html>404", "HTML or XML")):
+            error = view_field(".wav", data).error
+            assert error is not None
+            assert error.endswith(f"; the bytes are {what}, the extension is .wav")
 
 
 class TestBytes:

@@ -69,6 +69,7 @@ FILE_TYPES = (
     FileType("AVI", "an AVI video", "video", ".avi", b"RIFF", 8, b"AVI "),
     # MP4 and related formats begin with the length of their first box, below 64 KiB.
     FileType("MP4", "an MP4 video", "video", ".mp4", b"\0\0", 4, b"ftyp"),
+    FileType("Matroska", "a Matroska or WebM video", "video", ".mkv", b"\x1aE\xdf\xa3"),
     FileType("NumPy", "a NumPy array", "array", ".npy", b"\x93NUMPY"),
     FileType("PDF", "a PDF document", "document", ".pdf", b"%PDF"),
     FileType("markup", "HTML or XML", "text", "", b"<"),

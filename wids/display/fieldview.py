@@ -102,7 +102,8 @@ class FieldView:
             video: `duration`, `rate`, `width`, `height`, `format`.
             bytes: `hex`, the rows of a hex dump of the beginning; `truncated`.
 
-            Audio and video have only `note` if the library that reads them is not installed.
+            Audio and video have `unlike` if their bytes are of another format than the extension,
+            and only `note` if the library that reads them is not installed.
         error: Why the field cannot be decoded, else None. On an error, `summary` holds the hex dump
             `hex` and `truncated` in addition to what could be read.
     """
@@ -456,6 +457,8 @@ def _sound_or_film(summary: dict[str, Any]) -> str:
     else:
         parts.append(f"{summary['rate']} Hz")
         parts.append(f"{summary['channels']} channel{'s' * (summary['channels'] != 1)}")
+    if "unlike" in summary:
+        parts.append(summary["unlike"])
     return ", ".join(map(str, parts))
 
 

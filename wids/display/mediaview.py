@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from wids.base.magic import file_type
 from wids.base.optional import load, load_if_present
 from wids.codecs.images import open_image
 from wids.codecs.media import AV_FORMATS
@@ -37,6 +38,14 @@ MAX_LENGTH = 1 << 16
 MAX_SCANS = 100
 START_OF_SCAN = re.compile(rb"\xff\xda")
 EXIF_ORIENTATION = 0x0112
+# Containers by the names of their file types. ffmpeg opens a file as one of these alone: by its own
+# guess, it would accept a playlist as a video, and open the files and URLs in it.
+CONTAINERS = {"AVI": "avi", "MP4": "mp4", "Matroska": "matroska", "Ogg": "ogg"}
+# Suffixes of formats with the same first bytes as another one.
+ALIKE = {
+    ".m4a": ".mp4", ".m4v": ".mp4", ".mov": ".mp4", ".oga": ".ogg", ".ogv": ".ogg",
+    ".opus": ".ogg", ".webm": ".mkv",
+}  # fmt: skip
 
 
 def checked_image(data: bytes | memoryview) -> Any:
@@ -121,7 +130,8 @@ def summarise_audio(suffix: str, data: bytes | memoryview) -> dict[str, Any]:
 
     Returns:
         `duration` in seconds (None if the file does not state it), `rate` in frames per second,
-        `channels` and `format`; or `note` if the library that reads it is not installed.
+        `channels` and `format`, and `unlike` as for a video; or `note` if the library that reads it
+        is not installed.
 
     Raises:
         DecodeError: It cannot be read.
@@ -141,7 +151,7 @@ def summarise_audio(suffix: str, data: bytes | memoryview) -> dict[str, Any]:
                 "format": safe_text(f"{sound.format} {sound.subtype}", 100),
             }
     except soundfile.SoundFileError as error:
-        raise DecodeError(f"audio: {reason_of(error)}") from error
+        raise DecodeError(f"audio: {_told(error, suffix, data)}") from error
 
 
 def summarise_video(suffix: str, data: bytes | memoryview) -> dict[str, Any]:
@@ -153,7 +163,9 @@ def summarise_video(suffix: str, data: bytes | memoryview) -> dict[str, Any]:
 
     Returns:
         `duration` in seconds (None if the file does not state it), `rate` in frames per second,
-        `width` and `height` in pixels, and `format`; or `note` if PyAV is not installed.
+        `width` and `height` in pixels, and `format`; `unlike`, what the bytes are if that is
+        another format than the suffix says, in which they are read all the same; or `note` if PyAV
+        is not installed.
 
     Raises:
         DecodeError: It cannot be read.
@@ -166,8 +178,9 @@ def _summarise_by_av(suffix: str, data: bytes | memoryview, kind: str) -> dict[s
     av = load_if_present("av")
     if av is None:
         return {"note": "the extra wids[video] tells its length and size"}
+    container_format = _container(suffix, data)
     try:
-        with av.open(io.BytesIO(data), format=AV_FORMATS[suffix]) as container:
+        with av.open(io.BytesIO(data), format=container_format) as container:
             stream = next((each for each in container.streams if each.type == kind), None)
             if stream is None:
                 raise DecodeError(f"{kind}: the file holds none")
@@ -175,12 +188,33 @@ def _summarise_by_av(suffix: str, data: bytes | memoryview, kind: str) -> dict[s
                 "duration": _seconds((container.duration or math.nan) / av.time_base),
                 "format": safe_text(str(stream.codec_context.name), 100),
             }
+            if container_format != AV_FORMATS[suffix]:
+                summary["unlike"] = _unlike(suffix, data)
             if kind == "audio":
                 return {**summary, "rate": stream.rate, "channels": stream.channels}
             rate = _seconds(float(stream.average_rate or math.nan))
             return {**summary, "rate": rate, "width": stream.width, "height": stream.height}
     except av.FFmpegError as error:
-        raise DecodeError(f"{kind}: {reason_of(error)}") from error
+        raise DecodeError(f"{kind}: {_told(error, suffix, data)}") from error
+
+
+def _container(suffix: str, data: bytes | memoryview) -> str:
+    """Return ffmpeg's name of the container of a file: by its first bytes, else by its suffix."""
+    known = file_type(bytes(data[:16]))
+    return CONTAINERS.get("" if known is None else known.name, AV_FORMATS[suffix])
+
+
+def _unlike(suffix: str, data: bytes | memoryview) -> str | None:
+    """Return what a file is by its first bytes, if its suffix says otherwise; else None."""
+    known = file_type(bytes(data[:16]))
+    if known is None or ALIKE.get(suffix, suffix) == known.suffix:
+        return None
+    return f"the bytes are {known.description}, the extension is {suffix}"
+
+
+def _told(error: Exception, suffix: str, data: bytes | memoryview) -> str:
+    """Return why a library refused a file, and what it is instead of what its suffix says."""
+    return "; ".join(each for each in (reason_of(error), _unlike(suffix, data)) if each)
 
 
 def reason_of(error: Exception) -> str:
@@ -288,7 +322,7 @@ def frames_of(suffix: str, data: bytes | memoryview, count: int) -> Iterator[Any
     """
     av = load("av", "video")
     try:
-        with av.open(io.BytesIO(data), format=AV_FORMATS[suffix]) as container:
+        with av.open(io.BytesIO(data), format=_container(suffix, data)) as container:
             stream = container.streams.video[0]
             if stream.width * stream.height > MAX_PIXELS:
                 raise DecodeError(

@@ -74,6 +74,7 @@ function facts(field) {
   if (typeof summary.duration === "number") known.push(seconds(summary.duration));
   if (summary.rate) known.push(field.kind === "audio" ? `${number(summary.rate)} Hz` : `${number(summary.rate)} frames/s`);
   if (summary.channels) known.push(`${summary.channels} channel${summary.channels === 1 ? "" : "s"}`);
+  if (summary.unlike) known.push(summary.unlike);
   if (summary.note) known.push(summary.note);
   return known;
 }

@@ -16,7 +16,7 @@ export function audio(sample, field) {
 
 /** Show a video; frames of it if the browser cannot play it. */
 export function video(sample, field) {
-  if (!field.media_type) return still(sample, field, "No browser plays this format.");
+  if (!field.media_type) return still(sample, field, `No browser plays ${field.summary.unlike ? "a field of this extension" : "this format"}.`);
   const place = h("div", {});
   const give = () => place.replaceChildren(...still(sample, field, "This browser cannot play it.").filter(Boolean));
   const player = h("video", {
