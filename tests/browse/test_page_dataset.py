@@ -118,6 +118,25 @@ def test_what_is_alike_in_all_samples_is_said_in_words(tmp_path: Path, open_page
         page.locator(".facets").get_by_text("30 in all 2 samples that have it").wait_for()
 
 
+def test_an_empty_class_is_none_and_the_balance_is_exact(tmp_path: Path, open_page: Open) -> None:
+    """As in the facets, samples with an empty class have none; 255 are 255 times as many as 1."""
+    labels = ["0"] * 255 + ["1.5", "", " "]
+    samples = [{"__key__": f"{n:03d}", ".cls": each} for n, each in enumerate(labels)]
+    paths = [str(write_shard(tmp_path / f"{k}.tar", samples[k::2])) for k in range(2)]
+    with browsing(paths, class_names={0: "square"}) as server:
+        assert server.ask_until_finished("statistics")["unclassed"] == 2
+        facet = server.ask_until_finished("facets")["facets"][0]
+        assert (facet["missing"], facet["num_values"]) == (2, 2)
+        page = open_page(f"{server.url}?view=dataset")
+        page.get_by_text("Its one field is in every sample.").wait_for()
+        page.get_by_text(
+            "2 classes, 1 to 255 samples each, median 128. The commonest, square, has 255 times as "
+            "many as the rarest, 1.5. 2 samples without a class."
+        ).wait_for()
+        legend = page.locator(".over-shards .legend li")
+        assert legend.all_inner_texts() == ["square", "1.5"]
+
+
 def test_unread_shards_are_not_said_to_be_alike(tmp_path: Path, open_page: Open) -> None:
     """Beside damaged shards, the page says of how many the others are alike."""
     rows = []

@@ -174,6 +174,19 @@ def test_indented_code_of_markdown_keeps_its_lines(tmp_path: Path, open_page: Op
         assert "more of it" in shown.locator("li").inner_text()
 
 
+def test_indented_code_is_shown_as_code_without_another_sign(tmp_path: Path, open_page: Open):
+    """A turn with no other Markdown than lines of code has these as code, and keeps its lines."""
+    texts = ["So:\n\n    a = 1\n      b = 2\n\nthus", "No code:\n    it goes on\n    here"]
+    said = [{"from": "gpt", "value": text} for text in texts]
+    samples = [{"__key__": f"{n}", ".json": json.dumps({"conversations": said})} for n in range(2)]
+    with browsing([str(write_shard(tmp_path / "a.tar", samples))]) as server:
+        page = open_page(server.url)
+        page.locator(".turn pre").first.wait_for()
+        assert page.locator(".turn").first.locator("pre").all_inner_texts() == ["a = 1\n  b = 2"]
+        assert page.locator(".turn").nth(1).locator("pre").count() == 0
+        assert "    here" in page.locator(".turn").nth(1).inner_text()
+
+
 def test_markdown_with_line_ends_of_windows_is_formatted(tmp_path: Path, open_page: Open):
     """Headings, lists and code are those of the same text with other line ends."""
     text = "# Title\r\na ***both*** b\r\n- b\r\n- c\r\n\r\n```\r\nx\r\ny\r\n```\r\n"
@@ -302,9 +315,29 @@ def test_videos_of_the_grid_play_in_their_tiles(tmp_path: Path, open_page: Open)
         page.get_by_role("button", name="Play b").wait_for()
         page.keyboard.press("j")
         page.keyboard.press(" ")
-        page.locator(".film .frames").wait_for(state="attached")
+        page.locator(".film.said", has_text="No frame of it can be drawn.").wait_for()
         assert page.locator(".picture > .film").count() == 1
+        assert page.locator(".frames").count() == 0
         assert_axe_is_content(page)
+
+
+def test_the_tile_of_a_broken_video_shows_the_next_one(tmp_path: Path, open_page: Open):
+    """Where the first video of a sample cannot be drawn, its second is drawn and played."""
+    samples = [
+        {"__key__": "a", ".a.mp4": b"no film", ".b.avi": b"nor that", ".c.webm": film()},
+        {"__key__": "b", ".a.mp4": b"no film", ".b.mp4": b"nor that"},
+    ]
+    with browsing([str(write_shard(tmp_path / "v.tar", samples))]) as server:
+        page = open_page(server.url)
+        wait_until(page, "document.querySelector('.tile img')?.naturalWidth === 64")
+        page.mouse.move(2, 2)
+        page.keyboard.press("j")
+        page.keyboard.press(" ")
+        wait_until(page, "document.querySelector('.tile video')?.currentTime > 0.1")
+        page.keyboard.press("j")
+        page.keyboard.press(" ")
+        page.locator(".film.said", has_text="No frame of it can be drawn.").wait_for()
+        assert page.locator(".picture > .film").count() == 1
 
 
 def test_the_list_shows_pictures_texts_and_values(tmp_path: Path, open_page: Open):

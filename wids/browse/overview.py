@@ -261,6 +261,7 @@ class StatisticsVisitor:
         self._stats = Stats()
         self._profiles: list[ShardProfile] = []
         self._class_field: str | None = None
+        self._num_unclassed = 0
         self._crowded = False
         self._lock = threading.Lock()
 
@@ -281,6 +282,8 @@ class StatisticsVisitor:
                 own = dict(values.most_common(_MOST_OWN_CLASSES))
                 self._profiles.append(ShardProfile(shard_index, whole.size, median, counts, own))
             self._stats += Stats(SizeStats.of(whole), fields, values)
+            num_samples = self._reader.num_samples(shard_index)
+            self._num_unclassed += max(num_samples - values.total(), 0)
             # Texts that all differ are not classes, and would only fill the memory.
             self._crowded = len(self._stats.values) > _MOST_CLASSES
             if self._crowded:
@@ -296,12 +299,14 @@ class StatisticsVisitor:
             return Counter()
         if self._reader.may_be_joined(field):
             values = self._reader.joined_values(shard_index, field)
-            return Counter(str(each) for each in values if each is not None)
+            return Counter(str(each) for each in values if each is not None and each != "")
         if field not in sizes:
             return Counter()
         rows = self._reader.rows(shard_index, (field,), _MOST_LABEL_NBYTES) or ()
         labels = (bytes(row[field]) for row in rows if row.get(field) is not None)
-        return Counter(label.decode("utf-8", "replace").strip() for label in labels)
+        named = Counter(label.decode("utf-8", "replace").strip() for label in labels)
+        del named[""]  # an empty field is no class
+        return named
 
     def as_dict(self) -> dict[str, Any]:
         """Return the results so far as JSON."""
@@ -315,6 +320,7 @@ class StatisticsVisitor:
                 "num_fields": len(stats.fields),
                 "class_field": self._class_field,
                 "num_classes": len(stats.values),
+                "unclassed": self._num_unclassed,
                 "classes": sorted(classes, key=_by_number),
                 "counts": _spread_of(stats.values),
                 "extremes": _extremes(stats.values, self._name),

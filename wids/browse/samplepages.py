@@ -40,6 +40,7 @@ _MOST_CAPTION_NBYTES = 64 << 10
 _MOST_MEDIA_NBYTES = 16 << 20
 _MOST_MEDIA_FAR_NBYTES = 1 << 20
 _MOST_FIELDS = 200
+_MOST_FILMS = 3
 _MOST_KEY = 300
 
 # A larger field is not read to be described. Its beginning is shown, and the browser's player, if
@@ -104,7 +105,7 @@ def _tile(
     tile["fields"] = [safe_text(field.extension, 40) for field in located.fields[:12]]
     tile["kind"] = _main_kind(located)
     if tile["kind"] == "video":
-        tile["film"] = _film(located)
+        tile["film"], *tile["more_films"] = _films(located)
     try:
         tile |= _face(reader, located)
         for name, number in (("label", _labels(located)), ("caption", _caption(located))):
@@ -115,14 +116,20 @@ def _tile(
     return tile
 
 
-def _film(located: LocatedSample) -> dict[str, Any] | None:
-    """Return what a tile needs to play the video of a sample in its place."""
+def _films(located: LocatedSample) -> list[dict[str, Any]]:
+    """Return what a tile needs to play the first videos of a sample in its place.
+
+    The first is played; the others take its place if it is broken, as only drawing it tells.
+    """
+    films = []
     for number, field in enumerate(located.fields):
         if field_kind(field.extension) == "video":
             plain = media_type(field.extension)
             shown = None if plain == OCTET_STREAM else plain
-            return {"field": number, "media_type": shown, "strip": _is_drawn(field)}
-    return None
+            films.append({"field": number, "media_type": shown, "strip": _is_drawn(field)})
+        if len(films) == _MOST_FILMS:
+            break
+    return films
 
 
 def _face(reader: FieldReader, located: LocatedSample) -> dict[str, Any]:

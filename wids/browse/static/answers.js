@@ -22,7 +22,7 @@ function missing(found) {
   const complete = found.fields.length - lacking.length;
   const said = lacking.length
     ? `${counted(complete, "field")} in every sample; ${counted(lacking.length, "field")} missing in some:`
-    : `All ${counted(found.fields.length, "field")} in every sample.`;
+    : found.fields.length === 1 ? "Its one field is in every sample." : `All ${counted(found.fields.length, "field")} in every sample.`;
   return [h("h4", {}, "Missing"), h("p", {}, total ? said : "No samples were read."),
     lacking.length ? rows(lacking.map(({ name, count }) => [`without ${name}`, total - count, link({ where: `${fieldName(name)} == null` })])) : null,
     h("ul", { class: "odd" }, lacking.map(({ name }) => [name, whereMissing(found.over_shards, name)]).filter(([, where]) => where)
@@ -46,10 +46,10 @@ function classes(found) {
   const rest = found.num_classes - found.classes.length;
   return h("section", { class: "panel" },
     h("h3", {}, "Classes in ", h("code", {}, field)),
-    h("p", {}, `${sizes(found)} ${balance(found)}`.trim()),
+    h("p", {}, [sizes(found), balance(found), lacking(found)].filter(Boolean).join(" ")),
     classesOverShards(found.over_shards),
     rows(entries),
-    rest > 0 ? h("p", { class: "muted" }, `and ${number(rest)} rarer ones`) : null);
+    rest > 0 ? h("p", { class: "muted" }, `and ${counted(rest, "rarer one")}`) : null);
 }
 
 /** How many samples the classes have. */
@@ -62,5 +62,12 @@ function sizes({ num_classes: count, counts: { least, median, most } }) {
 function balance({ num_classes: count, extremes: [[common, most], [rare, least]] }) {
   if (count === 1) return "";
   if (most < 2 * least) return "They are balanced.";
-  return `${common}, the commonest, has ${number(Number((most / least).toPrecision(2)))} times as many as ${rare}, the rarest.`;
+  const times = most / least;
+  const about = times < 10 ? Number(times.toPrecision(2)) : Math.round(times);
+  return `The commonest, ${common}, has ${number(about)} times as many as the rarest, ${rare}.`;
+}
+
+/** How many samples have no class, or an empty one, which is none. */
+function lacking({ unclassed: count }) {
+  return count ? `${counted(count, "sample")} without a class.` : "";
 }

@@ -36,7 +36,7 @@ function add(place, list, sample, found, clamp) {
     more.disabled = true;
     const rest = await ask("turns", { i: sample.index, f: found.field, from: next }).catch((error) => error);
     if (rest instanceof Error || !rest.turns.length) {
-      more.replaceWith(h("p", { class: "muted" }, rest.message ?? `Only the first ${counted(next, "turn")} of this document are read; download it for the rest.`));
+      more.replaceWith(h("p", { class: "muted" }, rest.message ?? `Of this document, ${counted(next, "turn")} can be read here; download it for the rest.`));
       return;
     }
     more.remove();

@@ -2,6 +2,7 @@
 
 import { raw, thumb } from "./api.js";
 import { button, h } from "./dom.js";
+import { isBroken, otherFilm } from "./thumbnails.js";
 
 const PATIENCE = 180; // milliseconds that one points at a tile before it plays
 const FRAME = 400; // milliseconds of a frame of a strip
@@ -39,7 +40,8 @@ function start(item, tile, press) {
   if (!picture) return;
   press.setAttribute("aria-pressed", "true");
   press.textContent = "❚❚";
-  const shown = tile.film.media_type ? film(tile) : frames(tile);
+  const give = () => otherFilm(tile) && start(item, tile, press);
+  const shown = tile.film.media_type ? film(tile, give) : frames(tile, give);
   picture.append(shown.element);
   playing = { item, end() {
     shown.end();
@@ -50,12 +52,12 @@ function start(item, tile, press) {
 }
 
 /** The video itself, without its sound; frames of it where the browser cannot play it. */
-function film(tile) {
+function film(tile, giveUp) {
   const place = h("span", { class: "film" });
   let inner = null;
   const give = () => {
     if (inner) return;
-    inner = frames(tile);
+    inner = frames(tile, giveUp);
     place.replaceChildren(inner.element);
   };
   const player = h("video", {
@@ -67,13 +69,19 @@ function film(tile) {
   return { element: place, end() { player.pause(); player.removeAttribute("src"); player.load(); inner?.end(); } };
 }
 
-/** Frames that the server draws, one after the other. */
-function frames(tile) {
+/** Frames that the server draws, one after the other; a call if there are none. */
+function frames(tile, giveUp) {
   if (!tile.film.strip) return { element: h("span", { class: "film said" }, "This browser cannot play it."), end() {} };
   const sheet = h("img", { class: "frames", alt: "", src: `${thumb(tile, tile.film.field, 1280)}&strip=1` });
   const window = h("span", { class: "film" }, h("span", { class: "window" }, sheet));
   let number = 0;
   sheet.addEventListener("load", () => {
+    if (!sheet.isConnected) return;
+    if (isBroken(sheet)) {
+      if (!giveUp()) window.replaceChildren("No frame of it can be drawn.");
+      window.classList.add("said");
+      return;
+    }
     sheet.parentElement.style.aspectRatio = String(sheet.naturalWidth / COLUMNS / (sheet.naturalHeight / ROWS));
   });
   const timer = setInterval(() => {

@@ -3,7 +3,7 @@
 import { ask } from "./api.js";
 import { announce, button, h } from "./dom.js";
 import { card } from "./fields.js";
-import { bytes, number } from "./format.js";
+import { bytes, counted, number } from "./format.js";
 import { markButton } from "./marks.js";
 import { countOf } from "./looks.js";
 import { gridPart, link, orderPart } from "./state.js";
@@ -69,7 +69,7 @@ function addCards(article, sample, signal, whole = sample) {
   const left = sample.fields_left_out;
   if (!left) return;
   const next = whole.fields.at(-1).number + 1;
-  const more = button(`${number(left)} more fields`, async () => {
+  const more = button(counted(left, "more field"), async () => {
     const rest = await ask("sample", { i: sample.index, from: next }, signal).catch((error) => error);
     if (rest instanceof Error) {
       more.after(h("p", { class: "problem", role: "alert" }, rest.message));

@@ -1,7 +1,7 @@
 // A JSON value as a tree that opens branch by branch; closed branches cost nothing.
 
 import { button, h } from "./dom.js";
-import { number } from "./format.js";
+import { counted } from "./format.js";
 
 const OPEN_CHILDREN = 20; // a branch of more is closed at first
 const STEP = 200; // children that are shown at once
@@ -54,7 +54,7 @@ function text(quoted) {
   const shown = h("span", { class: "string" }, quoted);
   if (quoted.length <= LONG) return shown;
   shown.textContent = `${quoted.slice(0, LONG)}… `;
-  const rest = button(`${number(quoted.length - LONG)} more characters`, () => {
+  const rest = button(counted(quoted.length - LONG, "more character"), () => {
     shown.textContent = quoted;
   }, { class: "plain" });
   shown.append(rest);
