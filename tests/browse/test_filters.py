@@ -1,5 +1,6 @@
 """The filter language: its meaning, and that it runs no code."""
 
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,9 @@ from helpers.browsing import browsing
 from helpers.shards import write_shard
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 
+import wids
 from wids.views.filtering import plain_value
 from wids.views.filterlanguage import evaluate, parse_filter, with_class_names
 
@@ -30,6 +33,13 @@ SAMPLE = {
     ).encode(),
     ".bad.json": b"{",
 }
+
+
+def jpeg(width: int, height: int) -> bytes:
+    """Return a black picture."""
+    stream = io.BytesIO()
+    Image.new("RGB", (width, height)).save(stream, "JPEG")
+    return stream.getvalue()
 
 
 def holds(text: str) -> bool:
@@ -240,3 +250,36 @@ def test_a_field_too_large_to_read_is_not_null(tmp_path: Path):
         ):
             page = server.ask_until_finished("page", where=where)
             assert [tile["index"] for tile in page["tiles"]] == expected
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        ".jpg:width != null",
+        ".jpg:width == null",
+        ".jpg:width in (null, 16)",
+        ".jpg:width not in (null, 16)",
+        "not (.jpg:width == null) and .jpg:height > 5",
+        ".jpg:width == '16'",
+        ".jpg:width != 16",
+        ".txt:length == null",
+        ".txt:length != null or .jpg:width > 20",
+    ],
+)
+def test_facts_of_headers_mean_the_same_as_in_a_view(tmp_path: Path, where: str):
+    """The page finds what `filter` finds, by null, lists and words, where fields are missing."""
+    pictures = [jpeg(16 + n % 3, 4 + n) for n in range(6)] + [None, b"\xff\xd8 damaged", None]
+    samples = [
+        {"__key__": f"k{n}", ".cls": "1"}
+        | ({".jpg": picture} if picture else {})
+        | ({".txt": "x" * n} if n % 4 else {})
+        for n, picture in enumerate(pictures)
+    ]
+    bare = [{"__key__": f"b{n}", ".cls": "1", ".jpg": b"", ".txt": "a"} for n in range(3)]
+    names = {"a.tar": samples, "b.tar": bare}
+    paths = [str(write_shard(tmp_path / name, each)) for name, each in names.items()]
+    with wids.ShardListDataset(paths, fields=[".cls"]) as dataset:
+        expected = [sample["__key__"] for sample in dataset.filter(where)]
+    with browsing(paths) as server:
+        page = server.ask_until_finished("page", where=where)
+        assert [tile["key"] for tile in page["tiles"]] == expected

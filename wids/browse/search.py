@@ -16,6 +16,7 @@ from wids.codecs.headers import has_fact
 from wids.errors import WidsError
 from wids.views.filtering import doubts, has_column, plain_value, unknown_class
 from wids.views.filterlanguage import (
+    MISSING,
     UNREADABLE,
     Comparison,
     Condition,
@@ -29,6 +30,8 @@ from wids.views.valuekinds import KindsSeen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    from numpy.typing import NDArray
 
     from wids.browse.facets import ColumnValues
     from wids.browse.fieldreader import FieldReader
@@ -231,13 +234,13 @@ class FilterVisitor:
     def _column(self, shard_index: int, comparison: Comparison) -> Any:
         """Compare a whole column, which is cached for later filters; None if that is not possible.
 
-        A column has numbers only, and can be read.
+        A column has numbers only, and can be read. What headers state is always compared so.
         """
         compared = _of_numbers(comparison)
-        if not has_column(compared):
+        stated = _is_stated(comparison)
+        if not stated and not has_column(compared):
             return None
         # What a header states is a column alone; other values are also read one by one below.
-        stated = bool(comparison.path) and has_fact(comparison.field, comparison.path[0])
         is_read_whole = not stated or field_kind(comparison.field) == "text"
         try:
             if is_read_whole and not self._reader.is_small(
@@ -251,14 +254,18 @@ class FilterVisitor:
         except (WidsError, OSError, ImportError):
             return None
         values = part.values
-        if not isinstance(values, np.ndarray) or values.ndim != 1 or values.dtype.kind not in "iuf":
+        if isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype.kind in "iuf":
+            some, held = values[:1].tolist(), _holding(compared, values)
+        elif stated:
+            some, held = list(values[:1]), [comparison.holds_of(value) for value in values]
+        else:
             return None
-        for value in values[:1].tolist():
+        for value in some:
             self._seen[comparison].add(value)
-        here = np.full(self._reader.num_samples(shard_index), comparison.operator == "!=")
+        here = np.full(self._reader.num_samples(shard_index), comparison.holds_of(MISSING))
         present = np.ones(here.size, np.bool_)
         present[part.missing] = False
-        here[present] = compared.holds_each(values)
+        here[present] = held
         return here
 
     def _words(self, shard_index: int, comparison: Comparison) -> Any:
@@ -291,6 +298,8 @@ class FilterVisitor:
         found = row.value(comparison.field)
         if isinstance(found, str) and comparison.path == ("length",):
             found = len(found)
+        elif _is_stated(comparison) and found is not MISSING:
+            found = UNREADABLE  # its column could not be read
         else:
             found = comparison.follow(found)
         self._seen[comparison].add(found)
@@ -312,6 +321,18 @@ class _Decoded:
                 UNREADABLE if is_too_large else plain_value(field, self._row.get(field))
             )
         return self._values[field]
+
+
+def _is_stated(comparison: Comparison) -> bool:
+    """Return whether a comparison is of what the header of a field states."""
+    return len(comparison.path) == 1 and has_fact(comparison.field, comparison.path[0])
+
+
+def _holding(comparison: Comparison, numbers: NDArray[Any]) -> Any:
+    """Return a mask of the numbers that fulfil a comparison."""
+    if has_column(comparison):
+        return comparison.holds_each(numbers)
+    return [comparison.holds_of(number) for number in numbers.tolist()]
 
 
 def _of_numbers(comparison: Comparison) -> Comparison:
