@@ -409,6 +409,56 @@ def test_a_mask_lies_as_the_image_whose_pixels_it_names(
     assert ((shown > between) == expected).mean() > 0.97
 
 
+@pytest.mark.parametrize("orientation", [3, 5, 6, 7, 8])
+def test_shapes_of_the_stored_pixels_are_turned(tmp_path: Path, open_page: Open, orientation: int):
+    """Shapes lie in the image as stored or as shown, by a guess that a switch changes."""
+    exif = Image.Exif()
+    exif[EXIF_ORIENTATION] = orientation
+    Image.new("L", (160, 80), 60).save(jpeg := BytesIO(), "JPEG", exif=exif)
+    turns = orientation > 4
+
+    def places(box: tuple[int, int, int, int], *, is_stored: bool) -> list[float]:
+        """Return the edges of a box in the image as shown, as shares of its sides."""
+        x, y, width, height = box
+        filled = np.zeros((80, 160) if is_stored or not turns else (160, 80), np.uint8)
+        filled[y : y + height, x : x + width] = 1
+        marked = Image.fromarray(filled)
+        marked.getexif()[EXIF_ORIENTATION] = orientation if is_stored else 1
+        high, wide = (shown := np.asarray(ImageOps.exif_transpose(marked))).shape
+        down, across = np.nonzero(shown)
+        edges = across.min() / wide, down.min() / high
+        return [*edges, (across.max() + 1) / wide, (down.max() + 1) / high]
+
+    def drawn(page: Any) -> list[float]:
+        return page.evaluate("""(() => {
+            const [stage, box] = ['.stage', '.layer rect'].map(
+                (each) => document.querySelector(each).getBoundingClientRect());
+            const across = (x) => (x - stage.left) / stage.width;
+            const down = (y) => (y - stage.top) / stage.height;
+            return [across(box.left), down(box.top), across(box.right), down(box.bottom)];
+        })()""")
+
+    samples = [
+        {"__key__": key, ".jpg": jpeg.getvalue(), ".json": json.dumps({"bbox": box, "label": key})}
+        for key, box in (("far", [100, 10, 50, 30]), ("near", [10, 20, 30, 40]))
+    ]
+    with browsing([str(write_shard(tmp_path / "a.tar", samples))]) as server:
+        page = open_page(f"{server.url}?i=0")
+        switch = page.get_by_label("Shapes lie in the image")
+        switch.wait_for()
+        assert switch.input_value() == ("stored" if turns else "shown")
+        assert drawn(page) == pytest.approx(places((100, 10, 50, 30), is_stored=turns), abs=0.02)
+        tag = page.locator(".tag").evaluate("(each) => [each.style.left, each.style.top]")
+        expected = places((100, 10, 50, 30), is_stored=turns)[:2]
+        assert [float(each.strip("%")) / 100 for each in tag] == pytest.approx(expected)
+        page.goto(f"{server.url}?i=1")
+        page.locator(".tag", has_text="near").wait_for()
+        assert switch.input_value() == "shown"
+        assert drawn(page) == pytest.approx(places((10, 20, 30, 40), is_stored=False), abs=0.02)
+        switch.select_option("stored")
+        assert drawn(page) == pytest.approx(places((10, 20, 30, 40), is_stored=True), abs=0.02)
+
+
 def test_a_mask_of_runs_is_drawn_over_the_image(tmp_path: Path, open_page: Open):
     """A mask of run lengths lies where its pixels are, with the boxes of its annotation."""
     runs = {"size": [90, 120], "counts": [30 * 90 + 10, 20, 70, 20, 90 * 120 - 30 * 90 - 120]}

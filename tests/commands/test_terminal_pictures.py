@@ -2,6 +2,7 @@
 
 import base64
 import fcntl
+import json
 import os
 import pty
 import re
@@ -199,3 +200,12 @@ def test_masks_are_laid_over_the_picture(shard: str) -> None:
     printed = on_terminal("show", shard, "0", "--pictures", "kitty")
     assert b".png with .seg.png" in printed
     assert len(pixels_of_kitty(printed)) == 3
+
+
+def test_shapes_that_are_left_out_are_said(tmp_path: Path) -> None:
+    """Below the picture with its first shapes stands how many there are."""
+    boxes = {"boxes": [[n % 60, n % 40, 5, 5] for n in range(350)]}
+    sample = {"__key__": "k", ".png": save(gradient(), "PNG"), ".json": json.dumps(boxes)}
+    path = write_shard(tmp_path / "a.tar", [sample])
+    printed = on_terminal("show", str(path), "0", "--pictures", "blocks").decode()
+    assert "The first 300 of 350 shapes are drawn." in printed

@@ -24,6 +24,16 @@ from wids.display.thumbnails import thumbnail
 GREY = save(Image.new("RGB", (200, 100), (90, 90, 90)), "PNG")
 
 
+# One box in the pixels of a stored image of 200 x 100, in several ways.
+STORED = [
+    {"bbox": [120, 10, 60, 30]},
+    {"bbox_xyxy": [120, 10, 180, 40]},
+    {"segmentation": [[120, 10, 180, 10, 180, 40, 120, 40]]},
+    {"keypoints": [120, 10, 2, 180, 40, 2]},
+    {"rle": {"size": [100, 200], "counts": [12_010, *[30, 70] * 59, 30, 2_060]}},
+]
+
+
 def pixels(picture: Any) -> np.ndarray:
     return np.asarray(Image.open(BytesIO(picture.data)).convert("RGB"), int)
 
@@ -216,6 +226,62 @@ def test_a_card_turns_a_mask_with_the_stored_pixels(orientation: int) -> None:
     expected = np.asarray(ImageOps.exif_transpose(marked)) > 0
     assert over.shape[:2] == expected.shape
     assert ((np.abs(over - 90).max(axis=-1) > 8) == expected).mean() > 0.98
+
+
+def card_over(jpeg: bytes, document: Any) -> np.ndarray:
+    """Return the pixels of a notebook's picture with the shapes of a document."""
+    sample = {"__key__": "k", ".jpg": jpeg, ".json": json.dumps(document).encode()}
+    found = re.findall(r"base64,([^\"]+)", wids.show(sample)._repr_html_())
+    return np.asarray(Image.open(BytesIO(base64.b64decode(found[1]))).convert("RGB"), int)
+
+
+def turned_jpeg(orientation: int) -> bytes:
+    """Return a grey image of 200 x 100 stored pixels, which EXIF turns."""
+    exif = Image.Exif()
+    exif[EXIF_ORIENTATION] = orientation
+    Image.new("L", (200, 100), 90).save(jpeg := BytesIO(), "JPEG", exif=exif)
+    return jpeg.getvalue()
+
+
+@pytest.mark.parametrize("orientation", range(5, 9))
+@pytest.mark.parametrize("document", STORED, ids=lambda document: next(iter(document)))
+def test_a_card_turns_shapes_of_the_stored_pixels(document: Any, orientation: int) -> None:
+    """Shapes that lie in the stored image alone are turned with it, here as by Pillow."""
+    filled = np.zeros((100, 200), np.uint8)
+    filled[10:40, 120:180] = 1
+    marked = Image.fromarray(filled)
+    marked.getexif()[EXIF_ORIENTATION] = orientation
+    expected = np.asarray(ImageOps.exif_transpose(marked))
+    over = card_over(turned_jpeg(orientation), document)
+    assert over.shape[:2] == expected.shape
+    for axis in (0, 1):
+        drawn = np.flatnonzero((np.abs(over - 90).max(axis=-1) > 40).any(axis=axis))
+        wanted = np.flatnonzero(expected.any(axis=axis))
+        assert drawn[[0, -1]] == pytest.approx(wanted[[0, -1]], abs=3)
+
+
+def test_a_card_leaves_shapes_that_lie_in_the_image_as_shown() -> None:
+    """A box that lies in the image as shown is drawn there, whether or not in the stored one."""
+    over = card_over(turned_jpeg(6), {"bbox": [10, 20, 40, 60]})
+    drawn = np.abs(over - 90).max(axis=-1) > 40
+    assert np.flatnonzero(drawn.any(axis=0))[[0, -1]] == pytest.approx([10, 50], abs=2)
+    assert np.flatnonzero(drawn.any(axis=1))[[0, -1]] == pytest.approx([20, 80], abs=2)
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        ({"boxes": [[n % 80, n % 70, 10, 10] for n in range(2_000)]}, "300 of 2,000 shapes are"),
+        ({"boxes": [[1, 1, 9, 9]], "more": "x" * 5_000_000}, "Not searched to its end"),
+    ],
+    ids=["many", "long"],
+)
+def test_a_card_says_what_shapes_are_left_out(document: Any, said: str) -> None:
+    """Beside the picture stands how many shapes are drawn, or that not all was searched."""
+    sample = {"__key__": "k", ".png": GREY, ".json": json.dumps(document).encode()}
+    assert said in wids.show(sample)._repr_html_()
+    few = {"__key__": "k", ".png": GREY, ".json": b'{"boxes": [[1, 1, 9, 9]]}'}
+    assert "shapes" not in wids.show(few)._repr_html_()
 
 
 def test_a_card_has_the_overlay_beside_the_picture() -> None:

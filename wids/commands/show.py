@@ -152,7 +152,8 @@ def draw_pictures(
         [(name, sample[name], view_field(name, sample[name])) for name in field_names(sample)],
         _side_of(screen, screen.rows),
     )
-    count = len(drawable) + (overlay is not None)
+    over = None if overlay is None else overlay.picture
+    count = len(drawable) + (over is not None)
     rows = max(screen.rows // max(count, 1), min(screen.rows, MIN_ROWS))
     for extension in drawable:
         lines += ["", clean(extension)]
@@ -164,8 +165,10 @@ def draw_pictures(
         lines += _drawn(small, screen, rows)
         lines += _legend(small, screen, label_names(class_names, field_names(sample)))
         if overlay is not None and overlay.field == extension:
-            lines += ["", clean(f"{extension} with {', '.join(overlay.others)}")]
-            lines += _drawn(overlay.picture, screen, rows)
+            if over is not None:
+                lines += ["", clean(f"{extension} with {', '.join(overlay.others)}")]
+                lines += _drawn(over, screen, rows)
+            lines += [clean(overlay.said)] if overlay.said else []
     return lines
 
 

@@ -510,10 +510,13 @@ def _image(field: Field, view: FieldView, pictures: _Pictures) -> list[str]:
     drawn, overlay = pictures.draw(field.format, field.data), pictures.overlay
     if overlay is None or overlay.field != field.format:
         return [drawn, line]
+    left_out = [tag("div", clean(overlay.said, 300), style=FAINT)] if overlay.said else []
+    if overlay.picture is None:
+        return [drawn, line, *left_out]
     said = clean(f"with {', '.join(overlay.others)}", 100)
-    beside = tag("div", pictures.show(overlay.picture, said), tag("div", said, style=FAINT))
+    parts = [pictures.show(overlay.picture, said), tag("div", said, style=FAINT), *left_out]
     row = "display:flex;flex-wrap:wrap;gap:12px"
-    return [tag("div", tag("div", drawn, line), beside, style=row)]
+    return [tag("div", tag("div", drawn, line), tag("div", parts), style=row)]
 
 
 def _array(field: Field, view: FieldView, pictures: _Pictures) -> list[str]:

@@ -36,12 +36,14 @@ class Overlay:
     Attributes:
         field: Name of the field with the image.
         others: Names of the other fields.
-        picture: The drawing.
+        picture: The drawing; None if nothing was found to draw, though not all was searched.
+        said: What is not drawn; "" if everything is.
     """
 
     field: str
     others: tuple[str, ...]
-    picture: Thumbnail
+    picture: Thumbnail | None
+    said: str
 
 
 def overlay_of(
@@ -61,23 +63,92 @@ def overlay_of(
     if main is None:
         return None
     shapes: list[Shape] = []
-    masks, others = [], []
-    sides = _upright(main[2])
+    masks, others, cut = [], [], []
+    left_out = 0
     for name, data, view in fields:
         document = shapes_of(view.summary) if view.kind == "json" else None
         found = () if document is None else document.drawn
         shapes += found
+        left_out += 0 if document is None else document.left_out
+        cut += [name] if document is not None and not document.whole else []
         is_mask = view.kind == "image" and view.error is None and names_labels(name)
         drawn = _mask_of(name, data, view, main[2], size) if is_mask else None
         masks += [] if drawn is None else [drawn]
         others += [name] if found or drawn is not None else []
+    said = _not_drawn(len(shapes), left_out, cut)
     if not others:
-        return None
+        return Overlay(main[0], (), None, said) if said else None
     try:
         picture = thumbnail(main[0], main[1], size=size)
     except DecodeError:  # which is said where it is drawn alone
         return None
-    return Overlay(main[0], tuple(others), draw_over(picture, sides, shapes[:MOST_SHAPES], masks))
+    turned = _as_shown(shapes[:MOST_SHAPES], main[2])
+    drawing = draw_over(picture, _upright(main[2]), turned, masks)
+    return Overlay(main[0], tuple(others), drawing, said)
+
+
+def _not_drawn(num_found: int, left_out: int, cut: Sequence[str]) -> str:
+    """Return in words what of the shapes is not drawn."""
+    total = num_found + left_out
+    drawn = min(num_found, MOST_SHAPES)
+    said = [f"The first {drawn:,} of {total:,} shapes are drawn."] if drawn < total else []
+    if cut:
+        named = ", ".join(cut)
+        said.append(f"Not searched to its end for shapes, since it is too large: {named}.")
+    return " ".join(said)
+
+
+def _as_shown(shapes: Sequence[Shape], main: FieldView) -> Sequence[Shape]:
+    """Return shapes in the pixels of an image as it is shown.
+
+    Some programs ignore EXIF. If shapes lie in the image as it is stored, and not as it is shown,
+    they are turned with it.
+    """
+    shown, orientation = _upright(main), main.summary.get("orientation", 1)
+    stored = shown[::-1]
+    if orientation <= 4 or _lie_in(shapes, shown) or not _lie_in(shapes, stored):
+        return shapes
+    form = _guessed(shapes, stored)
+    return [_transposed(shape, shape.form or form, stored, orientation) for shape in shapes]
+
+
+def _lie_in(shapes: Sequence[Shape], size: tuple[int, int]) -> bool:
+    """Return whether no shape reaches over the right or lower edge."""
+    form = _guessed(shapes, size)
+    return all(
+        value <= 1.02 * size[place % 2]
+        for shape in shapes
+        for place, value in enumerate(_corners(shape, form))
+    )
+
+
+def _corners(shape: Shape, form: Form) -> list[float]:
+    """Return x and y of points in turn: of boxes and of the rectangles of masks, two corners."""
+    values = list(shape.values)
+    if shape.kind == "mask" or (shape.kind == "box" and (shape.form or form) == "xywh"):
+        for at in range(0, len(values) - 3, 4):
+            values[at + 2 : at + 4] = values[at] + values[at + 2], values[at + 1] + values[at + 3]
+    return values
+
+
+def _transposed(shape: Shape, form: Form, stored: tuple[int, int], orientation: int) -> Shape:
+    """Return a shape in stored pixels in those of the image turned, by one of 5 to 8."""
+    width, height = stored
+    values: list[float] = []
+    points = _corners(shape, form)
+    for x, y in zip(points[::2], points[1::2], strict=False):
+        values.append(height - y if orientation in (6, 7) else y)
+        values.append(width - x if orientation in (7, 8) else x)
+    if shape.kind in ("polygon", "points"):
+        return replace(shape, values=tuple(values))
+    for at in range(0, len(values), 4):
+        (left, right), (top, bottom) = (
+            sorted(values[at : at + 4 : 2]),
+            sorted(values[at + 1 : at + 4 : 2]),
+        )
+        sides = (right - left, bottom - top) if shape.kind == "mask" else (right, bottom)
+        values[at : at + 4] = left, top, *sides
+    return replace(shape, values=tuple(values), form="xyxy" if shape.kind == "box" else None)
 
 
 def _upright(view: FieldView) -> tuple[int, int]:
@@ -204,9 +275,7 @@ def _guessed(shapes: Sequence[Shape], size: tuple[float, float]) -> Form:
 
 
 def _draw(draw: Any, shape: Shape, form: Form, scale: Sequence[float], colour: str) -> None:
-    values = list(shape.values)
-    if shape.kind == "box" and form == "xywh":
-        values[2:] = values[0] + values[2], values[1] + values[3]
+    values = _corners(shape, form)
     # Far outside, drawing takes time and shows nothing.
     limits = [2 * side for side in draw.im.size]
     points = [

@@ -2,14 +2,13 @@
 
 import { raw, thumb } from "./api.js";
 import { button, h, svg } from "./dom.js";
-import { areShares, FORMS, guessForm, placed, shapesOf } from "./shapes.js";
+import { areShares, FORMS, guessForm, guessPixels, PIXELS, placed, shapesOf, turnOf, TURNS } from "./shapes.js";
 import { zoomable } from "./zoom.js";
 
 const LARGEST = 4096; // pixels of the longest side that the server draws
 const DRAWN = [1280, 2560, LARGEST];
 const MASK = /(^|[._])(seg|mask|label|instance|panoptic|semantic|annotation)/i;
-const TURNS = { 5: "0, 1, 1, 0", 6: "0, 1, -1, 0", 7: "0, -1, -1, 0", 8: "0, -1, 1, 0" }; // by EXIF's orientation
-const chosen = { shown: true, form: "", masks: true }; // for all samples that one looks at
+const chosen = { shown: true, form: "", pixels: "", masks: true }; // for all samples that one looks at
 
 /** Show the image of a field; `fields` are all of its sample. */
 export function picture(sample, field, fields) {
@@ -43,13 +42,13 @@ export function picture(sample, field, fields) {
   new ResizeObserver(fit).observe(frame);
   const layer = h("div", { class: "layer" });
   stage.append(layer);
-  const redraw = () => drawLayer(layer, sample, shapes, masks, [wide, high]);
+  const redraw = () => drawLayer(layer, sample, shapes, masks, [wide, high], orientation);
   redraw();
-  return [frame, h("div", { class: "controls" }, toggle, controls(shapes, masks, [wide, high], redraw)),
+  return [frame, h("div", { class: "controls" }, toggle, controls(shapes, masks, [wide, high], orientation, redraw)),
     said ? h("p", { class: "muted" }, said) : null];
 }
 
-function controls(shapes, masks, size, redraw) {
+function controls(shapes, masks, size, orientation, redraw) {
   if (!shapes.length && !masks.length) return null;
   const open = shapes.some((shape) => shape.kind === "box" && !shape.form);
   const toggle = button("Overlays", () => {
@@ -57,18 +56,27 @@ function controls(shapes, masks, size, redraw) {
     toggle.setAttribute("aria-pressed", String(chosen.shown));
     redraw();
   }, { "aria-pressed": String(chosen.shown), "data-key": "o", title: "Boxes and masks (o)" });
-  const form = chosen.form || guessForm(shapes, ...size);
+  const select = (label, name, choices, now) => h("label", {}, h("span", { class: "hidden" }, label), h("select", { onchange: (event) => { chosen[name] = event.target.value; redraw(); } },
+    choices.map(([value, text]) => h("option", { value, selected: value === now }, text))));
+  const { form, isStored } = meaningOf(shapes, size, orientation);
   return [toggle,
-    open ? h("label", {}, h("span", { class: "hidden" }, "Boxes are"), h("select", { onchange: (event) => { chosen.form = event.target.value; redraw(); } },
-      FORMS.map(([value, text]) => h("option", { value, selected: value === form }, text)))) : null,
+    open ? select("Boxes are", "form", FORMS, form) : null,
+    shapes.length && orientation > 1 ? select("Shapes lie in the image", "pixels", PIXELS, isStored ? "stored" : "shown") : null,
     masks.length ? h("label", {}, h("input", { type: "checkbox", checked: chosen.masks, onchange: (event) => { chosen.masks = event.target.checked; redraw(); } }), `${masks.map((mask) => mask.extension).join(", ")} on top`) : null];
 }
 
-function drawLayer(layer, sample, shapes, masks, size) {
+/** What the numbers of shapes mean, as chosen or guessed: the sides of their image, the form of boxes. */
+function meaningOf(shapes, [wide, high], orientation) {
+  const isStored = (chosen.pixels || guessPixels(shapes, orientation, [wide, high])) === "stored";
+  const sides = isStored && orientation > 4 ? [high, wide] : [wide, high];
+  return { isStored, sides, form: chosen.form || guessForm(shapes, ...sides), turn: isStored ? turnOf(orientation, ...sides) : null };
+}
+
+function drawLayer(layer, sample, shapes, masks, size, orientation) {
   layer.replaceChildren();
   if (!chosen.shown) return;
-  const scale = areShares(shapes) ? size : [1, 1];
-  const form = chosen.form || guessForm(shapes, ...size);
+  const { sides, form, turn } = meaningOf(shapes, size, orientation);
+  const scale = areShares(shapes) ? sides : [1, 1];
   const labels = [];
   const drawn = shapes.map((shape) => {
     const colour = colourOf(shape.label);
@@ -81,11 +89,12 @@ function drawLayer(layer, sample, shapes, masks, size) {
     }
     const [x, y, width, height] = placed(shape, form, scale);
     if (!(width > 0 && height > 0)) return null;
-    if (shape.label) labels.push([x / size[0], y / size[1], shape.label, colourOf(shape.label, 26)]);
+    if (shape.label) labels.push([...cornerShown(turn, x, y, width, height, size), shape.label, colourOf(shape.label, 26)]);
     return svg("rect", { ...line, x, y, width, height });
   });
   if (chosen.masks) layer.append(...masks.map((mask) => maskImage(sample, mask, size)));
-  layer.append(svg("svg", { viewBox: `0 0 ${size[0]} ${size[1]}`, role: "img", "aria-label": `${shapes.length} shapes` }, drawn));
+  layer.append(svg("svg", { viewBox: `0 0 ${size[0]} ${size[1]}`, role: "img", "aria-label": `${shapes.length} shapes` },
+    svg("g", turn ? { transform: `matrix(${turn})` } : {}, drawn)));
   for (const [x, y, label, colour] of labels) {
     // At the upper edge there is no room above the box.
     const tag = h("span", { class: y < 0.05 ? "tag inside" : "tag" }, label);
@@ -93,6 +102,14 @@ function drawLayer(layer, sample, shapes, masks, size) {
     tag.style.setProperty("--rest", `${100 * (1 - Math.max(x, 0))}%`);
     layer.append(tag);
   }
+}
+
+/** The upper left corner of a box as it is shown, as shares of the sides of the picture. */
+function cornerShown(turn, x, y, width, height, size) {
+  const [a, b, c, d, e, f] = turn ?? [1, 0, 0, 1, 0, 0];
+  const [across, down] = [[x, y], [x + width, y + height]].map(([left, top]) => [a * left + c * top + e, b * left + d * top + f])
+    .reduce(([x1, y1], [x2, y2]) => [Math.min(x1, x2), Math.min(y1, y2)]);
+  return [across / size[0], down / size[1]];
 }
 
 /** Whether a mask has the sides of an image, as shown or as stored; notes how it is to be turned. */
@@ -109,7 +126,7 @@ function maskImage(sample, mask, [wide, high]) {
   const image = h("img", { class: "mask", src: thumb(sample, mask.number, 1280), alt: "" });
   if (TURNS[mask.turn]) {
     image.classList.add("turned");
-    Object.assign(image.style, { width: `${(100 * high) / wide}%`, height: `${(100 * wide) / high}%`, transform: `translate(-50%, -50%) matrix(${TURNS[mask.turn]}, 0, 0)` });
+    Object.assign(image.style, { width: `${(100 * high) / wide}%`, height: `${(100 * wide) / high}%`, transform: `translate(-50%, -50%) matrix(${TURNS[mask.turn]},0,0)` });
   }
   return image;
 }

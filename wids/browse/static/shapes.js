@@ -4,6 +4,10 @@ import { number } from "./format.js";
 
 export const FORMS = [["xywh", "x y width height"], ["xyxy", "x y to x y"], ["cxcywh", "centre, width height"]];
 
+export const PIXELS = [["shown", "as shown"], ["stored", "stored pixels"]];
+// How EXIF's orientation turns the stored image: x and y along the new x, then y.
+export const TURNS = { 2: [-1, 0, 0, 1], 3: [-1, 0, 0, -1], 4: [1, 0, 0, -1], 5: [0, 1, 1, 0], 6: [0, 1, -1, 0], 7: [0, -1, -1, 0], 8: [0, -1, 1, 0] };
+
 /** Gather the shapes of fields, {kind, values, label, form}, and say what of them is not drawn. */
 export function shapesOf(fields) {
   const found = fields.filter((field) => field.summary.shapes);
@@ -24,6 +28,31 @@ export function guessForm(shapes, width, height) {
   const asSizes = boxes.every(([x, y, a, b]) => x + a <= 1.02 * w && y + b <= 1.02 * h);
   const asCorners = boxes.every(([x, y, a, b]) => a > x && b > y);
   return asCorners && !asSizes ? "xyxy" : "xywh";
+}
+
+/** Guess in which pixels shapes are: the stored ones if they lie in the stored image, and not in the one shown. */
+export function guessPixels(shapes, orientation, [width, height]) {
+  return orientation > 4 && !lieIn(shapes, width, height) && lieIn(shapes, height, width) ? "stored" : "shown";
+}
+
+/** Whether no shape reaches over the right or lower edge. */
+function lieIn(shapes, width, height) {
+  const form = guessForm(shapes, width, height);
+  return shapes.every((shape) => cornersOf(shape, form).every((value, place) => value <= 1.02 * (place % 2 ? height : width)));
+}
+
+function cornersOf(shape, form) {
+  if (shape.kind === "mask") return shape.values.map((value, place) => (place % 4 > 1 ? value + shape.values[place - 2] : value));
+  if (shape.kind !== "box") return shape.values;
+  const [x, y, width, height] = placed(shape, form, [1, 1]);
+  return [x, y, x + width, y + height];
+}
+
+/** The matrix, as of SVG, from the stored pixels of an image of these sides to those shown; null if they are the same. */
+export function turnOf(orientation, width, height) {
+  if (!TURNS[orientation]) return null;
+  const [a, b, c, d] = TURNS[orientation];
+  return [a, b, c, d, (a < 0) * width + (c < 0) * height, (b < 0) * width + (d < 0) * height];
 }
 
 /** Whether numbers are shares of the width and height, not pixels; those of masks are always pixels. */
