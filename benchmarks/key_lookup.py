@@ -83,7 +83,7 @@ def main() -> None:
         found.setdefault("hash", []).append(total / seconds / 1e6)
         seconds, table = timed(lambda: KeyTable(hashes))  # noqa: B023 (called at once)
         found.setdefault("build", []).append(total / seconds / 1e6)
-        seconds, places = timed(lambda: [table.places(hash_key(keys[i])) for i in wanted])  # noqa: B023
+        seconds, places = timed(lambda: [table.indexes_of(hash_key(keys[i])) for i in wanted])  # noqa: B023
         if any(place not in each for place, each in zip(wanted, places, strict=True)):
             raise RuntimeError("a key was not found")
         found.setdefault("find", []).append(seconds / LOOKUPS * 1e6)

@@ -184,7 +184,7 @@ def test_blocks_make_no_difference(count: int, blocks: int, seed: int) -> None:
         found = nearest_few(rows, rows, start, stop, few)
         wanted = -np.sort(-whole[start:stop], axis=1)[:, :few]
         assert np.allclose(found.likeness, wanted)
-        assert np.allclose(np.take_along_axis(whole[start:stop], found.places, 1), wanted)
+        assert np.allclose(np.take_along_axis(whole[start:stop], found.numbers, 1), wanted)
 
 
 @settings(max_examples=50)
@@ -195,7 +195,7 @@ def test_groups_are_connected_components(count: int, least: float, seed: int) ->
     nearest = NearestFew(chance.integers(0, count, (count, 2)), chance.uniform(size=(count, 2)))
     reached = np.eye(count, dtype=bool)
     for one, rank in np.argwhere(nearest.likeness >= least):
-        reached[one, nearest.places[one, rank]] = reached[nearest.places[one, rank], one] = True
+        reached[one, nearest.numbers[one, rank]] = reached[nearest.numbers[one, rank], one] = True
     for _ in range(count):
         reached = reached @ reached
     assert groups_of(nearest, least).tolist() == reached.argmax(axis=1).tolist()
@@ -209,7 +209,7 @@ def test_vectors_are_let_go_and_huge_ones_compared(tmp_path: Path) -> None:
         visitor = NeighbourVisitor(VectorVisitor(server.handlers.reader, ".npy"), 1)
         for step in range(1 + neighbours.STEPS):
             visitor.visit(step)
-    assert visitor.nearest.places[0, 0] == 1
+    assert visitor.nearest.numbers[0, 0] == 1
     assert visitor.nearest.likeness[0, 0] == 1
     assert np.isfinite(visitor.nearest.likeness).all()
     assert not visitor.source.take()[0].size

@@ -66,7 +66,7 @@ def test_wrong_arguments_of_a_datasets_methods_are_named(folder: Path) -> None:
         (partial(dataset.gather_bytes, [1]), "extension", [5, [5]], ["x"]),
         (dataset.__getitems__, "indexes", ["x", [1.5], None, 5], []),
         (dataset.fetch_ahead, "sampler", [None, 5, [1]], []),
-        (partial(dataset.fetch_ahead, sampler), "places", ["x", -1], []),
+        (partial(dataset.fetch_ahead, sampler), "index_map", ["x", -1], []),
         (dataset.as_iterable, "sampler", [None, 5, [1]], []),
         (partial(dataset.as_iterable, sampler), "batch_size", ["x", 1.5], [0]),
         (partial(dataset.as_iterable, sampler), "style", [], ["x", 5]),

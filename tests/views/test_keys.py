@@ -46,7 +46,7 @@ def test_a_table_finds_what_a_dict_would(there: list[str], wanted: list[str]) ->
     hashes = hash_keys(there)
     table = KeyTable(hashes)
     expected = [[n for n, key in enumerate(there) if key == each] for each in wanted]
-    assert [table.places(int(hash_keys([each])[0])) for each in wanted] == expected
+    assert [table.indexes_of(int(hash_keys([each])[0])) for each in wanted] == expected
     rows, places = find_all(wanted, table, lambda at: [there[place] for place in at.tolist()])
     pairs = list(zip(rows.tolist(), places.tolist(), strict=True))
     assert pairs == [(row, place) for row, found in enumerate(expected) for place in found]

@@ -12,7 +12,7 @@ import numpy as np
 
 from wids.errors import DecodeError, SpecError
 from wids.reading.samplesequence import datasets_in
-from wids.views.filtering import holding_of, plain_value
+from wids.views.filtering import matching_condition, plain_value
 from wids.views.filterlanguage import MISSING, UNREADABLE, follow
 from wids.views.indexlist import IndexList
 from wids.views.joining import joined_names, may_be_joined
@@ -201,8 +201,8 @@ class JoinedFields:
                 each.row[each.extension] = fields.get(name)
         return rows
 
-    def holding(self, first: int, stop: int, condition: Condition) -> NDArray[np.int64]:
+    def matching(self, first: int, stop: int, condition: Condition) -> NDArray[np.int64]:
         """Return the left indexes in a range of the samples that fulfil a filter."""
         positions = self.positions(first, stop)
-        held = holding_of(self.samples.select(IndexList.of(positions)), condition)
+        held = matching_condition(self.samples.select(IndexList.of(positions)), condition)
         return np.sort(self._rows[positions[held]])

@@ -238,12 +238,12 @@ class VectorsAtOnce(NamedTuple):
     """Vectors of many samples that were read together.
 
     Attributes:
-        places: Which of the samples have them; ascending.
-        vectors: Their vectors as floats; shape `(len(places), width)`.
+        rows: Which of the samples have them; ascending.
+        vectors: Their vectors as floats; shape `(len(rows), width)`.
         others: Which of the samples are to be read by `vector_of`; all others lack the field.
     """
 
-    places: npt.NDArray[np.int64]
+    rows: npt.NDArray[np.int64]
     vectors: np.ndarray
     others: npt.NDArray[np.int64]
 
@@ -275,12 +275,12 @@ def vectors_of(
     if not counts.size:
         return none._replace(others=np.flatnonzero(sizes >= 0))
     is_usual = sizes == counts.argmax()
-    places = np.flatnonzero(is_usual)
-    stacked = stack_npy(Windows([memory], [0, len(places)], spans[places]))
+    rows = np.flatnonzero(is_usual)
+    stacked = stack_npy(Windows([memory], [0, len(rows)], spans[rows]))
     if stacked is None or not _is_vector(stacked.dtype, stacked.shape[1:]):
         return none._replace(others=np.flatnonzero(sizes >= 0))
-    vectors = stacked.reshape(len(places), -1).astype("f4")
-    return VectorsAtOnce(places, vectors, np.flatnonzero((sizes >= 0) & ~is_usual))
+    vectors = stacked.reshape(len(rows), -1).astype("f4")
+    return VectorsAtOnce(rows, vectors, np.flatnonzero((sizes >= 0) & ~is_usual))
 
 
 def add_contents(

@@ -48,13 +48,13 @@ class Plane(NamedTuple):
 
     Attributes:
         indexes: Index of the sample of each point, ascending.
-        places: Its two coordinates; shape `(n, 2)`.
+        points: Its two coordinates; shape `(n, 2)`.
         width: Numbers of a vector.
         share: Share of the variance that the two coordinates show.
     """
 
     indexes: Integers
-    places: np.ndarray
+    points: np.ndarray
     width: int
     share: float
 
@@ -69,8 +69,8 @@ def principal_plane(vectors: np.ndarray) -> tuple[np.ndarray, float]:
         The coordinates, shape `(n, 2)`, and the share of the variance that they show. Vectors of
         two numbers are returned as they are.
 
-    >>> places, share = principal_plane(np.array([[0.0, 0, 0], [1, 1, 0], [2, 2, 0]]))
-    >>> bool(np.allclose(np.abs(places[:, 0]), [2**0.5, 0, 2**0.5])), round(share, 3)
+    >>> points, share = principal_plane(np.array([[0.0, 0, 0], [1, 1, 0], [2, 2, 0]]))
+    >>> bool(np.allclose(np.abs(points[:, 0]), [2**0.5, 0, 2**0.5])), round(share, 3)
     (True, 1.0)
     """
     if vectors.shape[1] == 2:
@@ -94,25 +94,25 @@ def principal_plane(vectors: np.ndarray) -> tuple[np.ndarray, float]:
     # The sign of a component is free; the map of the same vectors shall be the same.
     loads = axes.astype(np.float64) @ best
     best = best * np.where(loads[np.abs(loads).argmax(axis=0), range(best.shape[1])] < 0, -1, 1)
-    places = np.zeros((len(vectors), 2))
-    places[:, : best.shape[1]] = inner @ best
-    share = float((places**2).sum() / total) if total > 0 else 1.0
-    return places * usual, min(share, 1.0)
+    points = np.zeros((len(vectors), 2))
+    points[:, : best.shape[1]] = inner @ best
+    share = float((points**2).sum() / total) if total > 0 else 1.0
+    return points * usual, min(share, 1.0)
 
 
-def inside_polygon(places: np.ndarray, corners: np.ndarray) -> np.ndarray:
+def inside_polygon(points: np.ndarray, corners: np.ndarray) -> np.ndarray:
     """Return which points lie in a polygon, by the even-odd rule.
 
     Args:
-        places: Points; shape `(n, 2)`.
+        points: Points; shape `(n, 2)`.
         corners: Corners in their order; shape `(m, 2)`.
 
     >>> square = np.array([[0.0, 0], [2, 0], [2, 2], [0, 2]])
     >>> inside_polygon(np.array([[1.0, 1], [3, 1]]), square).tolist()
     [True, False]
     """
-    inside = np.zeros(len(places), np.bool_)
-    x, y = places[:, 0], places[:, 1]
+    inside = np.zeros(len(points), np.bool_)
+    x, y = points[:, 0], points[:, 1]
     for (x1, y1), (x2, y2) in zip(corners, np.roll(corners, -1, axis=0), strict=True):
         if y1 == y2:
             continue
@@ -172,9 +172,9 @@ class VectorVisitor:
     def _read(self, shard_index: int, indexes: Integers) -> None:
         self.num_wanted += len(indexes)
         found = vectors_of(self._reader, shard_index, indexes, self._field)
-        for index, vector in zip(indexes[found.places].tolist(), found.vectors, strict=True):
+        for index, vector in zip(indexes[found.rows].tolist(), found.vectors, strict=True):
             self._add(index, vector)
-        self.left_out["no vector"] += len(indexes) - len(found.places) - len(found.others)
+        self.left_out["no vector"] += len(indexes) - len(found.rows) - len(found.others)
         located = [self._reader.locate(index) for index in indexes[found.others].tolist()]
         self._reader.fetch_ahead(located, self._numbers)
         for each in located:
@@ -209,8 +209,8 @@ class VectorVisitor:
                 if not indexes.size:
                     self._plane = Plane(indexes, np.empty((0, 2)), 0, 0.0)
                 else:
-                    places, share = principal_plane(vectors)
-                    self._plane = Plane(indexes, places, vectors.shape[1], share)
+                    points, share = principal_plane(vectors)
+                    self._plane = Plane(indexes, points, vectors.shape[1], share)
             return self._plane
 
     def take(self) -> tuple[Integers, np.ndarray]:
@@ -270,7 +270,7 @@ class Maps:
             raise ValueError(f"inside: the map is still read ({done}); reload the page")
         plane = visitor.plane()
         corners = np.array(numbers, np.float64).reshape(-1, 2)
-        found: Integers = plane.indexes[inside_polygon(plane.places, corners)]
+        found: Integers = plane.indexes[inside_polygon(plane.points, corners)]
         return found
 
     def as_dict(self, field: str, colour: str) -> dict[str, Any]:
@@ -305,7 +305,7 @@ class Maps:
             "num_wanted": visitor.num_wanted,
             "left_out": {name: count for name, count in visitor.left_out.items() if count},
             "indexes": plane.indexes.tolist(),
-            "places": [float(f"{each:.5g}") for each in plane.places.ravel().tolist()],
+            "places": [float(f"{each:.5g}") for each in plane.points.ravel().tolist()],
         }
 
     def _visited(self, field: str, seconds: float) -> tuple[VectorVisitor, dict[str, Any]]:

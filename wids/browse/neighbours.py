@@ -46,19 +46,19 @@ class NearestFew(NamedTuple):
     """The nearest neighbours of some vectors, the nearest first.
 
     Attributes:
-        places: Numbers of the neighbours of each vector; shape `(n, k)`.
+        numbers: Numbers of the neighbours of each vector; shape `(n, k)`.
         likeness: 1 - d * d / 2 for each, where d is their distance; of vectors of length 1, that is
             the cosine.
     """
 
-    places: Integers
+    numbers: Integers
     likeness: np.ndarray
 
 
 def _comparable(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
     """Return two matrices and a number, so that `left @ right.T + number` are the likenesses.
 
-    Vectors are scaled to length 1, except those of two numbers: these are places of a map, which
+    Vectors are scaled to length 1, except those of two numbers: these are points of a map, which
     are centred and scaled to a mean square distance of 1 from the middle. They may be changed in
     place, so that large ones are in memory once.
     """
@@ -68,13 +68,13 @@ def _comparable(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
         rows /= np.maximum(np.abs(rows).max(axis=1, keepdims=True), np.float32(1e-45))
         rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), np.float32(1e-30))
         return rows, rows, 0.0
-    places = vectors.astype(np.float64)
-    places -= places.mean(axis=0)
-    places /= np.sqrt(np.mean(np.einsum("ij,ij->i", places, places))) or 1.0
-    halves = -np.einsum("ij,ij->i", places, places)[:, None] / 2
+    points = vectors.astype(np.float64)
+    points -= points.mean(axis=0)
+    points /= np.sqrt(np.mean(np.einsum("ij,ij->i", points, points))) or 1.0
+    halves = -np.einsum("ij,ij->i", points, points)[:, None] / 2
     ones = np.ones_like(halves)
-    left = np.concatenate([places, halves, ones], axis=1)
-    right = np.concatenate([places, ones, halves], axis=1)
+    left = np.concatenate([points, halves, ones], axis=1)
+    right = np.concatenate([points, ones, halves], axis=1)
     return left, right, 1.0
 
 
@@ -91,10 +91,10 @@ def nearest_few(
         count: Neighbours of each; fewer than there are vectors.
 
     >>> rows = np.eye(3)[[0, 1, 0, 2]]
-    >>> nearest_few(rows, rows, 0, 3, 1).places.tolist()
+    >>> nearest_few(rows, rows, 0, 3, 1).numbers.tolist()
     [[2], [0], [0]]
     """
-    places = np.empty((stop - start, count), np.int64)
+    numbers = np.empty((stop - start, count), np.int64)
     likeness = np.empty((stop - start, count), left.dtype)
     step = max(1, _BLOCK_NUMBERS // max(len(right), 1))
     for first in range(start, stop, step):
@@ -104,10 +104,10 @@ def nearest_few(
         near[here, here + first] = -np.inf  # itself
         for rank in range(count):
             best = near.argmax(axis=1)
-            places[first - start : last - start, rank] = best
+            numbers[first - start : last - start, rank] = best
             likeness[first - start : last - start, rank] = near[here, best]
             near[here, best] = -np.inf
-    return NearestFew(places, likeness)
+    return NearestFew(numbers, likeness)
 
 
 def groups_of(nearest: NearestFew, least: float) -> Integers:
@@ -126,8 +126,8 @@ def groups_of(nearest: NearestFew, least: float) -> Integers:
     [0, 1, 0, 1]
     """
     ones, ranks = np.nonzero(nearest.likeness >= least)
-    others = nearest.places[ones, ranks]
-    groups = np.arange(len(nearest.places))
+    others = nearest.numbers[ones, ranks]
+    groups = np.arange(len(nearest.numbers))
     while True:
         low = np.minimum(groups[ones], groups[others])
         joined = groups.copy()
@@ -174,8 +174,8 @@ class NeighbourVisitor:
         if self._compared is not None:
             left, right, base = self._compared
             start, stop = (len(left) * each // STEPS for each in (step, step + 1))
-            found = nearest_few(left, right, start, stop, self.nearest.places.shape[1])
-            self.nearest.places[start:stop] = found.places
+            found = nearest_few(left, right, start, stop, self.nearest.numbers.shape[1])
+            self.nearest.numbers[start:stop] = found.numbers
             # Rounded, as products are not exact: what is equal shall be 1.
             alike = (found.likeness.astype(np.float64) + base).round(6)
             self.nearest.likeness[start:stop] = np.minimum(alike, 1)
@@ -186,7 +186,7 @@ class NeighbourVisitor:
     def _begin(self) -> None:
         """Take the vectors that were read; of fewer than two, nothing is compared.
 
-        Zeros alone have no direction by which to compare them; as a place of a map, they are one.
+        Zeros alone have no direction by which to compare them; as a point of a map, they are one.
         """
         indexes, vectors = self.source.take()
         if vectors.shape[1] > 2:
@@ -200,8 +200,8 @@ class NeighbourVisitor:
         self._compared = _comparable(vectors)
         # What could not be compared is its own neighbour, and nobody else's.
         count = min(_NEIGHBOURS, len(vectors) - 1)
-        places = np.repeat(np.arange(len(vectors))[:, None], count, axis=1)
-        self.nearest = NearestFew(places, np.ones(places.shape))
+        numbers = np.repeat(np.arange(len(vectors))[:, None], count, axis=1)
+        self.nearest = NearestFew(numbers, np.ones(numbers.shape))
 
 
 class Singled(NamedTuple):
@@ -318,7 +318,7 @@ def _near(visitor: NeighbourVisitor, least: float) -> Singled:
         int(indexes[each]): (
             int(ranks[each]),
             float(nearest.likeness[each, 0]),
-            int(indexes[nearest.places[each, 0]]),
+            int(indexes[nearest.numbers[each, 0]]),
         )
         for each in shown.tolist()
     }
@@ -340,7 +340,7 @@ def _far(visitor: NeighbourVisitor, count: int) -> Singled:
     shown = np.argsort(last, kind="stable")[: min(count, _MOST_SINGLED)]
     distances = np.sqrt(np.maximum(2 - 2 * last, 0)).round(6)
     notes = {
-        int(indexes[each]): (-1, float(distances[each]), int(indexes[nearest.places[each, 0]]))
+        int(indexes[each]): (-1, float(distances[each]), int(indexes[nearest.numbers[each, 0]]))
         for each in shown.tolist()
     }
     about = {"kind": "far", "num_groups": 0, "num_found": len(shown)}
@@ -354,7 +354,7 @@ def _told(visitor: NeighbourVisitor) -> dict[str, Any]:
     return {
         "width": visitor.width,
         "compared": len(visitor.indexes),
-        "neighbours": visitor.nearest.places.shape[1],
+        "neighbours": visitor.nearest.numbers.shape[1],
         "num_wanted": source.num_wanted,
         "left_out": {why: count for why, count in left_out.items() if count},
     }

@@ -229,7 +229,7 @@ class FilterVisitor:
     def _of_join(self, first: int, stop: int) -> Integers | None:
         """Compare the samples of a shard with the fields of a join; None without a join."""
         joined = self._reader.joined
-        return None if joined is None else joined.holding(first, stop, self._condition) - first
+        return None if joined is None else joined.matching(first, stop, self._condition) - first
 
     def _column(self, shard_index: int, comparison: Comparison) -> Any:
         """Compare a whole column, which is cached for later filters; None if that is not possible.

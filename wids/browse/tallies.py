@@ -15,9 +15,9 @@ __all__ = ["Bins", "NumberTally", "ValueTally"]
 
 _MOST_VALUES = 5_000  # distinct values; more are names rather than categories
 _MOST_SHOWN = 60
-_MOST_PLACES = 4_000
+_MOST_CELLS = 4_000
 _SHOWN_BINS = 32
-_DIGITS = 15  # of a number, by which its place is found
+_DIGITS = 15  # of a number, by which its cell is found
 _LEAST_EXPONENT = -300
 _FAR = 4  # times as wide as what all but a few numbers span
 
@@ -47,7 +47,7 @@ class ValueTally:
         return bool(self._counts) and not self._is_crowded
 
     def add(self, codes: np.ndarray, words: list[Any]) -> None:
-        """Count values: for each its place in `words`, or -1 for none; NaN is none, either."""
+        """Count values: for each its index in `words`, or -1 for none; NaN is none, either."""
         found = np.bincount(codes + 1, minlength=len(words) + 1).tolist()
         self.missing += found[0]
         for word, count in zip(words, found[1:], strict=True):
@@ -105,8 +105,8 @@ class Bins(NamedTuple):
     """Bins of equal width in which a histogram is shown.
 
     Attributes:
-        exponent: Places are multiples of 10 to this power.
-        step: Places in a bin.
+        exponent: Cells are multiples of 10 to this power.
+        step: Cells in a bin.
         first, last: Numbers of the first and the last bin, counted from 0.
     """
 
@@ -129,8 +129,8 @@ class Bins(NamedTuple):
 class NumberTally:
     """Histogram of numbers whose range is not known before.
 
-    Numbers are counted in places of equal width: the least power of ten that makes not too many
-    places. Therefore the places of some of the numbers are never wider than those of all numbers,
+    Numbers are counted in cells of equal width: the least power of ten that makes not too many
+    cells. Therefore the cells of some of the numbers are never wider than those of all numbers,
     and each lies inside one of these.
 
     >>> tally = NumberTally()
@@ -143,7 +143,7 @@ class NumberTally:
         self.count = 0
         self.missing = 0
         self._exponent = _LEAST_EXPONENT
-        self._places: Counter[int] = Counter()
+        self._cells: Counter[int] = Counter()
         self._least, self._most = math.inf, -math.inf
         self._is_whole = True
 
@@ -165,14 +165,14 @@ class NumberTally:
         greatest = max(abs(self._least), abs(self._most))
         if greatest:
             self._widen(math.floor(math.log10(greatest)) + 1 - _DIGITS)
-        places, counts = np.unique(_places(finite, self._exponent), return_counts=True)
-        while len(places) > _MOST_PLACES:
+        cells, counts = np.unique(_cells(finite, self._exponent), return_counts=True)
+        while len(cells) > _MOST_CELLS:
             self._widen(self._exponent + 1)
-            places, wider = np.unique(places // 10, return_inverse=True)
+            cells, wider = np.unique(cells // 10, return_inverse=True)
             counts = np.bincount(wider, counts).astype(np.int64)
-        for place, count in zip(places.tolist(), counts.tolist(), strict=True):
-            self._places[place] += count
-        while len(self._places) > _MOST_PLACES:
+        for cell, count in zip(cells.tolist(), counts.tolist(), strict=True):
+            self._cells[cell] += count
+        while len(self._cells) > _MOST_CELLS:
             self._widen(self._exponent + 1)
 
     def _widen(self, exponent: int) -> None:
@@ -181,9 +181,9 @@ class NumberTally:
         factor = 10 ** (exponent - self._exponent)
         self._exponent = exponent
         wider: Counter[int] = Counter()
-        for place, count in self._places.items():
-            wider[place // factor] += count
-        self._places = wider
+        for cell, count in self._cells.items():
+            wider[cell // factor] += count
+        self._cells = wider
 
     def bins(self) -> Bins:
         """Return the bins in which these numbers, of which there is one, are shown."""
@@ -213,12 +213,12 @@ class NumberTally:
         told: dict[str, Any] = {"count": self.count, "missing": self.missing}
         if not self.count:
             return told
-        # Bins of other numbers may be narrower than the places, while not all are counted.
+        # Bins of other numbers may be narrower than the cells, while not all are counted.
         bins = self.bins() if bins is None or bins.exponent < self._exponent else bins
         step = bins.step * 10 ** (bins.exponent - self._exponent)
         counts = [0] * (bins.last - bins.first + 1)
-        for place, count in self._places.items():
-            counts[min(max(place // step, bins.first), bins.last) - bins.first] += count
+        for cell, count in self._cells.items():
+            counts[min(max(cell // step, bins.first), bins.last) - bins.first] += count
         return told | {
             "low": bins.low,
             "width": bins.width,
@@ -229,28 +229,28 @@ class NumberTally:
         }
 
     def _shown_range(self) -> tuple[int, int]:
-        """Return the first and last place to show: without the few that lie far away."""
-        places = sorted(self._places)
-        running = np.cumsum([self._places[place] for place in places])
+        """Return the first and last cell to show: without the few that lie far away."""
+        cells = sorted(self._cells)
+        running = np.cumsum([self._cells[cell] for cell in cells])
         inner = np.searchsorted(running, [0.005 * self.count, 0.995 * self.count])
-        low, high = (places[min(int(each), len(places) - 1)] for each in inner)
+        low, high = (cells[min(int(each), len(cells) - 1)] for each in inner)
         span = max(high - low, 1)
-        if places[-1] - places[0] <= _FAR * span:
-            return places[0], places[-1]
-        return max(places[0], low - span // 10), min(places[-1], high + span // 10)
+        if cells[-1] - cells[0] <= _FAR * span:
+            return cells[0], cells[-1]
+        return max(cells[0], low - span // 10), min(cells[-1], high + span // 10)
 
 
-def _edges(places: Any, exponent: int) -> Any:
-    """Return where places begin: the floats that are written as these decimals."""
-    return places * 10.0**exponent if exponent >= 0 else places / 10.0**-exponent
+def _edges(cells: Any, exponent: int) -> Any:
+    """Return where cells begin: the floats that are written as these decimals."""
+    return cells * 10.0**exponent if exponent >= 0 else cells / 10.0**-exponent
 
 
-def _places(numbers: np.ndarray, exponent: int) -> np.ndarray:
-    """Return the places in which numbers lie, as a filter compares them with the edges."""
+def _cells(numbers: np.ndarray, exponent: int) -> np.ndarray:
+    """Return the cells in which numbers lie, as a filter compares them with the edges."""
     with np.errstate(over="ignore"):  # of the edge behind the greatest float
-        places = np.floor(_edges(numbers.astype(np.float64), -exponent))
-        # A product may be rounded to the next place: 4.6 / 0.1 is less than 46.
-        places += _edges(places + 1, exponent) <= numbers
-        places -= _edges(places, exponent) > numbers
-    found: np.ndarray = places.astype(np.int64)
+        cells = np.floor(_edges(numbers.astype(np.float64), -exponent))
+        # A product may be rounded to the next cell: 4.6 / 0.1 is less than 46.
+        cells += _edges(cells + 1, exponent) <= numbers
+        cells -= _edges(cells, exponent) > numbers
+    found: np.ndarray = cells.astype(np.int64)
     return found

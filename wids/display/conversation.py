@@ -54,7 +54,7 @@ class Turn:
     Attributes:
         role: Name of the side, as the document has it.
         side: Which side that is, by its name.
-        parts: The texts, and the places of pictures, in their order.
+        parts: The texts, and the positions of pictures, in their order.
     """
 
     role: str
@@ -146,50 +146,50 @@ class _Items(Iterator[Any]):
     def __init__(self, text: str) -> None:
         self._text = text
         self._decode = json.JSONDecoder().raw_decode
-        self._place = self._begin()
+        self._position = self._begin()
         self.is_closed = False
 
     def _begin(self) -> int | None:
         """Return where the first item begins; None if there is no list of turns."""
-        place = self._after_space(0)
-        if self._text[place : place + 1] == "[":
-            return place + 1
-        if self._text[place : place + 1] != "{":
+        position = self._after_space(0)
+        if self._text[position : position + 1] == "[":
+            return position + 1
+        if self._text[position : position + 1] != "{":
             return None
         try:
             for _ in range(MAX_BEFORE):
-                name, place = self._decode(self._text, self._after_space(place + 1))
-                place = self._after_space(self._after_space(place) + 1)
-                if name in LISTS and self._text[place : place + 1] == "[":
-                    return place + 1
-                _, place = self._decode(self._text, place)
-                place = self._after_space(place)
-                if self._text[place : place + 1] != ",":
+                name, position = self._decode(self._text, self._after_space(position + 1))
+                position = self._after_space(self._after_space(position) + 1)
+                if name in LISTS and self._text[position : position + 1] == "[":
+                    return position + 1
+                _, position = self._decode(self._text, position)
+                position = self._after_space(position)
+                if self._text[position : position + 1] != ",":
                     return None
         except (ValueError, RecursionError):
             return None
         return None
 
     def __next__(self) -> Any:
-        if self._place is None:
+        if self._position is None:
             raise StopIteration
-        place = self._after_space(self._place)
-        if self._text[place : place + 1] == "]":
-            self.is_closed, self._place = True, None
+        position = self._after_space(self._position)
+        if self._text[position : position + 1] == "]":
+            self.is_closed, self._position = True, None
             raise StopIteration
         try:
-            item, place = self._decode(self._text, place)
+            item, position = self._decode(self._text, position)
         except ValueError:
-            self._place = None
+            self._position = None
             raise StopIteration from None
-        place = self._after_space(place)
-        self.is_closed = self._text[place : place + 1] == "]"
-        self._place = place + 1 if self._text[place : place + 1] == "," else None
+        position = self._after_space(position)
+        self.is_closed = self._text[position : position + 1] == "]"
+        self._position = position + 1 if self._text[position : position + 1] == "," else None
         return item
 
-    def _after_space(self, place: int) -> int:
-        found = _SPACE.match(self._text, place)
-        return place if found is None else found.end()
+    def _after_space(self, position: int) -> int:
+        found = _SPACE.match(self._text, position)
+        return position if found is None else found.end()
 
 
 def _turn(item: Any) -> Turn | None:
@@ -228,7 +228,7 @@ def _of_piece(piece: Any) -> Iterator[Part]:
             yield Part("text", _shortened(piece))
         return
     text = piece if isinstance(piece, str) else _shortened(piece)
-    # Between its places, a text has parts of its own: text, name, text, name, ...
+    # Between its pictures, a text has parts of its own: text, name, text, name, ...
     for number, each in enumerate(PLACES.split(text[:MAX_TURN])):
         if number % 2:
             yield Part(each, "")

@@ -1,7 +1,7 @@
 """The batches of bounded cost of one rank.
 
 CostPlan    division of epochs into batches
-CostPlace   position within an epoch, the same on all ranks
+CostPoint   position within an epoch, the same on all ranks
 """
 
 from bisect import bisect_right
@@ -23,7 +23,7 @@ from wids.ordering.passes import OrderState
 from wids.ordering.permute import derive_key
 from wids.ordering.samplers import ChunkedSampler
 
-__all__ = ["CostPlace", "CostPlan"]
+__all__ = ["CostPlan", "CostPoint"]
 
 # Apart from all that the order itself derives from a seed and an epoch.
 _POOLS = 0x636F7374
@@ -31,7 +31,7 @@ _BLOCK = 256
 
 
 @dataclass(frozen=True)
-class CostPlace:
+class CostPoint:
     """Position of batches by cost in an epoch, the same on all ranks.
 
     Attributes:
@@ -47,9 +47,9 @@ class CostPlace:
     total: int
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the place as a dict of plain values."""
-        place = {"done": self.done, "group": self.group, "total": self.total}
-        return {**asdict(self.pool), **place}
+        """Return the resume point as a dict of plain values."""
+        point = {"done": self.done, "group": self.group, "total": self.total}
+        return {**asdict(self.pool), **point}
 
 
 class CostPlan:
@@ -90,8 +90,8 @@ class CostPlan:
         self._needs: dict[OrderState, int] = {}
         self._rows: dict[OrderState, tuple[int, KeptRows]] = {}
 
-    def parse(self, saved: Mapping[str, Any]) -> CostPlace:
-        """Parse a saved place within an epoch.
+    def parse(self, saved: Mapping[str, Any]) -> CostPoint:
+        """Parse a saved point within an epoch.
 
         Raises:
             ValueError: It was taken with other costs.
@@ -102,22 +102,22 @@ class CostPlan:
                 "with the same, or begin the epoch again with set_epoch"
             )
         pool = PoolStart(saved["position"], saved["need"], saved["used"])
-        return CostPlace(pool, saved["done"], saved["group"], saved["total"])
+        return CostPoint(pool, saved["done"], saved["group"], saved["total"])
 
-    def count(self, state: OrderState, within: CostPlace | None) -> int:
-        """Return the number of batches of this rank from a place on."""
+    def count(self, state: OrderState, within: CostPoint | None) -> int:
+        """Return the number of batches of this rank from a point on."""
         share = self.sampler.__planner__().share(state)
         done = within.done if within else 0
         num_batches, _ = self._num_batches(state)
         return _share_of_batches(share, num_batches, done).count
 
-    def begin(self, state: OrderState, within: CostPlace | None) -> "CostRun":
-        """Compute the tables of an epoch, and return its batches from a place on."""
+    def begin(self, state: OrderState, within: CostPoint | None) -> "CostRun":
+        """Compute the tables of an epoch, and return its batches from a point on."""
         share = self.sampler.__planner__().share(state)
-        place = within or CostPlace(PoolStart(), 0, share.num_replicas, self._pools.need)
+        point = within or CostPoint(PoolStart(), 0, share.num_replicas, self._pools.need)
         num_batches, kept = self._num_batches(state)
-        mine = _share_of_batches(share, num_batches, place.done)
-        return CostRun(self._epoch(state, place.group, kept), place, mine)
+        mine = _share_of_batches(share, num_batches, point.done)
+        return CostRun(self._epoch(state, point.group, kept), point, mine)
 
     def _epoch(self, state: OrderState, group: int, kept: KeptRows) -> CostEpoch:
         order, share = self.sampler.__planner__().whole(state)
@@ -155,14 +155,14 @@ class CostPlan:
 
 
 class CostRun:
-    """The batches of one rank, from a place in an epoch on.
+    """The batches of one rank, from a point in an epoch on.
 
     Attributes:
         count: Number of them.
         reached: First position of the pool of the last one drawn.
     """
 
-    def __init__(self, epoch: CostEpoch, start: CostPlace, share: RankShare) -> None:
+    def __init__(self, epoch: CostEpoch, start: CostPoint, share: RankShare) -> None:
         self._epoch = epoch
         self._start = start
         self._share = share
@@ -184,8 +184,8 @@ class CostRun:
         self._drawn += 1
         return self._pool(number).batch(number)
 
-    def place_after(self, batches: int) -> tuple[int, CostPlace] | None:
-        """Return the position (approximate within a pool) and the place after some batches."""
+    def point_after(self, batches: int) -> tuple[int, CostPoint] | None:
+        """Return position (approximate within a pool) and resume point after some batches."""
         done = self._start.done + batches * self._share.num_replicas
         if done >= self._share.num_samples or (
             batches >= self.count and self._share.tail == "drop"
@@ -193,7 +193,7 @@ class CostRun:
             return None
         number = bisect_right(self._starts, done, key=lambda pool: pool.used) - 1
         pool, following = self._starts[number], self._starts[min(number + 1, len(self._starts) - 1)]
-        # Larger than that of the pool once a batch is used, so that the place is inside the epoch.
+        # Larger than that of the pool once a batch is used, so that the point is inside the epoch.
         size, used = following.position - pool.position, max(1, following.used - pool.used)
         position = pool.position + (done - pool.used) * size // used
         return position, replace(self._start, pool=pool, done=done)

@@ -12,9 +12,9 @@ import numpy as np
 from wids.ordering.passes import OrderState, Planner
 from wids.ordering.permute import Integers
 
-__all__ = ["Foreseeable", "Lookahead", "Places", "Visit", "check_foreseeable"]
+__all__ = ["Foreseeable", "IndexMap", "Lookahead", "Visit", "check_foreseeable"]
 
-Places = Callable[[Integers], Integers]
+IndexMap = Callable[[Integers], Integers]
 
 _BLOCK = 8192  # takes some milliseconds, so that the look-ahead can be stopped soon
 
@@ -92,7 +92,7 @@ class Lookahead(Iterator[list[Visit]]):
     Args:
         sampler: The sampler.
         ends: Running total of the samples in each shard; int64, shape `(num_shards,)`.
-        places: Maps the indexes of the sampler to those that `ends` counts, or to -1 for samples
+        index_map: Maps the indexes of the sampler to those that `ends` counts, or to -1 for samples
             outside these shards; None if they are the same.
 
     >>> from wids.ordering.samplers import ChunkedSampler
@@ -106,10 +106,12 @@ class Lookahead(Iterator[list[Visit]]):
     [0, 1]
     """
 
-    def __init__(self, sampler: Foreseeable, ends: Integers, places: Places | None = None) -> None:
+    def __init__(
+        self, sampler: Foreseeable, ends: Integers, index_map: IndexMap | None = None
+    ) -> None:
         self._sampler = sampler
         self._ends = ends
-        self._places = places
+        self._index_map = index_map
         state, _ = sampler.__planner__().course()
         # The first step of the current pass and of the next one.
         self._starts = {state: 0}
@@ -123,8 +125,8 @@ class Lookahead(Iterator[list[Visit]]):
         self._done = stop
         indexes = self._order.at(self._share.positions(done, stop))
         steps = self._first_step + np.arange(done, stop)
-        if self._places is not None:
-            indexes = self._places(indexes)
+        if self._index_map is not None:
+            indexes = self._index_map(indexes)
             steps, indexes = steps[indexes >= 0], indexes[indexes >= 0]
         return _visits(np.searchsorted(self._ends, indexes, side="right"), steps)
 

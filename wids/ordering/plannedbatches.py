@@ -47,8 +47,8 @@ class BatchRun(Protocol[Within_co]):
     def batch(self) -> list[int]:
         """Draw the next batch."""
 
-    def place_after(self, batches: int) -> tuple[int, Within_co] | None:
-        """Return the position and the place after at least 1 batch; None at the epoch's end.
+    def point_after(self, batches: int) -> tuple[int, Within_co] | None:
+        """Return position and resume point after at least 1 batch; None at the epoch's end.
 
         If another rank has one batch more, the end of this rank's batches is not that of the epoch.
         """
@@ -60,17 +60,17 @@ class BatchPlan(Protocol[Within]):
     sampler: ChunkedSampler
 
     def parse(self, saved: Mapping[str, Any]) -> Within:
-        """Parse what `to_dict` of a place returned; ValueError if it belongs to other data."""
+        """Parse what `to_dict` of a point returned; ValueError if it belongs to other data."""
 
     def count(self, state: OrderState, within: Within | None) -> int:
-        """Return the number of batches of this rank from a place on; None is the epoch's start."""
+        """Return the number of batches of this rank from a point on; None is the epoch's start."""
 
     def begin(self, state: OrderState, within: Within | None) -> BatchRun[Within]:
-        """Compute the tables of an epoch, and return its batches from a place on."""
+        """Compute the tables of an epoch, and return its batches from a point on."""
 
 
 @dataclass(frozen=True)
-class _Place(Generic[Within]):
+class _ResumePoint(Generic[Within]):
     """Position in a run; `within` is None at the start and the end of an epoch."""
 
     order: OrderState
@@ -88,7 +88,7 @@ class _Place(Generic[Within]):
 class _PlannedProgress(Generic[Within]):
     """Progress of a pass; it is kept after the pass is deleted."""
 
-    def __init__(self, start: _Place[Within], of_sampler: Progress) -> None:
+    def __init__(self, start: _ResumePoint[Within], of_sampler: Progress) -> None:
         self.start = start
         self.of_sampler = of_sampler
         self.run: BatchRun[Within] | None = None
@@ -96,22 +96,24 @@ class _PlannedProgress(Generic[Within]):
         self.exhausted = False
         self.handed_out = 0
 
-    def place(self, consumed: int | None = None, *, looping: bool = False) -> _Place[Within]:
-        """Return the place after some batches; arguments as those of `Progress.state`."""
+    def resume_point(
+        self, consumed: int | None = None, *, looping: bool = False
+    ) -> _ResumePoint[Within]:
+        """Return the resume point after some batches; arguments as those of `Progress.state`."""
         start = self.start
         if consumed is None:
             consumed = self.handed_out
         if self.exhausted and consumed >= self.handed_out and not looping:
-            return _Place(start.order.moved(start.order.n), None)
+            return _ResumePoint(start.order.moved(start.order.n), None)
         if consumed > self.handed_out and (self.run is None or self.handed_out < self.count):
             raise more_than_drawn(consumed, "batches", self.handed_out)
         if self.run is None or not consumed:
             return start
-        reached = self.run.place_after(consumed)
+        reached = self.run.point_after(consumed)
         if reached is None:
-            return _Place(start.order.moved(start.order.n), None)
+            return _ResumePoint(start.order.moved(start.order.n), None)
         position, within = reached
-        return _Place(start.order.moved(position), within)
+        return _ResumePoint(start.order.moved(position), within)
 
 
 class PlannedBatches(Generic[Within]):
@@ -127,7 +129,7 @@ class PlannedBatches(Generic[Within]):
         self,
         sampler: ChunkedSampler,
         plan: BatchPlan[Within],
-        resumed: _Place[Within] | None = None,
+        resumed: _ResumePoint[Within] | None = None,
     ) -> None:
         self._sampler = sampler
         self._plan = plan
@@ -145,14 +147,14 @@ class PlannedBatches(Generic[Within]):
             return self._plan.count(state.moved(0), None)
         if progress is not None and not progress.exhausted and progress.start.order == state:
             return progress.count - progress.handed_out
-        place = self._at(state)
-        return 0 if place.at_end else self._plan.count(place.order, place.within)
+        point = self._at(state)
+        return 0 if point.at_end else self._plan.count(point.order, point.within)
 
     def begin(self) -> "PlannedPass[Within]":
         """Return a pass that begins at the sampler's position."""
         indexes = iter(self._sampler)
-        place = self._at(indexes.progress.start)
-        progress = _PlannedProgress(place, indexes.progress)
+        point = self._at(indexes.progress.start)
+        progress = _PlannedProgress(point, indexes.progress)
         return PlannedPass(self, progress, num_drawn_from(self._sampler))
 
     def state_dict(self, consumed: int | None, *, looping: bool = False) -> dict[str, Any]:
@@ -163,27 +165,27 @@ class PlannedBatches(Generic[Within]):
         else:
             planner.drawn_ahead()
         looping = consumed is not None and (looping or planner.looping())
-        return self._place(consumed, looping=looping).to_dict()
+        return self._resume_point(consumed, looping=looping).to_dict()
 
     def copied(self) -> tuple[ChunkedSampler, "PlannedBatches[Within]"]:
         """Return a copy of the sampler and of these batches, at the same position."""
         progress = self._pass
         if progress is None or progress.exhausted:
-            sampler, place = copy(self._sampler), self._resumed
+            sampler, point = copy(self._sampler), self._resumed
         else:
-            place = progress.place()
-            sampler = self._sampler.__planner__().copied(place.order)
+            point = progress.resume_point()
+            sampler = self._sampler.__planner__().copied(point.order)
         plan = copy(self._plan)
         plan.sampler = sampler
-        return sampler, PlannedBatches(sampler, plan, place)
+        return sampler, PlannedBatches(sampler, plan, point)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *, strict: bool) -> None:
         """Continue where `state_dict` was called."""
-        place = self.parse(state_dict)
-        self._sampler.load_state_dict(place.order.to_dict(), strict)
-        self._resumed, self._pass = place, None
+        point = self.parse(state_dict)
+        self._sampler.load_state_dict(point.order.to_dict(), strict)
+        self._resumed, self._pass = point, None
 
-    def parse(self, state_dict: Mapping[str, Any]) -> _Place[Within]:
+    def parse(self, state_dict: Mapping[str, Any]) -> _ResumePoint[Within]:
         """Parse the state of a `BatchSampler`, or that of a sampler between two epochs.
 
         Raises:
@@ -193,19 +195,19 @@ class PlannedBatches(Generic[Within]):
         check_mapping("state_dict", state_dict, "what state_dict() of a BatchSampler returned")
         order = OrderState.parse({k: v for k, v in state_dict.items() if k != "batches"})
         if order.position in (0, order.n):
-            return _Place(order, None)
+            return _ResumePoint(order, None)
         if "batches" not in state_dict:
             raise ValueError(
                 "expected the state of a BatchSampler by cost or shape, got that of a sampler in "
                 "the middle of an epoch; finish the epoch with the batches that began it"
             )
-        return _Place(order, self._plan.parse(state_dict["batches"]))
+        return _ResumePoint(order, self._plan.parse(state_dict["batches"]))
 
     def start(self, progress: _PlannedProgress[Within]) -> tuple[int, int]:
         """Compute the tables of a pass before its first batch; return number of ranks and rank."""
-        place = progress.start
-        if not place.at_end:
-            progress.run = self._plan.begin(place.order, place.within)
+        point = progress.start
+        if not point.at_end:
+            progress.run = self._plan.begin(point.order, point.within)
             progress.count = progress.run.count
         self._pass = progress
         self._sampler.__planner__().begun(progress.of_sampler)
@@ -224,8 +226,8 @@ class PlannedBatches(Generic[Within]):
         """Forget the pass in progress, because another epoch was set."""
         self._pass = None
 
-    def _place(self, consumed: int | None, *, looping: bool) -> _Place[Within]:
-        """Return the current place: that of the pass in progress, or between two passes."""
+    def _resume_point(self, consumed: int | None, *, looping: bool) -> _ResumePoint[Within]:
+        """Return the current resume point: that of the pass in progress, or between two passes."""
         # The start of the pass in progress, or the end of a finished one. It also shows whether
         # the user changed the sampler itself.
         state = OrderState.parse(self._sampler.state_dict(consumed=0))
@@ -234,16 +236,16 @@ class PlannedBatches(Generic[Within]):
             # A loader may draw the last batch long before it is used, so `consumed` decides. But a
             # loop that saves between two passes reports 0, and then all batches were used.
             if progress.exhausted and state.position == state.n:
-                return progress.place(consumed or None, looping=looping)
+                return progress.resume_point(consumed or None, looping=looping)
             if progress.start.order == state:
-                return progress.place(consumed, looping=looping)
+                return progress.resume_point(consumed, looping=looping)
         elif consumed:
             raise ValueError(
                 f"consumed must be 0 or None before the first pass begins, got {consumed}"
             )
         return self._at(state)
 
-    def _at(self, state: OrderState) -> _Place[Within]:
+    def _at(self, state: OrderState) -> _ResumePoint[Within]:
         if self._resumed is not None and self._resumed.order == state:
             return self._resumed
         if state.position not in (0, state.n):
@@ -251,7 +253,7 @@ class PlannedBatches(Generic[Within]):
                 "the sampler is in the middle of an epoch; to resume batches by cost or shape, "
                 "load the state of the BatchSampler into the BatchSampler"
             )
-        return _Place(state, None)
+        return _ResumePoint(state, None)
 
 
 class PlannedPass(Iterator[IndexBatch], Generic[Within]):
@@ -292,10 +294,10 @@ class PlannedPass(Iterator[IndexBatch], Generic[Within]):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position of the pass as a small dict of plain values."""
-        return self._progress.place().to_dict()
+        return self._progress.resume_point().to_dict()
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Continue where `state_dict` of a pass was called; only before the first batch."""
-        place = self._batches.parse(state_dict)
-        self._progress.of_sampler.restart(place.order)
-        self._progress = _PlannedProgress(place, self._progress.of_sampler)
+        point = self._batches.parse(state_dict)
+        self._progress.of_sampler.restart(point.order)
+        self._progress = _PlannedProgress(point, self._progress.of_sampler)

@@ -1,7 +1,7 @@
 """The batches of one rank whose samples have one shape, the same on all ranks at each step.
 
     ShapePlan       division of epochs into batches
-    ShapePlace      the position within an epoch, the same on all ranks
+    ShapePoint      the position within an epoch, the same on all ranks
     shape_buckets   chooses shapes of similar numbers of pixels for images, by width and height
 
 The samples of one shape form a bucket. Each bucket has its own order, with the chunks in the same
@@ -30,7 +30,7 @@ from wids.ordering.samplers import ChunkedSampler
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-__all__ = ["ShapePlace", "ShapePlan", "shape_buckets"]
+__all__ = ["ShapePlan", "ShapePoint", "shape_buckets"]
 
 # Apart from all that the order itself derives from a seed and an epoch.
 _STEPS = 0x73686170
@@ -49,7 +49,7 @@ class _Order(Protocol):
 
 
 @dataclass(frozen=True)
-class ShapePlace:
+class ShapePoint:
     """Position of batches by shape in an epoch, the same on all ranks.
 
     Attributes:
@@ -65,7 +65,7 @@ class ShapePlace:
     shapes: str
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the place as a dict of plain values."""
+        """Return the resume point as a dict of plain values."""
         return {**asdict(self), "begun": list(self.begun), "done": list(self.done)}
 
 
@@ -108,8 +108,8 @@ class ShapePlan:
             self._members = np.split(members, np.cumsum(counts)[:-1])
         self._drawn: tuple[OrderState, list[Integers]] | None = None
 
-    def parse(self, saved: Mapping[str, Any]) -> ShapePlace:
-        """Parse a saved place within an epoch.
+    def parse(self, saved: Mapping[str, Any]) -> ShapePoint:
+        """Parse a saved point within an epoch.
 
         Raises:
             ValueError: It was taken with other shapes.
@@ -120,17 +120,17 @@ class ShapePlan:
                 "the same, or begin the epoch again with set_epoch"
             )
         begun, done = tuple(saved["begun"]), tuple(saved["done"])
-        return ShapePlace(begun, done, saved["step"], self._digest)
+        return ShapePoint(begun, done, saved["step"], self._digest)
 
-    def count(self, state: OrderState, within: ShapePlace | None) -> int:
-        """Return the number of batches of this rank from a place on."""
+    def count(self, state: OrderState, within: ShapePoint | None) -> int:
+        """Return the number of batches of this rank from a point on."""
         share = self.sampler.__planner__().share(state)
         counts = [bucket.size for bucket in self._buckets(state)]
         segment, step = self._segment(share, counts, state, within)
         return segment.count_from(step)
 
-    def begin(self, state: OrderState, within: ShapePlace | None) -> "ShapeRun":
-        """Compute the tables of an epoch, and return its batches from a place on."""
+    def begin(self, state: OrderState, within: ShapePoint | None) -> "ShapeRun":
+        """Compute the tables of an epoch, and return its batches from a point on."""
         order, share = self.sampler.__planner__().whole(state)
         buckets = self._buckets(state)
         counts = [bucket.size for bucket in buckets]
@@ -161,9 +161,9 @@ class ShapePlan:
         share: RankShare,
         counts: list[int],
         state: OrderState,
-        within: ShapePlace | None,
+        within: ShapePoint | None,
     ) -> tuple["_Segment", int]:
-        """Return the segment of steps that contains a place, and the number of its step there."""
+        """Return the segment of steps that contains a point, and the number of its step there."""
         key = derive_key(state.seed, state.epoch, _STEPS) if state.shuffle else None
 
         def begun_at(begun: Sequence[int]) -> _Segment:
@@ -198,7 +198,7 @@ class _LastBatch:
 
 
 class _Segment:
-    """The steps from a place in an epoch to its end, the same on all ranks.
+    """The steps from a point in an epoch to its end, the same on all ranks.
 
     Where nothing is repeated or left out, a bucket may end with too few samples for a batch on each
     rank. The batches of these come last of all and are dealt to the ranks in turn, so that the
@@ -291,7 +291,7 @@ class _Segment:
 
 
 class ShapeRun:
-    """The batches of one rank, from a place in an epoch on.
+    """The batches of one rank, from a point in an epoch on.
 
     Attributes:
         count: Number of them.
@@ -322,13 +322,13 @@ class ShapeRun:
         self._drawn += 1
         return next(self._batches)
 
-    def place_after(self, batches: int) -> tuple[int, ShapePlace] | None:
-        """Return the position and the place after some batches."""
+    def point_after(self, batches: int) -> tuple[int, ShapePoint] | None:
+        """Return position and resume point after some batches."""
         segment, step = self._segment, self._step + batches
         if step >= segment.num_steps:
             return None
         done = segment.done(step)
-        return sum(done), ShapePlace(tuple(segment.begun), done, step, self._digest)
+        return sum(done), ShapePoint(tuple(segment.begun), done, step, self._digest)
 
     def _batch_of_each(self) -> Iterator[list[int]]:
         segment = self._segment

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from wids.pack.packformat import ArrayPlace, Directory, PackHeader
+    from wids.pack.packformat import ArrayEntry, Directory, PackHeader
 
 __all__ = ["Pack", "open_pack"]
 
@@ -149,14 +149,14 @@ class Pack:
         Raises:
             ShardFormatError: There is no such array, or it is of another type or shape.
         """
-        place = self._place(name)
-        if (kind, shape) not in {(place.type, place.shape), (None, None)}:
-            raise unfit(self.location, f"{name} of type {kind}, shape {shape}", f"{place!r:.200}")
-        if place.start < self.header.table_start or not place.digest:
+        entry = self._entry(name)
+        if (kind, shape) not in {(entry.type, entry.shape), (None, None)}:
+            raise unfit(self.location, f"{name} of type {kind}, shape {shape}", f"{entry!r:.200}")
+        if entry.start < self.header.table_start or not entry.digest:
             raise unfit(self.location, f"{name} in the table of shards", "it elsewhere")
-        first = place.start - self.header.table_start
-        data = self._table[first : first + place.stop - place.start]
-        return np.frombuffer(data, place.type).reshape(place.shape)
+        first = entry.start - self.header.table_start
+        data = self._table[first : first + entry.stop - entry.start]
+        return np.frombuffer(data, entry.type).reshape(entry.shape)
 
     def read_index(self, row: int) -> memoryview | None:
         """Return the tar index of a shard, as a sidecar; None if the pack has none of it.
@@ -205,7 +205,7 @@ class Pack:
         """
         if "key blocks" not in self.directory.arrays:
             return None
-        blocks = self._place("key blocks")
+        blocks = self._entry("key blocks")
         num_samples = self.header.num_samples
         shape = (-(-num_samples // BLOCK_LENGTH), 2, BLOCK_LENGTH)
         if (blocks.type, blocks.shape) != ("<u8", shape):
@@ -239,17 +239,17 @@ class Pack:
 
     def _verified(self, name: str, kind: str) -> NDArray[Any]:
         """Return an array that lies outside of the table of shards."""
-        place = self._place(name)
-        data = self._content.read(place.start, place.stop)
-        if place.type != kind or digest_of(data) != place.digest:
+        entry = self._entry(name)
+        data = self._content.read(entry.start, entry.stop)
+        if entry.type != kind or digest_of(data) != entry.digest:
             raise unfit(self.location, f"{name} that fit their digest", "others")
-        return np.frombuffer(data, kind).reshape(place.shape)
+        return np.frombuffer(data, kind).reshape(entry.shape)
 
-    def _place(self, name: str) -> ArrayPlace:
-        place = self.directory.arrays.get(name)
-        if place is None:
+    def _entry(self, name: str) -> ArrayEntry:
+        entry = self.directory.arrays.get(name)
+        if entry is None:
             raise unfit(self.location, f"the array {name!r}", "none")
-        return place
+        return entry
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopened, (self.location, self._cache_dir, self.header.directory_digest)
@@ -392,13 +392,13 @@ def _verify_table(
     Raises:
         ShardFormatError: One of them is damaged.
     """
-    for key, place in directory.arrays.items():
-        if place.start < header.table_start:
+    for key, entry in directory.arrays.items():
+        if entry.start < header.table_start:
             continue
         digest = hashlib.blake2b(digest_size=DIGEST_NBYTES)
-        for start, stop in cut(place.start, place.stop, _READ_NBYTES):
+        for start, stop in cut(entry.start, entry.stop, _READ_NBYTES):
             digest.update(read(start, stop - start))
-        if digest.digest() != place.digest:
+        if digest.digest() != entry.digest:
             raise unfit(name, f"the array {key!r:.80} as its digest says", "another")
 
 

@@ -29,7 +29,7 @@ __all__ = [
     "DIGEST_NBYTES",
     "HEADER_NBYTES",
     "PACK_SUFFIX",
-    "ArrayPlace",
+    "ArrayEntry",
     "Directory",
     "PackHeader",
     "digest_of",
@@ -78,8 +78,8 @@ class PackHeader(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ArrayPlace:
-    """Place of an array in a pack.
+class ArrayEntry:
+    """Entry of the directory for an array: its type, shape, range of bytes and digest.
 
     Attributes:
         type: Type of its numbers, as NumPy writes it.
@@ -99,7 +99,7 @@ class ArrayPlace:
         return self.start + math.prod(self.shape) * np.dtype(self.type).itemsize
 
     def as_json(self) -> dict[str, Any]:
-        """Return the place as an object of the directory."""
+        """Return the entry as an object of the directory."""
         digest = {"digest": self.digest.hex()} if self.digest else {}
         return {"type": self.type, "shape": list(self.shape), "start": self.start, **digest}
 
@@ -109,19 +109,19 @@ class Directory:
     """Directory of a pack.
 
     Attributes:
-        arrays: The place of each array, by name.
+        arrays: The entry of each array, by name.
         texts: Common prefix and suffix of the rows of each column of text, by name.
         spec: Top-level keys of the spec.
     """
 
-    arrays: Mapping[str, ArrayPlace]
+    arrays: Mapping[str, ArrayEntry]
     texts: Mapping[str, tuple[bytes, bytes]] = field(default_factory=dict)
     spec: Mapping[str, Any] = field(default_factory=dict)
 
     def as_bytes(self) -> bytes:
         """Return the directory as it is stored; equal directories give equal bytes."""
         document = {
-            "arrays": {name: place.as_json() for name, place in sorted(self.arrays.items())},
+            "arrays": {name: entry.as_json() for name, entry in sorted(self.arrays.items())},
             "texts": {
                 name: [prefix.hex(), suffix.hex()]
                 for name, (prefix, suffix) in sorted(self.texts.items())
@@ -197,7 +197,7 @@ def parse_directory(data: bytes, header: PackHeader, name: str) -> Directory:
         raise unfit(name, f"a directory of at most {_MOST_VALUES_NBYTES} bytes of values", "more")
     try:
         document = json.loads(data)
-        arrays = {key: _array_place(each) for key, each in document["arrays"].items()}
+        arrays = {key: _array_entry(each) for key, each in document["arrays"].items()}
         texts = {
             key: (bytes.fromhex(prefix), bytes.fromhex(suffix))
             for key, (prefix, suffix) in document["texts"].items()
@@ -207,14 +207,14 @@ def parse_directory(data: bytes, header: PackHeader, name: str) -> Directory:
         raise unfit(name, "a directory of arrays, texts and spec", f"{error!r:.200}") from error
     stop = HEADER_NBYTES
     # Arrays that overlap would have a small file be verified many times.
-    for key, place in sorted(arrays.items(), key=lambda item: (item[1].start, item[1].stop)):
-        if not stop <= place.start <= place.stop <= header.directory_start:
-            raise unfit(name, f"the array {key!r:.80} at a place of its own", f"{place!r:.200}")
-        stop = place.stop
+    for key, entry in sorted(arrays.items(), key=lambda item: (item[1].start, item[1].stop)):
+        if not stop <= entry.start <= entry.stop <= header.directory_start:
+            raise unfit(name, f"the array {key!r:.80} at a range of its own", f"{entry!r:.200}")
+        stop = entry.stop
     return Directory(arrays, texts, spec)
 
 
-def _array_place(entry: Mapping[str, Any]) -> ArrayPlace:
+def _array_entry(entry: Mapping[str, Any]) -> ArrayEntry:
     """Parse an object of the directory; raises one of several errors if it is malformed."""
     kind, shape, start = entry["type"], entry["shape"], entry["start"]
     digest = entry.get("digest", "")
@@ -226,7 +226,7 @@ def _array_place(entry: Mapping[str, Any]) -> ArrayPlace:
         raise ValueError(f"expected numbers from 0 on, found {entry!r:.100}")
     if start % ALIGNMENT:
         raise ValueError(f"expected a multiple of {ALIGNMENT}, found the start {start}")
-    return ArrayPlace(kind, tuple(shape), start, bytes.fromhex(digest))
+    return ArrayEntry(kind, tuple(shape), start, bytes.fromhex(digest))
 
 
 def unfit(name: str, expected: str, found: str) -> ShardFormatError:

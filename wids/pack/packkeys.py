@@ -1,8 +1,8 @@
 """Key table of a pack: the hashes of all keys in order, each with the sample that has the key.
 
-The table consists of blocks of 512 hashes and 512 places. The first hash of each block (its fence)
-and a checksum of each block are stored apart. A lookup therefore reads and verifies a block or two,
-on this machine or on a server, however many keys there are.
+The table consists of blocks of 512 hashes and 512 indexes of samples. The first hash of each block
+(its fence) and a checksum of each block are stored apart. A lookup therefore reads and verifies a
+block or two, on this machine or on a server, however many keys there are.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["BLOCK_LENGTH", "KeySorter", "PackedKeys"]
 BLOCK_LENGTH = 512
 _BLOCK_NBYTES = 16 * BLOCK_LENGTH
 _FILLING = np.uint64(2**64 - 1)  # of the last block
-_RECORD = np.dtype([("hash", "<u8"), ("place", "<u8")])
+_RECORD = np.dtype([("hash", "<u8"), ("index", "<u8")])
 _NUM_BUCKETS = 256
 _AT_ONCE = 256  # blocks that are read at a time, 2 MiB
 # The same key may be in each of many shards. More samples than this are not listed for one key.
@@ -69,7 +69,7 @@ class PackedKeys:
         self._checks = checks
         self._read = read
 
-    def places(self, wanted: int) -> list[int]:
+    def indexes_of(self, wanted: int) -> list[int]:
         """Return the indexes of the samples whose keys have a hash, ascending.
 
         Raises:
@@ -80,9 +80,9 @@ class PackedKeys:
         # Equal hashes may begin in the block before the first one with this fence.
         number = max(bisect_left(self._fences, wanted) - 1, 0)
         while number < len(self._fences) and self._fences[number] <= wanted:
-            hashes, places = self._blocks(number, number + 1)
+            hashes, indexes = self._blocks(number, number + 1)
             first, stop = np.searchsorted(hashes, wanted), np.searchsorted(hashes, wanted, "right")
-            found += places[first:stop].tolist()
+            found += indexes[first:stop].tolist()
             if stop < len(hashes) or len(found) > _MOST_EQUAL:
                 break
             number += 1
@@ -98,15 +98,15 @@ class PackedKeys:
         by_sample = np.zeros(self._num_samples, np.uint64)
         known = np.zeros(self._num_samples, np.bool_)
         for start in range(0, len(self._fences), _AT_ONCE):
-            hashes, places = self._blocks(start, min(start + _AT_ONCE, len(self._fences)))
-            by_sample[places] = hashes
-            known[places] = True
+            hashes, indexes = self._blocks(start, min(start + _AT_ONCE, len(self._fences)))
+            by_sample[indexes] = hashes
+            known[indexes] = True
         if not known.all():
             raise unfit(self._name, "a key for each sample", "samples without one")
         return by_sample
 
     def _blocks(self, start: int, stop: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-        """Return the hashes and places of some blocks, verified, without the padding."""
+        """Return the hashes and indexes of some blocks, verified, without the padding."""
         data = memoryview(self._read(start, stop))
         checks = self._checks[start:stop].tolist()
         for slot, check in enumerate(checks):
@@ -114,11 +114,11 @@ class PackedKeys:
                 raise unfit(self._name, f"block {start + slot} of the keys", "a damaged one")
         blocks = np.frombuffer(data, "<u8").reshape(-1, 2, BLOCK_LENGTH)
         count = min(self._num_samples - start * BLOCK_LENGTH, len(checks) * BLOCK_LENGTH)
-        hashes, places = blocks[:, 0].reshape(-1)[:count], blocks[:, 1].reshape(-1)[:count]
-        # The checksum finds accidents; forged places must not lie outside of the dataset either.
-        if (hashes[1:] < hashes[:-1]).any() or (places >= self._num_samples).any():
+        hashes, indexes = blocks[:, 0].reshape(-1)[:count], blocks[:, 1].reshape(-1)[:count]
+        # The checksum finds accidents; forged indexes must not lie outside of the dataset either.
+        if (hashes[1:] < hashes[:-1]).any() or (indexes >= self._num_samples).any():
             raise unfit(self._name, "keys in order, of samples that exist", "others")
-        return hashes, places
+        return hashes, indexes
 
 
 class KeySorter:
@@ -144,7 +144,7 @@ class KeySorter:
         """Add the hashes of the next samples, in their order."""
         records = np.empty(len(hashes), _RECORD)
         records["hash"] = hashes
-        records["place"] = np.arange(self._total, self._total + len(hashes))
+        records["index"] = np.arange(self._total, self._total + len(hashes))
         self._total += len(hashes)
         self._waiting.append(records)
         self._num_waiting += len(records)
@@ -203,5 +203,5 @@ def _block_of(records: NDArray[np.void]) -> bytes:
     """Return the bytes of one block, filled up if it is the last one."""
     block = np.full((2, BLOCK_LENGTH), _FILLING, "<u8")
     block[0, : len(records)] = records["hash"]
-    block[1, : len(records)] = records["place"]
+    block[1, : len(records)] = records["index"]
     return block.tobytes()

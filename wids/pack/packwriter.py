@@ -12,7 +12,7 @@ from wids.pack.packformat import (
     ALIGNMENT,
     DIGEST_NBYTES,
     HEADER_NBYTES,
-    ArrayPlace,
+    ArrayEntry,
     Directory,
     PackHeader,
     digest_of,
@@ -50,7 +50,7 @@ class PackWriter:
         self._sizes = array("q")
         self._digests = bytearray()
         self._num_samples = 0
-        self._arrays: dict[str, ArrayPlace] = {}
+        self._arrays: dict[str, ArrayEntry] = {}
         self._write(bytes(HEADER_NBYTES))
 
     def add(self, index: bytes, hashes: NDArray[np.uint64]) -> None:
@@ -127,7 +127,7 @@ class PackWriter:
             self._write(block)
         # Without a digest, since a reader verifies each block by its check.
         shape = (len(checks), 2, BLOCK_LENGTH)
-        self._arrays["key blocks"] = ArrayPlace("<u8", shape, start)
+        self._arrays["key blocks"] = ArrayEntry("<u8", shape, start)
         self._add_array("key fences", np.array(fences, "<u8"))
         self._add_array("key checks", np.array(checks, "<u4"))
 
@@ -135,7 +135,7 @@ class PackWriter:
         self._align()
         kind = values.dtype.newbyteorder("<").str
         data = values.astype(kind, copy=False).tobytes()
-        self._arrays[name] = ArrayPlace(kind, values.shape, self._position, digest_of(data))
+        self._arrays[name] = ArrayEntry(kind, values.shape, self._position, digest_of(data))
         self._write(data)
 
     def _align(self) -> None:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from wids.ordering.lookahead import Foreseeable, Places, Visit
+    from wids.ordering.lookahead import Foreseeable, IndexMap, Visit
     from wids.ordering.passes import OrderState
     from wids.reading.shardopener import ShardOpener
     from wids.reading.waits import WaitLog
@@ -80,7 +80,7 @@ class FetchAhead:
         shards: All shards of the dataset.
         ends: Running total of their samples; int64, shape `(num_shards,)`.
         sampler: Sampler that draws the indexes.
-        places: From the sampler's indexes to those that `ends` counts, as for `Lookahead`.
+        index_map: From the sampler's indexes to those that `ends` counts, as for `Lookahead`.
         touch_seconds: Time after which the shards ahead are marked as used again. It must be far
             shorter than the time in which the whole cache is evicted; each time costs a system call
             per shard.
@@ -101,7 +101,7 @@ class FetchAhead:
         shards: ShardTable,
         ends: np.ndarray[Any, np.dtype[np.int64]],
         sampler: Foreseeable,
-        places: Places | None = None,
+        index_map: IndexMap | None = None,
         *,
         touch_seconds: float = 2.0,
     ) -> None:
@@ -110,7 +110,7 @@ class FetchAhead:
         cache = self._cache = opener.cache
         self._shards = shards
         self._ends = ends
-        self._places = places
+        self._index_map = index_map
         # A weak reference, so that the thread ends when the program drops the sampler.
         self._sampler = cast("Foreseeable", weakref.proxy(sampler))
         # These parts must not refer to this object. In a reference cycle, the descriptors of its
@@ -185,7 +185,7 @@ class FetchAhead:
         room = self._room(self._sampler)
         self._unbounded = room is None
         self._step = 0
-        self._lookahead = Lookahead(self._sampler, self._ends, self._places)
+        self._lookahead = Lookahead(self._sampler, self._ends, self._index_map)
         coming = _remote_visits(self._lookahead, self._shards)
         self._window = Window(coming, self._sizes, room, _MOST_SHARDS)
         self._paths: dict[int, Path] = {}
@@ -266,7 +266,7 @@ class FetchAhead:
         if room is None:
             return
         coming = next(
-            _remote_visits(Lookahead(sampler, self._ends, self._places), self._shards), []
+            _remote_visits(Lookahead(sampler, self._ends, self._index_map), self._shards), []
         )
         wanted = most_at_once(coming, self._sizes)
         if wanted <= room:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from wids.fetching.fetch import Fetcher
-    from wids.ordering.lookahead import Places
+    from wids.ordering.lookahead import IndexMap
     from wids.reading.openshards import OpenShard, ShardSamples
     from wids.tar.shard import ReadableShard
 
@@ -275,15 +275,15 @@ class RangePlanner:
 
     Args:
         source: The dataset.
-        places: Function from the indexes of the batches to those of the dataset, -1 for others.
+        index_map: Function from the indexes of the batches to those of the dataset, -1 for others.
 
     Attributes:
         pool: Memory and requests.
     """
 
-    def __init__(self, source: RangeSource, places: Places | None = None) -> None:
+    def __init__(self, source: RangeSource, index_map: IndexMap | None = None) -> None:
         self._source = source
-        self._places = places
+        self._index_map = index_map
         # A queue, because its `put` may run in the middle of another, as finalizers do.
         self._news: SimpleQueue[None] = SimpleQueue()
         self._tell = partial(self._news.put, None)
@@ -309,9 +309,9 @@ class RangePlanner:
 
         Args:
             number: Number of the batch; they ascend.
-            indexes: Its indexes, which `places` maps to those of the dataset.
+            indexes: Its indexes, which `index_map` maps to those of the dataset.
         """
-        found = indexes if self._places is None else self._places(indexes)
+        found = indexes if self._index_map is None else self._index_map(indexes)
         wanted = tuple(np.sort(found[found >= 0]).tolist())
         if wanted:
             batch = self._unfinished[number] = PlannedBatch(wanted, number, self._tell)

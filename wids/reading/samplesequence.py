@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from wids.base.shardref import ShardRef
     from wids.caching.cache import ShardCache
     from wids.display.notebook import SampleView
-    from wids.ordering.lookahead import Foreseeable, Places
+    from wids.ordering.lookahead import Foreseeable, IndexMap
     from wids.pack.packbounds import ColumnBounds
     from wids.reading.columns import ColumnReader
     from wids.reading.fetchahead import FetchProgress
@@ -248,23 +248,23 @@ class SampleSequence(Protocol):
                 `ShardListDataset` takes them; others stay as they are.
         """
 
-    def fetch_ahead(self, sampler: Foreseeable, places: Places | None = None) -> FetchProgress:
+    def fetch_ahead(self, sampler: Foreseeable, index_map: IndexMap | None = None) -> FetchProgress:
         """Fetch the next shards of a sampler in the background.
 
         Args:
             sampler: The sampler that draws the indexes.
-            places: For a sampler over a view of this sequence: function from its indexes to indexes
-                here, -1 for samples of other sequences.
+            index_map: For a sampler over a view of this sequence: function from its indexes to
+                indexes here, -1 for samples of other sequences.
 
         Returns:
             Progress, with the shards fetched and the seconds that readers waited.
         """
 
-    def plan_ranges(self, places: Places | None = None) -> list[RangePlanner]:
+    def plan_ranges(self, index_map: IndexMap | None = None) -> list[RangePlanner]:
         """Return the planners that request byte ranges of coming batches; empty if none are needed.
 
         Args:
-            places: Function from the indexes of the batches to indexes here, -1 for samples of
+            index_map: Function from the indexes of the batches to indexes here, -1 for samples of
                 other sequences; None if they are the same.
         """
 

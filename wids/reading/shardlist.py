@@ -78,7 +78,7 @@ if TYPE_CHECKING:
     from wids.base.shardref import ShardRef
     from wids.codecs.decode import Decoder, ErrorHandler
     from wids.display.notebook import SampleView
-    from wids.ordering.lookahead import Foreseeable, Places
+    from wids.ordering.lookahead import Foreseeable, IndexMap
     from wids.pack.packbounds import ColumnBounds
     from wids.pack.packkeys import PackedKeys
     from wids.reading.gather import Allocate
@@ -814,7 +814,7 @@ class ShardList:
         """
         return self._known.drop_if_changed(shard_index)
 
-    def fetch_ahead(self, sampler: Foreseeable, places: Places | None = None) -> FetchAhead:
+    def fetch_ahead(self, sampler: Foreseeable, index_map: IndexMap | None = None) -> FetchAhead:
         """Fetch the next shards of a sampler in the background.
 
         Threads of this process fetch shards in all following epochs until `close`, as far
@@ -822,8 +822,8 @@ class ShardList:
 
         Args:
             sampler: Sampler of this library that draws the indexes in this process.
-            places: For a sampler over a view: function from its indexes to those of this dataset,
-                -1 for samples of other datasets.
+            index_map: For a sampler over a view: function from its indexes to those of this
+                dataset, -1 for samples of other datasets.
 
         Returns:
             Progress of the thread, with the shards fetched and the seconds that readers waited.
@@ -833,14 +833,14 @@ class ShardList:
             ValueError: It draws from other samples, or the dataset fetches no shards.
             CacheError: The cache folder cannot be used.
         """
-        if places is not None:
-            check_callable("places", places)
-        length = self._locator.total if places is None else None
+        if index_map is not None:
+            check_callable("index_map", index_map)
+        length = self._locator.total if index_map is None else None
         by_range = self._opener.by_range and not self._chooses
         check_foreseeable(sampler, length, by_range=by_range)
         if self._ahead is not None:
             self._ahead.close()
-        self._ahead = FetchAhead(self._opener, self.shards, self._locator.ends, sampler, places)
+        self._ahead = FetchAhead(self._opener, self.shards, self._locator.ends, sampler, index_map)
         return self._ahead
 
     def choose_remote(self, sampler: Any) -> None:
@@ -871,11 +871,11 @@ class ShardList:
         self._known = self._known.with_opener(self._opener)
         self._opened = self._known.opened
 
-    def plan_ranges(self, places: Places | None = None) -> list[RangePlanner]:
+    def plan_ranges(self, index_map: IndexMap | None = None) -> list[RangePlanner]:
         """Return the planners that request byte ranges of coming batches; empty if none are needed.
 
         Args:
-            places: Function from the indexes of the batches to those of this dataset, -1 for
+            index_map: Function from the indexes of the batches to those of this dataset, -1 for
                 samples of other datasets; None if they are the same.
         """
         near = not self._opener.by_range or all(map(self.cache.is_local, self.shards.urls))
@@ -891,7 +891,7 @@ class ShardList:
             memory=default_memory() if self._memory is None else self._memory,
             batches=self._planned,
         )
-        return [RangePlanner(source, places)]
+        return [RangePlanner(source, index_map)]
 
     def close(self) -> None:
         """Close the open shards and connections; reading afterwards opens them again.

@@ -87,16 +87,16 @@ class FileShard(ReadableShard):
         wanted: list[tuple[dict[str, Any], str]] = []
         spans: list[tuple[int, int]] = []
         for local_index in local_indexes:
-            key, extensions, places = self.index.locate(local_index)
+            key, extensions, found = self.index.locate(local_index)
             samples.append({"__key__": key})
-            for extension, *span in zip(extensions, places[::2], places[1::2], strict=True):
+            for extension, *span in zip(extensions, found[::2], found[1::2], strict=True):
                 if fields is None or extension in fields:
                     wanted.append((samples[-1], extension))
                     spans.append((span[0], span[1]))
         blocks = _Blocks(np.array(spans, np.int64).reshape(-1, 2))
         buffers = [self._file.read(start, stop) for start, stop in blocks.ranges]
         for (sample, extension), number, (start, size) in zip(
-            wanted, blocks.numbers.tolist(), blocks.places.tolist(), strict=True
+            wanted, blocks.numbers.tolist(), blocks.slices.tolist(), strict=True
         ):
             data = buffers[number][start : start + size]
             sample[extension] = bytes(data) if copy else data
@@ -163,7 +163,7 @@ class FileShard(ReadableShard):
         return self.index.find_spans(np.asarray(local_indexes, np.int64), (extension,))[:, 0]
 
     def _gathered(self, spans: Integers) -> tuple[memoryview, Integers]:
-        """Return spans of the file in one buffer, and their places in it; negative spans stay."""
+        """Return spans of the file in one buffer, and their ranges in it; negative spans stay."""
         found = spans[:, 0] >= 0
         blocks = _Blocks(spans[found])
         sizes = [stop - start for start, stop in blocks.ranges]
@@ -172,7 +172,7 @@ class FileShard(ReadableShard):
         for (start, _), begin, size in zip(blocks.ranges, begins.tolist(), sizes, strict=False):
             self._file.read_into(buffer[begin : begin + size], start)
         placed = np.full_like(spans, -1)
-        placed[found] = blocks.places
+        placed[found] = blocks.slices
         placed[found, 0] += begins[blocks.numbers]
         return buffer.toreadonly(), placed
 
@@ -231,10 +231,10 @@ class _Blocks:
     Attributes:
         ranges: `[start, stop)` of each block, ascending.
         numbers: The block of each field.
-        places: Offset in its block, and size, of each field.
+        slices: Offset in its block, and size, of each field.
 
     >>> blocks = _Blocks(np.array([[500_000, 9], [10, 5], [600, 7]]))
-    >>> blocks.ranges, blocks.numbers, blocks.places[:, 0]
+    >>> blocks.ranges, blocks.numbers, blocks.slices[:, 0]
     ([(10, 607), (500000, 500009)], array([1, 0, 0]), array([  0,   0, 590]))
     """
 
@@ -244,19 +244,19 @@ class _Blocks:
         ranges: list[tuple[int, int]] = []
         numbers = [0] * len(fields)
         first, last = 0, -_GAP_NBYTES - 1
-        for place in order:
-            offset, size = fields[place]
+        for number in order:
+            offset, size = fields[number]
             if offset > last + _GAP_NBYTES or offset + size > first + _MOST_NBYTES:
                 first, last = offset, offset + size
                 ranges.append((first, last))
             last = max(last, offset + size)
             ranges[-1] = (first, last)
-            numbers[place] = len(ranges) - 1
+            numbers[number] = len(ranges) - 1
         self.ranges = ranges
         self.numbers = np.array(numbers, np.int64)
         starts = np.array([start for start, _ in ranges], np.int64)
-        self.places = spans.copy()
-        self.places[:, 0] -= starts[self.numbers] if ranges else 0
+        self.slices = spans.copy()
+        self.slices[:, 0] -= starts[self.numbers] if ranges else 0
 
 
 class _File:

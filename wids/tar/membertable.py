@@ -170,7 +170,7 @@ class MemberTable:
         """Return the keys of several samples.
 
         Args:
-            local_indexes: Places of the samples, each in `[0, num_samples)`.
+            local_indexes: Indexes of the samples in the shard, each in `[0, num_samples)`.
 
         Raises:
             IndexError: There is no such sample.
@@ -189,7 +189,7 @@ class MemberTable:
         """Return the distinct sets of extensions of several samples.
 
         Args:
-            local_indexes: Places of the samples, each in `[0, num_samples)`.
+            local_indexes: Indexes of the samples in the shard, each in `[0, num_samples)`.
 
         Raises:
             IndexError: There is no such sample.
@@ -258,7 +258,7 @@ class MemberTable:
         """Find some fields of many samples in a few operations.
 
         Args:
-            local_indexes: Places of the samples, each in `[0, num_samples)`.
+            local_indexes: Indexes of the samples in the shard, each in `[0, num_samples)`.
             extensions: The fields, such as `(".jpg",)`.
 
         Returns:

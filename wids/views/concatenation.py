@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
-    from wids.ordering.lookahead import Foreseeable, Places
+    from wids.ordering.lookahead import Foreseeable, IndexMap
     from wids.reading.fetchahead import FetchProgress
     from wids.reading.fieldfile import FieldFile
     from wids.reading.gather import Allocate
@@ -448,12 +448,12 @@ class Chain:
         file: FieldFile = part.open_field(local_index, extension)
         return file
 
-    def fetch_ahead(self, sampler: Foreseeable, places: Places | None = None) -> FetchProgress:
+    def fetch_ahead(self, sampler: Foreseeable, index_map: IndexMap | None = None) -> FetchProgress:
         """Fetch the next shards of a sampler in the background, separately for each part.
 
         Args:
             sampler: Sampler of this library that draws the indexes in this process.
-            places: For a sampler over a view of this sequence: function from its indexes to
+            index_map: For a sampler over a view of this sequence: function from its indexes to
                 indexes here, -1 for samples of other sequences.
 
         Returns:
@@ -464,22 +464,24 @@ class Chain:
             TypeError: The sampler cannot say what comes next.
             ValueError: It draws from other samples, or a part fetches no shards.
         """
-        if places is None:
+        if index_map is None:
             check_foreseeable(sampler, len(self))
         return Together(
             [
-                self._able(number).fetch_ahead(sampler, partial(_places_in_part, places, *ends))
+                self._able(number).fetch_ahead(
+                    sampler, partial(_mapped_into_part, index_map, *ends)
+                )
                 for number, ends in enumerate(zip(self._starts, self._search, strict=True))
             ]
         )
 
-    def plan_ranges(self, places: Places | None = None) -> list[RangePlanner]:
+    def plan_ranges(self, index_map: IndexMap | None = None) -> list[RangePlanner]:
         """Return the planners that request the byte ranges of coming batches, for each part."""
         planners: list[RangePlanner] = []
         for part, start, end in zip(self.parts, self._starts, self._search, strict=True):
             plan = getattr(part, "plan_ranges", None)
             if plan is not None:
-                planners += plan(partial(_places_in_part, places, start, end))
+                planners += plan(partial(_mapped_into_part, index_map, start, end))
         return planners
 
     @property
@@ -535,9 +537,11 @@ def _shard_at(part: Any, index: int) -> object:
         return None
 
 
-def _places_in_part(places: Places | None, start: int, end: int, indexes: Integers) -> Integers:
+def _mapped_into_part(
+    index_map: IndexMap | None, start: int, end: int, indexes: Integers
+) -> Integers:
     """Return indexes counted in the part `[start, end)`; -1 for those outside."""
-    found = indexes if places is None else places(indexes)
+    found = indexes if index_map is None else index_map(indexes)
     return np.where((found >= start) & (found < end), found - start, -1)
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from wids.ordering.lookahead import Foreseeable, Places
+    from wids.ordering.lookahead import Foreseeable, IndexMap
     from wids.reading.fetchahead import FetchProgress
     from wids.reading.fieldfile import FieldFile
     from wids.reading.gather import Allocate
@@ -159,17 +159,17 @@ class Filled:
         rows = self.rows.take(indexes)
         return rows, rows != self._absent
 
-    def fetch_ahead(self, sampler: Foreseeable, places: Places) -> FetchProgress:
+    def fetch_ahead(self, sampler: Foreseeable, index_map: IndexMap) -> FetchProgress:
         """Fetch the next shards of a sampler of the join in the background."""
-        return self.base.fetch_ahead(sampler, self._in_base(places))
+        return self.base.fetch_ahead(sampler, self._in_base(index_map))
 
-    def plan_ranges(self, places: Places) -> list[RangePlanner]:
+    def plan_ranges(self, index_map: IndexMap) -> list[RangePlanner]:
         """Return the planners that request the byte ranges of coming batches of the join."""
-        return self.base.plan_ranges(self._in_base(places))
+        return self.base.plan_ranges(self._in_base(index_map))
 
-    def _in_base(self, places: Places) -> Places:
+    def _in_base(self, index_map: IndexMap) -> IndexMap:
         def in_base(indexes: Integers) -> Integers:
-            found = places(indexes)
+            found = index_map(indexes)
             known = found >= 0
             rows = np.where(known, self.rows.take(np.where(known, found, 0)), self._absent)
             return np.where(rows == self._absent, -1, rows)

@@ -48,8 +48,8 @@ __all__ = [
     "column_named",
     "doubts",
     "has_column",
-    "holding",
-    "holding_of",
+    "matching",
+    "matching_condition",
     "plain_value",
     "unknown_class",
     "warn_if_unknown",
@@ -60,7 +60,7 @@ _MOST_NAMED = 20  # fields in a message
 _BLOCK = 1 << 20  # samples that are compared at a time
 
 
-def holding(samples: SampleSequence, text: str) -> Mask:
+def matching(samples: SampleSequence, text: str) -> Mask:
     """Return a mask of the samples that fulfil a filter.
 
     Numbers are compared by columns, which are kept in the cache folder; other fields are read
@@ -82,13 +82,13 @@ def holding(samples: SampleSequence, text: str) -> Mask:
         warn(f"filter: {message}")
     condition = with_class_names(typed, is_class, names)
     seen = {comparison: KindsSeen(comparison) for comparison in comparisons_of(condition)}
-    fulfilled = holding_of(samples, condition, seen)
+    fulfilled = matching_condition(samples, condition, seen)
     for message in doubts(seen.values(), names):
         warn(f"filter: {message}")
     return fulfilled
 
 
-def holding_of(
+def matching_condition(
     samples: SampleSequence,
     condition: Condition,
     seen: Mapping[Comparison, KindsSeen] | None = None,

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from wids.ordering.lookahead import Foreseeable, Places
+    from wids.ordering.lookahead import Foreseeable, IndexMap
     from wids.reading.fetchahead import FetchProgress
     from wids.reading.fieldfile import FieldFile
     from wids.reading.gather import Allocate
@@ -531,17 +531,17 @@ class Pairing:
         """Return the hash of each sample's key, as `wids.base.keyhash` makes it."""
         return self.left.key_hashes()
 
-    def fetch_ahead(self, sampler: Foreseeable, places: Places | None = None) -> FetchProgress:
+    def fetch_ahead(self, sampler: Foreseeable, index_map: IndexMap | None = None) -> FetchProgress:
         """Fetch the next shards of a sampler in the background, for both sequences."""
-        if places is None:
+        if index_map is None:
             check_foreseeable(sampler, len(self))
-        follow: Places = _unchanged if places is None else places
+        follow: IndexMap = _unchanged if index_map is None else index_map
         sides = [side for side in (self.left, self.right) if not isinstance(side, TableRows)]
         return Together([side.fetch_ahead(sampler, follow) for side in sides])
 
-    def plan_ranges(self, places: Places | None = None) -> list[RangePlanner]:
+    def plan_ranges(self, index_map: IndexMap | None = None) -> list[RangePlanner]:
         """Return the planners that request byte ranges of coming batches, for both sequences."""
-        follow: Places = _unchanged if places is None else places
+        follow: IndexMap = _unchanged if index_map is None else index_map
         sides = [side for side in (self.left, self.right) if not isinstance(side, TableRows)]
         return [planner for side in sides for planner in side.plan_ranges(follow)]
 

@@ -39,13 +39,13 @@ class KeyTable:
         hashes: One for each position; shape `(n,)`.
 
     >>> table = KeyTable(hash_keys(["a", "b", "a"]))
-    >>> table.places(int(hash_keys(["a"])[0])), table.places(7)
+    >>> table.indexes_of(int(hash_keys(["a"])[0])), table.indexes_of(7)
     ([0, 2], [])
     """
 
     def __init__(self, hashes: Hashes) -> None:
         order = np.argsort(hashes)
-        self._places = order.astype(np.uint32 if len(order) < 1 << 32 else np.int64)
+        self._indexes = order.astype(np.uint32 if len(order) < 1 << 32 else np.int64)
         self._hashes = hashes[order]
         del order  # of many keys, the memory counts
         bits = max(1, min(24, len(hashes).bit_length() - 2))
@@ -56,16 +56,16 @@ class KeyTable:
         self._search = self._hashes.data
         self._first = self._starts.data
 
-    def places(self, wanted: int) -> list[int]:
+    def indexes_of(self, wanted: int) -> list[int]:
         """Return the positions that have a hash, ascending."""
         cell = wanted >> self._shift
         stop = self._first[cell + 1]
         found = bisect_left(self._search, wanted, self._first[cell], stop)
-        places = []
+        indexes = []
         while found < stop and self._search[found] == wanted:
-            places.append(int(self._places[found]))
+            indexes.append(int(self._indexes[found]))
             found += 1
-        return sorted(places)
+        return sorted(indexes)
 
     def pairs(self, wanted: Hashes) -> tuple[Integers, Integers]:
         """Return all pairs of equal hashes: positions in `wanted`, and positions in the table."""
@@ -73,11 +73,11 @@ class KeyTable:
         counts = np.searchsorted(self._hashes, wanted, "right") - first
         rows = np.repeat(np.arange(len(wanted)), counts)
         begins = np.repeat(first - (np.cumsum(counts) - counts), counts)
-        places = self._places[begins + np.arange(len(rows))].astype(np.int64)
-        order = np.lexsort((places, rows))
-        return rows[order], places[order]
+        indexes = self._indexes[begins + np.arange(len(rows))].astype(np.int64)
+        order = np.lexsort((indexes, rows))
+        return rows[order], indexes[order]
 
-    def first_places(self, wanted: Hashes, absent: int) -> Integers:
+    def first_indexes(self, wanted: Hashes, absent: int) -> Integers:
         """Return the first position of each hash, or `absent` for a hash not in the table."""
         found = np.full(len(wanted), absent, np.int64)
         for start in range(0, len(wanted) if len(self._hashes) else 0, _PAIRED):
@@ -88,7 +88,7 @@ class KeyTable:
             slots = np.searchsorted(self._hashes, ordered)
             slots[slots == len(self._hashes)] = 0
             held = self._hashes[slots] == ordered
-            found[start + order[held]] = self._places[slots[held]]
+            found[start + order[held]] = self._indexes[slots[held]]
         return found
 
     def doubles(self) -> Hashes:
@@ -165,11 +165,11 @@ def find_all(
         Pairs of a position in the list and the position of a sample that has the key there. A
         missing key is in none of them, a key of several samples in several.
     """
-    rows, places = table.pairs(hash_keys(list(wanted)))
-    texts = texts_at(places)
+    rows, indexes = table.pairs(hash_keys(list(wanted)))
+    texts = texts_at(indexes)
     pairs = zip(rows.tolist(), texts, strict=True)
     same = np.fromiter((str(text) == wanted[row] for row, text in pairs), np.bool_, len(rows))
-    return rows[same], places[same]
+    return rows[same], indexes[same]
 
 
 def load_npy(path: Path) -> npt.NDArray[Any]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from wids.ordering.lookahead import Foreseeable, Places
+    from wids.ordering.lookahead import Foreseeable, IndexMap
     from wids.reading.fetchahead import FetchProgress
     from wids.reading.fieldfile import FieldFile
     from wids.reading.gather import Allocate
@@ -209,33 +209,33 @@ class Selection:
         """Return the hash of each sample's key, as `wids.base.keyhash` makes it."""
         return self.base.key_hashes()[self.rows.array()]
 
-    def fetch_ahead(self, sampler: Foreseeable, places: Places | None = None) -> FetchProgress:
+    def fetch_ahead(self, sampler: Foreseeable, index_map: IndexMap | None = None) -> FetchProgress:
         """Fetch the next shards of a sampler in the background; see `ShardListDataset`.
 
         Args:
             sampler: Sampler of this library that draws the indexes in this process.
-            places: For a sampler over a view of this sequence: function from its indexes to
+            index_map: For a sampler over a view of this sequence: function from its indexes to
                 indexes here, -1 for samples of other sequences.
 
         Returns:
             Progress, with the shards fetched and the seconds that readers waited.
         """
-        if places is None:
+        if index_map is None:
             check_foreseeable(sampler, len(self))
-        return self.base.fetch_ahead(sampler, self._in_base(places))
+        return self.base.fetch_ahead(sampler, self._in_base(index_map))
 
-    def plan_ranges(self, places: Places | None = None) -> list[RangePlanner]:
+    def plan_ranges(self, index_map: IndexMap | None = None) -> list[RangePlanner]:
         """Return the planners that request byte ranges of coming batches; see `ShardList`."""
-        return self.base.plan_ranges(self._in_base(places))
+        return self.base.plan_ranges(self._in_base(index_map))
 
-    def _in_base(self, places: Places | None) -> Places:
-        """Return a function from a sampler's indexes, mapped by `places`, to those of the base."""
+    def _in_base(self, index_map: IndexMap | None) -> IndexMap:
+        """Return a function that applies an index map, and then finds the indexes in the base."""
         rows = self.rows
 
         def in_base(indexes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-            if places is None:
+            if index_map is None:
                 return rows.take(indexes)
-            indexes = places(indexes)
+            indexes = index_map(indexes)
             found = indexes >= 0
             indexes[found] = rows.take(indexes[found])
             return indexes

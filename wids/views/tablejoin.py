@@ -283,11 +283,11 @@ def _found_rows(left: SampleSequence, table: Table, match: Match) -> Integers:
                 os.utime(kept)  # files are evicted by their dates
                 return found
     # The key table has no nulls, so its positions are translated to rows.
-    key, places = _key_table(table.columns[match.column])
-    rows = key.first_places(wanted, table.num_rows if places is None else len(places))
-    if places is not None:
-        rows = np.append(places, table.num_rows)[rows]
-    _check_single(key, places, wanted, table, match.column)
+    key, row_of = _key_table(table.columns[match.column])
+    rows = key.first_indexes(wanted, table.num_rows if row_of is None else len(row_of))
+    if row_of is not None:
+        rows = np.append(row_of, table.num_rows)[rows]
+    _check_single(key, row_of, wanted, table, match.column)
     if kept is not None:
         with suppress(OSError):  # a folder that may only be read
             IndexList.of(rows).save(kept)
@@ -334,7 +334,7 @@ def _kept_path(
 
 def _check_single(
     key: KeyTable,
-    places: Integers | None,
+    row_of: Integers | None,
     wanted: npt.NDArray[np.uint64],
     table: Table,
     column: str,
@@ -345,9 +345,9 @@ def _check_single(
     if not len(doubles):
         return
     for each in doubles[np.isin(doubles, wanted)].tolist():
-        rows = key.places(each)
-        if places is not None:
-            rows = places[rows].tolist()
+        rows = key.indexes_of(each)
+        if row_of is not None:
+            rows = row_of[rows].tolist()
         # Keys that differ may share a hash by chance; then reading compares them.
         if len({values.at(row) for row in rows}) < len(rows):
             raise _double_error(table, column, rows[0], rows[1])
@@ -373,9 +373,9 @@ def _rows_by_field(left: SampleSequence, table: Table, field: str, column: str) 
     if not is_text and values.kind != "numbers":
         hashes = hash_keys([text_of(values.at(row)) for row in range(len(values))])
     key, row_of = _key_table(values, hashes)
-    samples, places = key.pairs(hash_keys(texts))
+    samples, slots = key.pairs(hash_keys(texts))
     rows = np.full(len(left), table.num_rows, np.int64)
-    found = places if row_of is None else row_of[places]
+    found = slots if row_of is None else row_of[slots]
     for sample, row in zip(samples.tolist(), found.tolist(), strict=True):
         if text_of(values.at(row)) != texts[sample]:
             continue

@@ -45,7 +45,7 @@ from wids.reading.samplesequence import hold_versions
 from wids.reading.shardlist import ShardList
 from wids.views.concatenation import Chain, Classes, checked_parts
 from wids.views.filling import Filled
-from wids.views.filtering import check_known, column_named, holding, warn_if_unknown
+from wids.views.filtering import check_known, column_named, matching, warn_if_unknown
 from wids.views.filterlanguage import KEY_NAMES, MISSING, compared_text
 from wids.views.indexlist import IndexList
 from wids.views.joining import Offered, Pairing, counterparts
@@ -205,10 +205,10 @@ class Viewable(_Sequence):
         total = len(self)
         num_samples = check_integer("num_samples", num_samples, 0, total)
         seed = check_integer("seed", seed)
-        places = np.arange(num_samples, dtype=np.int64)
+        indexes = np.arange(num_samples, dtype=np.int64)
         if num_samples < total:
-            places = np.sort(permute(places, total, derive_key(seed, _TAKEN)))
-        return self._chosen(IndexList.of(places), f"take({num_samples}, seed={seed})")
+            indexes = np.sort(permute(indexes, total, derive_key(seed, _TAKEN)))
+        return self._chosen(IndexList.of(indexes), f"take({num_samples}, seed={seed})")
 
     def filter(self, condition: str | Callable[..., Any], *columns: str, fill: Any = None) -> View:
         """Return the view of the samples that fulfil a condition, in their order.
@@ -230,7 +230,7 @@ class Viewable(_Sequence):
                     f"columns and fill are for a function, got {columns!r:.80} and {fill!r:.80} "
                     f"with the filter {condition!r}"
                 )
-            rows = IndexList.of(np.flatnonzero(holding(self, condition)))
+            rows = IndexList.of(np.flatnonzero(matching(self, condition)))
             return self._chosen(rows, f"filter({condition!r})")
         check_callable("condition", condition, "a filter in a text, or a function of columns")
         if not columns:
@@ -421,8 +421,8 @@ class Viewable(_Sequence):
         return KeptTable()
 
     def _find(self, key: str) -> int | None:
-        places = self._kept_table.of(self.key_hashes).places(hash_key(key))
-        return next((place for place in places if self.key_at(place) == key), None)
+        indexes = self._kept_table.of(self.key_hashes).indexes_of(hash_key(key))
+        return next((index for index in indexes if self.key_at(index) == key), None)
 
     def select_keys(
         self, keys: Any, *, column: str = "key", missing: Literal["error", "drop"] = "error"
@@ -440,11 +440,11 @@ class Viewable(_Sequence):
             ValueError: A key is missing, or several samples have it.
         """
         wanted = read_keys(keys, numbers=column not in KEY_NAMES)
-        rows, places = self._pairs(wanted, column)
+        rows, indexes = self._pairs(wanted, column)
         self._check_found(wanted, rows, column, missing)
         (twice,) = np.nonzero(np.diff(rows) == 0)
         if len(twice):
-            first, second = places[twice[0]], places[twice[0] + 1]
+            first, second = indexes[twice[0]], indexes[twice[0] + 1]
             key = wanted[rows[twice[0]]]
             cure = f"leave one out by its index, exclude([{second}])"
             if column not in KEY_NAMES:
@@ -452,7 +452,7 @@ class Viewable(_Sequence):
             raise ValueError(
                 f"select_keys: samples {first} and {second} both have the key {key!r}; {cure}"
             )
-        return self._chosen(IndexList.of(places), f"select_keys({len(wanted)} keys)")
+        return self._chosen(IndexList.of(indexes), f"select_keys({len(wanted)} keys)")
 
     def exclude(
         self, unwanted: Any, *, column: str = "key", missing: Literal["error", "drop"] = "error"
@@ -473,8 +473,8 @@ class Viewable(_Sequence):
         """
         mask = np.ones(len(self), np.bool_)
         if column in KEY_NAMES and isinstance(unwanted, View):
-            places = self._places_of(unwanted)
-            unwanted = unwanted if places is None else places
+            indexes = self._indexes_of(unwanted)
+            unwanted = unwanted if indexes is None else indexes
         unwanted = unwanted.keys if isinstance(unwanted, Viewable) else unwanted
         unwanted = list(unwanted) if isinstance(unwanted, Keys) else unwanted
         # In a column, numbers are values like texts, and no indexes.
@@ -483,13 +483,13 @@ class Viewable(_Sequence):
             hold_versions(self)
             mask[_index_list("unwanted", unwanted, len(self)).array()] = False
         else:
-            rows, places = self._pairs(keys, column)
+            rows, indexes = self._pairs(keys, column)
             self._check_found(keys, rows, column, missing)
-            mask[places] = False
+            mask[indexes] = False
         rows = IndexList.of(np.flatnonzero(mask))
         return self._chosen(rows, f"exclude({len(self) - len(rows)} samples)")
 
-    def _places_of(self, view: View) -> npt.NDArray[np.int64] | None:
+    def _indexes_of(self, view: View) -> npt.NDArray[np.int64] | None:
         """Return the indexes here of the samples of a view of the same sequence; else None."""
         if view.base is self:
             return view.rows.array()
@@ -503,12 +503,14 @@ class Viewable(_Sequence):
             return find_all(wanted, self._kept_table.of(self.key_hashes), self.keys_at)
         gaps = self._column_with_gaps(column)
         values = gaps.tolist() if isinstance(gaps, np.ndarray) else list(gaps)
-        present = [place for place, value in enumerate(values) if value is not MISSING]
-        texts = [equal_text(values[place]) for place in present]
-        if all(isinstance(values[place], int | float) for place in present):
+        present = [index for index, value in enumerate(values) if value is not MISSING]
+        texts = [equal_text(values[index]) for index in present]
+        if all(isinstance(values[index], int | float) for index in present):
             wanted = [compared_text(each) for each in wanted]
         table = KeyTable(hash_keys(texts))
-        found = find_all(wanted, table, lambda places: [texts[place] for place in places.tolist()])
+        found = find_all(
+            wanted, table, lambda indexes: [texts[index] for index in indexes.tolist()]
+        )
         return found[0], np.array(present, np.int64)[found[1]]
 
     def _check_found(self, wanted: list[str], rows: Any, column: str, missing: str) -> None:
@@ -788,12 +790,12 @@ class ViewableShards(ShardList, Viewable):
         packed = self.packed_keys()
         if packed is None:
             return super()._find(key)
-        places = packed.places(hash_key(key))
-        found = next((place for place in places if self.key_at(place) == key), None)
-        if found is None and (places or not self.packed_keys_are_current()):
+        indexes = packed.indexes_of(hash_key(key))
+        found = next((index for index in indexes if self.key_at(index) == key), None)
+        if found is None and (indexes or not self.packed_keys_are_current()):
             # A shard has changed since it was packed, and may have keys that the pack lacks.
-            places = self._kept_table.of(self.read_key_hashes).places(hash_key(key))
-            return next((place for place in places if self.key_at(place) == key), None)
+            indexes = self._kept_table.of(self.read_key_hashes).indexes_of(hash_key(key))
+            return next((index for index in indexes if self.key_at(index) == key), None)
         return found
 
     def drop_if_changed(self, shard_index: int) -> bool:
