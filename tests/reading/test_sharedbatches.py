@@ -2,6 +2,7 @@
 
 import gc
 import io
+import multiprocessing
 import os
 import pickle
 import random
@@ -17,7 +18,7 @@ from torch.utils.data import DataLoader, default_collate  # noqa: E402
 
 import wids  # noqa: E402
 from wids.reading.collate import as_tensors  # noqa: E402
-from wids.reading.sharedbuffers import BufferSender, SharedBuffer  # noqa: E402
+from wids.reading.sharedbuffers import BufferReceiver, BufferSender, SharedBuffer  # noqa: E402
 
 
 class Pair(NamedTuple):
@@ -249,7 +250,64 @@ def test_a_child_that_drops_a_batch_does_not_free_it() -> None:
     os.waitpid(pid, 0)
     assert not buffer.free
     leases.clear()
-    assert buffer.free
+    assert buffer.retired  # not free, as the parent does not know that its child dropped it
+
+
+def test_what_a_child_may_see_is_never_written_again() -> None:
+    """A child keeps the bytes that it was forked with, and the sender makes other buffers."""
+    sender, receiver = BufferSender(1000), BufferReceiver()
+    children: list[tuple[int, int, int]] = []
+    for number in range(12):
+        buffer = sender.take(300, "")
+        assert buffer is not None
+        new, dropped = sender.news([buffer])
+        there = [SharedBuffer.open(each.buffer.number, os.dup(each.buffer.fd), 375) for each in new]
+        receiver.learn(os.getpid(), there, dropped)
+        leases = [receiver.lease(os.getpid(), buffer.number)]
+        buffer.data[:] = number
+        if number % 3 == 0:  # also buffers that nobody forks with
+            goes_on, wake = os.pipe()
+            pid = os.fork()
+            if pid == 0:
+                os.close(wake)
+                os.read(goes_on, 1)
+                os._exit(int(np.all(leases[0] == number)))
+            children.append((pid, goes_on, wake))
+        leases.clear()
+        assert buffer.retired is (number % 3 == 0)
+    for pid, goes_on, wake in children:
+        os.write(wake, b"x")
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 1
+        os.close(goes_on)
+        os.close(wake)
+
+
+def keep_a_batch(batch: Any, begun: Any, ended: Any, seen: Any) -> None:
+    before = batch["x"].tolist()
+    begun.set()
+    ended.wait(60)
+    seen.put((before, batch["x"].tolist()))
+
+
+def test_a_forked_process_keeps_its_batch() -> None:
+    """While the main process drops a batch and goes on, its child sees the batch unchanged."""
+    fork = multiprocessing.get_context("fork")
+    begun, ended, seen = fork.Event(), fork.Event(), fork.SimpleQueue()
+    batches = wids.SharedBatches([{"x": np.full(5000, number)} for number in range(12)])
+    options = {"batch_size": 1, "num_workers": 1, "persistent_workers": True}
+    loader = loader_of(batches, multiprocessing_context="fork", **options)
+    for number, batch in enumerate(loader):
+        if number == 3:
+            child = fork.Process(target=keep_a_batch, args=(batch, begun, ended, seen))
+            child.start()
+            assert begun.wait(60)
+        assert batch["x"].tolist() == [[number] * 5000]
+        del batch
+    assert sum(len(batch["x"]) for _ in range(3) for batch in loader) == 36
+    ended.set()
+    before, after = seen.get()
+    child.join()
+    assert before == after == [[3] * 5000]
 
 
 def test_a_copy_works_in_the_same_process(spec: str) -> None:

@@ -53,7 +53,7 @@ class SharedBatches:
     StatefulDataLoader work as before.
 
     A worker reuses the memory of a batch only when nothing in the main process refers to that batch
-    any more, so batches can safely be kept.
+    any more, so batches can safely be kept, also by a process that is forked from it.
 
     Args:
         dataset: A `ShardListDataset`, or anything with `len(dataset)` and `dataset[index]`.

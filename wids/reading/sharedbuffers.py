@@ -5,8 +5,9 @@
     BufferReceiver  the same buffers in the process that reads them
 
 The receiver opens a buffer once; from then on its number is enough. A buffer is free again when no
-array refers to it any more in the receiver. It has no name in a file system, so the kernel frees it
-when both processes are gone, whatever ended them.
+array refers to it any more in the receiver. If the receiver was forked meanwhile, the child may
+have that array, too: then the buffer is not used again. It has no name in a file system, so the
+kernel frees it when all its processes are gone, whatever ended them.
 """
 
 from __future__ import annotations
@@ -33,11 +34,40 @@ _HEAD_NBYTES = 64  # the flag; as long as a cache line, so that the data begins 
 # Batches differ in size. With some extra space, each buffer soon fits every batch.
 _HEADROOM = 1.25
 
-_FREE, _IN_USE = 0, 1
+_FREE, _IN_USE, _RETIRED = 0, 1, 2
+
+
+class _Forks:
+    """The forks of this process, by which a lease knows whether a child has a copy of it."""
+
+    def __init__(self) -> None:
+        self._begun = self._ended = 0
+        if hasattr(os, "register_at_fork"):  # where processes fork
+            os.register_at_fork(
+                before=self._begin, after_in_parent=self._end, after_in_child=self._end
+            )
+
+    def _begin(self) -> None:
+        self._begun += 1
+
+    def _end(self) -> None:
+        self._ended = self._begun
+
+    def mark(self) -> int:
+        """Return a number for `none_since`."""
+        # A thread may take a lease while another one forks.
+        return self._begun if self._begun == self._ended else -1
+
+    def none_since(self, mark: int) -> bool:
+        """Return whether this process was not forked since `mark` returned a number."""
+        return self._begun == mark
+
+
+_FORKS = _Forks()
 
 
 class SharedBuffer:
-    """Anonymous shared memory, with a flag that tells whether it is in use.
+    """Anonymous shared memory, with a flag: free, in use, or retired, which is never free again.
 
     Attributes:
         number: Its number among the buffers of its sender.
@@ -96,6 +126,11 @@ class SharedBuffer:
         """Whether no process uses it."""
         return self._map[0] == _FREE
 
+    @property
+    def retired(self) -> bool:
+        """Whether it is never free again."""
+        return self._map[0] == _RETIRED
+
     def take(self) -> None:
         """Mark it as in use."""
         self._map[0] = _IN_USE
@@ -104,10 +139,18 @@ class SharedBuffer:
         """Mark it as free."""
         self._map[0] = _FREE
 
+    def retire(self) -> None:
+        """Mark it as one that is never free again."""
+        self._map[0] = _RETIRED
+
     def lease(self) -> Bytes:
-        """Return its memory; the buffer is free when no view of this array is left."""
+        """Return its memory; the buffer is free when no view of this array is left.
+
+        If this process was forked meanwhile, it is retired instead, as the child may have a view.
+        """
+        mark = _FORKS.mark()
         lease = self._array()
-        weakref.finalize(lease, _give_back_here, self, os.getpid()).atexit = False
+        weakref.finalize(lease, _end_lease, self, os.getpid(), mark).atexit = False
         return lease
 
     def _array(self) -> Bytes:
@@ -115,10 +158,14 @@ class SharedBuffer:
         return np.frombuffer(memoryview(self._map)[_HEAD_NBYTES:], np.uint8)
 
 
-def _give_back_here(buffer: SharedBuffer, pid: int) -> None:
+def _end_lease(buffer: SharedBuffer, pid: int, mark: int) -> None:
     # A forked child that drops its copy of the array says nothing of the array in its parent.
-    if os.getpid() == pid:
+    if os.getpid() != pid:
+        return
+    if _FORKS.none_since(mark):
         buffer.give_back()
+    else:
+        buffer.retire()
 
 
 class BufferSender:
@@ -168,6 +215,7 @@ class BufferSender:
         return buffer
 
     def _make(self, nbytes: int) -> SharedBuffer | None:
+        self._drop_retired()
         used = sum(buffer.nbytes for each in self._buffers.values() for buffer in each)
         room = self._most_nbytes - used
         if nbytes > room:
@@ -180,6 +228,11 @@ class BufferSender:
         self._next_number += 1
         self._unknown.add(buffer.number)
         return buffer
+
+    def _drop_retired(self) -> None:
+        for field, buffers in self._buffers.items():
+            for buffer in [each for each in buffers if each.retired]:
+                self._drop(buffer, field)
 
     def _drop(self, buffer: SharedBuffer, field: str) -> None:
         self._buffers[field].remove(buffer)
