@@ -192,7 +192,7 @@ class _Runs:
 
 
 def _plain_names(urls: Any) -> list[str] | None:
-    """Return the names of shards if these are the ends of their URLs, told by a few; else None."""
+    """Return the last path component of each URL; None if a shard may be named otherwise."""
     names = urls.plain_ends()
     if names is None or names[0] != base_name(urls[0]):
         return None

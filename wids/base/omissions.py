@@ -97,7 +97,7 @@ class Omissions:
 
 
 class EqualKeys:
-    """Finds the samples of an import whose key an earlier one has, in any shard.
+    """Search for imported samples whose key an earlier sample has, in any shard.
 
     It takes 8 bytes a sample.
 

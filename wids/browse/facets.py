@@ -108,7 +108,7 @@ def _in_quotes(text: str) -> str:
 
 
 def classes_by_number(class_names: Mapping[int, str]) -> frozenset[int]:
-    """Return the classes whose names a filter cannot use: ambiguous ones, or not to be typed.
+    """Return the classes that filters write as numbers, since their names are ambiguous or odd.
 
     >>> sorted(classes_by_number({0: "cat", 1: "2", 2: "dog", 3: "dog", 4: "sea lion"}))
     [1, 2, 3]

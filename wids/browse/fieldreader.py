@@ -480,7 +480,7 @@ class FieldReader:
         return None if path is None else (path, source)
 
     def look_for_changes(self, *, at_all: bool = False) -> None:
-        """Look whether files of some of the shards that were read were replaced, once in a while.
+        """Drop shards that were replaced, of some of those that were read, at most once in a while.
 
         What a filter found is shown without another look at all of the shards that it read.
 

@@ -365,9 +365,9 @@ class ApiHandlers:
         return view_document(chosen, self.title, _steps_of(query))
 
     def _keys_left_out(self, unwanted: Integers) -> list[str] | None:
-        """Return the keys of some samples; None if the remaining ones had better be listed.
+        """Return the keys of unwanted samples; None if the document should list the wanted ones.
 
-        They had better if many samples are left out, or if other samples have the same keys. If the
+        It should if many samples are left out, or if other samples have the same keys. If the
         dataset has more samples than a document lists, the keys are returned in any case: when the
         document is opened, their number shows whether other samples have them, too.
         """

@@ -251,7 +251,7 @@ class VectorsAtOnce(NamedTuple):
 def vectors_of(
     reader: FieldReader, shard_index: int, indexes: npt.NDArray[np.int64], extension: str
 ) -> VectorsAtOnce:
-    """Return the vectors of many samples: at once those in `.npy` of one header in a local shard.
+    """Return the vectors of the samples of a local shard whose `.npy` fields have equal headers.
 
     Args:
         reader: The dataset.

@@ -150,7 +150,7 @@ def _identity(reader: FieldReader) -> str:
 
 
 def _blocks(path: Path, count: int) -> list[Any]:
-    """Return the size of a file, and its bytes at some even distances.
+    """Return the size of a file, and blocks of bytes spread evenly over it.
 
     A sample of another length moves the headers of all samples behind it.
     """
@@ -376,7 +376,7 @@ def _by_number(row: list[Any]) -> tuple[int, str]:
 
 
 class FigureVisitor:
-    """Visitor that counts what headers state, and the aspect of images.
+    """Histograms of what headers state, such as widths, and of the aspect ratios of images.
 
     Args:
         reader: The dataset.

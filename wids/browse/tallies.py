@@ -47,7 +47,7 @@ class ValueTally:
         return bool(self._counts) and not self._is_crowded
 
     def add(self, codes: np.ndarray, words: list[Any]) -> None:
-        """Count values: for each its index in `words`, or -1 for none; NaN is none, either."""
+        """Count values, each given as its index in `words`; -1 and NaN count as missing."""
         found = np.bincount(codes + 1, minlength=len(words) + 1).tolist()
         self.missing += found[0]
         for word, count in zip(words, found[1:], strict=True):
@@ -93,7 +93,7 @@ def _key_of(word: Any) -> tuple[type, Any]:
 
 
 def _compared(text: str, types: frozenset[type]) -> Any:
-    """Return the value of one of these types that a filter takes a text for, or else the text."""
+    """Return a text as the truth value or number that filters read it as; else the text itself."""
     truth = text.strip().lower()
     if bool in types and truth in ("true", "false"):
         return truth == "true"
@@ -186,7 +186,7 @@ class NumberTally:
         self._cells = wider
 
     def bins(self) -> Bins:
-        """Return the bins in which these numbers, of which there is one, are shown."""
+        """Return the bins in which the numbers are shown; there must be at least one number."""
         first, last = self._shown_range()
         # Whole numbers need no narrower bins.
         least = 10 ** max(-self._exponent, 0) if self._is_whole else 1
@@ -241,7 +241,7 @@ class NumberTally:
 
 
 def _edges(cells: Any, exponent: int) -> Any:
-    """Return where cells begin: the floats that are written as these decimals."""
+    """Return the lower edges of cells, as the floats nearest to these decimals."""
     return cells * 10.0**exponent if exponent >= 0 else cells / 10.0**-exponent
 
 

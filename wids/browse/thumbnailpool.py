@@ -71,7 +71,7 @@ class Drawing:
     soon: Future[None] = field(default_factory=Future)
 
     def be_slow(self) -> None:
-        """Release the requests that do not wait for a slow picture."""
+        """Answer now the requests that do not wait for slow thumbnails."""
         if not self.soon.done():
             self.soon.set_result(None)
 
@@ -179,11 +179,11 @@ class Thumbnails:
         _settle(drawing, found)
 
     def _lane_of(self, extension: str, pieces: Sequence[bytes]) -> Lane:
-        """Return the lane in which an image can be decoded, by what its first bytes promise.
+        """Return the lane for decoding an image, chosen by the size that its header states.
 
-        A wrong promise harms nobody: who promises much waits for its lane, and who promises little
-        and takes more is moved there. Without a look at it, each image that needs the large lane
-        would first fill the memory of a process of each other lane.
+        A wrong size does no harm: an image that states a large one waits for the large lane, and
+        one that states too small a one is moved there. Without this choice, each image that needs
+        the large lane would first fill the memory of a process of each other lane.
         """
         if field_kind(extension) != "image" or format_suffix(extension) not in _PLAIN_HEADERS:
             return "regular"

@@ -214,7 +214,7 @@ class ShardCache:
         return self._entry_of_remote(ShardRef.of(shard)).path.exists()
 
     def held_rows(self, urls: Iterable[str], versions: Iterable[str]) -> Iterator[int]:
-        """Yield which of many remote shards `holds` says are in the folder, by one look into it.
+        """Yield the rows of the remote shards that are in the folder, which is listed once for all.
 
         Args:
             urls: URL of each shard.

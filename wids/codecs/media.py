@@ -123,9 +123,10 @@ def decode_video(
 
 
 def _announce(file: BinaryIO, stream: Any, start: int, num_frames: int) -> None:
-    """Tell a file which of its bytes a clip needs, if it takes such hints, by the video's index.
+    """Announce to a file the bytes that a clip needs, which the index of the video states.
 
-    Without an index of all frames, as in Matroska, the file has to guess.
+    Nothing is announced if the video has no index of all frames, as in Matroska, or the file takes
+    no such hints.
 
     Args:
         file: The file.

@@ -191,7 +191,7 @@ class _Walk:
 
 
 def _cost(value: Any, found: Any) -> int:
-    """Return how many values were looked at to find a shape, or other values."""
+    """Return the number of values that one step of the search has read."""
     if isinstance(found, Shape):
         return len(found.values)
     counts = value.get("counts") if isinstance(value, Mapping) else None
@@ -272,7 +272,7 @@ def _word(label: Any) -> str:
 
 
 def _mask_in(size: Any, counts: Any) -> tuple[int, ...] | None:
-    """Return a mask of COCO as rectangles; None if these are no size and lengths of runs."""
+    """Return a mask of COCO as rectangles; None if the size or the run lengths are invalid."""
     runs = _unpacked(counts) if isinstance(counts, str) else counts
     if not (_are_integers(size) and len(size) == 2 and _are_integers(runs)):
         return None
@@ -293,7 +293,7 @@ def _are_integers(values: Any) -> TypeGuard[list[int]]:
 
 
 def _columns(start: int, stop: int, height: int) -> Iterator[int]:
-    """Yield pixels in the order of columns, from one to another, as at most three rectangles."""
+    """Yield the rectangles, at most three, that cover a run of pixels in column-major order."""
     while start < stop:
         x, y = divmod(start, height)
         whole = 0 if y else (stop - start) // height
@@ -303,7 +303,7 @@ def _columns(start: int, stop: int, height: int) -> Iterator[int]:
 
 
 def _unpacked(text: str) -> list[int] | None:
-    """Return the lengths of runs in a string of COCO; None if it is none.
+    """Return the run lengths that a string of COCO encodes; None if it is malformed.
 
     A character has five bits of a number. From the fourth number on, they are differences to the
     last but one.

@@ -246,7 +246,7 @@ def _view_document(suffix: str, data: Data) -> Summary:
 
 
 def _shapes_of_long(suffix: str, data: Data) -> Summary:
-    """Return the shapes of a document that is too large for a tree, or that it was not searched."""
+    """Return the shapes of a document too large for a tree; a huge one is not searched."""
     if len(data) <= MAX_SHAPES_NBYTES:
         # One at a time: the values may take thirty times the memory of the document.
         with PARSING, suppress(Exception):  # its text is shown, whatever is wrong with the rest

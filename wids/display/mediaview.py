@@ -205,7 +205,7 @@ def _container(suffix: str, data: bytes | memoryview) -> str:
 
 
 def _unlike(suffix: str, data: bytes | memoryview) -> str | None:
-    """Return what a file is by its first bytes, if its suffix says otherwise; else None."""
+    """Return a message if the first bytes of a file contradict its suffix; else None."""
     known = file_type(bytes(data[:16]))
     if known is None or ALIKE.get(suffix, suffix) == known.suffix:
         return None
@@ -213,7 +213,7 @@ def _unlike(suffix: str, data: bytes | memoryview) -> str | None:
 
 
 def _told(error: Exception, suffix: str, data: bytes | memoryview) -> str:
-    """Return why a library refused a file, and what it is instead of what its suffix says."""
+    """Return why a library refused a file, and its actual type if its suffix names another."""
     return "; ".join(each for each in (reason_of(error), _unlike(suffix, data)) if each)
 
 

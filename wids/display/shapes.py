@@ -113,7 +113,7 @@ def _as_shown(shapes: Sequence[Shape], main: FieldView) -> Sequence[Shape]:
 
 
 def _lie_in(shapes: Sequence[Shape], size: tuple[int, int]) -> bool:
-    """Return whether no shape reaches over the right or lower edge."""
+    """Return whether all shapes end before the right and the lower edge of an image."""
     form = _guessed(shapes, size)
     return all(
         value <= 1.02 * size[place % 2]
@@ -123,7 +123,7 @@ def _lie_in(shapes: Sequence[Shape], size: tuple[int, int]) -> bool:
 
 
 def _corners(shape: Shape, form: Form) -> list[float]:
-    """Return x and y of points in turn: of boxes and of the rectangles of masks, two corners."""
+    """Return x and y of each point; a box, or a rectangle of a mask, gives two opposite corners."""
     values = list(shape.values)
     if shape.kind == "mask" or (shape.kind == "box" and (shape.form or form) == "xywh"):
         for at in range(0, len(values) - 3, 4):
@@ -159,7 +159,7 @@ def _upright(view: FieldView) -> tuple[int, int]:
 def _mask_of(
     name: str, data: bytes | memoryview, view: FieldView, main: FieldView, size: int
 ) -> Thumbnail | None:
-    """Return the label map of an image, upright; None if a field is none.
+    """Return the label map of an image, upright; None if the field is not a label map.
 
     A mask with the sides of an image that EXIF turns is turned with it: it was drawn for the pixels
     as they are stored.

@@ -197,7 +197,7 @@ class Block:
         self._coming = len(self.parts)
 
     def end_part(self, error: Exception | None) -> Part | None:
-        """Count the end of a part; return what has to be requested in place of all parts."""
+        """Count the end of a part; return the whole range if it is to be requested again."""
         self._coming -= 1
         self.error = self.error or error
         if self._coming and self.error is None:

@@ -290,7 +290,7 @@ def _translated_errors(url: str) -> Iterator[None]:
 
 
 def _raise_generic(url: str, error: Exception) -> NoReturn:
-    """Raise the error that a `GenericError` of the library stands for, by its text.
+    """Raise the error of this library that fits the text of a `GenericError` of obstore.
 
     Raises:
         FetchError: Another try will not help.

@@ -340,7 +340,7 @@ class RequestTimes:
 
 
 def _fitted(noted: np.ndarray) -> tuple[float, float]:
-    """Return latency and seconds a byte; 0 for what cannot be told from requests of one size."""
+    """Return latency and seconds per byte; the latter is 0 if the requests have about one size."""
     sizes, seconds = noted[:, 0], noted[:, 1]
     spread = float(sizes.std())
     if spread < 0.05 * float(sizes.mean()):

@@ -124,7 +124,7 @@ class FileVersion:
 
     @property
     def is_named(self) -> bool:
-        """Whether responses name their version, so that two can be compared; True before any."""
+        """Whether responses have a validator to compare two by; True before the first response."""
         return not self._first or self.validator is not None
 
     @property

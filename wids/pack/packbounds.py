@@ -70,7 +70,7 @@ def bounds_of(values: Any) -> tuple[float, float]:
 
 
 def _outward(number: Any, towards: float) -> float:
-    """Return a number as a float; a large one is rounded towards infinity `towards`."""
+    """Return a number as a float; a large one is rounded towards `towards`, an infinity."""
     found = float(number)
     return math.nextafter(found, towards) if abs(found) >= _EXACT else found
 

@@ -238,7 +238,7 @@ class LoaderStats:
         return self._advice_on_waiting(_MOSTLY * work.seconds)
 
     def _advice_on_waiting(self, most: float) -> str:
-        """Return what helps threads that wait, by the stage that waits for more than `most`."""
+        """Return advice for the first stage whose threads wait for more than `most` seconds."""
         if self.stage("storage").idle_seconds > most:
             return (
                 "the threads wait for storage: use more of them, and fetch_ahead for remote shards"
@@ -333,7 +333,7 @@ def _event(span: _Span, process: int, start: float) -> dict[str, Any]:
 
 
 class _BatchClock:
-    """Divides the time that a thread spends on a batch among stages: one runs at a time.
+    """Clock that divides the time of a thread on a batch among stages, of which one runs at a time.
 
     A part within a part, such as a transformation that reads a dataset, interrupts that one.
 
@@ -352,7 +352,7 @@ class _BatchClock:
         self._began = self._since = time.perf_counter()
 
     def enter(self, stage: Stage) -> tuple[Stage, float]:
-        """Count for another stage from now on; return the one before, and the time."""
+        """Switch to another stage; return the previous one and the present time."""
         now, before = time.perf_counter(), self._stage
         seconds = cpu_seconds = now - self._since
         if seconds >= _BRIEF_SECONDS:
@@ -424,7 +424,7 @@ _CLOCK: ContextVar[_BatchClock | None] = ContextVar("wids_batch_clock", default=
 
 
 def counted_as(stage: Stage) -> AbstractContextManager[None]:
-    """Return the context of a part of a batch: its time counts for a stage, if it is counted.
+    """Context manager whose time counts for a stage, if the current batch is counted.
 
     Args:
         stage: The stage.
@@ -442,7 +442,7 @@ def counted_as(stage: Stage) -> AbstractContextManager[None]:
 def counted_apart(
     fields: Iterable[Item], decode: Callable[[Item], Result], *, mapped: bool = True
 ) -> tuple[Iterable[Item], Callable[[Item], Result]]:
-    """Return fields or samples and their decoder, so that storage and decoding are counted apart.
+    """Return wrappers of fields and of a decoder that count storage and decoding separately.
 
     Both are returned as they are unless the batch is counted.
 
@@ -460,7 +460,7 @@ def counted_apart(
 
 
 def touch_if_counted(fields: Windows) -> None:
-    """Count the time in which fields come into memory as storage, if the batch is counted.
+    """Touch the pages of fields, and count the time as storage, if the batch is counted.
 
     Args:
         fields: Fields that will be used as soon as this returns.
@@ -477,7 +477,7 @@ def touch_if_counted(fields: Windows) -> None:
 
 
 def _touched(item: Item) -> Item:
-    """Return a field, or a sample of fields, whose pages are in memory."""
+    """Touch the pages of a field, or of all fields of a sample, and return it."""
     for data in item.values() if isinstance(item, dict) else (item,):
         if not isinstance(data, memoryview) or not data.nbytes:
             continue

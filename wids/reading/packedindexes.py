@@ -103,7 +103,7 @@ class PackedIndexes:
         what: str,
         take: Callable[[Pack], _Part | None],
     ) -> _Part | None:
-        """Return what `take` gets from a dataset's pack; None if the pack cannot be used."""
+        """Return `take(pack)` for a dataset's pack; None if the pack cannot be used."""
         if shards.pack is None or shards.pack in self._outdated:
             return None
         try:

@@ -137,7 +137,7 @@ class PlannedBatch:
                 self._settled.set()
 
     def close(self) -> None:
-        """Drop its bytes, or cancel the request for them, since nothing reads it any more."""
+        """Release the ranges of a batch that is not read any more, requested or not."""
         self.fail(FetchError("the batch is not read any more"))
         with self._lock:
             pool, self._pool = self._pool, None

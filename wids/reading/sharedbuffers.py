@@ -242,7 +242,7 @@ class BufferSender:
             self._dropped.append(buffer.number)
 
     def news(self, sent: list[SharedBuffer]) -> tuple[list[NewBuffer], list[int]]:
-        """Return the changes that the receiver has to learn before it gets some buffers.
+        """Return the buffers that are new to the receiver of a batch, and those that it can forget.
 
         Returns:
             Those of them that it does not know yet, and the numbers of those that it can forget.

@@ -60,7 +60,7 @@ class Parts:
 
     @property
     def is_plain(self) -> bool:
-        """Whether rows differ in letters alone that mean the same anywhere in a location."""
+        """Whether rows differ only in characters without a special meaning in locations."""
         return not bytes(self.blob).translate(None, _PLAIN)
 
     @property
@@ -221,7 +221,7 @@ class TextColumn(Sequence[str]):
         return np.array(repeated, np.int64)
 
     def plain_ends(self) -> list[str] | None:
-        """Return what follows the last slash of each location; None if not only plain letters vary.
+        """Return what follows the last slash of each location; None if that is not safe to cut out.
 
         >>> TextColumn(["s3://b/a-0.tar", "s3://b/a-1.tar"]).plain_ends()
         ['a-0.tar', 'a-1.tar']

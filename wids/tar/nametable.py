@@ -94,12 +94,12 @@ class NameTable:
         dots = np.concatenate(([-1], dots, [len(self._bytes)]))  # sentinels, as above
         return dots[dots.searchsorted(bases) if at_first_dot else dots.searchsorted(self.ends) - 1]
 
-    def _by_name(self, places: _Integers) -> _Integers | None:
-        """Return ascending positions, a row for each name; None if names have unequal numbers."""
+    def _by_name(self, positions: _Integers) -> _Integers | None:
+        """Return ascending positions, one row per name; None if their numbers differ."""
         # Names of one shard are alike; then no position has to be searched for.
-        if not len(self.ends) or len(places) % len(self.ends):
+        if not len(self.ends) or len(positions) % len(self.ends):
             return None
-        table = places.reshape(len(self.ends), -1)
+        table = positions.reshape(len(self.ends), -1)
         within = (table[:, :1] >= self.starts[:, None]) & (table[:, -1:] < self.ends[:, None])
         return table if within.all() else None
 

@@ -256,7 +256,7 @@ class _Fields:
         return max(map(len, used)) - 1
 
     def filled(self, start: int, stop: int) -> bool:
-        """Return whether some bytes are certainly not zero, as they have a bit in all headers."""
+        """Return whether each of some bytes has a bit that is set in all headers, so is never 0."""
         return 0 not in self._everywhere[start:stop]
 
     def rows(self, start: int, stop: int) -> _Bytes:

@@ -269,7 +269,7 @@ def export_members(
 def _noting_nulls(
     rows: Iterable[dict[str, Any]], texts: Sequence[str], omissions: Omissions
 ) -> Iterator[dict[str, Any]]:
-    """Yield the rows; count empty texts in columns with nulls, which CSV writes in the same way.
+    """Yield the rows; count empty texts in columns with nulls, since CSV writes both alike.
 
     Args:
         rows: The rows, without the columns that are null.

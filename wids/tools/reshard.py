@@ -268,7 +268,7 @@ def _columns_together(samples: Any, field: str) -> Any:
 
 
 def _together(samples: Any, field: str) -> tuple[Any, int]:
-    """Return the samples with grouped columns, and the largest number of tables of a sample."""
+    """Return the samples with grouped columns, and how many tables a sample has at most."""
     if isinstance(samples, TableRows):
         return samples.together(field), 1
     if isinstance(samples, View):

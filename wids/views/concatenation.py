@@ -247,7 +247,7 @@ class Chain:
         return values[0] if len(values) == 1 else join(values)
 
     def _of_part(self, number: int, local: Integers, read: Callable[[Any, Any], Values]) -> Values:
-        """Read values of a part; add to its errors, which count in the part, where it begins."""
+        """Read values of a part; note in an error where in the concatenation the part begins."""
         try:
             return read(self._able(number), local)
         except WidsError as error:

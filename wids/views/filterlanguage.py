@@ -171,7 +171,7 @@ class Comparison:
 
 
 def _unrounded(value: Any) -> Any:
-    """Return a float as the integer that it is, if it is one beyond which floats skip integers."""
+    """Return a float as an integer if it is so large that floats skip integers; else the value."""
     large = isinstance(value, float) and _EXACT <= abs(value) < math.inf
     return int(value) if large else value
 

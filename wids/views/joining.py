@@ -363,7 +363,7 @@ class Pairing:
         return take(join(values), np.argsort(places, kind="stable"))
 
     def _by_likelihood(self, extension: str) -> list[tuple[Any, str]]:
-        """Return both sides, each with the name of a field there; the likelier one is first."""
+        """Return both sides with the name of a field there, first the one that probably has it."""
         original = self.original(extension)
         left, right = (self.left, extension), (self.right, original or extension)
         is_right = original is not None and (self.replace or extension in self._in_right)
