@@ -319,6 +319,7 @@ def test_videos_of_the_grid_play_in_their_tiles(tmp_path: Path, open_page: Open)
         assert page.locator(".picture > .film").count() == 1
         assert page.locator(".frames").count() == 0
         assert_axe_is_content(page)
+        page.goto("about:blank")  # nothing is asked of a server that ends
 
 
 def test_the_tile_of_a_broken_video_shows_the_next_one(tmp_path: Path, open_page: Open):
@@ -338,6 +339,17 @@ def test_the_tile_of_a_broken_video_shows_the_next_one(tmp_path: Path, open_page
         page.keyboard.press(" ")
         page.locator(".film.said", has_text="No frame of it can be drawn.").wait_for()
         assert page.locator(".picture > .film").count() == 1
+        page.goto("about:blank")
+
+
+def test_a_broken_sound_beside_a_video_stays_broken(tmp_path: Path, open_page: Open):
+    """The waveform that cannot be drawn is not replaced by a frame of the video."""
+    samples = [{"__key__": "a", ".wav": b"no sound", ".webm": film()}]
+    with browsing([str(write_shard(tmp_path / "v.tar", samples))]) as server:
+        page = open_page(f"{server.url}?look=audio")
+        wait_until(page, "document.querySelector('.track img')?.naturalWidth === 317")
+        assert page.locator(".track [src*='f=1']").count() == 0
+        page.goto("about:blank")  # nothing is asked of a server that ends
 
 
 def test_the_list_shows_pictures_texts_and_values(tmp_path: Path, open_page: Open):

@@ -26,7 +26,7 @@ document.addEventListener("play", (event) => {
 /** Show a sound of a sample with its waveform, to be played in place. */
 export function sound(sample, found) {
   const name = `${found.extension} of sample ${sample.index}`;
-  const wave = found.wave ? thumbnail(sample, found.field, 1280) : null;
+  const wave = found.wave ? thumbnail({ ...sample, film: null }, found.field, 1280) : null;
   const played = h("div", { class: "played" });
   const slider = h("input", { type: "range", min: 0, max: STEPS, value: 0, step: 1, "aria-label": `Place in ${name}`, oninput: () => seek(here) });
   const time = h("span", { class: "time" }, typeof found.duration === "number" ? seconds(found.duration) : "");
