@@ -151,20 +151,25 @@ def test_the_map_takes_a_theme_at_once(served: Browsing, open_page: Open):
     wait_until(page, f"{drawn} !== window.lightMap")
 
 
-def test_a_point_within_a_crowd_of_another_class_is_seen(tmp_path: Path, open_page: Open):
+@pytest.mark.parametrize("more", [0, 48], ids=["three crowds", "and one as small as a point"])
+def test_a_point_within_a_crowd_of_another_class_is_seen(
+    tmp_path: Path, open_page: Open, more: int
+):
     """Points of other classes are drawn over a crowd, ringed, and found under the pointer.
 
-    Those at the edge of their own crowd are drawn as all others.
+    Those at the edge of their own crowd are drawn as all others, and a small crowd is not hidden.
     """
     chance = np.random.default_rng(0)
     middles = [(-5, -5), (5, -5), (0, 5)]
     samples, places = [], []
-    for number in range(4512):  # when halved, points of a crowd come to some of another
+    for number in range(4512 + more):  # when halved, points of a crowd come to some of another
         group = number % 3 if number < 4500 else 0
         place = np.array(middles[group]) + chance.normal(0, 0.1, 2)
         label = group
         if number == 0:  # drawn first, unless rare points are drawn last
             place, label = np.array(middles[0], float), 1
+        if number >= 4512:  # a crowd no larger than a point
+            place, label = np.array([-5.0, 5.0]), 2 if number == 4512 else 0
         places.append(place)
         stream = BytesIO()
         np.save(stream, place.astype("f4"))
@@ -195,6 +200,10 @@ def test_a_point_within_a_crowd_of_another_class_is_seen(tmp_path: Path, open_pa
         white = (np.asarray(seen) == 255).all(axis=-1)
         assert white.sum() >= 16  # the ring
         assert not white[[0, -1]].any()  # around it is the crowd
+        if more:
+            seen = drawn(-5, 5)
+            assert f"rgb{seen.getpixel((5, 5))}" == own["2"]
+            assert own["0"] in {f"rgb{colour}" for _, colour in seen.getcolors()}
         outermost = min(places[2:4500:3], key=lambda place: place[0])
         assert f"rgb{drawn(*outermost).getpixel((5, 5))}" != own["2"]  # it is half clear
         left, top = spot(*middles[0])

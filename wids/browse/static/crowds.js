@@ -5,23 +5,24 @@ const RARE = 0.1; // of the points of the commonest group in a cell
 const ALIKE = 3; // points of a group that make a crowd of their own
 const MOST_CHECKED = 400; // points that are compared with all others
 
-/** The order to draw points in: the more of its group lie around a point, the earlier; and those hardly like any. */
+/** The order to draw points in: the more of its group lie around a point, the earlier; and the crowd around those hardly like any, by one of its points, else -1. */
 export function rareLast(places, groups) {
   const points = Uint32Array.from(groups, (_, n) => n);
-  const [share, rare] = [new Float32Array(groups.length), new Uint8Array(groups.length)];
+  const [share, crowd] = [new Float32Array(groups.length), new Int32Array(groups.length).fill(-1)];
   inCells(places, points, 0, (cell) => {
     const counts = new Map();
     for (const n of cell) counts.set(groups[n], (counts.get(groups[n]) ?? 0) + 1);
     const most = Math.max(...counts.values());
+    const common = cell.find((n) => counts.get(groups[n]) === most);
     for (const n of cell) {
       share[n] = counts.get(groups[n]) / most;
-      rare[n] = share[n] <= RARE;
+      if (share[n] <= RARE) crowd[n] = common;
     }
   });
   const order = points.sort((a, b) => share[b] - share[a] || a - b);
   // A cell may reach over a gap to another crowd.
-  for (const n of order.slice(-MOST_CHECKED)) if (rare[n]) rare[n] = isAmongOthers(places, groups, n);
-  return { order, rare };
+  for (const n of order.slice(-MOST_CHECKED)) if (crowd[n] >= 0 && !isAmongOthers(places, groups, n)) crowd[n] = -1;
+  return { order, crowd };
 }
 
 /** Halve points by x and y in turn, down to few that lie together. */

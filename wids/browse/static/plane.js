@@ -11,7 +11,7 @@ export function makePlane(canvas, places) {
   const context = canvas.getContext("2d");
   const home = fitted(places);
   let view = { x: home.x, y: home.y, scale: 1 }; // what is in the middle, and how large
-  let shown = { colours: [], order: [], rare: [], pale: () => false, outline: null, cursor: -1 };
+  let shown = { colours: [], order: [], crowd: [], pale: () => false, outline: null, cursor: -1 };
   let drawing = 0;
 
   const unit = () => (Math.min(canvas.clientWidth, canvas.clientHeight) / home.size) * view.scale;
@@ -29,26 +29,28 @@ export function makePlane(canvas, places) {
     context.clearRect(0, 0, width, height);
     const size = Math.min(Math.max(0.18 * Math.sqrt((width * height) / count), 2), 7) * Math.min(1 + Math.log2(Math.max(view.scale, 1)) / 6, 2);
     const style = getComputedStyle(canvas);
+    const stands = [];
     // Pale ones first, so that they hide none.
     for (const pale of [true, false]) {
+      context.globalAlpha = pale ? 0.13 : 0.78;
       for (const n of shown.order) {
         if (shown.pale(n) !== pale) continue;
         const [left, top] = pointAt(n);
         if (left < -9 || top < -9 || left > width + 9 || top > height + 9) continue;
-        const stands = shown.rare[n] && !pale;
-        const side = stands ? Math.round(size) + 2 : size;
-        const [x, y] = stands ? [Math.round(left - side / 2), Math.round(top - side / 2)] : [left - side / 2, top - side / 2];
-        context.globalAlpha = stands ? 1 : pale ? 0.13 : 0.78;
-        if (stands) {
-          // In a ring of the ground, since a crowd has no gaps around it.
-          context.fillStyle = style.backgroundColor;
-          context.fillRect(x - 1, y - 1, side + 2, side + 2);
-        }
+        if (shown.crowd[n] >= 0 && !pale) stands.push([n, left, top]);
         context.fillStyle = shown.colours[n];
-        context.fillRect(x, y, side, side);
+        context.fillRect(left - size / 2, top - size / 2, size, size);
       }
     }
     context.globalAlpha = 1;
+    // In a ring of the ground, since a crowd has no gaps around them; and in one of the crowd, which may be as small.
+    const side = Math.max(Math.round(size) + 1, 4);
+    for (const edge of [2, 1, 0]) {
+      for (const [n, left, top] of stands) {
+        context.fillStyle = [shown.colours[n], style.backgroundColor, shown.colours[shown.crowd[n]]][edge];
+        context.fillRect(Math.round(left - side / 2) - edge, Math.round(top - side / 2) - edge, side + 2 * edge, side + 2 * edge);
+      }
+    }
     context.strokeStyle = style.color;
     context.lineWidth = 2;
     if (shown.cursor >= 0) {
@@ -89,7 +91,7 @@ export function makePlane(canvas, places) {
       for (let n = 0; n < count; n += 1) {
         const [x, y] = pointAt(n);
         // One that is drawn over a crowd is meant before those below it.
-        const far = (x - left) ** 2 + (y - top) ** 2 - (shown.rare[n] && !shown.pale(n) ? 16 : 0);
+        const far = (x - left) ** 2 + (y - top) ** 2 - (shown.crowd[n] >= 0 && !shown.pale(n) ? 16 : 0);
         if (far < distance && fits(n, x, y)) [best, distance] = [n, far];
       }
       return best;
