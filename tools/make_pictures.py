@@ -127,7 +127,10 @@ def served(spec: Path) -> Iterator[str]:
 
 def take(page: Any, name: str) -> None:
     """Save what is seen as a JPEG among the documents."""
-    wait_until(page, "[...document.images].every(image => image.complete || image.loading)")
+    wait_until(page, "!document.querySelector('progress')")
+    seen = "image.getBoundingClientRect().top < innerHeight"
+    drawn = "image.complete && image.naturalWidth"
+    wait_until(page, f"[...document.images].every((image) => !({seen}) || ({drawn}))")
     page.wait_for_timeout(1500)
     shot = Image.open(io.BytesIO(page.screenshot()))
     path = ROOT / "docs" / name
