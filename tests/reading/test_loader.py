@@ -369,6 +369,64 @@ def test_stop_iteration_from_a_dataset_does_not_end_the_epoch_in_silence(num_wor
         next(loader)
 
 
+def stop(*_args):
+    return next(iter(()))
+
+
+class Exhausted(list):
+    """A dataset of eight samples that stops at its sixth."""
+
+    def __getitem__(self, index):
+        return stop() if index == 5 else {"number": index}
+
+
+class Stopping(wids.ShardListDataset):
+    """A subclass that stops at its sixth sample."""
+
+    def __getitem__(self, index):
+        return stop() if index == 5 else super().__getitem__(index)
+
+
+def stop_at_five(sample):
+    return stop() if sample["__index__"] == 5 else sample
+
+
+STOPS = {
+    "transformation": lambda path: wids.ShardListDataset(path, transformations=[stop_at_five]),
+    "map": lambda path: wids.ShardListDataset(path, transformations="bytes").map(stop_at_five),
+    "view of map": lambda path: wids.ShardListDataset(path).map(stop_at_five)[1:],
+    "on_error": lambda path: wids.ShardListDataset(path, on_error=stop),
+    "subclass": lambda path: Stopping(path, transformations="bytes"),
+    "concatenation": lambda _: wids.concat([Exhausted(range(8))]),
+}
+
+
+@pytest.mark.parametrize("name", STOPS)
+def test_stop_iteration_does_not_end_a_torch_loader_in_silence(make_shard, name):
+    """StopIteration from a function of a dataset is an error that names the sample."""
+    fields = [{"__key__": f"k{i}", ".cls": "x" if i == 5 else "1"} for i in range(8)]
+    if name != "on_error":
+        fields[5][".cls"] = "1"
+    dataset = STOPS[name]([make_shard("a.tar", fields)])
+    with pytest.raises(RuntimeError, match="StopIteration.*(samples? .*5|index 5)"):
+        list(DataLoader(dataset, 2, collate_fn=list))
+
+
+def collate_until_five(samples):
+    return stop() if 5 in samples else samples
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_stop_iteration_does_not_end_shared_batches_in_silence(num_workers):
+    """StopIteration from a dataset of one's own or a `collate_fn` is an error with the batch."""
+    shared = wids.SharedBatches(Exhausted(range(8)))
+    collated = wids.SharedBatches(range(8), collate_fn=collate_until_five)
+    for batches in (shared, collated):
+        loader = DataLoader(batches, 2, num_workers=num_workers, collate_fn=batches.collate)
+        with pytest.raises(RuntimeError, match=r"StopIteration while reading samples \[4, 5\]"):
+            list(loader)
+
+
 def test_samples_with_other_fields_are_named(make_shard):
     """A batch of samples with different fields is an error that names them."""
     path = make_shard("a.tar", [{"__key__": "a", ".cls": "1"}, {"__key__": "b", ".txt": "x"}])

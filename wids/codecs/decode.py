@@ -182,7 +182,10 @@ class SampleDecoder:
         if self.on_error == "raise" or isinstance(error, (ImportError, PermissionError)):
             raise failure
         if callable(self.on_error):
-            return self.on_error(failure, extension, sample)
+            try:
+                return self.on_error(failure, extension, sample)
+            except StopIteration as stop:  # a loop would take it for the end of the samples
+                raise RuntimeError(f"on_error: StopIteration for {failure}") from stop
         if isinstance(self.on_error, Mapping):
             if extension not in self.on_error:
                 raise failure

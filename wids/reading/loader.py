@@ -18,6 +18,7 @@ from wids.reading.collate import as_tensors, pin
 from wids.reading.devicedecoder import DeviceDecoder
 from wids.reading.loaderstats import LoaderStats, LoopClock, Stage
 from wids.reading.orderedmap import OrderedMap
+from wids.reading.pipeline import no_end
 from wids.reading.rangeahead import BatchesAhead
 
 if TYPE_CHECKING:
@@ -163,8 +164,7 @@ class Loader:
             try:
                 return finish(batch)
             except StopIteration as error:
-                # A StopIteration would end the loop as if there were no more samples.
-                raise RuntimeError(f"StopIteration while reading samples {batch}") from error
+                raise no_end(f"while reading samples {batch}") from error
 
         # The iterator of the sampler is made at once, as in a DataLoader, so that later changes of
         # the sampler apply to the next pass.

@@ -28,6 +28,7 @@ __all__ = [
     "Transformation",
     "Transformations",
     "images_as_arrays",
+    "no_end",
     "note_decoded_field",
     "note_index",
     "note_missing_dot",
@@ -170,6 +171,7 @@ class Pipeline:
 
         Raises:
             DecodeError: A field could not be decoded.
+            RuntimeError: A transformation raised StopIteration.
             Exception: The error of a transformation, with a note that names the sample.
         """
         transformations = self.transformations
@@ -184,6 +186,8 @@ class Pipeline:
                 sample = transformation(sample)
         except DecodeError:  # its message already names the sample
             raise
+        except StopIteration as error:
+            raise no_end(while_reading(*label)) from error
         except Exception as error:
             error.add_note(while_reading(*label))
             note_decoded_field(error)
@@ -225,6 +229,22 @@ class Pipeline:
                 f"got {transformation!r}"
             )
         return transformation
+
+
+def no_end(action: str) -> RuntimeError:
+    """Return the error in place of a StopIteration, which torch takes for the end of the samples.
+
+    Args:
+        action: What was done, such as `while_reading(...)`.
+
+    >>> error = no_end("while reading sample 2")
+    >>> print(str(error).partition(";")[0])
+    StopIteration while reading sample 2
+    """
+    return RuntimeError(
+        f"StopIteration {action}; a loop would take it for the end of the samples; give next() a "
+        "default, or catch it in the function that raised it"
+    )
 
 
 def while_reading(index: int, key: str, url: str) -> str:

@@ -55,7 +55,7 @@ from wids.reading.openshards import (
     default_max_open_shards,
 )
 from wids.reading.packedindexes import PackedIndexes
-from wids.reading.pipeline import Pipeline, StreamedShard
+from wids.reading.pipeline import Pipeline, StreamedShard, no_end
 from wids.reading.rangeahead import PlannedBatches, RangePlanner, RangeSource, default_memory
 from wids.reading.rangeshard import MOST_SHARDS_AT_ONCE, read_samples
 from wids.reading.remotechoice import RemoteChoice, choose_remote, free_nbytes
@@ -256,7 +256,10 @@ class ShardList:
             dataset: The value of `__dataset__`; None to keep the name that it has here.
         """
         if type(self).__getitem__ is not _GETITEM:
-            return relabelled(self[index], number, dataset)
+            try:
+                return relabelled(self[index], number, dataset)
+            except StopIteration as error:
+                raise no_end(f"while reading sample {number}") from error
         # Repeats `__getitem__`, where a call of this method would make each sample a tenth slower.
         shard_of = self._locator.shard_of
         opened = self._opened[shard_of(index)]

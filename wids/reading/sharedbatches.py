@@ -24,6 +24,7 @@ from wids.base.arguments import check_callable, check_integer, check_sized
 from wids.base.processes import num_loader_workers
 from wids.reading.batches import Batch, batch_maker
 from wids.reading.collate import as_tensors
+from wids.reading.pipeline import no_end
 from wids.reading.sharedbuffers import (
     BufferReceiver,
     BufferSender,
@@ -156,9 +157,11 @@ class _Worker:
         self._taken = []
         try:
             return _Made(self._make(indexes), self._taken, self.sender)
-        except BaseException:
+        except BaseException as error:
             for buffer in self._taken:
                 buffer.give_back()
+            if isinstance(error, StopIteration):
+                raise no_end(f"while reading samples {indexes}") from error
             raise
 
     def _allocator(self, field: str) -> Callable[[int], Bytes]:

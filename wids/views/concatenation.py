@@ -23,7 +23,7 @@ from wids.base.warn import warn
 from wids.errors import DecodeError, SpecError, WidsError
 from wids.ordering.lookahead import check_foreseeable
 from wids.reading.collate import column_of
-from wids.reading.pipeline import note_index
+from wids.reading.pipeline import no_end, note_index
 from wids.reading.ragged import Ragged, Values, join, take
 from wids.reading.samplesequence import relabelled
 from wids.specs.merging import class_names, classes_by_column, merged_classes
@@ -558,13 +558,19 @@ def _in_order(values: list[Any], rows: Integers) -> Any:
 
 def _read_plain(part: Any, index: int, number: int, dataset: str | None) -> Any:
     """Read a sample of a part that has no `read_as`; a dict with labels gets new ones."""
-    return relabelled(part[index], number, dataset)
+    try:
+        return relabelled(part[index], number, dataset)
+    except StopIteration as error:
+        raise no_end(f"while reading sample {number}") from error
 
 
 def _read_plain_batch(
     part: Any, indexes: Sequence[int], numbers: Sequence[int], dataset: str | None
 ) -> list[Any]:
     read = getattr(part, "__getitems__", None)
-    found = read(indexes) if read else [part[index] for index in indexes]
+    try:
+        found = read(indexes) if read else [part[index] for index in indexes]
+    except StopIteration as error:
+        raise no_end(f"while reading samples {list(numbers)}") from error
     pairs = zip(found, numbers, strict=True)
     return [relabelled(sample, number, dataset) for sample, number in pairs]

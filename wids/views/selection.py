@@ -16,7 +16,13 @@ from wids.base.arguments import checked_position, checked_positions
 from wids.errors import DecodeError
 from wids.ordering.lookahead import check_foreseeable
 from wids.reading.loaderstats import counted_as
-from wids.reading.pipeline import note_decoded_field, note_index, note_missing_dot, while_reading
+from wids.reading.pipeline import (
+    no_end,
+    note_decoded_field,
+    note_index,
+    note_missing_dot,
+    while_reading,
+)
 from wids.views.indexlist import IndexList
 
 if TYPE_CHECKING:
@@ -303,7 +309,10 @@ class Mapped(Selection):
             return self.function(sample)
         except Exception as error:
             url = self.base.locate(index).shard.url
-            error.add_note(while_reading(number, self.base.key_at(index), url))
+            action = while_reading(number, self.base.key_at(index), url)
+            if isinstance(error, StopIteration):
+                raise no_end(action) from error
+            error.add_note(action)
             note_decoded_field(error)
             note_missing_dot(error, sample)
             raise
