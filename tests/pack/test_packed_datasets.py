@@ -6,6 +6,8 @@ import pickle
 import subprocess
 import sys
 import tarfile
+import threading
+import time
 import warnings
 from collections.abc import Callable
 from contextlib import closing
@@ -19,9 +21,12 @@ from helpers.server import ShardServer
 from helpers.stores import use_azure, use_s3
 
 import wids
+from wids.base.files import OutputFile
+from wids.base.text import format_nbytes
 from wids.errors import ShardFormatError, SpecError, WidsError
 from wids.fetching.fetch import Fetcher
 from wids.reading.shardlist import ShardList
+from wids.specs.journal import Journal
 from wids.specs.sources import load_spec
 from wids.tools.packing import write_pack
 
@@ -471,6 +476,86 @@ def test_create_requests_each_header_once(
         bool(folders)
     ] * 4
     assert contents(wids.ShardListDataset(new, remote="range")) == EXPECTED
+
+
+def tars_asked(server: ShardServer) -> set[str]:
+    """Return the names of the shards that were asked for, and forget them."""
+    asked = {each.path.rpartition("/")[2] for each in server.requests}
+    del server.requests[:]
+    return {name for name in asked if name.endswith(".tar")}
+
+
+def test_a_killed_run_is_resumed_with_its_pack(
+    folder: Path, shard_server: ShardServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spec and pack are completed by asking for the missing shard alone; nothing else is left."""
+    serve(folder, shard_server, *TARS)
+    temporary, out = tmp_path / "temporary", tmp_path / "out"
+    temporary.mkdir()
+    out.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    urls, free = f"{shard_server.url}/set/{{0..3}}.tar", threading.Event()
+    shard_server.hold = lambda request: "3.tar" in request.path and free.wait(60)
+    command = ["create", urls, "-o", out / "new.json", "--pack", out / "new.wpack"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "wids", *map(str, command)],
+        env=environment,
+        stderr=subprocess.DEVNULL,
+    )
+    journal, end = Journal(out / "new.json.indexing"), time.monotonic() + 60
+    while len(journal.entries()) < 3:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    free.set()
+    assert not list(temporary.iterdir())
+    tars_asked(shard_server)
+    done = run(*command, "--resume")
+    assert done.returncode == 0, done.stderr
+    assert tars_asked(shard_server) == {"3.tar"}
+    assert {each.name for each in out.iterdir()} == {"new.json", "new.wpack"}
+    assert contents(wids.ShardListDataset(out / "new.json", remote="range")) == EXPECTED
+
+
+def test_a_pack_is_extended_by_what_is_new(
+    folder: Path, shard_server: ShardServer, tmp_path: Path
+) -> None:
+    """`--resume` takes the indexes of an earlier pack, and says the bytes of all it asks for."""
+    serve(folder, shard_server, *TARS)
+    files = ["-o", tmp_path / "new.json", "--pack", tmp_path / "new.wpack", "--resume"]
+    assert run("create", f"{shard_server.url}/set/{{0..2}}.tar", *files).returncode == 0
+    tars_asked(shard_server)
+    every = f"{shard_server.url}/set/{{0..3}}.tar"
+    done = run("create", every, *files)
+    assert done.returncode == 0, done.stderr
+    assert tars_asked(shard_server) == {"3.tar"}
+    packed = (tmp_path / "new.wpack").read_bytes()
+    assert contents(wids.ShardListDataset(tmp_path / "new.json", remote="range")) == EXPECTED
+    # Without the earlier pack, its shards are asked for again, which the line of the pack counts.
+    (tmp_path / "new.wpack").unlink()
+    tars_asked(shard_server)
+    done = run("create", every, *files)
+    moved = sum(each.nbytes for each in shard_server.requests if each.path.endswith(".tar"))
+    assert tars_asked(shard_server) == set(TARS)
+    assert f"read {format_nbytes(moved)} from servers for tar indexes" in done.stderr
+    assert (tmp_path / "new.wpack").read_bytes() == packed
+
+
+def test_the_spec_is_written_after_the_pack_that_it_names(folder: Path) -> None:
+    """Where the pack cannot be made, no spec names it, and what was indexed is kept."""
+    files = ["-o", folder / "new.json", "--pack", folder / "new.wpack"]
+    being_written = OutputFile(folder / "new.wpack")
+    try:
+        done = run("create", folder, *files)
+    finally:
+        being_written.discard()
+    assert (done.returncode, "is writing this file" in done.stderr) == (1, True)
+    assert not (folder / "new.json").exists()
+    assert len(Journal(folder / "new.json.indexing").entries()) == 4
+    assert run("create", folder, *files, "--resume").returncode == 0
+    assert (folder / "new.json").exists()
 
 
 def test_two_packs_at_once(folder: Path) -> None:

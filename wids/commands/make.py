@@ -6,7 +6,6 @@ import errno
 import os
 import sys
 import time
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,8 +29,9 @@ from wids.commands.terminal import (
 from wids.errors import SpecError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Collection
 
+    from wids.pack.packfile import Pack
     from wids.specs.build import Build
     from wids.specs.journal import Journal
     from wids.specs.spec import DatasetSpec
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["add_make_commands"]
 
 _USUAL_DIGEST = "md5"  # what old readers know
+_KEPT_INDEX = "kept_index"  # in the journal: the sidecar of a shard, until its pack is written
 # Keys that every run creates itself, or takes only from its arguments.
 _MADE = {"__kind__", "wids_version", "name", "base", "base_path", "shardlist"}
 
@@ -66,23 +67,23 @@ def create(args: Arguments) -> int:
     listed: dict[str, dict[str, Any]] = {}
     shards = _expand(_listed(args.files), listed)
     _check_outputs(args, shards)
-    with _indexes_for_pack(args, shards) as folder:
-        built = _build(args, shards, listed, folder)
-        for shard, error in built.failures.items():
-            complain_of(shard, "failed", message_of(error))
-        if not len(built.spec.shards):
-            raise ValueError(f"none of {len(shards)} shards could be indexed; nothing was written")
-        spec = built.spec if folder is None else _without_indexes(built.spec)
-        text = f"{spec.to_json()}\n"
-        if args.output == "-":
-            standard_output().write(text)
-        else:
-            _keep_old(Path(args.output), spec)
-            write_output(Path(args.output), text.encode())
-            _journal(args.output).remove()
-        _report_create(args, built, len(shards))
-        if args.pack is not None:
-            _pack_created(args, built.spec)
+    folder = _indexes_for_pack(args, shards)
+    built = _build(args, shards, listed, folder)
+    for shard, error in built.failures.items():
+        complain_of(shard, "failed", message_of(error))
+    if not len(built.spec.shards):
+        raise ValueError(f"none of {len(shards)} shards could be indexed; nothing was written")
+    if args.pack is not None:  # before the spec that names it
+        _pack_created(args, built.spec)
+    spec = built.spec if folder is None else _without_indexes(built.spec)
+    text = f"{spec.to_json()}\n"
+    if args.output == "-":
+        standard_output().write(text)
+    else:
+        _keep_old(Path(args.output), spec)
+        write_output(Path(args.output), text.encode())
+        _journal(args.output).remove()
+    _report_create(args, built, len(shards))
     if args.publish is not None:
         _publish(args)
     _note_omissions(built)
@@ -110,21 +111,16 @@ def _note_omissions(built: Build) -> None:
         note(f"left out: {line}")
 
 
-@contextmanager
-def _indexes_for_pack(args: Arguments, shards: list[str]) -> Iterator[str | None]:
-    """Make a folder for the sidecars of remote shards, which the pack is made of; None for none.
+def _indexes_for_pack(args: Arguments, shards: list[str]) -> str | None:
+    """Return the folder for the sidecars of remote shards, which the pack is made of, or None.
 
     Otherwise the headers would be requested once for the spec and once for the pack.
     """
-    from tempfile import TemporaryDirectory
-
     from wids.base.urls import is_local
 
     if args.pack is None or args.index is not None or any(map(is_local, shards)):
-        yield None
-        return
-    with TemporaryDirectory(prefix="wids-") as folder:
-        yield folder
+        return None
+    return str(_journal(args.output).sidecars)
 
 
 def _without_indexes(spec: DatasetSpec) -> DatasetSpec:
@@ -136,10 +132,25 @@ def _without_indexes(spec: DatasetSpec) -> DatasetSpec:
 
 
 def _pack_created(args: Arguments, spec: DatasetSpec) -> None:
-    """Pack a spec whose locations are as they were written to the output."""
+    """Pack a spec whose locations are as they will be written to the output."""
     from wids.specs.spec import DatasetSpec
 
-    _write_pack(DatasetSpec.parse(spec.to_json(), args.output), args.pack, args)
+    earlier = _pack_of_earlier_run(args) if args.resume else None
+    _write_pack(DatasetSpec.parse(spec.to_json(), args.output), args.pack, args, earlier)
+
+
+def _pack_of_earlier_run(args: Arguments) -> Pack | None:
+    """Return the pack that will be replaced, if the spec of an earlier run names it."""
+    from wids.errors import WidsError
+    from wids.pack.packfile import open_pack
+    from wids.specs.specedit import read_document
+
+    try:
+        if read_document(Path(args.output)).get("pack") == _name_of_pack(args):
+            return open_pack(args.pack)
+    except (OSError, WidsError):  # there is none, or it is damaged
+        pass
+    return None
 
 
 def _check_publishable(args: Arguments, shards: list[str]) -> None:
@@ -184,15 +195,21 @@ def pack(args: Arguments) -> int:
     return DONE
 
 
-def _write_pack(spec: DatasetSpec, output: str, args: Arguments) -> None:
+def _write_pack(
+    spec: DatasetSpec, output: str, args: Arguments, earlier: Pack | None = None
+) -> None:
     from wids.base.text import format_nbytes
     from wids.tools.packing import write_pack
 
-    packed = write_pack(spec, output, workers=args.workers, bounds=args.bounds or ())
+    packed = write_pack(
+        spec, output, workers=args.workers, bounds=args.bounds or (), earlier=earlier
+    )
     without = f"; no index of {packed.num_without} compressed shards" if packed.num_without else ""
+    moved = packed.nbytes_read
+    read = f"; read {format_nbytes(moved)} from servers for tar indexes" if moved else ""
     note(
         f"{output}: {packed.num_shards} shards, {packed.num_samples} samples, "
-        f"{format_nbytes(packed.nbytes)}{without}"
+        f"{format_nbytes(packed.nbytes)}{without}{read}"
     )
 
 
@@ -283,7 +300,7 @@ def _build(
     # With a base, names are relative to it and not to the folder of the spec.
     folder = None if args.base is not None else output.parent
     journal, started = _journal(args.output), time.time_ns()
-    known = _known(output, digests, rules_given(args), args.index) if args.resume else {}
+    known = _known(args, output, digests, folder_for_pack) if args.resume else {}
     for url, entry in listed.items():  # a store has said which shards were replaced since
         if known.get(url, entry).get("filesize") != entry["filesize"]:
             del known[url]
@@ -291,8 +308,9 @@ def _build(
         journal.remove()
 
     def write_note(entry: dict[str, Any]) -> None:
-        if folder_for_pack is not None:  # which is gone when the notes are read
-            entry = {key: value for key, value in entry.items() if key != "index"}
+        if folder_for_pack is not None and "index" in entry:  # which no spec may name
+            entry = {**entry, _KEPT_INDEX: entry["index"]}
+            del entry["index"]
         journal.note({**entry, "indexed_since": started})
 
     return build_spec(
@@ -429,12 +447,14 @@ def _check_writable(output: str) -> None:
 
 
 def _known(
-    output: Path, digests: Collection[str] | None, rules: dict[str, Any], index: str | None
+    args: Arguments, output: Path, digests: Collection[str] | None, folder_for_pack: str | None
 ) -> dict[str, dict[str, Any]]:
     """Return the entries of earlier runs whose shards have not changed since."""
     from wids.base.urls import is_local
     from wids.specs.indexrules import rules_of
     from wids.specs.specedit import read_document
+
+    index, rules = args.index, rules_given(args)
 
     def says_all(entry: dict[str, Any]) -> bool:
         place = entry.get("index", "")
@@ -454,7 +474,9 @@ def _known(
                 known[entry["url"]] = entry
     # A run that was killed left notes, and no spec.
     for entry in _journal(str(output)).entries().values():
-        since = entry.pop("indexed_since", 0)
+        since, kept = entry.pop("indexed_since", 0), entry.pop(_KEPT_INDEX, None)
+        if folder_for_pack is not None and kept is not None:
+            entry["index"] = kept
         if says_all(entry) and _is_unchanged(output.parent, entry, since):
             known[entry["url"]] = entry
     return known

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from typing import TYPE_CHECKING, Any
 
 from wids.base.files import named_write_errors, open_for_appending, write_output
@@ -28,6 +29,11 @@ class Journal:
             path: Path of the journal; None disables it.
         """
         self._path = path
+
+    @property
+    def sidecars(self) -> Path | None:
+        """Folder for sidecars that are needed until the run is complete; None without a journal."""
+        return None if self._path is None else self._path.with_name(f"{self._path.name}-sidecars")
 
     def entries(self) -> dict[str, dict[str, Any]]:
         """Return the entries in the journal, by URL."""
@@ -86,9 +92,10 @@ class Journal:
                 yield row
 
     def remove(self) -> None:
-        """Remove the journal, once the spec is written."""
-        if self._path is not None:
+        """Remove the journal and its sidecars, once the spec is written."""
+        if self._path is not None and self.sidecars is not None:
             self._path.unlink(missing_ok=True)
+            shutil.rmtree(self.sidecars, ignore_errors=True)
 
 
 def set_aside(spec: Path, shards: Iterable[Path]) -> Path | None:

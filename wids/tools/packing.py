@@ -28,7 +28,7 @@ from wids.reading.orderedmap import OrderedMap
 from wids.reading.shardlist import ShardList
 from wids.specs.indexrules import rules_of
 from wids.specs.newspec import name_in_spec
-from wids.specs.packedspec import table_columns
+from wids.specs.packedspec import names_in, table_columns
 from wids.specs.remoteindex import index_remote
 from wids.specs.shardtable import ShardTable
 from wids.specs.spec import DatasetSpec
@@ -40,11 +40,12 @@ from wids.views.filterlanguage import Comparison
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from wids.base.shardref import ShardRef
+    from wids.pack.packfile import Pack
     from wids.reading.columns import ColumnReader
     from wids.tar.sidecar import IndexRules
 
@@ -65,12 +66,14 @@ class Packed:
         num_samples: Number of samples.
         num_without: Number of shards that are compressed, so that the pack has no index of them.
         nbytes: Size of the pack.
+        nbytes_read: Number of bytes that were read from servers for tar indexes.
     """
 
     num_shards: int
     num_samples: int
     num_without: int
     nbytes: int
+    nbytes_read: int = 0
 
 
 def write_pack(
@@ -80,6 +83,7 @@ def write_pack(
     cache_dir: str | os.PathLike[str] | None = None,
     workers: int | None = None,
     bounds: Sequence[str] = (),
+    earlier: Pack | None = None,
 ) -> Packed:
     """Write the pack of all shards of a spec.
 
@@ -93,6 +97,8 @@ def write_pack(
         workers: Number of shards at a time; by default two for each core.
         bounds: Columns of numbers, such as ".json:width", whose least and largest number in each
             shard are stored too, so that filters read only shards that may hold what they ask for.
+        earlier: A pack whose tar indexes of remote shards are taken over, without a request, where
+            the spec names no other index and says the same size and number of samples.
 
     Raises:
         ValueError: Such a column has no numbers.
@@ -107,7 +113,8 @@ def write_pack(
     out = OutputFile(path)
     try:
         with named_write_errors(path), closing(PackWriter(out.stream, path.parent)) as writer:
-            job = _Job(spec, cache, rules_of(spec.header), path.parent)
+            taken = None if earlier is None else _Earlier.of(earlier)
+            job = _Job(spec, cache, rules_of(spec.header), path.parent, taken)
             table, num_without, versions = job.add_all(writer, workers)
             found = job.bounds_of(columns, table) if columns else {}
             writer.finish(*table_columns(table), job.top_level_keys(), found)
@@ -119,7 +126,7 @@ def write_pack(
         cache.close()
     _outlast_tick(path, newest)
     total = int(table.nsamples.sum())
-    return Packed(len(table), total, num_without, path.stat().st_size)
+    return Packed(len(table), total, num_without, path.stat().st_size, sum(job.nbytes_read))
 
 
 @dataclass(frozen=True)
@@ -134,6 +141,33 @@ class _Row:
 
 
 @dataclass(frozen=True)
+class _Earlier:
+    """Tar indexes of an earlier pack, by the names of their shards."""
+
+    pack: Pack
+    rows: Mapping[str, int]
+
+    @classmethod
+    def of(cls, pack: Pack) -> _Earlier:
+        return cls(pack, {name: row for row, name in enumerate(names_in(pack))})
+
+    def index_of(self, ref: ShardRef) -> TarIndex | None:
+        """Return the tar index of a remote shard; None if there is none that fits its entry."""
+        row = self.rows.get(ref.url)
+        try:
+            image = None if row is None else self.pack.read_index(row)
+            if image is None:
+                return None
+            index = TarIndex(parse_sidecar(image, self.pack.location))
+            index.check()
+        except WidsError as error:
+            logger.info("%s: not used: %s", self.pack.location, error)
+            return None
+        said = (ref.filesize, ref.nsamples)
+        return index if said == (index.source.nbytes, index.num_samples) else None
+
+
+@dataclass(frozen=True)
 class _Job:
     """One pack that is being made.
 
@@ -142,14 +176,18 @@ class _Job:
         cache: Gives the paths of sidecars.
         rules: How members are grouped into samples.
         folder: Folder of the pack, to which the names of local shards are relative.
+        earlier: Where indexes of remote shards may be taken from.
         digests: Digest of the members of each shard that was added.
+        nbytes_read: Number of bytes of each time that a server was read for an index.
     """
 
     spec: DatasetSpec
     cache: ShardCache
     rules: IndexRules
     folder: Path
+    earlier: _Earlier | None = None
     digests: bytearray = field(default_factory=bytearray)
+    nbytes_read: list[int] = field(default_factory=list)  # appended to by several threads
 
     def add_all(
         self, writer: PackWriter, workers: int | None
@@ -249,6 +287,7 @@ class _Job:
                 index = TarIndex.load(local_path(location))
             else:
                 image = memoryview(self.cache.fetcher.read(location))
+                self.nbytes_read.append(len(image))
                 index = TarIndex(parse_sidecar(image, display_url(location)))
             index.check()
         except (WidsError, OSError) as error:
@@ -258,8 +297,7 @@ class _Job:
 
     def _index_of(self, ref: ShardRef) -> TarIndex:
         if is_compressed_name(ref.url):
-            with local_copy(ref.url) as plain:
-                return TarIndex.from_tar(plain, **self.rules, quiet=True)
+            return self._index_of_whole(ref.url)
         if is_local(ref.url):
             path = self.cache.get(ref)
             sidecar = self.cache.sidecar_path(ref.url, path, SIDECAR_SUFFIX)
@@ -267,11 +305,22 @@ class _Job:
             return kept or TarIndex.from_tar(path, **self.rules, quiet=True)
         if ref.index is not None and (stated := self._stated_index(ref.index)) is not None:
             return stated
+        taken = None if self.earlier is None else self.earlier.index_of(ref)
+        if taken is not None and taken.source.rules == self.rules:
+            return taken
         try:
-            return index_remote(ref.url, self.cache.fetcher, self.rules).index
+            found = index_remote(ref.url, self.cache.fetcher, self.rules)
         except (RangesNotServedError, BeyondEndError):
-            with local_copy(ref.url) as fetched:
-                return TarIndex.from_tar(fetched, **self.rules, quiet=True)
+            return self._index_of_whole(ref.url)
+        self.nbytes_read.append(found.nbytes_read)
+        return found.index
+
+    def _index_of_whole(self, url: str) -> TarIndex:
+        """Return the tar index of a shard that is fetched, or decompressed."""
+        with local_copy(url) as path:
+            if not is_local(url):
+                self.nbytes_read.append(path.stat().st_size)
+            return TarIndex.from_tar(path, **self.rules, quiet=True)
 
 
 def bounded_columns(names: Iterable[str]) -> list[_Column]:
