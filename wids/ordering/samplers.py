@@ -170,7 +170,7 @@ class ChunkedSampler(Sampler[int]):
             chunksize = chunksize if chunksize <= np.iinfo(np.int64).max else None
         shards = None if lengths is None else _checked_lengths(lengths, hi, length)
         self._first = lo
-        self._samples = _places_hashed(dataset)
+        self._samples = _hash_of_locations(dataset)
         self._layout: Layout | MixtureLayout | WeightedLayout
         if mixed is None:
             self._layout = chunk_layout(lo, hi, chunksize, shards)
@@ -201,9 +201,9 @@ class ChunkedSampler(Sampler[int]):
         self._pinned = False
         self._drawing = Drawing()
         self._restored = False
-        self._set_place(0)
+        self._set_start(0)
 
-    def _set_place(self, epoch: int, resumed: OrderState | None = None) -> None:
+    def _set_start(self, epoch: int, resumed: OrderState | None = None) -> None:
         """Make the next pass begin at the start of an epoch, or at a state within it."""
         self._epoch = epoch
         self._resumed = resumed
@@ -225,8 +225,8 @@ class ChunkedSampler(Sampler[int]):
         # every pass, and after a restore those before the restored position would never come.
         if progress is not None:
             left = not progress.exhausted and not self._pinned
-            self._set_place(max(self._epoch, progress.start.epoch + left))
-        return EpochPass.begin(self.__planner__(), self._place())
+            self._set_start(max(self._epoch, progress.start.epoch + left))
+        return EpochPass.begin(self.__planner__(), self._order_state())
 
     def __planner__(self) -> Planner:
         """Functions of this sampler for its passes and for code that looks ahead."""
@@ -365,7 +365,7 @@ class ChunkedSampler(Sampler[int]):
         # Frameworks call `set_epoch` again with the epoch that they restored, and that must not
         # lose the position. Once a pass has begun from the position, it no longer applies.
         if epoch != self._epoch or self._progress is not None:
-            self._set_place(epoch)
+            self._set_start(epoch)
         self._pinned = True
 
     @property
@@ -438,18 +438,18 @@ class ChunkedSampler(Sampler[int]):
         # A StatefulDataLoader restores after `set_epoch` was called, whose epoch is then not ours.
         self._pinned = False
         # At the start of an epoch there is nothing to finish, so its order is this sampler's own.
-        self._set_place(state.epoch, state if state.position else None)
+        self._set_start(state.epoch, state if state.position else None)
         self._restored = True
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the pickled attributes: the position of the sampler, without a pass."""
         progress = self._progress
-        place: dict[str, Any] = {}
+        start: dict[str, Any] = {}
         # Between two passes the epoch is right as it is; one that was set stays.
         if progress is not None and not progress.exhausted:
             state = progress.state()
-            place = {"_epoch": state.epoch, "_resumed": state if state.position else None}
-        return {**self.__dict__, **place, "_progress": None, "_drawing": Drawing()}
+            start = {"_epoch": state.epoch, "_resumed": state if state.position else None}
+        return {**self.__dict__, **start, "_progress": None, "_drawing": Drawing()}
 
     def _epoch_start(self, epoch: int) -> OrderState:
         """Return the state before the first index of an epoch."""
@@ -468,7 +468,7 @@ class ChunkedSampler(Sampler[int]):
             samples=self._samples,
         )
 
-    def _place(self) -> OrderState:
+    def _order_state(self) -> OrderState:
         """Return the state at which the next pass begins."""
         resumed = self._resumed
         if resumed is None:
@@ -485,8 +485,8 @@ class ChunkedSampler(Sampler[int]):
     def _copied(self, state: OrderState) -> "ChunkedSampler":
         """Return a copy of this sampler whose next pass begins at a state."""
         other = copy(self)
-        place = {"_epoch": state.epoch, "_resumed": state if state.position else None}
-        other.__dict__.update(place)
+        start = {"_epoch": state.epoch, "_resumed": state if state.position else None}
+        other.__dict__.update(start)
         return other
 
     def _state(self, consumed: int | None = None, looping: bool = False) -> OrderState:
@@ -501,8 +501,8 @@ class ChunkedSampler(Sampler[int]):
             # As it was restored, also if the next pass is of the next epoch.
             if not consumed:
                 return self._resumed or self._epoch_start(self._epoch)
-            place = self._place()
-            return place.moved(place.position + consumed * self.num_replicas)
+            state = self._order_state()
+            return state.moved(state.position + consumed * self.num_replicas)
         # A loader may have asked for the last index long before the last batch is used; but none
         # used at all is what a loop says between two passes, unless batches still wait for it.
         waiting = consumed == 0 and self._drawing.batches_ahead()
@@ -552,7 +552,7 @@ class ChunkedSampler(Sampler[int]):
         """
         progress = self._progress
         if progress is None:
-            return self._place(), 0
+            return self._order_state(), 0
         if progress.exhausted:
             return self._epoch_start(max(self._epoch, progress.start.epoch + 1)), 0
         return progress.start, progress.handed_out
@@ -581,7 +581,7 @@ class ChunkedSampler(Sampler[int]):
         # but to Accelerate that is how a sampler is given whose loader is to be prepared.
         said = isinstance(self, DistributedSampler) and "accelerate" not in sys.modules
         check_dealing(self._drawing.dealer, self.num_replicas, meant=said or not self.shuffle)
-        if progress.start == self._place():
+        if progress.start == self._order_state():
             self._epoch = progress.start.epoch
         self._progress = progress
 
@@ -597,13 +597,13 @@ class ChunkedSampler(Sampler[int]):
 
 
 _DATA_NAMES = ("n", "first", "layout")
-_NUM_PROBED = 16  # samples whose places are compared
+_NUM_PROBED = 16  # samples whose locations are compared
 
 
-def _places_hashed(samples: Any) -> str:
-    """Return a hash of the places of some samples, which differs between views; "" without places.
+def _hash_of_locations(samples: Any) -> str:
+    """Return a hash of the locations of some samples, which differs between views; "" without any.
 
-    A place is a number of a shard and an index in it, so that shards may be moved and renamed.
+    A location is a number of a shard and an index in it, so that shards may be moved and renamed.
     """
     locate = getattr(samples, "locate", None)
     if locate is None or not len(samples):
@@ -611,10 +611,10 @@ def _places_hashed(samples: Any) -> str:
     last = len(samples) - 1
     try:
         found = [locate(last * step // (_NUM_PROBED - 1)) for step in range(_NUM_PROBED)]
-        places = [(place.shard_index, place.local_index) for place in found]
+        locations = [(each.shard_index, each.local_index) for each in found]
     except (AttributeError, TypeError):  # a sequence that is no dataset has samples of no shard
         return ""
-    return hashlib.blake2b(repr(places).encode(), digest_size=8).hexdigest()
+    return hashlib.blake2b(repr(locations).encode(), digest_size=8).hexdigest()
 
 
 def _bounds(num_samples: int | tuple[int, int] | None, length: int) -> tuple[int, int]:
@@ -755,7 +755,7 @@ class ShardListSampler(ChunkedSampler):
         shards = shard_lengths(_lengths_of(dataset) if lengths is None else lengths)
         self._take(range(int(shards.sum())), None, None, shards)
         self.dataset = dataset
-        self._samples = _places_hashed(dataset)
+        self._samples = _hash_of_locations(dataset)
         self._order_by(seed, "contiguous", interleave)
         self._begin(shuffle=shuffle, shufflefirst=shufflefirst)
         # Empty chunks are not kept, but old code counts the shards by `ranges`.
