@@ -37,7 +37,7 @@ held_versions hold_versions index_rules is_near key_hashes keys_at locate_batch 
 packed_keys packed_keys_are_current pipeline plan_ranges read_as read_batch_as
 read_key_hashes read_raw shard_numbers wanted_fields
 
-add_span add_time answer begin_pass note of_thread receive timed
+add_span add_time answer begin_pass note note_first_wait of_thread receive timed
 
 announce confirm is_evicted read_heads read_spans version was_changed
 

@@ -198,6 +198,12 @@ def test_a_collate_fn_gets_the_samples(shards):
     assert list(loader) == [8, 8, 8, 8, 6]
 
 
+def test_a_stream_is_refused(shards):
+    """A Loader reads by index; a stream is named in the error, with what takes it."""
+    with pytest.raises(TypeError, match="got the stream SampleIterable; give a DataLoader"):
+        wids.Loader(wids.ShardListDataset(shards).as_iterable(range(2)))
+
+
 def test_any_map_style_dataset_will_do():
     """A list, or a torch dataset, can be loaded."""
     assert torch.cat(list(wids.Loader(list(range(9)), 4))).tolist() == list(range(9))

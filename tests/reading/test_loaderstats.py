@@ -200,6 +200,20 @@ def slow_server(shard: str, shard_server: ShardServer) -> tuple[list[dict[str, A
     return [row], held
 
 
+class Slow:
+    """A dataset of 16 samples that waits before it returns one."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def __len__(self) -> int:
+        return 16
+
+    def __getitem__(self, index: int) -> dict[str, int]:
+        time.sleep(self.seconds)
+        return {"x": index}
+
+
 class OneByOne:
     """A dataset whose samples are read by index alone, so that no batch is requested ahead."""
 
@@ -478,7 +492,11 @@ def stats_of(**seconds: Any) -> LoaderStats:
     [
         ({"wait": 0.1, "use": 9.9, "read": 6.0}, "keeps up", "waiting 1 %, threads busy 30 %"),
         ({"wait": 8, "use": 2, "read": (19, 18)}, "compute", "waiting 80 %, threads busy 95 %"),
-        ({"wait": 8, "use": 2, "read": (18, 3)}, "storage", "waiting 80 %, threads busy 90 %"),
+        (
+            {"wait": 8, "use": 2, "read": (18, 3)},
+            "in the dataset",
+            "waiting 80 %, threads busy 90 %",
+        ),
         ({"wait": 5, "use": 5, "read": 4}, "prefetch_factor", "waiting 50 %, threads busy 20 %"),
         ({"draw": 6, "wait": 1, "use": 3}, "sampler", "waiting 70 %, threads busy 0 %"),
         (
@@ -506,3 +524,43 @@ def test_the_advice_names_what_bounds_the_loop(
     assert advice in stats.advice()
     assert stats.line() == line
     assert str(stats).endswith(f"{line}: {stats.advice()}")
+
+
+def test_the_advice_leaves_out_the_first_batch_of_a_pass() -> None:
+    """A slow loop that waits for nothing but its first batch needs no faster loader."""
+    loader = wids.Loader(Slow(0.05), 4, num_workers=1, prefetch_factor=4)
+    stats = loader.stats()
+    for number, _ in enumerate(loader):
+        time.sleep(1.5 if number == 0 else 0.2)  # meanwhile all others are made
+    assert stats.waiting > 0.05
+    assert "the loader keeps up" in stats.advice()
+
+
+def test_the_advice_of_a_loader_without_threads_is_threads() -> None:
+    """A loop that reads its batches itself is told to let threads do it."""
+    loader = wids.Loader(Slow(0.01), 8, num_workers=0)
+    stats = loader.stats()
+    list(loader)
+    assert "num_workers" in stats.advice()
+
+
+def test_the_advice_names_a_slow_collate_fn() -> None:
+    """Threads that wait in collate_fn are told so."""
+
+    def collate(samples: list[Any]) -> list[Any]:
+        time.sleep(0.05)
+        return samples
+
+    loader = wids.Loader(Numbers(), 8, num_workers=1, collate_fn=collate)
+    stats = loader.stats()
+    list(loader)
+    assert "in collate_fn" in stats.advice()
+
+
+def test_the_advice_for_shards_read_by_range_is_about_requests() -> None:
+    """Threads that wait for a server are not told to fetch whole shards ahead."""
+    stats = stats_of(wait=8, use=2, storage=(18, 1))
+    assert "fetch_ahead" in stats.advice()
+    stats.begin_pass(2, by_range=True)
+    assert "memory=" in stats.advice()
+    assert "fetch_ahead" not in stats.advice()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -99,6 +100,12 @@ class Loader:
         device: Any = None,
     ) -> None:
         check_sized("dataset", dataset, "a dataset")
+        if _is_stream(dataset):
+            raise TypeError(
+                f"dataset: expected a dataset whose samples are read by index, got the stream "
+                f"{type(dataset).__name__}; give a DataLoader the stream, or a Loader the dataset "
+                "of which it was made"
+            )
         _check_types(sampler, batch_sampler, collate_fn)
         shuffle = None if shuffle is None else check_flag("shuffle", shuffle)
         drop_last = check_flag("drop_last", drop_last)
@@ -171,9 +178,10 @@ class Loader:
         progress = self._progress = _Progress()
         batches = self._begin(progress)
         if stats is not None:
-            stats.begin_pass(self.num_workers)
             batches = _timed_draws(batches, stats)
         ahead = self._plan(batches)
+        if stats is not None:
+            stats.begin_pass(self.num_workers, by_range=ahead is not None)
         make = checked if ahead is None else ahead.finishing(checked)
         batches = ahead or batches
         threads = None
@@ -374,6 +382,12 @@ class LoaderPass(Iterator[Batch]):
             self._threads.close()
         self._batches = iter(())
         self._ahead = None
+
+
+def _is_stream(dataset: Any) -> bool:
+    """Return whether a dataset is an IterableDataset of torch, which is not imported for this."""
+    torch_data = sys.modules.get("torch.utils.data")
+    return torch_data is not None and isinstance(dataset, torch_data.IterableDataset)
 
 
 def _timed_draws(batches: Iterator[Sequence[int]], stats: LoaderStats) -> Iterator[Sequence[int]]:

@@ -114,6 +114,8 @@ class LoaderStats:
         self._spans: deque[_Span] = deque(maxlen=_MOST_SPANS)
         self._thread_names: dict[int, str] = {}
         self._num_threads = 0
+        self._by_range = False
+        self._first_waits = 0.0  # seconds for the first batch of each pass
 
     @contextmanager
     def timed(self, stage: Stage) -> Iterator[None]:
@@ -167,9 +169,19 @@ class LoaderStats:
             self._thread_names[thread] = threading.current_thread().name
         return total
 
-    def begin_pass(self, num_threads: int) -> None:
-        """Note that a pass begins with a number of threads."""
+    def begin_pass(self, num_threads: int, *, by_range: bool = False) -> None:
+        """Note that a pass begins.
+
+        Args:
+            num_threads: Number of its threads.
+            by_range: Whether the bytes of its batches are requested ahead from a server.
+        """
         self._num_threads = num_threads
+        self._by_range = by_range
+
+    def note_first_wait(self, seconds: float) -> None:
+        """Note how long the loop waited for the first batch of a pass, which nothing prepared."""
+        self._first_waits += seconds
 
     def stage(self, stage: Stage) -> StageTime:
         """Return the time spent in a stage so far, over all threads and passes.
@@ -225,33 +237,46 @@ class LoaderStats:
         """
         if not self.num_batches:
             return "no batch was read yet"
-        if self.waiting < _KEEPS_UP:
-            return "the loader keeps up with the loop; a faster one would change little"
-        work = self._thread_seconds()
-        drawn = self.stage("draw").seconds
-        if drawn > self.stage("wait").seconds:
+        waited = self.stage("draw").seconds + self.stage("wait").seconds
+        if waited - self._first_waits < _KEEPS_UP * (self._loop_seconds() - self._first_waits):
+            only = "but for the first batch of a pass, " if self.waiting >= _KEEPS_UP else ""
+            return f"{only}the loader keeps up with the loop; a faster one would change little"
+        if 2 * self.stage("draw").seconds > waited:
             return "the loop waits for its sampler; draw batches, or use a sampler of wids"
-        if self._num_threads and self.busy < _BUSY:
+        return self._advice_on_threads()
+
+    def _advice_on_threads(self) -> str:
+        """Return what helps a loop that waits for its threads."""
+        if not self._num_threads:
+            return "the loop reads its batches itself: let threads do it, with num_workers="
+        if self._num_threads > 1 and self.busy < _BUSY:
             return "threads are idle while the loop waits: increase prefetch_factor"
+        work = self._thread_seconds()
         if work.cpu_seconds > _BUSY * work.seconds:
             return "the threads compute all the time: use more of them, or read less (fields=)"
         return self._advice_on_waiting(_MOSTLY * work.seconds)
 
     def _advice_on_waiting(self, most: float) -> str:
         """Return advice for the first stage whose threads wait for more than `most` seconds."""
-        if self.stage("storage").idle_seconds > most:
+        places = (name for name in _IN_THREADS if self.stage(name).idle_seconds > most)
+        place = next(places, None)
+        if place == "storage" and self._by_range:
+            return (
+                "the threads wait for the server: give the shards more memory (memory=), allow "
+                "more connections (WIDS_CONNECTIONS), or fetch whole shards (remote='whole')"
+            )
+        if place == "storage":
             return (
                 "the threads wait for storage: use more of them, and fetch_ahead for remote shards"
             )
-        if self.stage("decode").idle_seconds > most:
-            return (
-                "the threads wait while they decode, probably for Python's lock: use processes (a "
-                "DataLoader over wids.SharedBatches) for transformations in Python"
-            )
+        where = {
+            "decode": "while they decode or transform",
+            "collate": "in collate_fn",
+            "read": "in the dataset",
+        }.get(place or "", "for storage or for Python's lock")
         return (
-            "the threads wait, for storage or for Python's lock: use more threads for storage that "
-            "is slow to answer, fetch_ahead for remote shards, and processes (a DataLoader over "
-            "wids.SharedBatches) for transformations in Python"
+            f"the threads wait {where}: use more of them, or, if they wait for Python's lock, "
+            "processes (a DataLoader over wids.SharedBatches)"
         )
 
     def save_trace(self, path: str | os.PathLike[str]) -> None:
@@ -495,6 +520,7 @@ class LoopClock:
     def __init__(self, stats: LoaderStats) -> None:
         self._stats = stats
         self._returned: tuple[float, float] | None = None
+        self._is_first = True
 
     @contextmanager
     def request(self) -> Iterator[None]:
@@ -504,6 +530,7 @@ class LoopClock:
         """
         stats, thread = self._stats, threading.get_native_id()
         began, cpu_began = time.perf_counter(), time.thread_time()
+        is_first, self._is_first = self._is_first, False
         if self._returned is not None:
             stats.note("use", self._returned[0], began, cpu_began - self._returned[1])
         drawn = stats.of_thread(thread, "draw")
@@ -517,3 +544,5 @@ class LoopClock:
         self._returned = ended, cpu_ended
         seconds, cpu_seconds = drawn.seconds - before[0], drawn.cpu_seconds - before[1]
         stats.note("wait", began, ended, cpu_ended - cpu_began - cpu_seconds, seconds)
+        if is_first:
+            stats.note_first_wait(ended - began - seconds)
