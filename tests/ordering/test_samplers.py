@@ -1188,6 +1188,47 @@ def test_a_pass_begun_before_the_process_group_is_refused(kind, tmp_path, monkey
     assert outputs == [expected] * 2
 
 
+SAMPLERS_OF_A_RANK = """
+import sys, warnings
+import torch.distributed as dist
+from wids import DistributedChunkedSampler, DistributedShardSampler
+rank, kind = int(sys.argv[1]), sys.argv[3]
+dist.init_process_group("gloo", f"file://{sys.argv[2]}", rank=rank, world_size=2)
+warnings.simplefilter("always")
+with warnings.catch_warnings(record=True) as caught:
+    first = DistributedChunkedSampler(range(40), chunksize=4)
+    other = range(100 + 10 * rank) if kind == "size" else range(100)
+    seed = rank if kind == "seed" else 0
+    second = DistributedShardSampler(other, lengths=[10] * (len(other) // 10), seed=seed)
+    for sampler in (first, second):
+        for _ in range(2):
+            list(sampler)
+for each in caught:
+    print(str(each.message).partition(": ")[2].partition("; so some")[0])
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"), [("same", []), ("size", ["layout", "n"]), ("seed", ["seed"])]
+)
+def test_ranks_with_different_samplers_are_warned(kind, said, tmp_path):
+    """One of two ranks learns, once, that the other begins with other samples or another seed."""
+    command = [sys.executable, "-c", SAMPLERS_OF_A_RANK]
+    processes = [
+        subprocess.Popen(
+            [*command, str(rank), str(tmp_path / "store"), kind], stdout=subprocess.PIPE, text=True
+        )
+        for rank in range(2)
+    ]
+    outputs = [process.communicate(timeout=300)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0]
+    lines = "".join(outputs).splitlines()
+    names = [sorted(part.split()[0] for part in line.split("; ")) for line in lines]
+    assert names == [said] * bool(said)
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [

@@ -1,9 +1,12 @@
 """Rank, number of ranks and number of nodes, from torch and the environment of the launcher."""
 
+import itertools
+import json
 import operator
 import os
 import sys
-from typing import SupportsIndex
+from collections.abc import Mapping
+from typing import Any, SupportsIndex
 
 from wids.base.arguments import check_integer
 from wids.base.warn import WarningsOnce, warn
@@ -36,6 +39,7 @@ class Replica:
         self._given = num_replicas, rank
         self._settled: tuple[int, int] | None = None
         self._warnings = WarningsOnce()  # it is looked up at each use
+        self._compared = False
         # Given values are checked now. The group is often made after this call.
         if None not in self._given or _process_group() is not None:
             self.find()
@@ -88,6 +92,32 @@ class Replica:
             "num_replicas and rank to the sampler"
         )
 
+    def compare(self, state: Mapping[str, Any]) -> None:
+        """Warn if another rank of the process group begins its first pass with another state.
+
+        All samplers of a job have the same state at the start of a pass. They have not if each rank
+        lists a folder for itself while a shard is added, or is given another seed.
+
+        Args:
+            state: State of the sampler, of plain values.
+        """
+        if self._compared or _process_group() != self.find() or self.find()[0] == 1:
+            return
+        self._compared = True
+        other = _first_of_ranks(f"wids/pass of sampler {next(_COMPARED)}", state)
+        differing = [name for name in state if state[name] != other.get(name)]
+        if not differing:
+            return
+        rank = self.find()[1]
+        parts = (f"{name} is {state[name]!r}, there {other.get(name)!r}" for name in differing)
+        warn(
+            f"the sampler of rank {rank} begins with another order than that of the rank that was "
+            f"first: {'; '.join(parts)}; so some samples come twice and some never, and ranks may "
+            "wait for each other at the end. Open the same spec or the same commit of a hub on all "
+            "ranks, since each process lists a folder for itself; give all samplers the same "
+            "arguments; and use such a sampler on all ranks or on none"
+        )
+
     def _warn_of_contradiction(self, group: tuple[int, int]) -> None:
         """Warn if only one of the two was given, and the process group says otherwise."""
         names = ("num_replicas", "rank")
@@ -132,6 +162,24 @@ def _process_group() -> tuple[int, int] | None:
     if dist.is_available() and dist.is_initialized():
         return dist.get_world_size(), dist.get_rank()
     return None
+
+
+# Numbers the samplers of this process by their first pass, which is the same on all ranks.
+_COMPARED = itertools.count()
+
+
+def _first_of_ranks(key: str, state: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what the first rank that called this with a key had; without waiting for any."""
+    from torch.distributed import distributed_c10d
+
+    text = json.dumps(dict(state))
+    # A collective call would wait for ranks that do not use the sampler.
+    try:
+        store = distributed_c10d._get_default_store()  # noqa: SLF001 (there is no public way)
+        found: Mapping[str, Any] = json.loads(store.compare_set(key, "", text))
+    except (RuntimeError, AttributeError, ValueError):  # a backend without such a store
+        return state
+    return found
 
 
 def _launched(warnings: WarningsOnce) -> tuple[int, int] | None:

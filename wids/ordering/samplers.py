@@ -888,6 +888,11 @@ class DistributedChunkedSampler(ChunkedSampler, DistributedSampler[int]):
         self._lanes = check_integer("lanes", lanes, 1, MAX_LANES)
         self._lanes_by = None
 
+    def _begun(self, progress: Progress) -> None:
+        """Record that a pass is about to hand out its first index, and compare it with others."""
+        super()._begun(progress)
+        self._replica.compare(progress.start.to_dict())
+
     def _check_ranks(self, num_replicas: int, rank: int) -> None:
         """Raise RuntimeError if a process group has come that gives this process another rank."""
         self._replica.check_pass(num_replicas, rank)
