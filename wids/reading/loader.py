@@ -99,13 +99,7 @@ class Loader:
         tensors: bool | None = None,
         device: Any = None,
     ) -> None:
-        check_sized("dataset", dataset, "a dataset")
-        if _is_stream(dataset):
-            raise TypeError(
-                f"dataset: expected a dataset whose samples are read by index, got the stream "
-                f"{type(dataset).__name__}; give a DataLoader the stream, or a Loader the dataset "
-                "of which it was made"
-            )
+        _check_dataset(dataset)
         _check_types(sampler, batch_sampler, collate_fn)
         shuffle = None if shuffle is None else check_flag("shuffle", shuffle)
         drop_last = check_flag("drop_last", drop_last)
@@ -384,10 +378,16 @@ class LoaderPass(Iterator[Batch]):
         self._ahead = None
 
 
-def _is_stream(dataset: Any) -> bool:
-    """Return whether a dataset is an IterableDataset of torch, which is not imported for this."""
-    torch_data = sys.modules.get("torch.utils.data")
-    return torch_data is not None and isinstance(dataset, torch_data.IterableDataset)
+def _check_dataset(dataset: Any) -> None:
+    """Raise TypeError unless the samples of a dataset can be counted and read by index."""
+    check_sized("dataset", dataset, "a dataset")
+    torch_data = sys.modules.get("torch.utils.data")  # a program without it has no stream of torch
+    if torch_data is not None and isinstance(dataset, torch_data.IterableDataset):
+        raise TypeError(
+            "dataset: expected a dataset whose samples are read by index, got the stream "
+            f"{type(dataset).__name__}; give a DataLoader the stream, or a Loader the dataset of "
+            "which it was made"
+        )
 
 
 def _timed_draws(batches: Iterator[Sequence[int]], stats: LoaderStats) -> Iterator[Sequence[int]]:
