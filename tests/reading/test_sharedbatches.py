@@ -8,6 +8,8 @@ import pickle
 import random
 import subprocess
 import sys
+from collections import OrderedDict, defaultdict
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +19,6 @@ torch = pytest.importorskip("torch")
 from torch.utils.data import DataLoader, default_collate  # noqa: E402
 
 import wids  # noqa: E402
-from wids.reading.collate import as_tensors  # noqa: E402
 from wids.reading.sharedbuffers import BufferReceiver, BufferSender, SharedBuffer  # noqa: E402
 
 
@@ -147,6 +148,65 @@ KINDS += ["empty", "scalar", "tensors", "one twice", "complex", "conjugate", "0-
 KINDS += ["sparse", "parameter", "text"]
 
 
+class Named(dict):
+    """A dict that knows more, as BatchEncoding of transformers does."""
+
+    source = ""
+
+
+def a_container(kind: str) -> Any:
+    """An array in each kind of container that a function may return it in."""
+    big = np.arange(6000.0)
+    named = Named(a=big)
+    named.source = "here"
+    return {
+        "dict": {"a": big},
+        "subclass": named,
+        "ordered": OrderedDict(a=big),
+        "default": defaultdict(list, a=[big]),
+        "tuple": (big, [1, 2]),
+        "named tuple": Pair(big, {"b": (big, torch.from_numpy(big))}),
+        "list": [big, 3],
+        "ragged": wids.Ragged(big, np.array([0, 6000])),
+        "object": SimpleNamespace(a=big),
+    }[kind]
+
+
+CONTAINERS = ["dict", "subclass", "ordered", "default", "tuple", "named tuple", "list", "ragged"]
+CONTAINERS += ["object"]
+
+
+def container_of_first(samples: list[Any]) -> Any:
+    return a_container(CONTAINERS[samples[0]])
+
+
+def types_in(value: Any) -> Any:
+    """The types of a value, and of all values in it."""
+    if isinstance(value, dict):
+        return (
+            type(value),
+            vars(value) if isinstance(value, Named) else (),
+            types_in([*value.values()]),
+        )
+    if isinstance(value, (list, tuple)):
+        return type(value), [types_in(each) for each in value]
+    if isinstance(value, (wids.Ragged, SimpleNamespace)):
+        return type(value), types_in([*vars(value).values()])
+    return type(value)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_what_a_function_returns_keeps_its_types(workers: int) -> None:
+    """Batches of a `collate_fn` have the types that a plain DataLoader gives them."""
+    count = len(CONTAINERS)
+    batches = wids.SharedBatches(range(count), collate_fn=container_of_first)
+    got = list(loader_of(batches, batch_size=1, num_workers=workers))
+    there = list(DataLoader(range(count), 1, num_workers=workers, collate_fn=container_of_first))
+    for kind, batch, expected in zip(CONTAINERS, got, there, strict=True):
+        assert types_in(batch) == types_in(expected), kind
+        assert str(plain(batch)) == str(plain(expected)), kind
+
+
 def batch_of_first(samples: list[Any]) -> Any:
     return a_batch(KINDS[samples[0]])
 
@@ -155,7 +215,7 @@ def test_any_batch_of_a_function_arrives() -> None:
     """Arrays, tensors and objects of a `collate_fn` arrive with their types, shapes and values."""
     batches = wids.SharedBatches(range(len(KINDS)), collate_fn=batch_of_first)
     for kind, batch in zip(KINDS, loader_of(batches, batch_size=1, num_workers=2), strict=True):
-        expected = as_tensors(a_batch(kind))
+        expected = a_batch(kind)
         assert type(batch) is type(expected), kind
         dense = [each.to_dense() if kind == "sparse" else each for each in (batch, expected)]
         assert plain(dense[0]) == plain(dense[1]), kind

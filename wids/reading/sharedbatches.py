@@ -49,9 +49,10 @@ class SharedBatches:
     """Dataset for a `DataLoader` whose workers hand over batches in shared memory.
 
     It is given to the DataLoader twice: as the dataset, and its `collate` as `collate_fn`. The
-    batches are those of `wids.Loader`: a dict of columns, raw fields as a `Ragged`. Samplers, batch
-    samplers, any number of workers, every start method, `persistent_workers` and a
-    StatefulDataLoader work as before.
+    batches are those of `wids.Loader`: a dict of columns, raw fields as a `Ragged`, or what a
+    `collate_fn` of your own returns, with the types that it has there. Samplers, batch samplers,
+    any number of workers, every start method, `persistent_workers` and a StatefulDataLoader work as
+    before.
 
     A worker reuses the memory of a batch only when nothing in the main process refers to that batch
     any more, so batches can safely be kept, also by a process that is forked from it.
@@ -59,7 +60,8 @@ class SharedBatches:
     Args:
         dataset: A `ShardListDataset`, or anything with `len(dataset)` and `dataset[index]`.
         collate_fn: Function from a list of samples to a batch, called in the workers; None: as
-            `wids.Loader` does.
+            `wids.Loader` does. Arrays and tensors of its result are handed over in shared memory,
+            all else is pickled.
         memory: Bound in bytes on the shared memory of each worker. Further columns, while the
             main process keeps so many batches, are pickled.
 
@@ -130,7 +132,7 @@ class SharedBatches:
                 f"expected a batch of SharedBatches, got {type(made).__name__}; give the "
                 "DataLoader the SharedBatches as its dataset, too"
             )
-        return made.handed_over(self._identity) if num_loader_workers() else as_tensors(made.batch)
+        return made.handed_over(self._identity) if num_loader_workers() else made.finished()
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_receiver": None, "_worker": None}
@@ -151,12 +153,14 @@ class _Worker:
         self.sender = sender
         self._taken: list[SharedBuffer] = []
         self._make = batch_maker(batches.dataset, batches.collate_fn, self._allocator)
+        # What a function of the user returns keeps its types, as in any loader.
+        self._tensors = batches.collate_fn is None
 
     def made(self, indexes: Sequence[int]) -> _Made:
         """Make the batch of some samples."""
         self._taken = []
         try:
-            return _Made(self._make(indexes), self._taken, self.sender)
+            return _Made(self._make(indexes), self._taken, self.sender, tensors=self._tensors)
         except BaseException as error:
             for buffer in self._taken:
                 buffer.give_back()
@@ -178,10 +182,13 @@ class _Worker:
 class _Made:
     """A batch in the process that made it, on its way from `__getitems__` to `collate`."""
 
-    def __init__(self, batch: Batch, taken: list[SharedBuffer], sender: BufferSender) -> None:
-        self.batch = batch
+    def __init__(
+        self, batch: Batch, taken: list[SharedBuffer], sender: BufferSender, *, tensors: bool
+    ) -> None:
+        self._batch = batch
         self._taken = taken
         self._sender = sender
+        self._tensors = tensors
 
     def __getitem__(self, index: int) -> Any:
         # What other collate functions do first.
@@ -190,12 +197,16 @@ class _Made:
             "collate_fn=batches.collate, and your own function to SharedBatches"
         )
 
+    def finished(self) -> Batch:
+        """Return the batch in the process that made it."""
+        return as_tensors(self._batch) if self._tensors else self._batch
+
     def handed_over(self, identity: str) -> _Message:
         """Return the message to the main process."""
         text = io.BytesIO()
         pickler = _Pickler(text, self._taken, self._sender)
         try:
-            pickler.dump(self.batch)
+            pickler.dump((self._batch, self._tensors))
         except BaseException:
             pickler.sent.clear()
             raise
@@ -288,7 +299,8 @@ def _receive(
     receiver.learn(sender, new, dropped)
     before, _received.leases = _received.leases, _Leases(receiver, sender)
     try:
-        return as_tensors(pickle.loads(text))  # noqa: S301 (a worker of this process wrote it)
+        batch, tensors = pickle.loads(text)  # noqa: S301 (a worker of this process wrote it)
+        return as_tensors(batch) if tensors else batch
     finally:
         _received.leases = before
 
