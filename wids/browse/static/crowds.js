@@ -21,7 +21,7 @@ export function rareLast(places, groups) {
   });
   const order = points.sort((a, b) => share[b] - share[a] || a - b);
   // A cell may reach over a gap to another crowd.
-  for (const n of order.slice(-MOST_CHECKED)) if (crowd[n] >= 0 && !isAmongOthers(places, groups, n)) crowd[n] = -1;
+  for (const n of order.slice(-MOST_CHECKED)) if (crowd[n] >= 0) crowd[n] = crowdAround(places, groups, n);
   return { order, crowd };
 }
 
@@ -33,14 +33,20 @@ function inCells(places, points, axis, call) {
   for (const part of [points.subarray(0, half), points.subarray(half)]) inCells(places, part, 1 - axis, call);
 }
 
-/** Whether far more points of other groups lie around a point than of its own. */
-function isAmongOthers(places, groups, point) {
+/** The nearest point of another group, if far more of others lie around a point than of its own; else -1. */
+function crowdAround(places, groups, point) {
   const far = (n) => (places[2 * n] - places[2 * point]) ** 2 + (places[2 * n + 1] - places[2 * point + 1]) ** 2;
   const alike = [];
   const others = [];
-  groups.forEach((group, n) => { if (n !== point) (group === groups[point] ? alike : others).push(far(n)); });
+  let [nearest, least] = [-1, Infinity];
+  groups.forEach((group, n) => {
+    if (n === point) return;
+    const distance = far(n);
+    (group === groups[point] ? alike : others).push(distance);
+    if (group !== groups[point] && distance < least) [nearest, least] = [n, distance];
+  });
   const reach = Float64Array.from(alike).sort()[ALIKE - 1] ?? Infinity;
-  return others.filter((each) => each < reach).length >= ALIKE / RARE;
+  return others.filter((each) => each < reach).length >= ALIKE / RARE ? nearest : -1;
 }
 
 /** The middle and size of what all but the outermost points span. */
