@@ -80,6 +80,26 @@ def test_what_is_there_is_replaced_only_if_told(
     assert len(json.loads(read(f"{place.rstrip('/')}/train.json"))["shardlist"]) == 3
 
 
+def test_a_finished_publication_is_resumed(
+    theirs: list[str], place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same command with `--resume` finds its own spec there; another one stays protected."""
+    output, pack = tmp_path / "train.json", tmp_path / "train.wpack"
+    options = ["-o", output, "--pack", pack, "--publish", place, "--resume"]
+    command = [*theirs[:2], *options]
+    assert create(*command) == 0
+    there = read(f"{place.rstrip('/')}/train.json")
+    assert create(*command) == 0, capsys.readouterr().err
+    packed = pack.read_bytes()
+    assert create(*theirs, *options) != 0
+    assert "there is a spec already" in capsys.readouterr().err
+    assert read(f"{place.rstrip('/')}/train.wpack") == packed != pack.read_bytes()
+    output.write_text("another")
+    assert create(*command) != 0
+    assert "there is a spec already" in capsys.readouterr().err
+    assert read(f"{place.rstrip('/')}/train.json") == there
+
+
 def test_a_pack_is_published_with_its_spec(theirs: list[str], place: str, tmp_path: Path) -> None:
     """With `--pack`, the pack is put in place of sidecars, and is used from there."""
     output, pack = tmp_path / "train.json", tmp_path / "train.wpack"

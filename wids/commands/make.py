@@ -170,8 +170,9 @@ def _check_publishable(args: Arguments, shards: list[str]) -> None:
                 "place when published; name one beside the spec"
             )
     named = [] if scheme_of(args.base or "") else shards
-    name, replace = Path(args.output).name, args.overwrite
-    check_publishable(named, args.publish, name, replace=replace)
+    output = Path(args.output)
+    resumed = output if args.resume else None
+    check_publishable(named, args.publish, output.name, replace=args.overwrite, resumed=resumed)
 
 
 def _publish(args: Arguments) -> None:

@@ -23,7 +23,14 @@ __all__ = ["check_publishable", "publish"]
 _AT_ONCE = 16  # files that are put at once
 
 
-def check_publishable(shards: Sequence[str], url: str, name: str, *, replace: bool = False) -> None:
+def check_publishable(
+    shards: Sequence[str],
+    url: str,
+    name: str,
+    *,
+    replace: bool = False,
+    resumed: Path | None = None,
+) -> None:
     """Raise unless a spec of these shards can be published.
 
     Args:
@@ -31,6 +38,7 @@ def check_publishable(shards: Sequence[str], url: str, name: str, *, replace: bo
         url: Folder to publish to.
         name: File name of the spec.
         replace: A spec that is there will be replaced.
+        resumed: Spec of an earlier run; where one of the same bytes is there, that run put it.
 
     Raises:
         ValueError: A shard is local, so that its location means nothing elsewhere.
@@ -43,8 +51,12 @@ def check_publishable(shards: Sequence[str], url: str, name: str, *, replace: bo
             f"{display_url(local)}: is a local shard, which readers of a published spec would not "
             "find; upload the shards, and index them where they are then"
         )
-    target = _target(url, name)
-    if _is_there(target) and not replace:
+    _check_free(_target(url, name), replace=replace, own=resumed)
+
+
+def _check_free(target: str, *, replace: bool, own: Path | None) -> None:
+    """Raise if there is another spec than an own one, which is not to be replaced."""
+    if _is_there(target) and not replace and not _is_copy(target, own):
         raise ExistsError(
             f"{display_url(target)}: there is a spec already; publish to another folder, under "
             "another name, or with --overwrite"
@@ -66,6 +78,16 @@ def _is_there(url: str) -> bool:
         return True
 
 
+def _is_copy(url: str, file: Path | None) -> bool:
+    """Return whether a file that is there has the bytes of a local one."""
+    if file is None or not file.is_file():
+        return False
+    if is_local(url):
+        return local_path(url).read_bytes() == file.read_bytes()
+    with closing(Fetcher()) as fetcher:
+        return fetcher.read(url) == file.read_bytes()
+
+
 def publish(spec: Path, url: str, *, replace: bool = False) -> int:
     """Put a spec, and the indexes that it names by relative paths, to another place.
 
@@ -85,6 +107,8 @@ def publish(spec: Path, url: str, *, replace: bool = False) -> int:
         FetchError: No file can be put there.
     """
     names = _named_files(spec)
+    # Before its indexes replace those of the spec that is there.
+    _check_free(_target(url, spec.name), replace=replace, own=spec)
     with closing(Fetcher()) as fetcher, DaemonThreadPool(_AT_ONCE, "wids-publish") as pool:
         # An index is checked against its shard where it is used, so that an older one of the same
         # name is replaced without asking.
