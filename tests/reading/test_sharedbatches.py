@@ -9,6 +9,7 @@ import random
 import subprocess
 import sys
 from collections import OrderedDict, defaultdict
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -368,6 +369,36 @@ def test_a_forked_process_keeps_its_batch() -> None:
     before, after = seen.get()
     child.join()
     assert before == after == [[3] * 5000]
+
+
+def resident_nbytes() -> int:
+    """Memory of batches that this process has mapped."""
+    total, counts = 0, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if "-" in line.split()[0]:
+            counts = "wids-batch" in line
+        elif counts and line.startswith("Rss:"):
+            total += int(line.split()[1]) * 1024
+    return total
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="Linux tells what is resident")
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_ended_workers_leave_no_memory_but_that_of_kept_batches(start: str) -> None:
+    """When the workers have ended, only kept batches take memory, and they stay whole."""
+    gc.collect()
+    before = resident_nbytes()
+    samples = [{"x": np.full(1 << 16, number)} for number in range(16)]
+    batches = wids.SharedBatches(samples)
+    loader = loader_of(batches, batch_size=2, num_workers=2, multiprocessing_context=start)
+    kept = []
+    for number, batch in enumerate(loader):
+        assert int(batch["x"].sum()) == (4 * number + 1) << 16
+        if number in (2, 7):
+            kept.append(batch["x"])
+    nbytes = sum(each.nbytes for each in kept)
+    assert nbytes <= resident_nbytes() - before < nbytes * 1.5
+    assert [each[:, -1].tolist() for each in kept] == [[4, 5], [14, 15]]
 
 
 def test_a_copy_works_in_the_same_process(spec: str) -> None:

@@ -15,8 +15,11 @@ from __future__ import annotations
 import mmap
 import os
 import weakref
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from multiprocessing.reduction import DupFd
+from multiprocessing.util import Finalize
 from typing import Any
 
 import numpy as np
@@ -143,6 +146,11 @@ class SharedBuffer:
         """Mark it as one that is never free again."""
         self._map[0] = _RETIRED
 
+    def release(self) -> None:
+        """Give its memory back to the system, for good; only for a buffer that nobody reads."""
+        # The first page stays, which has the flag.
+        os.ftruncate(self.fd, _HEAD_NBYTES)
+
     def lease(self) -> Bytes:
         """Return its memory; the buffer is free when no view of this array is left.
 
@@ -168,6 +176,13 @@ def _end_lease(buffer: SharedBuffer, pid: int, mark: int) -> None:
         buffer.retire()
 
 
+def _release_free(buffers: dict[str, list[SharedBuffer]]) -> None:
+    for buffer in chain.from_iterable(buffers.values()):
+        if buffer.free:
+            with suppress(OSError):
+                buffer.release()
+
+
 class BufferSender:
     """The buffers of a process that fills them for another.
 
@@ -190,6 +205,8 @@ class BufferSender:
         self._next_number = 0
         self._unknown: set[int] = set()
         self._dropped: list[int] = []
+        # The receiver has them mapped as long as it may get others; their pages would stay.
+        Finalize(self, _release_free, (self._buffers,), exitpriority=0)
 
     def take(self, nbytes: int, field: str) -> SharedBuffer | None:
         """Return a free buffer of at least some size, marked as in use.
