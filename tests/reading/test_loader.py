@@ -443,6 +443,14 @@ def test_samples_with_other_fields_are_named(make_shard):
             list(wids.Loader(wids.ShardListDataset([path], transformations=kind), 2))
 
 
+def test_samples_without_labels_are_named_by_their_indexes():
+    """Samples of a dataset of one's own, are named by the indexes of their batch."""
+    own = [{"a": 1}, {"a": 2}, {"a": 3}, {"b": 4}]
+    with pytest.raises(ValueError, match=r"sample 1 of a batch.* a, b") as caught:
+        list(wids.Loader(own, 2))
+    assert caught.value.__notes__ == ["while collating samples [2, 3]"]
+
+
 def test_a_sampler_that_fails_is_heard_in_its_turn(shards):
     """Batches before the error of a sampler are yielded first."""
 

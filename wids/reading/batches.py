@@ -123,7 +123,11 @@ class _SampleBatches:
         with self._timed("read"):
             samples = self._read(indexes)
         with self._timed("collate"):
-            return self._collated(samples)
+            try:
+                return self._collated(samples)
+            except Exception as error:
+                error.add_note(f"while collating samples {[*indexes]}")
+                raise
 
     def _collated(self, samples: list[Any]) -> Batch:
         if self._collate_fn is None:

@@ -59,16 +59,21 @@ def _add_errors(samples: Sequence[Any]) -> None:
 
 def _common_keys(samples: Sequence[Mapping[str, Any]]) -> list[str]:
     keys = list(samples[0])
-    for sample in samples:
+    for slot, sample in enumerate(samples):
         if sample.keys() != samples[0].keys():
             odd = sorted(map(str, sample.keys() ^ samples[0].keys()))
             raise ValueError(
-                f"sample {sample.get('__index__')}, key {sample.get('__key__')!r}: expected the "
-                f"fields of the first sample of its batch ({samples[0].get('__index__')}); only "
-                f"one of the two has {', '.join(odd)}; name the fields that all samples have by "
-                "fields=, or pass a collate_fn"
+                f"{_name(sample, slot)}: expected the fields of the first sample of its batch "
+                f"({samples[0].get('__index__', 0)}); only one of the two has {', '.join(odd)}; "
+                "name the fields that all samples have by fields=, or pass a collate_fn"
             )
     return keys
+
+
+def _name(sample: Mapping[str, Any], slot: int) -> str:
+    if "__index__" in sample:
+        return f"sample {sample['__index__']}, key {sample.get('__key__')!r}"
+    return f"sample {slot} of a batch, counted from 0"  # of a dataset without labels
 
 
 def column_of(values: list[Any], allocate: Allocate | None = None) -> Any:
