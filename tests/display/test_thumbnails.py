@@ -14,8 +14,9 @@ from helpers.shards import REPOSITORY
 from helpers.specimens import film, npy, npz, png_bomb, specimens, tone, turned_jpeg
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import Image
+from PIL import Image, ImageOps
 
+from wids.display.mediaview import EXIF_ORIENTATION
 from wids.display.pixels import draw_array, is_picture, levels
 from wids.display.thumbnails import Thumbnail, thumbnail
 from wids.errors import DecodeError
@@ -246,6 +247,25 @@ class TestMasks:
         data = save(mask_of(0, 12, 120), "PNG")
         assert not thumbnail(".png", data, size=60).labels
         assert len(thumbnail(".seg.png", data, size=60).labels) == 3
+
+    @pytest.mark.parametrize("orientation", range(1, 9))
+    @pytest.mark.parametrize("mode", ["L", "P", "I;16"])
+    def test_masks_are_turned_by_their_exif(self, mode: str, orientation: int) -> None:
+        """A mask keeps its labels where EXIF turns it, as Pillow does."""
+        values = np.zeros((30, 40), "u2" if mode == "I;16" else "u1")
+        values[:10, :30] = 3
+        mask = Image.fromarray(values, "P") if mode == "P" else Image.fromarray(values)
+        if mode == "P":
+            mask.putpalette([part for level in range(256) for part in (level,) * 3])
+        exif = Image.Exif()
+        exif[EXIF_ORIENTATION] = orientation
+        data = save(mask, "PNG", exif=exif)
+        small = thumbnail(".seg.png", data, size=40)
+        assert [label.value for label in small.labels] == [0, 3]
+        expected = np.asarray(ImageOps.exif_transpose(Image.open(io.BytesIO(data)))) == 3
+        level = [int(small.labels[1].colour[at : at + 2], 16) for at in (1, 3, 5)]
+        shown = np.asarray(opened(small).convert("RGB"))
+        assert np.array_equal((shown == level).all(axis=-1), expected)
 
     def test_pictures_are_no_label_maps(self) -> None:
         """Photographs, line drawings, JPEGs and colour images are not drawn as label maps."""

@@ -188,9 +188,10 @@ def _of_film(extension: str, data: bytes | memoryview, size: int) -> Thumbnail:
 
 def _of_image(extension: str, data: bytes | memoryview, size: int) -> Thumbnail:
     image = checked_image(data)
+    turn = TURNS[orientation(image)]
     drawing = _drawing_of(image, size, named_labels=names_labels(extension))
     if drawing is not None:
-        return _of_drawing(drawing, size)
+        return _of_drawing(drawing, size, turn)
     mode = _shown_mode(image)
     most = MAX_WHOLE_JPEG_PIXELS if image.format in LOSSY_FORMATS else MAX_AVERAGED_PIXELS
     if image.width * image.height > most:
@@ -200,7 +201,7 @@ def _of_image(extension: str, data: bytes | memoryview, size: int) -> Thumbnail:
         "PIL",
         mode=mode,
         size=_Fit(size),
-        exif_transpose=orientation(image) != 1,
+        exif_transpose=turn is not None,
         backend="pillow",
     )
     small = decode(data)
@@ -233,12 +234,15 @@ def _of_large(image: Any, size: int, mode: str) -> Thumbnail:
 
 
 def _drawing_of(image: Any, size: int, *, named_labels: bool) -> ArrayDrawing | None:
-    """Draw an image whose values are data (label map, 16 bits, floats); None for other images."""
+    """Draw an image whose values are data (label map, 16 bits, floats); None for other images.
+
+    The drawing is as the image is stored, not turned by its EXIF orientation.
+    """
     if image.mode.startswith(("I", "F")):  # Pillow would clip these values at 255
         values = every_nth(np.asarray(image), min(2 * size, MAX_SIDE))
         return draw_values(values, named_labels=named_labels)
     lossy = image.format in LOSSY_FORMATS or "transparency" in image.info
-    if image.mode not in {"L", "P"} or lossy or orientation(image) != 1:
+    if image.mode not in {"L", "P"} or lossy:
         return None
     # Pixels are picked and not averaged, since an average of two labels could be a third label.
     values = every_nth(np.asarray(image), size)
@@ -267,9 +271,10 @@ def _shown_mode(image: Any) -> str:
     return "L" if image.mode in {"1", "L"} else "RGB"
 
 
-def _of_drawing(drawing: ArrayDrawing, size: int) -> Thumbnail:
+def _of_drawing(drawing: ArrayDrawing, size: int, turn: str | None = None) -> Thumbnail:
     pil = load("PIL.Image", "pillow")
     image = pil.fromarray(np.ascontiguousarray(drawing.pixels))
+    image = image if turn is None else image.transpose(pil.Transpose[turn])
     _, wanted = _Fit(size).frame(*image.size)
     if wanted != image.size:
         image = image.resize(wanted, pil.Resampling.NEAREST if drawing.labels else None)
