@@ -178,6 +178,7 @@ def test_without_a_sidecar_the_shard_is_fetched_whole(
     with pytest.warns(WidsWarning, match="fetched whole: there is no usable sidecar") as caught:
         assert [dataset[index][".cls"] for index in (7, 17)] == [b"7", b"17"]
     assert len(caught) == 1
+    assert "`wids create URL -o NEW.json --index FOLDER`" in str(caught[0].message)
     assert list(Path(dataset.cache_dir).glob("*.tar"))
 
 

@@ -55,15 +55,7 @@ def create(args: Arguments) -> int:
     from wids.base.files import write_output
 
     for source in args.files:
-        if source.endswith(".json") and Path(source).is_file():
-            _refuse_view(
-                source,
-                "its shards have a spec already; wids reshard writes its samples as new shards",
-            )
-            raise ValueError(
-                f"{source}: is no shard; create takes tars, folders of them and patterns (wids "
-                "merge makes one spec of several, and wids update changes one)"
-            )
+        _refuse_spec(source)
     listed: dict[str, dict[str, Any]] = {}
     shards = _expand(_listed(args.files), listed)
     _check_outputs(args, shards)
@@ -88,6 +80,27 @@ def create(args: Arguments) -> int:
         _publish(args)
     _note_omissions(built)
     return FAULTY if built.failures else DONE
+
+
+def _refuse_spec(source: str) -> None:
+    """Raise ValueError if a location is that of a spec, a saved view or a pack."""
+    from wids.base.urls import display_url, file_name, scheme_of
+    from wids.pack.packformat import PACK_SUFFIX
+
+    is_file = Path(source).is_file()
+    if not file_name(source).endswith((".json", PACK_SUFFIX)) or not (
+        is_file or scheme_of(source) not in {"", "pipe"}
+    ):
+        return
+    if is_file:
+        _refuse_view(
+            source, "its shards have a spec already; wids reshard writes its samples as new shards"
+        )
+    raise ValueError(
+        f"{display_url(source)}: is no shard; create takes tars, folders of them and patterns "
+        "(wids pack makes the pack of a spec, wids merge makes one spec of several, and wids "
+        "update changes one)"
+    )
 
 
 def _check_outputs(args: Arguments, shards: list[str]) -> None:
@@ -507,8 +520,10 @@ def _is_unchanged(folder: Path, entry: dict[str, Any], written_ns: int) -> bool:
 
 def update(args: Arguments) -> int:
     """Change the name, base or folders of a spec."""
+    from wids.base.files import refuse_url
     from wids.specs.specedit import edit_spec
 
+    refuse_url(Path(args.filename))
     wanted = {"name": args.name, "info": args.info, "base": args.base, "keep": args.keep}
     changes = {key: value for key, value in wanted.items() if value is not None}
     if Path(args.filename).is_file():

@@ -279,14 +279,16 @@ def _translated_errors(url: str) -> Iterator[None]:
         # The library's errors have no common base: a missing object is a FileNotFoundError.
         if type(error).__name__ == "GenericError":
             _raise_generic(url, error)
-        kind = AbsentError if isinstance(error, FileNotFoundError) else FetchError
+        if isinstance(error, FileNotFoundError):  # without the request and the page of the store
+            said = _first_line(error).partition(": Error performing")[0]
+            raise AbsentError(f"{display_url(url)}: {said}") from None
         cure = ""
         if _UNREADABLE_NAME.search(str(error)):
             cure = (
                 "; the library obstore lists no folder with such a key: rename or remove this "
                 "object, list a folder or pattern without it, or name a spec or the shards"
             )
-        raise kind(f"{display_url(url)}: {_first_line(error)}{cure}") from None
+        raise FetchError(f"{display_url(url)}: {_first_line(error)}{cure}") from None
 
 
 def _raise_generic(url: str, error: Exception) -> NoReturn:

@@ -44,7 +44,10 @@ Access = Literal["auto", "mmap", "pread"]
 OnUncounted = Callable[[str, WidsError | OSError], None]
 
 _ATTEMPTS = 5
-_NO_SIDECAR_REMEDY = "put sidecars beside them with `wids create --sidecars`"
+_NO_SIDECAR_REMEDY = (
+    "put sidecars beside them (`wids create --sidecars` writes those of local shards), or keep "
+    "their indexes elsewhere: `wids create URL -o NEW.json --index FOLDER`"
+)
 _NO_COUNT_REMEDY = "`wids create` makes a spec that says it"
 _KEYS_WANTED = "its keys are read, and "
 _MOST_SIDECARS = 64  # tar indexes of remote shards in memory

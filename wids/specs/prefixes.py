@@ -17,6 +17,7 @@ from wids.fetching.fetch import Fetcher
 from wids.fetching.hub import names_repository
 from wids.fetching.objectstore import OBJECT_SCHEMES
 from wids.log import logger
+from wids.pack.packformat import PACK_SUFFIX
 from wids.specs.locations import is_shard_name, natural_order, naturally_sorted
 from wids.tar.sidecar import SIDECAR_SUFFIX
 
@@ -220,7 +221,8 @@ def _fail_empty(location: str, listing: Listing, counts: Counter[str]) -> NoRetu
         raise SpecError(
             f"{shown}/: holds no shards: none of the {len(listing.files)} files in it ends in "
             ".tar, .tar.gz, .tgz or .tar.zst, and none is called wids.json or shardindex.json; "
-            "check the location (the name of a spec has to end in .json)"
+            f"{_named_specs(listing) or 'check the location'} (the name of a spec has to end in "
+            ".json)"
         )
     some = sorted(counts, key=natural_order)[:_MOST_SHOWN]
     named = ", ".join(f"{folder:.100}/ ({counts[folder]})" for folder in some)
@@ -229,6 +231,15 @@ def _fail_empty(location: str, listing: Listing, counts: Counter[str]) -> NoRetu
         f"{shown}/: its shards lie in {len(counts)} folders, {named}{more}; name one of them, "
         f"such as {shown}/{some[0]}/, or {shown}/**/*.tar for all"
     )
+
+
+def _named_specs(listing: Listing) -> str:
+    """Return advice to name one of the specs and packs in a folder; "" if there are none."""
+    specs = [name for name in listing.files if name.lower().endswith((".json", PACK_SUFFIX))]
+    some = sorted(specs, key=natural_order)[:_MOST_SHOWN]
+    more = f" and {len(specs) - len(some)} more" if len(specs) > len(some) else ""
+    named = ", ".join(display_url(listing.files[name].url) for name in some)
+    return f"if one of these is the dataset, name it: {named}{more}" if some else ""
 
 
 def _shards(listing: Listing, names: Iterable[str]) -> list[str]:

@@ -301,7 +301,10 @@ def _checked_pattern(pattern: str | os.PathLike[str]) -> str:
         )
     # Atomic publication needs a rename, which object stores do not have for files of gigabytes.
     if "://" in text or text.startswith("pipe:"):
-        raise ValueError(f"{shown}: shards are written to local files; upload each from post=")
+        raise ValueError(
+            f"{shown}: shards are written to local files; upload them from there (in Python, post= "
+            "is called with each shard as soon as it is complete)"
+        )
     if not text.endswith(".tar"):
         raise ValueError(
             f"{shown}: must end in '.tar'; shards are plain tar, so that every sample "
