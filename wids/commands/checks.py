@@ -160,7 +160,8 @@ def stats(args: Arguments) -> int:
     if values is not None and not found.values:
         # An empty table would look like a dataset without classes.
         there = " ".join(found.fields) or "none, as no sample was read"
-        complain(f"no sample has a field {values}; there are {there}")
+        whole = "; --values takes whole fields, not values in them" if ":" in values else ""
+        complain(f"no sample has a field {values}; there are {there}{whole}")
     # Zeros for shards that could not be read would look like an empty dataset.
     is_empty = bool(found.failures) and not found.samples.count
     if args.json:

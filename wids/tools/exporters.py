@@ -213,8 +213,9 @@ def export_table(
     there = dict.fromkeys(name.partition(" ")[0] for name in fields)
     for extension in values:
         if extension not in there:
+            whole = "; values are whole fields, not values in them" if ":" in extension else ""
             raise ValueError(
-                f"values: no sample has a field {extension!r}; there are {' '.join(there)}"
+                f"values: no sample has a field {extension!r}; there are {' '.join(there)}{whole}"
             )
     columns = {**_PLACE_COLUMNS, **fields, **dict.fromkeys(values, str)}
     omissions = omissions or Omissions()
