@@ -415,6 +415,20 @@ def test_masks_have_a_legend_with_the_names_of_their_classes() -> None:
     assert len(shown) == 3, page
 
 
+@pytest.mark.parametrize("extension", [".png", ".seg.png", ".seg.npy"])
+def test_masks_of_a_dataset_have_the_names_of_its_classes(
+    make_shard: MakeShard, extension: str
+) -> None:
+    """The legend of a mask names its classes by the dataset, where no sample has a class."""
+    mask = np.zeros((20, 40), np.uint8)
+    mask[:5] = 3
+    data = npy(mask) if extension == ".seg.npy" else save(mask, "PNG")
+    path = make_shard("a.tar", [{"__key__": "a", extension: data}])
+    path.with_name("class_names.json").write_text('{"3": "three"}')
+    page = checked(ShardListDataset([path]).show(0)._repr_html_())
+    assert "3 three 25.0%" in page.text
+
+
 def test_stretched_pictures_say_their_range() -> None:
     """A depth map shows the values of black and white."""
     depth = np.arange(1600, dtype=np.float32).reshape(40, 40)

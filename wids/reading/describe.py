@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from wids.base.text import clean, format_nbytes
 from wids.base.urls import display_url, is_local, local_path
-from wids.codecs.formats import is_class
+from wids.codecs.formats import field_kind, format_suffix
 from wids.specs.shardtable import UNKNOWN
 from wids.tar.grouping import split_name
 from wids.tar.tarscan import first_members
@@ -27,6 +27,7 @@ __all__ = ["first_fields", "html_page", "nbytes_of", "page_of", "summary_line", 
 # Few samples, because they are read for every `repr` in a notebook.
 GRID_SAMPLES = 12
 GRID_FIELD_NBYTES = 8 << 20  # larger fields are left out of the grid, unread
+_LOSSY = {".jpeg", ".jpg"}  # which change values slightly, so they cannot hold classes
 MAX_STATS = 10_000  # files whose size is read, which takes a tenth of a second
 # More headers than a sample has. A `repr` must not read a whole shard of one sample.
 PEEKED_HEADERS = 32
@@ -94,10 +95,20 @@ def view_sample(dataset: SampleSequence, index: int, most_nbytes: int | None = N
     sample = dataset.read_raw(index, fields)
     sample["__shard__"] = display_url(sample["__shard__"])
     del sample["__dataset__"]  # the caller knows the dataset
-    # To find the names may take requests to a server, which a sample without a class need not wait
+    # To find the names may take requests to a server, which a sample without classes need not wait
     # for.
-    has_class = any(extension.startswith(".") and is_class(extension) for extension in sample)
-    return SampleView.of(sample, dataset.class_names if has_class else None)
+    extensions = (name for name in sample if name.startswith("."))
+    named = any(map(_may_hold_classes, extensions))
+    return SampleView.of(sample, dataset.class_names if named else None)
+
+
+def _may_hold_classes(extension: str) -> bool:
+    """Return whether a field is the number of a class, or may be a class-index mask."""
+    from wids.display.pixels import names_labels
+
+    kind = field_kind(extension)
+    lossy = format_suffix(extension) in _LOSSY
+    return kind == "class" or names_labels(extension) or (kind == "image" and not lossy)
 
 
 def _sample_or_error(dataset: SampleSequence, index: int) -> SampleView | Exception:
