@@ -409,6 +409,50 @@ def test_a_mask_lies_as_the_image_whose_pixels_it_names(
     assert ((shown > between) == expected).mean() > 0.97
 
 
+@pytest.mark.parametrize(
+    ("sides", "orientation"), [((160, 80), 2), ((160, 80), 3), ((160, 80), 4), ((120, 120), 6)]
+)
+def test_a_mask_is_turned_by_a_switch_where_its_sides_cannot_tell(
+    tmp_path: Path, open_page: Open, sides: tuple[int, int], orientation: int
+):
+    """A switch lays a mask as the stored pixels; a mask that EXIF turns itself stays."""
+    wide, high = sides
+    exif = Image.Exif()
+    exif[EXIF_ORIENTATION] = orientation
+    Image.new("L", sides, 60).save(jpeg := BytesIO(), "JPEG", exif=exif)
+    labels = np.zeros((high, wide), np.uint8)
+    labels[: high // 2, : wide // 4] = 3
+    Image.fromarray(labels).save(plain := BytesIO(), "PNG")
+    Image.fromarray(labels).save(turned := BytesIO(), "PNG", exif=exif)
+    samples = [
+        {"__key__": key, ".jpg": jpeg.getvalue(), ".seg.png": mask.getvalue()}
+        for key, mask in (("plain", plain), ("turned", turned))
+    ]
+    marked = Image.fromarray(labels)
+    marked.getexif()[EXIF_ORIENTATION] = orientation
+    stored = np.asarray(ImageOps.exif_transpose(marked)) > 0
+
+    def lies_as(page: Any, expected: np.ndarray) -> bool:
+        wait_until(page, "document.querySelector('.mask')?.naturalWidth > 0")
+        shot = Image.open(BytesIO(page.locator(".stage").screenshot())).convert("L")
+        shown = np.asarray(shot.resize(expected.shape[::-1]), int)
+        inside, outside = np.median(shown[expected]), np.median(shown[~expected])
+        agree = ((shown > (inside + outside) / 2) == expected).mean()
+        return bool(inside > outside + 10 and agree > 0.97)
+
+    with browsing([str(write_shard(tmp_path / "a.tar", samples))]) as server:
+        page = open_page(f"{server.url}?i=0")
+        switch = page.get_by_label("masks lie in the image")
+        switch.wait_for()
+        assert switch.input_value() == "shown"
+        assert lies_as(page, labels > 0)
+        switch.select_option("stored")
+        assert lies_as(page, stored)
+        page.goto(f"{server.url}?i=1")
+        assert lies_as(page, stored)
+        assert switch.count() == 0
+
+
 @pytest.mark.parametrize("orientation", [3, 5, 6, 7, 8])
 def test_shapes_of_the_stored_pixels_are_turned(tmp_path: Path, open_page: Open, orientation: int):
     """Shapes lie in the image as stored or as shown, by a guess that a switch changes."""

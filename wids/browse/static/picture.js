@@ -2,7 +2,7 @@
 
 import { raw, thumb } from "./api.js";
 import { button, h, svg } from "./dom.js";
-import { areShares, FORMS, guessForm, guessPixels, PIXELS, placed, shapesOf, turnOf, TURNS } from "./shapes.js";
+import { areShares, FORMS, guessForm, guessPixels, lieOf, PIXELS, placed, shapesOf, turnOf, TURNS } from "./shapes.js";
 import { zoomable } from "./zoom.js";
 
 const LARGEST = 4096; // pixels of the longest side that the server draws
@@ -18,7 +18,8 @@ export function picture(sample, field, fields) {
   const stage = h("div", { class: "stage" }, image);
   const frame = h("div", { class: "frame viewer", tabindex: 0, role: "region", "aria-label": `Image ${field.extension}` }, stage);
   const { drawn: shapes, said } = shapesOf(fields);
-  const masks = fields.filter((each) => each.kind === "image" && each !== field && MASK.test(each.extension) && !each.error && fitting(each, field));
+  const masks = fields.filter((each) => each.kind === "image" && each !== field && MASK.test(each.extension) && !each.error)
+    .map((mask) => ({ ...mask, lie: lieOf(mask.summary, field.summary) })).filter((mask) => mask.lie !== "neither");
   // A digit is seen at eight times its size, a photograph at three times at most.
   const unit = Math.max(wide, high) < 160 ? 8 : 1;
   let drawn = DRAWN[0];
@@ -59,9 +60,10 @@ function controls(shapes, masks, size, orientation, redraw) {
   const select = (label, name, choices, now) => h("label", {}, h("span", { class: "hidden" }, label), h("select", { onchange: (event) => { chosen[name] = event.target.value; redraw(); } },
     choices.map(([value, text]) => h("option", { value, selected: value === now }, text))));
   const { form, isStored } = meaningOf(shapes, size, orientation);
+  const movable = [shapes.length ? "shapes" : "", masks.some((mask) => mask.lie === "either") ? "masks" : ""].filter(Boolean).join(" and ");
   return [toggle,
     open ? select("Boxes are", "form", FORMS, form) : null,
-    shapes.length && orientation > 1 ? select("Shapes lie in the image", "pixels", PIXELS, isStored ? "stored" : "shown") : null,
+    movable && orientation > 1 ? select(`${movable} lie in the image`, "pixels", PIXELS.map(([value, text]) => [value, `${movable} ${text}`]), isStored ? "stored" : "shown") : null,
     masks.length ? h("label", {}, h("input", { type: "checkbox", checked: chosen.masks, onchange: (event) => { chosen.masks = event.target.checked; redraw(); } }), `${masks.map((mask) => mask.extension).join(", ")} on top`) : null];
 }
 
@@ -75,7 +77,7 @@ function meaningOf(shapes, [wide, high], orientation) {
 function drawLayer(layer, sample, shapes, masks, size, orientation) {
   layer.replaceChildren();
   if (!chosen.shown) return;
-  const { sides, form, turn } = meaningOf(shapes, size, orientation);
+  const { sides, form, turn, isStored } = meaningOf(shapes, size, orientation);
   const scale = areShares(shapes) ? sides : [1, 1];
   const labels = [];
   const drawn = shapes.map((shape) => {
@@ -92,7 +94,7 @@ function drawLayer(layer, sample, shapes, masks, size, orientation) {
     if (shape.label) labels.push([...cornerShown(turn, x, y, width, height, size), shape.label, colourOf(shape.label, 26)]);
     return svg("rect", { ...line, x, y, width, height });
   });
-  if (chosen.masks) layer.append(...masks.map((mask) => maskImage(sample, mask, size)));
+  if (chosen.masks) layer.append(...masks.map((mask) => maskImage(sample, mask, size, mask.lie === "stored" || (mask.lie === "either" && isStored) ? orientation : 1)));
   layer.append(svg("svg", { viewBox: `0 0 ${size[0]} ${size[1]}`, role: "img", "aria-label": `${shapes.length} shapes` },
     svg("g", turn ? { transform: `matrix(${turn})` } : {}, drawn)));
   for (const [x, y, label, colour] of labels) {
@@ -112,21 +114,13 @@ function cornerShown(turn, x, y, width, height, size) {
   return [across / size[0], down / size[1]];
 }
 
-/** Whether a mask has the sides of an image, as shown or as stored; notes how it is to be turned. */
-function fitting(mask, { summary: { width, height, orientation } }) {
-  const own = mask.summary.width / mask.summary.height;
-  const sides = (turned) => (turned ? height / width : width / height);
-  const alike = (turned) => Math.abs((mask.summary.orientation > 4 ? 1 / own : own) / sides(turned) - 1) < 0.02;
-  const asShown = alike(orientation > 4);
-  mask.turn = asShown ? 1 : orientation;
-  return asShown || (orientation > 4 && alike(false));
-}
-
-function maskImage(sample, mask, [wide, high]) {
+/** A mask, turned with the picture as EXIF's orientation says; 1 where it lies as shown. */
+function maskImage(sample, mask, [wide, high], orientation) {
   const image = h("img", { class: "mask", src: thumb(sample, mask.number, 1280), alt: "" });
-  if (TURNS[mask.turn]) {
+  if (TURNS[orientation]) {
+    const ratio = orientation > 4 ? high / wide : 1;
     image.classList.add("turned");
-    Object.assign(image.style, { width: `${(100 * high) / wide}%`, height: `${(100 * wide) / high}%`, transform: `translate(-50%, -50%) matrix(${TURNS[mask.turn]},0,0)` });
+    Object.assign(image.style, { width: `${100 * ratio}%`, height: `${100 / ratio}%`, transform: `translate(-50%, -50%) matrix(${TURNS[orientation]},0,0)` });
   }
   return image;
 }

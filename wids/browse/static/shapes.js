@@ -4,7 +4,7 @@ import { number } from "./format.js";
 
 export const FORMS = [["xywh", "x y width height"], ["xyxy", "x y to x y"], ["cxcywh", "centre, width height"]];
 
-export const PIXELS = [["shown", "as shown"], ["stored", "stored pixels"]];
+export const PIXELS = [["shown", "as shown"], ["stored", "in stored pixels"]];
 // How EXIF's orientation turns the stored image: x and y along the new x, then y.
 export const TURNS = { 2: [-1, 0, 0, 1], 3: [-1, 0, 0, -1], 4: [1, 0, 0, -1], 5: [0, 1, 1, 0], 6: [0, 1, -1, 0], 7: [0, -1, -1, 0], 8: [0, -1, 1, 0] };
 
@@ -53,6 +53,19 @@ export function turnOf(orientation, width, height) {
   if (!TURNS[orientation]) return null;
   const [a, b, c, d] = TURNS[orientation];
   return [a, b, c, d, (a < 0) * width + (c < 0) * height, (b < 0) * width + (d < 0) * height];
+}
+
+/**
+ * In which pixels of an image a mask lies, by the ratio of its sides: "shown", "stored", or "neither"; "either" if the
+ * sides cannot tell. A mask that EXIF turns itself lies in the image as shown.
+ */
+export function lieOf(mask, { width, height, orientation }) {
+  const [wide, high] = mask.orientation > 4 ? [mask.height, mask.width] : [mask.width, mask.height];
+  const alike = (across, down) => Math.abs((wide * down) / (high * across) - 1) < 0.02;
+  const asShown = orientation > 4 ? alike(height, width) : alike(width, height);
+  const asStored = orientation > 1 && !(mask.orientation > 1) && alike(width, height);
+  if (asShown) return asStored ? "either" : "shown";
+  return asStored ? "stored" : "neither";
 }
 
 /** Whether numbers are shares of the width and height, not pixels; those of masks are always pixels. */
