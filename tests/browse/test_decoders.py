@@ -20,7 +20,7 @@ from helpers.specimens import npy, png_bomb, specimens, tone
 from PIL import Image
 
 import wids
-from wids.browse.decoders import DecoderLimits, Decoders, Lane, NoMemoryError, TookLongError
+from wids.browse.decoders import DecoderLimits, Decoders, Lane, NoMemoryError, TookLongError, Turns
 from wids.browse.fieldreader import FieldReader
 from wids.browse.thumbnailpool import Thumbnails
 from wids.display.fieldview import view_field
@@ -158,6 +158,38 @@ def test_a_slow_picture_that_had_no_room_is_drawn_in_the_slow_lane() -> None:
         thread.join()
     decoders.close()
     assert ends[-1] == "slow"
+
+
+def test_turns_go_to_those_who_wait_in_their_order() -> None:
+    """A turn that is given back goes to who waits longest, not to who asks next."""
+    turns, order = Turns(1), []
+    turns.acquire()
+
+    def wait_for(name: str) -> None:
+        turns.acquire()
+        order.append(name)
+
+    for number, name in enumerate(["first", "second"], start=1):
+        Thread(target=wait_for, args=[name], daemon=True).start()
+        while turns.num_waiting < number:
+            pass
+    assert not turns.acquire(timeout=0.001)
+    for number in (1, 2):
+        turns.release()
+        assert not turns.acquire(timeout=0)
+        while len(order) < number:
+            pass
+    turns.release()
+    assert turns.acquire(timeout=0)
+    assert order == ["first", "second"]
+
+
+def test_a_request_that_cannot_wait_is_answered_while_no_decoder_is_free(path: Path) -> None:
+    """Without a free decoder, a request with `soon` gets the placeholder of pictures to come."""
+    with browsing([path], limits=DecoderLimits(processes=0)) as server:
+        query = {"i": 1, "f": 0, "s": 96, "soon": 1}
+        answer = server.session.get(f"{server.url}thumb", params=query, timeout=30)
+        assert b'width="3" height="2"' in answer.content
 
 
 def test_the_process_with_more_memory_takes_the_place_of_a_slow_one() -> None:

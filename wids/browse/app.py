@@ -91,6 +91,7 @@ _STATIC_TYPES = {
 # A field that is opened as a page of its own must not run or load anything.
 _FIELD_POLICY = "default-src 'none'; sandbox"
 # Cached responses have the shard's version in their URL, so that a replaced shard is read again.
+_SOON_SECONDS = 1.0  # longest wait of a request that has `soon`
 _KEPT = "private, max-age=86400, immutable"
 _UNSAFE_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 _MOST_DIGITS = 20
@@ -302,7 +303,8 @@ async def _drawn(handlers: ApiHandlers, request: Request) -> tuple[Thumbnail | N
         return None, located.version
     drawing = handlers.thumbnails.get(located, number, size, strip=strip)
     if request.query_params.get("soon"):
-        await asyncio.wrap_future(drawing.soon)
+        # No decoder may be free to find out that it takes long.
+        await asyncio.wait([asyncio.wrap_future(drawing.soon)], timeout=_SOON_SECONDS)
         if not drawing.picture.done():
             raise _NotYetError
     return await asyncio.wrap_future(drawing.picture), located.version

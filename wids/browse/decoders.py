@@ -21,6 +21,7 @@ import socket
 import subprocess
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -35,7 +36,7 @@ from wids.display.pixels import Label
 from wids.display.thumbnails import Thumbnail
 from wids.errors import DecodeError
 
-__all__ = ["DecoderLimits", "Decoders", "Lane", "NoMemoryError", "TookLongError"]
+__all__ = ["DecoderLimits", "Decoders", "Lane", "NoMemoryError", "TookLongError", "Turns"]
 
 Lane = Literal["regular", "slow", "large"]
 Pieces = Callable[[], Iterable[bytes]]
@@ -83,6 +84,67 @@ class DecoderLimits:
     large_nbytes: int = 768 << 20
 
 
+class Turns:
+    """Semaphore whose permits go to those who wait, in the order in which they came.
+
+    A `threading.Semaphore` gives a permit to whoever asks first after its release, so pictures that
+    come later could take every turn of the slow lane before one that waits for it.
+
+    Args:
+        count: Number of permits.
+
+    >>> turns = Turns(1)
+    >>> turns.acquire(timeout=0), turns.acquire(timeout=0)
+    (True, False)
+    """
+
+    def __init__(self, count: int) -> None:
+        self._free = count
+        self._lock = threading.Lock()
+        self._waiting: deque[threading.Event] = deque()
+
+    def __enter__(self) -> None:
+        self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    @property
+    def num_waiting(self) -> int:
+        """Number of threads that wait for a permit."""
+        return len(self._waiting)
+
+    def acquire(self, timeout: float | None = None) -> bool:
+        """Wait for a permit; return whether it was given.
+
+        Args:
+            timeout: Longest wait in seconds; None for no limit.
+        """
+        mine = threading.Event()
+        with self._lock:
+            if self._free:
+                self._free -= 1
+                return True
+            if timeout is not None and timeout <= 0:
+                return False
+            self._waiting.append(mine)
+        if mine.wait(timeout):
+            return True
+        with self._lock:
+            if mine.is_set():  # given between the end of the wait and here
+                return True
+            self._waiting.remove(mine)
+        return False
+
+    def release(self) -> None:
+        """Give a permit to the thread that waits longest, or keep it for the next that asks."""
+        with self._lock:
+            if self._waiting:
+                self._waiting.popleft().set()
+            else:
+                self._free += 1
+
+
 class Decoders:
     """Pool of processes that describe and draw fields; thread-safe.
 
@@ -93,7 +155,7 @@ class Decoders:
     def __init__(self, limits: DecoderLimits | None = None) -> None:
         self.limits = limits or DecoderLimits()
         self._turns = threading.Semaphore(self.limits.processes)
-        self._slow = threading.Semaphore(self.limits.slow_processes)
+        self._slow = Turns(self.limits.slow_processes)
         self._large = threading.Lock()
         self._lock = threading.Lock()
         self._closed = threading.Event()
@@ -238,7 +300,7 @@ class Decoders:
                     found = decoder.answer(self.limits.deadline_seconds)
                     self._give_back(decoder, self._idle, self.limits.processes)
                     return found
-            goes_on = self._slow.acquire(blocking=False)
+            goes_on = self._slow.acquire(timeout=0)
             if not goes_on:
                 self._end(decoder)
         if not goes_on:
