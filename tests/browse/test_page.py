@@ -364,6 +364,7 @@ def test_numbers_of_boxes_are_named_by_the_classes(tmp_path: Path, open_page: Op
         "boxes": [[5, 40, 20, 20], [80, 60, 20, 20], [60, 20, 9, 9], [9, 9, 9, 9]],
         "labels": [1, "x" * 300, 9, "tree"],
         "more": {"id": 1, "bbox": [5, 70, 20, 20]},
+        "last": [{"bbox": [9, 9, 9, 9], "label": label} for label in (1.0, "1")],
     }
     sample = {"__key__": "a", ".jpg": picture(1), ".json": json.dumps(document)}
     path = write_shard(tmp_path / "a.tar", [sample | ({".cls": "1"} if own else {})])
@@ -373,11 +374,26 @@ def test_numbers_of_boxes_are_named_by_the_classes(tmp_path: Path, open_page: Op
         tags = page.locator(".tag").all()
         words = [tag.inner_text() for tag in tags]
         assert words[0] == ("1" if own else "1 dog")
-        assert words[2:] == ["9", "tree", "1"]
+        assert words[2:5] == ["9", "tree", "1"]
+        assert words[5:] == (["1.0", "1"] if own else ["1 dog", "1 dog"])
         stage = page.locator(".stage").bounding_box()
         long = tags[1].bounding_box()
         assert long["x"] + long["width"] <= stage["x"] + stage["width"] + 1
         assert long["width"] > 30
+
+
+def test_a_document_names_the_classes_of_its_boxes(tmp_path: Path, open_page: Open):
+    """The categories of a COCO document come before the names of the dataset."""
+    document = {
+        "annotations": [{"bbox": [5, 40, 20, 20], "category_id": n} for n in (0, 1)],
+        "categories": [{"id": 1, "name": "cow"}],
+    }
+    sample = {"__key__": "a", ".jpg": picture(1), ".json": json.dumps(document)}
+    path = write_shard(tmp_path / "a.tar", [sample])
+    with browsing([str(path)], class_names={0: "cat", 1: "dog"}) as server:
+        page = open_page(f"{server.url}?i=0")
+        page.locator(".tag").first.wait_for()
+        assert page.locator(".tag").all_inner_texts() == ["0 cat", "1 cow"]
 
 
 @pytest.mark.parametrize("orientation", [1, 5, 6, 7, 8])

@@ -52,6 +52,27 @@ def test_shapes_are_found_as_datasets_write_them(document: Any, expected: list[A
     ] == expected
 
 
+@pytest.mark.parametrize(
+    ("annotation", "category"),
+    [
+        ({"category_id": 2}, 2),
+        ({"category_id": 2.0}, 2),
+        ({"category_id": 2.5}, None),
+        ({"label": "2"}, 2),
+        ({"label": "02"}, None),
+        ({"name": "2"}, None),
+        ({"id": 2}, None),
+    ],
+)
+def test_labels_that_are_numbers_of_classes_are_told(
+    annotation: dict[str, Any], category: int | None
+) -> None:
+    """Numbers of classes are so as 2, 2.0 and "2"; names and numbers of annotations are not."""
+    (shape,) = shapes_in({"bbox": [1, 2, 3, 4], **annotation})
+    assert shape.category == category
+    assert shape.label == str(next(iter(annotation.values())))
+
+
 def polygons(count: int) -> dict[str, Any]:
     """Make annotations of COCO, polygons of 100 points."""
     corners = [[float(place % 97), float(place % 89)] for place in range(100)]

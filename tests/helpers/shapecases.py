@@ -22,6 +22,20 @@ SHAPE_CASES: list[tuple[Any, list[Found]]] = [
         {"objects": [{"name": "dog", "xmin": 1, "ymin": 2, "xmax": 3, "ymax": 4}]},
         [("box", [1, 2, 3, 4], "dog", "xyxy")],
     ),
+    # The names of classes that a document of COCO has itself.
+    (
+        {
+            "annotations": [
+                {"id": 9, "bbox": [1, 2, 3, 4], "category_id": number}
+                for number in (1, 2.0, "3", 4)
+            ],
+            "categories": [{"id": n, "name": f"class {n}"} for n in (1, 2, 3)],
+        },
+        [
+            ("box", [1, 2, 3, 4], label, "")
+            for label in ("1 class 1", "2 class 2", "3 class 3", "4")
+        ],
+    ),
     ({"x": 1, "y": 2, "w": 3, "h": 4}, [("box", [1, 2, 3, 4], "", "xywh")]),
     ({"segmentation": [[1, 1, 9, 1, 5, 9]]}, [("polygon", [1, 1, 9, 1, 5, 9], "", "")]),
     ({"polygon": [[1, 1], [9, 1], [5, 9]]}, [("polygon", [1, 1, 9, 1, 5, 9], "", "")]),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any, Literal, TypeGuard, get_args
 
@@ -39,6 +39,9 @@ _POLYGON = re.compile(r"segmentation|polygon|contour", re.IGNORECASE)
 _POINTS = re.compile(r"keypoints|landmarks", re.IGNORECASE)
 _LISTS_OF_LABELS = re.compile(r"labels|categories|names|classes")
 _LABELS = ("label", "category", "class", "name", "category_name", "category_id", "id")
+_NAMES = {"name", "category_name"}  # whose text is a name, also where it is made of digits
+_DECIMAL = re.compile(r"0|[1-9][0-9]{0,8}")
+_MOST_CATEGORIES = 10_000  # of a document
 _SIDES: tuple[tuple[Form, tuple[str, ...]], ...] = (
     ("xyxy", ("xmin", "ymin", "xmax", "ymax")),
     ("xyxy", ("x1", "y1", "x2", "y2")),
@@ -60,7 +63,7 @@ class Shape:
             height of rectangles in turn, in pixels.
         label: What it shows; "" if the document does not say it.
         form: What the numbers of a box mean: position and size, or two corners; None if unknown.
-        category: The label, where it is the number of a class.
+        category: The label, where it is the number of a class that the document does not name.
     """
 
     kind: Kind
@@ -107,11 +110,12 @@ def find_shapes(document: Any) -> FoundShapes:
     100
     """
     walk = _Walk()
+    names = _categories_in(document)
     drawn: list[Shape] = []
     room, left_out = _MOST_NUMBERS, 0
     for shape in walk.shapes(document):
         if len(drawn) < MOST_SHAPES and room > 0 and len(shape.values) <= _MOST_OF_ONE:
-            drawn.append(shape)
+            drawn.append(_named(shape, names))
             room -= len(shape.values)
         else:
             left_out += 1
@@ -158,6 +162,12 @@ def _checked(shape: dict[str, Any]) -> Shape:
     if not fits or not all(map(_is_number, values)) or type(category) not in (int, type(None)):
         raise ValueError("expected a shape as `Shape.as_dict` makes it")
     return Shape(kind, tuple(values), _word(shape["label"]), form, category)
+
+
+class _Name(str):
+    """A label that is no number of a class, whatever its letters are."""
+
+    __slots__ = ()
 
 
 class _Walk:
@@ -251,7 +261,8 @@ def _own_label(document: Mapping[Any, Any], outer: Any) -> Any:
         value = document.get(name)
         if isinstance(value, str | int | float) and not isinstance(value, bool):
             # The number of an annotation is no class.
-            return _word(value) if name == "id" else value
+            is_name = name == "id" or (name in _NAMES and isinstance(value, str))
+            return _Name(_word(value)) if is_name else value
     return outer
 
 
@@ -261,8 +272,34 @@ def _shape(
     label: Any,
     form: Form | None = None,
 ) -> Shape:
-    category = safe_number(label) if type(label) is int else None
-    return Shape(kind, values, _word(label), form, category if isinstance(category, int) else None)
+    return Shape(kind, values, _word(label), form, _category(label))
+
+
+def _category(label: Any) -> int | None:
+    """Return the number of a class that a label is: 2, 2.0 or "2"; None for other labels."""
+    is_whole = type(label) is float and label.is_integer()
+    is_decimal = type(label) is str and _DECIMAL.fullmatch(label)
+    number = safe_number(int(label)) if type(label) is int or is_whole or is_decimal else None
+    return number if isinstance(number, int) else None
+
+
+def _categories_in(document: Any) -> dict[int, str]:
+    """Return the names of classes that a document of COCO has itself, by their numbers."""
+    listed = document.get("categories") if isinstance(document, Mapping) else None
+    names = {}
+    for each in listed[:_MOST_CATEGORIES] if isinstance(listed, list) else ():
+        number = _category(each.get("id")) if isinstance(each, Mapping) else None
+        if number is not None and isinstance(each.get("name"), str):
+            names[number] = safe_text(each["name"], _MOST_LABEL)
+    return names
+
+
+def _named(shape: Shape, names: Mapping[int, str]) -> Shape:
+    """Return a shape with the name that its document has for its class."""
+    if shape.category is None or shape.category not in names:
+        return shape
+    label = f"{shape.category} {names[shape.category]}"
+    return replace(shape, label=label, category=None)
 
 
 def _word(label: Any) -> str:
