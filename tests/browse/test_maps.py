@@ -28,13 +28,14 @@ def test_the_plane_is_that_of_a_singular_value_decomposition(width: int) -> None
     chance = np.random.default_rng(width)
     scales = np.concatenate([[9.0, 4.0], np.linspace(1.5, 0.1, width - 2)])
     vectors = (chance.normal(size=(200, width)) * scales).astype("f4")
-    places, share = principal_plane(vectors.copy())
+    places, share, shortened = principal_plane(vectors.copy())
     middle = vectors.astype("f8") - vectors.mean(axis=0, dtype="f8")
     left, sizes, _ = np.linalg.svd(middle, full_matrices=False)
     wanted = left[:, :2] * sizes[:2]
     assert np.allclose(np.abs(places), np.abs(wanted), atol=0.02 * np.abs(wanted).max())
     assert share == pytest.approx((sizes[:2] ** 2).sum() / (sizes**2).sum(), rel=0.01)
-    again, _ = principal_plane(vectors.copy())
+    assert shortened == 0
+    again, _, _ = principal_plane(vectors.copy())
     assert (again == places).all()
 
 
@@ -45,7 +46,7 @@ def test_any_finite_vectors_make_a_finite_plane(
     """Few, equal, tiny and huge vectors have places that are numbers."""
     vectors = np.random.default_rng(seed).integers(-1, 2, (count, width)).astype("f4")
     vectors[0] *= np.float32(size)
-    places, share = principal_plane(vectors)
+    places, share, _ = principal_plane(vectors)
     assert places.shape == (count, 2)
     assert np.isfinite(places).all()
     assert 0 <= share <= 1

@@ -51,30 +51,33 @@ class Plane(NamedTuple):
         points: Its two coordinates; shape `(n, 2)`.
         width: Numbers of a vector.
         share: Share of the variance that the two coordinates show.
+        num_shortened: Number of vectors that were shortened, because they are far too long.
     """
 
     indexes: Integers
     points: np.ndarray
     width: int
     share: float
+    num_shortened: int
 
 
-def principal_plane(vectors: np.ndarray) -> tuple[np.ndarray, float]:
+def principal_plane(vectors: np.ndarray) -> tuple[np.ndarray, float, int]:
     """Project vectors to their two principal components.
 
     Args:
         vectors: Finite floats; shape `(n, width)`. They are changed in place.
 
     Returns:
-        The coordinates, shape `(n, 2)`, and the share of the variance that they show. Vectors of
-        two numbers are returned as they are.
+        The coordinates, shape `(n, 2)`; the share of the variance that they show; and the number of
+        vectors that were shortened, to 100 times the median length. Vectors of two numbers are
+        returned as they are.
 
-    >>> points, share = principal_plane(np.array([[0.0, 0, 0], [1, 1, 0], [2, 2, 0]]))
+    >>> points, share, _ = principal_plane(np.array([[0.0, 0, 0], [1, 1, 0], [2, 2, 0]]))
     >>> bool(np.allclose(np.abs(points[:, 0]), [2**0.5, 0, 2**0.5])), round(share, 3)
     (True, 1.0)
     """
     if vectors.shape[1] == 2:
-        return vectors.astype(np.float64), 1.0
+        return vectors.astype(np.float64), 1.0, 0
     # A few vectors that are far too long would leave no room for all others. The lengths are
     # those of doubles, whose squares neither vanish nor overflow.
     lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64))
@@ -97,7 +100,7 @@ def principal_plane(vectors: np.ndarray) -> tuple[np.ndarray, float]:
     points = np.zeros((len(vectors), 2))
     points[:, : best.shape[1]] = inner @ best
     share = float((points**2).sum() / total) if total > 0 else 1.0
-    return points * usual, min(share, 1.0)
+    return points * usual, min(share, 1.0), int((lengths > _FAR * usual).sum())
 
 
 def inside_polygon(points: np.ndarray, corners: np.ndarray) -> np.ndarray:
@@ -207,10 +210,10 @@ class VectorVisitor:
             if self._plane is None:
                 indexes, vectors = self.take()
                 if not indexes.size:
-                    self._plane = Plane(indexes, np.empty((0, 2)), 0, 0.0)
+                    self._plane = Plane(indexes, np.empty((0, 2)), 0, 0.0, 0)
                 else:
-                    points, share = principal_plane(vectors)
-                    self._plane = Plane(indexes, points, vectors.shape[1], share)
+                    points, share, far = principal_plane(vectors)
+                    self._plane = Plane(indexes, points, vectors.shape[1], share, far)
             return self._plane
 
     def take(self) -> tuple[Integers, np.ndarray]:
@@ -302,6 +305,7 @@ class Maps:
             **told,
             "width": plane.width,
             "share": plane.share,
+            "num_shortened": plane.num_shortened,
             "num_wanted": visitor.num_wanted,
             "left_out": {name: count for name, count in visitor.left_out.items() if count},
             "indexes": plane.indexes.tolist(),

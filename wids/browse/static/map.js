@@ -94,7 +94,9 @@ function controls(found, state, canvas, plane) {
 /** What is on the map, and what is not, and why. */
 function factsOf(found, dataset) {
   const part = found.num_wanted < dataset.num_samples ? ` of ${number(dataset.num_samples)}, at even distances` : "";
-  const how = found.width === 2 ? "the two numbers of each vector" : `${number(found.width)} numbers each, by their two principal components, which show ${(100 * found.share).toFixed(0)} % of the variance`;
+  const far = found.num_shortened;
+  const shortened = far ? ` after ${counted(far, "vector")} beyond 100 times the median length ${far === 1 ? "is" : "are"} shortened to it` : "";
+  const how = found.width === 2 ? "the two numbers of each vector" : `${number(found.width)} numbers each, by their two principal components, which show ${(100 * found.share).toFixed(0)} % of the variance${shortened}`;
   const without = Object.entries(found.left_out).map(([why, count]) => `${counted(count, "sample")} ${why} left out`);
   return [found.indexes.length ? `${counted(found.indexes.length, "sample")}${part}: ${how}` : "No sample has a vector here", ...without, leftOut(found)].filter(Boolean).join(" · ");
 }
