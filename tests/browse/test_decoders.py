@@ -227,18 +227,59 @@ def test_what_needs_much_memory_has_one_process_that_may_take_it() -> None:
     decoders.close()
 
 
-@pytest.mark.parametrize(("kind", "most_mib"), [("progressive JPEG", 600), ("PNG", 400)])
+@pytest.mark.parametrize(
+    ("kind", "most_mib"), [("progressive JPEG", 600), ("PNG", 400), ("16-bit PNG", 400)]
+)
 def test_the_largest_pictures_take_little_more_than_their_pixels(kind: str, most_mib: int) -> None:
     """64 megapixels are drawn at 4096 without a second copy of them, or of what is picked."""
     extension, data = ".jpg", b""
     if kind == "PNG":
         extension, data = ".png", save(Image.new("RGB", (8000, 8000)), "PNG")
+    if kind == "16-bit PNG":
+        values = np.arange(8000, dtype=np.uint16).repeat(8000).reshape(8000, 8000)
+        extension, data = ".png", save(Image.fromarray(values), "PNG", compress_level=1)
     limits = replace(ONE_OF_EACH, large_nbytes=most_mib << 20)
     decoders = Decoders(limits)
     data = data or progressive(8000, 0)
     drawn = decoders.thumbnail(extension, len(data), lambda: [data], size=4096, lane="large")
     decoders.close()
-    assert (drawn.media_type, drawn.width) == ("image/jpeg", 4096 if kind == "PNG" else 4000)
+    expected = {"PNG": ("image/jpeg", 4096), "16-bit PNG": ("image/png", 4000)}
+    assert (drawn.media_type, drawn.width) == expected.get(kind, ("image/jpeg", 4000))
+
+
+def test_the_largest_progressive_jpeg_is_drawn_within_the_limits_of_the_server() -> None:
+    """A progressive JPEG of 64 megapixels, which takes most memory of all, has enough of it."""
+    decoders = Decoders(replace(DecoderLimits(), deadline_seconds=PATIENCE_SECONDS))
+    data = progressive(8000, 0)
+    drawn = decoders.thumbnail(".jpg", len(data), lambda: [data], size=4096, lane="large")
+    decoders.close()
+    assert drawn.width == 4000
+
+
+def test_no_slow_process_keeps_memory_while_the_large_one_works() -> None:
+    """The process with more memory waits for all slow ones, and idle ones end before it starts."""
+    before, seen = _children(), []
+    decoders = Decoders(replace(ONE_OF_EACH, slow_processes=2))
+    ends, goes_on = [], Event()
+    small = save(draw(8, 8), "PNG")
+
+    def draw_slow() -> None:
+        draw_with(decoders, ".jpg", slow_picture(), on_slow=goes_on.set)
+        ends.append("slow")
+
+    def pieces() -> list[bytes]:
+        seen.append(_children() - before)
+        return [small]
+
+    slow = Thread(target=draw_slow)
+    slow.start()
+    goes_on.wait()
+    decoders.thumbnail(".png", len(small), pieces, size=64, lane="large")
+    ends.append("large")
+    slow.join()
+    decoders.close()
+    assert ends == ["slow", "large"]
+    assert [len(processes) for processes in seen] == [1]
 
 
 def test_a_large_jpeg_is_turned_as_exif_says() -> None:
@@ -273,6 +314,7 @@ def test_what_needs_much_memory_fills_no_other_process(tmp_path: Path) -> None:
     pictures = {
         "large": {".png": save(Image.new("RGBA", (5600, 5600)), "PNG")},
         " large": {".jpg": progressive(5600, 0)},
+        "large ": {".webp": save(Image.new("RGB", (4000, 3400)), "WEBP")},
         "regular": {".png": save(draw(64, 48), "PNG")},
         "regular refused": {".png": png_bomb()},
         "regular refused for its side": {".png": png_bomb(63_000_000, 1)},

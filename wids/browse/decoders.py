@@ -6,12 +6,13 @@ not affect the server or other images. There are three lanes, each with processe
     regular   for all fields at first; one that takes longer than `soon_seconds` goes on as a slow
               one, or is killed and has to be sent again to the slow lane
     slow      with low priority, so that no regular field waits for a core; killed at its deadline
-    large     one process with a larger memory limit, for fields that need more memory; it takes the
-              place of a slow one
+    large     one process with a larger memory limit, for fields that need more memory; while it
+              works, the slow lane has no process
 
-So the memory of all processes together is bounded:
+So the memory of all processes together is bounded by the larger of:
 
-    (`processes` + `slow_processes` - 1) * `nbytes` + `large_nbytes`
+    (`processes` + `slow_processes`) * `nbytes`
+    `processes` * `nbytes` + `large_nbytes`
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast, get_args
 
@@ -81,7 +82,7 @@ class DecoderLimits:
     soon_seconds: float = 0.3
     deadline_seconds: float = 10.0
     nbytes: int = 192 << 20
-    large_nbytes: int = 768 << 20
+    large_nbytes: int = 496 << 20  # a progressive JPEG of 64 megapixels takes 450 MB
 
 
 class Turns:
@@ -261,7 +262,7 @@ class Decoders:
         return found
 
     def _in_large(self, job: _Job) -> tuple[dict[str, Any], Data]:
-        with self._large, self._slow:
+        with self._large, self._slow_lane_empty():
             decoder = self._started(self.limits.large_nbytes)
             decoder.lower_priority()
             try:
@@ -269,6 +270,21 @@ class Decoders:
                 return decoder.answer(self.limits.deadline_seconds)
             finally:
                 self._end(decoder)
+
+    @contextmanager
+    def _slow_lane_empty(self) -> Iterator[None]:
+        """Context manager with all turns of the slow lane and none of its processes.
+
+        An idle one keeps 20 MB, and one that works up to `nbytes`.
+        """
+        with ExitStack() as turns:
+            for _ in range(self.limits.slow_processes):
+                turns.enter_context(self._slow)
+            with self._lock:
+                idle, self._idle_slow = self._idle_slow, []
+            for decoder in idle:
+                self._end(decoder)
+            yield
 
     def _in_slow(self, job: _Job) -> tuple[dict[str, Any], Data]:
         """Run a job in a process of low priority; the caller has a turn of the slow lane."""

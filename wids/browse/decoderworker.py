@@ -33,8 +33,10 @@ __all__ = ["Data", "head", "receive"]
 MAX_MESSAGE_NBYTES = 8 << 20  # of the JSON in a message
 MAX_DATA_NBYTES = 256 << 20
 _LENGTHS = struct.Struct("<QQ")
-# Messages by which Python, Pillow, ffmpeg and C++ report that memory is exhausted.
-_NO_MEMORY = re.compile(r"MemoryError|out of memory|allocate memory|bad_alloc", re.IGNORECASE)
+# Messages by which Python, Pillow, libwebp, ffmpeg and C++ report that memory is exhausted.
+_NO_MEMORY = re.compile(
+    r"MemoryError|out of memory|allocate memory|bad_alloc|could not create decoder", re.IGNORECASE
+)
 
 _MAX_SMALL_PIXELS = 8 << 20  # progressive JPEGs take a dozen bytes per pixel
 

@@ -38,6 +38,7 @@ _HEAD_NBYTES = 64 << 10
 # image, and of the process itself.
 _PLAIN_NBYTES = 4
 _PROGRESSIVE_NBYTES = 6
+_WEBP_NBYTES = 12  # libwebp keeps two frames, which Pillow copies
 _PICKED_NBYTES = 64 << 20
 _PROCESS_NBYTES = 48 << 20
 
@@ -199,7 +200,9 @@ class Thumbnails:
             return "regular"  # where it is refused at once
         # In the data of a scan, no such marker occurs.
         scans = sum(piece.count(b"\xff\xda") for piece in pieces)
-        if format_suffix(extension) not in _JPEGS:
+        if format_suffix(extension) == ".webp":
+            needed = pixels * _WEBP_NBYTES
+        elif format_suffix(extension) not in _JPEGS:
             needed = pixels * _PLAIN_NBYTES + _PICKED_NBYTES
         else:  # one of a single scan is decoded line by line, and at a fraction of its size
             needed = pixels * _PROGRESSIVE_NBYTES if scans > 1 else 0

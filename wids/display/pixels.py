@@ -220,6 +220,7 @@ def _colour_of(value: int) -> tuple[int, int, int]:
     return tuple(round(255 * part) for part in colour)  # type: ignore[return-value]
 
 
+_BAND_SIZE = 1 << 20  # values that are turned into levels at a time
 _KEPT_RANGES = ((0.0, 1.0), (0.0, 255.0))
 
 
@@ -255,10 +256,19 @@ def levels(values: np.ndarray) -> np.ndarray:
     extent = _extent(values)
     if extent is None:
         return np.zeros(values.shape, np.uint8)
+    found = np.empty(values.shape, np.uint8)
+    # In bands, because float64 takes four times the memory of 16 bits.
+    rows = max(1, _BAND_SIZE // max(1, values[:1].size))
+    for top in range(0, len(values), rows):
+        found[top : top + rows] = _stretched(values[top : top + rows], *extent)
+    return found
+
+
+def _stretched(values: np.ndarray, low: float, high: float) -> np.ndarray:
     # Halved, because the difference of the extremes of float64 overflows. Warnings are off, because
     # damaged files may hold signalling NaNs.
     with np.errstate(invalid="ignore"):
         halves = values.astype(np.float64) / 2
-    low, high = extent[0] / 2, extent[1] / 2
+    low, high = low / 2, high / 2
     scaled = np.where(np.isfinite(halves), halves - low, 0.0) / ((high - low) or 1.0)
     return np.rint(255 * scaled).astype(np.uint8)

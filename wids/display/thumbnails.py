@@ -5,6 +5,7 @@ trailing bytes) reaches the viewer.
 """
 
 import io
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -27,7 +28,6 @@ from wids.display.pixels import (
     draw_array,
     draw_labels,
     draw_values,
-    every_nth,
     label_values,
     names_labels,
 )
@@ -58,6 +58,7 @@ TURNS = dict(
     )
 )
 STRIP_FRAMES, STRIP_COLUMNS = 8, 4
+MAX_BAND_PIXELS = 1 << 22  # that are read at a time where some are picked
 MAX_SIDE = 4096  # pixels
 MAX_ARRAY_SIDE = 1024  # of larger arrays, every n-th row and column is taken
 
@@ -239,17 +240,31 @@ def _drawing_of(image: Any, size: int, *, named_labels: bool) -> ArrayDrawing | 
     The drawing is as the image is stored, not turned by its EXIF orientation.
     """
     if image.mode.startswith(("I", "F")):  # Pillow would clip these values at 255
-        values = every_nth(np.asarray(image), min(2 * size, MAX_SIDE))
+        values = _picked(image, min(2 * size, MAX_SIDE))
         return draw_values(values, named_labels=named_labels)
     lossy = image.format in LOSSY_FORMATS or "transparency" in image.info
     if image.mode not in {"L", "P"} or lossy:
         return None
     # Pixels are picked and not averaged, since an average of two labels could be a third label.
-    values = every_nth(np.asarray(image), size)
+    values = _picked(image, size)
     found = label_values(values, named_labels=named_labels or image.mode == "P")
     if found is None or (not named_labels and found.size > MAX_UNNAMED_LABELS):
         return None
     return draw_labels(values, found, _palette_of(image, found))
+
+
+def _picked(image: Any, side: int) -> np.ndarray:
+    """Return every n-th row and column of an image, as `every_nth` does of an array.
+
+    Pillow copies the pixels twice to make an array of them, so a large image is read in bands.
+    """
+    step = max(1, math.ceil(max(image.size) / side))
+    rows = step * max(1, MAX_BAND_PIXELS // (image.width * step))
+    bands = (
+        np.asarray(image.crop((0, top, image.width, min(top + rows, image.height))))
+        for top in range(0, image.height, rows)
+    )
+    return np.concatenate([band[::step, ::step].copy() for band in bands])
 
 
 def _palette_of(image: Any, found: np.ndarray) -> np.ndarray | None:
