@@ -256,6 +256,15 @@ def test_the_largest_progressive_jpeg_is_drawn_within_the_limits_of_the_server()
     assert drawn.width == 4000
 
 
+def test_a_webp_that_needs_too_much_memory_is_refused_for_that() -> None:
+    """What libwebp says where memory is exhausted is reported as the lack of memory that it is."""
+    decoders = Decoders(replace(DecoderLimits(), deadline_seconds=PATIENCE_SECONDS))
+    data = save(Image.new("RGB", (8000, 8000)), "WEBP", method=0)
+    with pytest.raises(NoMemoryError, match="496 MiB"):
+        draw_with(decoders, ".webp", data, lane="large")
+    decoders.close()
+
+
 def test_no_slow_process_keeps_memory_while_the_large_one_works() -> None:
     """The process with more memory waits for all slow ones, and idle ones end before it starts."""
     before, seen = _children(), []
