@@ -351,6 +351,22 @@ def test_a_pass_that_is_left_ends_its_threads_and_connections(
     assert dataset[3]["__key__"] == "0/003"
 
 
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_loop_that_ends_leaves_the_equal_batches_of_another_one(
+    remote: Callable[..., Any], num_workers: int
+) -> None:
+    """Of two loops over one dataset in one order, one goes on after the other was left."""
+    dataset = remote()
+    left, kept = (iter(loader_of(dataset, num_workers=num_workers)) for _ in range(2))
+    expected = next(left)["__index__"].tolist()
+    seen = next(kept)["__index__"].tolist()
+    assert seen == expected
+    left.close()
+    for batch in kept:
+        seen += batch["__index__"].tolist()
+    assert sorted(seen) == list(range(len(dataset)))
+
+
 def test_all_of_a_sample_is_one_range(remote: Callable[..., Any]) -> None:
     """Its fields and the headers behind it come together, whatever a further request costs."""
     dataset = remote()

@@ -13,6 +13,7 @@ import weakref
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -71,18 +72,24 @@ class PlannedBatch:
         indexes: Its indexes in the dataset, ascending.
         number: Number of the batch in its pass.
         tell: Called when a reader begins.
+        loop: Token of the loop that it is planned for.
 
     Attributes:
-        indexes, number: As given.
+        indexes, number, loop: As given.
         ranges: Its byte ranges, none before it is located.
         nbytes: Their bytes.
     """
 
     def __init__(
-        self, indexes: tuple[int, ...], number: int, tell: Callable[[], object] = lambda: None
+        self,
+        indexes: tuple[int, ...],
+        number: int,
+        tell: Callable[[], object] = lambda: None,
+        loop: object = None,
     ) -> None:
         self.indexes = indexes
         self.number = number
+        self.loop = loop
         self.nbytes = 0
         self._tell = tell
         self._taken = False
@@ -197,11 +204,16 @@ class PlannedBatch:
             self.close()
 
 
+# Tokens of the planners of the loop for which this thread makes a batch; empty outside of loops.
+_LOOPS: ContextVar[Collection[object]] = ContextVar("wids_range_loops", default=())
+
+
 class PlannedBatches:
     """Batches of one dataset that are planned and not yet read, by their indexes.
 
-    A batch is found by its indexes, since views and mixtures pass on nothing else. A pickled copy
-    is empty, and so is that of a forked process.
+    A batch is found by its indexes, since views and mixtures pass on nothing else. Loops that read
+    equal batches at the same time find their own, as the bytes of the others go with their loop. A
+    pickled copy is empty, and so is that of a forked process.
     """
 
     def __init__(self) -> None:
@@ -219,9 +231,13 @@ class PlannedBatches:
         # Another process's lock may be locked for ever.
         if not self._batches or self._pid != os.getpid():
             return None
+        loops = _LOOPS.get()
         with self._lock:
-            found = self._batches.get(tuple(indexes))
-            return None if found is None else self._pop(found, 0)
+            found = self._batches.get(tuple(indexes), [])
+            for place, batch in enumerate(found):
+                if batch.loop in loops or not loops:
+                    return self._pop(found, place)
+        return None
 
     def remove(self, batch: PlannedBatch) -> bool:
         """Remove a batch; return whether it was still there."""
@@ -279,6 +295,7 @@ class RangePlanner:
 
     Attributes:
         pool: Memory and requests.
+        loop: Token of the loop that it plans for.
     """
 
     def __init__(self, source: RangeSource, index_map: IndexMap | None = None) -> None:
@@ -292,6 +309,7 @@ class RangePlanner:
         self._unfinished: dict[int, PlannedBatch] = {}
         self._nbytes = self._num_located = self._num_ranges = 0
         self._closed = False
+        self.loop = object()  # not the planner, which a batch would then keep alive
         self._threads = DaemonThreadPool(_OPENED_AT_ONCE, "wids-shards")
         self._thread = threading.Thread(target=self._run, name="wids-plan", daemon=True)
         self._thread.start()
@@ -314,7 +332,7 @@ class RangePlanner:
         found = indexes if self._index_map is None else self._index_map(indexes)
         wanted = tuple(np.sort(found[found >= 0]).tolist())
         if wanted:
-            batch = self._unfinished[number] = PlannedBatch(wanted, number, self._tell)
+            batch = self._unfinished[number] = PlannedBatch(wanted, number, self._tell, self.loop)
             self._source.batches.add(batch)
             self._expected.put(batch)
             self._tell()
@@ -515,15 +533,18 @@ class BatchesAhead(Iterator[Batch]):
     def finishing(self, make: Callable[[Batch], Made]) -> Callable[[Batch], Made]:
         """Return a function that makes a batch by `make`, and drops what was planned for it."""
         numbers, planners = self._numbers, self._planners  # no reference to this object
+        loops = frozenset(planner.loop for planner in planners)
 
         def made(batch: Batch) -> Made:
             waiting = numbers[id(batch)]
             number = waiting.popleft()
             if not waiting:
                 numbers.pop(id(batch), None)
+            token = _LOOPS.set(loops)
             try:
                 return make(batch)
             finally:
+                _LOOPS.reset(token)
                 for planner in planners:
                     planner.finish(number)
 
