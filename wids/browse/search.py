@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from wids.codecs.formats import field_kind, is_class
-from wids.codecs.headers import has_fact
+from wids.codecs.headers import is_stated
 from wids.errors import WidsError
 from wids.views.filtering import doubts, has_column, plain_value, unknown_class
 from wids.views.filterlanguage import (
@@ -237,7 +237,7 @@ class FilterVisitor:
         A column has numbers only, and can be read. What headers state is always compared so.
         """
         compared = _of_numbers(comparison)
-        stated = _is_stated(comparison)
+        stated = is_stated(comparison.field, comparison.path)
         if not stated and not has_column(compared):
             return None
         # What a header states is a column alone; other values are also read one by one below.
@@ -298,7 +298,7 @@ class FilterVisitor:
         found = row.value(comparison.field)
         if isinstance(found, str) and comparison.path == ("length",):
             found = len(found)
-        elif _is_stated(comparison) and found is not MISSING:
+        elif is_stated(comparison.field, comparison.path) and found is not MISSING:
             found = UNREADABLE  # its column could not be read
         else:
             found = comparison.follow(found)
@@ -321,11 +321,6 @@ class _Decoded:
                 UNREADABLE if is_too_large else plain_value(field, self._row.get(field))
             )
         return self._values[field]
-
-
-def _is_stated(comparison: Comparison) -> bool:
-    """Return whether a comparison is of what the header of a field states."""
-    return len(comparison.path) == 1 and has_fact(comparison.field, comparison.path[0])
 
 
 def _holding(comparison: Comparison, numbers: NDArray[Any]) -> Any:

@@ -16,9 +16,9 @@ from wids.codecs.media import AV_FORMATS
 from wids.errors import DecodeError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
-__all__ = ["HEADER_FACTS", "breaks_off", "has_fact", "read_header", "with_colon"]
+__all__ = ["HEADER_FACTS", "breaks_off", "has_fact", "is_stated", "read_header", "with_colon"]
 
 # What can be asked of a field of each kind.
 HEADER_FACTS = {
@@ -42,6 +42,15 @@ def has_fact(extension: str, name: object) -> bool:
     (True, False, True)
     """
     return name in HEADER_FACTS.get(field_kind(extension), ())
+
+
+def is_stated(extension: str, path: Sequence[object]) -> bool:
+    """Return whether the header of a field states the value at a path in it.
+
+    >>> is_stated(".jpg", ("width",)), is_stated(".jpg", ()), is_stated(".json", ("width",))
+    (True, False, False)
+    """
+    return len(path) == 1 and has_fact(extension, path[0])
 
 
 def with_colon(name: str, fields: Iterable[str]) -> str:

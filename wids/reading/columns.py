@@ -20,7 +20,7 @@ from wids.base.system import read_ahead, read_at_random
 from wids.base.urls import display_url
 from wids.codecs.decode import SampleDecoder
 from wids.codecs.framing import CenterCrop, Resize
-from wids.codecs.headers import has_fact, read_header, with_colon
+from wids.codecs.headers import is_stated, read_header, with_colon
 from wids.codecs.images import ImageDecoder
 from wids.errors import DecodeError
 from wids.pack.packbounds import NO_BOUNDS, bounds_of
@@ -257,7 +257,7 @@ class ColumnReader:
         # A decoder of the user's own may make anything of the field.
         own = self.decoder.decoders
         taken = any(self.extension.lower().endswith(suffix) for suffix in own)
-        return len(self.path) == 1 and has_fact(self.extension, self.path[0]) and not taken
+        return is_stated(self.extension, self.path) and not taken
 
     def _read_headers(self, opened: OpenShard) -> ColumnPart:
         """Return the column of a value that the headers of images, sounds or videos state."""

@@ -16,7 +16,7 @@ from wids.base.progress import progress
 from wids.base.warn import warn
 from wids.codecs.decode import decode_field
 from wids.codecs.formats import field_kind, is_class, wrapper_of
-from wids.codecs.headers import HEADER_FACTS, has_fact, with_colon
+from wids.codecs.headers import HEADER_FACTS, is_stated, with_colon
 from wids.errors import DecodeError
 from wids.fetching.responses import cut
 from wids.reading.samplesequence import hold_versions, is_sharded
@@ -185,7 +185,7 @@ def _by_column(samples: SampleSequence, comparison: Comparison, *, whole: bool) 
         return _compared(samples, comparison, whole=whole)
     except DecodeError:
         # Sample by sample, a damaged field spoils no other; what headers state is a column alone.
-        if not _states(comparison.field, comparison.path):
+        if not is_stated(comparison.field, comparison.path):
             return None
         lenient = samples.with_options(on_error={comparison.field: None})
         return _compared(lenient, comparison, whole=whole)
@@ -239,7 +239,7 @@ def _by_values(
     """Return the mask of values in a joined table or in headers; None for other fields."""
     field, path = comparison.field, comparison.path
     everything = np.arange(len(samples), dtype=np.int64)
-    if _states(field, path):
+    if is_stated(field, path):
         lenient = samples.with_options(on_error={field: None})
         values = lenient.column_at(everything, field, *path, fill=MISSING)
         path = ()
@@ -335,7 +335,7 @@ def check_known(samples: SampleSequence, field: str, path: tuple[str, ...], argu
         return
     for index in range(len(samples)):
         row = samples.read_raw(index, (field,))
-        if field in row and _states(field, path):
+        if field in row and is_stated(field, path):
             return
         if follow(plain_value(field, row.get(field)), path) not in (MISSING, UNREADABLE):
             return
@@ -386,11 +386,6 @@ def _is_all(values: Values, fill: Any) -> bool:
             return values.dtype.kind == "f" and bool(np.isnan(values).all())
         return bool((values == fill).all())
     return all(each is fill or bool(np.array_equal(each, fill)) for each in values)
-
-
-def _states(field: str, path: tuple[str, ...]) -> bool:
-    """Return whether a value comes from the header of a field."""
-    return len(path) == 1 and has_fact(field, path[0])
 
 
 def _unknown(
@@ -444,7 +439,7 @@ def has_column(condition: Comparison) -> bool:
     """
     if not condition.is_numeric or any(step.isdecimal() for step in condition.path):
         return False
-    if len(condition.path) == 1 and has_fact(condition.field, condition.path[0]):
+    if is_stated(condition.field, condition.path):
         return True
     return field_kind(condition.field) == ("json" if condition.path else "class")
 

@@ -20,7 +20,7 @@ from wids.base.numbertext import equal_text
 from wids.codecs.decode import SampleDecoder
 from wids.codecs.documents import decode_text
 from wids.codecs.formats import FORMAT_OF, encode_field, format_suffix
-from wids.codecs.headers import has_fact, read_header
+from wids.codecs.headers import is_stated, read_header
 from wids.errors import DecodeError
 from wids.reading.collate import column_of, follow_path
 from wids.reading.fieldfile import FieldFile
@@ -258,7 +258,7 @@ class TableRows:
         """
         values, missing, rows = self._taken(indexes, extension)
         finish = self._finisher(extension, arrays=True)
-        if len(path) == 1 and has_fact(extension, path[0]):
+        if is_stated(extension, path):
             finish = partial(read_header, extension)
         if finish is not None or path:
             present = np.delete(rows, missing)
