@@ -490,6 +490,7 @@ def test_shapes_of_the_stored_pixels_are_turned(tmp_path: Path, open_page: Open,
         return [*edges, (across.max() + 1) / wide, (down.max() + 1) / high]
 
     def drawn(page: Any) -> list[float]:
+        wait_until(page, "document.querySelector('.stage').offsetHeight > 100")
         return page.evaluate("""(() => {
             const [stage, box] = ['.stage', '.layer rect'].map(
                 (each) => document.querySelector(each).getBoundingClientRect());

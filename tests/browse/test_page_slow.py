@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import pytest
 from helpers.browsing import Command, browsing
 from helpers.chromium import wait_until
 from helpers.pictures import draw, save, slow_picture
@@ -40,6 +41,30 @@ def test_a_slow_picture_takes_its_place_later(tmp_path: Path, open_page: Open) -
             ".length === 12",
         )
         assert set(page.evaluate("order")[-2:]) <= {0, 1}
+
+
+def test_shapes_lie_right_before_the_picture_has_come(tmp_path: Path, open_page: Open) -> None:
+    """The picture has its final size from the start, so boxes neither wait for it nor move."""
+    annotation = json.dumps({"bbox": [32, 24, 16, 12], "label": "cat"})
+    sample = {"__key__": "a", ".jpg": save(draw(64, 48), "JPEG"), ".json": annotation}
+    with browsing([str(write_shard(tmp_path / "a.tar", [sample]))]) as server:
+        page = open_page(server.url)
+        page.locator(".tile").first.wait_for()
+        page.route("**/thumb?*", lambda _: None)  # held back
+        page.goto(f"{server.url}?i=0")
+        wait_until(page, "document.querySelector('.stage')?.offsetHeight > 100")
+        drawn = """(() => {
+            const [stage, box] = ['.stage', '.layer rect'].map(
+                (each) => document.querySelector(each).getBoundingClientRect());
+            return [stage.width / stage.height, (box.left - stage.left) / stage.width,
+                    (box.top - stage.top) / stage.height, stage.top, stage.left];
+        })()"""
+        before = page.evaluate(drawn)
+        assert before[:3] == pytest.approx([64 / 48, 0.5, 0.5], abs=0.02)
+        assert page.evaluate("document.querySelector('.stage img').naturalWidth") == 0
+        page.unroute("**/thumb?*")
+        wait_until(page, "document.querySelector('.stage img').naturalWidth > 0")
+        assert page.evaluate(drawn) == pytest.approx(before)
 
 
 def test_the_head_of_a_remote_dataset_is_shown_while_it_is_opened(

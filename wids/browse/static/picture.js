@@ -16,6 +16,7 @@ export function picture(sample, field, fields) {
   const [wide, high] = orientation > 4 ? [height, width] : [width, height];
   const image = h("img", { src: thumb(sample, field.number, DRAWN[0]), alt: `Image ${field.extension}`, draggable: "false" });
   const stage = h("div", { class: "stage" }, image);
+  stage.style.aspectRatio = `${wide} / ${high}`; // shapes lie right before the image has come
   const frame = h("div", { class: "frame viewer", tabindex: 0, role: "region", "aria-label": `Image ${field.extension}` }, stage);
   const { drawn: shapes, said } = shapesOf(fields);
   const masks = fields.filter((each) => each.kind === "image" && each !== field && MASK.test(each.extension) && !each.error)
