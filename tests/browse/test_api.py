@@ -81,6 +81,21 @@ def test_the_page_and_all_it_loads_come_from_here(served: Browsing):
     assert served.get("static/nothing.js").status_code == 404
 
 
+def test_fields_that_are_late_are_described_in_a_later_answer(folder: Path):
+    """An answer waits no longer than it may; asked again, it has what was described meanwhile."""
+    spec = str(folder / "three.json")
+    with browsing(spec, view_seconds=0.0) as hasty, browsing(spec) as patient:
+        (image,) = (row for row in hasty.ask("sample", i=4)["fields"] if row["late"])
+        assert (image["extension"], image["kind"], image["summary"]) == (".jpg", "image", {})
+        assert image["error"] is None
+        while image["late"]:
+            time.sleep(0.02)
+            image = hasty.ask("sample", i=4, **{"from": image["number"]})["fields"][0]
+        expected = patient.ask("sample", i=4)["fields"][0]
+        assert (expected["summary"]["width"], expected["late"]) == (60, False)
+        assert {**image, "picture": None} == {**expected, "picture": None}
+
+
 def test_a_tile_says_what_the_sample_is(served: Browsing):
     """A tile has index, key, class with its name, the field of the picture, and a caption."""
     page = served.ask("page", at=10, count=3)

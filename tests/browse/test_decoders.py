@@ -2,6 +2,7 @@
 
 import io
 import os
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -213,7 +214,7 @@ def test_the_process_with_more_memory_takes_the_place_of_a_slow_one() -> None:
 
 def test_what_needs_much_memory_has_one_process_that_may_take_it() -> None:
     """A picture of 36 megapixels is drawn by the process with more memory."""
-    decoders = Decoders(DecoderLimits(processes=1, nbytes=128 << 20))
+    decoders = Decoders(replace(ONE_OF_EACH, nbytes=128 << 20))
     data = save(Image.new("RGB", (6000, 6000)), "PNG")
     with pytest.raises(NoMemoryError, match="128 MiB"):
         draw_with(decoders, ".png", data)
@@ -381,7 +382,8 @@ def served(path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Com
 
 def test_a_slow_field_delays_neither_its_page_nor_others(served: Command) -> None:
     """The page of a sample with a refused picture shows the error."""
-    field = served.get("api/sample", i=0).json()["fields"][0]
+    while (field := served.get("api/sample", i=0).json()["fields"][0])["late"]:
+        time.sleep(0.05)
     if "picture" in field:  # drawn in the background while the page is shown
         field = field["picture"] or served.get("api/picture", i=0, f=0).json()
     assert "scans" in field["error"]

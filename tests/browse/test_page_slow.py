@@ -14,6 +14,8 @@ from helpers.pictures import draw, save, slow_picture
 from helpers.server import ShardServer, serve, stop
 from helpers.shards import write_shard
 
+from wids.browse.decoders import DecoderLimits
+
 Open = Callable[..., Any]
 
 
@@ -25,7 +27,9 @@ def test_a_slow_picture_takes_its_place_later(tmp_path: Path, open_page: Open) -
         for n in range(12)
     ]
     path = write_shard(tmp_path / "a.tar", samples)
-    with browsing([str(path)]) as server:
+    # On a busy machine, no plain picture may count as slow, and no slow one fail.
+    limits = DecoderLimits(soon_seconds=60.0, deadline_seconds=300.0)
+    with browsing([str(path)], limits=limits) as server:
         page = open_page(server.url)
         page.evaluate("""() => {
             window.order = [];
@@ -65,6 +69,36 @@ def test_shapes_lie_right_before_the_picture_has_come(tmp_path: Path, open_page:
         page.unroute("**/thumb?*")
         wait_until(page, "document.querySelector('.stage img').naturalWidth > 0")
         assert page.evaluate(drawn) == pytest.approx(before)
+
+
+def test_fields_that_are_described_late_follow_by_themselves(
+    tmp_path: Path, open_page: Open
+) -> None:
+    """A page does not wait for slow fields: each is shown once it is described, with its masks."""
+    samples = [
+        {
+            "__key__": f"{number}",
+            ".jpg": save(draw(64, 48), "JPEG"),
+            ".seg.png": save(draw(64, 48)[..., 0], "PNG"),
+            ".broken.jpg": b"no picture",
+            ".txt": "at once",
+        }
+        for number in range(2)
+    ]
+    path = write_shard(tmp_path / "a.tar", samples)
+    with browsing([str(path)], view_seconds=0.0) as server:
+        late = [field["late"] for field in server.ask("sample", i=0)["fields"]]
+        assert late == [True, True, True, False]
+        page = open_page(f"{server.url}?i=0")
+        wait_until(page, "document.querySelector('.stage .mask')?.naturalWidth === 64")
+        card = lambda name: page.get_by_role("region", name=f"Field {name}", exact=True)  # noqa: E731
+        card(".broken.jpg").get_by_text("Cannot be decoded").wait_for()
+        assert page.locator(".card").count() == 4
+        assert page.locator(".card.main").count() == 1
+        assert page.get_by_text("Still reading").count() == 0
+        page.goto(f"{server.url}?compare=0,1")
+        wait_until(page, "document.querySelectorAll('.card img.whole').length === 4")
+        page.get_by_text("Cannot be decoded").nth(1).wait_for()
 
 
 def test_the_head_of_a_remote_dataset_is_shown_while_it_is_opened(

@@ -71,6 +71,8 @@ def browsing(spec: Any, title: str = "test", **options: Any) -> Iterator[Browsin
         # As the command does, which logs them: the page says what is fetched whole.
         warnings.simplefilter("ignore", WidsWarning)
         with ShardList(spec, transformations="memoryview", remote="range") as dataset:
+            # Under load a decoder process may take seconds to start.
+            options = {"view_seconds": 60.0, **options}
             handlers = ApiHandlers(FieldReader(dataset, **waits), title, **options)
             server = BrowseServer(Stage.of(handlers), port=0, **serving)
             thread = threading.Thread(target=server.run)

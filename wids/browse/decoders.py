@@ -52,7 +52,7 @@ _LITTLE_MEMORY = {
     "MALLOC_MMAP_THRESHOLD_": str(1 << 20),
     "MALLOC_TRIM_THRESHOLD_": str(1 << 20),
 }
-_VIEW_SECONDS = 3.0  # longest wait for the slow lane; a page waits no longer for its fields
+_VIEW_SECONDS = 3.0  # longest wait of a description for the slow lane, since it keeps a thread
 
 
 class NoMemoryError(DecodeError):
@@ -183,6 +183,7 @@ class Decoders:
             pieces: Returns the bytes; called again for each attempt.
 
         Raises:
+            TookLongError: The regular lane could not read it soon, and the slow lane is full.
             DecodeError: The decoder died or exceeded its limits of time or memory.
         """
         request = {"call": "view", "extension": extension}

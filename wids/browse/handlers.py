@@ -145,6 +145,8 @@ class ApiHandlers:
         report: Report of `wids check`, if there is one.
         chosen: Indexes of the samples to show, of a saved view; None for all.
         limits: Limits of the processes that decode fields.
+        view_seconds: Longest wait of the page of a sample for descriptions of its fields; the page
+            requests later ones by itself.
     """
 
     reader: FieldReader
@@ -153,12 +155,13 @@ class ApiHandlers:
     report: CheckReport | None = None
     chosen: Integers | None = None
     limits: DecoderLimits = field(default_factory=DecoderLimits)
+    view_seconds: float = 1.0
 
     def __post_init__(self) -> None:
         self.scans = Scans()
         self.decoders = Decoders(self.limits)
         self.thumbnails = Thumbnails(self.reader, self.decoders)
-        self._views = FieldViews(self.reader, self.decoders, self.class_names)
+        self._views = FieldViews(self.reader, self.decoders, self.class_names, self.view_seconds)
         self._maps = Maps(self.reader, self.scans, self._columns, self.class_names)
         self._neighbours = Neighbours(
             self.scans, functools.partial(VectorVisitor, self.reader), self.reader.num_shards
@@ -440,7 +443,9 @@ class ApiHandlers:
         drawn = [
             (row, self.thumbnails.get(located, row["number"], LARGE).picture)
             for row in fields
-            if row["error"] is None and (row["kind"] == "image" or row["summary"].get("picture"))
+            if row["error"] is None
+            and not row["late"]
+            and (row["kind"] == "image" or row["summary"].get("picture"))
         ]
         end = time.monotonic() + _PICTURE_SECONDS
         for row, picture in drawn:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import threading
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from wids.base.threads import DaemonThreadPool
+from wids.browse.decoders import TookLongError
 from wids.browse.failures import message_of
 from wids.codecs.formats import OCTET_STREAM, field_kind, format_suffix, media_type, wrapper_of
 from wids.display.annotations import MOST_SHAPES, FoundShapes, Shape, shapes_of
@@ -27,6 +29,7 @@ from wids.errors import WidsError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from concurrent.futures import Future
 
     from wids.browse.decoders import Decoders
     from wids.browse.fieldreader import FieldReader, LocatedField, LocatedSample
@@ -51,7 +54,7 @@ _HEAD_NBYTES = 4096
 _LIKELY = (".jpg", ".jpeg", ".webp", ".avif", ".png")
 _DERIVED = re.compile(r"depth|normal|flow|edge|alpha|disparity|thumb")
 _VIEW_THREADS = 8
-_VIEW_SECONDS = 3.0  # longest wait of a page for the headers of its fields
+_MOST_LATE = 32  # late descriptions that are kept for the next request
 _MOST_SHAPE_NUMBERS = 1_000_000  # of a sample
 _DECODED_KINDS = ("image", "audio", "video", "array")
 _BINARY_DOCUMENTS = (".cbor", ".mp", ".msgpack")
@@ -242,9 +245,10 @@ def sample_page(
     }
 
 
-def _field_row(located: LocatedSample, number: int, view: FieldView) -> dict[str, Any]:
+def _field_row(located: LocatedSample, number: int, found: FieldView | None) -> dict[str, Any]:
     field = located.fields[number]
     plain = media_type(field.extension)
+    view = found or FieldView(field_kind(field.extension), field.nbytes, {})
     return {
         "number": number,
         "extension": safe_text(field.extension, 200),
@@ -253,6 +257,7 @@ def _field_row(located: LocatedSample, number: int, view: FieldView) -> dict[str
         "kind": view.kind,
         "summary": view.summary,
         "error": view.error,
+        "late": found is None,
         "media_type": None if plain == OCTET_STREAM else plain,
         "stored": None if field.stored is None else safe_text(field.stored.location, 2000),
         "wave": view.kind == "audio" and _is_drawn(field),
@@ -272,43 +277,79 @@ class FieldViews:
         reader: The dataset.
         decoders: Decoder processes.
         class_names: Names of classes, by number.
+        wait_seconds: Longest wait for the fields of a sample.
     """
 
     def __init__(
-        self, reader: FieldReader, decoders: Decoders, class_names: Mapping[int, str]
+        self,
+        reader: FieldReader,
+        decoders: Decoders,
+        class_names: Mapping[int, str],
+        wait_seconds: float,
     ) -> None:
         self._reader = reader
         self._decoders = decoders
         self._class_names = class_names
+        self._wait_seconds = wait_seconds
         self._pool = DaemonThreadPool(_VIEW_THREADS, "wids-view")
+        self._lock = threading.Lock()
+        self._late: dict[_LateKey, Future[FieldView | None]] = {}
 
     def close(self) -> None:
         """Start no further descriptions."""
         self._pool.close()
 
-    def views(self, located: LocatedSample, numbers: Iterable[int]) -> list[FieldView]:
-        """Describe fields in parallel; a field that takes too long gets an error message."""
+    def views(self, located: LocatedSample, numbers: Iterable[int]) -> list[FieldView | None]:
+        """Describe fields in parallel.
+
+        Returns:
+            The descriptions; None for a field that takes longer than the others wait for it. The
+            next request for it gets the description that is under way.
+        """
         futures = [
-            (number, self._pool.submit(self._view, located, number))
+            (number, self._begun(located, number))
             if _needs_decoder(located.fields[number].extension)
             else (number, None)
             for number in numbers
         ]
         plain = {n: self._view(located, n) for n, future in futures if future is None}
-        end = time.monotonic() + _VIEW_SECONDS
-        found = []
-        for number, future in futures:
-            try:
-                left = max(end - time.monotonic(), 0)
-                found.append(plain[number] if future is None else future.result(left))
-            except TimeoutError:
-                message = f"not described within {_VIEW_SECONDS:g} s; reload to try again"
-                found.append(_failed(located.fields[number], message))
+        end = time.monotonic() + self._wait_seconds
+        found = [
+            plain[number] if future is None else self._result(located, number, future, end)
+            for number, future in futures
+        ]
+        self._forget_late()
         names = label_names(self._class_names, (each.extension for each in located.fields))
-        _finish_shapes(found, names)
+        _finish_shapes((view for view in found if view is not None), names)
         return found
 
-    def _view(self, located: LocatedSample, number: int) -> FieldView:
+    def _begun(self, located: LocatedSample, number: int) -> Future[FieldView | None]:
+        """Return the description of a field that is under way or was late, or begin it."""
+        key = _LateKey(located.index, located.version, number)
+        with self._lock:
+            if key not in self._late:
+                self._late[key] = self._pool.submit(self._view, located, number)
+            return self._late[key]
+
+    def _result(
+        self, located: LocatedSample, number: int, future: Future[FieldView | None], end: float
+    ) -> FieldView | None:
+        try:
+            view = future.result(max(end - time.monotonic(), 0))
+        except TimeoutError:
+            return None
+        with self._lock:
+            self._late.pop(_LateKey(located.index, located.version, number), None)
+        return view
+
+    def _forget_late(self) -> None:
+        """Forget the oldest descriptions that were late and that nobody requested again."""
+        with self._lock:
+            done = [key for key, future in self._late.items() if future.done()]
+            for key in done[:-_MOST_LATE]:
+                del self._late[key]
+
+    def _view(self, located: LocatedSample, number: int) -> FieldView | None:
         field = located.fields[number]
         try:
             if field.nbytes > _MOST_VIEW_NBYTES:
@@ -319,8 +360,20 @@ class FieldViews:
                 )
             data = self._reader.read(located, number)
             return view_field(field.extension, data, class_names=self._class_names)
+        except TookLongError:
+            return None
         except (WidsError, OSError) as error:
-            return _failed(field, message_of(error))
+            message = safe_text(message_of(error), 1000)
+            return FieldView(field_kind(field.extension), field.nbytes, {}, message)
+
+
+@dataclass(frozen=True)
+class _LateKey:
+    """Key of a description: field of a sample, and version of the shard."""
+
+    index: int
+    version: str
+    number: int
 
 
 def _finish_shapes(views: Iterable[FieldView], class_names: ClassNames | None) -> None:
@@ -347,10 +400,6 @@ def _needs_decoder(extension: str) -> bool:
     """Return whether the format of a field is too complex to be read safely in this process."""
     packed = is_packed(extension) or format_suffix(extension) in _BINARY_DOCUMENTS
     return packed or field_kind(extension) in _DECODED_KINDS
-
-
-def _failed(field: LocatedField, message: str) -> FieldView:
-    return FieldView(field_kind(field.extension), field.nbytes, {}, safe_text(message, 1000))
 
 
 def _view_of_huge(reader: FieldReader, located: LocatedSample, number: int) -> FieldView:

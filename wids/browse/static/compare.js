@@ -4,6 +4,7 @@ import { ask } from "./api.js";
 import { announce, h } from "./dom.js";
 import { card } from "./fields.js";
 import { counted, number } from "./format.js";
+import { awaitLate } from "./late.js";
 import { markButton } from "./marks.js";
 import { gridPart, link } from "./state.js";
 
@@ -17,16 +18,22 @@ export async function showCompare({ view, state, signal, shown }) {
     if (error.name === "AbortError") throw error;
     return { index, key: null, error: error.message, fields: [] };
   })));
+  const draw = () => view.replaceChildren(articleOf(samples, state, signal));
+  draw();
+  for (const sample of samples) awaitLate(sample, signal, draw);
+  shown(`${samples.length} samples side by side`);
+  announce(`Samples ${indexes.join(", ")} side by side`);
+}
+
+function articleOf(samples, state, signal) {
   const back = link({ ...gridPart(state), at: state.at });
-  view.replaceChildren(h("article", { class: "sample" },
+  return h("article", { class: "sample" },
     h("header", { class: "sample-head" },
       h("div", { class: "steps" }, h("a", { class: "button", href: back, "data-key": "Escape" }, "Grid")),
       h("h2", {}, `${counted(samples.length, "sample")} side by side`)),
     h("div", { class: `compared of-${samples.length}` },
       samples.map((sample) => head(sample, state)),
-      fieldsOf(samples).map((extension) => rowOf(extension, samples, signal)))));
-  shown(`${samples.length} samples side by side`);
-  announce(`Samples ${indexes.join(", ")} side by side`);
+      fieldsOf(samples).map((extension) => rowOf(extension, samples, signal))));
 }
 
 function head(sample, state) {
@@ -46,7 +53,7 @@ function fieldsOf(samples) {
 function rowOf(extension, samples, signal) {
   const fields = samples.map((sample) => sample.fields.find((field) => field.extension === extension));
   const there = fields.filter(Boolean);
-  const told = there.every((field) => TOLD.has(field.kind) && !field.error);
+  const told = there.every((field) => TOLD.has(field.kind) && !field.error && !field.late);
   const equal = there.length === samples.length && new Set(there.map((field) => JSON.stringify(field.summary))).size === 1;
   const verdict = told ? h("p", { class: equal ? "verdict muted" : "verdict" }, h("code", {}, extension), equal ? " is equal" : " differs") : null;
   return [verdict, fields.map((field, place) => (field

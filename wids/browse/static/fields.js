@@ -12,9 +12,10 @@ import { tree } from "./tree.js";
 /** Make the card of a field; the main picture is shown as large as it can be. */
 export function card(sample, field, signal, { main = false } = {}) {
   const draw = main ? (...both) => picture(...both, sample.fields) : (BODIES[field.kind] ?? dump);
-  const shown = h("div", { class: "body" }, field.error ? broken(sample, field) : draw(sample, field));
-  if (!field.error) describePicture(shown, sample, field, signal);
-  return h("section", { class: `card ${field.kind}${main ? " main" : ""}`, "aria-label": `Field ${called(field)}` },
+  const shown = h("div", { class: "body" },
+    field.late ? h("p", { class: "muted" }, "Still reading…") : field.error ? broken(sample, field) : draw(sample, field));
+  if (!field.error && !field.late) describePicture(shown, sample, field, signal);
+  return h("section", { class: `card ${field.kind}${main ? " main" : ""}`, "aria-label": `Field ${called(field)}`, "data-field": field.number },
     h("header", {},
       h("h3", {}, field.extension),
       h("span", { class: "muted" }, [WORDS[field.kind] ?? field.kind, bytes(field.nbytes), ...facts(field)].join(" · ")),

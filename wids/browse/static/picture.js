@@ -19,7 +19,7 @@ export function picture(sample, field, fields) {
   stage.style.aspectRatio = `${wide} / ${high}`; // shapes lie right before the image has come
   const frame = h("div", { class: "frame viewer", tabindex: 0, role: "region", "aria-label": `Image ${field.extension}` }, stage);
   const { drawn: shapes, said } = shapesOf(fields);
-  const masks = fields.filter((each) => each.kind === "image" && each !== field && MASK.test(each.extension) && !each.error)
+  const masks = fields.filter((each) => each.kind === "image" && each !== field && MASK.test(each.extension) && !each.error && !each.late)
     .map((mask) => ({ ...mask, lie: lieOf(mask.summary, field.summary) })).filter((mask) => mask.lie !== "neither");
   // A digit is seen at eight times its size, a photograph at three times at most.
   const unit = Math.max(wide, high) < 160 ? 8 : 1;

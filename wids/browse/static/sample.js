@@ -1,12 +1,12 @@
-// One sample: all its fields, where it lies, and the way to its neighbours.
+// One sample: all its fields.
 
 import { ask } from "./api.js";
 import { announce, button, h } from "./dom.js";
 import { card } from "./fields.js";
-import { bytes, counted, number } from "./format.js";
-import { markButton } from "./marks.js";
-import { countOf } from "./looks.js";
-import { gridPart, link, orderPart } from "./state.js";
+import { counted, number } from "./format.js";
+import { awaitLate } from "./late.js";
+import { head, steps } from "./samplehead.js";
+import { link, orderPart } from "./state.js";
 import { tellWhole } from "./waits.js";
 
 // The field one came to see stands first.
@@ -40,14 +40,34 @@ export async function showSample({ view, state, dataset, signal, shown }) {
     shown(`Sample ${number(sample.index)}`);
     return;
   }
-  const main = sample.fields.find((field) => field.number === sample.picture && field.kind === "image" && !field.error);
+  const draw = () => view.replaceChildren(articleOf(sample, state, here, total, byPosition, signal));
+  draw();
+  awaitLate(sample, signal, (come) => {
+    const main = mainOf(sample);
+    if (come.includes(main)) {
+      draw();
+      return;
+    }
+    replaceCards(view, sample, come, signal);
+    // What lies over the main picture comes from other fields.
+    if (main) cardIn(view, main)?.replaceWith(card(sample, main, signal, { main: true }));
+  });
+  shown(sample.key || `Sample ${number(sample.index)}`);
+  announce(`Sample ${sample.index}, key ${sample.key}`);
+}
+
+/** The field that is shown as large as it can be, if the sample has one. */
+function mainOf(sample) {
+  return sample.fields.find((field) => field.number === sample.picture && field.kind === "image" && !field.error && !field.late);
+}
+
+function articleOf(sample, state, here, total, byPosition, signal) {
+  const main = mainOf(sample);
   const article = h("article", { class: main ? "sample lit" : "sample" },
     head(sample, state, here, total, byPosition), tellWhole(sample.fetched_whole),
     main ? card(sample, main, signal, { main: true }) : null);
   addCards(article, { ...sample, fields: sample.fields.filter((field) => field !== main) }, signal, sample);
-  view.replaceChildren(article);
-  shown(sample.key || `Sample ${number(sample.index)}`);
-  announce(`Sample ${sample.index}, key ${sample.key}`);
+  return article;
 }
 
 /** A sample that cannot be read is no dead end: its neighbours are where they always are. */
@@ -77,9 +97,18 @@ function addCards(article, sample, signal, whole = sample) {
     }
     more.remove();
     addCards(cards, rest, signal);
+    awaitLate(rest, signal, (come) => replaceCards(cards, rest, come, signal));
     cards.querySelector(".cards summary")?.focus();
   });
   cards.append(more);
+}
+
+function cardIn(view, field) {
+  return view.querySelector(`[data-field="${field.number}"]`);
+}
+
+function replaceCards(view, sample, fields, signal) {
+  for (const field of fields) cardIn(view, field)?.replaceWith(card(sample, field, signal));
 }
 
 /** A position of a filter that still runs may not be there yet. */
@@ -92,53 +121,4 @@ async function askUntilFound(query, signal) {
       await new Promise((resolve) => setTimeout(resolve, 600));
     }
   }
-}
-
-/** The links to the grid, to the sample before and to the one behind. */
-function steps(state, here, total, byPosition) {
-  const grid = gridPart(state);
-  const to = (place) => link({ ...grid, at: state.at, [byPosition ? "p" : "i"]: place });
-  const step = (text, place, key, label) => (place >= 0 && place < total
-    ? h("a", { class: "button", href: to(place), "data-key": key, "aria-label": label }, text)
-    : h("span", { class: "button off", "aria-hidden": "true" }, text));
-  return h("div", { class: "steps" },
-    h("a", { class: "button", href: link({ ...grid, at: pageOf(state, here) }), "data-key": "Escape" }, "Grid"),
-    step("‹", here - 1, "ArrowLeft", "Previous sample"),
-    step("›", here + 1, "ArrowRight", "Next sample"));
-}
-
-function head(sample, state, here, total, byPosition) {
-  const place = byPosition
-    ? `position ${number(here)} of ${number(total)}, sample ${number(sample.index)}`
-    : `sample ${number(sample.index)} of ${number(total)}`;
-  return h("header", { class: "sample-head" },
-    steps(state, here, total, byPosition),
-    h("h2", {}, sample.key || "(no key)"),
-    markButton(sample.index, "Mark", { class: "", "data-key": "m", title: "Mark (m)" }),
-    h("p", { class: "muted" }, `${place} · ${bytes(sample.nbytes)} · sample ${number(sample.local_index)} of `,
-      h("a", { href: link({ ...gridPart(state), at: state.at, view: "dataset", shards: Math.floor(sample.shard / 100) * 100 || null }) }, `shard ${number(sample.shard)}`),
-      ", ", h("span", { class: "url" }, sample.url)),
-    copies(sample));
-}
-
-/** Buttons that copy how the sample is called: on the page, in a program, on a disk. */
-function copies(sample) {
-  if (!navigator.clipboard) return null;
-  const texts = [["key", sample.key], [`dataset[${sample.index}]`, `dataset[${sample.index}]`], ["link", location.href], ["shard", sample.url]];
-  return h("p", { class: "copies" }, h("span", { class: "muted" }, "Copy"), texts.map(([name, text]) => {
-    const done = button(name, async () => {
-      await navigator.clipboard.writeText(text);
-      announce(`Copied ${text}`);
-      done.classList.add("done");
-    }, { class: "plain", "aria-label": `Copy ${name}`, title: text });
-    return done;
-  }));
-}
-
-/** The page of the grid to go back to: the one that one came from if the sample is on it. */
-function pageOf(state, here) {
-  const count = countOf(state);
-  const at = Number(state.at ?? 0);
-  if (here >= at && here < at + count) return state.at ?? null;
-  return Math.floor(here / count) * count || null;
 }
