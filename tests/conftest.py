@@ -4,7 +4,6 @@ import gc
 import os
 import re
 import tarfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,6 +14,7 @@ from helpers.firefox import firefox, open_firefox
 from helpers.server import shard_server
 from helpers.shards import Sample, write_shard
 from helpers.stores import azure_endpoint, hub, s3_endpoint
+from helpers.waiting import eventually
 from hypothesis import HealthCheck, settings
 
 __all__ = [
@@ -86,10 +86,6 @@ def no_fd_leaks() -> Iterator[None]:
     yield
     gc.collect()
     # A test's server lives in this process too, and closes its side of a connection a little later.
-    deadline = time.monotonic() + 30
-    while (after := len(list(Path("/proc/self/fd").iterdir()))) > before:
-        if time.monotonic() > deadline:
-            break
-        time.sleep(0.01)
-    if after > before:
+    if not eventually(lambda: len(list(Path("/proc/self/fd").iterdir())) <= before):
+        after = len(list(Path("/proc/self/fd").iterdir()))
         pytest.fail(f"{after - before} descriptors were left open ({before} before, {after} after)")

@@ -8,12 +8,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from helpers.shards import REPOSITORY
+from helpers.waiting import eventually
 
 import wids
 from wids.cli import main
@@ -46,14 +46,6 @@ def contents(folder: Path) -> dict[str, str]:
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
 
 
-def wait_for(condition: Callable[[], Any]) -> None:
-    """Wait up to a minute until a condition holds."""
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
 def processes_of(session: int) -> list[str]:
     """Return the running processes of a session."""
     listed = subprocess.run(
@@ -83,7 +75,7 @@ def test_killed_at_any_moment_a_rerun_makes_the_same_spec(folder: Path):
             kills -= ended != 0
             if (folder / "all.json").exists():
                 assert contents(folder)["all.json"] == expected["all.json"]
-        wait_for(lambda: not processes_of(process.pid))  # noqa: B023 (called at once)
+        assert eventually(lambda: not processes_of(process.pid))  # noqa: B023 (called at once)
         assert start("--workers", "2", "--resume").wait() == 0
         # Sidecars of workers that were killed while writing may leave a part beside them.
         assert {n: d for n, d in contents(folder).items() if not n.endswith(".part")} == expected
@@ -92,10 +84,10 @@ def test_killed_at_any_moment_a_rerun_makes_the_same_spec(folder: Path):
 def test_workers_end_when_their_parent_is_killed(folder: Path):
     """The workers end when their parent is killed."""
     process = start("--workers", "3")
-    wait_for(lambda: len(processes_of(process.pid)) > 1)
+    assert eventually(lambda: len(processes_of(process.pid)) > 1)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    wait_for(lambda: not processes_of(process.pid))
+    assert eventually(lambda: not processes_of(process.pid))
 
 
 class TestNotes:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.waiting import eventually
 
 from wids.base.files import is_running
 from wids.base.processes import allow_pickling_views, fresh_python, run_each
@@ -149,11 +150,8 @@ def test_workers_of_a_killed_parent_end() -> None:
     workers = [int(parent.stdout.readline()) for _ in range(2)]
     parent.kill()
     parent.wait()
-    deadline = time.monotonic() + 120
-    while any(map(is_running, workers)) and time.monotonic() < deadline:
-        time.sleep(0.05)
     parent.stdout.close()
-    assert not any(map(is_running, workers))
+    assert eventually(lambda: not any(map(is_running, workers)))
 
 
 def test_a_signal_to_one_worker_costs_its_item_alone() -> None:

@@ -18,6 +18,7 @@ from helpers.browsing import Browsing, Command, browsing
 from helpers.server import Faults, ShardServer
 from helpers.shards import write_shard
 from helpers.specimens import npy
+from helpers.waiting import eventually
 from PIL import Image
 
 import wids
@@ -290,7 +291,7 @@ def test_keys_are_found_by_a_part_and_whole(served: Browsing):
     assert served.search("part2/00", whole=1)["hits"] == []
     both = served.search("part1/00", where=".json:number < 13")
     assert [hit["index"] for hit in both["hits"]] == [10, 11, 12]
-    saved = served.get("selection.json", q="part1/00", where=".json:number < 13").json()
+    saved = served.selection(q="part1/00", where=".json:number < 13")
     assert (saved["nsamples"], saved["made"][1]) == (3, "search('part1/00')")
 
 
@@ -792,10 +793,7 @@ def test_what_was_found_in_a_replaced_shard_is_found_anew(tmp_path: Path):
         def found() -> dict[str, Any]:
             ask = server.ask_until_finished
             facets = {each["name"]: each for each in ask("facets")["facets"]}
-            for _ in range(600):
-                page = server.ask("page", sort=".json:score", count=240)
-                if page["sorting"]["finished"]:
-                    break
+            page = ask("page", sort=".json:score", count=240)
             return {
                 "filter": [
                     tile["key"] for tile in ask("page", where=".cls == 1", count=99)["tiles"]
@@ -809,10 +807,7 @@ def test_what_was_found_in_a_replaced_shard_is_found_anew(tmp_path: Path):
         before = found()
         new = written(tmp_path / "new", 2, 1)
         new.replace(paths[2])
-        for _ in range(600):
-            if server.ask_until_finished("page", q="1-2")["total"]:
-                break
-            time.sleep(0.02)
+        assert eventually(lambda: server.ask_until_finished("page", q="1-2")["total"])
         after = found()
     with browsing([(str(path), 30) for path in paths]) as server:
         assert found() == after
@@ -839,7 +834,7 @@ def test_the_first_answer_after_a_shard_was_replaced_is_of_the_new_one(tmp_path:
                 found = [tile["index"] for tile in chosen["tiles"]]
             else:
                 saved = tmp_path / "saved.json"
-                saved.write_bytes(server.get("selection.json", where=".cls == 1").content)
+                saved.write_text(json.dumps(server.selection(where=".cls == 1")))
                 found = [int(each["__key__"]) for each in wids.open_view(saved)]
             assert found == [n for n in range(60) if (n + shift) % 3 == 1]
 
@@ -944,7 +939,7 @@ def test_of_a_million_samples_those_left_out_are_listed(tmp_path: Path) -> None:
             os.link(f"{path}{suffix}", tmp_path / f"{number}.tar{suffix}")
         rows.append((str(tmp_path / f"{number}.tar"), 1000))
     with browsing(rows) as server:
-        document = server.get("selection.json", without="3,7-8").json()
+        document = server.selection(without="3,7-8")
         assert document["exclude"] == ["0003", "0007", "0008"]
         assert document["nsamples"] == 1_000_997
 
@@ -958,12 +953,12 @@ def test_those_left_out_are_listed_where_no_others_have_their_keys(tmp_path: Pat
     rows.append((str(write_shard(tmp_path / "2.tar", more)), 4))
     with browsing(rows) as server:
         for without, form in (("0,3", "exclude"), ("1", "indexes"), ("0-4", "indexes")):
-            document = server.get("selection.json", without=without).json()
+            document = server.selection(without=without)
             assert {"exclude", "indexes"} & set(document) == {form}
             saved = tmp_path / "saved.json"
             saved.write_text(json.dumps(document))
             left = [n for n in range(6) if n not in parse_indexes("without", without, 6)]
             view = wids.open_view(saved, transformations="memoryview")
             assert [sample["__key__"] for sample in view] == [names[n] for n in left]
-        document = server.get("selection.json", without="0,3", sort="-.cls").json()
+        document = server.selection(without="0,3", sort="-.cls")
         assert "indexes" in document

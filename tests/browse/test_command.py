@@ -16,6 +16,7 @@ import requests
 from helpers.browsing import Command
 from helpers.server import Faults, ShardServer
 from helpers.shards import write_shard
+from helpers.waiting import when_finished
 from PIL import Image
 
 import wids
@@ -206,7 +207,7 @@ def test_warnings_are_told_and_those_of_others_are_not(
         for question in ("api/page", "api/sample?i=0", "thumb?i=0&f=0&s=96", "api/sample?i=2"):
             assert requests.get(page + question, timeout=60).status_code == 200
         process.send_signal(signal.SIGINT)
-        out, said = process.communicate(timeout=30)
+        out, said = process.communicate(timeout=100)
         assert (process.returncode, out) == (0, "")
         assert "EXIF" not in said
         assert "UserWarning" not in said
@@ -291,9 +292,7 @@ def test_a_saved_view_is_browsed(tmp_path: Path) -> None:
     with Command(tmp_path / "some.json", tmp_path) as server:
 
         def shown(**query: Any) -> list[str]:
-            page = server.get("api/page", **query).json()
-            while page["filtering"] and not page["filtering"]["finished"]:
-                page = server.get("api/page", **query).json()
+            page = when_finished(lambda: server.get("api/page", **query).json())
             return [tile["key"] for tile in page["tiles"]]
 
         assert shown() == ["k8", "k2", "k5", "k9"]

@@ -77,7 +77,7 @@ def test_facets_of_a_view_are_those_of_its_samples(mixed: list[str]) -> None:
         found = facets_of(server)
         assert (found[""]["samples"], found[".txt:length"]["least"]) == (3, 3)
         assert facets_of(server, marks="0-30")[""]["samples"] == 2
-        saved = server.get("selection.json", without="3,4").json()
+        saved = server.selection(without="3,4")
         assert (saved["nsamples"], saved["indexes"]["range"][:2]) == (2, [59, -17])
         assert "marks: expected indexes" in server.get("api/page", marks="1-99").json()["error"]
         tiles = server.ask("page", shard="1-2")["tiles"]

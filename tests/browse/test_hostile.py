@@ -1,12 +1,12 @@
 """A hostile dataset: no code runs, no request fails, and memory stays bounded."""
 
-import time
 from collections.abc import Iterator
 
 import pytest
 import requests
 from helpers.browsing import Command
 from helpers.hostile import GIGABYTE, SCRIPT, hostile_samples, write_hostile
+from helpers.waiting import when_finished
 
 
 @pytest.fixture(scope="module")
@@ -67,8 +67,7 @@ def test_memory_stays_bounded(served: Command):
         served.get("thumb", i=huge, f=field["number"], s=1280)
     served.get("api/page", where=".json:a == 1 and .txt contains x")
     served.get("api/page", where=".txt:length > 3 or .cls in (1, 2)")
-    while not served.get("api/facets").json()["finished"]:
-        time.sleep(0.05)
+    when_finished(lambda: served.get("api/facets").json())
     served.get("api/page", look="table")
     with served.get("raw", i=huge, f=0, stream=True) as download:
         received = sum(len(piece) for piece in download.iter_content(1 << 20))

@@ -1,7 +1,6 @@
 """The page of a join: fields of other shards and columns of tables beside those of the shards."""
 
 import json
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.waiting import when_finished
 
 import wids
 from wids.browse.fieldreader import FieldReader
@@ -57,12 +57,8 @@ def page_of(samples: Any, cache: Path) -> Iterator[ApiHandlers]:
 
 def finished(handlers: ApiHandlers, text: str) -> list[str]:
     """Return the keys that a filter finds."""
-    for _ in range(200):
-        found = handlers.page({"where": text})
-        if found["filtering"]["finished"]:
-            return [tile["key"] for tile in found["tiles"]]
-        time.sleep(0.02)
-    raise TimeoutError(text)
+    found = when_finished(lambda: handlers.page({"where": text}))
+    return [tile["key"] for tile in found["tiles"]]
 
 
 def test_a_page_has_the_fields_of_both_sides(joined: Any, tmp_path: Path) -> None:
@@ -156,12 +152,8 @@ def test_an_old_value_is_not_shown_where_a_join_gives_none(joined: Any, tmp_path
 
 def counted(handlers: ApiHandlers) -> dict[str, Any]:
     """Return the facets of the page by name, once all is counted."""
-    for _ in range(200):
-        found = handlers.facets({})
-        if found["finished"]:
-            return {facet["name"]: facet for facet in found["facets"]}
-        time.sleep(0.02)
-    raise TimeoutError("facets")
+    found = when_finished(lambda: handlers.facets({}))
+    return {facet["name"]: facet for facet in found["facets"]}
 
 
 @pytest.mark.parametrize("source", ["shards", "table"])
@@ -193,12 +185,7 @@ def test_facets_count_what_a_join_gives(
 
 def mapped(handlers: ApiHandlers, **query: str) -> dict[str, Any]:
     """Return a map with its colours, once all is read."""
-    for _ in range(200):
-        found = handlers.map(query)
-        if found["finished"]:
-            return found
-        time.sleep(0.02)
-    raise TimeoutError("map")
+    return when_finished(lambda: handlers.map(query))
 
 
 def documents(prefix: str, names: list[str]) -> list[dict[str, str]]:

@@ -1,7 +1,6 @@
 """The map of a field of vectors: its projection, what is left out, and what an outline holds."""
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 from helpers.browsing import Command, browsing
 from helpers.shards import write_shard
 from helpers.specimens import npy
+from helpers.waiting import when_finished
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.path import Path as Polygon
@@ -149,7 +149,7 @@ def test_an_outline_chooses_samples(hostile: list[tuple[str, int]]) -> None:
         page = server.ask_until_finished("page", inside=text, where=".json:score < 40", count=200)
         assert [tile["index"] for tile in page["tiles"]] == [n for n in wanted if n < 40]
         assert server.ask_until_finished("facets", inside=text)["samples"] == len(wanted)
-        document = server.get("selection.json", inside=text).json()
+        document = server.selection(inside=text)
         assert document["nsamples"] == len(wanted)
 
 
@@ -193,12 +193,7 @@ def test_lists_in_json_and_joined_columns_are_vectors(tmp_path: Path) -> None:
     wids.ShardListDataset([str(shard)]).join(tmp_path / "v.parquet").save(tmp_path / "v.json")
 
     def map_of(field: str) -> Any:
-        for _ in range(600):
-            found = command.get("api/map", field=field).json()
-            if found["finished"]:
-                return found
-            time.sleep(0.05)
-        raise TimeoutError(field)
+        return when_finished(lambda: command.get("api/map", field=field).json())
 
     with Command(tmp_path / "v.json", tmp_path) as command:
         names = command.get("api/page").json()["looks"]["vectors"]

@@ -54,11 +54,7 @@ def units() -> np.ndarray:
 
 def asked(server: Browsing, **query: str) -> dict:
     """Ask for a page until all vectors are compared."""
-    for _ in range(600):
-        page = server.ask("page", count=240, **query)
-        if page["comparing"]["finished"]:
-            return page
-    raise TimeoutError(query)
+    return server.ask_until_finished("page", count=240, **query)
 
 
 def indexes(page: dict) -> list[int]:
@@ -112,7 +108,7 @@ def test_they_go_together_with_filters_marks_facets_and_selections(served: Brows
     assert (about["num_shown"], about["groups_shown"]) == (3, 2)
     counted = served.ask_until_finished("facets", near=near)
     assert counted["samples"] == 5
-    document = served.get("selection.json", near=near).json()
+    document = served.selection(near=near)
     assert document["nsamples"] == 5
     assert document["made"] == [f"near({near})"]
     first = indexes(asked(served, near=near))[0]

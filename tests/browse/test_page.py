@@ -129,6 +129,13 @@ def wait_for_key(page: Any, number: int) -> None:
     page.get_by_role("heading", name=f"set/{number:05d}").wait_for()
 
 
+def shot_of_stage(page: Any) -> Image.Image:
+    """Return what is drawn of a picture and its masks, in grey, once all of them have come."""
+    widths = "[...document.querySelectorAll('.stage img')].map((each) => each.naturalWidth)"
+    wait_until(page, f"!!document.querySelector('.mask') && Math.min(...{widths}) > 3")
+    return Image.open(BytesIO(page.locator(".stage").screenshot())).convert("L")
+
+
 def test_the_first_page_shows_pictures_and_classes(served: Browsing, open_page: Open):
     """The first page has sixty tiles with keys, class names and drawn pictures."""
     page = open_page(served.url)
@@ -413,13 +420,12 @@ def test_a_mask_lies_as_the_image_whose_pixels_it_names(
     path = write_shard(tmp_path / "a.tar", [sample | {".square_mask.png": other.getvalue()}])
     with browsing([str(path)]) as server:
         page = open_page(f"{server.url}?i=0")
-        wait_until(page, "document.querySelector('.mask')?.naturalWidth === 160")
+        shot = shot_of_stage(page)
         assert page.locator(".mask").count() == 1
-        shot = page.locator(".stage").screenshot()
     marked = Image.fromarray(labels)
     marked.getexif()[EXIF_ORIENTATION] = orientation
     expected = np.asarray(ImageOps.exif_transpose(marked)) > 0
-    shown = np.asarray(Image.open(BytesIO(shot)).convert("L").resize(expected.shape[::-1]), int)
+    shown = np.asarray(shot.resize(expected.shape[::-1]), int)
     between = (np.median(shown[expected]) + np.median(shown[~expected])) / 2
     assert np.median(shown[expected]) > between + 5
     assert ((shown > between) == expected).mean() > 0.97
@@ -449,9 +455,7 @@ def test_a_mask_is_turned_by_a_switch_where_its_sides_cannot_tell(
     stored = np.asarray(ImageOps.exif_transpose(marked)) > 0
 
     def lies_as(page: Any, expected: np.ndarray) -> bool:
-        wait_until(page, "document.querySelector('.mask')?.naturalWidth > 0")
-        shot = Image.open(BytesIO(page.locator(".stage").screenshot())).convert("L")
-        shown = np.asarray(shot.resize(expected.shape[::-1]), int)
+        shown = np.asarray(shot_of_stage(page).resize(expected.shape[::-1]), int)
         inside, outside = np.median(shown[expected]), np.median(shown[~expected])
         agree = ((shown > (inside + outside) / 2) == expected).mean()
         return bool(inside > outside + 10 and agree > 0.97)

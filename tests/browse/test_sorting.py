@@ -53,10 +53,8 @@ def expected(name: str, indexes: range | list[int], *, reverse: bool) -> list[in
 
 
 def sorted_page(served: Browsing, **query: Any) -> list[int]:
-    while True:
-        page = served.ask("page", count=240, **query)
-        if all(page[each] is None or page[each]["finished"] for each in ("sorting", "filtering")):
-            return [tile["index"] for tile in page["tiles"]]
+    page = served.ask_until_finished("page", count=240, **query)
+    return [tile["index"] for tile in page["tiles"]]
 
 
 @pytest.mark.parametrize("reverse", [False, True])
@@ -70,7 +68,7 @@ def test_samples_come_in_the_order_of_a_column(served: Browsing, name: str, reve
     assert sorted_page(served, sort=sort, shard="1") == expected(
         name, range(40, 80), reverse=reverse
     )
-    document = served.get("selection.json", sort=sort, where=".cls >= 6").json()
+    document = served.selection(sort=sort, where=".cls >= 6")
     assert document["nsamples"] == len(few)
 
 

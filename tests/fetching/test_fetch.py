@@ -157,9 +157,8 @@ def test_an_interrupt_ends_a_process_whose_server_stalls(
         target=read_until_interrupted, args=(kind, urls, tmp_path / "cache")
     )
     process.start()
-    deadline = time.monotonic() + 300
-    while len(shard_server.requests) < 2 and time.monotonic() < deadline:
-        time.sleep(0.01)
+    shard_server.wait_for_requests(2)
+    deadline = time.monotonic() + 200
     while process.is_alive() and time.monotonic() < deadline:
         # Again, where the first comes while Python cannot be interrupted, as in a `__del__`.
         os.kill(process.pid or 0, signal.SIGINT)

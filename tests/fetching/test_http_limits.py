@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 import pytest
+from helpers.downloads import PATIENT
 from helpers.server import Answer, Faults, ShardServer, answering
 
 from wids.errors import FetchError
@@ -68,7 +69,8 @@ def test_a_slow_start_and_a_steady_body_are_waited_for(serve: Callable[[Answer],
             stopped.wait(0.01)
             send(bytes(1000))
 
-    assert Fetcher(HURRIED).read(serve(steady)) == bytes(100_000)
+    policy = replace(HURRIED, attempts=20)  # a busy machine may pause for longer than the limits
+    assert Fetcher(policy).read(serve(steady)) == bytes(100_000)
 
 
 @pytest.mark.parametrize("step", ["connection", "headers", "body"])
@@ -93,7 +95,7 @@ def test_a_silent_server_is_asked_less_often(serve: Callable[[Answer], str]) -> 
         asked.append(head)
         stopped.wait(30)
 
-    policy = replace(HURRIED, attempts=50, header_timeout_seconds=0.15, silent_seconds=0.35)
+    policy = replace(HURRIED, attempts=50, header_timeout_seconds=0.5, silent_seconds=1.3)
     with pytest.raises(FetchError, match=r"gave up after [23] attempts.*no complete response"):
         Fetcher(policy).read(serve(silent))
     assert len(asked) in {2, 3}
@@ -131,4 +133,4 @@ def test_an_encoding_that_nobody_asked_for_is_refused(
         send(f"{head}\r\n\r\n".encode() + body)
 
     with pytest.raises(FetchError, match=f"Content-Encoding '{encoding[:9]}"):
-        Fetcher(HURRIED).read(serve(answer))
+        Fetcher(PATIENT).read(serve(answer))

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from typing import Any, Self
 
 import requests
 
+from helpers.waiting import eventually, when_finished
 from wids.browse.fieldreader import FieldReader
 from wids.browse.handlers import ApiHandlers
 from wids.browse.server import BrowseServer
@@ -46,13 +46,20 @@ class Browsing:
         return response.json()
 
     def ask_until_finished(self, name: str, **query: Any) -> Any:
-        """Repeat a request until its scan is finished."""
-        for _ in range(600):
-            found = self.ask(name, **query)
-            if (found.get("filtering") or found)["finished"]:
-                return found
-            time.sleep(0.05)
-        raise TimeoutError(name)
+        """Repeat a request until its scans are finished; return its JSON."""
+        return when_finished(lambda: self.ask(name, **query))
+
+    def selection(self, **query: Any) -> Any:
+        """Request the document of a selection until what it depends on is read; return it."""
+        answers: list[Any] = []
+
+        def is_there() -> bool:
+            answers[:] = [self.get("selection.json", **query)]
+            return answers[0].ok or " yet" not in answers[0].text
+
+        eventually(is_there)
+        assert answers[0].ok, answers[0].text
+        return answers[0].json()
 
     def search(self, text: str, **query: Any) -> Any:
         """Search all keys; return the progress, with `hits` in place of the number found."""

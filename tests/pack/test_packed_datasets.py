@@ -7,7 +7,6 @@ import subprocess
 import sys
 import tarfile
 import threading
-import time
 import warnings
 from collections.abc import Callable
 from contextlib import closing
@@ -19,6 +18,7 @@ import pytest
 from helpers.packbytes import resealed, with_arrays
 from helpers.server import ShardServer
 from helpers.stores import use_azure, use_s3
+from helpers.waiting import eventually
 
 import wids
 from wids.base.files import OutputFile
@@ -503,10 +503,8 @@ def test_a_killed_run_is_resumed_with_its_pack(
         env=environment,
         stderr=subprocess.DEVNULL,
     )
-    journal, end = Journal(out / "new.json.indexing"), time.monotonic() + 60
-    while len(journal.entries()) < 3:
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    journal = Journal(out / "new.json.indexing")
+    assert eventually(lambda: len(journal.entries()) == 3)
     process.kill()
     process.wait()
     free.set()

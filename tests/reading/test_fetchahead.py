@@ -21,6 +21,7 @@ import pytest
 from helpers.downloads import tar_of
 from helpers.server import Faults, ShardServer
 from helpers.spawned import read_all, read_as_rank
+from helpers.waiting import eventually
 
 import wids
 from wids.base.shardref import ShardRef
@@ -58,14 +59,6 @@ def remote(shard_server: ShardServer, tmp_path: Path) -> Iterator[OpenRemote]:
     yield open_remote
     for dataset in opened:
         dataset.close()
-
-
-def eventually(condition: Callable[[], bool]) -> bool:
-    """Wait up to a minute for a condition."""
-    deadline = time.monotonic() + 60
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.005)
-    return condition()
 
 
 def ahead_of(dataset: ShardList, sampler: Any) -> FetchAhead:
@@ -216,7 +209,7 @@ def test_readers_find_what_came_and_the_wait_is_told(
     """A slow reader waits only for the first shard, and a log line has the time."""
     dataset = remote(6)
     sampler = wids.ShardListSampler(dataset, seed=1)
-    shard_server.faults = Faults(rate=SHARD_NBYTES / 0.1, piece=4096)
+    shard_server.faults = Faults(times=1, delay=0.5)
     with caplog.at_level(logging.INFO, "wids"):
         ahead = dataset.fetch_ahead(sampler)
         read_all(dataset, sampler, pause=0.3 / NSAMPLES)
@@ -245,7 +238,7 @@ def test_each_epoch_counts_anew(
     """In the second epoch, all shards are cached and the wait is zero."""
     dataset = remote(3)
     sampler = wids.ShardListSampler(dataset)
-    shard_server.faults = Faults(rate=SHARD_NBYTES / 0.1, piece=4096)
+    shard_server.faults = Faults(times=1, delay=0.5)
     with caplog.at_level(logging.INFO, "wids"):
         ahead = dataset.fetch_ahead(sampler)
         read_all(dataset, sampler)
@@ -273,7 +266,7 @@ def test_failures_are_left_to_the_reader(
 def test_closing_gives_up_the_download(remote: OpenRemote, shard_server: ShardServer) -> None:
     """`close` aborts a download and removes its file, and reading still works."""
     dataset = remote(3)
-    shard_server.faults = Faults(rate=50_000, piece=2048)
+    shard_server.faults = Faults(rate=SHARD_NBYTES / 20, piece=1024)
     sampler = wids.ShardListSampler(dataset)
     dataset.fetch_ahead(sampler)
     assert eventually(lambda: shard_server.nbytes > 4000)

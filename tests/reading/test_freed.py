@@ -1,7 +1,6 @@
 """A deleted dataset releases its maps and descriptors at once, without the garbage collector."""
 
 import gc
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -9,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from helpers.server import ShardServer
+from helpers.waiting import eventually
 
 import wids
 from wids.tar.sidecar import SIDECAR_SUFFIX
@@ -55,14 +55,6 @@ def held_files(folder: Path) -> Counter[str]:
         if f"{folder}/" in line:
             held["map", line.rpartition("/")[2]] += 1
     return held
-
-
-def soon_let_go(folder: Path) -> bool:
-    """Wait until no file below a folder is open or mapped."""
-    deadline = time.monotonic() + 30
-    while held_files(folder) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return not held_files(folder)
 
 
 def read_alone(dataset: wids.ShardListDataset) -> object:
@@ -126,7 +118,7 @@ def test_remote_shards_are_let_go(
     assert held_files(tmp_path)
     result = use(dataset)
     del result, dataset
-    assert soon_let_go(tmp_path)
+    assert eventually(lambda: not held_files(tmp_path))
 
 
 @pytest.mark.usefixtures("no_collector")
@@ -141,7 +133,7 @@ def test_nothing_stays_after_fetching_ahead(
     assert len(set(keys)) == NSHARDS * NSAMPLES
     ahead.close()
     del dataset, ahead
-    assert soon_let_go(tmp_path)
+    assert eventually(lambda: not held_files(tmp_path))
 
 
 @pytest.mark.usefixtures("no_collector")

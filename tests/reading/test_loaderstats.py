@@ -214,6 +214,24 @@ class Slow:
         return {"x": index}
 
 
+class SlowStart:
+    """A dataset of 16 samples that waits before it returns the first one."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.all_read = threading.Event()
+
+    def __len__(self) -> int:
+        return 16
+
+    def __getitem__(self, index: int) -> dict[str, int]:
+        if index == 0:
+            time.sleep(self.seconds)
+        if index == 15:
+            self.all_read.set()
+        return {"x": index}
+
+
 class OneByOne:
     """A dataset whose samples are read by index alone, so that no batch is requested ahead."""
 
@@ -528,10 +546,12 @@ def test_the_advice_names_what_bounds_the_loop(
 
 def test_the_advice_leaves_out_the_first_batch_of_a_pass() -> None:
     """A slow loop that waits for nothing but its first batch needs no faster loader."""
-    loader = wids.Loader(Slow(0.05), 4, num_workers=1, prefetch_factor=4)
+    dataset = SlowStart(1.0)
+    loader = wids.Loader(dataset, 4, num_workers=1, prefetch_factor=4)
     stats = loader.stats()
-    for number, _ in enumerate(loader):
-        time.sleep(1.5 if number == 0 else 0.2)  # meanwhile all others are made
+    for _ in loader:
+        assert dataset.all_read.wait(60)  # so that no later batch is waited for
+        time.sleep(0.3)
     assert stats.waiting > 0.05
     assert "the loader keeps up" in stats.advice()
 
