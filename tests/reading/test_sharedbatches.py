@@ -222,6 +222,35 @@ def test_any_batch_of_a_function_arrives() -> None:
         assert plain(dense[0]) == plain(dense[1]), kind
 
 
+TABLE = torch.arange(100_000, dtype=torch.float32).reshape(200, 500)
+
+
+def views_of_a_table(samples: list[Any]) -> Any:
+    """Small and large, strided, empty and whole views of one tensor."""
+    rows = list(TABLE.unbind())
+    return {
+        "rows": rows,
+        "strided": TABLE[::50, ::250],
+        "large": TABLE[:, ::2],
+        "turned": TABLE[:40, :60].T,
+        "none": TABLE[:0],
+        "twice": [rows[3], rows[3]],
+    }
+
+
+@pytest.mark.parametrize("memory", [0, 1 << 29])
+def test_a_view_of_a_tensor_is_handed_over_without_the_rest_of_it(memory: int) -> None:
+    """Parts of one tensor arrive with their values, each in memory of its own size."""
+    batches = wids.SharedBatches(range(1), collate_fn=views_of_a_table, memory=memory)
+    (batch,) = loader_of(batches, batch_size=1, num_workers=1)
+    expected = views_of_a_table([])
+    assert plain(batch) == plain(expected)
+    assert batch["twice"][0] is batch["twice"][1]
+    for tensor in (*batch["rows"], *(batch[name] for name in ("strided", "turned", "none"))):
+        nbytes = tensor.numel() * tensor.element_size()
+        assert tensor.untyped_storage().nbytes() == nbytes
+
+
 class Faulty:
     """A dataset that fails at one index, and whose 5 is a value that cannot be pickled."""
 

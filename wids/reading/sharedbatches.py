@@ -234,14 +234,23 @@ class _Pickler(pickle.Pickler):
     # Not `persistent_id`, which is called for each key of the batch, too.
     def reducer_override(self, obj: Any) -> Any:
         """Return a function and buffer, offset, type and shape of an array or a tensor."""
+        reduced = self._in_buffer(obj)
+        if reduced is None and _is_part(obj):
+            # A tensor is pickled with all of the memory that it is a view of.
+            part = obj.clone()
+            reduced = self._in_buffer(part) or part.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
+        return NotImplemented if reduced is None else reduced
+
+    def _in_buffer(self, obj: Any) -> Any:
+        """Return how to find an array or a tensor in a buffer; None if it is not in one."""
         array = obj if type(obj) is np.ndarray else _bytes_of_tensor(obj)
         if array is None or array.nbytes < _LEAST_NBYTES or array.dtype.hasobject:
-            return NotImplemented
+            return None
         if not array.flags.c_contiguous:
-            return NotImplemented
+            return None
         place = self._find(array) or self._copy(array)
         if place is None:
-            return NotImplemented
+            return None
         buffer, offset = place
         self.sent.add(buffer.number)
         return _lent, (buffer.number, offset, obj.dtype, tuple(obj.shape))
@@ -265,14 +274,25 @@ class _Pickler(pickle.Pickler):
 
 
 def _bytes_of_tensor(obj: Any) -> Any:
-    """Return the memory of a plain tensor as an array of bytes; None for anything else."""
+    """Return the memory of a plain, contiguous tensor as an array of bytes; None for others."""
+    if not _is_plain_tensor(obj) or not obj.numel() or not obj.is_contiguous():
+        return None
+    return obj.view(-1).view(sys.modules["torch"].uint8).numpy()
+
+
+def _is_part(obj: Any) -> bool:
+    """Return whether an object is a plain tensor that is a view of a part of some memory."""
+    if not _is_plain_tensor(obj):
+        return False
+    return bool(obj.untyped_storage().nbytes() > obj.numel() * obj.element_size())
+
+
+def _is_plain_tensor(obj: Any) -> bool:
     torch = sys.modules.get("torch")
-    if torch is None or type(obj) is not torch.Tensor or obj.requires_grad or not obj.numel():
-        return None
-    plain = obj.device.type == "cpu" and obj.layout is torch.strided and obj.is_contiguous()
-    if not plain or obj.is_quantized or obj.is_conj() or obj.is_neg():
-        return None
-    return obj.view(-1).view(torch.uint8).numpy()
+    if torch is None or type(obj) is not torch.Tensor or obj.requires_grad:
+        return False
+    on_cpu = obj.device.type == "cpu" and obj.layout is torch.strided
+    return on_cpu and not (obj.is_quantized or obj.is_conj() or obj.is_neg())
 
 
 class _Message:
