@@ -1210,12 +1210,9 @@ dist.destroy_process_group()
 """
 
 
-@pytest.mark.parametrize(
-    ("kind", "said"), [("same", []), ("size", ["layout", "n"]), ("seed", ["seed"])]
-)
-def test_ranks_with_different_samplers_are_warned(kind, said, tmp_path):
-    """One of two ranks learns, once, that the other begins with other samples or another seed."""
-    command = [sys.executable, "-c", SAMPLERS_OF_A_RANK]
+def outputs_of_ranks(script, tmp_path, kind):
+    """Return what two processes print, each given its rank, a file for a store and a kind."""
+    command = [sys.executable, "-c", script]
     processes = [
         subprocess.Popen(
             [*command, str(rank), str(tmp_path / "store"), kind], stdout=subprocess.PIPE, text=True
@@ -1224,9 +1221,85 @@ def test_ranks_with_different_samplers_are_warned(kind, said, tmp_path):
     ]
     outputs = [process.communicate(timeout=300)[0] for process in processes]
     assert [process.returncode for process in processes] == [0, 0]
+    return outputs
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"), [("same", []), ("size", ["layout", "n"]), ("seed", ["seed"])]
+)
+def test_ranks_with_different_samplers_are_warned(kind, said, tmp_path):
+    """One of two ranks learns, once, that the other begins with other samples or another seed."""
+    outputs = outputs_of_ranks(SAMPLERS_OF_A_RANK, tmp_path, kind)
     lines = "".join(outputs).splitlines()
     names = [sorted(part.split()[0] for part in line.split("; ")) for line in lines]
     assert names == [said] * bool(said)
+
+
+STORE_OF_A_RANK = """
+import os, sys, threading
+import torch.distributed as dist
+from wids import DistributedShardSampler
+rank, kind, free = int(sys.argv[1]), sys.argv[3], threading.Event()
+dist.init_process_group("gloo", f"file://{sys.argv[2]}", rank=rank, world_size=2)
+
+class Store:
+    asked = 0
+
+    def compare_set(self, key, expected, value):
+        self.asked += 1
+        if kind == "silent" and not free.wait(60):
+            os._exit(1)  # the pass waits for the answer
+        if kind == "broken":
+            raise RuntimeError("connection reset")
+        return value.encode()
+
+# Stands for a connection that a fork shares, or whose other end does not answer.
+store = Store()
+dist.distributed_c10d._get_default_store = lambda: store
+sampler = DistributedShardSampler(range(100), lengths=[10] * 10)
+if kind == "forked" and not (child := os.fork()):
+    list(sampler)
+    os._exit(store.asked)
+if kind == "forked":
+    assert os.waitpid(child, 0)[1] == 0
+print(len(list(sampler)), store.asked, flush=True)
+free.set()
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("kind", ["forked", "silent", "broken"])
+def test_a_pass_needs_no_answer_of_other_ranks(kind, tmp_path):
+    """A store that is silent or broken ends no pass, and a forked process does not use it."""
+    assert outputs_of_ranks(STORE_OF_A_RANK, tmp_path, kind) == ["50 1\n"] * 2
+
+
+ITERABLE_OF_A_RANK = """
+import sys, warnings
+import torch.distributed as dist
+from torch.utils.data import DataLoader
+import wids
+rank = int(sys.argv[1])
+dist.init_process_group("gloo", f"file://{sys.argv[2]}", rank=rank, world_size=2)
+dataset = wids.ShardListDataset(sys.argv[3])[: 8 - rank]
+sampler = wids.DistributedShardSampler(dataset)
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    samples = dataset.as_iterable(sampler, batch_size=2)
+    seen = [sample["__key__"] for sample in DataLoader(samples, batch_size=None, num_workers=2)]
+assert len(seen) == 4
+print(*(str(each.message).partition(": ")[2].partition(" is")[0] for each in caught))
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+def test_ranks_are_compared_where_workers_draw(make_shard, tmp_path):
+    """An iterable compares the ranks as it is made, since its workers cannot."""
+    shard = make_shard("a.tar", [{"__key__": str(i), ".txt": b"x"} for i in range(8)])
+    outputs = outputs_of_ranks(ITERABLE_OF_A_RANK, tmp_path, str(shard))
+    assert sorted(outputs) == ["\n", "n\n"]
 
 
 @pytest.mark.parametrize(

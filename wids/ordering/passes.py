@@ -152,6 +152,8 @@ class Planner:
         following: Returns the state at which the next pass after one begins, unless another epoch
             is set.
         begun: Called before a pass hands out its first index.
+        compare: Compares the next pass with those of other ranks, once, and warns if they differ;
+            each pass does so, unless it begins in a process forked from that of the rank.
         ended: Called after a pass has handed out its last index.
         check_ranks: Checks, given a number of ranks and a rank, that these are still the sampler's.
         drawn_ahead: Warns if a loader has drawn indexes before they are used.
@@ -168,6 +170,7 @@ class Planner:
     course: Callable[[], tuple[OrderState, int]]
     following: Callable[[OrderState], OrderState]
     begun: "Callable[[Progress], None]"
+    compare: Callable[[], None]
     ended: "Callable[[Progress], None]"
     check_ranks: Callable[[int, int], None]
     drawn_ahead: Callable[[], None]

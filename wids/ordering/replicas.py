@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, SupportsIndex
 
 from wids.base.arguments import check_integer
+from wids.base.threads import DaemonThreadPool
 from wids.base.warn import WarningsOnce, warn
 from wids.log import logger
 
@@ -92,16 +93,23 @@ class Replica:
             "num_replicas and rank to the sampler"
         )
 
+    @property
+    def comparable(self) -> bool:
+        """Whether this is one of several ranks of the process group, and was not compared yet."""
+        group = None if self._compared else _process_group()
+        return group is not None and group[0] > 1 and group == self.find()
+
     def compare(self, state: Mapping[str, Any]) -> None:
         """Warn if another rank of the process group begins its first pass with another state.
 
         All samplers of a job have the same state at the start of a pass. They have not if each rank
-        lists a folder for itself while a shard is added, or is given another seed.
+        lists a folder for itself while a shard is added, or is given another seed. In a process
+        that was forked from a rank, nothing is compared.
 
         Args:
             state: State of the sampler, of plain values.
         """
-        if self._compared or _process_group() != self.find() or self.find()[0] == 1:
+        if not self.comparable:
             return
         self._compared = True
         other = _first_of_ranks(f"wids/pass of sampler {next(_COMPARED)}", state)
@@ -166,20 +174,49 @@ def _process_group() -> tuple[int, int] | None:
 
 # Numbers the samplers of this process by their first pass, which is the same on all ranks.
 _COMPARED = itertools.count()
+_ANSWER_SECONDS = 5.0  # a store whose machine does not answer must not stop the pass
 
 
 def _first_of_ranks(key: str, state: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return what the first rank that called this with a key had; without waiting for any."""
-    from torch.distributed import distributed_c10d
-
+    store = _store_of_group()
+    if store is None or store is _Inherited.store:
+        return state
     text = json.dumps(dict(state))
+    pool = DaemonThreadPool(1, "wids-ranks")
     # A collective call would wait for ranks that do not use the sampler.
+    answer = pool.submit(store.compare_set, key, "", text)
     try:
-        store = distributed_c10d._get_default_store()  # noqa: SLF001 (there is no public way)
-        found: Mapping[str, Any] = json.loads(store.compare_set(key, "", text))
-    except (RuntimeError, AttributeError, ValueError):  # a backend without such a store
+        found: Mapping[str, Any] = json.loads(answer.result(_ANSWER_SECONDS))
+    except (RuntimeError, TimeoutError, ValueError):  # the store is gone, silent, or of no use
         return state
     return found
+
+
+def _store_of_group() -> Any:
+    """Return the store of torch's process group; None without a group, or one without a store."""
+    c10d = sys.modules.get("torch.distributed.distributed_c10d")
+    try:
+        return c10d._get_default_store()  # type: ignore[union-attr]  # noqa: SLF001 (no public way)
+    except (AttributeError, RuntimeError, ValueError):
+        return None
+
+
+class _Inherited:
+    """Store of the process group that this process has from the one that it was forked from.
+
+    Both use one connection, so what either asks would mix with the answers of the other.
+    """
+
+    store: Any = None
+
+
+def _note_fork() -> None:
+    _Inherited.store = _store_of_group()
+
+
+if hasattr(os, "register_at_fork"):  # where processes fork
+    os.register_at_fork(after_in_child=_note_fork)
 
 
 def _launched(warnings: WarningsOnce) -> tuple[int, int] | None:

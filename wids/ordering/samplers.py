@@ -238,6 +238,7 @@ class ChunkedSampler(Sampler[int]):
             self._course,
             self._following,
             self._begun,
+            self._compare_next,
             self._ended,
             self._check_ranks,
             self._warn_of_drawn_ahead,
@@ -585,6 +586,9 @@ class ChunkedSampler(Sampler[int]):
             self._epoch = progress.start.epoch
         self._progress = progress
 
+    def _compare_next(self) -> None:
+        """Compare the state at which the next pass begins with that of other ranks, if any."""
+
     def _check_ranks(self, num_replicas: int, rank: int) -> None:
         """Check that a pass begun for these ranks may go on; here there is one process."""
 
@@ -892,6 +896,11 @@ class DistributedChunkedSampler(ChunkedSampler, DistributedSampler[int]):
         """Record that a pass is about to hand out its first index, and compare it with others."""
         super()._begun(progress)
         self._replica.compare(progress.start.to_dict())
+
+    def _compare_next(self) -> None:
+        """Compare the state at which the next pass begins with that of other ranks, if any."""
+        if self._replica.comparable:  # without other ranks, the state may not be known yet
+            self._replica.compare(self._order_state().to_dict())
 
     def _check_ranks(self, num_replicas: int, rank: int) -> None:
         """Raise RuntimeError if a process group has come that gives this process another rank."""

@@ -71,6 +71,8 @@ class SampleIterable(IterableDataset[Any]):
         choose_remote = getattr(samples, "choose_remote", None)
         if choose_remote is not None:
             choose_remote(batches.sampler)
+        # Here, since forked workers cannot ask the other ranks.
+        batches.sampler.__planner__().compare()
         raw = style == "webdataset"
         self.samples = samples.with_options(transformations="bytes") if raw else samples
         self.batches = batches
