@@ -7,7 +7,7 @@ differ, there are two cases:
 - So far, only samples were read. A warning says that the shard was replaced, and the new version is
   recorded in place of the old one (`NumberedShards.accept`).
 - Keys or values were returned, by which the user may have chosen samples. The dataset is then bound
-  to the recorded versions (`KnownShards.hold`), and another version is an error.
+  to the recorded versions (`KnownShards.bind`), and another version is an error.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class KnownShards:
         """Return a copy with the same recorded versions, another opener, and no open shard."""
         return KnownShards(replace(self._numbered, opener=opener), self.opened.limit)
 
-    def hold_all(self) -> None:
+    def bind_all(self) -> None:
         """Bind the dataset to all versions known so far, because samples may be chosen by them.
 
         The files of this machine are compared first.
@@ -144,11 +144,11 @@ class KnownShards:
         if not self.versions.bound:
             self.versions.bind()
 
-    def hold_packed(self) -> bool:
+    def bind_packed(self) -> bool:
         """Bind the dataset to the versions in the pack; return False if it knows another one."""
         if self.versions.by_pack:
             return True
-        self.hold_all()
+        self.bind_all()
         opener, table = self._numbered.opener, self._numbered.table
         for number in self.versions.known():
             packed = opener.packed_index(table[number])
@@ -171,14 +171,14 @@ class KnownShards:
         found[[number for number, url in enumerate(table.urls) if is_local(url)]] = False
         return found
 
-    def hold(self, number: int) -> None:
+    def bind(self, number: int) -> None:
         """Bind the dataset to the present version of a shard whose keys or values are returned.
 
         Raises:
             ReplacedError: It was replaced, and something depends on the version before.
         """
         if not self.versions.bound:
-            self.hold_all()
+            self.bind_all()
         self._settle(number)
 
     def _settle(self, number: int, *, look: bool = False) -> None:
@@ -188,7 +188,7 @@ class KnownShards:
             self.opened.drop(lambda each: each is opened)
         opener, ref = self._numbered.opener, self._numbered.table[number]
         if look or opener.cache.local_path_of(ref) is not None:
-            self._numbered.accept(number, opener.at_hand(ref))
+            self._numbered.accept(number, opener.known_version(ref))
 
     def _is_other(self, number: int, opened: OpenShard) -> bool:
         """Return whether an open shard, or its present file, is not of the recorded version."""
@@ -199,27 +199,27 @@ class KnownShards:
         opened = self.opened.get(number)
         opener, ref = self._numbered.opener, self._numbered.table[number]
         same = opened is None or not self._is_other(number, opened)
-        if same and self.versions.note(number, opener.at_hand(ref)):
+        if same and self.versions.note(number, opener.known_version(ref)):
             return False
         self.opened.drop(lambda each: each is opened)
         self.versions.forget(number)
         return True
 
     def close(self) -> None:
-        """Close all shards; the next use may find other versions unless some are held."""
+        """Close all shards; the next use may find other versions unless it is bound to some."""
         self.opened.clear()
         self.versions.clear()
 
     def index(self, number: int) -> TarIndex:
         """Return the tar index of a shard, from which keys are read; no shard is fetched for it."""
         if not self.versions.bound:
-            self.hold_all()
+            self.bind_all()
         far = self._far_index(number)
         return self.opened.use(number).shard.index if far is None else far
 
     def index_unkept(self, number: int) -> tuple[TarIndex, OpenShard | None]:
         """Return the tar index of a shard as `index`, and the shard if it was opened for that."""
-        self.hold(number)
+        self.bind(number)
         far = self._far_index(number)
         if far is not None:
             return far, None
@@ -242,7 +242,7 @@ class KnownShards:
 
     def open_unkept(self, number: int) -> OpenShard:
         """Open a shard without keeping it open; the dataset is bound to its version."""
-        self.hold(number)
+        self.bind(number)
         return self.opened.open_unkept(number)
 
     def kept(
@@ -255,7 +255,7 @@ class KnownShards:
             source: The inputs of the column.
             opened: The shard, where it is read by range.
         """
-        self.hold(number)
+        self.bind(number)
         opener, ref = self._numbered.opener, self._numbered.table[number]
         path = opener.cache.derived_path(ref, source.suffix)
         if path is None:
@@ -268,7 +268,7 @@ class KnownShards:
         except (OSError, ShardFormatError) as error:
             logger.warning("%s; it is read from its shard again", error)
             return None
-        there = opener.at_hand(ref)
+        there = opener.known_version(ref)
         if opened is not None:
             file = opened.shard.version
         elif ref.digest_to_check and opener.cache.local_path_of(ref) is None:

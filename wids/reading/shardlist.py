@@ -469,7 +469,7 @@ class ShardList:
         groups = np.split(order, firsts[1:]) if len(order) else []
         # Shard by shard, so that one index is in memory at a time.
         for number, slots in zip(found.tolist(), groups, strict=True):
-            self._known.hold(number)
+            self._known.bind(number)
             start = self._locator.ends[number] - self.shards.nsamples[number]
             there = self._known.index(number).keys_at(indexes[slots] - start)
             for slot, key in zip(slots.tolist(), there, strict=True):
@@ -521,7 +521,7 @@ class ShardList:
             self.shards, opener.rules, opener.warnings, (extension, path)
         )
         # Shards that were replaced since may have other values.
-        if found is None or not self.packed_keys_are_current() or not self._known.hold_packed():
+        if found is None or not self.packed_keys_are_current() or not self._known.bind_packed():
             return None
         return found.without(self._known.beyond_pack())
 
@@ -530,7 +530,7 @@ class ShardList:
         packed = self.packed_keys()
         # Keys of shards that were replaced since would choose other samples than are read.
         current = packed is not None and self.packed_keys_are_current()
-        if packed is None or not current or not self._known.hold_packed():
+        if packed is None or not current or not self._known.bind_packed():
             return self.read_key_hashes()
         return packed.hashes()
 
@@ -791,7 +791,7 @@ class ShardList:
         Raises:
             FetchError: A shard was replaced.
         """
-        self._known.hold_all()
+        self._known.bind_all()
 
     @property
     def held_versions(self) -> str:

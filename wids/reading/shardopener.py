@@ -129,7 +129,7 @@ class ShardOpener:
                 return FileShard(mapped), version
         return mapped, version
 
-    def at_hand(self, ref: ShardRef) -> ShardVersion:
+    def known_version(self, ref: ShardRef) -> ShardVersion:
         """Return what is known of the file of a shard, here or in the cache, without opening it."""
         if self.cache.local_path_of(ref) is not None:
             return ShardVersion(stamp=self.cache.stamp(ref))
