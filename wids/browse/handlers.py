@@ -63,7 +63,6 @@ Query = Mapping[str, str]
 
 # Bounds of one response, whatever the request asks for.
 _MOST_TILES = 240
-_SOON_SECONDS = 0.15  # wait for a scan that may be finished at once
 _MOST_ROWS = 500
 _MOST_MESSAGE = 1000
 _MOST_WAITS = 3
@@ -488,20 +487,16 @@ class ApiHandlers:
             lambda: StatisticsVisitor(self.reader, self.class_names),
             shards,
         )
-        visitor = scan.visitor
-        if not isinstance(visitor, StatisticsVisitor):
-            raise TypeError(f"expected the scan of statistics, found {visitor!r}")
         values = self._columns()
         # A pass of its own, so that the counts do not wait for the headers of all images.
         figures = self.scans.get(
             ("figures", len(shards)), lambda: FigureVisitor(self.reader, values), shards
         )
-        drawn = figures.visitor
         # Progress is read before the results, so that those of a finished scan are complete.
         progress, drawing = scan.progress(), figures.progress()
-        found = {**visitor.as_dict(), **progress, "all_shards": count}
+        found = {**scan.visitor.as_dict(), **progress, "all_shards": count}
         found["finished"] = progress["finished"] and drawing["finished"]
-        found["figures"] = drawn.as_list() if isinstance(drawn, FigureVisitor) else []
+        found["figures"] = figures.visitor.as_list()
         # Sizes and classes are counted shard by shard, with samples that the view leaves out.
         return found | {"beyond_view": self.chosen is not None}
 
@@ -548,7 +543,7 @@ class ApiHandlers:
 
     def _facet_scans(
         self, chosen: tuple[str, ...], shards: Sequence[int], selectors: list[Any]
-    ) -> list[Scan]:
+    ) -> list[Scan[FacetVisitor]]:
         """Return the scans that count columns: those that are quick to read, and then JSON.
 
         Args:
@@ -558,21 +553,23 @@ class ApiHandlers:
         """
         values = self._columns()
 
-        def scan_of(masks: ChosenMasks, *, in_json: bool) -> Scan:
+        def scan_of(masks: ChosenMasks, *, in_json: bool) -> Scan[FacetVisitor]:
             make = functools.partial(
                 FacetVisitor, values, masks, self.class_names, shards, in_json=in_json
             )
             scan = self.scans.get(("facets", in_json, chosen, shards), make, shards)
-            scan.join(_SOON_SECONDS)
+            scan.join()
             return scan
 
         first = scan_of(ChosenMasks(self.reader, selectors), in_json=False)
         # Documents take long to parse, so that they are counted after all else.
         if not values.group(in_json=True) or not first.progress()["finished"]:
             return [first]
-        return [first, scan_of(_facets_of(first).masks, in_json=True)]
+        return [first, scan_of(first.visitor.masks, in_json=True)]
 
-    def _counted(self, scans: Sequence[Scan], whole: Sequence[Scan] = ()) -> dict[str, Any]:
+    def _counted(
+        self, scans: Sequence[Scan[FacetVisitor]], whole: Sequence[Scan[FacetVisitor]] = ()
+    ) -> dict[str, Any]:
         """Return what scans have counted, as JSON.
 
         Args:
@@ -586,10 +583,8 @@ class ApiHandlers:
             len(some) == count and all(scan.progress()["finished"] for scan in some)
             for some in (scans, whole or scans)
         )
-        every = [_facets_of(scan) for scan in whole[: len(scans)]]
-        told = [
-            _facets_of(scan).as_dict(everything) for scan, everything in zip_longest(scans, every)
-        ]
+        every = [scan.visitor for scan in whole[: len(scans)]]
+        told = [scan.visitor.as_dict(everything) for scan, everything in zip_longest(scans, every)]
         facets = [facet for each in told for facet in each["facets"]]
         found = {**told[0], "facets": facets, **progress[-1], "finished": is_complete}
         return found | {"generation": self._generation}
@@ -616,12 +611,6 @@ class ApiHandlers:
             for fault in faults[start : start + _MOST_ROWS]
         ]
         return {"num_faults": len(faults), "faults": shown}
-
-
-def _facets_of(scan: Scan) -> FacetVisitor:
-    if not isinstance(scan.visitor, FacetVisitor):
-        raise TypeError(f"expected the scan of facets, found {scan.visitor!r}")
-    return scan.visitor
 
 
 def _steps_of(query: Query) -> list[str]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from wids.browse.looks import vector_of, vectors_of
+from wids.browse.scans import PATIENT_SECONDS, SOON_SECONDS
 from wids.browse.sorting import sort_column, sort_values
 from wids.display.safejson import safe_text
 from wids.errors import WidsError
@@ -37,8 +38,6 @@ _FAR = 100  # times the median length; a longer vector is shortened to it
 _ITERATIONS = 20
 _BLOCK = 8  # vectors of the subspace; more than two, so that two become exact soon
 _MOST_CORNERS = 200
-_SOON_SECONDS = 0.15
-_PATIENCE_SECONDS = 20.0
 _MOST_WORDS = 12  # that have a colour of their own
 _NUMBER = re.compile(r"-?\d{1,12}(\.\d{1,12})?(e-?\d{1,3})?")
 
@@ -267,7 +266,7 @@ class Maps:
             )
         if not all(map(_NUMBER.fullmatch, numbers)):
             raise ValueError(f"inside: expected numbers behind the field, got {text[:60]!r}")
-        visitor, progress = self._visited(field, _PATIENCE_SECONDS)
+        visitor, progress = self._visited(field, PATIENT_SECONDS)
         if not progress["finished"]:
             done = f"{progress['shards_done']} of {progress['num_shards']} shards"
             raise ValueError(f"inside: the map is still read ({done}); reload the page")
@@ -286,7 +285,7 @@ class Maps:
         Raises:
             ValueError: There is no such column.
         """
-        visitor, progress = self._visited(field, _SOON_SECONDS)
+        visitor, progress = self._visited(field, SOON_SECONDS)
         columns = self._columns().columns
         told: dict[str, Any] = {
             "columns": [safe_text(each.name, 200) for each in columns],
@@ -319,10 +318,7 @@ class Maps:
             range(self._reader.num_shards),
         )
         scan.join(seconds)
-        visitor = scan.visitor
-        if not isinstance(visitor, VectorVisitor):
-            raise TypeError(f"expected the scan of a map, found {visitor!r}")
-        return visitor, scan.progress()
+        return scan.visitor, scan.progress()
 
     def _colours(self, name: str, indexes: Integers) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the values of a column for some samples, and the progress of reading it."""

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from wids.browse.scans import PATIENT_SECONDS, SOON_SECONDS
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -34,8 +36,6 @@ __all__ = [
 _NEIGHBOURS = 5
 STEPS = 100  # of the comparison, after each of which other scans have their turn
 _BLOCK_NUMBERS = 4_000_000  # similarities that are in memory at a time, 4 bytes each
-_SOON_SECONDS = 0.15
-_PATIENCE_SECONDS = 20.0
 _MOST_SINGLED = 10_000  # samples in the order of a request
 _MOST_KEPT = 4
 _THRESHOLD = re.compile(r"-?\d(\.\d{1,6})?")
@@ -266,7 +266,7 @@ class Neighbours:
             raise ValueError(
                 f"{name}: expected a field and a number, such as {example}, got {text[:60]!r}"
             )
-        visitor, progress = self._visited(field, _PATIENCE_SECONDS if patient else _SOON_SECONDS)
+        visitor, progress = self._visited(field, PATIENT_SECONDS if patient else SOON_SECONDS)
         if not progress["finished"]:
             return None, progress
         return self._singled(visitor, name, bound), progress
@@ -293,8 +293,6 @@ class Neighbours:
             range(self._num_shards + STEPS),
         )
         scan.join(seconds)
-        if not isinstance(scan.visitor, NeighbourVisitor):
-            raise TypeError(f"expected the scan of neighbours, found {scan.visitor!r}")
         return scan.visitor, scan.progress()
 
     def _singled(self, visitor: NeighbourVisitor, name: str, bound: str) -> Singled:

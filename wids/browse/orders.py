@@ -221,7 +221,6 @@ def _integer(name: str, text: str) -> int:
 _MOST_ORDERS = 8
 _MOST_KEY = 4096
 _RUN = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
-_SOON_SECONDS = 0.15
 _MOST_FIELDS = 40  # names of fields in the error for an unknown field
 
 
@@ -327,7 +326,7 @@ class Grid:
             return self._sorted(query, Shown(self._over_all(wanted), None), None)
         # What is found at once is shown at once, without a first answer that is empty.
         for scan in scans:
-            scan.join(_SOON_SECONDS)
+            scan.join()
         progress = joint_progress(scans)
         visitors: list[Any] = [scan.visitor for scan in scans]
         _check_found(visitors, progress)
@@ -435,7 +434,7 @@ class Grid:
             found.append((("keys", text, whole), keys))
         return found
 
-    def _scan(self, key: Any, make: Callable[[], Visitor], shards: range) -> Scan:
+    def _scan(self, key: Any, make: Callable[[], Visitor], shards: range) -> Scan[Any]:
         return self._scans.get((key, shards), make, shards)
 
     def _over_all(self, wanted: OrderQuery) -> Order:

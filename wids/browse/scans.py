@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from wids.browse.failures import message_of
 from wids.errors import WidsError
@@ -13,13 +13,15 @@ from wids.errors import WidsError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["Scan", "Scans", "Visitor", "joint_progress"]
+__all__ = ["PATIENT_SECONDS", "SOON_SECONDS", "Scan", "Scans", "Visitor", "joint_progress"]
 
 # A scan is abandoned if no page asks for its progress, and starts again if a page asks later.
 _ABANDONED_SECONDS = 60.0
 _LET_GO_FIRST_SECONDS = 0.1
 _MOST_KEPT = 16
 _LEAVE_SECONDS = 0.5
+SOON_SECONDS = 0.15  # wait of a request for what may be finished at once
+PATIENT_SECONDS = 20.0  # wait of one that has no answer before
 _MOST_MESSAGES = 20
 
 
@@ -30,7 +32,10 @@ class Visitor(Protocol):
         """Process a shard; return False if it was skipped to avoid a download."""
 
 
-class Scan:
+AnyVisitor = TypeVar("AnyVisitor", bound=Visitor)
+
+
+class Scan(Generic[AnyVisitor]):
     """Thread that applies a visitor to some shards.
 
     Args:
@@ -52,10 +57,10 @@ class Scan:
 
     def __init__(
         self,
-        visitor: Visitor,
+        visitor: AnyVisitor,
         shards: Sequence[int],
         turn: threading.Lock,
-        others: Callable[[], Sequence[Scan]],
+        others: Callable[[], Sequence[Scan[Any]]],
         left_seconds: float,
     ) -> None:
         self.visitor = visitor
@@ -106,7 +111,7 @@ class Scan:
         """Stop before the next shard."""
         self._stopped.set()
 
-    def join(self, seconds: float) -> None:
+    def join(self, seconds: float = SOON_SECONDS) -> None:
         """Wait at most so many seconds for the end of the scan."""
         self._thread.join(seconds)
 
@@ -138,7 +143,7 @@ class Scan:
                 return
 
 
-def joint_progress(scans: Sequence[Scan]) -> dict[str, Any]:
+def joint_progress(scans: Sequence[Scan[Any]]) -> dict[str, Any]:
     """Return the progress of several scans over the same shards as one, as JSON."""
     told = [scan.progress() for scan in scans]
     return {
@@ -169,15 +174,18 @@ class Scans:
 
     def __init__(self, left_seconds: float = 3.0) -> None:
         self._left_seconds = left_seconds
-        self._scans: OrderedDict[Any, Scan] = OrderedDict()
+        self._scans: OrderedDict[Any, Scan[Any]] = OrderedDict()
         self._lock = threading.Lock()
         self._turn = threading.Lock()
 
-    def get(self, key: Any, make: Callable[[], Visitor], shards: Sequence[int]) -> Scan:
+    def get(
+        self, key: Any, make: Callable[[], AnyVisitor], shards: Sequence[int]
+    ) -> Scan[AnyVisitor]:
         """Return the scan of a key; start it if it is new or was abandoned.
 
         Args:
-            key: Identifies what is computed; pages with equal keys share a scan.
+            key: Identifies what is computed, and by which kind of visitor; pages with equal keys
+                share a scan.
             make: Makes the visitor of a new scan.
             shards: The shards that it visits, in order.
         """
@@ -192,7 +200,7 @@ class Scans:
                 self._scans.popitem(last=False)[1].stop()
             return scan
 
-    def _all(self) -> Sequence[Scan]:
+    def _all(self) -> Sequence[Scan[Any]]:
         with self._lock:
             return list(self._scans.values())
 

@@ -23,7 +23,6 @@ __all__ = ["SortVisitor", "sort_column", "sort_values"]
 
 _MOST_SORTED = 50_000_000  # samples; 8 bytes each for values and places
 _MOST_NAME = 200
-_SOON_SECONDS = 0.15  # wait for a scan that may be finished at once
 
 
 def sort_column(text: str, columns: Sequence[FacetColumn]) -> tuple[FacetColumn, bool]:
@@ -144,6 +143,6 @@ def sort_values(
     scan = scans.get(
         ("sort", column), lambda: SortVisitor(values, reader, column), range(reader.num_shards)
     )
-    scan.join(_SOON_SECONDS)
-    progress, visitor = scan.progress(), scan.visitor
-    return visitor if progress["finished"] and isinstance(visitor, SortVisitor) else None, progress
+    scan.join()
+    progress = scan.progress()
+    return scan.visitor if progress["finished"] else None, progress
