@@ -221,7 +221,7 @@ def spans_of(gives: Callable[[int], bool]) -> list[tuple[int, int]]:
         fetch=fetched,
         reopen=opened,
         another=another,
-        go_on=lambda: None,
+        check_stopped=lambda: None,
     )
     assert b"".join(download.chunks()) == data
     return spans[1:]

@@ -265,14 +265,14 @@ class Fetcher:
         """
         parallel, reached = True, part.nbytes
 
-        def go_on() -> None:
+        def check_stopped() -> None:
             if observer.stopped():
                 raise StoppedError(display_url(url))
 
         def receive() -> Stream:
             nonlocal parallel
             try:
-                return self._receive(url, part, observer, go_on, parallel=parallel)
+                return self._receive(url, part, observer, check_stopped, parallel=parallel)
             except (ChangedError, RangesNotServedError, ReplacedError) as error:
                 part.restart()
                 parallel = False  # several replicas disagree, but one connection reads from one
@@ -287,7 +287,7 @@ class Fetcher:
             reached = max(reached, part.nbytes)
             return reached
 
-        return self._tried(url, receive, progress, go_on)
+        return self._tried(url, receive, progress, check_stopped)
 
     def read_ranges(
         self,
@@ -364,7 +364,7 @@ class Fetcher:
         url: str,
         part: PartFile,
         observer: DownloadObserver,
-        go_on: Callable[[], None],
+        check_stopped: Callable[[], None],
         *,
         parallel: bool,
     ) -> Stream:
@@ -373,7 +373,7 @@ class Fetcher:
             part.restart()
         known = part.tail(_OVERLAP_NBYTES) if part.nbytes else b""
         start = part.nbytes - len(known)
-        with self._begun(url, part, start, go_on, parallel=parallel) as stream:
+        with self._begun(url, part, start, check_stopped, parallel=parallel) as stream:
             # A 200 in place of a 206 has the whole file, which is of another version.
             same = (stream.size, stream.validator) == (part.size, part.validator) and may_be_one(
                 part.weak_etag, stream.weak_etag
@@ -389,13 +389,13 @@ class Fetcher:
             chunk: bytes | bytearray = b""
             try:
                 part.begin(stream.size, stream.validator, stream.weak_etag)
-                go_on()
+                check_stopped()
                 observer.reserve(stream.size)
-                chunks = self._chunks(url, stream, go_on) if parallel else stream.chunks
+                chunks = self._chunks(url, stream, check_stopped) if parallel else stream.chunks
                 for chunk in skip_known(chunks, known):
                     part.append(chunk)
                     observer.progress(part.nbytes)
-                    go_on()
+                    check_stopped()
             except IntegrityError as error:
                 if stream.stop is not None and not known:  # some state other sizes with ranges
                     raise RangesNotServedError(str(error)) from error
@@ -411,7 +411,7 @@ class Fetcher:
         url: str,
         part: PartFile,
         start: int,
-        go_on: Callable[[], None],
+        check_stopped: Callable[[], None],
         *,
         parallel: bool,
     ) -> Stream:
@@ -422,7 +422,9 @@ class Fetcher:
         """
 
         def request(stop: int | None = None) -> Stream:
-            return self._open(url, start, stop, validator=part.validator, go_on=go_on)
+            return self._open(
+                url, start, stop, validator=part.validator, check_stopped=check_stopped
+            )
 
         hosts = HostConnections.of_process()
         several = parallel and self.policy.segments > 1
@@ -440,7 +442,7 @@ class Fetcher:
         return request()
 
     def _chunks(
-        self, url: str, stream: Stream, go_on: Callable[[], None]
+        self, url: str, stream: Stream, check_stopped: Callable[[], None]
     ) -> Iterator[bytes | bytearray]:
         """Yield the bytes of a stream, over several connections if that is faster."""
         policy, size = self.policy, stream.size
@@ -449,15 +451,15 @@ class Fetcher:
             return stream.chunks
         if not stream.ranges or not _has_version(stream) or policy.segments == 1:
             return stream.chunks
-        return self._parallel_chunks(url, stream, size, go_on)
+        return self._parallel_chunks(url, stream, size, check_stopped)
 
     def _parallel_chunks(
-        self, url: str, stream: Stream, size: int, go_on: Callable[[], None]
+        self, url: str, stream: Stream, size: int, check_stopped: Callable[[], None]
     ) -> Iterator[bytes | bytearray]:
         wanted, hosts = _Wanted(url), HostConnections.of_process()
-        whole = _Transfer(url, FileVersion(), go_on)
+        whole = _Transfer(url, FileVersion(), check_stopped)
         whole.version.check(url, stream)
-        segments = whole._replace(go_on=wanted.check)
+        segments = whole._replace(check_stopped=wanted.check)
         split = SplitDownload(
             stream,
             size,
@@ -465,7 +467,7 @@ class Fetcher:
             fetch=lambda span, connection: self._segment(segments, span, connection),
             reopen=lambda start, stop: self._reopened(whole, start, stop),
             another=lambda: hosts.another(url, self.policy),
-            go_on=go_on,
+            check_stopped=check_stopped,
         )
         try:
             yield from split.chunks()
@@ -474,8 +476,10 @@ class Fetcher:
 
     def _reopened(self, transfer: _Transfer, start: int, stop: int) -> Stream:
         """Return a response with a part of a file of a known version."""
-        url, version, go_on = transfer
-        stream = self._open(url, start, stop, validator=version.validator, go_on=go_on)
+        url, version, check_stopped = transfer
+        stream = self._open(
+            url, start, stop, validator=version.validator, check_stopped=check_stopped
+        )
         try:
             version.check(url, stream)
             check_range(url, stream, (start, stop))
@@ -499,7 +503,7 @@ class Fetcher:
         buffer: memoryview | Scattered,
         *,
         version: FileVersion,
-        go_on: Callable[[], None] = lambda: None,
+        check_stopped: Callable[[], None] = lambda: None,
     ) -> None:
         """Fill a buffer with the bytes of a file from `start` on, by one request.
 
@@ -510,7 +514,7 @@ class Fetcher:
             start: First byte.
             buffer: Writable bytes, as many as are wanted.
             version: Version of the file that the bytes must come from, shared by several calls.
-            go_on: Called while bytes arrive and between two tries; may raise to stop.
+            check_stopped: Called while bytes arrive and between two tries; may raise to stop.
 
         Raises:
             RangesNotServedError: The server sends only whole files.
@@ -520,7 +524,7 @@ class Fetcher:
         """
         stop = start + len(buffer)
         try:
-            self._fill(_Transfer(url, version, go_on), (start, stop), buffer)
+            self._fill(_Transfer(url, version, check_stopped), (start, stop), buffer)
         except ChangedError as error:
             raise _beyond_end(url, start, stop, error) from error
 
@@ -540,7 +544,7 @@ class Fetcher:
             buffer: Buffer of the size of the range, or an empty one, which grows.
             connection: Connection that the first try uses; by default each waits for one.
         """
-        (url, version, go_on), (start, stop) = transfer, span
+        (url, version, check_stopped), (start, stop) = transfer, span
         came, steps, given = 0, 0, [] if connection is None else [connection]
 
         def receive_once() -> bool:
@@ -555,13 +559,13 @@ class Fetcher:
                 position,
                 stop,
                 validator=validator,
-                go_on=go_on,
+                check_stopped=check_stopped,
                 connection=given.pop() if given else None,
             ) as stream:
                 version.check(url, stream)
                 check_range(url, stream, (position, stop))
                 for chunk in stream.chunks:
-                    go_on()
+                    check_stopped()
                     if came + len(chunk) > stop - start:
                         raise RangesNotServedError(whole_file(url))
                     buffer[came : came + len(chunk)] = chunk
@@ -583,18 +587,18 @@ class Fetcher:
                     steps += stepped
             check_length(came, (start, stop))
 
-        self._tried(url, receive, lambda: steps * _PROGRESS_NBYTES, go_on)
+        self._tried(url, receive, lambda: steps * _PROGRESS_NBYTES, check_stopped)
 
     def _tried(
         self,
         url: str,
         attempt: Callable[[], T],
         progress: Callable[[], int],
-        go_on: Callable[[], None] = lambda: None,
+        check_stopped: Callable[[], None] = lambda: None,
     ) -> T:
         """Repeat an attempt and return its result; raise after a final error or many failures."""
         failures, silent_seconds = 0, 0.0
-        check_open = self._checker(url, go_on)
+        check_open = self._checker(url, check_stopped)
 
         while True:
             before = progress()
@@ -623,8 +627,8 @@ class Fetcher:
                 time.sleep(min(wait, _LOOK_UP_SECONDS))
                 wait -= _LOOK_UP_SECONDS
 
-    def _checker(self, url: str, go_on: Callable[[], None]) -> Callable[[], None]:
-        """Return a function that raises FetchError once `close` was called, and calls `go_on`."""
+    def _checker(self, url: str, check_stopped: Callable[[], None]) -> Callable[[], None]:
+        """Return `check_stopped`, preceded by a check that `close` was not called meanwhile."""
         closings = self._closings
 
         def check_open() -> None:
@@ -633,7 +637,7 @@ class Fetcher:
                     f"{display_url(url)}: its connections were closed while it was fetched; call "
                     "close() after the last reading thread"
                 )
-            go_on()
+            check_stopped()
 
         return check_open
 
@@ -644,7 +648,7 @@ class Fetcher:
         stop: int | None = None,
         *,
         validator: str | None = None,
-        go_on: Callable[[], None] = lambda: None,
+        check_stopped: Callable[[], None] = lambda: None,
         connection: Connection | None = None,
     ) -> Stream:
         """Request bytes as `Source.open`, once the host may have another connection.
@@ -652,7 +656,7 @@ class Fetcher:
         The connection counts until the stream is closed. It is the given one, or else a new one.
         """
         with ExitStack() as stack:
-            counted = stack.enter_context(self._connection(url, go_on, connection))
+            counted = stack.enter_context(self._connection(url, check_stopped, connection))
             source, began = self._source(url), time.monotonic()
             try:
                 stream = source.open(url, start, stop, validator=validator)
@@ -667,12 +671,14 @@ class Fetcher:
 
     @contextmanager
     def _connection(
-        self, url: str, go_on: Callable[[], None], connection: Connection | None = None
+        self, url: str, check_stopped: Callable[[], None], connection: Connection | None = None
     ) -> Iterator[Connection]:
         """Count a connection to the host of a URL while the `with` block runs."""
         if connection is None:
             most = self.policy.connections_per_host
-            connection = HostConnections.of_process().wait(url, most, self._checker(url, go_on))
+            connection = HostConnections.of_process().wait(
+                url, most, self._checker(url, check_stopped)
+            )
         try:
             yield connection
         except ServerBusyError as error:
@@ -720,12 +726,12 @@ class _Transfer(NamedTuple):
     Attributes:
         url: The file.
         version: Version that the bytes must be of; set by the first response.
-        go_on: Called while bytes arrive and between two tries; may raise to stop.
+        check_stopped: Called while bytes arrive and between two tries; may raise to stop.
     """
 
     url: str
     version: FileVersion
-    go_on: Callable[[], None]
+    check_stopped: Callable[[], None]
 
 
 class _Wanted:

@@ -289,7 +289,9 @@ class HostConnections:
         """Return whether `another` would return a connection, once `begun` others were made."""
         return self._hosts.setdefault(_name_of(url), _Host()).would_help(pace, begun)
 
-    def wait(self, url: str, most: int, go_on: Callable[[], None] = lambda: None) -> Connection:
+    def wait(
+        self, url: str, most: int, check_stopped: Callable[[], None] = lambda: None
+    ) -> Connection:
         """Return a connection to the host of a URL, once it has fewer than it may.
 
         A thread that holds a connection must not wait for another one to the same host.
@@ -297,11 +299,11 @@ class HostConnections:
         Args:
             url: The URL to request.
             most: Most connections to its host.
-            go_on: Called while it waits; its errors end the wait.
+            check_stopped: Called while it waits; its errors end the wait.
         """
         host = self._hosts.setdefault(_name_of(url), _Host())
         while not host.take(most):
-            go_on()
+            check_stopped()
             host.wait()
         return Connection(host)
 

@@ -243,7 +243,7 @@ class RangePool:
     def _request(self, block: Block, part: Part, hedge: bool = False) -> None:
         """Fill one part of a block; the first request for it that ends counts."""
 
-        def go_on() -> None:
+        def check_stopped() -> None:
             self._check_open(block.url)
             if part.done:
                 raise FetchError(f"{display_url(block.url)}: another request was faster")
@@ -252,9 +252,13 @@ class RangePool:
         part.began = part.began or began
         error: Exception | None = None
         try:
-            go_on()
+            check_stopped()
             self._fetcher.read_into(
-                block.url, part.target.start, part.target, version=block.version, go_on=go_on
+                block.url,
+                part.target.start,
+                part.target,
+                version=block.version,
+                check_stopped=check_stopped,
             )
             self._times.note(len(part.target), time.monotonic() - began)
         except Exception as failure:  # noqa: BLE001 (raised where the range is read)

@@ -61,7 +61,7 @@ class SplitDownload:
         reopen: Function that requests a half-open span of the file.
         another: Function that returns another connection to the host if that makes the download
             faster.
-        go_on: Called while bytes are waited for; its errors end the download.
+        check_stopped: Called while bytes are waited for; its errors end the download.
     """
 
     def __init__(
@@ -73,14 +73,14 @@ class SplitDownload:
         fetch: Callable[[tuple[int, int], Connection | None], bytearray],
         reopen: Callable[[int, int], Stream],
         another: Callable[[], Connection | None],
-        go_on: Callable[[], None],
+        check_stopped: Callable[[], None],
     ) -> None:
         self._stream = stream
         self._policy = policy
         self._fetch = fetch
         self._reopen = reopen
         self._another = another
-        self._go_on = go_on
+        self._check_stopped = check_stopped
         self._size = size
         self._position = stream.start  # of the next byte to hand out
         self._stop = min(stream.stop or size, size)  # where the open response ends
@@ -158,7 +158,7 @@ class SplitDownload:
         segment = self._segments[0]
         while not segment.body.done():
             self._ask_for_more()
-            self._go_on()
+            self._check_stopped()
             self._news.wait(_LOOK_UP_SECONDS)
             self._news.clear()
         try:
