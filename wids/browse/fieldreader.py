@@ -194,10 +194,10 @@ class FieldReader:
             IndexError: There is no such sample.
             WidsError: Its shard cannot be opened.
         """
-        shard, local_index, entry = self._opened(index)
+        shard, local_index, ref = self._opened(index)
         fields = tuple(LocatedField(*field) for field in shard.index.fields(local_index))
         index = index if index >= 0 else index + len(self)
-        found = None if self.joined is None else self.joined.fields(index, entry["url"])
+        found = None if self.joined is None else self.joined.fields(index, ref.url)
         if found is not None:
             fields = tuple(LocatedField(*field) for field in found)
         return LocatedSample(
@@ -205,7 +205,7 @@ class FieldReader:
             shard.index.key(local_index),
             self.shard_of(index),
             local_index,
-            display_url(entry["url"]),
+            display_url(ref.url),
             shard.memory is None,
             self._version_of(shard, fields),
             fields,
@@ -231,10 +231,10 @@ class FieldReader:
             return kept[start:stop]
         if field.stored is not None:
             return field.stored.read(start, stop)
-        shard, local_index, entry = self._opened(located.index)
+        shard, local_index, ref = self._opened(located.index)
         stop = field.nbytes if stop is None else min(stop, field.nbytes)
         start = min(start, stop)
-        with self.failures.noted(located.shard_index, entry["url"], FetchError):
+        with self.failures.noted(located.shard_index, ref.url, FetchError):
             self._check_unchanged(located, shard)
             return memoryview(shard.read_part(local_index, field.extension, start, stop))
 
@@ -297,13 +297,13 @@ class FieldReader:
 
     def _fetch_group(self, group: list[tuple[LocatedSample, list[int]]]) -> None:
         """Read the wanted fields of some samples of one shard, if it is read by byte range."""
-        shard, _, entry = self._opened(group[0][0].index)
+        shard, _, ref = self._opened(group[0][0].index)
         if shard.memory is not None:
             return
         for located, _ in group:
             self._check_unchanged(located, shard)
         extensions = {located.fields[n].extension for located, numbers in group for n in numbers}
-        with self.failures.noted(group[0][0].shard_index, entry["url"], FetchError):
+        with self.failures.noted(group[0][0].shard_index, ref.url, FetchError):
             samples = shard.read_many([located.local_index for located, _ in group], extensions)
         for (located, numbers), sample in zip(group, samples, strict=True):
             for number in numbers:
@@ -311,17 +311,17 @@ class FieldReader:
                 data = memoryview(bytes(sample[located.fields[number].extension]))
                 self._kept.put((located, number), data, len(data))
 
-    def is_far(self, entry: ShardRef) -> bool:
+    def is_far(self, ref: ShardRef) -> bool:
         """Return whether a shard is neither a file of this machine nor in the cache."""
         cache = self.dataset.cache
-        return not (cache.is_local(entry["url"]) or cache.holds(entry))
+        return not (cache.is_local(ref.url) or cache.holds(ref))
 
     def arrived_nbytes(self, shard_index: int) -> int:
         """Return the number of bytes of a shard that have arrived while it is fetched whole."""
-        entry = self.dataset.shards[shard_index]
-        if self.dataset.cache.is_local(entry["url"]):
+        ref = self.dataset.shards[shard_index]
+        if self.dataset.cache.is_local(ref.url):
             return 0
-        return self.dataset.cache.arrived_nbytes(entry)
+        return self.dataset.cache.arrived_nbytes(ref)
 
     def tar_index(self, shard_index: int) -> TarIndex | None:
         """Return the tar index of a shard; None if the whole shard would have to be fetched.
@@ -333,17 +333,17 @@ class FieldReader:
         """
         if not self.num_samples(shard_index):
             return None
-        entry = self.dataset.shards[shard_index]
+        ref = self.dataset.shards[shard_index]
         # Opening a remote shard without a sidecar would fetch it, so the sidecar is checked first.
-        if self.is_far(entry) and self.dataset.packed_index(shard_index) is None:
-            index_url = entry.get("index") or with_suffix(entry["url"], SIDECAR_SUFFIX)
-            self.failures.check(shard_index, entry["url"])
+        if self.is_far(ref) and self.dataset.packed_index(shard_index) is None:
+            index_url = ref.index or with_suffix(ref.url, SIDECAR_SUFFIX)
+            self.failures.check(shard_index, ref.url)
             try:
-                fetch_index(index_url, SIDECAR_SUFFIX, self.dataset.cache, entry)
+                fetch_index(index_url, SIDECAR_SUFFIX, self.dataset.cache, ref)
             except (FetchError, ShardFormatError) as error:
                 if not is_unreachable(error):
                     return None
-                self.failures.note(shard_index, entry["url"], error)
+                self.failures.note(shard_index, ref.url, error)
                 raise
         return self._opened(self.first_index(shard_index))[0].index
 
@@ -421,15 +421,15 @@ class FieldReader:
             WidsError: The shard cannot be read, or a field of it is damaged.
         """
         reader = self.dataset.column_reader(extension, *path)
-        entry = self.dataset.shards[shard_index]
+        ref = self.dataset.shards[shard_index]
         self._drop_if_changed(shard_index)
         try:
-            return reader.read_shard(shard_index, entry)
+            return reader.read_shard(shard_index, ref)
         except DecodeError:
             if not skip_damaged:
                 raise
             lenient = reader.decoder.replace(on_error={extension: None})
-            return replace(reader, decoder=lenient).read_shard(shard_index, entry)
+            return replace(reader, decoder=lenient).read_shard(shard_index, ref)
 
     def may_be_joined(self, field: str) -> bool:
         """Return whether a field may come from a join, in place of one of the shard, too."""
@@ -462,11 +462,11 @@ class FieldReader:
         Raises:
             WidsError: The shard cannot be opened.
         """
-        entry = self.dataset.shards[shard_index]
+        ref = self.dataset.shards[shard_index]
         shard = self._opened(self.first_index(shard_index))[0]
         # Of a shard read by range, only a version that the server states identifies the contents.
         by_range = shard.memory is None
-        if shard.version is None or (by_range and not entry.digests):
+        if shard.version is None or (by_range and not ref.digests):
             return None
         source = ColumnSource(
             name,
@@ -476,7 +476,7 @@ class FieldReader:
             self.num_samples(shard_index),
             by_range,
         )
-        path = self.dataset.cache.derived_path(entry, source.suffix)
+        path = self.dataset.cache.derived_path(ref, source.suffix)
         return None if path is None else (path, source)
 
     def look_for_changes(self, *, at_all: bool = False) -> None:

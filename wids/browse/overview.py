@@ -136,12 +136,12 @@ def _identity(reader: FieldReader) -> str:
     numbers = spread(len(shards), _MOST_IDENTIFIED)
     count = min(max(_MOST_BLOCKS // max(len(numbers), 1), 2), 16)
     for number in numbers:
-        entry = shards[number]
-        url = entry["url"]
+        ref = shards[number]
+        url = ref.url
         # Without a digest, only its place tells a remote shard from others of its name.
-        by_name = is_local(url) or entry.digests
+        by_name = is_local(url) or ref.digests
         facts: list[Any] = [file_name(url) if by_name else display_url(url)]
-        facts += sorted(entry.digests.items())
+        facts += sorted(ref.digests.items())
         if is_local(url):
             with suppress(OSError):
                 facts += _blocks(local_path(url), count)
@@ -185,11 +185,11 @@ def shard_rows(
 def _row(
     reader: FieldReader, number: int, faults: dict[str, list[dict[str, str]]]
 ) -> dict[str, Any]:
-    entry = reader.dataset.shards[number]
-    state, nbytes = _state(reader, entry)
-    found = faults.get(entry["url"], [])
+    ref = reader.dataset.shards[number]
+    state, nbytes = _state(reader, ref)
+    found = faults.get(ref.url, [])
     messages = [hide_credentials(f"{fault['place']}: {fault['what']}") for fault in found]
-    failure = reader.failures.of_shard(number, entry["url"])
+    failure = reader.failures.of_shard(number, ref.url)
     if failure is not None:
         messages.insert(0, failure.message)
     if failure is not None and failure.kind != "damaged":
@@ -201,7 +201,7 @@ def _row(
         state = "missing" if state == "missing" else "damaged"
     return {
         "shard": number,
-        "url": display_url(entry["url"]),
+        "url": display_url(ref.url),
         "first_index": reader.first_index(number),
         "num_samples": reader.num_samples(number),
         "nbytes": nbytes,
@@ -210,19 +210,19 @@ def _row(
     }
 
 
-def _state(reader: FieldReader, entry: ShardRef) -> tuple[str, int | None]:
+def _state(reader: FieldReader, ref: ShardRef) -> tuple[str, int | None]:
     """Return the state of a shard, and the size of its file or, without a file, of the spec."""
     # For a remote shard only the spec is used, since each row would cost a request to the server.
-    if reader.is_far(entry):
-        return "remote", entry.get("filesize")
-    if not reader.dataset.cache.is_local(entry["url"]):
-        return "cached", entry.get("filesize")
+    if reader.is_far(ref):
+        return "remote", ref.filesize
+    if not reader.dataset.cache.is_local(ref.url):
+        return "cached", ref.filesize
     try:
-        status = local_path(entry["url"]).stat()
+        status = local_path(ref.url).stat()
     except OSError:
-        return "missing", entry.get("filesize")
+        return "missing", ref.filesize
     # A size that differs from the spec is damage, and is noticed without opening the shard.
-    size = entry.get("filesize")
+    size = ref.filesize
     return ("local" if size in (None, status.st_size) else "damaged"), status.st_size
 
 
@@ -393,8 +393,8 @@ class FigureVisitor:
 
     def visit(self, shard_index: int) -> bool:
         """Count one shard; of a remote one no headers are fetched."""
-        entry = self._reader.dataset.shards[shard_index]
-        if self._reader.is_far(entry) or self._reader.tar_index(shard_index) is None:
+        ref = self._reader.dataset.shards[shard_index]
+        if self._reader.is_far(ref) or self._reader.tar_index(shard_index) is None:
             return True
         found = self._values.of(shard_index, in_json=False)
         with self._lock:

@@ -96,11 +96,11 @@ class Preview:
     def progress(self) -> dict[str, Any]:
         """Return how much of the dataset is on this machine, as JSON."""
         cache, here, arrived = self._dataset.cache, 0, 0
-        for entry in self._shards:
-            if cache.is_local(entry["url"]) or cache.holds(entry):
+        for ref in self._shards:
+            if cache.is_local(ref.url) or cache.holds(ref):
                 here += 1
             else:
-                arrived += cache.arrived_nbytes(entry)
+                arrived += cache.arrived_nbytes(ref)
         return {"num_shards": self._num_shards, "shards_here": here, "arrived": arrived}
 
     def close(self) -> None:

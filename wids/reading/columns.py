@@ -109,7 +109,7 @@ class ColumnReader:
             if len(part.missing) and fill is None:
                 raise self._missing(number, shards[number], start, int(part.missing[0]))
             parts.append(fill_in(part.values, part.missing, fill))
-            start += shards[number]["nsamples"]
+            start += shards[number].nsamples or 0
         return join(parts)
 
     def read_at(
@@ -139,7 +139,7 @@ class ColumnReader:
         bounds = pairwise([*cuts.tolist(), len(ascending)])
         for number, (first, stop) in zip(numbers.tolist(), bounds, strict=True):
             ref = shards[number]
-            start = int(ends[number]) - ref["nsamples"]
+            start = int(ends[number]) - (ref.nsamples or 0)
             local_indexes = ascending[first:stop] - start
             part = self._read_some(number, ref, local_indexes)
             gaps = np.isin(local_indexes, part.missing)
@@ -399,7 +399,7 @@ def read_key_hashes(
         ref: What the spec says of it.
         rules: How members are grouped into samples.
     """
-    source = ColumnSource("__key__", (), "wids.base.keyhash", rules, ref["nsamples"])
+    source = ColumnSource("__key__", (), "wids.base.keyhash", rules, ref.nsamples or 0)
     part = known.kept(number, source)
     if part is not None:
         return np.asarray(part.values, np.uint64)

@@ -12,6 +12,7 @@ import numpy as np
 
 from wids.base.hashing import DIGESTS, hash_file
 from wids.base.processes import run_each
+from wids.base.shardref import ShardRef
 from wids.base.urls import base_name, display_url, hide_credentials
 from wids.caching.cache import ShardCache, local_copy
 from wids.codecs.decode import decode_field
@@ -166,7 +167,7 @@ def _check_chosen(job: tuple[ChosenShard, bytes | None], **options: Any) -> list
 
 
 def check_shard(
-    entry: Mapping[str, Any],
+    shard: ShardRef | Mapping[str, Any],
     *,
     headers: bool = True,
     digests: bool = True,
@@ -181,7 +182,7 @@ def check_shard(
     A pure function of its arguments, picklable with its result, for executors of any kind.
 
     Args:
-        entry: The spec entry of the shard.
+        shard: Its entry in a spec.
         headers: Read the headers; otherwise only sizes and digests are compared.
         digests: Compare the digests of the entry, which reads every byte.
         decode: Decode every field.
@@ -193,28 +194,29 @@ def check_shard(
     Returns:
         The faults and notes; empty for an intact shard.
     """
-    url = entry["url"]
+    ref = ShardRef.of(shard)
+    url = ref.url
     try:
         with local_copy(url, cache_dir) as path:
             stored = stored_file(url, path)
-            faults = [] if stored is None else list(_file_faults(entry, stored, digests=digests))
+            faults = [] if stored is None else list(_file_faults(ref, stored, digests=digests))
             if headers:
                 chosen = local_indexes if decode else ()
-                faults += _faults(entry, path, rules or {}, chosen, packed)
+                faults += _faults(ref, path, rules or {}, chosen, packed)
             return faults
     except FetchError as error:
         return [Fault(url, "url", str(error), "correct the URL in the spec, or restore the shard")]
 
 
 def _faults(
-    entry: Mapping[str, Any],
+    ref: ShardRef,
     path: Path,
     rules: Mapping[str, Any],
     decoded: Iterable[int] | None,
     packed: bytes | None,
 ) -> Iterator[Fault]:
     """Yield the faults in a shard; decode the samples at `decoded`, or all for None."""
-    url = entry["url"]
+    url = ref.url
     try:
         # The index is read from the tar, since a wrong sidecar is one of the faults to find.
         index = TarIndex.from_tar(path, **rules, quiet=True)
@@ -223,7 +225,7 @@ def _faults(
         what, _, cure = str(error).partition("; ")
         yield Fault(url, "headers", what, cure or "fetch or write the shard again")
         return
-    yield from _index_faults(entry, index)
+    yield from _index_faults(ref, index)
     yield from _sidecar_faults(url, path)
     # One shard has one index, byte for byte.
     if packed is not None and packed != digest_of(index.image()):
@@ -235,35 +237,35 @@ def _faults(
         yield from _decode_faults(url, Shard(path, index), chosen)
 
 
-def _file_faults(entry: Mapping[str, Any], path: Path, *, digests: bool) -> Iterator[Fault]:
+def _file_faults(ref: ShardRef, path: Path, *, digests: bool) -> Iterator[Fault]:
     """Yield the differences in size and digests between a shard and its entry."""
-    yield from _size_faults(entry, path)
+    yield from _size_faults(ref, path)
     if digests:
-        yield from _digest_faults(entry, path)
+        yield from _digest_faults(ref, path)
 
 
-def _size_faults(entry: Mapping[str, Any], path: Path) -> Iterator[Fault]:
-    found, expected = path.stat().st_size, entry.get("filesize")
+def _size_faults(ref: ShardRef, path: Path) -> Iterator[Fault]:
+    found, expected = path.stat().st_size, ref.filesize
     if expected not in (None, found):
         what = f"the spec says {expected} bytes, the shard has {found}"
-        yield Fault(entry["url"], "filesize", what, _cure_of_the_spec("was changed or truncated"))
+        yield Fault(ref.url, "filesize", what, _cure_of_the_spec("was changed or truncated"))
 
 
-def _digest_faults(entry: Mapping[str, Any], path: Path) -> Iterator[Fault]:
-    wanted = {kind.algorithm: field for field, kind in DIGESTS.items() if entry.get(field)}
+def _digest_faults(ref: ShardRef, path: Path) -> Iterator[Fault]:
+    wanted = {kind.algorithm: field for field, kind in DIGESTS.items() if ref.digests.get(field)}
     for algorithm, found in hash_file(path, wanted).items():
         field = wanted[algorithm]
-        if found != entry[field].lower():
-            what = f"the spec says {entry[field]}, the shard has {found}"
-            yield Fault(entry["url"], field, what, _cure_of_the_spec("was changed"))
+        if found != ref.digests[field].lower():
+            what = f"the spec says {ref.digests[field]}, the shard has {found}"
+            yield Fault(ref.url, field, what, _cure_of_the_spec("was changed"))
 
 
 def _cure_of_the_spec(what: str) -> str:
     return f"restore the shard if it {what}; else create the spec again (wids create)"
 
 
-def _index_faults(entry: Mapping[str, Any], index: TarIndex) -> Iterator[Fault]:
-    url, expected = entry["url"], entry.get("nsamples")
+def _index_faults(ref: ShardRef, index: TarIndex) -> Iterator[Fault]:
+    url, expected = ref.url, ref.nsamples
     if expected not in (None, index.num_samples):
         what = f"the spec says {expected} samples, the shard holds {index.num_samples}"
         yield Fault(url, "nsamples", what, "create the spec again (wids create)")
