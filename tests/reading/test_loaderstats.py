@@ -16,6 +16,7 @@ import pytest
 from helpers.server import Request, ShardServer
 
 import wids
+from wids.base.system import num_cores
 from wids.reading.loaderstats import LoaderStats, Stage
 from wids.tar.sidecar import SIDECAR_SUFFIX
 
@@ -584,3 +585,29 @@ def test_the_advice_for_shards_read_by_range_is_about_requests() -> None:
     stats.begin_pass(2, by_range=True)
     assert "memory=" in stats.advice()
     assert "fetch_ahead" not in stats.advice()
+
+
+def test_the_advice_by_range_is_the_server_though_some_threads_are_idle() -> None:
+    """A larger prefetch_factor, or a thread where there is none, does not make a server faster."""
+    stats = stats_of(wait=8, use=2, storage=(9, 1), read=1)  # two threads, half of their time
+    assert "prefetch_factor" in stats.advice()
+    stats.begin_pass(4, by_range=True)
+    assert "memory=" in stats.advice()
+    stats.begin_pass(0, by_range=True)  # a thread would read while the loop uses a batch
+    assert "num_workers" in stats.advice()
+    stats = stats_of(wait=9.5, use=0.5, storage=(9, 1), read=0.5)
+    stats.begin_pass(0, by_range=True)
+    assert "memory=" in stats.advice()
+
+
+def test_more_threads_are_not_advised_where_all_processors_compute() -> None:
+    """Four threads for each core take turns: it is the processors that they wait for."""
+    seconds = num_cores() * 9.5
+    stats = stats_of(wait=8, use=(2, 0.1), decode=(4 * seconds, seconds))
+    stats.begin_pass(4 * num_cores())
+    assert "all processors" in stats.advice()
+    assert "more threads cannot help" in stats.advice()
+    stats = stats_of(wait=8, use=(2, 0.1), decode=(4 * seconds, seconds / 2))
+    stats.begin_pass(4 * num_cores())
+    assert "while they decode" in stats.advice()
+    assert "other programs" in stats.advice()

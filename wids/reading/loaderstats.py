@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 import numpy as np
 
 from wids.base.files import write_atomically
+from wids.base.system import num_cores
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -247,11 +248,24 @@ class LoaderStats:
 
     def _advice_on_threads(self) -> str:
         """Return what helps a loop that waits for its threads."""
+        work = self._thread_seconds()
+        # Threads only read what was requested: it is the server that keeps them idle.
+        for_server = self._by_range and self.stage("storage").idle_seconds > _MOSTLY * work.seconds
+        if for_server and (self._num_threads or self.waiting > _BUSY):
+            return (
+                "the threads wait for the server: give the shards more memory (memory=), allow "
+                "more connections (WIDS_CONNECTIONS), or fetch whole shards (remote='whole')"
+            )
         if not self._num_threads:
             return "the loop reads its batches itself: let threads do it, with num_workers="
+        computed = work.cpu_seconds + self.stage("use").cpu_seconds
+        if computed > _BUSY * num_cores() * self._loop_seconds():
+            return (
+                "the threads and the loop compute on all processors of this process: read or "
+                "decode less (fields=, smaller images); more threads cannot help"
+            )
         if self._num_threads > 1 and self.busy < _BUSY:
             return "threads are idle while the loop waits: increase prefetch_factor"
-        work = self._thread_seconds()
         if work.cpu_seconds > _BUSY * work.seconds:
             return "the threads compute all the time: use more of them, or read less (fields=)"
         return self._advice_on_waiting(_MOSTLY * work.seconds)
@@ -260,11 +274,6 @@ class LoaderStats:
         """Return advice for the first stage whose threads wait for more than `most` seconds."""
         places = (name for name in _IN_THREADS if self.stage(name).idle_seconds > most)
         place = next(places, None)
-        if place == "storage" and self._by_range:
-            return (
-                "the threads wait for the server: give the shards more memory (memory=), allow "
-                "more connections (WIDS_CONNECTIONS), or fetch whole shards (remote='whole')"
-            )
         if place == "storage":
             return (
                 "the threads wait for storage: use more of them, and fetch_ahead for remote shards"
@@ -276,7 +285,8 @@ class LoaderStats:
         }.get(place or "", "for storage or for Python's lock")
         return (
             f"the threads wait {where}: use more of them, or, if they wait for Python's lock, "
-            "processes (a DataLoader over wids.SharedBatches)"
+            "processes (a DataLoader over wids.SharedBatches); neither helps while other programs "
+            "keep the processors busy"
         )
 
     def save_trace(self, path: str | os.PathLike[str]) -> None:
