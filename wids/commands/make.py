@@ -40,6 +40,7 @@ __all__ = ["add_make_commands"]
 
 _USUAL_DIGEST = "md5"  # what old readers know
 _KEPT_INDEX = "kept_index"  # in the journal: the sidecar of a shard, until its pack is written
+_RULES = "rules"  # in the journal: by which the samples of a shard were counted, if unusual
 # Keys that every run creates itself, or takes only from its arguments.
 _MADE = {"__kind__", "wids_version", "name", "base", "base_path", "shardlist"}
 
@@ -308,6 +309,7 @@ def _build(
     folder_for_pack: str | None,
 ) -> Build:
     from wids.specs.build import build_spec
+    from wids.specs.indexrules import rules_of, unusual_rules
 
     digests = _chosen_digests(args)
     output = Path("." if args.output == "-" else args.output)
@@ -320,12 +322,13 @@ def _build(
             del known[url]
     if not args.resume:
         journal.remove()
+    rules = unusual_rules(rules_of(rules_given(args)))
 
     def write_note(entry: dict[str, Any]) -> None:
         if folder_for_pack is not None and "index" in entry:  # which no spec may name
             entry = {**entry, _KEPT_INDEX: entry["index"]}
             del entry["index"]
-        journal.note({**entry, "indexed_since": started})
+        journal.note({**entry, "indexed_since": started, **({_RULES: rules} if rules else {})})
 
     return build_spec(
         shards,
@@ -465,10 +468,10 @@ def _known(
 ) -> dict[str, dict[str, Any]]:
     """Return the entries of earlier runs whose shards have not changed since."""
     from wids.base.urls import is_local
-    from wids.specs.indexrules import rules_of
+    from wids.specs.indexrules import rules_of, unusual_rules
     from wids.specs.specedit import read_document
 
-    index, rules = args.index, rules_given(args)
+    index, rules = args.index, rules_of(rules_given(args))
 
     def says_all(entry: dict[str, Any]) -> bool:
         place = entry.get("index", "")
@@ -481,7 +484,7 @@ def _known(
     known = {}
     document = read_document(output) if output.is_file() else {}
     # By other rules, shards hold other numbers of samples.
-    if document and rules_of(document, str(output)) == rules_of(rules):
+    if document and rules_of(document, str(output)) == rules:
         written = output.stat().st_mtime_ns
         for entry in document["shardlist"]:
             if says_all(entry) and _is_unchanged(output.parent, entry, written):
@@ -491,7 +494,8 @@ def _known(
         since, kept = entry.pop("indexed_since", 0), entry.pop(_KEPT_INDEX, None)
         if folder_for_pack is not None and kept is not None:
             entry["index"] = kept
-        if says_all(entry) and _is_unchanged(output.parent, entry, since):
+        same_rules = entry.pop(_RULES, {}) == unusual_rules(rules)
+        if same_rules and says_all(entry) and _is_unchanged(output.parent, entry, since):
             known[entry["url"]] = entry
     return known
 
