@@ -6,7 +6,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -144,11 +144,10 @@ def shards_and_rows(
     """
     if isinstance(samples, ViewableShards):
         return samples, None
-    options["leftmost"] = leftmost
     if leftmost and isinstance(samples, Join):
-        return shards_and_rows(samples.left, **options)
+        return shards_and_rows(samples.left, leftmost=True, **options)
     if isinstance(samples, View):
-        dataset, rows = shards_and_rows(samples.base, **options)
+        dataset, rows = shards_and_rows(samples.base, leftmost=leftmost, **options)
         chosen = samples.rows.array()
         return dataset, chosen if rows is None else rows[chosen]
     if type(samples) is not Concatenation:
@@ -157,29 +156,10 @@ def shards_and_rows(
             f"{type(samples).__name__}, whose samples are not stored in one dataset; wids reshard "
             "writes them as shards"
         )
-    parts = [shards_and_rows(part, **options) for part in samples.parts]
-    del options["leftmost"]
+    parts = [shards_and_rows(part, leftmost=leftmost, **options) for part in samples.parts]
     datasets = list({id(dataset): dataset for dataset, _ in parts}.values())
-    rules = [dict(dataset.index_rules) for dataset in datasets]
-    if any(each != rules[0] for each in rules):
-        raise SpecError(
-            "expected parts that group members into samples by the same rules, found "
-            f"{rules}; open all parts with the same key_rule and grouping"
-        )
-    # Several datasets become one, and the indexes of each are shifted to its place in that.
-    whole = datasets[0]
-    if len(datasets) > 1:
-        by_name = {f"part {number}": each for number, each in enumerate(datasets)}
-        headers = with_names_beside(
-            {name: each.header for name, each in by_name.items()},
-            lambda name: by_name[name].class_names,
-        )
-        rows_of_spec = [dict(shard) for dataset in datasets for shard in dataset.shards]
-        given = {**options, **rules[0], "options": merged_header(headers)}
-        # What warns of shards did so when the parts were opened; that two parts choose from one
-        # shard is no fault.
-        with held_warnings([]):
-            whole = ViewableShards(rows_of_spec, **given)
+    whole = datasets[0] if len(datasets) == 1 else _as_one(datasets, options)
+    # The samples of each dataset begin in the whole where those of the one before end.
     starts = np.cumsum([0, *map(len, datasets)]).tolist()
     first = {id(dataset): start for dataset, start in zip(datasets, starts, strict=False)}
     found = [
@@ -187,6 +167,29 @@ def shards_and_rows(
         for dataset, rows in parts
     ]
     return whole, np.concatenate(found)
+
+
+def _as_one(datasets: Sequence[ViewableShards], options: Mapping[str, Any]) -> ViewableShards:
+    """Return a dataset of the shards of several datasets, one after the other.
+
+    Raises:
+        SpecError: They differ in the rules by which members are grouped.
+    """
+    rules = [dict(dataset.index_rules) for dataset in datasets]
+    if any(each != rules[0] for each in rules):
+        raise SpecError(
+            "expected parts that group members into samples by the same rules, found "
+            f"{rules}; open all parts with the same key_rule and grouping"
+        )
+    by_name = {f"part {number}": each for number, each in enumerate(datasets)}
+    headers = with_names_beside(
+        {name: each.header for name, each in by_name.items()},
+        lambda name: by_name[name].class_names,
+    )
+    rows = [dict(shard) for dataset in datasets for shard in dataset.shards]
+    # The parts gave their warnings when they were opened, and may choose from one shard.
+    with held_warnings([]):
+        return ViewableShards(rows, **{**options, **rules[0], "options": merged_header(headers)})
 
 
 class _Opener:
