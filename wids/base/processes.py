@@ -221,11 +221,7 @@ def _run_with(
     try:
         while True:
             for index, item in islice(waiting, _WINDOW - len(running)):
-                try:
-                    running[executor.submit(function, item)] = index
-                except BrokenExecutor as broken:
-                    for rest in (index, *(each for each, _ in waiting)):  # the executor is broken
-                        yield rest, _not_done(broken)
+                running[_submitted(executor, function, item)] = index
             if not running:
                 return
             for future in wait(running, return_when=FIRST_COMPLETED).done:
@@ -237,6 +233,18 @@ def _run_with(
     finally:
         for future in running:
             future.cancel()  # nobody waits for them
+
+
+def _submitted(
+    executor: Executor | DaemonThreadPool, function: Callable[[T], R], item: T
+) -> Future[R]:
+    """Return the future of a call; that of a broken executor has its error."""
+    try:
+        return executor.submit(function, item)
+    except BrokenExecutor as broken:
+        future: Future[R] = Future()
+        future.set_exception(broken)
+        return future
 
 
 def _not_done(broken: BrokenExecutor) -> ChildProcessError:

@@ -9,7 +9,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from wids.base.arguments import checked_position, checked_positions, each_position
 from wids.base.system import max_descriptors
