@@ -88,7 +88,7 @@ def together(work: Callable[[random.Random], None]) -> None:
     start = threading.Barrier(THREADS)
 
     def run(seed: int) -> None:
-        start.wait(30)
+        start.wait(60)
         work(random.Random(seed))
 
     with ThreadPoolExecutor(THREADS) as pool:
@@ -166,7 +166,7 @@ def test_closing_while_others_read(shards: list[str]) -> None:
         together(work)
     finally:
         done.set()
-        closing.join(30)
+        closing.join(60)
     assert not closing.is_alive()
 
 

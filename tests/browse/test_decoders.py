@@ -189,7 +189,7 @@ def test_a_request_that_cannot_wait_is_answered_while_no_decoder_is_free(path: P
     """Without a free decoder, a request with `soon` gets the placeholder of pictures to come."""
     with browsing([path], limits=DecoderLimits(processes=0)) as server:
         query = {"i": 1, "f": 0, "s": 96, "soon": 1}
-        answer = server.session.get(f"{server.url}thumb", params=query, timeout=30)
+        answer = server.session.get(f"{server.url}thumb", params=query, timeout=60)
         assert b'width="3" height="2"' in answer.content
 
 

@@ -176,7 +176,7 @@ def test_facets_of_words_of_the_language_are_joined(odd: Browsing, open_page: Op
     page.get_by_role("button", name="Facets").click()
     pressed = "document.querySelectorAll('.facets li [aria-pressed=true]').length"
     for place, name in enumerate(("or", "and", "sea lion")):
-        page.locator(f".facets .name:text-is('{name}')").click(timeout=20_000)
+        page.locator(f".facets .name:text-is('{name}')").click()
         wait_until(page, f"{pressed} === {place + 1}")
     page.get_by_text("12 samples found").wait_for()
     assert box_of(page).input_value() == ".cls in ('or', 'and', 'sea lion')"

@@ -598,7 +598,7 @@ def test_threads_that_find_an_old_sidecar_at_once_all_read_by_the_new_one(
         dataset[0]
     with open_by_range(tmp_path / "cache", put(NEW, NEW)) as dataset:
         dataset.locate_sample(0)
-        together = threading.Barrier(3, timeout=20)
+        together = threading.Barrier(3, timeout=60)
         read = dataset.cache.fetcher.read
 
         def read_late(url: str) -> bytes:
