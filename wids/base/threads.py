@@ -16,8 +16,8 @@ __all__ = ["DaemonThreadPool", "result_of"]
 
 S = TypeVar("S")
 T = TypeVar("T")
-_FAREWELL_SECONDS = 0.1  # wait for idle threads at the end of the pool; they end at once
-_LOOK_UP_SECONDS = 0.25
+_JOIN_SECONDS = 0.1  # wait for idle threads at the end of the pool; they end at once
+_POLL_SECONDS = 0.25
 
 
 class DaemonThreadPool:
@@ -101,7 +101,7 @@ class DaemonThreadPool:
         for thread in threads:
             # The garbage collector may call this in one of them, which cannot wait for itself.
             if thread is not threading.current_thread():
-                thread.join(_FAREWELL_SECONDS)
+                thread.join(_JOIN_SECONDS)
 
     def _dismiss(self) -> None:
         for _ in self._threads:
@@ -124,7 +124,7 @@ def result_of(future: Future[T]) -> T:
     1
     """
     while not future.done():
-        wait([future], _LOOK_UP_SECONDS)
+        wait([future], _POLL_SECONDS)
     return future.result()
 
 

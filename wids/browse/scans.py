@@ -17,9 +17,9 @@ __all__ = ["PATIENT_SECONDS", "SOON_SECONDS", "Scan", "Scans", "Visitor", "joint
 
 # A scan is abandoned if no page asks for its progress, and starts again if a page asks later.
 _ABANDONED_SECONDS = 60.0
-_LET_GO_FIRST_SECONDS = 0.1
+_POLL_SECONDS = 0.1
 _MOST_KEPT = 16
-_LEAVE_SECONDS = 0.5
+_JOIN_SECONDS = 0.5
 SOON_SECONDS = 0.15  # wait of a request for what may be finished at once
 PATIENT_SECONDS = 20.0  # wait of one that has no answer before
 _MOST_MESSAGES = 20
@@ -139,7 +139,7 @@ class Scan(Generic[AnyVisitor]):
         while self._unasked_seconds > self._left_seconds and any(
             each.is_watched for each in self._others()
         ):
-            if self._stopped.wait(_LET_GO_FIRST_SECONDS):
+            if self._stopped.wait(_POLL_SECONDS):
                 return
 
 
@@ -218,4 +218,4 @@ class Scans:
         for scan in scans:
             scan.stop()
         for scan in scans:
-            scan.join(_LEAVE_SECONDS)
+            scan.join(_JOIN_SECONDS)

@@ -46,11 +46,11 @@ __all__ = ["add_browse_commands"]
 
 _THREADS = ("AnyIO worker thread", "wids-")  # those that answer, draw and fetch
 # Longer than an answer takes that is under way, shorter than anybody waits after Ctrl-C.
-_LEAVE_SECONDS = 1.0
+_JOIN_SECONDS = 1.0
 _MOST_ALIKE = 3
 _SOON_SECONDS = 0.3  # a dataset that is open by then is shown without a first word
 _HEAD_SECONDS = 0.3  # more, after which the head of a remote one is shown
-_LOOK_UP_SECONDS = 0.05
+_POLL_SECONDS = 0.05
 _TOLD_SECONDS = 3.0  # in which open pages learn that the dataset cannot be opened
 
 
@@ -185,7 +185,7 @@ class _Opening:
         while not self._opened.done():
             if self._args.index is None:
                 return None
-            wait([self._opened], _LOOK_UP_SECONDS)
+            wait([self._opened], _POLL_SECONDS)
         total = len(self._opened.result().reader)
         return None if self._args.index is None else _checked(self._args.index, total)
 
@@ -346,7 +346,7 @@ def _leave() -> None:
     Closing the dataset and ending the interpreter would wait for it: minutes, after Ctrl-C, where
     a server of shards hangs.
     """
-    end = time.monotonic() + _LEAVE_SECONDS
+    end = time.monotonic() + _JOIN_SECONDS
     ours = [each for each in threading.enumerate() if each.name.startswith(_THREADS)]
     for each in ours:
         each.join(max(0.0, end - time.monotonic()))

@@ -67,7 +67,7 @@ _PROGRESS_NBYTES = 1 << 16  # a try that receives this many bytes does not count
 # A spec of a million shards takes 200 MB; a server may send anything.
 _MAX_DOCUMENT_NBYTES = 256 << 20
 _SHOWN_NBYTES = 80
-_LOOK_UP_SECONDS = 0.05
+_POLL_SECONDS = 0.05
 
 # URL scheme to the factory of its `Source`. A new scheme is a line here.
 _SOURCES: dict[str, Callable[[FetchPolicy], Source]] = {
@@ -624,8 +624,8 @@ class Fetcher:
             # The wait is outside the handler, which would keep the error and its connection alive.
             while wait > 0:
                 check_open()
-                time.sleep(min(wait, _LOOK_UP_SECONDS))
-                wait -= _LOOK_UP_SECONDS
+                time.sleep(min(wait, _POLL_SECONDS))
+                wait -= _POLL_SECONDS
 
     def _checker(self, url: str, check_stopped: Callable[[], None]) -> Callable[[], None]:
         """Return `check_stopped`, preceded by a check that `close` was not called meanwhile."""

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Connection", "HostConnections", "Pace", "UsefulConnections"]
 
-_LOOK_UP_SECONDS = 0.05
+_POLL_SECONDS = 0.05
 _QUIET_SECONDS = 10.0  # without a refusal, after which a host gets twice as many connections
 # Twice the connections must give at least 1.2 times the bytes, or the smaller number is used.
 _LEAST_SHARE = 0.6
@@ -197,7 +197,7 @@ class _Host:
     def wait(self) -> None:
         """Wait a moment for the end of a connection."""
         with self._news:
-            self._news.wait(_LOOK_UP_SECONDS)
+            self._news.wait(_POLL_SECONDS)
 
     def end(self) -> None:
         """Count a connection less."""

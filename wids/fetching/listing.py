@@ -21,7 +21,7 @@ __all__ = ["Listing", "names_to_split_at", "pages_in_parts"]
 _FEWEST_ON_A_PAGE = 100  # on average; stores put a thousand or more on a page
 _FIRST_PAGES = 4  # of a folder, after which parts of the rest are listed at once
 _MOST_WAITING = 16  # pages of a part that wait for those before
-_LOOK_UP_SECONDS = 0.1
+_POLL_SECONDS = 0.1
 
 
 class Listing:
@@ -194,7 +194,7 @@ class _Part:
     def _put(self, item: ListingPage | Exception | None) -> None:
         while not self._stopped.is_set():
             try:
-                self._came.put(item, timeout=_LOOK_UP_SECONDS)
+                self._came.put(item, timeout=_POLL_SECONDS)
             except Full:
                 continue
             return
@@ -203,7 +203,7 @@ class _Part:
         """Yield the pages as they come; raise what the thread raised."""
         while True:
             try:
-                item = self._came.get(timeout=_LOOK_UP_SECONDS)
+                item = self._came.get(timeout=_POLL_SECONDS)
             except Empty:
                 continue
             if isinstance(item, Exception):

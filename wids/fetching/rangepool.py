@@ -32,7 +32,7 @@ __all__ = ["PlannedRange", "RangePool", "RequestTimes"]
 _WIDTH, _LEAST_WIDTH = 64, 8
 _MOST_HEDGES = 8  # second requests under way at once
 _REQUESTS_PER_HEDGE = 20  # if more are late, it is the line or this machine that is slow
-_LOOK_UP_SECONDS = 0.25
+_POLL_SECONDS = 0.25
 _EARLY_SECONDS = 2.0  # lateness of a request before others were measured
 _SOONEST_LATE_SECONDS = 0.5
 _LATE = 4  # so many times as long as expected
@@ -219,7 +219,7 @@ class RangePool:
         return mine.data
 
     def _wait(self, block: Block) -> None:
-        while not block.done.wait(min(self._times.late_seconds(0), _LOOK_UP_SECONDS)):
+        while not block.done.wait(min(self._times.late_seconds(0), _POLL_SECONDS)):
             self._check_open(block.url)
             # Without a validator, two responses may be of different files.
             if block.version.validator is not None:

@@ -24,7 +24,7 @@ __all__ = ["LEAST_NBYTES", "SegmentFailedError", "SplitDownload"]
 _SEGMENT_SECONDS = 0.5  # how long a connection takes for a segment
 LEAST_NBYTES = 256 << 10  # of a segment, for which a request is worth its round trip
 _KEPT_LENGTHS = 4  # of a response that is read to its end rather than left
-_LOOK_UP_SECONDS = 0.1
+_POLL_SECONDS = 0.1
 
 
 class SegmentFailedError(ConnectionError):
@@ -159,7 +159,7 @@ class SplitDownload:
         while not segment.body.done():
             self._ask_for_more()
             self._check_stopped()
-            self._news.wait(_LOOK_UP_SECONDS)
+            self._news.wait(_POLL_SECONDS)
             self._news.clear()
         try:
             data = segment.body.result()

@@ -47,7 +47,7 @@ _MOST_SHARDS = 128  # enough for any reader; each costs a system call from time 
 _POLL_SECONDS = 0.05
 # A full disk stays full for a while, and each attempt would add a line to the log.
 _AFTER_FULL_DISK_SECONDS = 10.0
-_FAREWELL_SECONDS = 1.0
+_JOIN_SECONDS = 1.0
 # Readers are a few batches behind the sampler, so their waits after its end belong to the epoch.
 _LAST_BATCHES_SECONDS = 2.0
 
@@ -151,10 +151,10 @@ class FetchAhead:
         # The downloads notice this when bytes arrive and between attempts. If the server is silent,
         # its connections are closed below. A thread that waits for another process ends later, or
         # with this process.
-        self._thread.join(_FAREWELL_SECONDS)
+        self._thread.join(_JOIN_SECONDS)
         if self._thread.is_alive():
             self._cache.fetcher.close()
-            self._thread.join(_FAREWELL_SECONDS)
+            self._thread.join(_JOIN_SECONDS)
         self._waits.close()
 
     def _run(self) -> None:

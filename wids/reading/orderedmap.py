@@ -20,7 +20,7 @@ Result = TypeVar("Result")
 
 # Time for which an iterator that is freed waits for its threads. Threads that hang are daemons and
 # end with the process.
-_PATIENCE_SECONDS = 2.0
+_JOIN_SECONDS = 2.0
 
 
 class _Job(Generic[Task, Result]):
@@ -110,7 +110,7 @@ class OrderedMap(Iterator[Result], Generic[Task, Result]):
         for thread in self._threads:
             thread.start()
         self._finalizer = weakref.finalize(
-            self, _end, self._queue, self._threads, self._pid, _PATIENCE_SECONDS
+            self, _end, self._queue, self._threads, self._pid, _JOIN_SECONDS
         )
 
     def __next__(self) -> Result:

@@ -50,8 +50,8 @@ Made = TypeVar("Made")
 _OPENED_AT_ONCE = 32  # shards whose sidecars are fetched at once
 _FIRST_BATCHES = 16  # drawn ahead before their size is known
 _MOST_BATCHES = 4096
-_LOOK_UP_SECONDS = 0.25
-_FAREWELL_SECONDS = 1.0
+_POLL_SECONDS = 0.25
+_JOIN_SECONDS = 1.0
 _SHARE_OF_RAM = 32
 _LEAST_MEMORY, _MOST_MEMORY = 64 << 20, 1 << 30
 
@@ -160,7 +160,7 @@ class PlannedBatch:
         """
         self._taken = True
         self._tell()
-        while not self._settled.wait(_LOOK_UP_SECONDS):  # in steps, so that Ctrl-C ends the wait
+        while not self._settled.wait(_POLL_SECONDS):  # in steps, so that Ctrl-C ends the wait
             pass
         if self._error is not None:
             # Its traceback would otherwise refer to the error, and keep the whole pass alive.
@@ -352,7 +352,7 @@ class RangePlanner:
             batch.fail(_stopped())
         self._threads.close()
         if self._thread is not threading.current_thread():
-            self._thread.join(_FAREWELL_SECONDS)
+            self._thread.join(_JOIN_SECONDS)
 
     def close(self) -> None:
         """Stop, and drop all batches."""
