@@ -1,4 +1,4 @@
-"""`is_newer` compares two files by both of their dates."""
+"""`is_newer` compares two files by both of their dates; `outlast_tick` makes them differ."""
 
 import os
 import time
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from wids.base.files import is_newer
+from wids.base.files import is_newer, outlast_tick
 
 
 @pytest.fixture
@@ -47,3 +47,13 @@ def test_an_older_date_counts_though_it_was_set_later(pair: tuple[Path, Path]) -
     derived, original = pair
     os.utime(derived, ns=(5, 5))
     assert not is_newer(derived.stat(), original.stat())
+
+
+def test_a_file_of_the_tick_of_its_original_becomes_newer(tmp_path: Path) -> None:
+    """The change time of a derived file passes that of its original; its own date stays."""
+    derived = tmp_path / "derived"
+    derived.write_bytes(b"1")
+    before = derived.stat()  # as of an original that was written within the same tick
+    outlast_tick(derived, before.st_ctime_ns)
+    assert is_newer(derived.stat(), before)
+    assert derived.stat().st_mtime_ns == before.st_mtime_ns

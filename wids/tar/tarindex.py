@@ -17,7 +17,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from wids.base.files import is_newer, write_atomically
+from wids.base.files import is_newer, outlast_tick, write_atomically
 from wids.base.locks import file_lock
 from wids.base.system import NO_WAITING, OPEN_TO_READ, read_at
 from wids.base.urls import display_url
@@ -48,7 +48,6 @@ __all__ = ["TarIndex", "losses", "warn_of_losses"]
 # Indexing a shard on a slow disk takes a minute. The wait is bounded, because the process that
 # holds the lock may have been stopped.
 _PATIENCE_SECONDS = 120.0
-_TICK_SECONDS, _NUM_TICKS = 0.002, 8
 # What of an extension may belong to the key: `.0001` of `.0001.seg.png`.
 _NUMBER = re.compile(rb"(?:\.[^.]+)*\.[0-9][^.]*(?=\.)")
 _FEWEST_NUMBERS = 3
@@ -306,7 +305,7 @@ class TarIndex(MemberTable):
         index = cls.from_tar(tar, **rules, quiet=True)
         try:
             index.save(path, room=room)
-            _outlast_tick(path, tar)
+            outlast_tick(path, Path(tar).stat().st_ctime_ns)
         except OSError as error:
             logger.info("%s: not kept: %s", path, error)
         return index
@@ -519,18 +518,6 @@ def _fingerprint(shard: TarBytes, members: TarMembers, spans: NDArray[np.int64])
         f"{display_url(str(shard.path))}: at byte 0: expected a file that no process writes to, "
         "found one that was changed while its headers were read; wait until it is complete"
     )
-
-
-def _outlast_tick(sidecar: Path, shard: str | os.PathLike[str]) -> None:
-    """Make the date of a sidecar later than its shard's, if both have the same clock tick."""
-    # File times usually advance every 4 ms. If they are slower than all attempts, the next process
-    # makes the sidecar again, and that one is newer.
-    for _ in range(_NUM_TICKS):
-        status = sidecar.stat()
-        if is_newer(status, Path(shard).stat()):
-            return
-        time.sleep(_TICK_SECONDS)
-        os.utime(sidecar, ns=(status.st_atime_ns, status.st_mtime_ns))  # sets the change time
 
 
 def _from_image(image: bytes, shard_mtime_ns: int | None) -> TarIndex:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from wids.base.files import OutputFile, named_write_errors
+from wids.base.files import OutputFile, named_write_errors, outlast_tick
 from wids.base.keyhash import hash_packed
 from wids.base.progress import progress
 from wids.base.system import num_cores
@@ -54,7 +53,6 @@ __all__ = ["Packed", "bounded_columns", "write_pack"]
 _Column = tuple[str, tuple[str, ...]]  # a field, and the steps to a value in it
 _MOST_REQUESTS = 16  # at once, to all servers
 _OWN_KEYS = ("index", "pack")  # of entries: where a tar index lay, which is in the pack now
-_TICK_SECONDS, _NUM_TICKS = 0.002, 8
 
 
 @dataclass(frozen=True)
@@ -124,7 +122,7 @@ def write_pack(
     finally:
         out.discard()
         cache.close()
-    _outlast_tick(path, newest)
+    outlast_tick(path, newest)
     total = int(table.nsamples.sum())
     return Packed(len(table), total, num_without, path.stat().st_size, sum(job.nbytes_read))
 
@@ -376,12 +374,3 @@ def _check_unchanged(shards: ShardTable, versions: NDArray[np.int64]) -> int:
             )
         newest = max(newest, local_path(url).stat().st_ctime_ns)
     return newest
-
-
-def _outlast_tick(path: Path, newest_ns: int) -> None:
-    """Make the dates of the pack later than those of its shards, if the clock ticks slowly."""
-    for _ in range(_NUM_TICKS):
-        if path.stat().st_ctime_ns > newest_ns:
-            return
-        time.sleep(_TICK_SECONDS)
-        path.touch()
