@@ -84,6 +84,8 @@ def test_killed_at_any_moment_a_rerun_makes_the_same_spec(folder: Path):
 
 def test_workers_end_when_their_parent_is_killed(folder: Path):
     """The workers end when their parent is killed."""
+    with (folder / "zeros.tar").open("wb") as file:
+        file.truncate(8 << 30)  # whose digest takes longer than a look at the processes
     process = start("--workers", "3")
     assert eventually(lambda: len(processes_of(process.pid)) > 1)
     process.send_signal(signal.SIGKILL)

@@ -16,7 +16,6 @@ import requests
 from helpers.browsing import Command
 from helpers.server import Faults, ShardServer
 from helpers.shards import write_shard
-from helpers.waiting import when_finished
 from PIL import Image
 
 import wids
@@ -292,7 +291,7 @@ def test_a_saved_view_is_browsed(tmp_path: Path) -> None:
     with Command(tmp_path / "some.json", tmp_path) as server:
 
         def shown(**query: Any) -> list[str]:
-            page = when_finished(lambda: server.get("api/page", **query).json())
+            page = server.ask_until_finished("page", **query)
             return [tile["key"] for tile in page["tiles"]]
 
         assert shown() == ["k8", "k2", "k5", "k9"]

@@ -6,7 +6,6 @@ import pytest
 import requests
 from helpers.browsing import Command
 from helpers.hostile import GIGABYTE, SCRIPT, hostile_samples, write_hostile
-from helpers.waiting import when_finished
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +66,7 @@ def test_memory_stays_bounded(served: Command):
         served.get("thumb", i=huge, f=field["number"], s=1280)
     served.get("api/page", where=".json:a == 1 and .txt contains x")
     served.get("api/page", where=".txt:length > 3 or .cls in (1, 2)")
-    when_finished(lambda: served.get("api/facets").json())
+    served.ask_until_finished("facets")
     served.get("api/page", look="table")
     with served.get("raw", i=huge, f=0, stream=True) as download:
         received = sum(len(piece) for piece in download.iter_content(1 << 20))

@@ -11,7 +11,6 @@ import pytest
 from helpers.browsing import Command, browsing
 from helpers.shards import write_shard
 from helpers.specimens import npy
-from helpers.waiting import when_finished
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.path import Path as Polygon
@@ -193,7 +192,7 @@ def test_lists_in_json_and_joined_columns_are_vectors(tmp_path: Path) -> None:
     wids.ShardListDataset([str(shard)]).join(tmp_path / "v.parquet").save(tmp_path / "v.json")
 
     def map_of(field: str) -> Any:
-        return when_finished(lambda: command.get("api/map", field=field).json())
+        return command.ask_until_finished("map", field=field)
 
     with Command(tmp_path / "v.json", tmp_path) as command:
         names = command.get("api/page").json()["looks"]["vectors"]

@@ -119,6 +119,16 @@ class Command:
         others = {name: value for name, value in options.items() if name not in query}
         return requests.get(self.url + path, params=query, timeout=120, **others)
 
+    def ask_until_finished(self, name: str, **query: Any) -> Any:
+        """Repeat a request to the API until its scans are finished; return its JSON."""
+
+        def ask() -> Any:
+            response = self.get(f"api/{name}", **query)
+            assert response.ok, response.text
+            return response.json()
+
+        return when_finished(ask)
+
     def __enter__(self) -> Self:
         return self
 
