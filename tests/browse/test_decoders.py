@@ -2,12 +2,14 @@
 
 import io
 import os
+import signal
 import time
 from collections.abc import Iterator
+from concurrent.futures import wait
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event, Thread, Timer
 from typing import Any
 
 import numpy as np
@@ -28,6 +30,9 @@ from wids.display.fieldview import view_field
 from wids.display.thumbnails import Thumbnail, thumbnail
 from wids.errors import DecodeError
 
+needs_processor_time = pytest.mark.skipif(
+    not Path("/proc/self/stat").exists(), reason="no other system tells it"
+)
 PATIENCE_SECONDS = 600.0  # more than a slow picture takes on a busy machine
 ONE_OF_EACH = DecoderLimits(
     processes=1,
@@ -54,10 +59,13 @@ class _Noting(Decoders):
     def __init__(self, limits: DecoderLimits) -> None:
         super().__init__(limits)
         self.lanes: list[str] = []
+        self.may_draw = Event()
+        self.may_draw.set()
 
     def thumbnail(self, *args: Any, lane: Lane = "regular", **options: Any) -> Thumbnail:
-        """Note the lane, and draw."""
+        """Note the lane, and draw once that is allowed."""
         self.lanes.append(lane)
+        self.may_draw.wait()
         return super().thumbnail(*args, lane=lane, **options)
 
 
@@ -119,6 +127,70 @@ def test_a_slow_picture_ends_at_its_deadline() -> None:
     with pytest.raises(DecodeError, match=r"not decoded within 0\.1 s"):
         draw_with(decoders, ".jpg", slow_picture())
     decoders.close()
+
+
+@needs_processor_time
+def test_time_that_other_programs_use_does_not_count() -> None:
+    """A picture whose process gets no processor for longer than the deadline is drawn later."""
+    before = _children()
+    decoders = Decoders(DecoderLimits(processes=1, soon_seconds=1.0, deadline_seconds=1.0))
+    small = save(draw(8, 8), "PNG")
+
+    def pieces() -> list[bytes]:
+        (child,) = _children() - before
+        os.kill(child, signal.SIGSTOP)
+        Timer(1.3, os.kill, [child, signal.SIGCONT]).start()
+        return [small]
+
+    assert decoders.thumbnail(".png", len(small), pieces, size=64).width == 8
+    decoders.close()
+
+
+@needs_processor_time
+def test_a_picture_whose_process_gets_no_time_is_drawn_by_another(tmp_path: Path) -> None:
+    """A process that gets no processor at all is given up, and the picture is not taken for bad."""
+    before = _children()
+    decoders = Decoders(DecoderLimits(processes=1, soon_seconds=0.5, deadline_seconds=0.5))
+    small = save(draw(8, 8), "PNG")
+    draw_with(decoders, ".png", small)
+    (child,) = _children() - before
+    os.kill(child, signal.SIGSTOP)
+    with wids.ShardListDataset(
+        [write_shard(tmp_path / "a.tar", [{"__key__": "a", ".png": small}])]
+    ) as dataset:
+        reader = FieldReader(dataset)
+        thumbnails = Thumbnails(reader, decoders)
+        drawing = thumbnails.get(reader.locate(0), 0, 96)
+        assert drawing.picture.result(PATIENCE_SECONDS).width == 8
+        thumbnails.close()
+    decoders.close()
+
+
+def test_pictures_that_somebody_waits_for_come_first(tmp_path: Path) -> None:
+    """A slow picture that is still asked for is drawn before older ones that nobody asks for."""
+    names = ["first", "left", "shown"]
+    large = save(Image.new("1", (7000, 7000)), "PNG")
+    samples = [{"__key__": name, ".png": large} for name in names]
+    ends: list[str] = []
+    decoders = _Noting(ONE_OF_EACH)
+    decoders.may_draw.clear()
+    with wids.ShardListDataset([write_shard(tmp_path / "a.tar", samples)]) as dataset:
+        reader = FieldReader(dataset)
+        thumbnails = Thumbnails(reader, decoders)
+        drawings = []
+        for index, name in enumerate(names):
+            drawing = thumbnails.get(reader.locate(index), 0, 96)
+            drawing.picture.add_done_callback(lambda _, name=name: ends.append(name))
+            drawing.soon.result(PATIENCE_SECONDS)  # it waits in the slow lane
+            drawings.append(drawing)
+            while not decoders.lanes:
+                pass
+        drawings[1].wanted_until = 0.0
+        decoders.may_draw.set()
+        wait([drawing.picture for drawing in drawings], PATIENCE_SECONDS)
+        thumbnails.close()
+    decoders.close()
+    assert ends == ["first", "shown", "left"]
 
 
 def test_only_so_many_pictures_may_be_slow() -> None:

@@ -20,6 +20,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from wids.base.urls import hide_credentials
+from wids.browse.decoders import TookLongError
 from wids.browse.failures import message_of
 from wids.browse.guard import Guard
 from wids.browse.handlers import ApiHandlers, UnreadableSampleError, check_parameters
@@ -301,13 +302,18 @@ async def _drawn(handlers: ApiHandlers, request: Request) -> tuple[Thumbnail | N
     located, number = await _in_thread(_asked_for, handlers, request)
     if await request.is_disconnected():
         return None, located.version
-    drawing = handlers.thumbnails.get(located, number, size, strip=strip)
-    if request.query_params.get("soon"):
-        # No decoder may be free to find out that it takes long.
-        await asyncio.wait([asyncio.wrap_future(drawing.soon)], timeout=_SOON_SECONDS)
-        if not drawing.picture.done():
-            raise _NotYetError
-    return await asyncio.wrap_future(drawing.picture), located.version
+    asks_again = bool(request.query_params.get("soon"))
+    drawing = handlers.thumbnails.get(located, number, size, strip=strip, asks_again=asks_again)
+    if not asks_again:
+        return await asyncio.wrap_future(drawing.picture), located.version
+    # No decoder may be free to find out that it takes long.
+    await asyncio.wait([asyncio.wrap_future(drawing.soon)], timeout=_SOON_SECONDS)
+    if not drawing.picture.done():
+        raise _NotYetError
+    try:
+        return drawing.picture.result(), located.version
+    except TookLongError:  # not that it cannot be drawn; the next request tries again
+        raise _NotYetError from None
 
 
 def _raw_of(stage: Stage) -> Endpoint:

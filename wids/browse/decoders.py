@@ -17,6 +17,7 @@ So the memory of all processes together is bounded by the larger of:
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import subprocess
@@ -29,7 +30,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, cast, get_args
 
 from wids.base.processes import fresh_python
-from wids.base.system import num_cores
+from wids.base.system import num_cores, processor_seconds
 from wids.browse.decoderworker import Data, head, receive
 from wids.codecs.formats import Kind
 from wids.display.fieldview import FieldView
@@ -43,6 +44,10 @@ Lane = Literal["regular", "slow", "large"]
 Pieces = Callable[[], Iterable[bytes]]
 _START_SECONDS = 60.0  # longest start of an interpreter on a busy machine
 _LOW_PRIORITY = 15
+# Limits of time are of processor time where the system tells it, since other programs, such as a
+# training run, may take the processors. But no field keeps a process for so many times as long.
+_MOST_PATIENCE = 6
+_LEAST_WAIT_SECONDS = 0.01  # in which the system counts processor time
 # One thread, because each thread of a numeric library takes its own memory. What a picture took is
 # given back to the system when it is drawn: glibc would keep up to 64 MiB in each process.
 _LITTLE_MEMORY = {
@@ -70,8 +75,9 @@ class DecoderLimits:
     Attributes:
         processes: Number of decoders that work at the same time.
         slow_processes: Number of decoders in the slow lane.
-        soon_seconds: Time after which a decoder counts as slow and the next field is started.
-        deadline_seconds: Time after which a decoder is killed.
+        soon_seconds: Processor time after which a decoder counts as slow and the next field is
+            started, at the latest after six times as long.
+        deadline_seconds: Processor time after which a decoder is killed, likewise.
         nbytes: Memory limit of each regular process.
         large_nbytes: Memory limit of the one process for fields that need more.
     """
@@ -404,7 +410,7 @@ class _Decoder:
                 cwd=os.sep,
             )
         self._is_ready = False
-        self._began = 0.0
+        self._began = self._used_before = 0.0
 
     def lower_priority(self) -> None:
         """Let other processes go first; this lasts for the life of the process."""
@@ -427,10 +433,31 @@ class _Decoder:
             with _explained(_START_SECONDS):
                 self._connection.sendall(piece)
         self._began = time.monotonic()
+        used = processor_seconds(self._process.pid)
+        self._used_before = used if math.isfinite(used) else 0.0
 
     def answers_within(self, seconds: float) -> bool:
-        """Wait for the beginning of an answer; return whether it came in time."""
-        self._connection.settimeout(seconds)
+        """Wait for the beginning of an answer; return whether it came in time.
+
+        Args:
+            seconds: Processor time since the request.
+        """
+        end = self._began + seconds
+        latest = self._began + _MOST_PATIENCE * seconds
+        while not self._has_answered(end):
+            left = min(seconds - self._used_seconds(), latest - time.monotonic())
+            if left <= 0:
+                return False
+            end = time.monotonic() + left
+        return True
+
+    def _used_seconds(self) -> float:
+        """Return the processor time since the request."""
+        return processor_seconds(self._process.pid) - self._used_before
+
+    def _has_answered(self, end: float) -> bool:
+        """Wait for the beginning of an answer until a time of the monotonic clock."""
+        self._connection.settimeout(max(end - time.monotonic(), _LEAST_WAIT_SECONDS))
         try:
             self._connection.recv(1, socket.MSG_PEEK)
         except TimeoutError:
@@ -442,11 +469,22 @@ class _Decoder:
     def answer(self, deadline_seconds: float) -> tuple[dict[str, Any], Data]:
         """Wait for the answer.
 
+        Args:
+            deadline_seconds: Processor time since the request.
+
         Raises:
+            TookLongError: Other programs used the processors for most of the time.
             DecodeError: The process died, or its deadline has passed since the request.
         """
         with _explained(deadline_seconds):
-            return receive(self._connection, self._began + deadline_seconds)
+            if self.answers_within(deadline_seconds):
+                return receive(self._connection, time.monotonic() + deadline_seconds)
+            if self._used_seconds() >= deadline_seconds:
+                raise TimeoutError
+        raise TookLongError(
+            f"not decoded within {deadline_seconds:g} s of processor time, as other programs use "
+            "the processors; reload to try again"
+        )
 
     def kill(self) -> None:
         """Kill the process, even while it works on a request."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -27,6 +29,8 @@ _READING_THREADS = 4  # these wait for bytes of remote shards while decoders wor
 _KEPT_NBYTES = 96 << 20
 # A larger field has no thumbnail; the page of its sample offers the field itself.
 _MAX_FIELD_NBYTES = 128 << 20
+# A page asks again at least every eight seconds for a picture that it still shows.
+_SHOWN_SECONDS = 12.0
 _MAX_READ_AHEAD_NBYTES = 2 << 20  # largest field that is read before a decoder is free
 
 # Pixels, times the scans of a JPEG, from which on a picture is sent to the slow lane at once.
@@ -59,17 +63,19 @@ class _Key:
     strip: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Drawing:
     """A thumbnail that is being drawn.
 
     Attributes:
         picture: The picture; raises DecodeError if the field makes none.
         soon: Done when the picture is, or when it is known to take long.
+        wanted_until: Time of the monotonic clock until which somebody counts as waiting for it.
     """
 
     picture: Future[Thumbnail]
     soon: Future[None] = field(default_factory=Future)
+    wanted_until: float = 0.0
 
     def be_slow(self) -> None:
         """Answer now the requests that do not wait for slow thumbnails."""
@@ -91,6 +97,7 @@ class Thumbnails:
         self._kept: KeptBytes[_Key, Thumbnail | DecodeError] = KeptBytes(_KEPT_NBYTES)
         self._lock = threading.Lock()
         self._under_way: dict[_Key, Drawing] = {}
+        self._waiting: dict[Lane, list[tuple[_Key, LocatedSample, Drawing]]] = {}
         limits = decoders.limits
         threads = limits.processes + limits.slow_processes + _READING_THREADS
         self._pool = DaemonThreadPool(threads, "wids-thumbnail")
@@ -114,22 +121,34 @@ class Thumbnails:
         return None if isinstance(found, DecodeError) else found
 
     def get(
-        self, located: LocatedSample, number: int, size: int, *, strip: bool = False
+        self,
+        located: LocatedSample,
+        number: int,
+        size: int,
+        *,
+        strip: bool = False,
+        asks_again: bool = True,
     ) -> Drawing:
         """Return the thumbnail of a field, which is drawn unless it is cached.
+
+        Of slow pictures, those that somebody waits for are drawn first, in their order.
 
         Args:
             located: The sample.
             number: Number of the field.
             size: One of `SIZES`: most pixels of the longer side.
             strip: Whether to draw frames of a video in place of the first alone.
+            asks_again: Whether who waits for it asks again and again, and so shows that it waits.
         """
         key = _Key(located.index, number, size, located.version, strip)
+        wanted_until = time.monotonic() + _SHOWN_SECONDS if asks_again else math.inf
         with self._lock:
             # Two tabs may show the same page; both wait for the same picture.
             if key in self._under_way:
-                return self._under_way[key]
-            drawing = Drawing(Future())
+                drawing = self._under_way[key]
+                drawing.wanted_until = max(drawing.wanted_until, wanted_until)
+                return drawing
+            drawing = Drawing(Future(), wanted_until=wanted_until)
             # Marked as running, which cannot be cancelled: closing one tab must not cancel the
             # picture for another.
             drawing.picture.set_running_or_notify_cancel()
@@ -165,9 +184,20 @@ class Thumbnails:
         self._finish(key, drawing, found)
 
     def _pass_on(self, key: _Key, located: LocatedSample, drawing: Drawing, lane: Lane) -> None:
-        drawing.be_slow()
         pool = self._slow_pool if lane == "slow" else self._large_pool
-        pool.submit(self._make, key, located, drawing, lane)
+        with self._lock:
+            self._waiting.setdefault(lane, []).append((key, located, drawing))
+        drawing.be_slow()
+        pool.submit(self._make_next, lane)
+
+    def _make_next(self, lane: Lane) -> None:
+        """Draw the first picture that somebody still waits for, else the first one."""
+        now = time.monotonic()
+        with self._lock:
+            waiting = self._waiting[lane]
+            wanted = (n for n, (*_, each) in enumerate(waiting) if each.wanted_until > now)
+            key, located, drawing = waiting.pop(next(wanted, 0))
+        self._make(key, located, drawing, lane)
 
     def _finish(self, key: _Key, drawing: Drawing, found: Thumbnail | Exception) -> None:
         # Errors of decoding are cached, too, since drawing the field again would fail again.
