@@ -372,6 +372,40 @@ def test_what_a_child_may_see_is_never_written_again() -> None:
         os.close(wake)
 
 
+FORKED_AT_ONCE = """
+import os, threading
+begun, goes_on = threading.Event(), threading.Event()
+def wait_if_late():  # runs after the hooks of wids, which is imported later
+    if threading.current_thread().name == "late":
+        begun.set()
+        goes_on.wait(60)
+os.register_at_fork(before=wait_if_late)
+from wids.reading.sharedbuffers import SharedBuffer
+def fork():
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
+late = threading.Thread(target=fork, name="late")
+late.start()
+begun.wait(60)
+fork()
+buffer = SharedBuffer.make(0, 100)
+buffer.take()
+lease = buffer.lease()
+goes_on.set()
+late.join()
+del lease
+print("retired" if buffer.retired else "free")
+"""
+
+
+def test_a_batch_is_not_reused_that_the_later_of_two_forks_may_see() -> None:
+    """A batch that comes while one of two threads is still forking is in the child of that one."""
+    command = [sys.executable, "-W", "ignore", "-c", FORKED_AT_ONCE]
+    assert subprocess.run(command, check=True, capture_output=True).stdout == b"retired\n"
+
+
 def keep_a_batch(batch: Any, begun: Any, ended: Any, seen: Any) -> None:
     before = batch["x"].tolist()
     begun.set()

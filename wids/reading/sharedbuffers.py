@@ -47,13 +47,16 @@ class _Forks:
         self._begun = self._ended = 0
         if hasattr(os, "register_at_fork"):  # where processes fork
             os.register_at_fork(
-                before=self._begin, after_in_parent=self._end, after_in_child=self._end
+                before=self._begin, after_in_parent=self._end, after_in_child=self._end_all
             )
 
     def _begin(self) -> None:
         self._begun += 1
 
     def _end(self) -> None:
+        self._ended += 1  # of several threads that fork at once, this one
+
+    def _end_all(self) -> None:
         self._ended = self._begun
 
     def mark(self) -> int:
