@@ -133,8 +133,8 @@ class Scattered:
     def __len__(self) -> int:
         return self.stop - self.start
 
-    def __setitem__(self, place: slice, data: bytes | bytearray | memoryview) -> None:
-        begin = self.start + place.start
+    def __setitem__(self, span: slice, data: bytes | bytearray | memoryview) -> None:
+        begin = self.start + span.start
         end, view = begin + len(data), memoryview(data)
         for number in range(bisect_right(self._stops, begin), len(self._pieces)):
             start, stop, buffer = self._pieces[number]

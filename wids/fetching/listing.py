@@ -95,16 +95,17 @@ def names_to_split_at(first: str, last: str) -> list[str]:
     >>> names_to_split_at("a-000.tar", "a-041.tar")[::4]
     ['a-05', 'a-09', 'a-4', 'a-8']
     """
-    places = [place for place, (a, b) in enumerate(zip(first, last, strict=False)) if a != b]
-    if not places or not last[places[0]].isdecimal() or not last.isascii():
+    pairs = enumerate(zip(first, last, strict=False))
+    end = next((position for position, (a, b) in pairs if a != b), None)
+    if end is None or not last[end].isdecimal() or not last.isascii():
         return []
-    start = end = places[0]
+    start = end
     while start and last[start - 1].isdecimal():
         start -= 1
     return [
-        f"{last[:place]}{digit}"
-        for place in range(end, start - 1, -1)
-        for digit in range(int(last[place]) + 1, 10)
+        f"{last[:position]}{digit}"
+        for position in range(end, start - 1, -1)
+        for digit in range(int(last[position]) + 1, 10)
     ]
 
 

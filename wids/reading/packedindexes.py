@@ -147,11 +147,10 @@ class PackedIndexes:
             local = [row for row, url in enumerate(shards.urls) if is_local(url)]
             if not all(self._is_older(pack, shards.urls[row], int(sizes[row])) for row in local):
                 self._outdated.add(location)
-            else:
+            elif local:
                 last = len(local) - 1
-                for place in {last * i // (_NUM_PROBED - 1) for i in range(_NUM_PROBED)}:
-                    if local:
-                        open_shard(local[place])
+                for number in {last * i // (_NUM_PROBED - 1) for i in range(_NUM_PROBED)}:
+                    open_shard(local[number])
         return location not in self._outdated
 
     def distrust(self, ref: ShardRef) -> None:
@@ -202,22 +201,27 @@ class PackedIndexes:
         pack, _, row = self._row_of(ref, ref.pack)
         return pack.index_digest(row) if pack.has_index(row) else None
 
-    def _find(self, ref: ShardRef, place: str) -> TarIndex | None:
-        pack, location, row = self._row_of(ref, place)
+    def _find(self, ref: ShardRef, packed: str) -> TarIndex | None:
+        pack, location, row = self._row_of(ref, packed)
         index = self._read(pack, location, row)
         if index is not None and ref.nsamples not in {None, index.num_samples}:
             raise ShardFormatError(
-                f"{display_url(place)}: expected {ref.nsamples} samples as the spec says, found "
+                f"{display_url(packed)}: expected {ref.nsamples} samples as the spec says, found "
                 f"{index.num_samples}; pack the dataset again (`wids pack`)"
             )
         return index
 
-    def _row_of(self, ref: ShardRef, place: str) -> tuple[Pack, str, int]:
-        """Return the pack that a shard names, its location, and the row of the shard in it."""
-        found = _ROW.fullmatch(place)
+    def _row_of(self, ref: ShardRef, packed: str) -> tuple[Pack, str, int]:
+        """Return the pack that a shard names, its location, and the row of the shard in it.
+
+        Args:
+            ref: The shard.
+            packed: Its `pack`, which is not None.
+        """
+        found = _ROW.fullmatch(packed)
         if found is None:
             raise ShardFormatError(
-                f"{display_url(place)}: expected the location of a pack, '#' and a number"
+                f"{display_url(packed)}: expected the location of a pack, '#' and a number"
             )
         location, row = found[1], int(found[2])
         pack, names = self._opened(location)
@@ -227,7 +231,7 @@ class PackedIndexes:
         if name != expected:
             shown = None if name is None else display_url(name)
             raise ShardFormatError(
-                f"{display_url(place)}: expected the shard {display_url(expected)!r} there, found "
+                f"{display_url(packed)}: expected the shard {display_url(expected)!r} there, found "
                 f"{shown!r}; "
                 "pack the dataset again (`wids pack`)"
             )

@@ -504,7 +504,7 @@ class RangeShard(ReadableShard):
         basis = planned.basis
         samples: list[dict[str, Any]] = [{"__key__": key} for key in planned.keys]
         views = [memoryview(block) for block in blocks]
-        for piece, (number, begin) in zip(planned.pieces, planned.places, strict=True):
+        for piece, (number, begin) in zip(planned.pieces, planned.starts, strict=True):
             view, data_begin = views[number], begin + piece.offset - piece.start
             basis.proof.check(piece, bytes(view[begin:data_begin]))
             if piece.kept:
@@ -553,10 +553,10 @@ class PlannedSamples:
     Attributes:
         basis, local_indexes, fields, pieces: As given.
         spans: Byte ranges of the pieces. Pieces that at most padding separates share one.
-        places: Number of the range of each piece, and where it begins in that range.
+        starts: Number of the range of each piece, and where it begins in that range.
     """
 
-    __slots__ = ("basis", "fields", "local_indexes", "pieces", "places", "spans")
+    __slots__ = ("basis", "fields", "local_indexes", "pieces", "spans", "starts")
 
     def __init__(
         self,
@@ -570,7 +570,7 @@ class PlannedSamples:
         self.fields = fields
         self.pieces = pieces
         self.spans: list[tuple[int, int]] = []
-        self.places = [(0, 0)] * len(pieces)
+        self.starts = [(0, 0)] * len(pieces)
         start = stop = slot = -BLOCK_SIZE
         for number in sorted(range(len(pieces)), key=[each.start for each in pieces].__getitem__):
             piece = pieces[number]
@@ -583,7 +583,7 @@ class PlannedSamples:
                 start, stop = piece.start, piece.stop
                 self.spans.append((start, stop))
             slot = piece.slot
-            self.places[number] = (len(self.spans) - 1, piece.start - start)
+            self.starts[number] = (len(self.spans) - 1, piece.start - start)
 
     @property
     def version(self) -> FileVersion:

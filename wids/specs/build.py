@@ -120,7 +120,7 @@ def index_shard(
         cache_dir: Folder that keeps a remote shard, which is then fetched whole.
         rules: `key_rule`, `grouping` and `concatenated`, as for a dataset.
         index_dir: Folder for the sidecar of a remote shard, of this machine or of a bucket; the
-            place of the sidecar is then in the entry.
+            location of the sidecar is then in the entry.
         fetcher: Reads remote shards; by default a new one.
         width: Number of requests for headers of a remote shard at once.
 
@@ -136,7 +136,7 @@ def index_shard(
     >>> wids.index_shard(f"{folder}/a.tar").entry["nsamples"]
     1
     """
-    _check_place(url, sidecar=sidecar, index_dir=index_dir)
+    _check_sidecar(url, sidecar=sidecar, index_dir=index_dir)
     if is_local(url):
         return _index_whole(
             url, digests, sidecar=sidecar, indexes=indexes, cache_dir=cache_dir, rules=rules
@@ -155,7 +155,7 @@ def index_shard(
             own.close()
 
 
-def _check_place(url: str, *, sidecar: bool, index_dir: str | os.PathLike[str] | None) -> None:
+def _check_sidecar(url: str, *, sidecar: bool, index_dir: str | os.PathLike[str] | None) -> None:
     """Raise if a requested sidecar of a shard cannot be written."""
     if is_local(url) and index_dir is not None and not sidecar:
         raise ValueError(
@@ -169,7 +169,7 @@ def _check_place(url: str, *, sidecar: bool, index_dir: str | os.PathLike[str] |
         )
 
 
-def _check_places(
+def _check_sidecars(
     shards: Sequence[str],
     *,
     sidecar: bool = False,
@@ -181,7 +181,7 @@ def _check_places(
         with closing(Fetcher()) as fetcher:
             fetcher.sink(folder)
     for shard in shards:
-        _check_place(shard, sidecar=sidecar, index_dir=index_dir)
+        _check_sidecar(shard, sidecar=sidecar, index_dir=index_dir)
 
 
 def _index_remote(
@@ -249,7 +249,7 @@ def _save_index(
     index: TarIndex,
     entry: dict[str, Any],
 ) -> dict[str, Any]:
-    """Save the sidecar of a remote shard, if it has a folder; return its entry with its place."""
+    """Save the sidecar of a remote shard, if it has a folder; return an entry that names it."""
     if index_dir is None:
         return entry
     path, folder = index_path(url, index_dir), os.fspath(index_dir)
@@ -258,12 +258,12 @@ def _save_index(
         path.parent.mkdir(parents=True, exist_ok=True)
         index.save(path)
         return {**entry, "index": str(path)}
-    place = f"{folder.rstrip('/')}/{path.name}"
+    location = f"{folder.rstrip('/')}/{path.name}"
     with NamedTemporaryFile(prefix="wids-", suffix=SIDECAR_SUFFIX) as file:
         file.write(index.image())
         file.flush()
-        fetcher.put(place, Path(file.name), replace=True)
-    return {**entry, "index": place}
+        fetcher.put(location, Path(file.name), replace=True)
+    return {**entry, "index": location}
 
 
 def index_path(url: str, index_dir: str | os.PathLike[str]) -> Path:
@@ -350,7 +350,7 @@ def build_spec(
     entries = {name: known[name] for name in names if known and name in known}
     missing = {name: shard for name, shard in names.items() if name not in entries}
     name_of = {shard: name for name, shard in missing.items()}
-    _check_places(shards, **options)
+    _check_sidecars(shards, **options)
     # Removes the unfinished sidecars of a killed run, but not those of a run that is still alive.
     if options.get("sidecar"):
         for beside in {local_path(shard).parent for shard in shards if is_local(shard)}:

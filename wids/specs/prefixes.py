@@ -184,7 +184,7 @@ def _matches(pattern: str, names: Sequence[str]) -> Iterator[str]:
     )
     beginning = takewhile(
         lambda name: name.startswith(start),
-        (names[place] for place in range(bisect_left(names, start), len(names))),
+        (names[row] for row in range(bisect_left(names, start), len(names))),
     )
     return filter(regex.fullmatch, beginning)
 

@@ -467,8 +467,8 @@ class _Opener:
 
 def _warn_of_unknown_keys(base: Any, patch: Any, where: str) -> None:
     """Warn of samples of a patch whose keys the base does not have: a misspelt key, perhaps."""
-    _, places = KeyTable(patch.key_hashes()).pairs(base.key_hashes())
-    lost = np.setdiff1d(np.arange(len(patch)), places)
+    _, found = KeyTable(patch.key_hashes()).pairs(base.key_hashes())
+    lost = np.setdiff1d(np.arange(len(patch)), found)
     if len(lost):
         warn(
             f"{where}: patch: {len(lost)} of {len(patch)} samples change nothing, since no sample "
