@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
-from wids.display.mediaview import EXIF_ORIENTATION
+from wids.display.mediaview import EXIF_ORIENTATION, summarise_image
 from wids.display.pixels import draw_array, is_picture, levels
 from wids.display.thumbnails import Thumbnail, thumbnail
 from wids.errors import DecodeError
@@ -95,6 +95,28 @@ class TestImages:
     def test_thin_images_keep_a_pixel(self) -> None:
         """A strip of 4000 x 1 pixels has a thumbnail of one line."""
         assert opened(thumbnail(".png", save(draw(4000, 1), "PNG"), size=40)).size == (40, 1)
+
+    @pytest.mark.parametrize("orientation", range(1, 9))
+    @pytest.mark.parametrize(
+        ("extension", "sides"), [(".seg.tif", (30, 20)), (".tif", (5000, 3400))]
+    )
+    def test_a_tiff_is_turned_once(
+        self, extension: str, sides: tuple[int, int], orientation: int
+    ) -> None:
+        """Masks and large pictures in TIFF are turned like a PNG of the same pixels."""
+        exif = Image.Exif()
+        exif[EXIF_ORIENTATION] = orientation
+        image = Image.new("L" if extension == ".seg.tif" else "RGB", sides)
+        image.paste(Image.new(image.mode, (sides[0] // 4, sides[1] // 2), "white"))
+        tiff, png = save(image, "TIFF", exif=exif), save(image, "PNG", exif=exif, compress_level=1)
+        small = opened(thumbnail(extension, tiff, size=20)).convert("RGB")
+        expected = opened(thumbnail(f"{extension[:-3]}png", png, size=20)).convert("RGB")
+        assert small.size == expected.size
+        # Of a large one, some pixels are picked before the turn, or after it.
+        assert np.abs(np.asarray(small, int) - np.asarray(expected, int)).mean() < 8
+        facts = summarise_image(".tif", tiff)
+        assert (facts["width"] > facts["height"]) == (small.width > small.height)
+        assert facts["orientation"] == 1
 
     @pytest.mark.parametrize("orientation", range(1, 9))
     def test_exif_orientation_is_applied(self, orientation: int) -> None:

@@ -111,11 +111,13 @@ def _opened(data: bytes | memoryview) -> Any:
 def orientation(image: Any) -> int:
     """Return the EXIF orientation of an opened image, 1 (upright) to 8; 1 if it has none.
 
+    Of a TIFF it is 1, since Pillow states the sides of it as shown, and turns its pixels itself.
+
     Args:
         image: A `PIL.Image.Image`.
     """
     # Without this check, Pillow would decode a whole PNG to look for an EXIF chunk at its end.
-    if "exif" not in image.info and image.format != "TIFF":
+    if "exif" not in image.info or image.format == "TIFF":
         return 1
     found = image.getexif().get(EXIF_ORIENTATION, 1)
     return found if isinstance(found, int) and 1 <= found <= 8 else 1
