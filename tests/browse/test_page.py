@@ -473,6 +473,25 @@ def test_a_mask_is_turned_by_a_switch_where_its_sides_cannot_tell(
         assert switch.count() == 0
 
 
+@pytest.mark.parametrize("level", [0, 128, 255])
+def test_a_mask_is_seen_on_any_picture(tmp_path: Path, open_page: Open, level: int):
+    """Labels of a mask colour the picture, be it dark or white, and label 0 leaves it as it is."""
+    Image.new("L", (160, 80), level).save(picture := BytesIO(), "PNG")
+    labels = np.zeros((80, 160), np.uint8)
+    labels[:, :40], labels[:, 40:80] = 1, 3
+    Image.fromarray(labels).save(mask := BytesIO(), "PNG")
+    sample = {"__key__": "a", ".png": picture.getvalue(), ".seg.png": mask.getvalue()}
+    with browsing([str(write_shard(tmp_path / "a.tar", [sample]))]) as server:
+        page = open_page(f"{server.url}?i=0")
+        wait_until(page, "document.querySelector('.mask')?.naturalWidth === 160")
+        shot = Image.open(BytesIO(page.locator(".stage").screenshot())).convert("RGB")
+    shown = np.asarray(shot.resize((160, 80)), int)
+    first, second, background = (shown[40, column] for column in (20, 60, 120))
+    assert np.abs(background - level).max() <= 2
+    for one, other in ((first, background), (second, background), (first, second)):
+        assert np.abs(one - other).max() > 40
+
+
 @pytest.mark.parametrize("orientation", [3, 5, 6, 7, 8])
 def test_shapes_of_the_stored_pixels_are_turned(tmp_path: Path, open_page: Open, orientation: int):
     """Shapes lie in the image as stored or as shown, by a guess that a switch changes."""

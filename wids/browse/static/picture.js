@@ -97,7 +97,7 @@ function drawLayer(layer, sample, shapes, masks, size, orientation) {
   });
   if (chosen.masks) layer.append(...masks.map((mask) => maskImage(sample, mask, size, mask.lie === "stored" || (mask.lie === "either" && isStored) ? orientation : 1)));
   layer.append(svg("svg", { viewBox: `0 0 ${size[0]} ${size[1]}`, role: "img", "aria-label": `${shapes.length} shapes` },
-    svg("g", turn ? { transform: `matrix(${turn})` } : {}, drawn)));
+    withoutBackground(), svg("g", turn ? { transform: `matrix(${turn})` } : {}, drawn)));
   for (const [x, y, label, colour] of labels) {
     // At the upper edge there is no room above the box.
     const tag = h("span", { class: y < 0.05 ? "tag inside" : "tag" }, label);
@@ -113,6 +113,14 @@ function cornerShown(turn, x, y, width, height, size) {
   const [across, down] = [[x, y], [x + width, y + height]].map(([left, top]) => [a * left + c * top + e, b * left + d * top + f])
     .reduce(([x1, y1], [x2, y2]) => [Math.min(x1, x2), Math.min(y1, y2)]);
   return [across / size[0], down / size[1]];
+}
+
+/** The filter that leaves out the darkest colours of masks, in which label 0 is drawn; its picture is seen there. */
+function withoutBackground() {
+  return svg("filter", { id: "without-background", "color-interpolation-filters": "sRGB" },
+    svg("feComponentTransfer", {}, ["R", "G", "B"].map((part) => svg(`feFunc${part}`, { type: "linear", slope: 40, intercept: -8.8 }))), // 0 up to 56 of 255, 1 from 63 on
+    svg("feColorMatrix", { values: "0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 1 1 1 0 0", result: "labels" }),
+    svg("feComposite", { in: "SourceGraphic", in2: "labels", operator: "in" }));
 }
 
 /** A mask, turned with the picture as EXIF's orientation says; 1 where it lies as shown. */
