@@ -1196,6 +1196,8 @@ rank, kind = int(sys.argv[1]), sys.argv[3]
 dist.init_process_group("gloo", f"file://{sys.argv[2]}", rank=rank, world_size=2)
 warnings.simplefilter("always")
 with warnings.catch_warnings(record=True) as caught:
+    if kind == "alone" and rank == 0:
+        list(DistributedChunkedSampler(range(30), chunksize=4))
     first = DistributedChunkedSampler(range(40), chunksize=4)
     other = range(100 + 10 * rank) if kind == "size" else range(100)
     seed = rank if kind == "seed" else 0
@@ -1225,7 +1227,8 @@ def outputs_of_ranks(script, tmp_path, kind):
 
 
 @pytest.mark.parametrize(
-    ("kind", "said"), [("same", []), ("size", ["layout", "n"]), ("seed", ["seed"])]
+    ("kind", "said"),
+    [("same", []), ("size", ["layout", "n"]), ("seed", ["seed"]), ("alone", [])],
 )
 def test_ranks_with_different_samplers_are_warned(kind, said, tmp_path):
     """One of two ranks learns, once, that the other begins with other samples or another seed."""

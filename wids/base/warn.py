@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
 
-__all__ = ["WarningsOnce", "held_warnings", "warn"]
+__all__ = ["WarningsOnce", "held_warnings", "line_of_caller", "warn"]
 
 # Through these modules the package is called: by properties, context managers, progress bars, and
 # by the loaders of torch, whose lines say nothing to the user.
@@ -46,11 +46,26 @@ def warn(message: str) -> None:
     if held is not None:
         held.append(message)
         return
-    # Level 2 is the caller of this function. Frames of this package are skipped.
-    frame, level = sys._getframe(1), 2  # noqa: SLF001 (inspect.stack() reads source files)
+    # Level 1 is this function, and `_caller` counts from itself.
+    warnings.warn(message, WidsWarning, stacklevel=_caller()[1] - 1)
+
+
+def line_of_caller() -> str:
+    """Return the line of the program from which this package was called, as "train.py:12".
+
+    >>> line_of_caller().startswith("<doctest")
+    True
+    """
+    frame, _ = _caller()
+    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+
+
+def _caller() -> tuple[FrameType, int]:
+    """Return the frame outside of this package that led here, and its level above this function."""
+    frame, level = sys._getframe(2), 3  # noqa: SLF001 (inspect.stack() reads source files)
     while _is_passed(frame) and frame.f_back is not None:
         frame, level = frame.f_back, level + 1
-    warnings.warn(message, WidsWarning, stacklevel=level)
+    return frame, level
 
 
 @contextmanager

@@ -5,12 +5,13 @@ import json
 import operator
 import os
 import sys
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from typing import Any, SupportsIndex
 
 from wids.base.arguments import check_integer
 from wids.base.threads import DaemonThreadPool
-from wids.base.warn import WarningsOnce, warn
+from wids.base.warn import WarningsOnce, line_of_caller, warn
 from wids.log import logger
 
 __all__ = ["Replica", "check_dealing", "check_lanes", "lanes_here", "number_of_lanes", "ranks_here"]
@@ -41,6 +42,7 @@ class Replica:
         self._settled: tuple[int, int] | None = None
         self._warnings = WarningsOnce()  # it is looked up at each use
         self._compared = False
+        self._made_at = line_of_caller()
         # Given values are checked now. The group is often made after this call.
         if None not in self._given or _process_group() is not None:
             self.find()
@@ -112,7 +114,8 @@ class Replica:
         if not self.comparable:
             return
         self._compared = True
-        other = _first_of_ranks(f"wids/pass of sampler {next(_COMPARED)}", state)
+        number = next(_COMPARED[self._made_at])
+        other = _first_of_ranks(f"wids/sampler {number} of {self._made_at}", state)
         differing = [name for name in state if state[name] != other.get(name)]
         if not differing:
             return
@@ -172,8 +175,9 @@ def _process_group() -> tuple[int, int] | None:
     return None
 
 
-# Numbers the samplers of this process by their first pass, which is the same on all ranks.
-_COMPARED = itertools.count()
+# Numbers the samplers of this process by their first pass, for each line that makes samplers: all
+# ranks run the same program, but some of its lines may run on one rank alone.
+_COMPARED: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
 _ANSWER_SECONDS = 5.0  # a store whose machine does not answer must not stop the pass
 
 
