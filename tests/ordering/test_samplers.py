@@ -1195,10 +1195,12 @@ from wids import DistributedChunkedSampler, DistributedShardSampler
 rank, kind = int(sys.argv[1]), sys.argv[3]
 dist.init_process_group("gloo", f"file://{sys.argv[2]}", rank=rank, world_size=2)
 warnings.simplefilter("always")
+def chunked(count):
+    return DistributedChunkedSampler(range(count), chunksize=4)
 with warnings.catch_warnings(record=True) as caught:
     if kind == "alone" and rank == 0:
-        list(DistributedChunkedSampler(range(30), chunksize=4))
-    first = DistributedChunkedSampler(range(40), chunksize=4)
+        list(chunked(30))
+    first = chunked(40)
     other = range(100 + 10 * rank) if kind == "size" else range(100)
     seed = rank if kind == "seed" else 0
     second = DistributedShardSampler(other, lengths=[10] * (len(other) // 10), seed=seed)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
 
-__all__ = ["WarningsOnce", "held_warnings", "line_of_caller", "warn"]
+__all__ = ["WarningsOnce", "held_warnings", "lines_of_callers", "warn"]
 
 # Through these modules the package is called: by properties, context managers, progress bars, and
 # by the loaders of torch, whose lines say nothing to the user.
@@ -50,14 +50,21 @@ def warn(message: str) -> None:
     warnings.warn(message, WidsWarning, stacklevel=_caller()[1] - 1)
 
 
-def line_of_caller() -> str:
-    """Return the line of the program from which this package was called, as "train.py:12".
+def lines_of_callers(most: int = 8) -> str:
+    """Return the lines of the program that led to this package, as "data.py:12 train.py:40".
 
-    >>> line_of_caller().startswith("<doctest")
+    Args:
+        most: Most lines, beginning with the one that called the package.
+
+    >>> lines_of_callers(1).startswith("<doctest")
     True
     """
-    frame, _ = _caller()
-    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+    frame: FrameType | None = _caller()[0]
+    lines: list[str] = []
+    while frame is not None and len(lines) < most:
+        lines.append(f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}")
+        frame = frame.f_back
+    return " ".join(lines)
 
 
 def _caller() -> tuple[FrameType, int]:

@@ -11,7 +11,7 @@ from typing import Any, SupportsIndex
 
 from wids.base.arguments import check_integer
 from wids.base.threads import DaemonThreadPool
-from wids.base.warn import WarningsOnce, line_of_caller, warn
+from wids.base.warn import WarningsOnce, lines_of_callers, warn
 from wids.log import logger
 
 __all__ = ["Replica", "check_dealing", "check_lanes", "lanes_here", "number_of_lanes", "ranks_here"]
@@ -42,7 +42,7 @@ class Replica:
         self._settled: tuple[int, int] | None = None
         self._warnings = WarningsOnce()  # it is looked up at each use
         self._compared = False
-        self._made_at = line_of_caller()
+        self._made_at = lines_of_callers()
         # Given values are checked now. The group is often made after this call.
         if None not in self._given or _process_group() is not None:
             self.find()
@@ -175,8 +175,8 @@ def _process_group() -> tuple[int, int] | None:
     return None
 
 
-# Numbers the samplers of this process by their first pass, for each line that makes samplers: all
-# ranks run the same program, but some of its lines may run on one rank alone.
+# Numbers the samplers of this process by their first pass, for each line of the program that led to
+# some: all ranks run the same program, but some of its lines may run on one rank alone.
 _COMPARED: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
 _ANSWER_SECONDS = 5.0  # a store whose machine does not answer must not stop the pass
 
