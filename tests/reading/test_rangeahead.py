@@ -2,7 +2,11 @@
 
 import gc
 import itertools
+import json
 import random
+import subprocess
+import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -630,3 +634,46 @@ def test_auto_chooses_by_sampler_and_room(
     assert chosen in repr(dataset)
     cached = Path(dataset.cache_dir)
     assert eventually(lambda: bool(list(cached.glob("*.tar"))) == ("whole" in chosen))
+
+
+AUTO_WITHOUT_RIGHTS = """
+import json, os, sys
+import wids
+shards = json.load(sys.stdin)
+def read(**options):
+    dataset = wids.ShardListDataset(shards, transformations="bytes", **options)
+    sampler = wids.DistributedShardSampler(dataset, 1, 0)
+    loader = wids.Loader(dataset, 16, sampler=sampler, tensors=False)
+    return len({key for batch in loader for key in batch["__key__"]}), dataset.remote_choice
+# Imports what it needs, which another user may not be able to read.
+read(cache_dir=sys.argv[1], remote="range")
+if os.geteuid() == 0:
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+print(*read(cache_dir=sys.argv[2], remote="auto", **json.loads(sys.argv[3])))
+"""
+
+
+@pytest.mark.parametrize("options", ["{}", '{"cache_size": 1000000000}'])
+def test_a_read_only_cache_is_not_chosen_for_whole_shards(
+    remote: Callable[..., Any], tmp_path: Path, options: str
+) -> None:
+    """With remote="auto", shards that a read-only cache lacks are read by range."""
+    dataset = remote()
+    shards = [
+        {"url": each.url, "nsamples": PER_SHARD, "filesize": each.filesize}
+        for each in dataset.shards
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o555)
+        folders = [str(tmp_path / "cache"), folder]
+        done = subprocess.run(
+            [sys.executable, "-c", AUTO_WITHOUT_RIGHTS, *folders, options],
+            input=json.dumps(shards),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    expected = f"{NUM_SHARDS * PER_SHARD} by range, since the cache folder cannot be written to\n"
+    assert done.stdout == expected, done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from wids.ordering.replicas import lanes_here, ranks_here
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["RemoteChoice", "choose_remote", "free_nbytes"]
+__all__ = ["RemoteChoice", "choose_remote", "room_in_cache"]
 
 _MOSTLY = 0.5  # part of a shard from which on fetching it whole is better
 
@@ -34,7 +35,7 @@ class RemoteChoice:
 
 
 def choose_remote(
-    sampler: Any, num_samples: int, nbytes: int | None, room_nbytes: int
+    sampler: Any, num_samples: int, nbytes: int | None, room_nbytes: int | None
 ) -> RemoteChoice:
     """Choose how the samples of a sampler are read.
 
@@ -46,7 +47,7 @@ def choose_remote(
         sampler: What draws the samples.
         num_samples: Samples of the dataset.
         nbytes: Bytes of all its remote shards; None if they are not known.
-        room_nbytes: Bytes that the cache may take.
+        room_nbytes: Bytes that the cache may take; None if its folder cannot be written to.
 
     >>> from wids.ordering.samplers import ChunkedSampler
     >>> sampler = ChunkedSampler(range(100))
@@ -61,6 +62,8 @@ def choose_remote(
     used = drawn * min(1.0, ranks_here(replicas) * lanes / (replicas * here))
     if used < _MOSTLY:
         return RemoteChoice(whole=False, reason=f"this machine uses {used:.0%} of its shards")
+    if room_nbytes is None:  # shards that are in the cache are used from there by range, too
+        return RemoteChoice(whole=False, reason="the cache folder cannot be written to")
     if nbytes is None:
         return RemoteChoice(whole=False, reason="the sizes of the shards are not known")
     mine = format_nbytes(nbytes * here // lanes)
@@ -72,10 +75,17 @@ def choose_remote(
     )
 
 
-def free_nbytes(folder: Path) -> int:
-    """Return the free bytes of the file system that has a folder, or will have it; 0 if unknown."""
-    there = next((each for each in (folder, *folder.parents) if each.exists()), None)
+def room_in_cache(folder: Path, bound: int | None) -> int | None:
+    """Return the bytes that a cache folder may take; None if it cannot be written to.
+
+    Args:
+        folder: The folder, which need not exist yet.
+        bound: Bound of its size; without one, half of the free bytes are counted, 0 if unknown.
+    """
     try:
-        return 0 if there is None else shutil.disk_usage(there).free
+        there = next((each for each in (folder, *folder.parents) if each.exists()), None)
+        if there is None or not os.access(there, os.W_OK):
+            return None
+        return shutil.disk_usage(there).free // 2 if bound is None else bound
     except OSError:
         return 0

@@ -58,7 +58,7 @@ from wids.reading.packedindexes import PackedIndexes
 from wids.reading.pipeline import Pipeline, StreamedShard, no_end
 from wids.reading.rangeahead import PlannedBatches, RangePlanner, RangeSource, default_memory
 from wids.reading.rangeshard import MOST_SHARDS_AT_ONCE, read_samples
-from wids.reading.remotechoice import RemoteChoice, choose_remote, free_nbytes
+from wids.reading.remotechoice import RemoteChoice, choose_remote, room_in_cache
 from wids.reading.samplesequence import SampleLocation, relabelled
 from wids.reading.shardopener import Access, ShardOpener, check_access
 from wids.reading.versions import SeenVersions
@@ -859,8 +859,7 @@ class ShardList:
         far = [row for row, url in enumerate(self.shards.urls) if not self.cache.is_local(url)]
         sizes = self.shards.filesize[far]
         nbytes = None if (sizes == UNKNOWN).any() else int(sizes.sum())
-        bound = self.cache.cache_size
-        room = free_nbytes(self.cache.cache_dir) // 2 if bound is None else bound
+        room = room_in_cache(self.cache.cache_dir, self.cache.cache_size)
         choice = choose_remote(sampler, self._locator.total, nbytes, room)
         logger.info('remote="auto": %s', choice)
         self.remote_choice = choice
