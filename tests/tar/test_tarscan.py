@@ -383,6 +383,18 @@ def test_empty_archive(scan):
     assert listed(scan(END)) == []
 
 
+@pytest.mark.parametrize("left", [1024, 1025, 1536, 60_000, 80_000])
+def test_padding_that_is_cut_off_while_it_is_read_is_an_error(tmp_path, left):
+    """A scan ends with an error where a file becomes shorter within the zeros after the archive."""
+    path = tmp_path / "a.tar"
+    path.write_bytes(END + bytes(100_000))
+    with path.open("rb") as file:
+        source = TarBytes.of_file(path, file.fileno())
+        os.truncate(path, left)
+        with pytest.raises(ShardFormatError, match="became shorter while it was read"):
+            scan_bytes(source)
+
+
 @pytest.mark.parametrize("tar_format", FORMATS.values(), ids=FORMATS)
 def test_every_truncation_is_an_error(tmp_path, tar_format):
     """A tar that is cut at any byte is an error that names an offset."""

@@ -493,6 +493,9 @@ class HeaderWalk:
         """Return the position of the first block from `position` on that is not all zeros."""
         while position < self._nbytes:
             chunk = self._read(position, _WINDOW_NBYTES)
+            if not chunk:
+                what = "the end of the file, which became shorter while it was read"
+                self._fail(position, f"{self._nbytes} bytes in the file", what)
             nonzero = len(chunk) - len(chunk.lstrip(b"\0"))
             if nonzero < len(chunk):
                 return position + nonzero // BLOCK_SIZE * BLOCK_SIZE
