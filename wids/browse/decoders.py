@@ -47,6 +47,7 @@ _LOW_PRIORITY = 15
 # Limits of time are of processor time where the system tells it, since other programs, such as a
 # training run, may take the processors. But no field keeps a process for so many times as long.
 _MOST_PATIENCE = 6
+_MOST_SOON_PATIENCE = 3  # others wait meanwhile
 _LEAST_WAIT_SECONDS = 0.01  # in which the system counts processor time
 # One thread, because each thread of a numeric library takes its own memory. What a picture took is
 # given back to the system when it is drawn: glibc would keep up to 64 MiB in each process.
@@ -76,8 +77,9 @@ class DecoderLimits:
         processes: Number of decoders that work at the same time.
         slow_processes: Number of decoders in the slow lane.
         soon_seconds: Processor time after which a decoder counts as slow and the next field is
-            started, at the latest after six times as long.
-        deadline_seconds: Processor time after which a decoder is killed, likewise.
+            started, at the latest after three times as long.
+        deadline_seconds: Processor time after which a decoder is killed, at the latest after six
+            times as long.
         nbytes: Memory limit of each regular process.
         large_nbytes: Memory limit of the one process for fields that need more.
     """
@@ -319,7 +321,7 @@ class Decoders:
             decoder = decoder or self._started(self.limits.nbytes)
             with self._ended_on_error(decoder):
                 decoder.begin(job)
-                if decoder.answers_within(self.limits.soon_seconds):
+                if decoder.answers_within(self.limits.soon_seconds, _MOST_SOON_PATIENCE):
                     found = decoder.answer(self.limits.deadline_seconds)
                     self._give_back(decoder, self._idle, self.limits.processes)
                     return found
@@ -436,14 +438,15 @@ class _Decoder:
         used = processor_seconds(self._process.pid)
         self._used_before = used if math.isfinite(used) else 0.0
 
-    def answers_within(self, seconds: float) -> bool:
+    def answers_within(self, seconds: float, patience: float) -> bool:
         """Wait for the beginning of an answer; return whether it came in time.
 
         Args:
             seconds: Processor time since the request.
+            patience: How many times as long the wait may be.
         """
         end = self._began + seconds
-        latest = self._began + _MOST_PATIENCE * seconds
+        latest = self._began + patience * seconds
         while not self._has_answered(end):
             left = min(seconds - self._used_seconds(), latest - time.monotonic())
             if left <= 0:
@@ -477,7 +480,7 @@ class _Decoder:
             DecodeError: The process died, or its deadline has passed since the request.
         """
         with _explained(deadline_seconds):
-            if self.answers_within(deadline_seconds):
+            if self.answers_within(deadline_seconds, _MOST_PATIENCE):
                 return receive(self._connection, time.monotonic() + deadline_seconds)
             if self._used_seconds() >= deadline_seconds:
                 raise TimeoutError
