@@ -401,6 +401,7 @@ def test_what_needs_much_memory_fills_no_other_process(tmp_path: Path) -> None:
         "regular refused": {".png": png_bomb()},
         "regular refused for its side": {".png": png_bomb(63_000_000, 1)},
         "slow": {".jpg": save(Image.new("L", (7000, 7000)), "JPEG")},
+        " large ": {".npy": npy(np.zeros((6000, 6000), np.uint8))},
     }
     samples = [{"__key__": str(n), **fields} for n, fields in enumerate(pictures.values())]
     decoders = _Noting(replace(ONE_OF_EACH, soon_seconds=PATIENCE_SECONDS, nbytes=192 << 20))

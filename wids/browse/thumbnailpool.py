@@ -31,6 +31,8 @@ _KEPT_NBYTES = 96 << 20
 _MAX_FIELD_NBYTES = 128 << 20
 # A page asks again at least every eight seconds for a picture that it still shows.
 _SHOWN_SECONDS = 12.0
+# A larger field fills the memory of a regular process by its own bytes, so the large one draws it.
+_MAX_REGULAR_NBYTES = 32 << 20
 _MAX_READ_AHEAD_NBYTES = 2 << 20  # largest field that is read before a decoder is free
 
 # Pixels, times the scans of a JPEG, from which on a picture is sent to the slow lane at once.
@@ -247,6 +249,9 @@ class Thumbnails:
                 f"{field.extension}: {field.nbytes} bytes are more than the {_MAX_FIELD_NBYTES} "
                 "that are read for a thumbnail; download the field to see it"
             )
+
+        if field.nbytes > _MAX_REGULAR_NBYTES and lane != "large":
+            raise NoMemoryError(f"{field.extension}: many bytes, left to the large lane")
 
         def pieces() -> Iterable[bytes]:
             return self._reader.pieces(located, key.number)
