@@ -43,6 +43,19 @@ def test_spans_are_those_of_the_samples(shard, sidecar, places, extension, scann
     assert spans.tolist() == expected
 
 
+@pytest.mark.parametrize("scanned", [False, True])
+def test_the_span_of_one_field_is_that_of_its_sample(shard, sidecar, scanned):
+    """The span of one field equals that in the list of all; a missing field is a KeyError."""
+    index = TarIndex.from_tar(shard) if scanned else TarIndex.load(sidecar)
+    for place in range(MANY):
+        for name, *span in index.fields(place):
+            assert list(index.span(place, name)) == span
+        with pytest.raises(KeyError, match=r"\.x"):
+            index.span(place, ".x")
+    with pytest.raises(IndexError, match=str(MANY)):
+        index.span(MANY, ".cls")
+
+
 @pytest.mark.parametrize("place", [-1, MANY])
 def test_a_place_out_of_range_is_an_error(sidecar, place):
     """An index out of range is an error, also once the sidecar is trusted."""
@@ -64,7 +77,8 @@ def test_a_damaged_sample_is_refused_and_the_others_are_read_for_ever(shard, sid
     for _ in range(3):
         for place in set(range(MANY)) - {7}:
             assert bytes(opened[place][".cls"]) == str(place).encode()
-        for read in (opened.read, opened.index.fields, opened.index.key):
+        span = lambda place: opened.index.span(place, ".cls")  # noqa: E731
+        for read in (opened.read, opened.index.fields, opened.index.key, span):
             with pytest.raises(ShardFormatError, match="sample 7 does not fit"):
                 read(7)
         with pytest.raises(ShardFormatError, match="sample 7 does not fit"):

@@ -6,7 +6,7 @@ import hashlib
 import secrets
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -107,6 +107,15 @@ class LocatedSample:
         return self.fields[number]
 
 
+@dataclass(frozen=True)
+class _KeptKey:
+    """Key of the bytes of a field: its sample, the version of the shard, and its number."""
+
+    index: int
+    version: str
+    number: int
+
+
 class FieldReader:
     """Locates samples and reads parts of their fields; thread-safe, as the dataset is.
 
@@ -158,7 +167,7 @@ class FieldReader:
             cache.fetcher = Fetcher(patience, allow_pipe=fetcher.allow_pipe)
             fetcher.close()
         self._salt = secrets.token_hex(4)
-        self._kept: KeptBytes[tuple[LocatedSample, int], memoryview] = KeptBytes(_KEPT_NBYTES)
+        self._kept: KeptBytes[_KeptKey, memoryview] = KeptBytes(_KEPT_NBYTES)
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -226,7 +235,7 @@ class FieldReader:
             WidsError: It cannot be read.
         """
         field = located.field(number)
-        kept = self._kept.get((located, number))
+        kept = self._kept.get(_KeptKey(located.index, located.version, number))
         if kept is not None:
             return kept[start:stop]
         if field.stored is not None:
@@ -235,7 +244,7 @@ class FieldReader:
         stop = field.nbytes if stop is None else min(stop, field.nbytes)
         start = min(start, stop)
         with self.failures.noted(located.shard_index, ref.url, FetchError):
-            self._check_unchanged(located, shard)
+            self._check_unchanged(located, shard, [number])
             return memoryview(shard.read_part(local_index, field.extension, start, stop))
 
     def pieces(
@@ -252,25 +261,26 @@ class FieldReader:
         for first in range(start, stop, nbytes):
             yield bytes(self.read(located, number, first, min(first + nbytes, stop)))
 
-    def _check_unchanged(self, located: LocatedSample, shard: ReadableShard) -> None:
-        """Check that a sample is still where it was located.
+    def _check_unchanged(
+        self, located: LocatedSample, shard: ReadableShard, numbers: Iterable[int]
+    ) -> None:
+        """Check that some fields of a sample are still where they were located.
 
         Raises:
-            ShardFormatError: Its shard was replaced.
+            ShardFormatError: The shard was replaced.
         """
-        index, fields = (
-            shard.index,
-            [each[:3] for each in located.fields if each.stored is None],
+        there = located.local_index < len(shard)
+        there = there and shard.index.key(located.local_index) == located.key
+        with suppress(KeyError):
+            if there and all(
+                shard.index.span(located.local_index, field.extension)
+                == (field.offset, field.nbytes)
+                for field in map(located.field, numbers)
+            ):
+                return
+        raise ShardFormatError(
+            f"{located.url}: was replaced since sample {located.index} was located; reload the page"
         )
-        there = located.local_index < len(shard) and index.key(located.local_index) == located.key
-        stored = index.fields(located.local_index) if there else []
-        if self.joined is not None:  # which may have replaced some
-            stored = [each for each in stored if each in fields]
-        if not there or stored != fields:
-            raise ShardFormatError(
-                f"{located.url}: was replaced since sample {located.index} was located; reload "
-                "the page"
-            )
 
     def fetch_ahead(
         self, samples: Iterable[LocatedSample], wanted: Callable[[LocatedSample], Iterable[int]]
@@ -286,7 +296,11 @@ class FieldReader:
         by_shard: dict[int, list[tuple[LocatedSample, list[int]]]] = {}
         for located in samples:
             own = [n for n in wanted(located) if located.fields[n].stored is None]
-            numbers = [n for n in own if self._kept.get((located, n)) is None]
+            numbers = [
+                n
+                for n in own
+                if self._kept.get(_KeptKey(located.index, located.version, n)) is None
+            ]
             if numbers and sum(located.fields[n].nbytes for n in numbers) <= _MOST_AHEAD_NBYTES:
                 by_shard.setdefault(located.shard_index, []).append((located, numbers))
         for group in by_shard.values():
@@ -300,8 +314,8 @@ class FieldReader:
         shard, _, ref = self._opened(group[0][0].index)
         if shard.memory is not None:
             return
-        for located, _ in group:
-            self._check_unchanged(located, shard)
+        for located, numbers in group:
+            self._check_unchanged(located, shard, numbers)
         extensions = {located.fields[n].extension for located, numbers in group for n in numbers}
         with self.failures.noted(group[0][0].shard_index, ref.url, FetchError):
             samples = shard.read_many([located.local_index for located, _ in group], extensions)
@@ -309,7 +323,7 @@ class FieldReader:
             for number in numbers:
                 # A copy, because a view would keep the shard mapped if it was fetched whole.
                 data = memoryview(bytes(sample[located.fields[number].extension]))
-                self._kept.put((located, number), data, len(data))
+                self._kept.put(_KeptKey(located.index, located.version, number), data, len(data))
 
     def is_far(self, ref: ShardRef) -> bool:
         """Return whether a shard is neither a file of this machine nor in the cache."""

@@ -43,6 +43,7 @@ _MOST_CAPTION_NBYTES = 64 << 10
 _MOST_MEDIA_NBYTES = 16 << 20
 _MOST_MEDIA_FAR_NBYTES = 1 << 20
 _MOST_FIELDS = 200
+_MOST_LOOKED_AT = 1000  # fields among which the one to show on a tile is chosen
 _MOST_FILMS = 3
 _MOST_KEY = 300
 
@@ -125,7 +126,7 @@ def _films(located: LocatedSample) -> list[dict[str, Any]]:
     The first is played; the others take its place if it is broken, as only drawing it tells.
     """
     films = []
-    for number, field in enumerate(located.fields):
+    for number, field in enumerate(located.fields[:_MOST_LOOKED_AT]):
         if field_kind(field.extension) == "video":
             plain = media_type(field.extension)
             shown = None if plain == OCTET_STREAM else plain
@@ -154,7 +155,7 @@ def _face(reader: FieldReader, located: LocatedSample) -> dict[str, Any]:
 def _first(located: LocatedSample, kinds: tuple[str, ...], most_nbytes: int) -> int | None:
     """Find the first field of the first kind that the sample has."""
     for kind in kinds:
-        for number, field in enumerate(located.fields):
+        for number, field in enumerate(located.fields[:_MOST_LOOKED_AT]):
             # Compressed text would have to be unpacked, which takes too long for a tile.
             plain = kind not in ("text", "json") or not wrapper_of(field.extension)
             if plain and field.nbytes <= most_nbytes and field_kind(field.extension) == kind:
@@ -163,7 +164,8 @@ def _first(located: LocatedSample, kinds: tuple[str, ...], most_nbytes: int) -> 
 
 
 def _picture(located: LocatedSample) -> int | None:
-    images = [n for n, field in enumerate(located.fields) if field_kind(field.extension) == "image"]
+    looked_at = located.fields[:_MOST_LOOKED_AT]
+    images = [n for n, field in enumerate(looked_at) if field_kind(field.extension) == "image"]
     if images:
         return min(images, key=lambda number: _likelihood(located.fields[number].extension))
     number = _first(located, ("array",), 1 << 62)
@@ -193,7 +195,7 @@ def _caption(located: LocatedSample) -> int | None:
 
 def _main_kind(located: LocatedSample) -> str:
     """Return the kind of field that represents a sample without a picture."""
-    kinds = [field_kind(field.extension) for field in located.fields]
+    kinds = [field_kind(field.extension) for field in located.fields[:_MOST_LOOKED_AT]]
     order = ("image", "video", "audio", "array", "text", "json", "class", "bytes")
     return min(kinds, key=order.index, default="bytes")
 

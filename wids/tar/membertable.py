@@ -154,6 +154,27 @@ class MemberTable:
         _, extensions, spans = self.locate(local_index)
         return list(zip(extensions, spans[::2], spans[1::2], strict=True))
 
+    def span(self, local_index: int, extension: str) -> tuple[int, int]:
+        """Return the offset and size of one field of one sample, in bytes.
+
+        Args:
+            local_index: Index of the sample in the shard, in `[0, num_samples)`.
+            extension: The field, such as ".jpg".
+
+        Raises:
+            IndexError: There is no such sample.
+            KeyError: The sample has no such field.
+            ShardFormatError: The sidecar is damaged there.
+        """
+        # Not by `locate`, which unpacks the spans of all fields: a sample may have a million.
+        self.check_sample(local_index)
+        first, _, set_id, _ = _ROW(self._rows, ROW.size * local_index)
+        extensions, _ = self._layout(set_id)
+        if extension not in extensions:
+            raise KeyError(extension)
+        offset, size = _SPAN.unpack_from(self._spans, 16 * (first + extensions.index(extension)))
+        return offset, size
+
     def key(self, local_index: int) -> str:
         """Return the key of one sample.
 
@@ -164,7 +185,9 @@ class MemberTable:
             IndexError: There is no such sample.
             ShardFormatError: The sidecar is damaged there.
         """
-        return self.locate(local_index)[0]
+        self.check_sample(local_index)
+        _, start, _, end = _ROW(self._rows, ROW.size * local_index)
+        return str(self._key_bytes[start:end], "utf-8", "surrogateescape")
 
     def keys_at(self, local_indexes: NDArray[np.int64]) -> list[str]:
         """Return the keys of several samples.

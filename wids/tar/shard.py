@@ -345,8 +345,7 @@ class Shard(ReadableShard):
             ShardFormatError: The shard was changed since it was opened.
             OSError: It cannot be read.
         """
-        spans = {name: span for name, *span in self.index.fields(local_index)}
-        offset, size = spans[extension]
+        offset, size = self.index.span(local_index, extension)
         check_part(self._shown, extension, size, start, stop)
         nbytes = stop - start
         try:
