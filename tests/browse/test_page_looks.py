@@ -14,6 +14,7 @@ from helpers.browsing import browsing
 from helpers.chromium import wait_until
 from helpers.pictures import draw, save
 from helpers.shards import write_shard
+from helpers.specimens import npy
 
 Open = Callable[..., Any]
 
@@ -402,6 +403,32 @@ def test_no_look_overflows_the_page(tmp_path: Path, open_page: Open, look: str, 
         page.locator(".row").wait_for()
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         assert_axe_is_content(page)
+        page.close()  # before the server, of which its pictures are asked
+
+
+@pytest.mark.parametrize(
+    "shown", ["?look=list", "?look=text", "?look=map", "?i=0", "?view=dataset"]
+)
+def test_no_name_overflows_a_narrow_page(tmp_path: Path, open_page: Open, shown: str):
+    """Names of classes, fields and columns without a blank fit the narrowest window."""
+    samples = [
+        {
+            "__key__": f"k{number}",
+            ".cls": str(number % 2),
+            ".jpg": save(draw(60, 40, number), "JPEG"),
+            f".{'f' * 80}.txt": "text",
+            ".json": json.dumps({"j" * 80: number, "name": "v" * 80}),
+            ".npy": npy(np.array([number, number % 3], "f4")),
+        }
+        for number in range(8)
+    ]
+    path = write_shard(tmp_path / "a.tar", samples)
+    names = {0: "a" * 60, 1: "b" * 60}
+    with browsing([str(path)], class_names=names) as server:
+        page = open_page(f"{server.url}{shown}", 320)
+        ready = {"?look=map": ".map-legend button", "?i=0": ".class-value", "?view=dataset": "h2"}
+        page.locator(ready.get(shown, ".row")).first.wait_for()
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         page.close()  # before the server, of which its pictures are asked
 
 
