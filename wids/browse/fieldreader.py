@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from wids.tar.tarindex import TarIndex
     from wids.views.storage import StoredField
 
-__all__ = ["PATIENCE", "FieldReader", "LocatedField", "LocatedSample", "Uncounted"]
+__all__ = ["PATIENCE", "FieldKey", "FieldReader", "LocatedField", "LocatedSample", "Uncounted"]
 
 Uncounted = dict[str, WidsError | OSError]
 
@@ -68,6 +68,15 @@ class LocatedField(NamedTuple):
 
 
 @dataclass(frozen=True)
+class FieldKey:
+    """Key of what is found in a field: its sample, the version of the shard, and its number."""
+
+    index: int
+    version: str
+    number: int
+
+
+@dataclass(frozen=True)
 class LocatedSample:
     """Sample that was located but not read.
 
@@ -93,6 +102,10 @@ class LocatedSample:
     version: str
     fields: tuple[LocatedField, ...]
 
+    def key_of(self, number: int) -> FieldKey:
+        """Return the key of a field, which is short however many fields the sample has."""
+        return FieldKey(self.index, self.version, number)
+
     def field(self, number: int) -> LocatedField:
         """Return a field by its number.
 
@@ -105,15 +118,6 @@ class LocatedSample:
                 f"field {number}"
             )
         return self.fields[number]
-
-
-@dataclass(frozen=True)
-class _KeptKey:
-    """Key of the bytes of a field: its sample, the version of the shard, and its number."""
-
-    index: int
-    version: str
-    number: int
 
 
 class FieldReader:
@@ -167,7 +171,7 @@ class FieldReader:
             cache.fetcher = Fetcher(patience, allow_pipe=fetcher.allow_pipe)
             fetcher.close()
         self._salt = secrets.token_hex(4)
-        self._kept: KeptBytes[_KeptKey, memoryview] = KeptBytes(_KEPT_NBYTES)
+        self._kept: KeptBytes[FieldKey, memoryview] = KeptBytes(_KEPT_NBYTES)
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -235,7 +239,7 @@ class FieldReader:
             WidsError: It cannot be read.
         """
         field = located.field(number)
-        kept = self._kept.get(_KeptKey(located.index, located.version, number))
+        kept = self._kept.get(located.key_of(number))
         if kept is not None:
             return kept[start:stop]
         if field.stored is not None:
@@ -296,11 +300,7 @@ class FieldReader:
         by_shard: dict[int, list[tuple[LocatedSample, list[int]]]] = {}
         for located in samples:
             own = [n for n in wanted(located) if located.fields[n].stored is None]
-            numbers = [
-                n
-                for n in own
-                if self._kept.get(_KeptKey(located.index, located.version, n)) is None
-            ]
+            numbers = [n for n in own if self._kept.get(located.key_of(n)) is None]
             if numbers and sum(located.fields[n].nbytes for n in numbers) <= _MOST_AHEAD_NBYTES:
                 by_shard.setdefault(located.shard_index, []).append((located, numbers))
         for group in by_shard.values():
@@ -323,7 +323,7 @@ class FieldReader:
             for number in numbers:
                 # A copy, because a view would keep the shard mapped if it was fetched whole.
                 data = memoryview(bytes(sample[located.fields[number].extension]))
-                self._kept.put(_KeptKey(located.index, located.version, number), data, len(data))
+                self._kept.put(located.key_of(number), data, len(data))
 
     def is_far(self, ref: ShardRef) -> bool:
         """Return whether a shard is neither a file of this machine nor in the cache."""

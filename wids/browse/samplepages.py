@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from wids.base.threads import DaemonThreadPool
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from wids.browse.decoders import Decoders
-    from wids.browse.fieldreader import FieldReader, LocatedField, LocatedSample
+    from wids.browse.fieldreader import FieldKey, FieldReader, LocatedField, LocatedSample
     from wids.display.fieldview import ClassNames
 
 __all__ = ["FieldViews", "fields_ahead", "sample_page", "tiles"]
@@ -295,7 +295,7 @@ class FieldViews:
         self._wait_seconds = wait_seconds
         self._pool = DaemonThreadPool(_VIEW_THREADS, "wids-view")
         self._lock = threading.Lock()
-        self._late: dict[_LateKey, Future[FieldView | None]] = {}
+        self._late: dict[FieldKey, Future[FieldView | None]] = {}
 
     def close(self) -> None:
         """Start no further descriptions."""
@@ -327,7 +327,7 @@ class FieldViews:
 
     def _begun(self, located: LocatedSample, number: int) -> Future[FieldView | None]:
         """Return the description of a field that is under way or was late, or begin it."""
-        key = _LateKey(located.index, located.version, number)
+        key = located.key_of(number)
         with self._lock:
             if key not in self._late:
                 self._late[key] = self._pool.submit(self._view, located, number)
@@ -341,7 +341,7 @@ class FieldViews:
         except TimeoutError:
             return None
         with self._lock:
-            self._late.pop(_LateKey(located.index, located.version, number), None)
+            self._late.pop(located.key_of(number), None)
         return view
 
     def _forget_late(self) -> None:
@@ -367,15 +367,6 @@ class FieldViews:
         except (WidsError, OSError) as error:
             message = safe_text(message_of(error), 1000)
             return FieldView(field_kind(field.extension), field.nbytes, {}, message)
-
-
-@dataclass(frozen=True)
-class _LateKey:
-    """Key of a description: field of a sample, and version of the shard."""
-
-    index: int
-    version: str
-    number: int
 
 
 def _finish_shapes(views: Iterable[FieldView], class_names: ClassNames | None) -> None:
