@@ -489,19 +489,26 @@ dist.destroy_process_group()
 """
 
 
+def outputs_of_ranks(script, tmp_path, kind, count=2):
+    """Return what processes print, each given its rank, a file for a store and a kind."""
+    command = [sys.executable, "-c", script]
+    processes = [
+        subprocess.Popen(
+            [*command, str(rank), str(tmp_path / "store"), kind], stdout=subprocess.PIPE, text=True
+        )
+        for rank in range(count)
+    ]
+    outputs = [process.communicate(timeout=300)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0] * count
+    return outputs
+
+
 @pytest.mark.parametrize(("told", "lanes"), [("2,2,2,2", 2), ("3,3,3,1", 1), ("4,4,4,4", 1)])
 def test_ranks_of_a_node_count_only_if_all_ranks_agree(told, lanes, tmp_path, monkeypatch):
     """Ranks with different sizes of nodes agree on the lanes."""
     for name in ("GROUP_WORLD_SIZE", "SLURM_JOB_NUM_NODES"):
         monkeypatch.delenv(name, raising=False)
-    command = [sys.executable, "-c", LANES_OF_A_RANK]
-    processes = [
-        subprocess.Popen(
-            [*command, str(rank), str(tmp_path / "store"), told], stdout=subprocess.PIPE, text=True
-        )
-        for rank in range(4)
-    ]
-    outputs = [process.communicate(timeout=300)[0] for process in processes]
+    outputs = outputs_of_ranks(LANES_OF_A_RANK, tmp_path, told, count=4)
     assert outputs == [f"{lanes} 3\n"] * 4
 
 
@@ -1212,20 +1219,6 @@ for each in caught:
 dist.barrier()
 dist.destroy_process_group()
 """
-
-
-def outputs_of_ranks(script, tmp_path, kind):
-    """Return what two processes print, each given its rank, a file for a store and a kind."""
-    command = [sys.executable, "-c", script]
-    processes = [
-        subprocess.Popen(
-            [*command, str(rank), str(tmp_path / "store"), kind], stdout=subprocess.PIPE, text=True
-        )
-        for rank in range(2)
-    ]
-    outputs = [process.communicate(timeout=300)[0] for process in processes]
-    assert [process.returncode for process in processes] == [0, 0]
-    return outputs
 
 
 @pytest.mark.parametrize(
