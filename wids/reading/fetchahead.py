@@ -155,19 +155,20 @@ class FetchAhead:
         if self._thread.is_alive():
             self._cache.fetcher.close()
             self._thread.join(_JOIN_SECONDS)
-        self._waits.close()
+        self._waits.close(self.num_fetched)
 
     def _run(self) -> None:
         try:
             self._start_window()
             while not self._closed.is_set():
-                self._waits.follow(*self._sampler.__planner__().course(), self.num_fetched)
+                # First, because what came before a new epoch belongs to the old one.
                 self._receive()
+                self._waits.follow(*self._sampler.__planner__().course(), self.num_fetched)
                 if not self._advance():
                     self._news.wait(_POLL_SECONDS)
                     self._news.clear()
         except ReferenceError:
-            self._waits.close()
+            self._waits.close(self.num_fetched)
         except RuntimeError:
             # While the interpreter ends, no thread can be started, and none is needed.
             if threading.main_thread().is_alive():
@@ -356,8 +357,9 @@ class _EpochWaits:
             if now - self._ended > _LAST_BATCHES_SECONDS:
                 self._report()
 
-    def close(self) -> None:
+    def close(self, num_fetched: int) -> None:
         """Report the last epoch; its waiting time is kept."""
+        self._num_fetched = num_fetched
         self._report()
         self._final = self.seconds
 
