@@ -43,16 +43,19 @@ install: wheel
 demo: install
 	$(BIN)/python examples/demo.py
 
+# RERUNS: options of pytest-rerunfailures. None here: a test that fails by chance shall be seen.
+#
 # The tests run from the repository but import the installed wheel; WIDS_TEST_INSTALLED makes
 # one of them check just that. Modules of wids 0.1.11 that are gone raise an ImportError.
 test: install
-	env -u PYTHONPATH WIDS_TEST_INSTALLED=1 $(BIN)/pytest -n $(JOBS) --dist worksteal -q
+	env -u PYTHONPATH WIDS_TEST_INSTALLED=1 $(BIN)/pytest -n $(JOBS) --dist worksteal -q $(RERUNS)
 	env -u PYTHONPATH $(BIN)/pytest -n $(JOBS) -q --pyargs wids --doctest-modules \
 		--doctest-ignore-import-errors
 
 # The page of `wids browse` in a real browser; `make test` runs these too, where there is one.
 test-page: install
-	env -u PYTHONPATH WIDS_NEEDS_CHROMIUM=1 $(BIN)/pytest -n $(JOBS) -q tests/browse/test_page*.py
+	env -u PYTHONPATH WIDS_NEEDS_CHROMIUM=1 $(BIN)/pytest -n $(JOBS) -q $(RERUNS) \
+		tests/browse/test_page*.py
 
 test-frameworks:
 	sh tools/test_frameworks.sh
