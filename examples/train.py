@@ -73,6 +73,8 @@ def train(train_spec: str, test_spec: str, epochs: int = 3) -> Iterator[tuple[in
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 3:
+        sys.exit(__doc__)
     train_spec, test_spec, *rest = sys.argv[1:]  # then, if given, the number of epochs
     for epoch, (samples, share) in enumerate(train(train_spec, test_spec, *map(int, rest))):
         print(f"epoch {epoch}: {samples:,} samples seen, accuracy {share:.1%}", flush=True)

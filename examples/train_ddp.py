@@ -63,4 +63,6 @@ def main(train_spec: str, test_spec: str) -> bool:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 3:
+        sys.exit(__doc__)
     sys.exit(0 if main(*sys.argv[1:3]) else "an epoch was not exact")

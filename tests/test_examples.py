@@ -242,6 +242,16 @@ def test_decoding_on_a_gpu_falls_back_to_the_processor(monkeypatch):
     assert output_of("decode_on_gpu.py").endswith("pictures a second on cpu\n")
 
 
+@pytest.mark.parametrize("script", ["train.py", "train_loader.py", "train_ddp.py"])
+def test_an_example_without_its_specs_prints_how_it_runs(script: str):
+    """Where the arguments are missing, the command is printed, and no traceback."""
+    command = [sys.executable, str(EXAMPLES / script)]
+    run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert run.returncode == 1
+    assert f"examples/{script} digits/train.json digits/test.json" in run.stderr
+    assert "Traceback" not in run.stderr
+
+
 def test_the_demo_passes_a_failure_on(example):
     """An example that fails ends the demo with its name."""
     with pytest.raises(SystemExit, match=r"quickstart\.py failed with status 1"):

@@ -179,7 +179,7 @@ def test_text_for_json_is_json_already():
     [
         (".whatever", 3, TypeError, "cannot encode a int as '.whatever'"),
         (".whatever", [1], TypeError, "pass bytes, or another extension"),
-        (".txt", 3, TypeError, "expected text"),
+        (".txt", 3, TypeError, "cannot encode a int as '.txt': expected text"),
         (".cls", 1.5, TypeError, "expected an int"),
         (".cls", True, TypeError, "expected an int"),
         (".cls", "cat", ValueError, "invalid literal"),

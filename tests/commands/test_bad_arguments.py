@@ -70,7 +70,8 @@ WRONG_USAGE = [
     ("order a.json --partition odd", ["--partition", "'odd'", "'contiguous'"]),
     ("order a.json --ranks two", ["--ranks", "'two'"]),
     ("cache shrink", ["'shrink'", "'trim'"]),
-    ("cache trim 1G", ["BYTES", "'1G'"]),
+    ("cache trim 1X", ["BYTES", "expected bytes such as 500M or 1G, got '1X'"]),
+    ("cache trim -1", ["BYTES", "expected bytes such as 500M or 1G, got '-1'"]),
     ("shuffle a.json", ["invalid choice: 'shuffle'", "'reshard'"]),
     ("shwo a.json 0", ["there is no command 'shwo'; did you mean 'show'?"]),
     ("--no-such-option crate a.tar", ["'crate'; did you mean 'create'?"]),
@@ -175,7 +176,6 @@ WRONG_DATA = [
         ]
     ),
     ("cache trim", ["trim takes a number of bytes: wids cache trim 1"]),
-    ("cache trim -1", ["trim takes a number of bytes: wids cache trim 1"]),
     ("cache list 3", ["list takes no number of bytes, got 3"]),
     ("cache clear 3", ["clear takes no number of bytes, got 3"]),
 ]  # fmt: skip

@@ -156,7 +156,7 @@ def test_views_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
     assert main(["diff", "a.json", "b.json"]) == 1
     lines = capsys.readouterr().out.splitlines()
-    assert lines[:4] == ["22 samples of both", "3 samples of a.json alone:", "  k00", "  k01"]
+    assert lines[:4] == ["22 samples in both", "3 samples only in a.json:", "  k00", "  k01"]
     assert lines[-2:] == ["  and 5 more (--json lists all)", "the same order"]
     assert main(["diff", "a.json", "b.json", "--json"]) == 1
     found = json.loads(capsys.readouterr().out)
@@ -171,7 +171,7 @@ def test_views_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
     wids.open_view("a.json").select([1, 2]).save("once.json")
     for names in (["twice.json", "once.json"], ["once.json", "twice.json"]):
         assert main(["diff", *names]) == 1
-        assert "1 samples of twice.json alone:\n  k01" in capsys.readouterr().out
+        assert "1 samples only in twice.json:\n  k01" in capsys.readouterr().out
 
 
 def test_a_view_becomes_shards(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

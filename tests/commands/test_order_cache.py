@@ -34,7 +34,7 @@ def test_order_prints_for_people(folder: Path, capsys: pytest.CaptureFixture[str
     """Without --json, numbers are printed with words."""
     assert main(["order", str(folder), "--nodes", "2"]) == 0
     told = capsys.readouterr().out
-    assert "downloads a node and epoch" in told
+    assert "downloads per node and epoch" in told
     assert "61.4 kB as whole shards, 61.4 kB by range" in told  # half of the four shards
 
 
@@ -119,10 +119,15 @@ def test_cache_verify_removes_what_is_damaged(
 
 
 def test_cache_trim_takes_a_bound(cache_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """`trim 0` evicts everything; without a number the usage is shown."""
+    """`trim` takes a number of bytes, with or without a unit, and `trim 0` evicts everything."""
     assert main(["cache", "trim", "--cache-dir", str(cache_dir)]) == 1
     assert "number of bytes" in capsys.readouterr().err
-    assert main(["cache", "trim", "-5", "--cache-dir", str(cache_dir)]) == 1
+    for refused in ("-5", "ten"):
+        with pytest.raises(SystemExit, match="2"):
+            main(["cache", "trim", refused, "--cache-dir", str(cache_dir)])
+        assert f"expected bytes such as 500M or 1G, got '{refused}'" in capsys.readouterr().err
+    assert main(["cache", "trim", "1.5M", "--cache-dir", str(cache_dir)]) == 0
+    assert len(listed(cache_dir, capsys)) == 2
     assert main(["cache", "trim", "0", "--cache-dir", str(cache_dir)]) == 0
     assert listed(cache_dir, capsys) == []
 

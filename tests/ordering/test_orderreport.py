@@ -107,7 +107,7 @@ def test_reports_read_well_and_travel_as_json():
     """A report prints one number per line, and converts to JSON."""
     report = order_report([100] * 50, Cluster(), interleave=4)
     assert json.loads(json.dumps(report.to_dict()))["downloads"] == 50
-    assert "downloads a node and epoch   50 (at the least 50)" in report.lines()
+    assert "downloads per node and epoch 50 (at least 50)" in report.lines()
 
 
 def test_shards_without_samples_are_refused():

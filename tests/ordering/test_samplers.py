@@ -1354,7 +1354,7 @@ def test_a_state_of_another_view_of_as_many_samples_is_refused(tmp_path: Path) -
         begun = [next(drawn) for _ in range(10)]
         state = sampler.state_dict(consumed=10)
         other = make(dataset[::-1], **options)
-        with pytest.raises(ValueError, match="the samples lie elsewhere, as those of another view"):
+        with pytest.raises(ValueError, match="the samples are others, as in another view"):
             other.load_state_dict(state)
         other.load_state_dict(state, strict=False)
         old = {name: value for name, value in state.items() if name != "samples"}

@@ -206,6 +206,13 @@ def test_a_stream_is_refused(shards):
         wids.Loader(stream)
 
 
+def test_the_path_of_a_dataset_is_no_dataset():
+    """A text, which has a length and items, is refused where a dataset is expected."""
+    for take in (wids.Loader, wids.SharedBatches, wids.ChunkedSampler):
+        with pytest.raises(TypeError, match=r"^dataset must be .*got the text 'train\.json'$"):
+            take("train.json")
+
+
 def test_any_map_style_dataset_will_do():
     """A list, or a torch dataset, can be loaded."""
     assert torch.cat(list(wids.Loader(list(range(9)), 4))).tolist() == list(range(9))

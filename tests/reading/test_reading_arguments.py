@@ -126,7 +126,7 @@ def test_wrong_arguments_of_a_loader_are_named() -> None:
 DEVICE: dict[str, tuple[list[Any], list[Any]]] = {
     "size": ([5, "x"], []),
     "fields": ([5, ".jpg", [5]], [["jpg"]]),
-    "mean": ([5, ("a", "b", "c")], ["x", (1,)]),
+    "mean": ([5, "x", ("a", "b", "c")], [(1,)]),
     "std": ([5, ("a", "b", "c")], [(1,), (0, 0, 0)]),
     "dtype": ([], [5, "x"]),
     "channels_last": ([2, "no"], []),

@@ -303,6 +303,12 @@ def test_what_is_no_json_is_named_as_such(text: str | bytes) -> None:
         DatasetSpec.parse(text, "x.json")
 
 
+def test_an_empty_spec_is_named_as_such() -> None:
+    """The error of an empty file says that it is empty, and shows no text of it."""
+    with pytest.raises(SpecError, match=r"^x\.json: expected JSON, found an empty file$"):
+        DatasetSpec.parse(b"", "x.json")
+
+
 @pytest.mark.parametrize("others", [{}, {"weight": 1}])
 def test_a_filesize_of_zero_means_unknown(others: dict[str, Any]) -> None:
     """A `filesize` of 0, as old writers put it, counts as unknown."""

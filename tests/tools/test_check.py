@@ -205,7 +205,7 @@ class TestCommand:
         fault, cure = captured.out.splitlines()
         assert "x-0.tar: nsamples: the spec says 4 samples, the shard holds 3" in fault
         assert cure.strip().startswith("cure: ")
-        assert "1 faults in 1 of them" in captured.err
+        assert "1 fault in 1 of them" in captured.err
 
     def test_report_as_json(self, spec: Path, capsys):
         """`--json` has the same faults."""

@@ -209,6 +209,16 @@ BAD_SAMPLES = [
 ]
 
 
+def test_the_remedy_of_a_bad_value_is_named_once(tmp_path: Path):
+    """A value of the wrong type is refused with what is expected, and with one remedy."""
+    with ShardWriter(tmp_path / "a-%d.tar") as writer:
+        with pytest.raises(ValueError, match="expected text") as refused:
+            writer.write({"__key__": "a", "txt": 1.5})
+        assert str(refused.value).count("pass bytes") == 1
+        assert ".webp" not in str(refused.value)
+        writer.write({"__key__": "a", "txt": "1.5"})
+
+
 @pytest.mark.parametrize(("sample", "message"), BAD_SAMPLES)
 def test_bad_sample_is_refused_before_a_byte_is_written(
     tmp_path: Path, sample: dict[Any, Any], message: str

@@ -120,11 +120,13 @@ def check_sized(name: str, value: Any, what: str) -> int:
     """Return the length of an argument; `what` describes the expected value in the message.
 
     Raises:
-        TypeError: It has none.
+        TypeError: It has none, or is a text, whose length counts characters.
 
     >>> check_sized("dataset", range(3), "a dataset")
     3
     """
+    if isinstance(value, (str, bytes)):
+        raise TypeError(f"{name} must be {what}, got the text {value!r:.80}")
     try:
         return len(value)
     except TypeError:
@@ -177,7 +179,7 @@ def check_extension(name: str, value: Any) -> str:
     >>> check_extension("extension", ".cls")
     '.cls'
     """
-    if not check_text(name, value, "an extension such as '.cls'").startswith("."):
+    if not check_text(name, value, "a text such as '.cls'").startswith("."):
         raise ValueError(f"{name}: an extension starts with a dot, got {value!r}")
     return str(value)
 

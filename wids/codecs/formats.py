@@ -330,14 +330,16 @@ def encode_field(extension: str, value: Any) -> bytes:
         return pack_field(dot + last, encode_field(inner, value))
     known = FORMAT_OF.get(dot + last)
     # Under an unknown extension only text has an encoding; other values need `encoders=`.
-    encode = encode_text if known is None or known.encode is None else known.encode
+    own = None if known is None else known.encode
     try:
-        return encode(value)
+        return (own or encode_text)(value)
     except TypeError as error:
-        encoded = sorted(suffix for suffix, each in FORMAT_OF.items() if each.encode is not None)
+        cure = ""
+        if own is None:
+            others = sorted(suffix for suffix, each in FORMAT_OF.items() if each.encode is not None)
+            cure = f"; pass bytes, or another extension: {', '.join(others)}"
         raise TypeError(
-            f"cannot encode a {type(value).__name__} as {extension!r}: {error}; pass bytes, or "
-            f"another extension: {', '.join(encoded)}"
+            f"cannot encode a {type(value).__name__} as {extension!r}: {error}{cure}"
         ) from error
 
 

@@ -17,6 +17,7 @@ from wids.commands.terminal import (
     add_workers,
     complain,
     complain_of,
+    nbytes_given,
     note,
     out,
     positive,
@@ -117,11 +118,13 @@ def _report(args: Arguments, num_shards: int, faults: list[Fault], done: str) ->
         out(line for fault in faults for line in _fault_lines(fault))
     bad = len({fault.shard for fault in errors})
     # On standard error, so that a report sent to a file holds faults only.
-    note(
-        f"{args.spec}: {num_shards} shards {done}, "
-        + (f"{len(errors)} faults in {bad} of them" if errors else "no faults")
-    )
+    found = f"{_counted(len(errors), 'fault')} in {bad} of them" if errors else "no faults"
+    note(f"{args.spec}: {_counted(num_shards, 'shard')} {done}, {found}")
     return FAULTY if errors else DONE
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _print_report(source: str, num_shards: int, num_errors: int, faults: list[Any]) -> None:
@@ -352,15 +355,23 @@ def _add_cache(commands: Any) -> None:
         [
             "wids cache                     what lies there, the least recently used first",
             "wids cache verify              read all again; damaged shards are removed",
-            "wids cache trim 100000000000   evict down to so many bytes",
+            "wids cache trim 100G           evict the least recently used down to this size",
             "wids cache clear               remove everything",
         ],
     )
     parser.add_argument(
-        "action", nargs="?", default="list", choices=["list", "verify", "trim", "clear", "path"]
+        "action",
+        nargs="?",
+        default="list",
+        choices=["list", "verify", "trim", "clear", "path"],
+        help="what to do with it (list); path prints where it is",
     )
     parser.add_argument(
-        "nbytes", nargs="?", type=int, metavar="BYTES", help="size in bytes to which `trim` evicts"
+        "nbytes",
+        nargs="?",
+        type=nbytes_given,
+        metavar="BYTES",
+        help="size to which `trim` evicts, such as 500M or 100G",
     )
     parser.add_argument(
         "--cache-dir",
@@ -376,8 +387,8 @@ def cache(args: Arguments) -> int:
 
     if args.action != "trim" and args.nbytes is not None:
         raise ValueError(f"{args.action} takes no number of bytes, got {args.nbytes}; trim does")
-    if args.action == "trim" and (args.nbytes is None or args.nbytes < 0):
-        raise ValueError("trim takes a number of bytes: wids cache trim 100000000000")
+    if args.action == "trim" and args.nbytes is None:
+        raise ValueError("trim takes a number of bytes: wids cache trim 100G")
     actions = {
         "list": _list_cache,
         "verify": _verify_cache,

@@ -161,16 +161,38 @@ def _add_select(commands: Any) -> None:
     parser.add_argument("spec", metavar="SPEC")
     parser.add_argument("-o", "--output", required=True, metavar="VIEW.json")
     parser.add_argument("--where", metavar="FILTER", help="samples that fulfil a filter")
-    parser.add_argument("--keys", metavar="FILE", help="samples with the keys listed, one a line")
-    parser.add_argument("--exclude", metavar="FILE", help="no samples with the keys listed")
-    parser.add_argument("--column", metavar="COLUMN", help="look for keys in it, such as .json:uid")
-    parser.add_argument("--ignore-missing", action="store_true", help="pass over unknown keys")
-    parser.add_argument("--take", type=int, metavar="N", help="so many of them, at random")
+    parser.add_argument(
+        "--keys", metavar="FILE", help="only samples with the keys in this file, one per line"
+    )
+    parser.add_argument("--exclude", metavar="FILE", help="no samples with the keys in this file")
+    parser.add_argument(
+        "--column",
+        metavar="COLUMN",
+        help="compare the listed keys with this column, such as .json:uid",
+    )
+    parser.add_argument(
+        "--ignore-missing", action="store_true", help="ignore listed keys that no sample has"
+    )
+    parser.add_argument("--take", type=int, metavar="N", help="a random choice of N samples")
     parser.add_argument("--sort-by", metavar="COLUMN", help="in the order of a column")
-    parser.add_argument("--split", metavar="NAME=SHARE,...", help="{split} in VIEW is the name")
-    parser.add_argument("--by", metavar="KEY|SAMPLE|COLUMN", help="what is split: keys, by default")
-    parser.add_argument("--stratify", metavar="COLUMN", help="equal shares of each of its values")
-    parser.add_argument("--seed", type=int, metavar="N", help="of --take and --split; 0 by default")
+    parser.add_argument(
+        "--split",
+        metavar="NAME=SHARE,...",
+        help="divide the samples; NAME replaces {split} in VIEW",
+    )
+    parser.add_argument(
+        "--by",
+        metavar="KEY|SAMPLE|COLUMN",
+        help="what --split divides: keys (by default), samples, or the groups of a column",
+    )
+    parser.add_argument(
+        "--stratify",
+        metavar="COLUMN",
+        help="let --split give each part its share of every value of this column",
+    )
+    parser.add_argument(
+        "--seed", type=int, metavar="N", help="random seed of --take and --split (0)"
+    )
     add_cache_dir(parser)
     add_rules(parser)
 
@@ -191,9 +213,9 @@ def diff(args: Arguments) -> int:
     if args.json:
         print_json({"common": common, "first": left, "second": right, "same_order": same_order})
     else:
-        out(f"{common} samples of both")
+        out(f"{common} samples in both")
         for source, keys in ((args.first, left), (args.second, right)):
-            out(f"{len(keys)} samples of {display_url(source)} alone{':' * bool(keys)}")
+            out(f"{len(keys)} samples only in {display_url(source)}{':' * bool(keys)}")
             out(f"  {key}" for key in keys[:_MOST_SHOWN])
             if len(keys) > _MOST_SHOWN:
                 out(f"  and {len(keys) - _MOST_SHOWN} more (--json lists all)")

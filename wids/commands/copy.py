@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 from contextlib import contextmanager
 from itertools import chain
@@ -23,6 +22,7 @@ from wids.commands.terminal import (
     complain_of,
     list_omissions,
     message_of,
+    nbytes_given,
     note,
     note_beyond,
     out,
@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 __all__ = ["add_copy_commands"]
 
 _TABLES = (".csv", ".jsonl", ".parquet")
-# Powers of ten, as disks and clouds are sold and `ls --si` counts.
-_UNITS = {"": 1, "k": 1000, "M": 1000**2, "G": 1000**3, "T": 1000**4}
 
 
 def add_copy_commands(commands: Any) -> None:
@@ -106,7 +104,7 @@ def _add_writing(parser: Any) -> None:
         "--maxcount", type=int, default=100_000, help="most samples per shard (%(default)s)"
     )
     parser.add_argument(
-        "--maxsize", type=_nbytes, default="3G", help="most bytes per shard (%(default)s)"
+        "--maxsize", type=nbytes_given, default="3G", help="most bytes per shard (%(default)s)"
     )
     parser.add_argument("--no-digest", action="store_true", help="do not compute MD5 and SHA-256")
     parser.add_argument("--sidecars", action="store_true", help="write the tar index of each shard")
@@ -541,10 +539,3 @@ def _parts(args: Arguments, indexes: NDArray[np.int64]) -> dict[str, NDArray[np.
 def _shares(args: Arguments) -> dict[str, float]:
     """Return a dict from each output pattern to its share of the samples."""
     return {args.output: 1.0} if args.split is None else shares_of(args.split, args.output)
-
-
-def _nbytes(text: str) -> int:
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([kKMGT]?)B?", text)
-    if match is None:
-        raise argparse.ArgumentTypeError(f"expected bytes such as 500M or 1G, got {text!r}")
-    return int(float(match[1]) * _UNITS[match[2].replace("K", "k")])

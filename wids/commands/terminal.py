@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -28,6 +29,7 @@ __all__ = [
     "flush_output",
     "list_omissions",
     "message_of",
+    "nbytes_given",
     "note",
     "note_beyond",
     "out",
@@ -40,6 +42,9 @@ __all__ = [
 Arguments = argparse.Namespace
 
 DONE, FAULTY = 0, 1  # exit codes; 2 is argparse's
+
+# Powers of ten, as disks and clouds are sold and `ls --si` counts.
+_UNITS = {"": 1, "k": 1000, "M": 1000**2, "G": 1000**3, "T": 1000**4}
 
 
 def add_command(
@@ -139,6 +144,14 @@ def positive(text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"expected a whole number, >= 1, got {text!r}")
     return int(text)
+
+
+def nbytes_given(text: str) -> int:
+    """Parse a number of bytes, such as 1000 or 1.5G."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([kKMGT]?)B?", text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"expected bytes such as 500M or 1G, got {text!r}")
+    return int(float(match[1]) * _UNITS[match[2].replace("K", "k")])
 
 
 def out(lines: str | Iterable[str]) -> None:

@@ -122,8 +122,8 @@ class OrderReport:
         """Return the report as lines of text."""
         followed = "" if self.steps == self.epoch_steps else f" (followed {self.steps:,} steps)"
         node = f"{self.node_shards_mean:.1f}, at most {self.node_shards_max}"
-        worker = f"{self.worker_shards:.1f} (opens {self.worker_opens:,} times an epoch)"
-        downloads = f"{self.downloads:,} (at the least {self.downloads_least:,})"
+        worker = f"{self.worker_shards:.1f} ({self.worker_opens:,} opens per epoch)"
+        downloads = f"{self.downloads:,} (at least {self.downloads_least:,})"
         mixing = self.shards_per_batch / self.shards_per_batch_uniform
         batch = f"{self.shards_per_batch:.1f} ({mixing:.0%} of a full shuffle's)"
         ends = f"{self.shards_per_batch_first:.1f}, {self.shards_per_batch_last:.1f}, "
@@ -133,18 +133,18 @@ class OrderReport:
         if self.partition == "uniform":
             head, order = "order", "uniform"
         lines = [
-            f"steps an epoch               {self.epoch_steps:,}{followed}",
+            f"steps per epoch              {self.epoch_steps:,}{followed}",
             f"{head:<29}{order}",
             f"shards a node needs at once  {node}",
             f"new shards in 4 steps        at most {self.new_shards_max}",
             f"shards a worker needs        {worker}",
-            f"downloads a node and epoch   {downloads}",
+            f"downloads per node and epoch {downloads}",
             f"shards in a batch of a rank  {batch}",
             f"first 2 %, last 2 %, least   {ends}",
         ]
         if self.whole_nbytes is not None and self.range_nbytes is not None:
             whole, ranges = format_nbytes(self.whole_nbytes), format_nbytes(self.range_nbytes)
-            lines.append(f"bytes a node and epoch       {whole} as whole shards, {ranges} by range")
+            lines.append(f"bytes per node and epoch     {whole} as whole shards, {ranges} by range")
         return lines
 
 
@@ -370,7 +370,7 @@ def plot_order(reports: Sequence[OrderReport], path: str | Path) -> None:
     mixing.legend()
     downloads.plot(at_once, [report.downloads for report in reports], "o-", label="this order")
     downloads.axhline(reports[0].downloads_least, ls="--", color="gray", label="each shard once")
-    downloads.set(ylabel="downloads of a node and epoch", title="cost", ylim=(0, None))
+    downloads.set(ylabel="downloads per node and epoch", title="cost", ylim=(0, None))
     downloads.legend()
     for axes in (mixing, downloads):
         axes.set(xlabel="shards that a node needs at once")

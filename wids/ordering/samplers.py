@@ -427,7 +427,9 @@ class ChunkedSampler(Sampler[int]):
         pairs = {name: (getattr(state, name), getattr(own, name)) for name in _DATA_NAMES}
         changed = [f"{name} was {a!r}, is {b!r}" for name, (a, b) in pairs.items() if a != b]
         if state.samples and own.samples and state.samples != own.samples:
-            changed.append("the samples lie elsewhere, as those of another view of as many do")
+            changed.append(
+                "the samples are others, as in another view with the same number of samples"
+            )
         if changed and strict:
             raise ValueError(
                 f"state_dict was taken over other data: {'; '.join(changed)}. (The layout is a "

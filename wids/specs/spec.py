@@ -504,9 +504,8 @@ def _load_json(text: str | bytes, source: str) -> Any:
                 "; of a folder a web server gives a page like this, so name a spec, which "
                 "`wids create` makes, and save views of that"
             )
-        raise SpecError(
-            f"{source}: expected JSON, found text that starts with {start!r} ({error}){folder}"
-        ) from None
+        found = f"text that starts with {start!r} ({error})" if start else "an empty file"
+        raise SpecError(f"{source}: expected JSON, found {found}{folder}") from None
 
 
 def _as_object(document: Any, where: str) -> dict[str, Any]:
