@@ -16,7 +16,9 @@ from wids.views.filterlanguage import (
     Comparison,
     comparisons_of,
     evaluate,
+    in_quotes,
     parse_filter,
+    split_column,
     with_class_names,
 )
 
@@ -192,6 +194,64 @@ def test_values_are_read_as_numbers_or_as_text(typed: str, value: Any) -> None:
     comparison = parse_filter(f".json == {typed}")
     assert isinstance(comparison, Comparison)
     assert (comparison.value, type(comparison.value)) == (value, type(value))
+
+
+QUOTING = st.text(st.sampled_from("""'"'" a.:()=,\\\n\u00e9""") | st.characters(), max_size=20)
+
+
+def written_in(quote: str, text: str) -> str:
+    """Write a text as SQL does, in which the quote is written twice."""
+    return quote + text.replace(quote, quote + quote) + quote
+
+
+@given(
+    QUOTING,
+    QUOTING,
+    QUOTING,
+    st.sampled_from(["==", "!=", "<", "<=", ">", ">=", "contains", "in", "not in"]),
+    st.sampled_from(["'", '"']),
+)
+def test_texts_with_any_quotes_compare_as_python_compares_them(
+    key: str, there: str, asked: str, symbol: str, quote: str
+) -> None:
+    """Within quotes of either kind, the same quote written twice stands for itself."""
+    python = {
+        "==": there == asked, "!=": there != asked, "<": there < asked, "<=": there <= asked,
+        ">": there > asked, ">=": there >= asked, "contains": asked in there,
+        "in": there in (asked, "x"), "not in": there not in (asked, "x"),
+    }  # fmt: skip
+    value = written_in(quote, asked)
+    value = f"({value}, {written_in(quote, 'x')})" if symbol.endswith("in") else value
+    assume(key)
+    for name in (written_in(quote, key), in_quotes(key)):
+        condition = parse_filter(f".json:{name} {symbol} {value} and .json:z != 'it''s'")
+        assert bool(evaluate(condition, lambda each: each.holds({key: there}))) is python[symbol]
+        assert split_column(f".json:{name}") == (".json", (key,))
+        field = name[0] + "." + name[1:]
+        found = parse_filter(f"{field} == {in_quotes(asked)}")
+        assert found == Comparison(f".{key}", (), "==", asked)
+        assert split_column(field) == (f".{key}", ())
+
+
+@pytest.mark.parametrize(
+    ("typed", "value"),
+    [
+        ("''", ""), ("""'a "b" c'""", 'a "b" c'), ('"it\'s"', "it's"), ("it's", "it's"),
+        ('5"', '5"'), (r"'C:\dir'", r"C:\dir"), (r"'\'", "\\"), ("\"''\"", "''"),
+    ],
+)  # fmt: skip
+def test_quotes_that_are_written_once_mean_what_they_meant(typed: str, value: str) -> None:
+    """A text without its own quote is what stands in the quotes, and a backslash is a letter."""
+    for text in (typed, f"{typed} and key != 'x'", f"{typed} or .txt == ''"):
+        first = comparisons_of(parse_filter(f".json:a == {text}"))[0]
+        assert first.value == value
+
+
+@pytest.mark.parametrize("typed", ["'it's'", "'''", "'a'''b'", '"""', "'a' 'b'", "'a'\"b\""])
+def test_quotes_without_an_end_are_refused(typed: str) -> None:
+    """A quote that is neither written twice nor the end of its text is no filter."""
+    with pytest.raises(ValueError, match="cannot read"):
+        parse_filter(f".json:a == {typed}")
 
 
 JSON = st.recursive(

@@ -162,7 +162,8 @@ def test_each_class_that_is_offered_means_that_class_alone(odd: Browsing, open_p
     page.locator(".row, .tile").first.wait_for()
     box = box_of(page)
     box.fill(".cls == ")
-    offered = ["'or'", "'sea lion'", "'and'", "3", "4", "5", "6", "7", "10", "null"]
+    both = """'both '' and " here'"""
+    offered = ["'or'", "'sea lion'", "'and'", both, "4", "5", "6", "7", "10", "null"]
     wait_for_offers(page, offered)
     for word, number in zip(offered, ODD_NAMES, strict=False):
         found = odd.ask_until_finished("facets", where=f".cls == {word}")["facets"]
@@ -204,6 +205,45 @@ def test_a_click_on_a_value_finds_as_many_as_it_counts(tmp_path: Path, open_page
             assert page.locator(".facets [aria-pressed=true]").count() == 1
             entries.nth(place).click()
             wait_until(page, "!document.querySelector('.facets [aria-pressed=true]')")
+
+
+BOTH = """it's 5" wide"""
+
+
+def test_values_and_names_with_both_quotes_are_chosen(tmp_path: Path, open_page: Open):
+    """By clicks, one or several, by the completion, and by typing, each finds its own samples."""
+    values = [BOTH, "it's", '5"', "''", "plain", "a''b\"\"c"]
+    documents = [{BOTH: values[n % 6], "other": n} for n in range(48)]
+    samples = [{"__key__": f"{n}", ".json": json.dumps(each)} for n, each in enumerate(documents)]
+    column = f""".json:'{BOTH.replace("'", "''")}'"""
+    with browsing([str(write_shard(tmp_path / "a.tar", samples))]) as server:
+        page = open_page(server.url)
+        page.get_by_role("button", name="Facets").click()
+        wait_until(page, "document.querySelectorAll('.facets li button').length === 6")
+        assert page.locator(".facets h2").first.inner_text() == column
+        entries = page.locator(".facets li button")
+        pressed = page.locator(".facets li [aria-pressed=true] .name")
+        chosen = "document.querySelectorAll('.facets li [aria-pressed=true]').length"
+        for place in range(6):
+            entries.nth(place).click()
+            page.get_by_text(f"{8 * (place + 1)} samples found").wait_for()
+            wait_until(page, f"{chosen} === {place + 1}")
+        box = box_of(page)
+        for typed in ("it's", "'it''s", "\"it's"):
+            box.fill(f"{column} == {typed}")
+            wait_for_offers(page, ["""'it''s 5" wide'""", '"it\'s"'])
+        page.keyboard.press("ArrowDown")
+        page.keyboard.press("Enter")
+        for written in (f"""{column} == 'it''s 5" wide' """, f'''{column} == "it's 5"" wide"'''):
+            if box.input_value() != written:
+                box.fill(written)
+            page.get_by_role("button", name="Filter").click()
+            page.get_by_text("8 samples found", exact=True).wait_for()
+            wait_until(page, f"{chosen} === 1")
+            assert pressed.all_inner_texts() == [BOTH]
+            box.fill(".json:other >= 0")
+            page.get_by_role("button", name="Filter").click()
+            page.get_by_text("48 samples found").wait_for()
 
 
 def test_a_field_with_a_blank_is_offered_in_quotes(odd: Browsing, open_page: Open):

@@ -30,7 +30,7 @@ from wids.display.fieldview import class_name
 from wids.display.pixels import names_labels
 from wids.display.safejson import safe_number, safe_text
 from wids.errors import DecodeError, WidsError
-from wids.views.filterlanguage import follow, number_in
+from wids.views.filterlanguage import follow, in_quotes, number_in
 from wids.views.joining import in_table
 
 if TYPE_CHECKING:
@@ -94,17 +94,13 @@ class FacetColumn:
         ".json:size.'the width'"
         """
         steps = ".".join(map(_quoted, self.path))
-        field = _in_quotes(self.field) if _NEEDS_QUOTES.search(self.field) else self.field
+        field = in_quotes(self.field) if _NEEDS_QUOTES.search(self.field) else self.field
         return f"{field}:{steps}" if steps else field
 
 
 def _quoted(step: str) -> str:
     plain = step.replace("_", "a").replace("-", "a").isalnum()
-    return step if plain else _in_quotes(step)
-
-
-def _in_quotes(text: str) -> str:
-    return f'"{text}"' if "'" in text else f"'{text}'"
+    return step if plain else in_quotes(step)
 
 
 def classes_by_number(class_names: Mapping[int, str]) -> frozenset[int]:
@@ -119,7 +115,6 @@ def classes_by_number(class_names: Mapping[int, str]) -> frozenset[int]:
         for number, name in ((number, str(name)) for number, name in class_names.items())
         if borne[name] > 1
         or number_in(name) is not None
-        or ("'" in name and '"' in name)
         # What is shown of it is not all of it: it is long, or has line breaks.
         or class_name(class_names, number) != name
         or not name.isprintable()
@@ -224,8 +219,6 @@ def _json_columns(
 def _scalars(value: Any, path: tuple[str, ...] = ()) -> Iterable[tuple[tuple[str, ...], Any]]:
     """Yield the single values in an object and in the objects in it, with their paths."""
     for name, each in value.items() if isinstance(value, dict) else ():
-        if "'" in name and '"' in name:  # which no filter can name
-            continue
         if isinstance(each, dict) and not path:
             yield from _scalars(each, (name,))
         elif isinstance(each, str | int | float):

@@ -9,12 +9,13 @@
     operator   = "==" | "!=" | "<" | "<=" | ">" | ">=" | "contains"
     value      = number | true | false | null | word | 'text' | "text"
 
-Numbers compare with numbers, texts with texts. Where one of the two is a number, a text that is
-one counts as that number: "7" equals 7; likewise "True" equals true. "007" is a text; so are `inf`
-and `nan`, which compare as numbers with numbers. Keys are texts. `contains` looks in a text for
-what was typed, in a list for an equal value. A missing field or value counts as null; null equals
-null, and fulfils no other comparison but `!=`. A damaged field, or a value of another type than the
-one it is compared with, fulfils `!=` alone. No part of a filter is ever evaluated as code.
+Within quotes, the same quote is written twice: 'it''s'. Numbers compare with numbers, texts with
+texts. Where one of the two is a number, a text that is one counts as that number: "7" equals 7;
+likewise "True" equals true. "007" is a text; so are `inf` and `nan`, which compare as numbers with
+numbers. Keys are texts. `contains` looks in a text for what was typed, in a list for an equal
+value. A missing field or value counts as null; null equals null, and fulfils no other comparison
+but `!=`. A damaged field, or a value of another type than the one it is compared with, fulfils
+`!=` alone. No part of a filter is ever evaluated as code.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ __all__ = [
     "comparisons_of",
     "evaluate",
     "follow",
+    "in_quotes",
     "number_in",
     "parse_filter",
     "split_column",
@@ -399,18 +401,18 @@ _SYMBOLS = "|".join(
 )
 # No field has a sign of an operator in it, so that none needs a space before it.
 _SIGNS = re.escape("".join(symbol for symbol in OPERATORS if not symbol.isalpha()))
-_QUOTED = """'[^']*'|"[^"]*\""""
+_QUOTED = """'(?:[^']|'')*'|"(?:[^"]|"")*\""""
 _STEP = rf"(?:{_QUOTED}|[^\s().'\"{_SIGNS}][^\s().{_SIGNS}]*)"
 _LEFT = re.compile(
-    rf"""\s*(?P<field>\.[^\s:(){_SIGNS}]+|'\.[^']+'|"\.[^"]+"|(?:{"|".join(KEY_NAMES)})\b)
+    rf"""\s*(?P<field>\.[^\s:(){_SIGNS}]+|(?=['"]\.)(?:{_QUOTED})|(?:{"|".join(KEY_NAMES)})\b)
         (?::(?P<path>{_STEP}(?:\.{_STEP})*))?
         \s*(?P<operator>not\s+in\b|{_SYMBOLS})\s*""",
     re.VERBOSE,
 )
 # A column that is named alone needs quotes only for what parts its steps.
-_COLUMN = re.compile(r"(?P<field>\.[^:]+|'\.[^']+'|\"\.[^\"]+\")(?::(?P<path>.+))?", re.DOTALL)
+_COLUMN = re.compile(rf"(?P<field>\.[^:]+|(?=['\"]\.)(?:{_QUOTED}))(?::(?P<path>.+))?", re.DOTALL)
 _LONE_STEP = re.compile(rf"({_QUOTED}|[^.]+)(?:\.(?=.)|$)", re.DOTALL)
-_VALUE = re.compile(r"""\s*('[^']*'|"[^"]*"|[^\s'"=<>!(),][^\s(),]*)\s*""")
+_VALUE = re.compile(rf"""\s*({_QUOTED}|[^\s'"=<>!(),][^\s(),]*)\s*""")
 # "007" is a code.
 _NOT_FINITE = {f"{sign}{word}" for sign in ("", "+", "-") for word in ("inf", "infinity", "nan")}
 _NUMBER = re.compile(r"[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
@@ -525,8 +527,21 @@ class _FilterParser:
         )
 
 
+def in_quotes(text: str) -> str:
+    """Return a text in quotes, as filters and names of columns read it.
+
+    >>> print(in_quotes("a cat"), in_quotes("it's"), in_quotes('''it's 5" wide'''))
+    'a cat' "it's" 'it''s 5" wide'
+    """
+    if "'" in text and '"' not in text:
+        return f'"{text}"'
+    return "'" + text.replace("'", "''") + "'"
+
+
 def _unquoted(text: str) -> str:
-    return text[1:-1] if text[0] in "'\"" else text
+    quote = text[0]
+    is_quoted = len(text) > 1 and quote in "'\"" and text[-1] == quote
+    return text[1:-1].replace(2 * quote, quote) if is_quoted else text
 
 
 def _value(text: str) -> Any:

@@ -1,10 +1,15 @@
 // A filter as clauses joined by "and", of which each facet has its own.
 
 const WORDS = /^(true|false|null|none|inf|nan|infinity|and|or|not|in|contains|key|__key__)$/i; // which mean something else
+export const QUOTED = /'(?:[^']|'')*'|"(?:[^"]|"")*"/.source; // the same quote within is written twice
+/** A quote within a word, such as it's, which begins no text. */
+export const WITHIN = /(?<=[^\s(),'"=!<>.:])(?<!\bcontains)['"]/.source;
+const PART = new RegExp(`${QUOTED}|(?:[^\\s()'"]|${WITHIN})+|[()'"]|\\s+`, "g");
+const LISTED = new RegExp(`${QUOTED}|[^\\s(),'"]+`, "g");
 
 /** Split a filter into its clauses; one of several alternatives becomes a single clause. */
 export function split(where = "") {
-  const words = where.match(/'[^']*'|"[^"]*"|[()'"]|[^\s()'"]+|\s+/g) ?? [];
+  const words = where.match(PART) ?? [];
   const clauses = [""];
   let depth = 0;
   let whole = false;
@@ -51,7 +56,7 @@ export function chosenValues(where, column) {
   const text = clause?.slice(column.length + 1) ?? "";
   if (text.startsWith("=")) return [text.replace(/^==?/, "").trim()];
   if (!text.startsWith("in")) return [];
-  return text.slice(2).match(/'[^']*'|"[^"]*"|[^\s(),'"]+/g) ?? [];
+  return text.slice(2).match(LISTED) ?? [];
 }
 
 /** The clause for some values of a column: none, one or several. */
@@ -80,7 +85,11 @@ export function rangeClauses(column, [from, to]) {
 export function quoted(value) {
   const text = String(value);
   if (typeof value !== "string" || (/^[A-Za-z_][\w./-]*$/.test(text) && !WORDS.test(text))) return text;
-  return text.includes("'") ? `"${text}"` : `'${text}'`;
+  return inQuotes(text);
+}
+
+function inQuotes(text) {
+  return text.includes("'") && !text.includes('"') ? `"${text}"` : `'${text.replaceAll("'", "''")}'`;
 }
 
 /** A value of a facet as a filter writes it: a class by its name, if that means this class alone. */
@@ -88,20 +97,20 @@ export function written([value, , name], { by_number: unclear = [] } = {}) {
   return quoted(unclear.includes(value) ? value : name ?? value);
 }
 
-/** Whether the box, which is one line, can hold a value, and a filter read it. */
+/** Whether the box, which is one line, can hold a value. */
 export function isWritable(text) {
-  return /^[^'"\r\n]*$|^'[^'\r\n]*'$|^"[^"\r\n]*"$/.test(text);
+  return !/[\r\n]/.test(text);
 }
 
 /** All that a filter may write for a value of a facet. */
 export function formsOf(entry, facet) {
   const [value, , name] = entry;
-  const named = typeof name === "string" ? [`'${name}'`, `"${name}"`, ...(Number.isNaN(Number(name)) ? [name] : [])] : [];
-  return [written(entry, facet), String(value), ...named];
+  const texts = [value, name].filter((each) => typeof each === "string");
+  const inEither = texts.flatMap((text) => ["'", '"'].map((quote) => quote + text.replaceAll(quote, quote + quote) + quote));
+  return [written(entry, facet), String(value), ...inEither, ...(Number.isNaN(Number(name ?? "0")) ? [name] : [])];
 }
 
 /** A field as a filter writes it. */
 export function fieldName(name) {
-  if (!/[\s()=!<>'"]/.test(name)) return name;
-  return name.includes("'") ? `"${name}"` : `'${name}'`;
+  return /[\s()=!<>'"]/.test(name) ? inQuotes(name) : name;
 }

@@ -1,13 +1,13 @@
 // What can come next in a filter that is being typed: its words so far, and the entries that fit.
 
 import { ask, poll } from "./api.js";
-import { fieldName, isWritable, written } from "./clauses.js";
+import { QUOTED, WITHIN, fieldName, isWritable, written } from "./clauses.js";
 import { number } from "./format.js";
 
 const MOST = 50; // entries of the list
-const QUOTED = /'[^']*(?:'|$)|"[^"]*(?:"|$)/.source;
-const STEPS = `(?:[^\\s(),'"=!<>]|(?<=[.:])(?:${QUOTED}))`;
-const TOKEN = new RegExp(`(?:${QUOTED})(?::${STEPS}*)?|[(),]|[=!<>]=?|${STEPS}+`, "g");
+const BEGUN = /'(?:[^']|'')*(?:'|$)|"(?:[^"]|"")*(?:"|$)/.source; // perhaps without its end
+const STEPS = `(?:[^\\s(),'"=!<>]|(?<=[.:])(?:${BEGUN})|${WITHIN})`;
+const TOKEN = new RegExp(`(?:${BEGUN})(?::${STEPS}*)?|[(),]|[=!<>]=?|${STEPS}+`, "g");
 const EQUAL = ["==", "!=", "in", "not in"];
 const ORDER = [">=", "<", "<=", ">"];
 const OPERATORS = { values: [...EQUAL, "contains"], numbers: [...ORDER, ...EQUAL] };
@@ -50,7 +50,7 @@ export function expectedAfter(before) {
 export function endOfWord(value, place) {
   const found = [...value.matchAll(TOKEN)];
   // A quote that is just begun has no end of its own: what lies behind it stays.
-  const isOpen = (value.match(/'[^']*'|"[^"]*"|['"]/g) ?? []).at(-1)?.length === 1;
+  const isOpen = (value.match(new RegExp(`${QUOTED}|['"]`, "g")) ?? []).at(-1)?.length === 1;
   const inside = found.find(({ index, 0: word }) => index < place && place < index + word.length);
   if (!inside || /^[=!<>]/.test(inside[0])) return place;
   return isOpen && /['"]/.test(inside[0]) ? place + value.slice(place).match(/^[^\s(),'"=!<>]*/)[0].length : inside.index + inside[0].length;
@@ -74,7 +74,8 @@ export function entriesFor({ kind, column, operator, typed, inList, depth, begun
       ...(["==", "!="].includes(operator) && column !== "key" ? plain(["null"]) : [])],
     joiner: () => plain(inList ? [",", ")"] : ["and", "or", ...(depth > 0 ? [")"] : [])]),
   }[kind]();
-  const wanted = typed.replace(/^['"]/, "").toLowerCase();
+  const quote = typed.match(/^['"]?/)[0];
+  const wanted = typed.slice(quote.length).replaceAll(quote + quote || "''", quote || "''").toLowerCase();
   const fits = ([, , text]) => (kind === "field" || kind === "value" ? text.toLowerCase().includes(wanted) : text.startsWith(typed));
   const begins = ([, , text]) => text.toLowerCase().replace(/^['"]?\./, "").startsWith(wanted.replace(/^\./, ""));
   const found = all.filter(fits).filter(([text]) => text !== typed).sort((a, b) => begins(b) - begins(a)).slice(0, MOST);
