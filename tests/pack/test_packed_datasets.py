@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.packbytes import resealed, with_arrays
-from helpers.server import ShardServer
+from helpers.server import Faults, Request, ShardServer
 from helpers.stores import use_azure, use_s3
 from helpers.waiting import eventually
 
@@ -515,6 +515,59 @@ def test_a_killed_run_is_resumed_with_its_pack(
     assert tars_asked(shard_server) == {"3.tar"}
     assert {each.name for each in out.iterdir()} == {"new.json", "new.wpack"}
     assert contents(wids.ShardListDataset(out / "new.json", remote="range")) == EXPECTED
+
+
+@pytest.mark.parametrize("tars", ["0.tar", "{0..3}.tar"])
+@pytest.mark.parametrize(
+    "faults",
+    [{"cut_at": 700}, {"status": 503}, {"refuse": True}, {"change_etag": True}],
+    ids=["truncated", "busy", "refused", "other versions"],
+)
+def test_a_resumed_pack_is_that_of_a_fresh_run(
+    folder: Path,
+    shard_server: ShardServer,
+    tmp_path: Path,
+    tars: str,
+    faults: dict[str, Any],
+) -> None:
+    """Byte by byte, however it was killed, which faults it met, and how often it is resumed."""
+    serve(folder, shard_server, *TARS)
+    url = f"{shard_server.url}/set/{tars}"
+
+    def command(name: str, *options: str) -> list[str]:
+        (tmp_path / name).mkdir(exist_ok=True)
+        made = [str(tmp_path / name / each) for each in ("new.json", "new.wpack")]
+        return ["create", url, "-o", made[0], "--pack", made[1], *options]
+
+    def contents_of(name: str) -> dict[str, bytes]:
+        return {each.name: each.read_bytes() for each in (tmp_path / name).iterdir()}
+
+    assert run(*command("fresh")).returncode == 0
+    free, last = threading.Event(), "0.tar" if tars == "0.tar" else "3.tar"
+    waiting: list[Request] = []
+
+    def hold(request: Request) -> None:
+        if request.path.endswith(last) and not free.is_set():
+            waiting.append(request)
+            free.wait(60)
+
+    shard_server.hold = hold
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "wids", *command("killed")],
+        env=environment,
+        stderr=subprocess.DEVNULL,
+    )
+    assert eventually(lambda: bool(waiting))
+    process.kill()
+    process.wait()
+    free.set()
+    shard_server.faults = Faults(times=5, **faults)
+    run(*command("killed", "--resume"))  # which may fail
+    shard_server.heal()
+    for _ in range(2):  # what is complete is resumed, too
+        assert run(*command("killed", "--resume")).returncode == 0
+        assert contents_of("killed") == contents_of("fresh")
 
 
 def test_a_pack_is_extended_by_what_is_new(

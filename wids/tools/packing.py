@@ -31,7 +31,7 @@ from wids.specs.packedspec import names_in, table_columns
 from wids.specs.remoteindex import index_remote
 from wids.specs.shardtable import ShardTable
 from wids.specs.spec import DatasetSpec
-from wids.specs.textcolumns import TextColumn
+from wids.specs.textcolumns import BytesColumn, TextColumn
 from wids.tar.sidecar import SIDECAR_SUFFIX, parse_sidecar
 from wids.tar.tarindex import TarIndex
 from wids.views.filtering import column_named, has_column
@@ -214,7 +214,9 @@ class _Job:
             extras = TextColumn.constant(_kept_extras(extras[0]), len(extras))
         else:
             extras = TextColumn(map(_kept_extras, extras))
-        table = ShardTable.of_columns(names, nsamples, filesize, shards.digests, extras)
+        # Made anew, since how a column is cut into prefix and rest depends on what it came from.
+        digests = {field: BytesColumn(iter(column)) for field, column in shards.digests.items()}
+        table = ShardTable.of_columns(names, nsamples, filesize, digests, extras)
         return table, num_without, versions
 
     def bounds_of(
