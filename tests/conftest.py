@@ -28,15 +28,20 @@ __all__ = [
     "shard_server",
 ]
 
-# Not every version of Python has a build of torch; `make test-pythons` runs the other tests there.
-if find_spec("torch") is None:
-    _needs_torch = re.compile(r"^\s*(import|from) torch|\btorchdata\b", re.MULTILINE)
-    _runs_programs_with_torch = {"test_ddp.py", "test_docs.py", "test_old_modules.py"}
-    collect_ignore = [
-        str(path)
-        for path in Path(__file__).parent.rglob("test_*.py")
-        if path.name in _runs_programs_with_torch or _needs_torch.search(path.read_text())
-    ]
+# Not every version of Python has a build of torch; `make test-pythons` runs the other tests there,
+# without a browser.
+_lines_that_need = {
+    "torch": r"^\s*(import|from) torch|\btorchdata\b",
+    "axe_playwright_python": r"^from axe_playwright_python",
+}
+_missing = [line for name, line in _lines_that_need.items() if find_spec(name) is None]
+_runs_programs_with_torch = {"test_ddp.py", "test_docs.py", "test_old_modules.py"}
+collect_ignore = [
+    str(path)
+    for path in Path(__file__).parent.rglob("test_*.py")
+    if (find_spec("torch") is None and path.name in _runs_programs_with_torch)
+    or any(re.search(line, path.read_text(), re.MULTILINE) for line in _missing)
+]
 
 # A busy machine must not fail a test: hypothesis would by its deadline of 200 ms, and by how long
 # inputs take to make. The same inputs each time, so that a run that fails failed for its change:

@@ -2,13 +2,20 @@
 # Run the tests with other versions of Python, each in a virtual environment of its own
 # (.venv-3.12 and so on, made on first use), without torch: not every version has a build of it.
 # Usage: tools/test_pythons.sh [PYTHON ...]; by default python3.12, python3.13 and the free-threaded
-# python3.13t and python3.14t, those that are installed.
+# python3.13t and python3.14t, those that are on the path or that pyenv has.
 set -eu
 cd "$(dirname "$0")/.."
 failed=
-for python in ${*:-python3.12 python3.13 python3.13t python3.14t}; do
-    if ! "$python" -c '' 2> /dev/null; then
-        echo "$python: not installed"
+for wanted in ${*:-python3.12 python3.13 python3.13t python3.14t}; do
+    python=
+    for each in "$wanted" "${PYENV_ROOT:-$HOME/.pyenv}/versions/"*"/bin/$wanted"; do
+        if "$each" -c '' 2> /dev/null; then
+            python=$each
+            break
+        fi
+    done
+    if [ -z "$python" ]; then
+        echo "$wanted: not installed"
         continue
     fi
     name=$("$python" -c 'import sys, sysconfig

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Self
 
 import pytest
-from axe_playwright_python.base import AXE_SCRIPT
 
 __all__ = ["FirefoxPage", "firefox", "open_firefox"]
 
@@ -160,6 +159,8 @@ class FirefoxPage:
 
     def violations(self) -> list[list[str]]:
         """Return the faults that axe finds: the rule, and the first element that breaks it."""
+        from axe_playwright_python.base import AXE_SCRIPT
+
         target = {"context": self._context}
         self._browser.call(
             "script.evaluate", expression=f"{AXE_SCRIPT};0", target=target, awaitPromise=False
