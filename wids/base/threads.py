@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from concurrent.futures import Future, wait
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from wids.base.warn import held_warnings, warn
@@ -44,8 +45,11 @@ class DaemonThreadPool:
 
     def _begin(self) -> None:
         self._tasks: SimpleQueue[_Task | None] = SimpleQueue()
-        self._idle = threading.Semaphore(0)
         self._threads: list[threading.Thread] = []
+        self._num_unfinished = 0  # tasks, among them those in `_ended`
+        # One item for each task that has ended since the last `submit`. Its methods take no lock,
+        # so that a finalizer may run in the middle of them.
+        self._ended: deque[None] = deque()
 
     def __enter__(self) -> Self:
         return self
@@ -61,10 +65,15 @@ class DaemonThreadPool:
         future: Future[T] = Future()
         with self._lock:
             self._tasks.put((future, call, args))
-            if not self._idle.acquire(blocking=False) and len(self._threads) < self._size:
+            while self._ended:
+                self._ended.popleft()
+                self._num_unfinished -= 1
+            self._num_unfinished += 1
+            # Counted by tasks: a thread that is about to wait may already have got another one.
+            if len(self._threads) < min(self._num_unfinished, self._size):
                 # The thread gets no reference to the pool, since that would keep the pool alive.
                 thread = threading.Thread(
-                    target=_work, args=(self._tasks, self._idle), name=self._name, daemon=True
+                    target=_work, args=(self._tasks, self._ended), name=self._name, daemon=True
                 )
                 thread.start()
                 self._threads.append(thread)
@@ -131,20 +140,23 @@ def result_of(future: Future[T]) -> T:
 _Task = tuple[Future[Any], "Callable[..., Any]", tuple[Any, ...]]
 
 
-def _work(tasks: SimpleQueue[_Task | None], idle: threading.Semaphore) -> None:
+def _work(tasks: SimpleQueue[_Task | None], ended: deque[None]) -> None:
     """Run tasks until the end mark comes."""
-    while True:
-        try:
-            task = tasks.get_nowait()
-        except Empty:
-            idle.release()
-            task = tasks.get()
-        if task is None:
-            return
+    while (task := tasks.get()) is not None:
         future, call, args = task
-        if future.set_running_or_notify_cancel():
+        result: Any = None
+        error: BaseException | None = None
+        wanted = future.set_running_or_notify_cancel()
+        if wanted:
             try:
-                future.set_result(call(*args))
-            except BaseException as error:  # noqa: BLE001 (raised by `result` of the future)
-                future.set_exception(error)
-        del task, future, call, args  # otherwise they would stay alive until the next task
+                result = call(*args)
+            except BaseException as failure:  # noqa: BLE001 (raised by `result` of the future)
+                error = failure
+        # First, so that whoever has the result finds this thread free.
+        ended.append(None)
+        if wanted and error is None:
+            future.set_result(result)
+        elif wanted:
+            future.set_exception(error)
+        # Otherwise these would stay alive until the next task.
+        del task, future, call, args, result, error
