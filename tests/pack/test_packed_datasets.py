@@ -1,5 +1,6 @@
 """Datasets through packs, local and remote: the samples are those of the shards, or an error."""
 
+import gzip
 import json
 import os
 import pickle
@@ -8,6 +9,7 @@ import sys
 import tarfile
 import threading
 import warnings
+from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -476,6 +478,76 @@ def test_create_requests_each_header_once(
         bool(folders)
     ] * 4
     assert contents(wids.ShardListDataset(new, remote="range")) == EXPECTED
+
+
+def bytes_sent(server: ShardServer) -> Counter[str]:
+    """Return the number of bytes that were sent of each shard, and forget them."""
+    sent: Counter[str] = Counter()
+    for each in server.requests:
+        if ".tar" in (name := each.path.rpartition("/")[2]) and not name.endswith(".widx"):
+            sent[name] += each.nbytes
+    del server.requests[:]
+    return sent
+
+
+@pytest.mark.parametrize("others", [["--index", "indexes"], ["3.tar"], ["--bounds", ".cls"]])
+def test_create_fetches_a_compressed_shard_once(
+    folder: Path, shard_server: ShardServer, tmp_path: Path, others: list[str]
+) -> None:
+    """Spec and pack need the bytes of each shard once; bounds, once more for the values."""
+    zstandard = pytest.importorskip("zstandard")
+    plain = [(folder / name).read_bytes() for name in TARS]
+    packed = [gzip.compress(plain[0]), zstandard.compress(plain[2])]
+    shard_server.put("set/1.tar", plain[1])
+    urls = [
+        shard_server.put("set/0.tar.gz", packed[0]),
+        f"{shard_server.url}/set/1.tar",
+        f"{shard_server.put('set/2.tar.zst', packed[1])}?token=x",
+    ]
+    out = tmp_path / "out"
+    options = [folder / each if each == "3.tar" else each for each in others]
+    options = [out / each if each == "indexes" else each for each in options]
+    without_pack = options[:0] if "--bounds" in others else options
+    assert run("create", *urls, *without_pack, "-o", out / "a.json").returncode == 0
+    once = bytes_sent(shard_server)
+    assert once["0.tar.gz"] == len(packed[0])
+    done = run("create", *urls, *options, "-o", out / "b.json", "--pack", out / "b.wpack")
+    assert done.returncode == 0, done.stderr
+    sent = bytes_sent(shard_server)
+    if "--bounds" in others:
+        for name in ("0.tar.gz", "2.tar.zst?token=x"):
+            assert sent.pop(name) == 2 * once.pop(name)
+    assert sent == once
+    rows = [json.loads((out / name).read_text())["shardlist"] for name in ("a.json", "b.json")]
+    assert rows[0] == rows[1]
+    assert {each.name for each in out.iterdir()} <= {"a.json", "b.json", "b.wpack", "indexes"}
+    local = wids.ShardListDataset([str(folder / each) for each in TARS[: len(rows[0])]])
+    remote = wids.ShardListDataset(out / "b.wpack", cache_dir=tmp_path / "cache")
+    texts = {each["__key__"]: each[".txt"] for each in local}
+    assert {each["__key__"]: each[".txt"] for each in remote} == texts
+    assert all(remote[remote.index_of(key)]["__key__"] == key for key in texts)
+
+
+def test_a_killed_run_of_compressed_shards_is_resumed(
+    folder: Path, shard_server: ShardServer, tmp_path: Path
+) -> None:
+    """What was indexed before the pack could be written is not fetched again."""
+    url = shard_server.put("set/0.tar.gz", gzip.compress((folder / "0.tar").read_bytes()))
+    command = ["create", url, "-o", tmp_path / "new.json", "--pack", tmp_path / "new.wpack"]
+    being_written = OutputFile(tmp_path / "new.wpack")
+    try:
+        assert run(*command).returncode == 1
+    finally:
+        being_written.discard()
+    del shard_server.requests[:]
+    done = run(*command, "--resume")
+    assert done.returncode == 0, done.stderr
+    assert not bytes_sent(shard_server)
+    assert json.loads((tmp_path / "new.json").read_text())["shardlist"] == [
+        {"url": url, "nsamples": 4}
+    ]
+    assert run("create", url, "-o", tmp_path / "new.json", "--resume").returncode == 0
+    assert not bytes_sent(shard_server)
 
 
 def tars_asked(server: ShardServer) -> set[str]:

@@ -29,7 +29,7 @@ from wids.commands.terminal import (
 from wids.errors import SpecError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping, Sequence
 
     from wids.pack.packfile import Pack
     from wids.specs.build import Build
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 __all__ = ["add_make_commands"]
 
 _USUAL_DIGEST = "md5"  # what old readers know
-_KEPT_INDEX = "kept_index"  # in the journal: the sidecar of a shard, until its pack is written
 _RULES = "rules"  # in the journal: by which the samples of a shard were counted, if unusual
 # Keys that every run creates itself, or takes only from its arguments.
 _MADE = {"__kind__", "wids_version", "name", "base", "base_path", "shardlist"}
@@ -60,15 +59,14 @@ def create(args: Arguments) -> int:
     listed: dict[str, dict[str, Any]] = {}
     shards = _expand(_listed(args.files), listed)
     _check_outputs(args, shards)
-    folder = _indexes_for_pack(args, shards)
-    built = _build(args, shards, listed, folder)
+    built = _build(args, shards, listed)
     for shard, error in built.failures.items():
         complain_of(shard, "failed", message_of(error))
     if not len(built.spec.shards):
         raise ValueError(f"none of {len(shards)} shards could be indexed; nothing was written")
+    spec = built.spec
     if args.pack is not None:  # before the spec that names it
-        _pack_created(args, built.spec)
-    spec = built.spec if folder is None else _without_indexes(built.spec)
+        spec = _pack_created(args, spec)
     text = f"{spec.to_json()}\n"
     if args.output == "-":
         standard_output().write(text)
@@ -125,32 +123,35 @@ def _note_omissions(built: Build) -> None:
         note(f"left out: {line}")
 
 
-def _indexes_for_pack(args: Arguments, shards: list[str]) -> str | None:
-    """Return the folder for the sidecars of remote shards, which the pack is made of, or None.
+def _pack_created(args: Arguments, spec: DatasetSpec) -> DatasetSpec:
+    """Pack a spec whose locations are as they will be written to the output.
 
-    Otherwise the headers would be requested once for the spec and once for the pack.
+    Returns:
+        The spec without the places of the sidecars that were kept for the pack.
     """
-    from wids.base.urls import is_local
-
-    if args.pack is None or args.index is not None or any(map(is_local, shards)):
-        return None
-    return str(_journal(args.output).sidecars)
-
-
-def _without_indexes(spec: DatasetSpec) -> DatasetSpec:
-    """Return a spec without the places of sidecars."""
+    from wids.base.shardref import ShardRef
+    from wids.specs.build import KEPT_INDEX
     from wids.specs.spec import DatasetSpec
 
-    rows = [{key: value for key, value in shard.items() if key != "index"} for shard in spec.shards]
-    return DatasetSpec(rows, name=spec.name, base=spec.base, header=spec.header)
-
-
-def _pack_created(args: Arguments, spec: DatasetSpec) -> None:
-    """Pack a spec whose locations are as they will be written to the output."""
-    from wids.specs.spec import DatasetSpec
-
+    rows = [dict(shard) for shard in spec.shards]
+    kept = [row.pop(KEPT_INDEX, None) for row in rows]
+    parsed = DatasetSpec.parse(_with_rows(spec, rows).to_json(), args.output)
+    folder = Path(args.output).parent
+    refs = [
+        ShardRef.of(shard, **({} if name is None else {"index": str(folder / name)}))
+        for shard, name in zip(parsed.shards, kept, strict=True)
+    ]
     earlier = _pack_of_earlier_run(args) if args.resume else None
-    _write_pack(DatasetSpec.parse(spec.to_json(), args.output), args.pack, args, earlier)
+    _write_pack(_with_rows(parsed, refs), args.pack, args, earlier)
+    if args.index is None:  # that of a run that had --index
+        rows = [{key: value for key, value in row.items() if key != "index"} for row in rows]
+    return _with_rows(spec, rows)
+
+
+def _with_rows(spec: DatasetSpec, rows: Sequence[Mapping[str, Any]]) -> DatasetSpec:
+    from wids.specs.spec import DatasetSpec
+
+    return DatasetSpec(rows, name=spec.name, base=spec.base, header=spec.header)
 
 
 def _pack_of_earlier_run(args: Arguments) -> Pack | None:
@@ -306,7 +307,6 @@ def _build(
     args: Arguments,
     shards: list[str],
     listed: dict[str, dict[str, Any]],
-    folder_for_pack: str | None,
 ) -> Build:
     from wids.specs.build import build_spec
     from wids.specs.indexrules import rules_of, unusual_rules
@@ -316,7 +316,7 @@ def _build(
     # With a base, names are relative to it and not to the folder of the spec.
     folder = None if args.base is not None else output.parent
     journal, started = _journal(args.output), time.time_ns()
-    known = _known(args, output, digests, folder_for_pack) if args.resume else {}
+    known = _known(args, output, digests) if args.resume else {}
     for url, entry in listed.items():  # a store has said which shards were replaced since
         if known.get(url, entry).get("filesize") != entry["filesize"]:
             del known[url]
@@ -325,9 +325,6 @@ def _build(
     rules = unusual_rules(rules_of(rules_given(args)))
 
     def write_note(entry: dict[str, Any]) -> None:
-        if folder_for_pack is not None and "index" in entry:  # which no spec may name
-            entry = {**entry, _KEPT_INDEX: entry["index"]}
-            del entry["index"]
         journal.note({**entry, "indexed_since": started, **({_RULES: rules} if rules else {})})
 
     return build_spec(
@@ -346,7 +343,9 @@ def _build(
         listed=listed,
         digests=digests,
         sidecar=args.sidecars,
-        index_dir=args.index or folder_for_pack,
+        index_dir=args.index,
+        # Otherwise the shards would be read once for the spec and once for the pack.
+        kept_dir=None if args.pack is None else journal.sidecars,
         indexes=[tool for tool in ("dali", "energon") if getattr(args, f"{tool}_index")],
         cache_dir=args.cache_dir,
         rules=rules_given(args),
@@ -464,10 +463,11 @@ def _check_writable(output: str) -> None:
 
 
 def _known(
-    args: Arguments, output: Path, digests: Collection[str] | None, folder_for_pack: str | None
+    args: Arguments, output: Path, digests: Collection[str] | None
 ) -> dict[str, dict[str, Any]]:
     """Return the entries of earlier runs whose shards have not changed since."""
     from wids.base.urls import is_local
+    from wids.specs.build import KEPT_INDEX
     from wids.specs.indexrules import rules_of, unusual_rules
     from wids.specs.specedit import read_document
 
@@ -491,9 +491,9 @@ def _known(
                 known[entry["url"]] = entry
     # A run that was killed left notes, and no spec.
     for entry in _journal(str(output)).entries().values():
-        since, kept = entry.pop("indexed_since", 0), entry.pop(_KEPT_INDEX, None)
-        if folder_for_pack is not None and kept is not None:
-            entry["index"] = kept
+        since = entry.pop("indexed_since", 0)
+        if args.pack is None:
+            entry.pop(KEPT_INDEX, None)
         same_rules = entry.pop(_RULES, {}) == unusual_rules(rules)
         if same_rules and says_all(entry) and _is_unchanged(output.parent, entry, since):
             known[entry["url"]] = entry
@@ -501,9 +501,12 @@ def _known(
 
 
 def _says_all(entry: dict[str, Any], digests: Collection[str] | None) -> bool:
-    from wids.base.urls import is_local
+    from wids.base.urls import file_name, is_local
+    from wids.caching.unpack import is_compressed_name
     from wids.specs.newspec import shard_entry
 
+    if not is_local(entry["url"]) and is_compressed_name(file_name(entry["url"])):
+        return "nsamples" in entry  # size and digests of its plain form are on no server
     if digests is None:
         digests = (_USUAL_DIGEST,) if is_local(entry["url"]) else ()
     return shard_entry(entry["url"], 0, 0, dict.fromkeys(digests, "")).keys() <= entry.keys()

@@ -42,7 +42,10 @@ if TYPE_CHECKING:
 
     from wids.specs.spec import DatasetSpec
 
+    _SaveIndex = Callable[[TarIndex, dict[str, Any]], dict[str, Any]]
+
 __all__ = [
+    "KEPT_INDEX",
     "Build",
     "ShardRecord",
     "build_spec",
@@ -53,6 +56,7 @@ __all__ = [
     "stored_file",
 ]
 
+KEPT_INDEX = "kept_index"  # in an entry: the sidecar that is needed until a pack is made
 _USUAL_DIGESTS = ("md5",)  # what old readers know
 _MOST_REMOTE = 8  # remote shards that are indexed at once, unless the caller says otherwise
 _MOST_REQUESTS = 16  # at once, to all servers
@@ -104,6 +108,7 @@ def index_shard(
     cache_dir: str | os.PathLike[str] | None = None,
     rules: Mapping[str, Any] | None = None,
     index_dir: str | os.PathLike[str] | None = None,
+    kept_dir: str | os.PathLike[str] | None = None,
     fetcher: Fetcher | None = None,
     width: int = 8,
 ) -> ShardRecord:
@@ -121,6 +126,9 @@ def index_shard(
         rules: `key_rule`, `grouping` and `concatenated`, as for a dataset.
         index_dir: Folder for the sidecar of a remote shard, of this machine or of a bucket; the
             location of the sidecar is then in the entry.
+        kept_dir: Folder for the sidecar of a remote shard that gets none in `index_dir`, also of a
+            compressed one; its path is then in the entry as "kept_index". `wids create --pack`
+            makes the pack of these and removes them.
         fetcher: Reads remote shards; by default a new one.
         width: Number of requests for headers of a remote shard at once.
 
@@ -142,11 +150,11 @@ def index_shard(
             url, digests, sidecar=sidecar, indexes=indexes, cache_dir=cache_dir, rules=rules
         )
     own = fetcher or Fetcher()
+    save = partial(_save_index, url, own, index_dir=index_dir, kept_dir=kept_dir)
     try:
         record = None
         if not (digests or indexes or cache_dir is not None or is_compressed_name(file_name(url))):
-            record = _index_remote(url, own, digests, rules, index_dir, width=width)
-        save = partial(_save_index, url, index_dir, own)
+            record = _index_remote(url, own, digests, rules, save, width=width)
         return record or _index_whole(
             url, digests, indexes=indexes, cache_dir=cache_dir, rules=rules, save_index=save
         )
@@ -189,7 +197,7 @@ def _index_remote(
     fetcher: Fetcher,
     digests: Collection[str] | None,
     rules: Mapping[str, Any] | None,
-    index_dir: str | os.PathLike[str] | None,
+    save_index: _SaveIndex,
     *,
     width: int,
 ) -> ShardRecord | None:
@@ -201,8 +209,7 @@ def _index_remote(
         logger.info("%s: fetched whole: %s", display_url(url), error)
         return None
     entry = shard_entry(url, found.index.num_samples, found.nbytes, found.digests)
-    save = partial(_save_index, url, index_dir, fetcher)
-    return _record(url, found.index, save(found.index, entry), found.nbytes_read)
+    return _record(url, found.index, save_index(found.index, entry), found.nbytes_read)
 
 
 def _index_whole(
@@ -213,7 +220,7 @@ def _index_whole(
     indexes: Collection[str] = (),
     cache_dir: str | os.PathLike[str] | None = None,
     rules: Mapping[str, Any] | None = None,
-    save_index: Callable[[TarIndex, dict[str, Any]], dict[str, Any]] | None = None,
+    save_index: _SaveIndex | None = None,
 ) -> ShardRecord:
     """Index a shard that is local, or is fetched to be."""
     with local_copy(url, cache_dir) as path:
@@ -231,8 +238,7 @@ def _index_whole(
         nbytes = path.stat().st_size
         if stored is not None:
             entry = shard_entry(url, index.num_samples, stored.stat().st_size, found)
-    # The index of a compressed shard is that of its plain form, which is on no server.
-    if stored is not None and save_index is not None:
+    if save_index is not None:
         entry = save_index(index, entry)
     return _record(url, index, entry, nbytes)
 
@@ -244,26 +250,32 @@ def _record(url: str, index: TarIndex, entry: dict[str, Any], nbytes_read: int) 
 
 def _save_index(
     url: str,
-    index_dir: str | os.PathLike[str] | None,
     fetcher: Fetcher,
     index: TarIndex,
     entry: dict[str, Any],
+    *,
+    index_dir: str | os.PathLike[str] | None,
+    kept_dir: str | os.PathLike[str] | None,
 ) -> dict[str, Any]:
     """Save the sidecar of a remote shard, if it has a folder; return an entry that names it."""
-    if index_dir is None:
+    key, chosen = "index", index_dir
+    # The index of a compressed shard is that of its plain form, which is on no server.
+    if index_dir is None or is_compressed_name(file_name(url)):
+        key, chosen = KEPT_INDEX, kept_dir
+    if chosen is None:
         return entry
-    path, folder = index_path(url, index_dir), os.fspath(index_dir)
+    path, folder = index_path(url, chosen), os.fspath(chosen)
     if is_local(folder):
         refuse_url(path)  # before folders of such a name are made
         path.parent.mkdir(parents=True, exist_ok=True)
         index.save(path)
-        return {**entry, "index": str(path)}
+        return {**entry, key: str(path)}
     location = f"{folder.rstrip('/')}/{path.name}"
     with NamedTemporaryFile(prefix="wids-", suffix=SIDECAR_SUFFIX) as file:
         file.write(index.image())
         file.flush()
         fetcher.put(location, Path(file.name), replace=True)
-    return {**entry, "index": location}
+    return {**entry, key: location}
 
 
 def index_path(url: str, index_dir: str | os.PathLike[str]) -> Path:
@@ -332,8 +344,8 @@ def build_spec(
             a time, by default 8.
         listed: What a store said of remote shards when it listed them, by URL: sizes, which are
             compared, and digests, which the spec keeps.
-        options: `digests`, `sidecar`, `indexes`, `cache_dir`, `rules` and `index_dir`, as for
-            `index_shard`; the spec keeps the rules.
+        options: `digests`, `sidecar`, `indexes`, `cache_dir`, `rules`, `index_dir` and `kept_dir`,
+            as for `index_shard`; the spec keeps the rules.
 
     Raises:
         ValueError: A shard is listed twice, or a sidecar that is wanted has no place.
@@ -357,10 +369,12 @@ def build_spec(
             remove_parts(beside)
 
     def entry_of(record: ShardRecord) -> dict[str, Any]:
-        entry = {**record.entry, "url": name_of[record.url]}
-        if "index" in entry and is_local(entry["index"]):
-            entry["index"] = name_in_spec(os.path.abspath(entry["index"]), folder)  # noqa: PTH100
-        return entry
+        sidecars = {
+            key: name_in_spec(os.path.abspath(place), folder)  # noqa: PTH100
+            for key, place in record.entry.items()
+            if key in {"index", KEPT_INDEX} and is_local(place)
+        }
+        return {**record.entry, "url": name_of[record.url], **sidecars}
 
     def done(shard: str, outcome: ShardRecord | Exception) -> None:
         if isinstance(outcome, ShardRecord):

@@ -14,7 +14,7 @@ from wids.base.files import OutputFile, named_write_errors, outlast_tick
 from wids.base.keyhash import hash_packed
 from wids.base.progress import progress
 from wids.base.system import num_cores
-from wids.base.urls import display_url, is_local, local_path
+from wids.base.urls import display_url, file_name, is_local, local_path
 from wids.caching.cache import ShardCache, local_copy
 from wids.caching.unpack import is_compressed_name
 from wids.errors import SampleCountError, ShardFormatError, WidsError
@@ -275,7 +275,9 @@ class _Job:
             )
         columns = index.columns()
         hashes = hash_packed(columns.key_bytes, columns.key_starts)
-        if is_compressed_name(ref.url):  # its index is that of its plain form, which is elsewhere
+        if is_compressed_name(
+            file_name(ref.url)
+        ):  # its index is that of its plain form, which is elsewhere
             return _Row(b"", hashes, None, version, index.digest)
         ref.check_size(shown, index.source.nbytes, remedy="create the spec again (`wids create`)")
         return _Row(index.image(), hashes, index.source.nbytes, version, index.digest)
@@ -296,24 +298,32 @@ class _Job:
         return index if index.source.rules == self.rules else None
 
     def _index_of(self, ref: ShardRef) -> TarIndex:
-        if is_compressed_name(ref.url):
-            return self._index_of_whole(ref.url)
+        compressed = is_compressed_name(file_name(ref.url))
         if is_local(ref.url):
-            path = self.cache.get(ref)
-            sidecar = self.cache.sidecar_path(ref.url, path, SIDECAR_SUFFIX)
-            kept = None if sidecar is None else TarIndex.kept(path, sidecar, self.rules)
-            return kept or TarIndex.from_tar(path, **self.rules, quiet=True)
-        if ref.index is not None and (stated := self._stated_index(ref.index)) is not None:
-            return stated
-        taken = None if self.earlier is None else self.earlier.index_of(ref)
-        if taken is not None and taken.source.rules == self.rules:
-            return taken
+            return self._index_of_whole(ref.url) if compressed else self._local_index(ref)
+        if (known := self._known_index(ref)) is not None:
+            return known
+        if compressed:
+            return self._index_of_whole(ref.url)
         try:
             found = index_remote(ref.url, self.cache.fetcher, self.rules)
         except (RangesNotServedError, BeyondEndError):
             return self._index_of_whole(ref.url)
         self.nbytes_read.append(found.nbytes_read)
         return found.index
+
+    def _local_index(self, ref: ShardRef) -> TarIndex:
+        path = self.cache.get(ref)
+        sidecar = self.cache.sidecar_path(ref.url, path, SIDECAR_SUFFIX)
+        kept = None if sidecar is None else TarIndex.kept(path, sidecar, self.rules)
+        return kept or TarIndex.from_tar(path, **self.rules, quiet=True)
+
+    def _known_index(self, ref: ShardRef) -> TarIndex | None:
+        """Return the tar index of a remote shard that was made before; None if there is none."""
+        if ref.index is not None and (stated := self._stated_index(ref.index)) is not None:
+            return stated
+        taken = None if self.earlier is None else self.earlier.index_of(ref)
+        return taken if taken is not None and taken.source.rules == self.rules else None
 
     def _index_of_whole(self, url: str) -> TarIndex:
         """Return the tar index of a shard that is fetched, or decompressed."""
