@@ -338,7 +338,7 @@ def test_a_redirect_is_followed(cache: ShardCache, shard_server: ShardServer) ->
 
 @pytest.mark.parametrize(
     "faults",
-    [Faults(cut_at=60_000, rate=1e6, piece=4096), Faults(rate=1e6, piece=4096)],
+    [Faults(cut_at=60_000, rate=1e6, piece=4096), Faults(rate=5e4, slow_until=4, piece=4096)],
     ids=["cut", "slow"],
 )
 def test_parallel_segments_are_put_in_order(
@@ -402,7 +402,7 @@ def test_segments_of_the_wrong_place_are_caught_by_the_digest(
     """Segments with wrong bytes fail the digest of the spec."""
     cache = ShardCache(tmp_path / "cache", fetcher=Fetcher(SEGMENTS))
     url = shard_server.put("a.tar", SHARD)
-    shard_server.faults = Faults(lie_range="bytes", rate=1e6, piece=4096)
+    shard_server.faults = Faults(lie_range="bytes", rate=2e4, slow_until=2, piece=4096)
     with pytest.raises(IntegrityError, match="md5"):
         cache.get(ShardRef.of(url, md5sum=MD5))
     assert leftovers(cache) == []

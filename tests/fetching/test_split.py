@@ -21,6 +21,8 @@ from wids.fetching.transport import Stream
 DATA = tar_of(60, 20_000)  # 1.2 MB
 OTHER = tar_of(60, 20_000, seed=1)
 SLOW = Faults(rate=2e6, piece=8192)
+# Over one connection the shard would take 24 seconds, in which further ones are asked for.
+VERY_SLOW = replace(SLOW, rate=5e4)
 
 
 def cache_in(folder: Path, **limits: Any) -> ShardCache:
@@ -33,7 +35,7 @@ def test_a_small_shard_comes_over_several_connections(
 ) -> None:
     """Where each connection is slow, a shard of a megabyte comes over more than two of them."""
     url = shard_server.put("a.tar", DATA)
-    shard_server.faults = replace(SLOW, rate=5e5)
+    shard_server.faults = replace(VERY_SLOW, slow_until=3)
     assert cache_in(tmp_path).get(url).read_bytes() == DATA
     assert shard_server.peak > 2
     assert all("If-Range" in request.headers for request in shard_server.requests[1:])
@@ -132,7 +134,7 @@ def test_a_host_that_takes_one_connection_gives_the_shard(
 ) -> None:
     """Where a second connection is refused, the shard comes without an error."""
     url = shard_server.put("a.tar", DATA)
-    shard_server.faults = replace(SLOW, most_at_once=1)
+    shard_server.faults = replace(VERY_SLOW, slow_until=2, most_at_once=1)
     assert cache_in(tmp_path, attempts=20).get(url).read_bytes() == DATA
     refused = [request.status for request in shard_server.requests].count(503)
     assert 1 <= refused <= 8
@@ -159,7 +161,7 @@ def test_a_shard_that_is_replaced_meanwhile_is_never_mixed(
         if len(shard_server.requests) == 3:
             shard_server.put("a.tar", OTHER)
 
-    shard_server.faults = SLOW
+    shard_server.faults = replace(VERY_SLOW, slow_until=3)
     shard_server.before_answer = exchange
     size = len(OTHER) if promised else None
     assert cache_in(tmp_path).get(ShardRef.of(url, filesize=size)).read_bytes() == OTHER

@@ -50,6 +50,8 @@ class Faults:
         refuse: Close each connection without an answer.
         rate: Bytes a second for each connection; None for no limit.
         rate_in_all: Bytes a second for all connections together.
+        slow_until: Keep to these rates until so many requests have come; None for always. So a test
+            can wait for further connections however late a busy machine asks for them.
         piece: Send so many bytes at a time.
         most_at_once: Answer with `busy_status` while so many other requests are being answered.
         busy_status: The status for it.
@@ -80,6 +82,7 @@ class Faults:
     refuse: bool = False
     rate: float | None = None
     rate_in_all: float | None = None
+    slow_until: int | None = None
     piece: int = 1 << 16
     most_at_once: int | None = None
     busy_status: int = 503
@@ -165,6 +168,8 @@ class ShardServer:
 
     def pause(self, nbytes: int, faults: Faults) -> None:
         """Wait as long as the limits ask for so many bytes."""
+        if faults.slow_until is not None and len(self.requests) >= faults.slow_until:
+            return
         if faults.rate:
             self.stopped.wait(nbytes / faults.rate)
         if faults.rate_in_all:
