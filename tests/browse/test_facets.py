@@ -3,6 +3,8 @@
 import json
 import math
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,12 +14,19 @@ import pytest
 from helpers.browsing import browsing
 from helpers.pictures import draw, save
 from helpers.shards import write_shard
-from hypothesis import given
+from helpers.waiting import when_finished
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import wids
 from wids.base.arrayfile import read_arrays, write_arrays
+from wids.browse.fieldreader import FieldReader
+from wids.browse.handlers import ApiHandlers
+from wids.browse.joinedfields import JoinedFields
 from wids.browse.tallies import NumberTally, ValueTally
+from wids.reading.shardlist import ShardList
+from wids.views.opening import shards_and_rows
+from wids.views.filterlanguage import in_quotes
 
 
 def facets_of(server: Any, **query: str) -> dict[str, Any]:
@@ -192,6 +201,86 @@ def test_a_class_that_is_no_number_is_a_value_of_its_own(tmp_path: Path) -> None
         places = [words[each] if each in words else float(each) for each in labels]
         places[20] = 4.0
         assert keys == [f"{n:02d}" for n in sorted(range(30), key=places.__getitem__)]
+
+
+LABELS = ["3", "cat", " cat\n", "3.0", "dup", "5", "6", "line\nbreak", "7", "or", "9", "8", "it's"]
+LABELS += ["2", "1", "1.5", "007", "odd", "", "true", "Infinity", "9007199254740993", "00"]
+LABELS += ["9007199254740992", "1e400", "-4", "x" * 300]
+NAMED = {
+    3: "cat",
+    5: "dup",
+    6: "dup",
+    7: "line\nbreak",
+    8: "or",
+    1: "2",
+    10: "it's",
+    9: "long" * 90,
+}
+NAMED |= {11: "true", 12: "-4", 2**53 + 1: "vast"}
+
+
+def asked(facet: dict[str, Any], value: Any, name: str | None) -> str:
+    """Return the filter that a click on an entry of a facet writes, as the page does."""
+    shown = value if value in facet.get("by_number", []) or name is None else name
+    return f"{facet['name']} == {in_quotes(shown) if isinstance(shown, str) else shown}"
+
+
+@contextmanager
+def page_of(folder: Path, columns: dict[str, list[Any]], *, joined: bool) -> Iterator[ApiHandlers]:
+    """Open samples that have the values of columns as fields of shards, or from a joined table."""
+    total = len(next(iter(columns.values())))
+    rows: list[Any] = [{"__key__": f"{n:03d}", ".txt": ""} for n in range(total)]
+    if not joined:
+        for name, values in columns.items():
+            for row, value in zip(rows, values, strict=True):
+                row[f".{name}"] = value
+    half = (total + 1) // 2
+    parts = [rows[:half], rows[half:]] if total > 1 else [rows]
+    paths = [str(write_shard(folder / f"{k}.tar", part)) for k, part in enumerate(parts)]
+    samples: Any = ShardList(paths, transformations="memoryview", cache_dir=folder / "cache")
+    chosen, beside = None, None
+    if joined:
+        table = {"key": [row["__key__"] for row in rows], **columns}
+        beside = wids.ShardListDataset(paths, cache_dir=folder / "cache").join(table)
+        samples, chosen = shards_and_rows(beside, leftmost=True)
+    fields = None if beside is None else JoinedFields(beside, chosen)
+    handlers = ApiHandlers(FieldReader(samples, joined=fields), "test", NAMED, None, chosen)
+    try:
+        yield handlers
+    finally:
+        handlers.close()
+
+
+def facet_in(handlers: ApiHandlers, name: str, **query: str) -> dict[str, Any]:
+    found = when_finished(lambda: handlers.facets(query))["facets"]
+    return next((each for each in found if each["name"] == name), {"values": []})
+
+
+def found_in(handlers: ApiHandlers, **query: str) -> list[int]:
+    page = when_finished(lambda: handlers.page({"count": "240", **query}))
+    return [tile["index"] for tile in page["tiles"]]
+
+
+@pytest.mark.parametrize("joined", [False, True], ids=["field", "table"])
+@given(st.lists(st.sampled_from(LABELS), min_size=1, max_size=30), st.booleans())
+@settings(max_examples=10)
+def test_each_class_is_one_entry(
+    tmp_path_factory: pytest.TempPathFactory, joined: bool, labels: list[str], are_numbers: bool
+) -> None:
+    """Where samples have numbers, names or both, entries part the samples as filters do."""
+    are_numbers = are_numbers or joined  # a table has no other classes
+    labels = [each for each in labels if each.isdigit() or not are_numbers] or ["3"]
+    folder = tmp_path_factory.mktemp("labels")
+    with page_of(folder, {"cls": labels}, joined=joined) as handlers:
+        facet = facet_in(handlers, ".cls")
+        found: list[int] = []
+        for value, count, name in facet["values"]:
+            where = asked(facet, value, name)
+            found += found_in(handlers, where=where)
+            assert len(found_in(handlers, where=where)) == count, (where, labels, facet)
+            assert facet_in(handlers, ".cls", where=where)["values"] == [[value, count, name]]
+        empty = sum(not each or len(each) > 200 for each in labels)
+        assert len(found) == len(set(found)) == len(labels) - empty
 
 
 MIXED = [True, 1, 1.0, "true", "1", 0, False, " 1.0", "TRUE", "0", "word", "nan", 2.5, "2.50"]

@@ -22,7 +22,7 @@ import numpy as np
 
 from wids.base.keptbytes import KeptBytes
 from wids.browse.keptvalues import load_values, nbytes_of, save_values
-from wids.browse.tallies import Bins, NumberTally, ValueTally
+from wids.browse.tallies import Bins, ClassWords, NumberTally, Seen, ValueTally
 from wids.codecs.documents import decode_json
 from wids.codecs.formats import field_kind, wrapper_of
 from wids.codecs.headers import HEADER_FACTS, read_header
@@ -30,7 +30,8 @@ from wids.display.fieldview import class_name
 from wids.display.pixels import names_labels
 from wids.display.safejson import safe_number, safe_text
 from wids.errors import DecodeError, WidsError
-from wids.views.filterlanguage import follow, in_quotes, number_in
+from wids.views.filtering import plain_value
+from wids.views.filterlanguage import MISSING, UNREADABLE, follow, in_quotes, number_in
 from wids.views.joining import in_table
 
 if TYPE_CHECKING:
@@ -386,7 +387,7 @@ class ColumnValues:
         if kind in ("class", "text") and not self._reader.is_small(shard_index, column.field, most):
             if kind == "class":
                 return _codes(self._labels(shard_index, column))
-            texts = self._texts(shard_index, column, most)
+            texts = self._texts(shard_index, column.field)
             return _numbers([None if text is None else len(text) for text in texts])
         try:
             part = self._reader.column_part(
@@ -417,26 +418,19 @@ class ColumnValues:
         self, shard_index: int, column: FacetColumn, wanted: np.ndarray | None = None
     ) -> list[Any]:
         """Return classes of a shard as filters compare them; None for empty and unwanted ones."""
-        texts = self._texts(shard_index, column, _MOST_LABEL_NBYTES)
+        rows = self._reader.rows(shard_index, (column.field,), _MOST_LABEL_NBYTES) or ()
         found: list[Any] = []
-        for text, is_wanted in zip(texts, repeat(True) if wanted is None else wanted, strict=False):
-            known = text if text and is_wanted else None
-            number = None if known is None else number_in(known)
-            found.append(known if number is None else number)
+        for row, is_wanted in zip(rows, repeat(True) if wanted is None else wanted, strict=False):
+            data = row.get(column.field) if is_wanted else None
+            label = plain_value(column.field, data)
+            found.append(None if label in (MISSING, UNREADABLE, "") else label)
         return found
 
-    def _texts(self, shard_index: int, column: FacetColumn, most: int) -> list[str | None]:
-        """Read fields of at most `most` bytes one by one, as text; None for all others."""
-        rows = self._reader.rows(shard_index, (column.field,), most) or ()
-        found = (row.get(column.field) for row in rows)
-        return [
-            None
-            if data is None
-            else bytes(data).decode("utf-8", "replace").strip()
-            if column.path == ()
-            else bytes(data).decode("utf-8", "replace")
-            for data in found
-        ]
+    def _texts(self, shard_index: int, field: str) -> list[str | None]:
+        """Read fields one by one, as text; None for those that are missing or too large."""
+        rows = self._reader.rows(shard_index, (field,), _MOST_FIELD_NBYTES) or ()
+        found = (row.get(field) for row in rows)
+        return [None if data is None else str(data, "utf-8", "replace") for data in found]
 
 
 def _numbers(values: Sequence[Any]) -> np.ndarray:
@@ -518,8 +512,11 @@ class FacetVisitor:
         self._class_names = class_names
         self._by_number = classes_by_number(class_names)
         self._in_json = in_json
+        classes = ClassWords(class_names, self._by_number)
         self._tallies: dict[FacetColumn, NumberTally | ValueTally] = {
-            column: NumberTally() if column.is_number else ValueTally()
+            column: NumberTally()
+            if column.is_number
+            else ValueTally(classes if field_kind(column.field) == "class" else None)
             for column in values.group(in_json=in_json)
         }
         self._shards = np.array(shards, np.int64)
@@ -560,11 +557,11 @@ class FacetVisitor:
             samples, by_shard = int(self._by_shard.sum()), _summed(self._by_shard)
         return {"facets": facets, "samples": samples, "by_shard": by_shard}
 
-    def shapes(self) -> dict[FacetColumn, Bins | frozenset[type]]:
-        """Return how each column is shown: the bins of numbers, or the types of other values."""
+    def shapes(self) -> dict[FacetColumn, Bins | Seen]:
+        """Return how each column is shown: the bins of numbers, or which values are one."""
         with self._lock:
             return {
-                column: tally.bins() if isinstance(tally, NumberTally) else tally.types()
+                column: tally.bins() if isinstance(tally, NumberTally) else tally.seen()
                 for column, tally in self._tallies.items()
                 if tally.is_of_use
             }
@@ -573,11 +570,11 @@ class FacetVisitor:
         self,
         column: FacetColumn,
         tally: NumberTally | ValueTally,
-        shape: Bins | frozenset[type] | None,
+        shape: Bins | Seen | None,
     ) -> dict[str, Any]:
         if isinstance(tally, NumberTally):
             return tally.as_dict(shape if isinstance(shape, Bins) else None)
-        told = tally.as_dict(shape if isinstance(shape, frozenset) else None)
+        told = tally.as_dict(shape if isinstance(shape, Seen) else None)
         if field_kind(column.field) != "class":
             return told
         named = [[value, count, self._name_of(value)] for value, count, _ in told["values"]]

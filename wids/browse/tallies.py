@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from wids.display.safejson import safe_number, safe_text
 from wids.views.filterlanguage import number_in
 
-__all__ = ["Bins", "NumberTally", "ValueTally"]
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+__all__ = ["Bins", "ClassWords", "NumberTally", "Seen", "ValueTally"]
 
 _MOST_VALUES = 5_000  # distinct values; more are names rather than categories
 _MOST_SHOWN = 60
@@ -22,11 +25,69 @@ _LEAST_EXPONENT = -300
 _FAR = 4  # times as wide as what all but a few numbers span
 
 
+class Seen(NamedTuple):
+    """What was seen in the values of a column.
+
+    Attributes:
+        types: Their types: `bool`, `float` for any number, `str`.
+        names: Those that are the names of classes.
+    """
+
+    types: frozenset[type]
+    names: frozenset[str]
+
+
+class ClassWords:
+    """How filters write the classes of samples, which may have their numbers or their names.
+
+    Args:
+        names: Names of classes, by number.
+        by_number: Classes that filters write as numbers.
+
+    Attributes:
+        numbers: Numbers of the classes of each name.
+    """
+
+    def __init__(self, names: Mapping[int, str], by_number: Collection[int]) -> None:
+        self.numbers: dict[str, list[int]] = {}
+        for number, name in names.items():
+            self.numbers.setdefault(str(name), []).append(number)
+        self._names = names
+        self._by_number = by_number
+
+    def one_of(self, word: Any, seen: Seen) -> Any:
+        """Return the one value for all that a filter by a value finds.
+
+        Args:
+            word: The value.
+            seen: What was seen in the column.
+
+        >>> words = ClassWords({1: "cat", 2: "dup", 3: "dup"}, {2, 3})
+        >>> seen = Seen(frozenset([str, float]), frozenset(["cat", "dup"]))
+        >>> [words.one_of(word, seen) for word in ("cat", 1, "dup", 2, "2", 3, 4)]
+        [1, 1, 'dup', 'dup', 'dup', 'dup', 4]
+        """
+        if isinstance(word, str):
+            numbers = self.numbers.get(word, [])
+            word = _compared(word, frozenset([float]))
+            if isinstance(word, str) and numbers and numbers[0] not in self._by_number:
+                return numbers[0]
+        if isinstance(word, str) or word not in self._by_number:
+            return word
+        # A filter by this name finds all classes that bear it, and the samples that have the name.
+        name = str(self._names[int(word)])
+        return name if name in seen.names and number_in(name) is None else word
+
+
 class ValueTally:
     """Counts of the values of a column, one by one.
 
     Values that a filter takes for the same are one: 1, 1.0 and, beside numbers, "1"; true and,
-    beside truth values, "true". A column of texts alone has each text.
+    beside truth values, "true". A column of texts alone has each text. A class is one value, also
+    where some samples have its number and others its name.
+
+    Args:
+        classes: How filters write classes, for a column of these; None for any other.
 
     >>> tally = ValueTally()
     >>> tally.add(np.array([0, 1, 2, 3, 3]), [True, 1, "1", "true"])
@@ -34,7 +95,8 @@ class ValueTally:
     [[True, 3], [1, 2]]
     """
 
-    def __init__(self) -> None:
+    def __init__(self, classes: ClassWords | None = None) -> None:
+        self._classes = classes
         self.count = 0
         self.missing = 0
         # By type, since True and 1 are one key of a dict.
@@ -59,20 +121,26 @@ class ValueTally:
                 self._counts[_key_of(word)] += count
         self._is_crowded = self._is_crowded or len(self._counts) > _MOST_VALUES
 
-    def types(self) -> frozenset[type]:
-        """Return the types of the values: `bool`, `float` for any number, `str`."""
-        return frozenset(kind for kind, _ in self._counts)
+    def seen(self) -> Seen:
+        """Return what decides which values are one."""
+        names = self._classes.numbers if self._classes is not None else {}
+        words = (word for kind, word in self._counts if kind is str and word in names)
+        return Seen(frozenset(kind for kind, _ in self._counts), frozenset(words))
 
-    def as_dict(self, types: frozenset[type] | None = None) -> dict[str, Any]:
+    def as_dict(self, seen: Seen | None = None) -> dict[str, Any]:
         """Return the commonest values as JSON: `[value, count, name]` each.
 
         Args:
-            types: Types of more values than these; None for their own.
+            seen: What was seen in more values than these; None for their own.
         """
-        types = self.types() if types is None else types
+        seen = self.seen() if seen is None else seen
         counts: Counter[tuple[type, Any]] = Counter()
         for (kind, word), count in self._counts.items():
-            counts[_key_of(_compared(word, types) if kind is str else word)] += count
+            if self._classes is not None:
+                word = self._classes.one_of(word, seen)
+            elif kind is str:
+                word = _compared(word, seen.types)
+            counts[_key_of(word)] += count
         return {
             "count": self.count,
             "missing": self.missing,
