@@ -2,10 +2,12 @@
 
 import json
 import math
+import operator as op
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import pairwise
+from decimal import Decimal
+from itertools import cycle, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +27,8 @@ from wids.browse.handlers import ApiHandlers
 from wids.browse.joinedfields import JoinedFields
 from wids.browse.tallies import NumberTally, ValueTally
 from wids.reading.shardlist import ShardList
-from wids.views.opening import shards_and_rows
 from wids.views.filterlanguage import in_quotes
+from wids.views.opening import shards_and_rows
 
 
 def facets_of(server: Any, **query: str) -> dict[str, Any]:
@@ -100,17 +102,17 @@ NUMBERS = st.lists(
 
 @given(st.lists(NUMBERS, max_size=4))
 def test_no_number_is_lost_in_a_histogram(parts: list[list[float]]) -> None:
-    """Every finite number is in one bin, whatever the order and range of the numbers."""
+    """Every number is in one bin, whatever the order and range of the numbers."""
     tally = NumberTally()
     for part in parts:
         tally.add(np.array(part, np.float64))
-    finite = [each for part in parts for each in part if math.isfinite(each)]
+    numbers = [each for part in parts for each in part if not math.isnan(each)]
     told = tally.as_dict()
-    assert told["count"] == len(finite)
-    assert told["missing"] == sum(map(len, parts)) - len(finite)
-    if finite:
-        assert sum(told["bins"]) == len(finite)
-        assert (told["least"], told["most"]) == (min(finite), max(finite))
+    assert told["count"] == len(numbers)
+    assert told["missing"] == sum(map(len, parts)) - len(numbers)
+    if numbers:
+        assert sum(told["bins"]) == len(numbers)
+        assert (float(told["least"]), float(told["most"])) == (min(numbers), max(numbers))
         assert len(told["bins"]) <= 33
         assert math.isfinite(told["low"])
 
@@ -126,10 +128,14 @@ def test_bins_are_those_of_numpy() -> None:
     assert told["bins"] == np.histogram(numbers, edges)[0].tolist()
 
 
+OPERATIONS = {"==": op.eq, "!=": op.ne, "<": op.lt, "<=": op.le, ">": op.gt, ">=": op.ge}
+
+
 def edges_of(told: dict[str, Any]) -> list[float]:
     """Return the edges of bins as the page writes them into a filter."""
     low, width = told["low"], told["width"]
-    return [float(f"{low + place * width:.15g}") for place in range(len(told["bins"]) + 1)]
+    places = range(round(low / width), round(low / width) + len(told["bins"]) + 1)
+    return [float(f"{place * width:.15g}") for place in places]
 
 
 DECIMALS = st.lists(
@@ -201,6 +207,66 @@ def test_a_class_that_is_no_number_is_a_value_of_its_own(tmp_path: Path) -> None
         places = [words[each] if each in words else float(each) for each in labels]
         places[20] = 4.0
         assert keys == [f"{n:02d}" for n in sorted(range(30), key=places.__getitem__)]
+
+
+def in_javascript(number: float) -> str:
+    """Return a float as JavaScript writes it: up to 1e21 without an exponent."""
+    is_long = number.is_integer() and abs(number) < 1e21
+    return str(int(Decimal(repr(number)))) if is_long else repr(number)
+
+
+WHOLE = st.sampled_from([0, 5, 2**53, 2**60, 2**63, 2**64, 10**22, 10**25, 10**300, 10**400])
+LARGE = st.builds(
+    lambda n, more, sign: sign * (n + more), WHOLE, st.integers(-3, 3), st.sampled_from([1, -1])
+)
+ANY = LARGE | st.floats() | st.sampled_from([2.0**53, 2.0**60, 1e25, 1e300, math.inf, -math.inf])
+
+
+@given(st.lists(ANY | st.none(), min_size=1, max_size=40), st.integers(1, 4))
+@settings(max_examples=10)
+def test_numbers_of_any_size_are_counted_sorted_and_filtered_as_in_python(
+    tmp_path_factory: pytest.TempPathFactory, values: list[Any], every: int
+) -> None:
+    """Integers that floats round, and infinities, are where Python's comparisons put them."""
+    folder = tmp_path_factory.mktemp("numbers")
+    documents = [json.dumps({"v": each}) for each in values]
+    there = [n for n, each in enumerate(values) if each is not None and str(each) != "nan"]
+    with page_of(folder, {"json": documents}, joined=False) as handlers:
+        dataset = wids.ShardListDataset([str(folder / f"{k}.tar") for k in range(2)][: len(values)])
+        for reverse in (False, True):
+            expected = sorted(there, key=values.__getitem__, reverse=reverse)
+            expected += [n for n in range(len(values)) if n not in there]
+            if there:
+                assert found_in(handlers, sort="-.json:v" if reverse else ".json:v") == expected
+                keys = list(dataset.sort_by(".json:v", descending=reverse).keys)
+                assert keys == [f"{n:03d}" for n in expected]
+        asked = [values[n] for n in there[::every]]
+        for number, (symbol, compare) in zip(asked, cycle(OPERATIONS.items()), strict=False):
+            where = f".json:v {symbol} {number!r}"
+            known = [n for n in there if compare(values[n], number)]
+            known += [n for n in range(len(values)) if symbol == "!=" and n not in there]
+            assert found_in(handlers, where=where) == sorted(known), where
+            assert list(dataset.filter(where).keys) == [f"{n:03d}" for n in sorted(known)], where
+        facet = facet_in(handlers, ".json:v")
+        assert facet.get("count", 0) == len(there)
+        if not there:
+            return
+        ends = [values[expected[len(there) - 1]], values[expected[0]]]
+        assert [
+            int(each) if str(each).lstrip("-").isdigit() else float(each)
+            for each in (facet["least"], facet["most"])
+        ] == ends
+        bins = facet["bins"]
+        edges = [in_javascript(each) for each in edges_of(facet)]
+        for place, (low, high) in enumerate(pairwise(edges)):
+            where = [f".json:v >= {low}"] * (place > 0) + [f".json:v < {high}"] * (
+                place + 1 < len(bins)
+            )
+            if where:
+                assert len(found_in(handlers, where=" and ".join(where))) == bins[place], where
+            if bins[place] and where:
+                now = facet_in(handlers, ".json:v", where=" and ".join(where))
+                assert [each for each in now["bins"] if each] == [bins[place]]
 
 
 LABELS = ["3", "cat", " cat\n", "3.0", "dup", "5", "6", "line\nbreak", "7", "or", "9", "8", "it's"]

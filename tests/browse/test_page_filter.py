@@ -332,6 +332,32 @@ def test_a_range_of_large_numbers_finds_what_its_bar_counts(tmp_path: Path, open
         page.get_by_text(f"{len(found)} samples found").wait_for()
 
 
+def test_infinite_numbers_are_a_bar_at_the_end(tmp_path: Path, open_page: Open):
+    """They are counted and chosen with the outermost bin, whose title and end name them."""
+    values = [*range(20), float("inf"), float("inf"), 10**400, float("-inf"), float("nan")]
+    samples = [{"__key__": f"{n}", ".json": json.dumps({"v": v})} for n, v in enumerate(values)]
+    with browsing([str(write_shard(tmp_path / "a.tar", samples))]) as server:
+        page = open_page(server.url)
+        page.locator(".row, .tile").first.wait_for()
+        page.keyboard.press("s")
+        bars = page.get_by_role("slider", name="Range of .json:v")
+        bars.wait_for()
+        wait_until(page, "!document.querySelector('.facets progress')")
+        titles = bars.locator("title").evaluate_all("all => all.map((e) => e.textContent)")
+        assert titles == [
+            "-∞ to 0: 1 of 1", *[f"{n} to {n + 1}: 1 of 1" for n in range(20)], "20 to ∞: 3 of 3"
+        ]  # fmt: skip
+        assert page.locator(".facets .ends").first.inner_text().split() == ["-∞", "∞"]
+        assert page.get_by_text("1 without").count() == 1
+        bars.focus()
+        page.keyboard.press("ArrowLeft")
+        for _ in range(21):
+            page.keyboard.press("ArrowRight")
+        page.keyboard.press("Enter")
+        page.get_by_text("3 samples found").wait_for()
+        assert box_of(page).input_value() == ".json:v >= 20"
+
+
 def test_a_field_with_a_blank_is_completed_without_quotes(tmp_path: Path, open_page: Open):
     """What looks like a field and another word is completed to the field of that name."""
     document = json.dumps({"the width": 1, "n": 2})

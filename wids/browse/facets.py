@@ -10,6 +10,7 @@ in the cache folder, so that the next server does so, too.
 from __future__ import annotations
 
 import json
+import math
 import re
 import threading
 from collections import Counter
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from wids.base.keptbytes import KeptBytes
-from wids.browse.keptvalues import load_values, nbytes_of, save_values
+from wids.browse.keptvalues import floats_of, is_rounded, load_values, nbytes_of, save_values
 from wids.browse.tallies import Bins, ClassWords, NumberTally, Seen, ValueTally
 from wids.codecs.documents import decode_json
 from wids.codecs.formats import field_kind, wrapper_of
@@ -344,7 +345,7 @@ class ColumnValues:
         stored = self._stored_json
         if self._reader.tar_index(shard_index) is None or not stored:
             return self._parsed_values(shard_index, self._in_json)
-        names = tuple(f"{each.name} {each.is_number}" for each in stored)
+        names = tuple(f"{each.name} {'exact' if each.is_number else 'words'}" for each in stored)
         place = self._reader.kept_beside(shard_index, ".json", names)
         kept = None if place is None else load_values(*place)
         if kept is not None and len(kept) == len(names):
@@ -433,14 +434,12 @@ class ColumnValues:
         return [None if data is None else str(data, "utf-8", "replace") for data in found]
 
 
-def _numbers(values: Sequence[Any]) -> np.ndarray:
-    if set(map(type, values)) <= {int, float}:
-        with suppress(OverflowError):  # the largest integers of JSON are beyond a float
-            found = np.array(values, np.float64)
-            found[~(np.abs(found) < 1e300)] = np.nan
-            return found
-    plain = (each if _is_number(each) and abs(each) < 1e300 else np.nan for each in values)
-    return np.fromiter(plain, np.float64, len(values))
+def _numbers(values: Sequence[Any]) -> Values:
+    """Return numbers as floats; as codes and words if a float would round one of them."""
+    numbers = [each if _is_number(each) else math.nan for each in values]
+    if any(map(is_rounded, numbers)):
+        return _codes([each if each == each else None for each in numbers])  # noqa: PLR0124 (NaN)
+    return np.array(numbers, np.float64)
 
 
 def _codes(values: Sequence[Any]) -> tuple[np.ndarray, list[Any]]:
@@ -533,9 +532,9 @@ class FacetVisitor:
             self._by_shard[np.searchsorted(self._shards, shard_index)] = int(chosen.sum())
             for column, found in values.items():
                 tally = self._tallies[column]
-                if isinstance(tally, NumberTally) and isinstance(found, np.ndarray):
-                    tally.add(found[chosen])
-                elif isinstance(tally, ValueTally) and isinstance(found, tuple):
+                if isinstance(tally, NumberTally):
+                    tally.add(*floats_of(found, chosen))
+                elif isinstance(found, tuple):
                     tally.add(found[0][chosen], found[1])
         return True
 

@@ -6,6 +6,7 @@ so what was found in them is kept for the next start of the server.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,9 +22,42 @@ if TYPE_CHECKING:
 
     from wids.reading.keptcolumns import ColumnSource
 
-__all__ = ["Values", "load_values", "nbytes_of", "save_values"]
+__all__ = ["Values", "floats_of", "is_rounded", "load_values", "nbytes_of", "save_values"]
 
-Values = np.ndarray | tuple[np.ndarray, list[Any]]  # numbers with NaN; or codes with -1 and words
+# Numbers with NaN; or codes with -1 and words, among which are integers that a float would round.
+Values = np.ndarray | tuple[np.ndarray, list[Any]]
+
+
+def is_rounded(number: float) -> bool:
+    """Return whether a number is an integer that no float equals.
+
+    >>> is_rounded(2**53), is_rounded(2**53 + 1), is_rounded(1e300), is_rounded(10**400)
+    (False, True, False, True)
+    """
+    try:
+        return type(number) is int and float(number) != number
+    except OverflowError:
+        return True
+
+
+def floats_of(values: Values, chosen: np.ndarray) -> tuple[np.ndarray, list[int]]:
+    """Return those of some numbers that floats equal, with NaN, and the others.
+
+    Args:
+        values: The values of a column of numbers.
+        chosen: A mask of the samples.
+
+    >>> numbers = (np.array([0, 1, -1, 0]), [0.5, 2**53 + 1])
+    >>> floats_of(numbers, np.array([True, True, True, False]))
+    (array([0.5, nan]), [9007199254740993])
+    """
+    if isinstance(values, np.ndarray):
+        return values[chosen], []
+    codes, words = values
+    found = [*words, math.nan]  # -1 is the last
+    numbers = [found[code] for code in codes[chosen].tolist()]
+    rounded = [each for each in numbers if is_rounded(each)]
+    return np.array([each for each in numbers if not is_rounded(each)], np.float64), rounded
 
 
 def nbytes_of(values: Values) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from itertools import groupby
 from operator import itemgetter
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from wids.browse.keptvalues import is_rounded
 from wids.display.safejson import safe_text
 
 if TYPE_CHECKING:
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
     from wids.browse.facets import ColumnValues, FacetColumn
     from wids.browse.fieldreader import FieldReader
+    from wids.browse.keptvalues import Values
     from wids.browse.scans import Scans
     from wids.ordering.permute import Integers
 
@@ -66,6 +69,7 @@ class SortVisitor:
         self._reader = reader
         self._found = np.full(len(reader), np.nan)
         self._words: dict[tuple[str, Any], int] = {}
+        self._rounded: dict[int, int] = {}  # integers that no float equals, by index
         self._lock = threading.Lock()
         self._sorted: dict[bool, Integers] = {}
 
@@ -75,12 +79,25 @@ class SortVisitor:
             return self._reader.num_samples(shard_index) == 0
         first = self._reader.first_index(shard_index)
         found = self._values.one(shard_index, self._column)
-        if isinstance(found, tuple):
+        if self._column.is_number:
+            found = self._floats(found, first)
+        elif isinstance(found, tuple):
             codes, words = found
             numbers = [self._number_of(word) for word in words]
             found = np.append(np.array(numbers, np.float64), np.nan)[codes]  # -1 is the last
         self._found[first : first + len(found)] = found
         return True
+
+    def _floats(self, found: Values, first: int) -> np.ndarray:
+        """Return numbers as the nearest floats; note the integers that these are not equal to."""
+        if isinstance(found, np.ndarray):
+            return found
+        codes, numbers = found
+        places = {code: number for code, number in enumerate(numbers) if is_rounded(number)}
+        for local_index in np.flatnonzero(np.isin(codes, list(places))).tolist():
+            self._rounded[first + local_index] = places[int(codes[local_index])]
+        nearest = np.array([*map(_nearest, numbers), math.nan])[codes]  # -1 is the last
+        return np.asarray(nearest, np.float64)
 
     def _number_of(self, word: Any) -> int:
         return self._words.setdefault((type(word).__name__, word), len(self._words))
@@ -93,10 +110,10 @@ class SortVisitor:
             reverse: Whether the greatest values come first.
         """
         if chosen is not None:
-            return chosen[np.argsort(self._keys(reverse)[chosen], kind="stable")]
+            return chosen[np.lexsort([each[chosen] for each in self._keys(reverse)])]
         with self._lock:
             if reverse not in self._sorted:
-                self._sorted[reverse] = np.argsort(self._keys(reverse), kind="stable")
+                self._sorted[reverse] = np.lexsort(self._keys(reverse))
             return self._sorted[reverse]
 
     def values_at(self, indexes: Integers) -> tuple[np.ndarray, list[Any] | None]:
@@ -107,7 +124,8 @@ class SortVisitor:
         words = [word for _, word in self._words] if self._words else None
         return self._found[indexes], words
 
-    def _keys(self, reverse: bool) -> np.ndarray:
+    def _keys(self, reverse: bool) -> list[np.ndarray]:
+        """Return what samples are sorted by, the most important last."""
         keys = self._found
         if self._words:
             # By value, not by which word came first. NaN, unlike itself, is no value.
@@ -116,7 +134,35 @@ class SortVisitor:
             for rank, (_, alike) in enumerate(groupby(sorted(found), key=itemgetter(0))):
                 ranks[[n for _, n in alike]] = rank
             keys = ranks[np.where(np.isnan(keys), -1, keys).astype(np.int64)]
-        return -keys if reverse else keys
+        both = [self._behind(), keys] if self._rounded else [keys]
+        return [-each for each in both] if reverse else both
+
+    def _behind(self) -> np.ndarray:
+        """Return the order of the numbers that have the same nearest float."""
+        exact = {index: _behind_nearest(number) for index, number in self._rounded.items()}
+        ranks = {each: rank for rank, each in enumerate(sorted({_AT_NEAREST, *exact.values()}))}
+        order = np.full(len(self._found), ranks[_AT_NEAREST])
+        order[list(exact)] = [ranks[each] for each in exact.values()]
+        return order
+
+
+_AT_NEAREST = (0, 0)
+
+
+def _nearest(number: float) -> float:
+    """Return the float nearest to a number; an infinity for integers beyond all floats."""
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf if number > 0 else -math.inf
+
+
+def _behind_nearest(number: int) -> tuple[int, int]:
+    """Return how far an integer lies behind the float nearest to it, in a form that is sorted."""
+    nearest = _nearest(number)
+    if math.isfinite(nearest):
+        return 0, number - int(nearest)
+    return -1 if number > 0 else 1, number
 
 
 def _place_of(word: Any) -> tuple[int, Any]:

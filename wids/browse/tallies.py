@@ -12,7 +12,7 @@ from wids.display.safejson import safe_number, safe_text
 from wids.views.filterlanguage import number_in
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
 
 __all__ = ["Bins", "ClassWords", "NumberTally", "Seen", "ValueTally"]
 
@@ -22,6 +22,10 @@ _MOST_CELLS = 4_000
 _SHOWN_BINS = 32
 _DIGITS = 15  # of a number, by which its cell is found
 _LEAST_EXPONENT = -300
+_INFINITE = ("Infinity", "-Infinity")
+_EXACT = 2**53  # beyond it floats skip integers
+_BEYOND = 1e300  # numbers as large as this are counted with the infinite ones
+_MOST_PADDED = 10**21  # up to which JavaScript writes a number without an exponent
 _FAR = 4  # times as wide as what all but a few numbers span
 
 
@@ -135,21 +139,31 @@ class ValueTally:
         """
         seen = self.seen() if seen is None else seen
         counts: Counter[tuple[type, Any]] = Counter()
-        for (kind, word), count in self._counts.items():
-            if self._classes is not None:
-                word = self._classes.one_of(word, seen)
-            elif kind is str:
-                word = _compared(word, seen.types)
-            counts[_key_of(word)] += count
+        for (_, word), count in self._counts.items():
+            counts[_key_of(self._one_of(word, seen))] += count
         return {
             "count": self.count,
             "missing": self.missing,
             "num_values": len(counts),
             "values": [
-                [word if kind in (str, bool) else safe_number(word), count, None]
+                [word if kind in (str, bool) else _told(word), count, None]
                 for (kind, word), count in counts.most_common(_MOST_SHOWN)
             ],
         }
+
+    def _one_of(self, word: Any, seen: Seen) -> Any:
+        """Return the one value for all that a filter by a value finds."""
+        if self._classes is not None:
+            return self._classes.one_of(word, seen)
+        return _compared(word, seen.types) if isinstance(word, str) else word
+
+
+def _told(number: float) -> int | float | str:
+    """Return a number as JSON, such that the text of it in JavaScript is a text of this number."""
+    # JavaScript pads the digits of large numbers with zeros, and filters compare integers exactly.
+    if type(number) is float and _EXACT < abs(number) < math.inf:
+        return repr(number)
+    return safe_number(number)
 
 
 def _key_of(word: Any) -> tuple[type, Any]:
@@ -165,6 +179,8 @@ def _compared(text: str, types: frozenset[type]) -> Any:
     truth = text.strip().lower()
     if bool in types and truth in ("true", "false"):
         return truth == "true"
+    if float in types and text in _INFINITE:  # as which filters have the numbers
+        return float(text)
     number = number_in(text) if float in types else None
     return text if number is None or not math.isfinite(number) else number
 
@@ -199,7 +215,7 @@ class NumberTally:
 
     Numbers are counted in cells of equal width: the least power of ten that makes not too many
     cells. Therefore the cells of some of the numbers are never wider than those of all numbers,
-    and each lies inside one of these.
+    and each lies inside one of these. Infinite numbers are counted in bins at the ends.
 
     >>> tally = NumberTally()
     >>> tally.add(np.array([1.0, 2.0, 2.0, 40.0, np.nan]))
@@ -212,7 +228,9 @@ class NumberTally:
         self.missing = 0
         self._exponent = _LEAST_EXPONENT
         self._cells: Counter[int] = Counter()
-        self._least, self._most = math.inf, -math.inf
+        self._below = self._above = 0
+        self._least: float = math.inf
+        self._most: float = -math.inf
         self._is_whole = True
 
     @property
@@ -220,25 +238,50 @@ class NumberTally:
         """Whether there are numbers."""
         return self.count > 0
 
-    def add(self, values: np.ndarray) -> None:
-        """Count numbers; those that are not finite count as missing."""
-        finite = values[np.isfinite(values)]
-        self.missing += values.size - finite.size
-        if not finite.size:
+    def add(self, values: np.ndarray, rounded: Sequence[int] = ()) -> None:
+        """Count numbers.
+
+        Args:
+            values: Floats; NaN counts as missing.
+            rounded: More numbers: integers that no float equals.
+        """
+        numbers = values[~np.isnan(values)]
+        self.missing += values.size - numbers.size
+        self.count += numbers.size + len(rounded)
+        ends = [float(numbers.min()), float(numbers.max())] if numbers.size else []
+        self._least = min(self._least, *ends, *rounded, math.inf)
+        self._most = max(self._most, *ends, *rounded, -math.inf)
+        is_large = np.abs(numbers) > _EXACT
+        self._add_small(numbers[~is_large])
+        self._add_large([*numbers[is_large].tolist(), *rounded])
+
+    def _add_small(self, numbers: np.ndarray) -> None:
+        if not numbers.size:
             return
-        self.count += finite.size
-        self._least = min(self._least, float(finite.min()))
-        self._most = max(self._most, float(finite.max()))
-        self._is_whole = self._is_whole and bool((finite == np.floor(finite)).all())
-        greatest = max(abs(self._least), abs(self._most))
-        if greatest:
-            self._widen(math.floor(math.log10(greatest)) + 1 - _DIGITS)
-        cells, counts = np.unique(_cells(finite, self._exponent), return_counts=True)
+        self._is_whole = self._is_whole and bool((numbers == np.floor(numbers)).all())
+        self._fit(float(np.abs(numbers).max()))
+        cells, counts = np.unique(_cells(numbers, self._exponent), return_counts=True)
         while len(cells) > _MOST_CELLS:
             self._widen(self._exponent + 1)
             cells, wider = np.unique(cells // 10, return_inverse=True)
             counts = np.bincount(wider, counts).astype(np.int64)
-        for cell, count in zip(cells.tolist(), counts.tolist(), strict=True):
+        self._count(dict(zip(cells.tolist(), counts.tolist(), strict=True)))
+
+    def _add_large(self, numbers: Sequence[float]) -> None:
+        """Count numbers beyond those up to which floats hold all integers, each exactly."""
+        self._below += sum(each <= -_BEYOND for each in numbers)
+        self._above += sum(each >= _BEYOND for each in numbers)
+        inner = [int(each) for each in numbers if -_BEYOND < each < _BEYOND]
+        if inner:
+            self._fit(max(map(abs, inner)))
+            self._count(Counter(_cell(each, self._exponent) for each in inner))
+
+    def _fit(self, greatest: float) -> None:
+        if greatest:
+            self._widen(math.floor(math.log10(greatest)) + 1 - _DIGITS)
+
+    def _count(self, cells: Mapping[int, int]) -> None:
+        for cell, count in cells.items():
             self._cells[cell] += count
         while len(self._cells) > _MOST_CELLS:
             self._widen(self._exponent + 1)
@@ -255,6 +298,9 @@ class NumberTally:
 
     def bins(self) -> Bins:
         """Return the bins in which the numbers are shown; there must be at least one number."""
+        below, above = self._below > 0, self._above > 0
+        if not self._cells:
+            return Bins(self._exponent, 10**-self._exponent, -int(below), int(above) - 1)
         first, last = self._shown_range()
         # Whole numbers need no narrower bins.
         least = 10 ** max(-self._exponent, 0) if self._is_whole else 1
@@ -262,10 +308,10 @@ class NumberTally:
             factor * power
             for power in (10**exponent for exponent in range(400))
             for factor in (1, 2, 5)
-            if last // (factor * power) - first // (factor * power) < _SHOWN_BINS
+            if last // (factor * power) - first // (factor * power) < _SHOWN_BINS - below - above
             and factor * power >= least
         )
-        return Bins(self._exponent, step, first // step, last // step)
+        return Bins(self._exponent, step, first // step - below, last // step + above)
 
     def as_dict(self, bins: Bins | None = None) -> dict[str, Any]:
         """Return the histogram as JSON.
@@ -287,12 +333,14 @@ class NumberTally:
         counts = [0] * (bins.last - bins.first + 1)
         for cell, count in self._cells.items():
             counts[min(max(cell // step, bins.first), bins.last) - bins.first] += count
+        counts[0] += self._below
+        counts[-1] += self._above
         return told | {
             "low": bins.low,
             "width": bins.width,
             "bins": counts,
-            "least": self._least,
-            "most": self._most,
+            "least": safe_number(self._least),
+            "most": safe_number(self._most),
             "whole": self._is_whole,
         }
 
@@ -322,3 +370,19 @@ def _cells(numbers: np.ndarray, exponent: int) -> np.ndarray:
         cells -= _edges(cells, exponent) > numbers
     found: np.ndarray = cells.astype(np.int64)
     return found
+
+
+def _cell(number: int, exponent: int) -> int:
+    """Return the cell in which an integer lies, as a filter compares it with the edges."""
+    width: int = 10**exponent
+    cell = number // width
+    while number < _read_edge(cell * width):
+        cell -= 1
+    while number >= _read_edge((cell + 1) * width):
+        cell += 1
+    return cell
+
+
+def _read_edge(edge: int) -> int:
+    """Return the number as which a filter reads an edge that the page has written."""
+    return edge if abs(edge) <= _MOST_PADDED else int(float(edge))

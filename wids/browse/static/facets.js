@@ -103,8 +103,9 @@ export function oneValue({ least, most, count }) {
 
 /** Where the bins begin, as the server cut them: at decimals, and at integers of any length. */
 export function edges(low, width) {
-  const isWhole = Number.isInteger(low) && Number.isInteger(width);
-  return (bin) => (isWhole ? low + bin * width : Number((low + bin * width).toPrecision(15)));
+  const first = Math.round(low / width); // bins begin at multiples of their width
+  const isExact = (value) => Number.isInteger(width) && Number.isSafeInteger(value);
+  return (bin) => (isExact((first + bin) * width) ? (first + bin) * width : Number(((first + bin) * width).toPrecision(15)));
 }
 
 /** The histogram of a column, of which a range is chosen. */
@@ -126,7 +127,7 @@ export function numbers(state, all, now, choose) {
   const bounds = ([first, stop]) => [first === 0 ? null : edge(first), stop === bins.length ? null : edge(stop)];
   return [histogram({
     all: bins, now: counts, chosen, label: `Range of ${all.name}`,
-    titles: bins.map((count, bin) => `${number(edge(bin))} to ${number(edge(bin + 1))}: ${number(counts[bin])} of ${number(count)}`),
+    titles: bins.map((count, bin) => `${number(all.least === "-Infinity" && !bin ? all.least : edge(bin))} to ${number(all.most === "Infinity" && bin === bins.length - 1 ? all.most : edge(bin + 1))}: ${number(counts[bin])} of ${number(count)}`),
     onchoose: (range) => choose(range ? rangeClauses(all.name, bounds(range)) : []),
   }), h("p", { class: "ends" }, h("span", {}, number(all.least)), h("span", {}, number(all.most)))];
 }

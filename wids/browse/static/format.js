@@ -15,7 +15,7 @@ export function bytes(count) {
 
 /** Whole numbers with separators, others with four figures. */
 export function number(value) {
-  if (typeof value !== "number") return String(value);
+  if (typeof value !== "number") return /^-?\d+$/.test(value) ? BigInt(value).toLocaleString("en-US") : String(value).replace("Infinity", "∞");
   const size = Math.abs(value);
   if (Number.isInteger(value) && size < 1e19) return value.toLocaleString("en-US"); // time stamps have 19 digits
   return size >= 1e6 || size < 1e-3 ? value.toExponential(3) : String(Number(value.toPrecision(4)));
