@@ -31,12 +31,11 @@ from wids.display.fieldview import class_name
 from wids.display.pixels import names_labels
 from wids.display.safejson import safe_number, safe_text
 from wids.errors import DecodeError, WidsError
-from wids.views.filtering import plain_value
 from wids.views.filterlanguage import MISSING, UNREADABLE, follow, in_quotes, number_in
 from wids.views.joining import in_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from wids.browse.fieldreader import FieldReader, LocatedSample
     from wids.browse.keptvalues import Values
@@ -295,9 +294,16 @@ class ColumnValues:
     Args:
         reader: The dataset.
         columns: The columns.
+        plain_value: Returns the value as which filters read a field, from its extension and bytes.
     """
 
-    def __init__(self, reader: FieldReader, columns: Sequence[FacetColumn]) -> None:
+    def __init__(
+        self,
+        reader: FieldReader,
+        columns: Sequence[FacetColumn],
+        plain_value: Callable[[str, bytes | memoryview | None], Any],
+    ) -> None:
+        self._plain_value = plain_value
         self.columns = tuple(columns)
         self._reader = reader
         self._kept: KeptBytes[tuple[int, bool], dict[FacetColumn, Values]] = KeptBytes(_KEPT_NBYTES)
@@ -423,7 +429,7 @@ class ColumnValues:
         found: list[Any] = []
         for row, is_wanted in zip(rows, repeat(True) if wanted is None else wanted, strict=False):
             data = row.get(column.field) if is_wanted else None
-            label = plain_value(column.field, data)
+            label = self._plain_value(column.field, data)
             found.append(None if label in (MISSING, UNREADABLE, "") else label)
         return found
 

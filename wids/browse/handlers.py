@@ -44,6 +44,7 @@ from wids.display.conversation import read_turns
 from wids.display.fieldview import class_name, is_packed, label_names
 from wids.display.safejson import safe_text
 from wids.errors import WidsError
+from wids.views.filtering import plain_value
 from wids.views.indexlist import IndexList
 from wids.views.saved import view_document
 from wids.views.selection import Selection
@@ -593,7 +594,8 @@ class ApiHandlers:
         """Return the columns of the dataset, which are found when they are first asked for."""
         with self._facet_lock:
             if self._facet_values is None:
-                self._facet_values = ColumnValues(self.reader, find_columns(self.reader))
+                columns = find_columns(self.reader)
+                self._facet_values = ColumnValues(self.reader, columns, plain_value)
             return self._facet_values
 
     def _looks(self, is_readable: bool) -> Looks:
