@@ -121,6 +121,7 @@ def test_many_ranges_use_few_connections(patient: Fetcher, shard_server: ShardSe
     """A batch of 64 far-off members makes at most 64 requests, several at once."""
     url = shard_server.put("a.tar", bytes(range(256)) * 16_384)
     ranges = [(number * 65_536, number * 65_536 + 1000) for number in range(64)]
+    shard_server.hold_until(2)
     found = patient.read_ranges(url, ranges)
     assert [len(data) for data in found] == [1000] * 64
     assert len(shard_server.requests) == 64
@@ -134,6 +135,7 @@ def test_the_bound_on_connections_is_that_of_all_threads(
     """Six threads that each want a batch of ranges make no more than eight requests at once."""
     url = shard_server.put("a.tar", bytes(range(256)) * 16_384)
     shard_server.faults = Faults(rate=200_000)
+    shard_server.hold_until(5)
     ranges = [(number * 65_536, number * 65_536 + 1000) for number in range(12)]
     with ThreadPoolExecutor(6) as pool:
         found = list(pool.map(lambda _: patient.read_ranges(url, ranges), range(6)))
@@ -150,9 +152,9 @@ def test_an_interrupt_ends_a_process_whose_server_stalls(
 ) -> None:
     """Ctrl-C ends the process while threads wait for bytes."""
     urls = [shard_server.put(f"{number}.tar", SHARD) for number in range(3)]
-    # A second connection is made once the first has brought something, and stalls, too.
+    # A second connection is made once the first has brought bytes for a while, and stalls, too.
     begun = kind == "segments"
-    shard_server.faults = Faults(stall_at=50_000 if begun else 100, rate=1e6, piece=4096)
+    shard_server.faults = Faults(stall_at=50_000 if begun else 100, rate=4e4, piece=4096)
     process = multiprocessing.get_context("spawn").Process(
         target=read_until_interrupted, args=(kind, urls, tmp_path / "cache")
     )

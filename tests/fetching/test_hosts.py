@@ -30,6 +30,7 @@ def test_the_bound_is_that_of_the_process(shard_server: ShardServer) -> None:
     """Twelve threads of two fetchers make as many requests at once as one host may get."""
     url = shard_server.put("a.tar", SHARD)
     shard_server.faults = Faults(rate=4e6)
+    shard_server.hold_until(2)
     policy = replace(QUICK, connections_per_host=3)
     with two_fetchers(url, policy) as read, ThreadPoolExecutor(12) as pool:
         assert list(pool.map(read, range(24))) == [SHARD] * 24

@@ -50,8 +50,8 @@ class Faults:
         refuse: Close each connection without an answer.
         rate: Bytes a second for each connection; None for no limit.
         rate_in_all: Bytes a second for all connections together.
-        slow_until: Keep to these rates until so many requests have come; None for always. So a test
-            can wait for further connections however late a busy machine asks for them.
+        slow_until: Keep to these rates until so many requests were under way at once; None for
+            always. So a test has further connections however late a busy machine asks for them.
         piece: Send so many bytes at a time.
         most_at_once: Answer with `busy_status` while so many other requests are being answered.
         busy_status: The status for it.
@@ -139,6 +139,10 @@ class ShardServer:
         """Largest number of requests under way at once."""
         return max(request.at_once for request in self.requests)
 
+    def hold_until(self, count: int) -> None:
+        """Answer nothing before so many requests have come."""
+        self.hold = lambda _: self.wait_for_requests(count)
+
     def wait_for_requests(self, count: int) -> int:
         """Wait until so many requests came, and return how many did.
 
@@ -168,7 +172,7 @@ class ShardServer:
 
     def pause(self, nbytes: int, faults: Faults) -> None:
         """Wait as long as the limits ask for so many bytes."""
-        if faults.slow_until is not None and len(self.requests) >= faults.slow_until:
+        if faults.slow_until is not None and self.peak >= faults.slow_until:
             return
         if faults.rate:
             self.stopped.wait(nbytes / faults.rate)

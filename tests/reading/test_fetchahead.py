@@ -14,12 +14,13 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from helpers.downloads import tar_of
-from helpers.server import Faults, ShardServer
+from helpers.server import Faults, Request, ShardServer
 from helpers.spawned import read_all, read_as_rank
 from helpers.waiting import eventually
 
@@ -69,6 +70,37 @@ def ahead_of(dataset: ShardList, sampler: Any) -> FetchAhead:
     return FetchAhead(opener, dataset.shards, ends, sampler, touch_seconds=0.05)
 
 
+def read_behind(
+    dataset: ShardList, sampler: Any, reader_waits: threading.Event | None = None
+) -> list[int]:
+    """Read an epoch, each shard once it has come; returns the indexes.
+
+    With an event, the first shard is not waited for, and the event is set just before it is read.
+    """
+    seen: list[int] = []
+    for index in sampler:
+        if reader_waits is not None and not seen:
+            reader_waits.set()
+        else:
+            url = dataset.shards[index // NSAMPLES]["url"]
+            assert eventually(partial(dataset.cache.holds, url))
+        seen.append(dataset[index]["__index__"])
+    return seen
+
+
+def hold_first_answer(server: ShardServer) -> threading.Event:
+    """Let the first answer of a server come half a second after the event that is returned."""
+    reader_waits = threading.Event()
+
+    def hold(request: Request) -> None:
+        if request is server.requests[0]:
+            reader_waits.wait(60)
+            time.sleep(0.5)
+
+    server.hold = hold
+    return reader_waits
+
+
 def paths(server: ShardServer) -> list[str]:
     """Return the requested paths in order."""
     return [request.path for request in server.requests]
@@ -95,7 +127,7 @@ def test_several_shards_come_at_once_where_connections_are_slow(
 ) -> None:
     """Where one connection does not use the line, the next shards come beside the first."""
     dataset = remote(16)
-    shard_server.faults = Faults(rate=SHARD_NBYTES / 0.4, piece=2048)
+    shard_server.faults = Faults(rate=SHARD_NBYTES / 4, slow_until=3, piece=2048)
     sampler = wids.ShardListSampler(dataset, shuffle=False)
     ahead = dataset.fetch_ahead(sampler)
     assert eventually(lambda: ahead.num_fetched == 16)
@@ -144,7 +176,7 @@ def test_nothing_ahead_is_evicted_before_it_is_read(
     sampler = wids.ShardListSampler(dataset, seed=1)
     ahead = dataset.fetch_ahead(sampler)
     for _ in range(3):
-        assert sorted(read_all(dataset, sampler, pause=0.003)) == list(range(12 * NSAMPLES))
+        assert sorted(read_behind(dataset, sampler)) == list(range(12 * NSAMPLES))
         assert held_nbytes(dataset.cache) <= dataset.cache.cache_size
     assert len(shard_server.requests) <= 3 * 12 + 6
     assert ahead.num_fetched >= len(shard_server.requests) - 3
@@ -209,10 +241,11 @@ def test_readers_find_what_came_and_the_wait_is_told(
     """A slow reader waits only for the first shard, and a log line has the time."""
     dataset = remote(6)
     sampler = wids.ShardListSampler(dataset, seed=1)
-    shard_server.faults = Faults(times=1, delay=0.5)
+    reader_waits = hold_first_answer(shard_server)
     with caplog.at_level(logging.INFO, "wids"):
         ahead = dataset.fetch_ahead(sampler)
-        read_all(dataset, sampler, pause=0.3 / NSAMPLES)
+        assert eventually(lambda: shard_server.requests)  # not by the reader
+        read_behind(dataset, sampler, reader_waits)
         waited = ahead.waited_seconds
         dataset.close()
     assert waited > 0
@@ -238,12 +271,16 @@ def test_each_epoch_counts_anew(
     """In the second epoch, all shards are cached and the wait is zero."""
     dataset = remote(3)
     sampler = wids.ShardListSampler(dataset)
-    shard_server.faults = Faults(times=1, delay=0.5)
+    reader_waits = hold_first_answer(shard_server)
     with caplog.at_level(logging.INFO, "wids"):
         ahead = dataset.fetch_ahead(sampler)
-        read_all(dataset, sampler)
+        assert eventually(lambda: shard_server.requests)  # not by the reader
+        read_behind(dataset, sampler, reader_waits)
         assert ahead.waited_seconds > 0.05
-        read_all(dataset, sampler, pause=0.005)
+        second = iter(sampler)
+        dataset[next(second)]
+        assert eventually(lambda: ahead.waited_seconds == 0.0)  # the thread has seen its beginning
+        read_all(dataset, second)
         assert ahead.waited_seconds == 0.0
         dataset.close()
     assert "epoch 1: readers waited 0.0 s for shards" in caplog.text

@@ -265,6 +265,7 @@ def test_a_batch_over_many_shards_keeps_to_its_bounds(
     bounds = {"cache_size": 1000}  # no shard is fetched whole
     with ShardListDataset(rows, remote="range", transformations="bytes", **bounds) as dataset:
         shard_server.faults = Faults(rate=2e6)
+        shard_server.hold_until(5)
         drawn = random.Random(1).sample(range(160), 64)
         dataset.__getitems__(drawn)
         assert 4 < shard_server.connections <= 8
