@@ -206,6 +206,24 @@ def test_boot_and_namespace_are_known_on_linux():
     assert system.process_namespace() == str(Path("/proc/self/ns/pid").stat().st_ino)
 
 
+def test_memory_that_is_reserved_and_unused_does_not_count_as_taken():
+    """A limit of memory is of what is used from then on, and not of what libraries set aside."""
+    code = """if True:
+        import mmap
+        from wids.base.system import limit_process
+
+        unused = mmap.mmap(-1, 200 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        limit_process(100 << 20)
+        print(len(bytes(60 << 20)) >> 20)
+        try:
+            bytes(110 << 20)
+        except MemoryError:
+            print("no more")
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split("\n") == ["60", "no more", ""]
+
+
 def test_descriptors_are_those_of_the_process():
     """The soft limit counts."""
     assert system.max_descriptors() == resource.getrlimit(resource.RLIMIT_NOFILE)[0]

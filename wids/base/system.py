@@ -185,12 +185,26 @@ def limit_process(nbytes: int) -> None:
 
     A limit that the system does not have, or does not enforce, is left out: macOS does not enforce
     the one of memory.
+
+    Args:
+        nbytes: Memory of its own that the process may use. What libraries have reserved so far and
+            never use, such as the buffers of OpenBLAS, does not count.
     """
     if resource is None:
         return
-    for name, value in (("RLIMIT_CORE", 0), ("RLIMIT_FSIZE", 0), ("RLIMIT_DATA", nbytes)):
+    data = nbytes + _unused_nbytes()
+    for name, value in (("RLIMIT_CORE", 0), ("RLIMIT_FSIZE", 0), ("RLIMIT_DATA", data)):
         with suppress(AttributeError, ValueError, OSError):
             resource.setrlimit(getattr(resource, name), (value, value))
+
+
+def _unused_nbytes() -> int:
+    """Return the private memory that this process has reserved and not used; 0 if unknown."""
+    with suppress(OSError, LookupError, ValueError):
+        lines = (line.split() for line in Path("/proc/self/status").read_text().splitlines())
+        kib = {words[0]: int(words[1]) for words in lines if words[0] in ("VmData:", "RssAnon:")}
+        return max(kib["VmData:"] - kib["RssAnon:"], 0) << 10
+    return 0
 
 
 def blocks_read() -> int:

@@ -326,6 +326,7 @@ def frames_of(suffix: str, data: bytes | memoryview, count: int) -> Iterator[Any
     try:
         with av.open(io.BytesIO(data), format=_container(suffix, data)) as container:
             stream = container.streams.video[0]
+            stream.codec_context.thread_count = 1  # each thread would keep frames of its own
             if stream.width * stream.height > MAX_PIXELS:
                 raise DecodeError(
                     f"video: frames of {stream.width} x {stream.height} pixels; at most "
