@@ -25,6 +25,7 @@ from PIL import Image
 import wids
 from wids.browse.decoders import DecoderLimits, Decoders, Lane, NoMemoryError, TookLongError, Turns
 from wids.browse.fieldreader import FieldReader
+from wids.browse.samplepages import FieldViews
 from wids.browse.thumbnailpool import Thumbnails
 from wids.display.fieldview import view_field
 from wids.display.thumbnails import Thumbnail, thumbnail
@@ -257,6 +258,27 @@ def test_turns_go_to_those_who_wait_in_their_order() -> None:
     assert order == ["first", "second"]
 
 
+def test_memory_goes_to_those_who_wait_in_their_order() -> None:
+    """Who waits for much memory is not passed by those who ask for little that would be free."""
+    room = Turns(10)
+    room.acquire(4)
+    much = room.ask(8)
+    assert not much.is_set()
+    assert not room.acquire(1, timeout=0)
+    room.release(4)
+    assert much.is_set()
+    assert room.acquire(2, timeout=0)
+    assert not room.acquire(1, timeout=0)
+
+
+def test_who_no_longer_waits_for_memory_is_in_nobodys_way() -> None:
+    """After one who gave up waiting for much memory, the next gets the little that is free."""
+    room = Turns(10)
+    room.acquire(4)
+    assert not room.acquire(8, timeout=0.001)
+    assert room.acquire(6, timeout=0)
+
+
 def test_a_request_that_cannot_wait_is_answered_while_no_decoder_is_free(path: Path) -> None:
     """Without a free decoder, a request with `soon` gets the placeholder of pictures to come."""
     with browsing([path], limits=DecoderLimits(processes=0)) as server:
@@ -291,7 +313,7 @@ def test_what_needs_much_memory_has_one_process_that_may_take_it() -> None:
     with pytest.raises(NoMemoryError, match="128 MiB"):
         draw_with(decoders, ".png", data)
     assert draw_with(decoders, ".png", data, lane="large").width == 64
-    large = progressive(4000, 0)
+    large = progressive(4600, 0)
     with pytest.raises(NoMemoryError):
         draw_with(decoders, ".jpg", large)
     assert draw_with(decoders, ".jpg", large, lane="large").width == 64
@@ -333,7 +355,7 @@ def test_a_webp_that_needs_too_much_memory_is_refused_for_that() -> None:
     """What libwebp says where memory is exhausted is reported as the lack of memory that it is."""
     decoders = Decoders(replace(DecoderLimits(), deadline_seconds=PATIENCE_SECONDS))
     data = save(Image.new("RGB", (8000, 8000)), "WEBP", method=0)
-    with pytest.raises(NoMemoryError, match="496 MiB"):
+    with pytest.raises(NoMemoryError, match="456 MiB"):
         draw_with(decoders, ".webp", data, lane="large")
     decoders.close()
 
@@ -362,6 +384,112 @@ def test_no_slow_process_keeps_memory_while_the_large_one_works() -> None:
     decoders.close()
     assert ends == ["slow", "large"]
     assert [len(processes) for processes in seen] == [1]
+
+
+class _Held:
+    """A field that is sent to its decoder once it may be."""
+
+    def __init__(self) -> None:
+        self.data = save(draw(8, 8), "PNG")
+        self.is_asked_for, self.may_go = Event(), Event()
+
+    def draw_with(self, decoders: Decoders, **options: Any) -> Thread:
+        """Begin to draw it, and return the thread once its decoder waits for it."""
+        options = {"size": 64} | options
+        thread = Thread(
+            target=decoders.thumbnail, args=(".png", len(self.data), self._pieces), kwargs=options
+        )
+        thread.start()
+        return thread
+
+    def _pieces(self) -> list[bytes]:
+        self.is_asked_for.set()
+        self.may_go.wait()
+        return [self.data]
+
+
+def _limits_of(processes: set[int]) -> list[int]:
+    """Return the memory limits of decoder processes, by their command lines."""
+    commands = [Path(f"/proc/{each}/cmdline").read_bytes().split(b"\0") for each in processes]
+    return sorted(int(command[-2]) >> 20 for command in commands if command[0])
+
+
+def test_all_processes_together_keep_within_one_bound() -> None:
+    """Regular, slow and large processes, idle ones among them, add up to the bound at most."""
+    before = _children()
+    decoders = Decoders(DecoderLimits(processes=3, nbytes=64 << 20, large_nbytes=256 << 20))
+    assert decoders.limits.total_nbytes == 320 << 20
+    first, second = _Held(), _Held()
+    threads = [each.draw_with(decoders) for each in (first, second)]
+    for each in (first, second):
+        each.is_asked_for.wait()
+        each.may_go.set()
+    for thread in threads:
+        thread.join()
+    assert _limits_of(_children() - before) == [64, 64]
+    half, whole = _Held(), _Held()
+    threads = [half.draw_with(decoders, lane="large", limit=128 << 20)]
+    half.is_asked_for.wait()
+    assert _limits_of(_children() - before) == [64, 64, 128]
+    threads.append(whole.draw_with(decoders, lane="large"))
+    half.may_go.set()
+    whole.is_asked_for.wait()
+    assert _limits_of(_children() - before) == [64, 256]
+    for _ in range(9):
+        assert draw_with(decoders, ".png", half.data).width == 8
+    assert _limits_of(_children() - before) == [64, 256]
+    whole.may_go.set()
+    for thread in threads:
+        thread.join()
+    decoders.close()
+
+
+def test_small_pictures_do_not_take_the_memory_that_a_large_one_waits_for() -> None:
+    """A picture that waits for the whole room is drawn though small ones come without end."""
+    decoders = Decoders(DecoderLimits(processes=2, soon_seconds=PATIENCE_SECONDS))
+    held, large = [_Held(), _Held()], _Held()
+    threads = [each.draw_with(decoders) for each in held]
+    for each in held:
+        each.is_asked_for.wait()
+    threads.append(large.draw_with(decoders, lane="large"))
+    large.may_go.set()
+    assert not large.is_asked_for.wait(0.2)
+    waiting = [_Held() for _ in range(4)]
+    threads += [each.draw_with(decoders) for each in waiting]
+    for each in held:
+        each.may_go.set()
+    assert large.is_asked_for.wait(PATIENCE_SECONDS)
+    for each in waiting:
+        each.may_go.set()
+    for thread in threads:
+        thread.join()
+    decoders.close()
+
+
+def test_large_fields_hold_up_no_description(tmp_path: Path) -> None:
+    """A picture is described while more fields than there are threads wait for memory."""
+    limits = DecoderLimits(processes=1, nbytes=48 << 20, soon_seconds=PATIENCE_SECONDS)
+    large = {f".{n}.npy": npy(np.zeros((3000, 3000), np.uint8)) for n in range(12)}
+    fields = {**large, ".png": save(draw(8, 8), "PNG")}
+    decoders, held = Decoders(limits), _Held()
+    thread = held.draw_with(decoders, lane="large")
+    held.is_asked_for.wait()
+    path = write_shard(tmp_path / "a.tar", [{"__key__": "a", **fields}])
+    with wids.ShardListDataset([path]) as dataset:
+        reader = FieldReader(dataset)
+        located = reader.locate(0)
+        views = FieldViews(reader, decoders, {}, 1.0)  # after which all large ones wait
+        assert views.views(located, range(12)) == [None] * 12
+        (number,) = [n for n, each in enumerate(located.fields) if each.extension == ".png"]
+        patient = FieldViews(reader, decoders, {}, PATIENCE_SECONDS)
+        found = (views.views(located, [number])[0] for _ in range(60))
+        assert next(each.kind for each in found if each is not None) == "image"
+        held.may_go.set()
+        thread.join()
+        assert [each and each.kind for each in patient.views(located, range(12))] == ["array"] * 12
+        for each in (views, patient):
+            each.close()
+    decoders.close()
 
 
 def test_a_large_jpeg_is_turned_as_exif_says() -> None:

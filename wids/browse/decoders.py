@@ -6,13 +6,13 @@ not affect the server or other images. There are three lanes, each with processe
     regular   for all fields at first; one that takes longer than `soon_seconds` goes on as a slow
               one, or is killed and has to be sent again to the slow lane
     slow      with low priority, so that no regular field waits for a core; killed at its deadline
-    large     one process with a larger memory limit, for fields that need more memory; while it
-              works, the slow lane has no process
+    large     with low priority, too, for fields that need more memory than a regular process has
 
-So the memory of all processes together is bounded by the larger of:
-
-    (`processes` + `slow_processes`) * `nbytes`
-    `processes` * `nbytes` + `large_nbytes`
+Each process has a limit of memory, which the system enforces, and reserves it from its start to
+its end, idle or not. One regular process has a share of its own, so that small fields never wait
+for large ones. All others reserve theirs in one room and wait, first come, first served, until it
+has enough left; meanwhile idle ones end. So all processes together take at most
+`DecoderLimits.total_nbytes`.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast, get_args
 
 from wids.base.processes import fresh_python
 from wids.base.system import num_cores, processor_seconds
-from wids.browse.decoderworker import Data, head, receive
+from wids.browse.decoderworker import head, receive
 from wids.codecs.formats import Kind
 from wids.display.fieldview import FieldView
 from wids.display.pixels import Label
 from wids.display.thumbnails import Thumbnail
 from wids.errors import DecodeError
 
-__all__ = ["DecoderLimits", "Decoders", "Lane", "NoMemoryError", "TookLongError", "Turns"]
+__all__ = ["DecoderLimits", "Decoders", "Lane", "NoMemoryError", "TookLongError", "Try", "Turns"]
 
 Lane = Literal["regular", "slow", "large"]
 Pieces = Callable[[], Iterable[bytes]]
@@ -59,14 +59,39 @@ _LITTLE_MEMORY = {
     "MALLOC_TRIM_THRESHOLD_": str(1 << 20),
 }
 _VIEW_SECONDS = 3.0  # longest wait of a description for the slow lane, since it keeps a thread
+PROCESS_NBYTES = 26 << 20  # that a process has of its own before it reads a field, in libraries
+_SOME_NBYTES = 64 << 20  # of the pixels of a field of many bytes, whose number is not known
+_STEP_NBYTES = 32 << 20  # limits are multiples of it, so that idle processes fit the next field
 
 
 class NoMemoryError(DecodeError):
-    """A field needs more memory to be decoded than a regular process may take."""
+    """A field needs more memory to be decoded than its process may take.
+
+    Args:
+        message: What was to be decoded.
+        needed: The memory that it needs, in bytes; None if that is not known.
+    """
+
+    def __init__(self, message: str, needed: int | None = None) -> None:
+        super().__init__(message)
+        self.needed = needed
 
 
 class TookLongError(DecodeError):
     """A field was not decoded within the time for which others wait for it."""
+
+
+@dataclass(frozen=True)
+class Try:
+    """How to decode a field.
+
+    Attributes:
+        lane: Which processes to use.
+        nbytes: Memory limit of the process in the large lane; None for the largest.
+    """
+
+    lane: Lane = "regular"
+    nbytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -80,8 +105,8 @@ class DecoderLimits:
             started, at the latest after three times as long.
         deadline_seconds: Processor time after which a decoder is killed, at the latest after six
             times as long.
-        nbytes: Memory limit of each regular process.
-        large_nbytes: Memory limit of the one process for fields that need more.
+        nbytes: Memory limit of each regular process, and the share of one of them.
+        large_nbytes: Room for all other processes, and so the largest limit of one.
     """
 
     # Not all cores of a large machine, where training may run at the same time.
@@ -89,8 +114,45 @@ class DecoderLimits:
     slow_processes: int = 2
     soon_seconds: float = 0.3
     deadline_seconds: float = 10.0
-    nbytes: int = 192 << 20
-    large_nbytes: int = 496 << 20  # a progressive JPEG of 64 megapixels takes 450 MB
+    nbytes: int = 64 << 20
+    large_nbytes: int = 456 << 20  # a progressive JPEG of 64 megapixels takes 450 MiB
+
+    @property
+    def room_nbytes(self) -> int:
+        """Memory that all processes but one regular one may take together."""
+        return max(self.large_nbytes, self.nbytes)
+
+    @property
+    def total_nbytes(self) -> int:
+        """Memory that all processes may take together: their own, without shared libraries."""
+        return self.nbytes + self.room_nbytes
+
+    def check_field(self, nbytes: int) -> None:
+        """Check that a regular process can hold the bytes of a field, and what it makes of them.
+
+        Raises:
+            NoMemoryError: It cannot.
+        """
+        if nbytes > self.nbytes // 6:
+            needed = PROCESS_NBYTES + _SOME_NBYTES + 3 * nbytes
+            raise NoMemoryError(f"{nbytes} bytes, left to the large lane", needed)
+
+    def tried_next(self, tried: Try, error: DecodeError) -> Try | None:
+        """Return how to try a field again after an error; None if it is of no use.
+
+        Args:
+            tried: How it was tried.
+            error: How that failed.
+        """
+        if isinstance(error, TookLongError):
+            return Try("slow") if tried.lane == "regular" else None
+        had = tried.nbytes or (self.large_nbytes if tried.lane == "large" else self.nbytes)
+        if not isinstance(error, NoMemoryError) or had >= self.large_nbytes:
+            return None
+        half = self.large_nbytes // 2 // _STEP_NBYTES * _STEP_NBYTES
+        wanted = half if error.needed is None else -(-error.needed // _STEP_NBYTES) * _STEP_NBYTES
+        # One of more than half of the room gets all of it, since no other such would fit beside it.
+        return Try("large", wanted if had < wanted <= half else None)
 
 
 class Turns:
@@ -100,7 +162,7 @@ class Turns:
     come later could take every turn of the slow lane before one that waits for it.
 
     Args:
-        count: Number of permits.
+        count: Number of permits, or of bytes where memory is reserved.
 
     >>> turns = Turns(1)
     >>> turns.acquire(timeout=0), turns.acquire(timeout=0)
@@ -110,7 +172,7 @@ class Turns:
     def __init__(self, count: int) -> None:
         self._free = count
         self._lock = threading.Lock()
-        self._waiting: deque[threading.Event] = deque()
+        self._waiting: deque[tuple[threading.Event, int]] = deque()
 
     def __enter__(self) -> None:
         self.acquire()
@@ -120,38 +182,53 @@ class Turns:
 
     @property
     def num_waiting(self) -> int:
-        """Number of threads that wait for a permit."""
+        """Number of threads that wait for permits."""
         return len(self._waiting)
 
-    def acquire(self, timeout: float | None = None) -> bool:
-        """Wait for a permit; return whether it was given.
+    def ask(self, count: int = 1) -> threading.Event:
+        """Stand in line for permits; return an event that is set once they are given.
 
         Args:
-            timeout: Longest wait in seconds; None for no limit.
+            count: Number of permits.
         """
         mine = threading.Event()
         with self._lock:
-            if self._free:
-                self._free -= 1
-                return True
-            if timeout is not None and timeout <= 0:
-                return False
-            self._waiting.append(mine)
+            self._waiting.append((mine, count))
+            self._serve()
+        return mine
+
+    def acquire(self, count: int = 1, timeout: float | None = None) -> bool:
+        """Wait for permits; return whether they were given.
+
+        Args:
+            count: Number of permits.
+            timeout: Longest wait in seconds; None for no limit.
+        """
+        mine = self.ask(count)
         if mine.wait(timeout):
             return True
         with self._lock:
             if mine.is_set():  # given between the end of the wait and here
                 return True
-            self._waiting.remove(mine)
+            self._waiting.remove((mine, count))
+            self._serve()
         return False
 
-    def release(self) -> None:
-        """Give a permit to the thread that waits longest, or keep it for the next that asks."""
+    def release(self, count: int = 1) -> None:
+        """Give permits to the threads that wait longest, or keep them for the next that asks.
+
+        Args:
+            count: Number of permits.
+        """
         with self._lock:
-            if self._waiting:
-                self._waiting.popleft().set()
-            else:
-                self._free += 1
+            self._free += count
+            self._serve()
+
+    def _serve(self) -> None:
+        while self._waiting and self._waiting[0][1] <= self._free:
+            given, count = self._waiting.popleft()
+            self._free -= count
+            given.set()
 
 
 class Decoders:
@@ -165,40 +242,51 @@ class Decoders:
         self.limits = limits or DecoderLimits()
         self._turns = threading.Semaphore(self.limits.processes)
         self._slow = Turns(self.limits.slow_processes)
-        self._large = threading.Lock()
-        self._lock = threading.Lock()
-        self._closed = threading.Event()
+        self._room = Turns(self.limits.room_nbytes)
+        self._changed = threading.Condition()
+        self._is_closed = False
         self._running: set[_Decoder] = set()
+        self._idle_slow: list[_Decoder] = []  # of the slow and the large lane
         # Started while the dataset is opened, so that the first picture does not wait for it.
-        self._idle = [self._started(self.limits.nbytes)]
-        self._idle_slow: list[_Decoder] = []
+        self._share_is_free = False
+        self._idle = [self._started(self.limits.nbytes, reserved=0)]
 
     def close(self) -> None:
         """End all processes; requests in progress fail."""
-        with self._lock:
-            self._closed.set()
+        with self._changed:
+            self._is_closed = True
             for decoder in self._running:
                 decoder.kill()
             self._idle.clear()
             self._idle_slow.clear()
+            self._changed.notify_all()
 
-    def view(self, extension: str, nbytes: int, pieces: Pieces) -> FieldView:
+    def view(
+        self,
+        extension: str,
+        nbytes: int,
+        pieces: Pieces,
+        *,
+        lane: Lane = "regular",
+        limit: int | None = None,
+    ) -> FieldView:
         """Describe a field, as `wids.display.fieldview.view_field` does.
 
         Args:
             extension: With its leading dot.
             nbytes: Bytes of the field.
             pieces: Returns the bytes; called again for each attempt.
+            lane: Which processes to use.
+            limit: As for `thumbnail`.
 
         Raises:
-            TookLongError: The regular lane could not read it soon, and the slow lane is full.
+            NoMemoryError: It takes more memory than that process may have.
+            TookLongError: The regular lane could not read it soon, or the slow lane is full.
             DecodeError: The decoder died or exceeded its limits of time or memory.
         """
         request = {"call": "view", "extension": extension}
-        try:
-            found, _ = self._call(request, nbytes, pieces, wait_seconds=_VIEW_SECONDS)
-        except NoMemoryError:
-            found, _ = self._call(request, nbytes, pieces, "large")
+        job = _Job(request, nbytes, pieces)
+        found, _ = self._call(job, lane, limit, wait_seconds=_VIEW_SECONDS)
         kind, summary, error = (found.get(name) for name in ("kind", "summary", "error"))
         if kind not in get_args(Kind) or not isinstance(summary, dict):
             raise DecodeError("the decoder of the field gave no answer that can be read")
@@ -213,6 +301,7 @@ class Decoders:
         size: int,
         strip: bool = False,
         lane: Lane = "regular",
+        limit: int | None = None,
         on_slow: Callable[[], None] | None = None,
     ) -> Thumbnail:
         """Draw a field, as `wids.display.thumbnails.thumbnail` does.
@@ -224,6 +313,7 @@ class Decoders:
             size: Most pixels of the longer side.
             strip: Whether to draw frames of a video, as `film_strip` of that module does.
             lane: Which processes to use.
+            limit: Memory limit of the process in the large lane; None for the largest.
             on_slow: Called when a field of the regular lane goes on as a slow one.
 
         Raises:
@@ -232,125 +322,150 @@ class Decoders:
             DecodeError: The field makes no picture, or the decoder died or exceeded its deadline.
         """
         request = {"call": "thumbnail", "extension": extension, "size": size, "strip": strip}
-        found, data = self._call(request, nbytes, pieces, lane, on_slow=on_slow)
+        found, data = self._call(_Job(request, nbytes, pieces), lane, limit, on_slow=on_slow)
         return _thumbnail_of(found, data)
 
     def _call(
         self,
-        request: dict[str, Any],
-        nbytes: int,
-        pieces: Pieces,
-        lane: Lane = "regular",
+        job: _Job,
+        lane: Lane,
+        limit: int | None,
         *,
         on_slow: Callable[[], None] | None = None,
-        wait_seconds: float = 0.0,
-    ) -> tuple[dict[str, Any], Data]:
-        """Run a request in a lane; return its answer.
+        wait_seconds: float | None = None,
+    ) -> tuple[dict[str, Any], bytes]:
+        """Run a job in a lane; return its answer.
 
         Args:
-            request: The request.
-            nbytes: Bytes of the field.
-            pieces: Returns them.
+            job: The job.
             lane: The lane.
+            limit: As for `thumbnail`.
             on_slow: As for `thumbnail`.
-            wait_seconds: How long to wait for the slow lane where the regular one is too slow.
+            wait_seconds: Longest wait for a turn in the slow lane; None for no limit.
         """
-        job = _Job({**request, "is_last_try": lane == "large"}, nbytes, pieces)
-        if lane == "large":
-            found = self._in_large(job)
-        elif lane == "slow":
-            with self._slow:
-                found = self._in_slow(job)
+        most = self.limits.large_nbytes if lane == "large" else self.limits.nbytes
+        nbytes = min(limit or most, most)
+        job.request["is_last_try"] = nbytes >= self.limits.large_nbytes
+        if lane == "regular":
+            found = self._in_regular(job, on_slow)
         else:
-            found = self._in_regular(job, on_slow, wait_seconds)
+            if not self._slow.acquire(timeout=wait_seconds if lane == "slow" else None):
+                raise self._took_long()
+            try:
+                found = self._in_slow(job, nbytes)
+            finally:
+                self._slow.release()
         if found[0].get("no_memory"):
-            most = self.limits.large_nbytes if lane == "large" else self.limits.nbytes
-            raise NoMemoryError(f"decoding it takes more memory than the {most >> 20} MiB")
+            raise NoMemoryError(f"decoding it takes more memory than the {nbytes >> 20} MiB")
         if "failed" in found[0]:
             raise DecodeError(str(found[0]["failed"]))
         return found
 
-    def _in_large(self, job: _Job) -> tuple[dict[str, Any], Data]:
-        with self._large, self._slow_lane_empty():
-            decoder = self._started(self.limits.large_nbytes)
-            decoder.lower_priority()
-            try:
-                decoder.begin(job)
-                return decoder.answer(self.limits.deadline_seconds)
-            finally:
-                self._end(decoder)
-
-    @contextmanager
-    def _slow_lane_empty(self) -> Iterator[None]:
-        """Context manager with all turns of the slow lane and none of its processes.
-
-        An idle one keeps 20 MB, and one that works up to `nbytes`.
-        """
-        with ExitStack() as turns:
-            for _ in range(self.limits.slow_processes):
-                turns.enter_context(self._slow)
-            with self._lock:
-                idle, self._idle_slow = self._idle_slow, []
-            for decoder in idle:
-                self._end(decoder)
-            yield
-
-    def _in_slow(self, job: _Job) -> tuple[dict[str, Any], Data]:
+    def _in_slow(self, job: _Job, nbytes: int) -> tuple[dict[str, Any], bytes]:
         """Run a job in a process of low priority; the caller has a turn of the slow lane."""
-        with self._lock:
-            decoder = self._idle_slow.pop() if self._idle_slow else None
-        decoder = decoder or self._started(self.limits.nbytes)
+        decoder = self._idle_with(nbytes)
+        if decoder is None:
+            self._reserve(nbytes)
+            decoder = self._started(nbytes, reserved=nbytes)
         decoder.lower_priority()
         with self._ended_on_error(decoder):
             decoder.begin(job)
             found = decoder.answer(self.limits.deadline_seconds)
-        self._give_back(decoder, self._idle_slow, self.limits.slow_processes)
+        self._give_back(decoder, self._idle_slow)
         return found
 
+    def _idle_with(self, nbytes: int) -> _Decoder | None:
+        """Take the smallest idle process of low priority that may take some memory."""
+        with self._changed:
+            fit = [each for each in self._idle_slow if each.nbytes >= nbytes]
+            found = min(fit, key=lambda each: each.nbytes, default=None)
+            if found is not None:
+                self._idle_slow.remove(found)
+            return found
+
+    def _reserve(self, nbytes: int) -> None:
+        """Wait for memory in the room, and end idle processes that are in the way."""
+        mine = self._room.ask(nbytes)
+        while not mine.is_set():
+            with self._changed:
+                idle = self._idle_slow or [each for each in self._idle if each.reserved]
+                if not idle:
+                    break
+                first = idle[0]
+                (self._idle_slow or self._idle).remove(first)
+            self._end(first)
+        mine.wait()
+
     def _in_regular(
-        self, job: _Job, on_slow: Callable[[], None] | None, wait_seconds: float
-    ) -> tuple[dict[str, Any], Data]:
+        self, job: _Job, on_slow: Callable[[], None] | None
+    ) -> tuple[dict[str, Any], bytes]:
         """Run a job in a regular process as soon as one is free.
 
         One that takes long goes on in the slow lane if that has room, and otherwise is killed, so
         that the next field begins.
         """
+        self.limits.check_field(job.nbytes)
         with self._turns:
-            with self._lock:
-                decoder = self._idle.pop() if self._idle else None
-            decoder = decoder or self._started(self.limits.nbytes)
+            decoder = self._regular()
             with self._ended_on_error(decoder):
                 decoder.begin(job)
                 if decoder.answers_within(self.limits.soon_seconds, _MOST_SOON_PATIENCE):
                     found = decoder.answer(self.limits.deadline_seconds)
-                    self._give_back(decoder, self._idle, self.limits.processes)
+                    self._give_back(decoder, self._idle)
                     return found
-            goes_on = self._slow.acquire(timeout=0)
-            if not goes_on:
+            if not self._goes_on(decoder):
                 self._end(decoder)
-        if not goes_on:
-            return self._again_in_slow(job, wait_seconds)
+                raise self._took_long()
         try:
             decoder.lower_priority()
             if on_slow is not None:
                 on_slow()
             with self._ended_on_error(decoder):
                 found = decoder.answer(self.limits.deadline_seconds)
-            self._give_back(decoder, self._idle_slow, self.limits.slow_processes)
+            self._give_back(decoder, self._idle_slow)
         finally:
             self._slow.release()
         return found
 
-    def _again_in_slow(self, job: _Job, wait_seconds: float) -> tuple[dict[str, Any], Data]:
-        if not self._slow.acquire(timeout=wait_seconds):
-            raise TookLongError(
-                f"not decoded within {self.limits.soon_seconds:g} s, while others take as long; "
-                "reload to try again"
-            )
-        try:
-            return self._in_slow(job)
-        finally:
-            self._slow.release()
+    def _regular(self) -> _Decoder:
+        """Return a regular process: an idle one, or a new one where there is memory for it."""
+        nbytes = self.limits.nbytes
+        with self._changed:
+            while not self._idle:
+                if self._is_closed:
+                    raise DecodeError("not decoded, as the server ends")
+                if self._share_is_free:
+                    self._share_is_free = False
+                    reserved = 0
+                    break
+                # Not before a field that waits for memory, however many small ones there are.
+                if self._room.acquire(nbytes, timeout=0):
+                    reserved = nbytes
+                    break
+                self._changed.wait()
+            else:
+                return self._idle.pop()
+        return self._started(nbytes, reserved=reserved)
+
+    def _goes_on(self, decoder: _Decoder) -> bool:
+        """Move a regular process that works to the slow lane; return whether that has room."""
+        if not self._slow.acquire(timeout=0):
+            return False
+        with self._changed:
+            if not decoder.reserved:  # its share is left to the next regular process
+                if not self._room.acquire(decoder.nbytes, timeout=0):
+                    self._slow.release()
+                    return False
+                decoder.reserved = decoder.nbytes
+                self._share_is_free = True
+                self._changed.notify()
+        return True
+
+    def _took_long(self) -> TookLongError:
+        return TookLongError(
+            f"not decoded within {self.limits.soon_seconds:g} s, while others take as long; "
+            "reload to try again"
+        )
 
     @contextmanager
     def _ended_on_error(self, decoder: _Decoder) -> Iterator[None]:
@@ -361,25 +476,46 @@ class Decoders:
             self._end(decoder)
             raise
 
-    def _give_back(self, decoder: _Decoder, idle: list[_Decoder], most: int) -> None:
-        with self._lock:
-            if len(idle) < most and not self._closed.is_set():
+    def _give_back(self, decoder: _Decoder, idle: list[_Decoder]) -> None:
+        """Keep a process for the next field, unless a field waits for its memory."""
+        surplus: _Decoder | None = decoder
+        with self._changed:
+            in_the_way = decoder.reserved and self._room.num_waiting
+            if not in_the_way and not self._is_closed:
+                # Of low priority, as many are kept as may work, those that worked last.
+                full = idle is self._idle_slow and len(idle) >= self.limits.slow_processes
+                surplus = idle.pop(0) if idle and full else None
                 idle.append(decoder)
-                return
-        self._end(decoder)
+                self._changed.notify()
+        if surplus is not None:
+            self._end(surplus)
 
-    def _started(self, nbytes: int) -> _Decoder:
-        decoder = _Decoder(nbytes)
-        with self._lock:
+    def _started(self, nbytes: int, *, reserved: int) -> _Decoder:
+        try:
+            decoder = _Decoder(nbytes, reserved)
+        except BaseException:  # no process or no descriptor is left
+            self._release(reserved)
+            raise
+        with self._changed:
             self._running.add(decoder)
-            if self._closed.is_set():
+            if self._is_closed:
                 decoder.kill()
         return decoder
 
     def _end(self, decoder: _Decoder) -> None:
-        with self._lock:
-            self._running.discard(decoder)
+        """End a process, and give back what it has reserved."""
         decoder.kill()
+        with self._changed:
+            self._running.discard(decoder)
+        self._release(decoder.reserved)
+
+    def _release(self, reserved: int) -> None:
+        with self._changed:
+            if reserved:
+                self._room.release(reserved)
+            else:
+                self._share_is_free = True
+            self._changed.notify_all()
 
 
 @dataclass(frozen=True)
@@ -392,9 +528,16 @@ class _Job:
 
 
 class _Decoder:
-    """One process, and the connection to it."""
+    """One process, and the connection to it.
 
-    def __init__(self, nbytes: int) -> None:
+    Attributes:
+        nbytes: Its memory limit.
+        reserved: What it has reserved in the room; 0 for the share of the regular lane.
+    """
+
+    def __init__(self, nbytes: int, reserved: int) -> None:
+        self.nbytes = nbytes
+        self.reserved = reserved
         self._connection, theirs = socket.socketpair()
         number = theirs.fileno()
         command, environment = fresh_python(
@@ -469,7 +612,7 @@ class _Decoder:
             return True  # the process died, which `answer` reports
         return True
 
-    def answer(self, deadline_seconds: float) -> tuple[dict[str, Any], Data]:
+    def answer(self, deadline_seconds: float) -> tuple[dict[str, Any], bytes]:
         """Wait for the answer.
 
         Args:
@@ -509,7 +652,7 @@ def _explained(seconds: float) -> Iterator[None]:
         raise DecodeError("its decoder ended without an answer") from None
 
 
-def _thumbnail_of(found: dict[str, Any], data: Data) -> Thumbnail:
+def _thumbnail_of(found: dict[str, Any], data: bytes) -> Thumbnail:
     """Check every part of an answer, since an image that exploits a decoder controls it."""
     try:
         media_type, width, height = (found[name] for name in ("media_type", "width", "height"))
@@ -520,7 +663,7 @@ def _thumbnail_of(found: dict[str, Any], data: Data) -> Thumbnail:
         if value_range is not None:
             value_range = float(value_range[0]), float(value_range[1])
         if media_type in {"image/jpeg", "image/png"}:
-            return Thumbnail(media_type, bytes(data), int(width), int(height), labels, value_range)
+            return Thumbnail(media_type, data, int(width), int(height), labels, value_range)
     except (LookupError, TypeError, ValueError, OverflowError):  # OverflowError: int(infinity)
         pass
     raise DecodeError("the decoder of the field gave no answer that can be read")

@@ -7,6 +7,7 @@ the answers, since an image that exploits a decoder controls what the process se
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import signal
@@ -28,7 +29,7 @@ from wids.errors import DecodeError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Data", "head", "receive"]
+__all__ = ["head", "receive"]
 
 MAX_MESSAGE_NBYTES = 8 << 20  # of the JSON in a message
 MAX_DATA_NBYTES = 256 << 20
@@ -40,8 +41,7 @@ _NO_MEMORY = re.compile(
 
 _MAX_SMALL_PIXELS = 8 << 20  # progressive JPEGs take a dozen bytes per pixel
 
-Data = bytes | bytearray
-Message = tuple[dict[str, Any], Data]
+Message = tuple[dict[str, Any], bytes]
 
 
 def head(header: dict[str, Any], nbytes: int) -> bytes:
@@ -74,36 +74,39 @@ def receive(connection: socket.socket, deadline: float | None = None) -> Message
     return header, _exactly(connection, nbytes, deadline)
 
 
-def _exactly(connection: socket.socket, nbytes: int, deadline: float | None) -> bytearray:
-    data = bytearray(nbytes)
-    view = memoryview(data)
-    while view:
-        if deadline is not None:
-            connection.settimeout(max(deadline - time.monotonic(), 0.001))
-        count = connection.recv_into(view)
-        if not count:
-            raise EOFError("the connection was closed")
-        view = view[count:]
-    return data
+def _exactly(connection: socket.socket, nbytes: int, deadline: float | None) -> bytes:
+    # `BytesIO` gives out its bytes uncopied; libraries that get `bytearray` or a view make a copy.
+    stream = io.BytesIO(bytes(nbytes))
+    received = 0
+    with stream.getbuffer() as data:
+        while received < nbytes:
+            if deadline is not None:
+                connection.settimeout(max(deadline - time.monotonic(), 0.001))
+            with data[received:] as rest:
+                count = connection.recv_into(rest)
+            if not count:
+                raise EOFError("the connection was closed")
+            received += count
+    return stream.getvalue()
 
 
-def _view(request: dict[str, Any], data: Data) -> Message:
-    return asdict(view_field(request["extension"], memoryview(data))), b""
+def _view(request: dict[str, Any], data: bytes) -> Message:
+    return asdict(view_field(request["extension"], data)), b""
 
 
-def _thumbnail(request: dict[str, Any], data: Data) -> Message:
+def _thumbnail(request: dict[str, Any], data: bytes) -> Message:
     draw = film_strip if request.get("strip") else thumbnail
-    drawn = asdict(draw(request["extension"], memoryview(data), size=request["size"]))
+    drawn = asdict(draw(request["extension"], data, size=request["size"]))
     return drawn, drawn.pop("data")
 
 
-CALLS: dict[str, Callable[[dict[str, Any], Data], Message]] = {
+CALLS: dict[str, Callable[[dict[str, Any], bytes], Message]] = {
     "thumbnail": _thumbnail,
     "view": _view,
 }
 
 
-def _answer(request: dict[str, Any], data: Data) -> Message:
+def _answer(request: dict[str, Any], data: bytes) -> Message:
     try:
         found, drawn = CALLS[request["call"]](request, data)
     except (DecodeError, MemoryError) as error:
@@ -115,11 +118,11 @@ def _answer(request: dict[str, Any], data: Data) -> Message:
     return {**found, "no_memory": no_memory}, drawn
 
 
-def _is_large_image(extension: str, data: Data) -> bool:
+def _is_large_image(extension: str, data: bytes) -> bool:
     """Return whether an image may have failed for lack of memory, which libjpeg does not report."""
     if field_kind(extension) != "image":
         return False
-    summary = view_field(extension, memoryview(data)).summary
+    summary = view_field(extension, data).summary
     return bool(summary.get("width", 0) * summary.get("height", 0) > _MAX_SMALL_PIXELS)
 
 

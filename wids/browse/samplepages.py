@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import threading
 import time
+from concurrent.futures import Future
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from wids.base.threads import DaemonThreadPool
-from wids.browse.decoders import TookLongError
+from wids.browse.decoders import NoMemoryError, TookLongError, Try
 from wids.browse.failures import message_of
 from wids.codecs.formats import OCTET_STREAM, field_kind, format_suffix, media_type, wrapper_of
 from wids.display.annotations import MOST_SHAPES, FoundShapes, Shape, shapes_of
@@ -29,7 +30,6 @@ from wids.errors import WidsError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from concurrent.futures import Future
 
     from wids.browse.decoders import Decoders
     from wids.browse.fieldreader import FieldKey, FieldReader, LocatedField, LocatedSample
@@ -55,6 +55,7 @@ _HEAD_NBYTES = 4096
 _LIKELY = (".jpg", ".jpeg", ".webp", ".avif", ".png")
 _DERIVED = re.compile(r"depth|normal|flow|edge|alpha|disparity|thumb")
 _VIEW_THREADS = 8
+_SLOW_VIEW_THREADS = 2
 _MOST_LATE = 32  # late descriptions that are kept for the next request
 _MOST_SHAPE_NUMBERS = 1_000_000  # of a sample
 _DECODED_KINDS = ("image", "audio", "video", "array")
@@ -294,12 +295,15 @@ class FieldViews:
         self._class_names = class_names
         self._wait_seconds = wait_seconds
         self._pool = DaemonThreadPool(_VIEW_THREADS, "wids-view")
+        # Threads of their own, since they wait for memory while others are described.
+        self._slow_pool = DaemonThreadPool(_SLOW_VIEW_THREADS, "wids-view")
         self._lock = threading.Lock()
         self._late: dict[FieldKey, Future[FieldView | None]] = {}
 
     def close(self) -> None:
         """Start no further descriptions."""
-        self._pool.close()
+        for pool in (self._pool, self._slow_pool):
+            pool.close()
 
     def views(self, located: LocatedSample, numbers: Iterable[int]) -> list[FieldView | None]:
         """Describe fields in parallel.
@@ -314,7 +318,7 @@ class FieldViews:
             else (number, None)
             for number in numbers
         ]
-        plain = {n: self._view(located, n) for n, future in futures if future is None}
+        plain = {n: self._view(located, n, Try()) for n, future in futures if future is None}
         end = time.monotonic() + self._wait_seconds
         found = [
             plain[number] if future is None else self._result(located, number, future, end)
@@ -330,8 +334,27 @@ class FieldViews:
         key = located.key_of(number)
         with self._lock:
             if key not in self._late:
-                self._late[key] = self._pool.submit(self._view, located, number)
+                self._late[key] = Future()
+                self._pool.submit(self._describe, located, number, self._late[key], Try())
             return self._late[key]
+
+    def _describe(
+        self, located: LocatedSample, number: int, future: Future[FieldView | None], tried: Try
+    ) -> None:
+        found: FieldView | None = None
+        try:
+            found = self._view(located, number, tried)
+        except (TookLongError, NoMemoryError) as error:
+            more = self._decoders.limits.tried_next(tried, error)
+            if more is not None:
+                self._slow_pool.submit(self._describe, located, number, future, more)
+                return
+            if isinstance(error, NoMemoryError):
+                found = _undescribed(located.fields[number], error)
+        except BaseException as error:  # noqa: BLE001 (raised where the description is awaited)
+            future.set_exception(error)
+            return
+        future.set_result(found)
 
     def _result(
         self, located: LocatedSample, number: int, future: Future[FieldView | None], end: float
@@ -351,22 +374,30 @@ class FieldViews:
             for key in done[:-_MOST_LATE]:
                 del self._late[key]
 
-    def _view(self, located: LocatedSample, number: int) -> FieldView | None:
+    def _view(self, located: LocatedSample, number: int, tried: Try) -> FieldView:
         field = located.fields[number]
         try:
             if field.nbytes > _MOST_VIEW_NBYTES:
                 return _view_of_huge(self._reader, located, number)
             if _needs_decoder(field.extension):
                 return self._decoders.view(
-                    field.extension, field.nbytes, lambda: self._reader.pieces(located, number)
+                    field.extension,
+                    field.nbytes,
+                    lambda: self._reader.pieces(located, number),
+                    lane=tried.lane,
+                    limit=tried.nbytes,
                 )
             data = self._reader.read(located, number)
             return view_field(field.extension, data, class_names=self._class_names)
-        except TookLongError:
-            return None
+        except (TookLongError, NoMemoryError):
+            raise
         except (WidsError, OSError) as error:
-            message = safe_text(message_of(error), 1000)
-            return FieldView(field_kind(field.extension), field.nbytes, {}, message)
+            return _undescribed(field, error)
+
+
+def _undescribed(field: LocatedField, error: Exception) -> FieldView:
+    message = safe_text(message_of(error), 1000)
+    return FieldView(field_kind(field.extension), field.nbytes, {}, message)
 
 
 def _finish_shapes(views: Iterable[FieldView], class_names: ClassNames | None) -> None:

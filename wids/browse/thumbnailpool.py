@@ -11,11 +11,18 @@ from typing import TYPE_CHECKING
 
 from wids.base.keptbytes import KeptBytes
 from wids.base.threads import DaemonThreadPool
-from wids.browse.decoders import Decoders, Lane, NoMemoryError, TookLongError
-from wids.codecs.formats import field_kind, format_suffix
+from wids.browse.decoders import (
+    PROCESS_NBYTES,
+    Decoders,
+    Lane,
+    NoMemoryError,
+    TookLongError,
+    Try,
+)
+from wids.codecs.formats import format_suffix
 from wids.codecs.headers import read_header
 from wids.display.mediaview import MAX_LENGTH, MAX_PIXELS
-from wids.display.thumbnails import Thumbnail
+from wids.display.thumbnails import MAX_AVERAGED_PIXELS, Thumbnail
 from wids.errors import DecodeError
 
 if TYPE_CHECKING:
@@ -31,8 +38,6 @@ _KEPT_NBYTES = 96 << 20
 _MAX_FIELD_NBYTES = 128 << 20
 # A page asks again at least every eight seconds for a picture that it still shows.
 _SHOWN_SECONDS = 12.0
-# A larger field fills the memory of a regular process by its own bytes, so the large one draws it.
-_MAX_REGULAR_NBYTES = 32 << 20
 _MAX_READ_AHEAD_NBYTES = 2 << 20  # largest field that is read before a decoder is free
 
 # Pixels, times the scans of a JPEG, from which on a picture is sent to the slow lane at once.
@@ -40,13 +45,14 @@ _MANY_PIXELS = 40_000_000
 _PLAIN_HEADERS = (".jpg", ".jpeg", ".png", ".webp")  # a few bytes of fixed places state their size
 _JPEGS = (".jpg", ".jpeg")
 _HEAD_NBYTES = 64 << 10
-# Bytes of memory that decoding takes: of each pixel, of the pixels that are picked of a large
-# image, and of the process itself.
+# Bytes of memory that decoding takes: of each pixel, of each pixel that is shown, and of the pixels
+# that are picked of a large image. Measured; a process that was given too little says so.
 _PLAIN_NBYTES = 4
 _PROGRESSIVE_NBYTES = 6
-_WEBP_NBYTES = 12  # libwebp keeps two frames, which Pillow copies
-_PICKED_NBYTES = 64 << 20
-_PROCESS_NBYTES = 48 << 20
+_WEBP_NBYTES = 22  # libwebp keeps two frames, which Pillow copies
+_SHOWN_NBYTES = 14
+_PICKED_NBYTES = 128 << 20  # twice, since transparent ones are multiplied in a copy
+_MOST_SHRUNK = 8  # times by which libjpeg decodes an image smaller
 
 # Only these sizes can be requested, so that a client cannot make the server draw each picture in a
 # thousand sizes.
@@ -99,13 +105,13 @@ class Thumbnails:
         self._kept: KeptBytes[_Key, Thumbnail | DecodeError] = KeptBytes(_KEPT_NBYTES)
         self._lock = threading.Lock()
         self._under_way: dict[_Key, Drawing] = {}
-        self._waiting: dict[Lane, list[tuple[_Key, LocatedSample, Drawing]]] = {}
+        self._waiting: dict[Lane, list[tuple[_Key, LocatedSample, Drawing, Try]]] = {}
         limits = decoders.limits
         threads = limits.processes + limits.slow_processes + _READING_THREADS
         self._pool = DaemonThreadPool(threads, "wids-thumbnail")
         # Threads of their own, since they wait for few processes while others are drawn.
         self._slow_pool = DaemonThreadPool(limits.slow_processes, "wids-thumbnail")
-        self._large_pool = DaemonThreadPool(1, "wids-thumbnail")
+        self._large_pool = DaemonThreadPool(limits.slow_processes, "wids-thumbnail")
 
     def kept(
         self, index: int, number: int, size: int, version: str, *, strip: bool = False
@@ -158,7 +164,7 @@ class Thumbnails:
             kept = self._kept.get(key)
             if kept is None:
                 self._under_way[key] = drawing
-                self._pool.submit(self._make, key, located, drawing, "regular")
+                self._pool.submit(self._make, key, located, drawing, Try())
                 return drawing
         _settle(drawing, kept)
         return drawing
@@ -168,38 +174,34 @@ class Thumbnails:
         for pool in (self._pool, self._slow_pool, self._large_pool):
             pool.close()
 
-    def _make(self, key: _Key, located: LocatedSample, drawing: Drawing, lane: Lane) -> None:
+    def _make(self, key: _Key, located: LocatedSample, drawing: Drawing, tried: Try) -> None:
         try:
-            found: Thumbnail | Exception = self._drawn(key, located, drawing, lane)
-        except TookLongError as error:
-            if lane == "regular":
-                self._pass_on(key, located, drawing, "slow")
-                return
-            found = error
-        except NoMemoryError as error:
-            if lane != "large":
-                self._pass_on(key, located, drawing, "large")
+            found: Thumbnail | Exception = self._drawn(key, located, drawing, tried)
+        except (TookLongError, NoMemoryError) as error:
+            more = self._decoders.limits.tried_next(tried, error)
+            if more is not None:
+                self._pass_on(key, located, drawing, more)
                 return
             found = error
         except Exception as error:  # noqa: BLE001 (raised where the picture is awaited)
             found = error
         self._finish(key, drawing, found)
 
-    def _pass_on(self, key: _Key, located: LocatedSample, drawing: Drawing, lane: Lane) -> None:
-        pool = self._slow_pool if lane == "slow" else self._large_pool
+    def _pass_on(self, key: _Key, located: LocatedSample, drawing: Drawing, more: Try) -> None:
+        pool = self._slow_pool if more.lane == "slow" else self._large_pool
         with self._lock:
-            self._waiting.setdefault(lane, []).append((key, located, drawing))
+            self._waiting.setdefault(more.lane, []).append((key, located, drawing, more))
         drawing.be_slow()
-        pool.submit(self._make_next, lane)
+        pool.submit(self._make_next, more.lane)
 
     def _make_next(self, lane: Lane) -> None:
         """Draw the first picture that somebody still waits for, else the first one."""
         now = time.monotonic()
         with self._lock:
             waiting = self._waiting[lane]
-            wanted = (n for n, (*_, each) in enumerate(waiting) if each.wanted_until > now)
-            key, located, drawing = waiting.pop(next(wanted, 0))
-        self._make(key, located, drawing, lane)
+            wanted = (n for n, (_, _, each, _) in enumerate(waiting) if each.wanted_until > now)
+            key, located, drawing, more = waiting.pop(next(wanted, 0))
+        self._make(key, located, drawing, more)
 
     def _finish(self, key: _Key, drawing: Drawing, found: Thumbnail | Exception) -> None:
         # Errors of decoding are cached, too, since drawing the field again would fail again.
@@ -211,38 +213,7 @@ class Thumbnails:
             self._under_way.pop(key, None)
         _settle(drawing, found)
 
-    def _lane_of(self, extension: str, pieces: Sequence[bytes]) -> Lane:
-        """Return the lane for decoding an image, chosen by the size that its header states.
-
-        A wrong size does no harm: an image that states a large one waits for the large lane, and
-        one that states too small a one is moved there. Without this choice, each image that needs
-        the large lane would first fill the memory of a process of each other lane.
-        """
-        if field_kind(extension) != "image" or format_suffix(extension) not in _PLAIN_HEADERS:
-            return "regular"
-        if not pieces:
-            return "regular"
-        try:
-            facts = read_header(extension, pieces[0][:_HEAD_NBYTES], whole=False) or {}
-        except (DecodeError, ImportError):
-            return "regular"
-        sides = facts.get("width", 0), facts.get("height", 0)
-        pixels = sides[0] * sides[1]
-        if pixels > MAX_PIXELS or max(sides) > MAX_LENGTH:
-            return "regular"  # where it is refused at once
-        # In the data of a scan, no such marker occurs.
-        scans = sum(piece.count(b"\xff\xda") for piece in pieces)
-        if format_suffix(extension) == ".webp":
-            needed = pixels * _WEBP_NBYTES
-        elif format_suffix(extension) not in _JPEGS:
-            needed = pixels * _PLAIN_NBYTES + _PICKED_NBYTES
-        else:  # one of a single scan is decoded line by line, and at a fraction of its size
-            needed = pixels * _PROGRESSIVE_NBYTES if scans > 1 else 0
-        if needed > self._decoders.limits.nbytes - _PROCESS_NBYTES:
-            return "large"
-        return "slow" if pixels * max(1, scans) >= _MANY_PIXELS else "regular"
-
-    def _drawn(self, key: _Key, located: LocatedSample, drawing: Drawing, lane: Lane) -> Thumbnail:
+    def _drawn(self, key: _Key, located: LocatedSample, drawing: Drawing, tried: Try) -> Thumbnail:
         field = located.field(key.number)
         if field.nbytes > _MAX_FIELD_NBYTES:
             raise DecodeError(
@@ -250,30 +221,76 @@ class Thumbnails:
                 "that are read for a thumbnail; download the field to see it"
             )
 
-        if field.nbytes > _MAX_REGULAR_NBYTES and lane != "large":
-            raise NoMemoryError(f"{field.extension}: many bytes, left to the large lane")
-
         def pieces() -> Iterable[bytes]:
             return self._reader.pieces(located, key.number)
 
         get = pieces
         if field.nbytes <= _MAX_READ_AHEAD_NBYTES:
             read = list(pieces())
-            wanted = self._lane_of(field.extension, read) if lane == "regular" else lane
-            if lane != wanted == "large":
-                raise NoMemoryError(f"{field.extension}: many pixels, left to the large lane")
-            if lane != wanted:
-                raise TookLongError(f"{field.extension}: many pixels, left to the slow lane")
             get = lambda: read  # noqa: E731
+            if tried.lane == "regular":
+                self._check_announced(field.extension, read, key.size)
+        if tried.lane == "regular":
+            self._decoders.limits.check_field(field.nbytes)
         return self._decoders.thumbnail(
             field.extension,
             field.nbytes,
             get,
             size=key.size,
             strip=key.strip,
-            lane=lane,
+            lane=tried.lane,
+            limit=tried.nbytes,
             on_slow=drawing.be_slow,
         )
+
+    def _check_announced(self, extension: str, pieces: Sequence[bytes], size: int) -> None:
+        """Check that an image may be sent to the regular lane, by the size that its header states.
+
+        A wrong size does no harm: an image that states a large one waits for the large lane, and
+        one that states too small a one is moved there. Without this check, each image that needs
+        the large lane would first fill the memory of a regular process.
+
+        Raises:
+            NoMemoryError: It needs more memory than a regular process has.
+            TookLongError: It has so many pixels that it takes long.
+        """
+        width, height = _sides(extension, pieces)
+        if width * height > MAX_PIXELS or max(width, height) > MAX_LENGTH:
+            return  # it is refused at once
+        # In the data of a scan, no such marker occurs.
+        scans = sum(piece.count(b"\xff\xda") for piece in pieces)
+        needed = PROCESS_NBYTES + sum(map(len, pieces))
+        needed += _pixel_nbytes(format_suffix(extension), width, height, scans, size)
+        if needed > self._decoders.limits.nbytes:
+            raise NoMemoryError(f"{extension}: many pixels, left to the large lane", needed)
+        if width * height * max(1, scans) >= _MANY_PIXELS:
+            raise TookLongError(f"{extension}: many pixels, left to the slow lane")
+
+
+def _sides(extension: str, pieces: Sequence[bytes]) -> tuple[int, int]:
+    """Return the width and height that the header of an image states; 0 where it is not read."""
+    if not pieces or format_suffix(extension) not in _PLAIN_HEADERS:
+        return 0, 0
+    try:
+        facts = read_header(extension, pieces[0][:_HEAD_NBYTES], whole=False) or {}
+    except (DecodeError, ImportError):
+        return 0, 0
+    return int(facts.get("width", 0)), int(facts.get("height", 0))
+
+
+def _pixel_nbytes(suffix: str, width: int, height: int, scans: int, size: int) -> int:
+    """Return the memory that the pixels of an image take while its thumbnail is drawn."""
+    pixels = width * height
+    times = max(width, height, 1) / size
+    shown = int(pixels / max(times, 1.0) ** 2) * _SHOWN_NBYTES
+    if suffix == ".webp":
+        return pixels * _WEBP_NBYTES + shown
+    if suffix in _JPEGS:
+        shrunk = min(1 << max(int(times), 1).bit_length() - 1, _MOST_SHRUNK)
+        held = pixels * _PROGRESSIVE_NBYTES if scans > 1 else 0
+        return held + pixels * _PLAIN_NBYTES // shrunk**2 + shown
+    picked = _PICKED_NBYTES if pixels > MAX_AVERAGED_PIXELS else 0
+    return pixels * _PLAIN_NBYTES + max(picked, shown)
 
 
 def _settle(drawing: Drawing, found: Thumbnail | Exception) -> None:

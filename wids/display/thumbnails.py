@@ -33,7 +33,7 @@ from wids.display.pixels import (
 )
 from wids.errors import DecodeError
 
-__all__ = ["Thumbnail", "film_strip", "makes_picture", "thumbnail"]
+__all__ = ["MAX_AVERAGED_PIXELS", "Thumbnail", "film_strip", "makes_picture", "thumbnail"]
 
 JPEG_QUALITY = 85
 MAX_FLAT_COLOURS = 128  # distinct colours of a picture that counts as a drawing, not a photograph
