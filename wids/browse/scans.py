@@ -191,7 +191,8 @@ class Scans:
         """
         with self._lock:
             scan = self._scans.get(key)
-            if scan is None or not (scan.finished or scan.running):
+            # In this order: a thread that ends in between has said before that it finished.
+            if scan is None or not (scan.running or scan.finished):
                 scan = self._scans[key] = Scan(
                     make(), shards, self._turn, self._all, self._left_seconds
                 )
