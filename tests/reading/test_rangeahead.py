@@ -10,6 +10,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from wids.errors import WidsError
 from wids.fetching.fetch import Fetcher, FetchPolicy
 from wids.fetching.rangepool import PlannedRange, RangePool
 from wids.fetching.responses import FileVersion
+from wids.reading.rangeahead import PlannedBatches, RangePlanner, RangeSource
 from wids.tar.sidecar import SIDECAR_SUFFIX
 
 NUM_SHARDS, PER_SHARD, NBYTES = 5, 32, 4000
@@ -214,6 +216,25 @@ def test_every_thread_reads_a_batch_while_others_read_theirs(remote: Callable[..
     dataset = remote(memory=600_000, transformations=[meet])
     batches = list(loader_of(dataset, batch_size, num_workers=threads))
     assert len(batches) == NUM_SHARDS * PER_SHARD / batch_size
+
+
+def test_batches_after_a_failure_of_the_planner_raise_it_too() -> None:
+    """Where planning ends by an error, no reader waits for a batch that nobody plans."""
+
+    def fail(index: int) -> int:
+        raise RuntimeError("can't start new thread")
+
+    planned = PlannedBatches()
+    never: Any = None
+    planner = RangePlanner(RangeSource(never, fail, never, None, Fetcher(), 1 << 20, planned))
+    for number in range(3):
+        planner.expect(number, np.array([number]))
+        batch = planned.take([number])
+        assert batch is not None
+        assert eventually(partial(getattr, batch, "settled"))
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            batch.groups()
+    planner.close()
 
 
 def test_memory_for_less_than_a_batch_is_an_error(remote: Callable[..., Any]) -> None:

@@ -308,7 +308,7 @@ class RangePlanner:
         self._expected: SimpleQueue[PlannedBatch] = SimpleQueue()
         self._unfinished: dict[int, PlannedBatch] = {}
         self._nbytes = self._num_located = self._num_ranges = 0
-        self._closed = False
+        self._ended_by: Exception | None = None  # why the thread ends, and no batch is planned
         self.loop = object()  # not the planner, which a batch would then keep alive
         self._threads = DaemonThreadPool(_OPENED_AT_ONCE, "wids-shards")
         self._thread = threading.Thread(target=self._run, name="wids-plan", daemon=True)
@@ -336,6 +336,9 @@ class RangePlanner:
             self._source.batches.add(batch)
             self._expected.put(batch)
             self._tell()
+            # Looked at after the batch can be found, as `_end` finds those before it.
+            if (error := self._ended_by) is not None:
+                batch.fail(error)
 
     def finish(self, number: int) -> None:
         """Drop a batch that was made, or that failed before it was read."""
@@ -345,11 +348,10 @@ class RangePlanner:
 
     def stop(self) -> None:
         """End the thread and all requests; readers of planned batches get an error."""
-        self._closed = True
+        stopped = self._ended_by = _stopped()
         self._tell()
         self.pool.close()
-        for batch in list(self._unfinished.values()):
-            batch.fail(_stopped())
+        self._end(stopped)
         self._threads.close()
         if self._thread is not threading.current_thread():
             self._thread.join(_JOIN_SECONDS)
@@ -363,7 +365,7 @@ class RangePlanner:
     def _run(self) -> None:
         waiting = _Waiting()
         try:
-            while not self._closed:
+            while self._ended_by is None:
                 while not self._news.empty():
                     self._news.get()
                 self._open_shards(waiting)
@@ -372,9 +374,13 @@ class RangePlanner:
                 if not self._request(waiting) and not located:
                     self._news.get()
         except Exception as error:  # noqa: BLE001 (raised where the batches are read)
-            self._closed = True
-            for batch in list(self._unfinished.values()):
-                batch.fail(error)
+            self._end(error)
+
+    def _end(self, error: Exception) -> None:
+        """Plan no more; batches that were not requested, and later ones, raise the error."""
+        self._ended_by = self._ended_by or error
+        for batch in list(self._unfinished.values()):
+            batch.fail(error)
 
     def _open_shards(self, waiting: _Waiting) -> None:
         """Begin to open the shards of the next batches, if no earlier ones are being opened."""
@@ -399,7 +405,7 @@ class RangePlanner:
             return False
         waiting.opening.clear()  # errors are raised again for the batch that needs the shard
         for batch in waiting.batches:
-            if not self._closed and not batch.settled:
+            if self._ended_by is None and not batch.settled:
                 self._locate(batch)
         waiting.located.extend(batch for batch in waiting.batches if not batch.settled)
         waiting.batches.clear()
