@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 import requests
 from helpers.browsing import Browsing, Command, browsing
+from helpers.downloads import PATIENT
 from helpers.server import Faults, ShardServer
 from helpers.shards import write_shard
 from helpers.specimens import npy
@@ -25,7 +27,6 @@ import wids
 from wids import TarIndex
 from wids.base.files import new_part_path
 from wids.browse.orders import parse_indexes
-from wids.fetching.transport import FetchPolicy
 from wids.tar.sidecar import SIDECAR_SUFFIX
 from wids.views.filterlanguage import parse_filter
 
@@ -464,7 +465,8 @@ def test_shards_with_sidecars_are_not_said_to_come_whole(folder: Path, shard_ser
 
 
 # No test waits for long.
-IMPATIENT = FetchPolicy(stall_timeout_seconds=1.0, attempts=2, backoff_seconds=0.01)
+TWICE = replace(PATIENT, attempts=2, backoff_seconds=0.01)
+IMPATIENT = replace(TWICE, stall_timeout_seconds=1.0)  # for a server that does keep silent
 
 
 @pytest.mark.parametrize("stall_at", [None, 0], ids=["refused", "stalled"])
@@ -478,7 +480,8 @@ def test_a_server_that_keeps_silent_is_waited_for_once(
     """Shards of a silent server are unreachable, others are shown, and all are once it answers."""
     rows = [(str(folder / "s-0.tar"), 10)]
     rows += serve_remotely(folder, shard_server, sidecars=sidecars)[1:]
-    with browsing(rows, patience=IMPATIENT, retry_seconds=3600) as server:
+    patience = TWICE if stall_at is None else IMPATIENT
+    with browsing(rows, patience=patience, retry_seconds=3600) as server:
         shard_server.requests.clear()
         shard_server.faults = Faults(stall_at=stall_at, refuse=stall_at is None)
         # A server that stalls says at once that there is no sidecar, and falls silent after that.
@@ -505,7 +508,7 @@ def test_a_server_that_keeps_silent_is_waited_for_once(
 def test_a_server_that_answers_again_is_held_against_no_shard(folder: Path, shard_server: Any):
     """After one shard could be opened, the other shards of its server are tried."""
     rows = serve_remotely(folder, shard_server)
-    with browsing(rows, patience=IMPATIENT, retry_seconds=3600) as server:
+    with browsing(rows, patience=TWICE, retry_seconds=3600) as server:
         shard_server.faults = Faults(refuse=True)
         assert server.get("api/sample", i=5).status_code == 500
         shard_server.heal()
@@ -552,7 +555,7 @@ def test_a_shard_that_a_server_fails_to_send_is_held_against_no_other(
 ):
     """After an error for one shard, other shards of the server are requested and shown."""
     rows = serve_remotely(folder, shard_server)
-    with browsing(rows, patience=IMPATIENT, retry_seconds=3600) as server:
+    with browsing(rows, patience=TWICE, retry_seconds=3600) as server:
         shard_server.faults = faults
         tiles = server.ask("page")["tiles"]
         assert ["error" in tile for tile in tiles] == [True] * 10 + [False] * 20
@@ -563,7 +566,7 @@ def test_a_shard_that_a_server_fails_to_send_is_held_against_no_other(
 def test_a_server_that_fails_for_many_shards_is_not_asked_for_all(folder: Path, shard_server: Any):
     """After three failed shards of a server, the rest is not requested."""
     rows = serve_remotely(folder, shard_server) * 4
-    with browsing(rows, patience=IMPATIENT, retry_seconds=3600) as server:
+    with browsing(rows, patience=TWICE, retry_seconds=3600) as server:
         shard_server.faults = Faults(status=500)
         asked = len(shard_server.requests)
         assert all("HTTP status 500" in each["error"] for each in server.ask("page")["tiles"])
@@ -580,7 +583,7 @@ def test_a_shard_that_a_server_refuses_is_not_called_damaged(
 ):
     """A missing shard is "missing" and a forbidden one "denied"; others are shown."""
     rows = serve_remotely(folder, shard_server)
-    with browsing(rows) as server:
+    with browsing(rows, retry_seconds=3600) as server:
         shard_server.faults = Faults(status=status)
         assert str(status) in server.get("api/sample", i=5).json()["error"]
         shard_server.heal()
@@ -621,7 +624,7 @@ def test_how_much_of_a_shard_has_come_is_told(
 def test_a_server_that_fails_is_asked_once_for_a_page(folder: Path, shard_server: Any):
     """Every tile shows the error without further requests; later the server is tried again."""
     rows = serve_remotely(folder, shard_server)
-    with browsing(rows) as server:
+    with browsing(rows, retry_seconds=3600) as server:
         server.ask("page", count=1)
         shard_server.faults = Faults(status=404)
         before = len(shard_server.requests)
