@@ -4,6 +4,7 @@ import copy
 import json
 import logging
 import pickle
+import re
 import subprocess
 import sys
 import warnings
@@ -1231,6 +1232,74 @@ def test_ranks_with_different_samplers_are_warned(kind, said, tmp_path):
     lines = "".join(outputs).splitlines()
     names = [sorted(part.split()[0] for part in line.split("; ")) for line in lines]
     assert names == [said] * bool(said)
+
+
+SHARDS_OF_A_RANK = """
+import json, sys, warnings
+import torch.distributed as dist
+import wids
+rank, kind, view = int(sys.argv[1]), *sys.argv[3].split()
+name = "train-%03d.tar" if kind != "folder" else f"rank{rank}/train-%03d.tar?token={rank}"
+shards = [{"url": name % i, "nsamples": 10, "filesize": 10240} for i in range(300)]
+base = "https://host/set/"
+if kind == "commit":
+    base = f"hf://datasets/me/birds@{str(rank) * 40}/"
+if kind == "unknown" and rank:
+    for shard in shards:
+        del shard["filesize"]
+if kind == "name" and rank:
+    shards[201]["url"] = "val-000.tar"
+if kind == "size" and rank:
+    shards[7]["filesize"] = 20480
+if kind == "number" and rank:
+    shards[5]["nsamples"], shards[6]["nsamples"] = 9, 11
+if kind == "digest":
+    for number, shard in enumerate(shards):
+        shard["md5sum"] = f"{number + rank * (number == 299):032x}"
+if kind == "count" and rank:
+    shards[0]["nsamples"] = 20
+    del shards[1]
+dataset = wids.ShardListDataset(json.loads(json.dumps({"base": base, "shardlist": shards})))
+if view == "view":
+    dataset = dataset[::2]
+if view == "join":
+    left = wids.ShardListDataset([{"url": "a.tar", "nsamples": 3000}])
+    dataset = left.join(dataset, aligned=True, rename={".txt": ".other"})
+if view == "chain":
+    dataset = dataset + dataset
+dist.init_process_group("gloo", f"file://{sys.argv[2]}", rank=rank, world_size=2)
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    sampler = wids.DistributedChunkedSampler(dataset)
+    assert len(list(sampler)) == len(dataset) // 2
+for each in caught:
+    print(str(each.message).partition(": ")[2].partition("; so some")[0])
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("same plain", ""),
+        ("folder plain", ""),
+        ("unknown view", ""),
+        ("name plain", "shards 200 to 201, from 'train-200.tar' on, differ in names"),
+        ("size view", "shards 6 to 7, from 'train-006.tar' on, differ in sizes"),
+        ("number plain", "shards 4 to 5, from 'train-004.tar' on, differ in numbers of samples"),
+        ("digest join", "shards 298 to 299, from 'train-298.tar' on, differ in md5sum"),
+        ("commit chain", "its commit is C, there C"),
+        ("count plain", "samples is S, there S; its dataset has N shards, there N"),
+    ],
+)
+def test_ranks_with_other_shards_of_the_same_lengths_are_warned(kind, said, tmp_path):
+    """One of two ranks learns which shards differ, also under a view; folders may be others."""
+    found = "".join(outputs_of_ranks(SHARDS_OF_A_RANK, tmp_path, kind))
+    # Either rank may be the first.
+    found = re.sub(r"\b([01])\1{39}\b", "C", re.sub(r"'[0-9a-f]{16}'", "S", found))
+    found = re.sub(r"\b(300|299)\b", "N", found) if kind == "count plain" else found
+    assert found.splitlines() == [said] * bool(said)
 
 
 STORE_OF_A_RANK = """

@@ -11,6 +11,7 @@ from typing import Any, SupportsIndex
 
 from wids.base.arguments import check_integer
 from wids.base.threads import DaemonThreadPool
+from wids.base.urls import display_url
 from wids.base.warn import WarningsOnce, lines_of_callers, warn
 from wids.log import logger
 
@@ -101,26 +102,35 @@ class Replica:
         group = None if self._compared else _process_group()
         return group is not None and group[0] > 1 and group == self.find()
 
-    def compare(self, state: Mapping[str, Any]) -> None:
+    def compare(self, state: Mapping[str, Any], samples: object) -> None:
         """Warn if another rank of the process group begins its first pass with another state.
 
-        All samplers of a job have the same state at the start of a pass. They have not if each rank
-        lists a folder for itself while a shard is added, or is given another seed. In a process
-        that was forked from a rank, nothing is compared.
+        All samplers of a job have the same state and the same shards at the start of a pass. They
+        have not if each rank lists a folder for itself while a shard is added or replaced, or is
+        given another seed. In a process that was forked from a rank, nothing is compared.
 
         Args:
             state: State of the sampler, of plain values.
+            samples: What it draws from, whose shards are compared, too.
         """
         if not self.comparable:
             return
         self._compared = True
-        number = next(_COMPARED[self._made_at])
-        other = _first_of_ranks(f"wids/sampler {number} of {self._made_at}", state)
-        differing = [name for name in state if state[name] != other.get(name)]
-        if not differing:
+        number, store = next(_COMPARED[self._made_at]), _store_of_group()
+        if store is None or store is _Inherited.store:
+            return
+        tables = _tables_of(samples)
+        told = {**state, _TABLES: [digests for _, digests in tables]}
+        other = _first_of_ranks(store, f"wids/sampler {number} of {self._made_at}", told)
+        parts = [
+            f"{name} is {state[name]!r}, there {other.get(name)!r}"
+            for name in state
+            if state[name] != other.get(name)
+        ]
+        parts += _words_of_tables(tables, other.get(_TABLES))
+        if not parts:
             return
         rank = self.find()[1]
-        parts = (f"{name} is {state[name]!r}, there {other.get(name)!r}" for name in differing)
         warn(
             f"the sampler of rank {rank} begins with another order than that of the rank that was "
             f"first: {'; '.join(parts)}; so some samples come twice and some never, and ranks may "
@@ -178,14 +188,12 @@ def _process_group() -> tuple[int, int] | None:
 # Numbers the samplers of this process by their first pass, for each line of the program that led to
 # some: all ranks run the same program, but some of its lines may run on one rank alone.
 _COMPARED: defaultdict[str, Iterator[int]] = defaultdict(itertools.count)
+_DIGITS = 8  # of the digest of a block of shards
 _ANSWER_SECONDS = 5.0  # a store whose machine does not answer must not stop the pass
 
 
-def _first_of_ranks(key: str, state: Mapping[str, Any]) -> Mapping[str, Any]:
+def _first_of_ranks(store: Any, key: str, state: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return what the first rank that called this with a key had; without waiting for any."""
-    store = _store_of_group()
-    if store is None or store is _Inherited.store:
-        return state
     text = json.dumps(dict(state))
     pool = DaemonThreadPool(1, "wids-ranks")
     # A collective call would wait for ranks that do not use the sampler.
@@ -251,6 +259,61 @@ def _launched(warnings: WarningsOnce) -> tuple[int, int] | None:
         "pass, or pass num_replicas and rank",
     )
     return size, int(rank)
+
+
+_TABLES = "shards"  # in what is compared: what tells the shards from others
+
+
+def _tables_of(samples: Any) -> list[tuple[Any, dict[str, Any]]]:
+    """Return the table of shards of each dataset under a sequence, and what it is compared by."""
+    if not hasattr(samples, "read_as"):
+        return []
+    shards: Any = getattr(samples, "shards", None)
+    if hasattr(shards, "digests_of_blocks"):
+        return [(shards, shards.digests_of_blocks())]
+    under = [getattr(samples, name, None) for name in ("base", "left", "right")]
+    parts = getattr(samples, "parts", None)
+    under += parts if isinstance(parts, list) else []
+    return [table for each in under if each is not None for table in _tables_of(each)]
+
+
+def _words_of_tables(tables: list[tuple[Any, dict[str, Any]]], others: Any) -> list[str]:
+    """Return in what the shards of datasets differ from those that another rank told of.
+
+    What only one of the two ranks knows, such as the sizes of its shards, is not compared.
+    """
+    if not isinstance(others, list) or len(others) != len(tables):
+        return [] if others is None else ["the datasets under its view are others in number"]
+    words = []
+    for (shards, own), other in zip(tables, others, strict=True):
+        if own["shards"] != other.get("shards"):
+            words.append(f"its dataset has {own['shards']} shards, there {other.get('shards')}")
+            continue
+        differing = [name for name in own if name in other and own[name] != other[name]]
+        if "commit" in differing:
+            words.append(f"its commit is {own['commit']}, there {other['commit']}")
+        blocks = [
+            (number, name)
+            for name in differing
+            if name != "commit"
+            for number in range(0, len(own[name]), _DIGITS)
+            if own[name][number : number + _DIGITS] != other[name][number : number + _DIGITS]
+        ]
+        if blocks:
+            first = min(blocks)[0]
+            names = [name for number, name in blocks if number == first]
+            words.append(_words_of_block(shards, own["step"], first // _DIGITS, names))
+    return list(dict.fromkeys(words))  # a dataset may be under a view twice
+
+
+def _words_of_block(shards: Any, step: int, block: int, names: list[str]) -> str:
+    """Return the words for the first block of shards that differs, and in what it does."""
+    start, stop = block * step, min((block + 1) * step, len(shards))
+    name = display_url(shards[start].url).rpartition("/")[2]
+    differing = " and ".join(names)
+    if stop - start > 1:
+        return f"shards {start} to {stop - 1}, from {name!r} on, differ in {differing}"
+    return f"shard {start}, here {name!r}, differs in {differing}"
 
 
 # Ranks by launchers: torchrun, SLURM's srun, programs of MPI.

@@ -897,12 +897,12 @@ class DistributedChunkedSampler(ChunkedSampler, DistributedSampler[int]):
     def _begun(self, progress: Progress) -> None:
         """Record that a pass is about to hand out its first index, and compare it with others."""
         super()._begun(progress)
-        self._replica.compare(progress.start.to_dict())
+        self._replica.compare(progress.start.to_dict(), self.dataset)
 
     def _compare_next(self) -> None:
         """Compare the state at which the next pass begins with that of other ranks, if any."""
         if self._replica.comparable:  # without other ranks, the state may not be known yet
-            self._replica.compare(self._order_state().to_dict())
+            self._replica.compare(self._order_state().to_dict(), self.dataset)
 
     def _check_ranks(self, num_replicas: int, rank: int) -> None:
         """Raise RuntimeError if a process group has come that gives this process another rank."""
