@@ -294,6 +294,17 @@ def test_words_are_those_of_the_dataset(served: Browsing):
     assert columns[".json:'the width'"]["kind"] == "numbers"
 
 
+def test_words_of_very_many_fields_are_the_commonest(tmp_path: Path):
+    """Of thousands of fields a thousand are offered, those that most samples have first."""
+    samples = [
+        {"__key__": f"k{n}", ".cls": "1"} | {f".f{n}-{place}.txt": "" for place in range(900)}
+        for n in range(3)
+    ]
+    with browsing([str(write_shard(tmp_path / "a.tar", samples))]) as server:
+        fields = server.ask_until_finished("words")["fields"]
+    assert (fields[0], len(set(fields))) == (".cls", 1000)
+
+
 def test_words_of_a_folder_of_shards_come_from_a_few(tmp_path: Path):
     """Values are counted in three evenly spaced shards, however many there are."""
     rows = []

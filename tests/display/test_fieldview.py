@@ -178,6 +178,18 @@ class TestText:
         assert view_field(".transcript", cut).kind == "text"
 
 
+class TestLargeDocuments:
+    """Fields of documents and classes that are far larger than these are."""
+
+    @pytest.mark.parametrize("label", [b"1" * 5000, b"1" + b" " * 30_000 + b"2", b"7" * 30_000])
+    def test_a_class_of_many_bytes_is_refused(self, label: bytes) -> None:
+        """A class is read whole or not at all, and the reason names its size."""
+        view = view_field(".cls", label)
+        assert (
+            view.error == f"a class is a number of a few digits, this field has {len(label)} bytes"
+        )
+
+
 class TestClass:
     """Classes with and without names."""
 

@@ -16,6 +16,7 @@ import threading
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
+from heapq import nlargest
 from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -56,6 +57,7 @@ __all__ = [
 _LOOK_SAMPLES = 40  # whose JSON is looked into for columns
 _LOOK_SHARDS = 8
 _MOST_COLUMNS = 24
+_MOST_FIELDS = 1_000  # the commonest, among which columns are looked for
 _MOST_DOCUMENTS = 3  # fields of JSON, as many again of a join
 _MOST_FIELD_NBYTES = 1 << 20
 _MOST_LABEL_NBYTES = 200
@@ -144,7 +146,7 @@ def _is_document(reader: FieldReader, name: str) -> bool:
 
 
 def field_names(reader: FieldReader) -> list[str]:
-    """Return the fields of the first readable shard, the commonest first, and those of a join."""
+    """Return the commonest fields of the first readable shard, in order, and those of a join."""
     found = _first_fields(reader)
     names = [] if found is None else found[1]
     joined = () if reader.joined is None else reader.joined.names
@@ -161,7 +163,7 @@ def _first_fields(reader: FieldReader) -> tuple[int, list[str]] | None:
         if index is None:
             continue
         sizes = index.columns().sizes_by_extension()
-        return shard_index, sorted(sizes, key=lambda name: -sizes[name].size)
+        return shard_index, nlargest(_MOST_FIELDS, sizes, key=lambda name: sizes[name].size)
     return None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -51,6 +52,7 @@ LOOKS = ("grid", "list", "chat", "text", "audio", "table")
 
 _LOOK_SAMPLES = 6
 _LOOK_SHARDS = 8
+_MOST_FIELDS = 1_000  # of a sample
 _LOOK_VECTORS = 2
 _MOST_VECTOR_NBYTES = 64 << 10
 _VECTOR_FORMATS = (".npy", ".ten", ".tb")
@@ -121,12 +123,16 @@ def _first_samples(reader: FieldReader) -> Iterator[LocatedSample]:
                 continue
             first = reader.first_index(shard_index)
             found = range(first, first + min(reader.num_samples(shard_index), _LOOK_SAMPLES))
-            samples = [reader.locate(index) for index in found]
+            samples = [_first_fields(reader.locate(index)) for index in found]
         except (WidsError, OSError):
             continue
         reader.fetch_ahead(samples, lambda each: _fields_ahead(each, "chat"))
         yield from samples
         return
+
+
+def _first_fields(located: LocatedSample) -> LocatedSample:
+    return replace(located, fields=located.fields[:_MOST_FIELDS])
 
 
 def _has_picture(reader: FieldReader, located: LocatedSample, kinds: set[Kind]) -> bool:

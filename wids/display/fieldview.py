@@ -24,6 +24,7 @@ from wids.display.conversation import read_turns
 from wids.display.mediaview import summarise_audio, summarise_image, summarise_video
 from wids.display.pixels import is_picture
 from wids.display.safejson import TreeTooLargeError, safe_number, safe_text, safe_tree
+from wids.errors import DecodeError
 
 __all__ = [
     "ClassNames",
@@ -49,6 +50,7 @@ MAX_TREE_NBYTES = 1 << 18  # largest document that is parsed
 MAX_TURNS_NBYTES = 1 << 20  # part of a document in which turns of a conversation are looked for
 MAX_SHAPES_NBYTES = 4 << 20  # largest document that is parsed to find its shapes
 MAX_HEX_NBYTES = 4096
+MAX_CLASS_NBYTES = 4096  # of a class with the blanks around it; Python parses 4,300 digits
 MAX_UNPACKED = 64 << 20  # bytes that a compressed field may unpack to
 BACKGROUND = re.compile(r"_*(background|bg|void|unlabell?ed|ignored?|none|other)_*", re.IGNORECASE)
 SNIFFED_NBYTES = 1024  # number of bytes that decide whether a field of unknown kind is text
@@ -273,7 +275,9 @@ def _conversation(suffix: str, data: Data) -> Summary:
 
 
 def _view_class(data: Data, class_names: ClassNames | None) -> Summary:
-    value = decode_class(data[:MAX_TEXT])
+    if len(data) > MAX_CLASS_NBYTES:
+        raise DecodeError(f"a class is a number of a few digits, this field has {len(data)} bytes")
+    value = decode_class(data)
     return {"value": safe_number(value), "name": class_name(class_names, value)}
 
 

@@ -40,6 +40,7 @@ function head(sample, state) {
   return h("section", { class: "compared-head" },
     h("h3", {}, h("a", { href: link({ ...gridPart(state), at: state.at, i: sample.index }) }, sample.key || `sample ${number(sample.index)}`)),
     h("span", { class: "muted" }, `sample ${number(sample.index)}`),
+    sample.fields_left_out ? h("span", { class: "muted" }, `the first ${counted(sample.fields.length, "field")}, ${number(sample.fields_left_out)} more are not compared`) : null,
     markButton(sample.index, "✓", { class: "compared-mark" }),
     sample.error ? h("p", { class: "problem", role: "alert" }, sample.error) : null);
 }
@@ -53,12 +54,18 @@ function fieldsOf(samples) {
 function rowOf(extension, samples, signal) {
   const fields = samples.map((sample) => sample.fields.find((field) => field.extension === extension));
   const there = fields.filter(Boolean);
-  const told = there.every((field) => TOLD.has(field.kind) && !field.error && !field.late);
-  const equal = there.length === samples.length && new Set(there.map((field) => JSON.stringify(field.summary))).size === 1;
-  const verdict = told ? h("p", { class: equal ? "verdict muted" : "verdict" }, h("code", {}, extension), equal ? " is equal" : " differs") : null;
+  const told = there.every((field) => TOLD.has(field.kind) && !field.error && !field.late) && samples.every((sample, place) => fields[place] || !sample.fields_left_out);
+  const equal = there.length === samples.length && new Set(there.map((field) => JSON.stringify([field.summary, field.summary.truncated && field.nbytes]))).size === 1;
+  const alike = there[0].summary.truncated ? " begins alike" : " is equal"; // what is not shown may differ
+  const verdict = told ? h("p", { class: equal ? "verdict muted" : "verdict" }, h("code", {}, extension), equal ? alike : " differs") : null;
   return [verdict, fields.map((field, place) => (field
     ? cardOf(samples[place], field, signal)
-    : h("p", { class: "card muted" }, `has no ${extension}`)))];
+    : h("p", { class: "card muted" }, missing(extension, samples[place]))))];
+}
+
+/** Of a sample with very many fields, only the first ones are here. */
+function missing(extension, { fields, fields_left_out: left }) {
+  return left ? `has no ${extension} among its first ${counted(fields.length, "field")}` : `has no ${extension}`;
 }
 
 /** A card whose parts have other names than those of the same field beside it. */

@@ -105,11 +105,16 @@ function text(_index, field) {
 }
 
 function json(sample, field) {
-  const written = () => ("tree" in field.summary ? tree(field.summary.tree) : text(sample, field));
+  const written = () => ("tree" in field.summary ? tree(field.summary.tree) : "hex" in field.summary ? packed(sample, field) : text(sample, field));
   const turns = field.summary.conversation;
   if (!turns) return written();
   const found = { ...turns, field: field.number, extension: field.extension };
   return [conversation(sample, found), h("details", { class: "as-json" }, h("summary", {}, "As JSON"), written())];
+}
+
+/** A document of bytes, such as msgpack, that is no tree of a bounded size. */
+function packed(sample, field) {
+  return [h("p", { class: "muted" }, "Too large or too deep for a tree: its first bytes; download the field for all of it."), dump(sample, field)];
 }
 
 function classOf(_index, field) {
