@@ -407,13 +407,13 @@ def test_no_look_overflows_the_page(tmp_path: Path, open_page: Open, look: str, 
 
 
 @pytest.mark.parametrize(
-    "shown", ["?look=list", "?look=text", "?look=map", "?i=0", "?view=dataset"]
+    "shown", ["?look=list", "?look=text", "?look=map", "?i=0", "?view=dataset", "?size=l"]
 )
 def test_no_name_overflows_a_narrow_page(tmp_path: Path, open_page: Open, shown: str):
     """Names of classes, fields and columns without a blank fit the narrowest window."""
     samples = [
         {
-            "__key__": f"k{number}",
+            "__key__": f"{'k' * 60}/{number}",
             ".cls": str(number % 2),
             ".jpg": save(draw(60, 40, number), "JPEG"),
             f".{'f' * 80}.txt": "text",
@@ -422,11 +422,16 @@ def test_no_name_overflows_a_narrow_page(tmp_path: Path, open_page: Open, shown:
         }
         for number in range(8)
     ]
-    path = write_shard(tmp_path / "a.tar", samples)
+    paths = [write_shard(tmp_path / f"{n}.tar", samples[n::2]) for n in range(2)]
     names = {0: "a" * 60, 1: "b" * 60}
-    with browsing([str(path)], class_names=names) as server:
+    with browsing(list(map(str, paths)), class_names=names) as server:
         page = open_page(f"{server.url}{shown}", 320)
-        ready = {"?look=map": ".map-legend button", "?i=0": ".class-value", "?view=dataset": "h2"}
+        ready = {
+            "?look=map": ".map-legend button",
+            "?i=0": ".class-value",
+            "?view=dataset": ".legend li",
+            "?size=l": ".tile",
+        }
         page.locator(ready.get(shown, ".row")).first.wait_for()
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         page.close()  # before the server, of which its pictures are asked
