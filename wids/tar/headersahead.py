@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import suppress
-from time import perf_counter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -78,7 +77,7 @@ class HeadersAhead:
         """
         if self._given_up:
             return self._nbytes
-        self._began = perf_counter()
+        self._began = self._advised.clock()
         if self._distance and position >= self._until:
             if self._seconds > self._alone * self._num_headers:
                 self._given_up = True
@@ -98,7 +97,7 @@ class HeadersAhead:
         num_headers = len(headers)
         if self._given_up or not num_headers:
             return
-        seconds = perf_counter() - self._began
+        seconds = self._advised.clock() - self._began
         if self._start < self._until:
             self._seconds += seconds
             self._num_headers += num_headers

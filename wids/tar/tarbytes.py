@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from wids.base.system import (
@@ -40,12 +41,14 @@ class AdvisedReads:
             disk that were read for it; only differences are meaningful.
         most: Number of reads that may be begun at once.
         least_distance: Distance of reads below which the system may read ahead by itself.
+        clock: Function that returns seconds, from which it is seen whether a look-ahead helps.
     """
 
     advise: Callable[[int, int], None]
     waits: Callable[[], int]
     most: int
     least_distance: int
+    clock: Callable[[], float] = perf_counter
 
     @classmethod
     def of_file(cls, file_descriptor: int) -> AdvisedReads:
