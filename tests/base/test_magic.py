@@ -8,6 +8,7 @@ import sqlite3
 import wave
 import zipfile
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -88,7 +89,7 @@ def test_what_a_library_wrote_is_recognised(suffix: str) -> None:
 
 def test_a_database_is_recognised(tmp_path: Path) -> None:
     """A database of SQLite is recognised by its first page."""
-    with sqlite3.connect(tmp_path / "a.sqlite") as database:
+    with closing(sqlite3.connect(tmp_path / "a.sqlite")) as database:
         database.execute("create table a (b)")
     assert file_type((tmp_path / "a.sqlite").read_bytes()[:16]) in FILE_TYPES
 

@@ -224,7 +224,10 @@ def test_a_forked_process_reads_objects_though_its_parent_did(bucket: Any) -> No
     bucket("a.tar", b"first")
     bucket("b.tar", bytes(3_000_000))
     done = subprocess.run(
-        [sys.executable, "-c", FORKING], capture_output=True, text=True, check=False
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKING],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     refused, malformed, begun, last = done.stdout.splitlines()
     assert refused.startswith("AbsentError s3://shards/none.tar")

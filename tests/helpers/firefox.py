@@ -159,11 +159,10 @@ class FirefoxPage:
 
     def violations(self) -> list[list[str]]:
         """Return the faults that axe finds: the rule, and the first element that breaks it."""
-        from axe_playwright_python.base import AXE_SCRIPT
-
+        script = pytest.importorskip("axe_playwright_python.base").AXE_SCRIPT
         target = {"context": self._context}
         self._browser.call(
-            "script.evaluate", expression=f"{AXE_SCRIPT};0", target=target, awaitPromise=False
+            "script.evaluate", expression=f"{script};0", target=target, awaitPromise=False
         )
         found: list[list[str]] = self.evaluate(
             "axe.run().then((found) => "

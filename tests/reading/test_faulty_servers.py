@@ -10,6 +10,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -167,6 +168,7 @@ KINDS: list[dict[str, Any]] = [
 @example("count", [(3, {"lie_range": "bytes"}, 6)], (7, 1, False))
 @example("pack", [(2, {"cut_at": 300}, 3)], None)
 @example("file", [(5, {"ignore_if_range": True}, 20)], (7, 0, False))
+@pytest.mark.skipif(find_spec("torch") is None, reason="one of the ways is a dataset of torch")
 @pytest.mark.filterwarnings("ignore")
 def test_what_is_read_is_of_one_version_or_an_error(
     files: Callable[[], list[dict[str, bytes]]],

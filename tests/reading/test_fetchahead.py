@@ -14,6 +14,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -183,8 +184,12 @@ def test_nothing_ahead_is_evicted_before_it_is_read(
 
 
 def held_nbytes(cache: ShardCache) -> int:
-    """Return the size of the cache folder."""
-    return sum(path.stat().st_size for path in cache.cache_dir.iterdir() if path.is_file())
+    """Return the size of the cache folder, from which other threads may remove files meanwhile."""
+    nbytes = 0
+    for path in cache.cache_dir.iterdir():
+        with suppress(FileNotFoundError):
+            nbytes += path.stat().st_size if path.is_file() else 0
+    return nbytes
 
 
 def test_a_bound_below_two_shards_works(remote: OpenRemote, shard_server: ShardServer) -> None:

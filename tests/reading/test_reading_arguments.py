@@ -55,6 +55,7 @@ def test_wrong_options_of_a_dataset_are_named(folder: Path, name: str) -> None:
 
 def test_wrong_arguments_of_a_datasets_methods_are_named(folder: Path) -> None:
     """Each argument of a method of a dataset is refused by its name."""
+    pytest.importorskip("torch", reason="as_iterable makes a dataset of torch")
     dataset: Any = wids.ShardListDataset(folder)
     sampler = wids.DistributedShardSampler(dataset, 1, 0)
     for source in (None, 5, b"x"):
