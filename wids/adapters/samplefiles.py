@@ -92,7 +92,7 @@ class SampleFiles:
         if shard is None or rest in shard.folders:
             return Entry(path)
         start = rest.rfind("/") + 1
-        for dot in (place for place in range(start, len(rest)) if rest[place] == "."):
+        for dot in (position for position in range(start, len(rest)) if rest[position] == "."):
             if (index := shard.indexes.get(rest[:dot])) is not None:
                 size = self.samples.field_sizes(index).get(rest[dot:])
                 if size is not None:

@@ -37,7 +37,7 @@ class FieldOfSample(NamedTuple):
 
     Attributes:
         extension: Its name.
-        offset, nbytes: Its place in its shard; 0 for the offset of a value of a table.
+        offset, nbytes: Where its bytes are in its shard; 0 for the offset of a value of a table.
         stored: Where it is stored; None in the shard of the sample itself.
     """
 
@@ -107,11 +107,11 @@ class JoinedFields:
         Raises:
             WidsError: A shard cannot be opened, or a field is in both sides of the join.
         """
-        place = int(np.searchsorted(self._sorted, index))
-        if place == len(self._sorted) or self._sorted[place] != index:
+        position = int(np.searchsorted(self._sorted, index))
+        if position == len(self._sorted) or self._sorted[position] != index:
             return None
         found = []
-        for field in stored_fields(self.samples, int(self._order[place])):
+        for field in stored_fields(self.samples, int(self._order[position])):
             home = field.home
             if isinstance(home, TableRows):
                 found.append(FieldOfSample(field.extension, 0, len(field.read()), field))
@@ -145,9 +145,9 @@ class JoinedFields:
             rows = (self.samples.read_raw(at, (field,)) for at in positions.tolist())
             read = [follow(plain_value(field, row.get(field)), path) for row in rows]
         values: list[Any] = [None] * (stop - first)
-        places = (self._rows[positions] - first).tolist()
-        for place, value in zip(places, read, strict=True):
-            values[place] = None if value in (MISSING, UNREADABLE) else value
+        slots = (self._rows[positions] - first).tolist()
+        for slot, value in zip(slots, read, strict=True):
+            values[slot] = None if value in (MISSING, UNREADABLE) else value
         return values
 
     def rows(

@@ -78,8 +78,8 @@ def save_values(path: Path, source: ColumnSource, columns: Sequence[Values]) -> 
     if sum(map(nbytes_of, columns)) > MAX_NBYTES:
         return False
     arrays = {
-        str(place): values if isinstance(values, np.ndarray) else values[0].astype(np.int32)
-        for place, values in enumerate(columns)
+        str(number): values if isinstance(values, np.ndarray) else values[0].astype(np.int32)
+        for number, values in enumerate(columns)
     }
     words = [None if isinstance(values, np.ndarray) else values[1] for values in columns]
     try:

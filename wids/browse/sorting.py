@@ -129,7 +129,7 @@ class SortVisitor:
         keys = self._found
         if self._words:
             # By value, not by which word came first. NaN, unlike itself, is no value.
-            found = [(_place_of(word), n) for (_, word), n in self._words.items() if word == word]  # noqa: PLR0124
+            found = [(_sort_key(word), n) for (_, word), n in self._words.items() if word == word]  # noqa: PLR0124
             ranks = np.full(len(self._words) + 1, np.nan)
             for rank, (_, alike) in enumerate(groupby(sorted(found), key=itemgetter(0))):
                 ranks[[n for _, n in alike]] = rank
@@ -165,7 +165,7 @@ def _behind_nearest(number: int) -> tuple[int, int]:
     return -1 if number > 0 else 1, number
 
 
-def _place_of(word: Any) -> tuple[int, Any]:
+def _sort_key(word: Any) -> tuple[int, Any]:
     """Return a sort key: numbers by value, whatever their type, then truth values, then texts."""
     if isinstance(word, str):
         return 2, word

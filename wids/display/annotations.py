@@ -219,8 +219,8 @@ def _in_list(values: list[Any], name: str, label: Any) -> Shape | Iterable[_Entr
     if not isinstance(label, list):
         return ((name, each, label) for each in values if isinstance(each, Mapping | list))
     return (
-        (name, each, label[place] if place < len(label) else None)
-        for place, each in enumerate(values)
+        (name, each, label[number] if number < len(label) else None)
+        for number, each in enumerate(values)
         if isinstance(each, Mapping | list)
     )
 

@@ -328,7 +328,7 @@ def sample_html(sample: SampleView) -> Markup:
     ]
     parts = [tag("b", clean(sample.title, 200), style=ISOLATED)]
     if "shard" in sample.facts:
-        parts.append(tag("div", _place(sample.facts), style=f"{FAINT};{ISOLATED}"))
+        parts.append(tag("div", _location(sample.facts), style=f"{FAINT};{ISOLATED}"))
     # Jupyter's style sheet fixes the width of table columns, so that names would cover contents.
     table = (
         "border-collapse:collapse;table-layout:auto;margin:8px 0 0;width:100%;font:inherit;border:0"
@@ -421,7 +421,7 @@ def _chip(name: str, size: str = "") -> Markup:
     return tag("span", parts, style=CHIP)
 
 
-def _place(facts: Any) -> str:
+def _location(facts: Any) -> str:
     # Notebooks are shared, so they show no password and no signature.
     shard = clean(display_url(str(facts["shard"])), 300)
     return f"{shard}, sample {facts['shardindex']} in it" if "shardindex" in facts else shard

@@ -116,9 +116,9 @@ def _lie_in(shapes: Sequence[Shape], size: tuple[int, int]) -> bool:
     """Return whether all shapes end before the right and the lower edge of an image."""
     form = _guessed(shapes, size)
     return all(
-        value <= 1.02 * size[place % 2]
+        value <= 1.02 * size[number % 2]
         for shape in shapes
-        for place, value in enumerate(_corners(shape, form))
+        for number, value in enumerate(_corners(shape, form))
     )
 
 
@@ -221,7 +221,7 @@ def draw_over(
     form = _guessed(shapes, (1, 1) if shares else size)
     scale = image.size if shares else (image.width / size[0], image.height / size[1])
     colours = {
-        label: _colour(place) for place, label in enumerate({each.label: 0 for each in shapes})
+        label: _colour(number) for number, label in enumerate({each.label: 0 for each in shapes})
     }
     for shape in shapes:
         if shape.kind == "mask":
@@ -301,14 +301,14 @@ def _within(value: float, limit: float) -> float:
     return min(max(value, -limit), limit)
 
 
-def _write(draw: Any, place: tuple[float, float], text: str, colour: str) -> None:
+def _write(draw: Any, corner: tuple[float, float], text: str, colour: str) -> None:
     plain = text.encode("ascii", "replace").decode()
-    x, y = max(place[0], 0), max(place[1], 0)
+    x, y = max(corner[0], 0), max(corner[1], 0)
     draw.rectangle(draw.textbbox((x + 1, y), plain), fill="white")
     draw.text((x + 1, y), plain, fill=colour)
 
 
-def _colour(place: int) -> str:
+def _colour(number: int) -> str:
     """Return a colour for the label of a number; neighbours differ much."""
-    levels = colorsys.hls_to_rgb(place * 0.618 % 1, 0.42, 0.9)
+    levels = colorsys.hls_to_rgb(number * 0.618 % 1, 0.42, 0.9)
     return "#{:02x}{:02x}{:02x}".format(*(round(255 * each) for each in levels))

@@ -57,7 +57,7 @@ class ReservedRange:
         planned: The range.
         users: How often it was planned and not released yet.
         block: What brings its bytes; None before it is requested.
-        segment: Its place in memory; None before it is requested.
+        segment: Its memory; None before it is requested.
     """
 
     __slots__ = ("block", "planned", "segment", "start", "stop", "users")
@@ -108,8 +108,8 @@ class Scattered:
     """Pieces of memory that are filled like one buffer; what lies between them is dropped.
 
     Args:
-        start: Place of its first byte in the file.
-        stop: Place of its end.
+        start: Offset of its first byte in the file.
+        stop: Offset of its end.
         segments: Where its bytes go, in ascending order.
 
     >>> segment = Segment(ReservedRange(PlannedRange("", None, 12, 14, 0)))
@@ -213,7 +213,7 @@ class Block:
 
 
 class NearRanges:
-    """Ranges of one file that have memory and are not requested yet, by their place."""
+    """Ranges of one file that have memory and are not requested yet, sorted by their offsets."""
 
     def __init__(self) -> None:
         self._ranges: list[ReservedRange] = []
@@ -223,7 +223,7 @@ class NearRanges:
 
     def add(self, each: ReservedRange) -> None:
         """Add a range."""
-        insort(self._ranges, each, key=_place)
+        insort(self._ranges, each, key=_span)
 
     def remove(self, each: ReservedRange) -> None:
         """Remove a range."""
@@ -243,7 +243,7 @@ class NearRanges:
         home = wanted.start // _BLOCK_NBYTES
         around = self._ranges
         begin, end = (
-            bisect_left(around, ((home + more) * _BLOCK_NBYTES, 0), key=_place) for more in (0, 1)
+            bisect_left(around, ((home + more) * _BLOCK_NBYTES, 0), key=_span) for more in (0, 1)
         )
         if end < len(around) and around[end].stop - around[end].start <= _SMALL_NBYTES:
             end += 1
@@ -259,7 +259,7 @@ class NearRanges:
         return Block(taken)
 
     def _index(self, each: ReservedRange) -> int:
-        index = bisect_left(self._ranges, _place(each), key=_place)
+        index = bisect_left(self._ranges, _span(each), key=_span)
         while self._ranges[index] is not each:
             index += 1
         return index
@@ -287,4 +287,4 @@ class _Growth:
         return True
 
 
-_place = attrgetter("start", "stop")
+_span = attrgetter("start", "stop")

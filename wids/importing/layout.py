@@ -267,7 +267,7 @@ class ColumnMapping:
                 continue
             self._note_form(name, value, sample["__key__"])
             self._note_unnamed(name, value, sample["__key__"])
-            for extension, data in self._placed(name, value):
+            for extension, data in self._fields_of(name, value):
                 self._note_picture(name, extension, data, sample["__key__"])
                 if extension in sample:
                     raise ValueError(
@@ -279,7 +279,7 @@ class ColumnMapping:
                 rest[name] = (
                     _number(value) if self._kinds.get(name) == "number" else _as_json(value)
                 )
-        # A key with dots is changed, so that its value is kept where there is a place for it.
+        # A key with dots is changed, so its value is kept where a field can hold it.
         if dotted is not None and self._key is not None:
             if ".json" in sample:
                 self._omissions.add("keys whose dots became '_'", dotted)
@@ -357,7 +357,7 @@ class ColumnMapping:
         # A missing field is counted. Among the other columns, a missing value is null in the JSON.
         return kind == "label" or (value is None and kind not in _TEXTS)
 
-    def _placed(self, name: str, value: Any) -> list[tuple[str, Any]]:
+    def _fields_of(self, name: str, value: Any) -> list[tuple[str, Any]]:
         """Return the fields of a value: none if it is missing, several if it is a list of blobs."""
         if value is None:
             return []

@@ -251,8 +251,8 @@ def pack_sequences(sequences: Sequence[Any]) -> PackedRow:
     if torch is None or not all(tensors):
         return PackedRow(np.concatenate(arrays), offsets, positions, longest)
     device = arrays[0].device
-    starts, places = (torch.from_numpy(each).to(device) for each in (offsets, positions))
-    return PackedRow(torch.cat(arrays), starts, places, longest)
+    ends, numbers = (torch.from_numpy(each).to(device) for each in (offsets, positions))
+    return PackedRow(torch.cat(arrays), ends, numbers, longest)
 
 
 def follow_path(value: Any, path: tuple[str | int, ...]) -> Any:

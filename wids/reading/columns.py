@@ -149,9 +149,9 @@ class ColumnReader:
             present = local_indexes[~gaps]
             values = take(part.values, present - np.searchsorted(part.missing, present))
             parts.append(fill_in(values, np.flatnonzero(gaps), fill))
-        places = np.empty_like(order)
-        places[order] = np.arange(len(order))
-        return take(join(parts), places)
+        slots = np.empty_like(order)
+        slots[order] = np.arange(len(order))
+        return take(join(parts), slots)
 
     def _read_run(
         self,

@@ -117,9 +117,9 @@ class FieldFile(io.RawIOBase):
 
     def _part_at(self, position: int, wanted: int) -> tuple[int, bytes | memoryview]:
         """Return a part that contains a position, with its start, reading it if need be."""
-        for place, (start, part) in enumerate(self._parts):
+        for number, (start, part) in enumerate(self._parts):
             if start <= position < start + len(part):
-                self._parts.append(self._parts.pop(place))
+                self._parts.append(self._parts.pop(number))
                 return start, part
         last_start, last = self._parts[-1] if self._parts else (0, b"")
         if last_start + len(last) != position:

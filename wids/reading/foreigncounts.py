@@ -92,10 +92,10 @@ def _compare(ref: ShardRef, fetcher: Fetcher, layout: StatedLayout) -> None:
         FetchError: The shard has another size than the spec says, or cannot be read by range.
     """
     # Some programs end an archive without the blocks of zeros.
-    places = [layout.header] + [layout.end] * (layout.end != ref.filesize)
+    offsets = [layout.header] + [layout.end] * (layout.end != ref.filesize)
     header, *end = fetcher.read_ranges(
         ref.url,
-        [(place, place + BLOCK_SIZE) for place in places],
+        [(offset, offset + BLOCK_SIZE) for offset in offsets],
         version=FileVersion(ref.filesize),
     )
     if not checksum_matches(header) or any(map(any, end)):

@@ -272,9 +272,9 @@ class LoaderStats:
 
     def _advice_on_waiting(self, most: float) -> str:
         """Return advice for the first stage whose threads wait for more than `most` seconds."""
-        places = (name for name in _IN_THREADS if self.stage(name).idle_seconds > most)
-        place = next(places, None)
-        if place == "storage":
+        waiting = (name for name in _IN_THREADS if self.stage(name).idle_seconds > most)
+        stage = next(waiting, None)
+        if stage == "storage":
             return (
                 "the threads wait for storage: use more of them, and fetch_ahead for remote shards"
             )
@@ -282,7 +282,7 @@ class LoaderStats:
             "decode": "while they decode or transform",
             "collate": "in collate_fn",
             "read": "in the dataset",
-        }.get(place or "", "for storage or for Python's lock")
+        }.get(stage or "", "for storage or for Python's lock")
         return (
             f"the threads wait {where}: use more of them, or, if they wait for Python's lock, "
             "processes (a DataLoader over wids.SharedBatches); neither helps while other programs "

@@ -108,7 +108,7 @@ class PackedIndexes:
             return None
         try:
             pack, _ = self._opened(shards.pack)
-            # The places in the table are those of the samples as they were packed.
+            # The indexes in the table are those of the samples as they were packed.
             if rules_of(pack.directory.spec, pack.location) != rules:
                 return None
             if _is_like(pack, shards):

@@ -265,8 +265,8 @@ def take(values: Values, rows: npt.NDArray[np.int64]) -> Values:
         grid = values.values[first:last].reshape(len(values), int(sizes[0]), -1)[rows]
         return type(values)(grid.reshape(-1, *values.values.shape[1:]), offsets)
     if not len(rows) or int(offsets[-1]) <= _SHORT * len(rows):
-        places = np.repeat(starts - offsets[:-1], sizes) + np.arange(int(offsets[-1]))
-        return type(values)(values.values[places], offsets)
+        positions = np.repeat(starts - offsets[:-1], sizes) + np.arange(int(offsets[-1]))
+        return type(values)(values.values[positions], offsets)
     spans = zip(starts.tolist(), (starts + sizes).tolist(), strict=True)
     return type(values)(np.concatenate([values.values[a:b] for a, b in spans]), offsets)
 

@@ -234,9 +234,9 @@ class PlannedBatches:
         loops = _LOOPS.get()
         with self._lock:
             found = self._batches.get(tuple(indexes), [])
-            for place, batch in enumerate(found):
+            for position, batch in enumerate(found):
                 if batch.loop in loops or not loops:
-                    return self._pop(found, place)
+                    return self._pop(found, position)
         return None
 
     def remove(self, batch: PlannedBatch) -> bool:
@@ -248,8 +248,8 @@ class PlannedBatches:
             self._pop(found, found.index(batch))
             return True
 
-    def _pop(self, found: list[PlannedBatch], place: int) -> PlannedBatch:
-        batch = found.pop(place)
+    def _pop(self, found: list[PlannedBatch], position: int) -> PlannedBatch:
+        batch = found.pop(position)
         if not found:
             del self._batches[batch.indexes]
         return batch

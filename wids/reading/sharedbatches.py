@@ -248,10 +248,10 @@ class _Pickler(pickle.Pickler):
             return None
         if not array.flags.c_contiguous:
             return None
-        place = self._find(array) or self._copy(array)
-        if place is None:
+        found = self._find(array) or self._copy(array)
+        if found is None:
             return None
-        buffer, offset = place
+        buffer, offset = found
         self.sent.add(buffer.number)
         return _lent, (buffer.number, offset, obj.dtype, tuple(obj.shape))
 

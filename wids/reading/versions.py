@@ -39,7 +39,7 @@ class ShardVersion:
     """What is known of the version of a shard, or of what was made of it.
 
     Attributes:
-        index: Digest of its tar index: of names, places and samples.
+        index: Digest of its tar index: of names, offsets and samples.
         validator: ETag or date that its server gave; None where it gave none.
         content: Digest of its bytes; None where they were not read as a whole.
         stamp: Size and date of its file; None for a file that was fetched.

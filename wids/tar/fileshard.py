@@ -121,8 +121,8 @@ class FileShard(ReadableShard):
             OSError: It cannot be read.
         """
         spans = self.index.find_spans(local_indexes, extensions)
-        buffer, placed = self._gathered(spans.reshape(-1, 2))
-        return buffer, placed.reshape(spans.shape)
+        buffer, found_at = self._gathered(spans.reshape(-1, 2))
+        return buffer, found_at.reshape(spans.shape)
 
     def read_heads(
         self, local_indexes: Sequence[int], extension: str, nbytes: int
@@ -136,9 +136,10 @@ class FileShard(ReadableShard):
         """
         spans = self._spans_of(local_indexes, extension)
         spans[:, 1] = np.minimum(spans[:, 1], nbytes)
-        buffer, placed = self._gathered(spans)
+        buffer, found_at = self._gathered(spans)
         return [
-            buffer[start : start + size] if start >= 0 else None for start, size in placed.tolist()
+            buffer[start : start + size] if start >= 0 else None
+            for start, size in found_at.tolist()
         ]
 
     def each(self, extension: str) -> Iterator[bytes | memoryview | None]:
@@ -171,10 +172,10 @@ class FileShard(ReadableShard):
         buffer = np.empty(int(begins[-1]), np.uint8).data
         for (start, _), begin, size in zip(blocks.ranges, begins.tolist(), sizes, strict=False):
             self._file.read_into(buffer[begin : begin + size], start)
-        placed = np.full_like(spans, -1)
-        placed[found] = blocks.slices
-        placed[found, 0] += begins[blocks.numbers]
-        return buffer.toreadonly(), placed
+        found_at = np.full_like(spans, -1)
+        found_at[found] = blocks.slices
+        found_at[found, 0] += begins[blocks.numbers]
+        return buffer.toreadonly(), found_at
 
     def read_part(self, local_index: int, extension: str, start: int, stop: int) -> bytes:
         """Return the bytes `[start, stop)` of one field; see `Shard.read_part`."""

@@ -279,10 +279,10 @@ def stated_layout(name: str, data: bytes, *, starts: bool = False) -> StatedLayo
         return StatedLayout(num_samples, offset - BLOCK_SIZE, end - BLOCK_SIZE)
     if not starts or len(data) % 8 or len(data) < 16:
         raise unfit(name, "an index of DALI or Energon with samples", f"{data[:16]!r}")
-    places = np.frombuffer(data, "<u8").astype(np.int64)
-    if (places < 0).any() or (places % BLOCK_SIZE).any() or (np.diff(places) <= 0).any():
+    offsets = np.frombuffer(data, "<u8").astype(np.int64)
+    if (offsets < 0).any() or (offsets % BLOCK_SIZE).any() or (np.diff(offsets) <= 0).any():
         raise unfit(name, "ascending positions of blocks", "others")
-    return StatedLayout(len(places) - 1, int(places[-2]), int(places[-1]))
+    return StatedLayout(len(offsets) - 1, int(offsets[-2]), int(offsets[-1]))
 
 
 def _read_webshart(path: Path) -> Iterator[ForeignMember]:

@@ -35,9 +35,9 @@ _PIECES = 4  # in which the average member is searched for a header
 _LEAST_PIECE_NBYTES = 16 << 10
 _MOST_SEARCHED = 16  # pieces; in a much longer member, the chain is left out
 _WAITING = 8  # one of so many headers was waited for: the file is not in memory
-_SLOW_SECONDS = 20e-6  # for a place with headers; chains take less
+_SLOW_SECONDS = 20e-6  # for a group of headers; chains take less
 _PROBE_NBYTES = 8 << 20  # of the scan, after which it is first seen whether it waits
-_MAGIC, _MAGIC_PLACE = b"ustar", 257
+_MAGIC, _MAGIC_OFFSET = b"ustar", 257
 
 
 class HeadersAhead:
@@ -61,7 +61,7 @@ class HeadersAhead:
         self._advised = advised
         self._given_up = False
         self._probe_nbytes = _PROBE_NBYTES
-        self._distance = 0  # average, of places that the scan waited for; 0: it did not wait
+        self._distance = 0  # average, between groups of headers that were waited for; 0: none
         self._alone = 0.0  # seconds for each header of the scan alone
         self._until = 0  # end of the part whose headers were brought
         self._seconds, self._num_headers = 0.0, 0  # taken for that part, and those the scan read
@@ -103,17 +103,17 @@ class HeadersAhead:
             self._num_headers += num_headers
             return
         # A header behind a small member mostly comes with the page of the header before it.
-        num_places = 1 + int(np.count_nonzero(np.diff(headers) > _PAGE_NBYTES))
-        distance = (position - self._start) // num_places
+        num_groups = 1 + int(np.count_nonzero(np.diff(headers) > _PAGE_NBYTES))
+        distance = (position - self._start) // num_groups
         waits = self._advised.waits() - self._waits
         # A system that reads nearly all between close headers is ahead of the scan already. It
         # reads longer parts than this one, so those of the whole scan are counted.
         reads_all = (self._waits + waits - self._first_waits) * _PAGE_NBYTES > position // 2
         fitting = distance <= _MOST_DISTANCE
         fitting &= distance >= self._advised.least_distance or not reads_all
-        if waits * _WAITING < num_places:
+        if waits * _WAITING < num_groups:
             self._probe_nbytes = self._nbytes
-        elif fitting and seconds > _SLOW_SECONDS * num_places:
+        elif fitting and seconds > _SLOW_SECONDS * num_groups:
             self._distance, self._alone = distance, seconds / num_headers
         else:
             # The headers of each part are verified by themselves, which costs as much as reading a
@@ -170,11 +170,11 @@ class HeadersAhead:
 
 
 def _first_header(data: bytes) -> int | None:
-    """Return the place of the first header in some blocks of a tar; None if there is none."""
-    place = data.find(_MAGIC, _MAGIC_PLACE)
-    while place >= 0:
-        start = place - _MAGIC_PLACE
+    """Return the offset of the first header in some blocks of a tar; None if there is none."""
+    found = data.find(_MAGIC, _MAGIC_OFFSET)
+    while found >= 0:
+        start = found - _MAGIC_OFFSET
         if start % BLOCK_SIZE == 0 and checksum_matches(data[start : start + BLOCK_SIZE]):
             return start
-        place = data.find(_MAGIC, place + 1)
+        found = data.find(_MAGIC, found + 1)
     return None

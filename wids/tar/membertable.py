@@ -145,7 +145,7 @@ class MemberTable:
         """Return the fields of one sample as `(extension, offset, size)`, in archive order.
 
         Args:
-            local_index: Place of the sample, in `[0, num_samples)`.
+            local_index: Index of the sample in the shard, in `[0, num_samples)`.
 
         Raises:
             IndexError: There is no such sample.
@@ -179,7 +179,7 @@ class MemberTable:
         """Return the key of one sample.
 
         Args:
-            local_index: Place of the sample, in `[0, num_samples)`.
+            local_index: Index of the sample in the shard, in `[0, num_samples)`.
 
         Raises:
             IndexError: There is no such sample.
@@ -228,7 +228,7 @@ class MemberTable:
         Every span lies within the shard.
 
         Args:
-            local_index: Place of the sample, in `[0, num_samples)`.
+            local_index: Index of the sample in the shard, in `[0, num_samples)`.
 
         Raises:
             IndexError: There is no such sample.
@@ -246,7 +246,7 @@ class MemberTable:
         """Slice one sample out of its shard: the key as `__key__`, and the fields by extension.
 
         Args:
-            local_index: Place of the sample, in `[0, num_samples)`.
+            local_index: Index of the sample in the shard, in `[0, num_samples)`.
             data: All bytes of the shard; the fields are slices of it.
             fields: The extensions wanted; those that the sample lacks are left out. None: all.
 

@@ -256,12 +256,12 @@ def export_members(
         nonlocal count
         for index in _indexes(dataset, rows):
             shard, local_index, ref = dataset.locate_sample(index)
-            place = {"shard": ref.url, "shardindex": local_index, "index": index}
-            place["key"] = shard.index.key(local_index)
-            _checked_row(place)
+            row = {"shard": ref.url, "shardindex": local_index, "index": index}
+            row["key"] = shard.index.key(local_index)
+            _checked_row(row)
             for field, offset, size in shard.index.fields(local_index):
                 count += 1
-                yield {**place, "field": field, "offset": offset, "size": size}
+                yield {**row, "field": field, "offset": offset, "size": size}
 
     _write_whole(path, _writer_of(path), members(), _MEMBER_COLUMNS)
     return count
@@ -424,16 +424,16 @@ def _joined_row(
     values: Sequence[str],
     omissions: Omissions,
 ) -> dict[str, Any]:
-    place = samples.locate(index)
+    location = samples.locate(index)
     key = samples.key_at(index)
-    row: dict[str, Any] = {"index": index, "key": key, "shard": place.shard.url}
-    row["shardindex"] = place.local_index
+    row: dict[str, Any] = {"index": index, "key": key, "shard": location.shard.url}
+    row["shardindex"] = location.local_index
     raw = samples.read_raw(index)
     for field in stored_fields(samples, index):
         extension, data = field.extension, raw[field.extension]
         if not isinstance(field.home, TableRows):
             row[f"{extension} offset"], row[f"{extension} size"] = field.offset, field.nbytes
-            if (shard := _shard_of(field)) != place.shard.url:
+            if (shard := _shard_of(field)) != location.shard.url:
                 row[f"{extension} shard"] = shard
         elif extension in columns and columns[extension] is not str:
             row[extension] = field.home.values_at(field.position)[field.name]

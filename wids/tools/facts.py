@@ -78,7 +78,7 @@ def _view_facts(view: Any, source: str) -> dict[str, Any]:
     chosen = {ref.url: ref for _, ref, count in shard_counts(view) if count}
     shards = ShardTable(chosen.values())
     filesize = _filesizes(shards)
-    ends = [display_url(view.locate(place).shard.url) for place in (0, -1) if len(view)]
+    ends = [display_url(view.locate(index).shard.url) for index in (0, -1) if len(view)]
     bases = {dataset.source or dataset.dataset_name for dataset in datasets_in(view)}
     return {
         "source": display_url(source),

@@ -73,13 +73,13 @@ def other_classes(parts: Sequence[Any]) -> str:
     classes anew, so its results have none.
     """
     headers = {
-        f"part {place}": {"classes": names} if (names := _stated_in_any_form(part)) else {}
-        for place, part in enumerate(parts)
+        f"part {number}": {"classes": names} if (names := _stated_in_any_form(part)) else {}
+        for number, part in enumerate(parts)
     }
     if any(headers.values()):
-        for place, part in enumerate(parts):
-            if not headers[f"part {place}"] and (names := _stated(part, beside=True)):
-                headers[f"part {place}"] = {"classes": names}
+        for number, part in enumerate(parts):
+            if not headers[f"part {number}"] and (names := _stated(part, beside=True)):
+                headers[f"part {number}"] = {"classes": names}
     try:
         merged_classes(headers)
     except SpecError as error:
@@ -228,13 +228,13 @@ class Chain:
         """Read values of each part of a batch, and put them into the order of the batch."""
         if len(positions) and bool((np.diff(positions) >= 0).all()):
             return self._merged_in_order(positions, read)
-        places, values = [], []
+        targets, values = [], []
         for number, slots, local_indexes in self._by_part(positions):
-            places += slots
+            targets += slots
             values.append(self._of_part(number, local_indexes, read))
         if len(values) == 1:
             return values[0]
-        return take(join(values), np.argsort(places, kind="stable"))
+        return take(join(values), np.argsort(targets, kind="stable"))
 
     def _merged_in_order(self, positions: Integers, read: Callable[[Any, Any], Values]) -> Values:
         """Read values of each part for ascending positions, so that no reordering is needed."""
@@ -489,7 +489,7 @@ class Chain:
         """Name of each class by its number, where all parts agree on the name."""
         named = [getattr(part, "class_names", {}) for part in self.parts]
         names, disputed = _agreed(named)
-        silent = [place for place, each in enumerate(named) if names and not each]
+        silent = [number for number, each in enumerate(named) if names and not each]
         if silent:
             warn(
                 f"part {silent[0]} has no class names; those of other parts are used for its "

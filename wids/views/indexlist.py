@@ -134,18 +134,18 @@ class _Bits:
     def take(self, positions: Integers) -> Integers:
         blocks = np.searchsorted(self._ends, positions, "right")
         ranks = positions - self._starts[blocks]
-        places = blocks << 12
+        numbers = blocks << 12
         step = _BLOCK_WORDS >> 1
         while step:
-            places = np.where(self._ranks[places + step] <= ranks, places + step, places)
+            numbers = np.where(self._ranks[numbers + step] <= ranks, numbers + step, numbers)
             step >>= 1
-        words, ranks = self._words[places], ranks - self._ranks[places]
+        words, ranks = self._words[numbers], ranks - self._ranks[numbers]
         low = words & 255
         counts = _COUNTS[low]
         high = ranks >= counts
         found = np.where(high, words >> 8, low).astype(np.int64) << 3
         bits = _SELECT_ARRAY[found | np.where(high, ranks - counts, ranks)]
-        taken: Integers = places << 4 | np.where(high, 8, 0) | bits
+        taken: Integers = numbers << 4 | np.where(high, 8, 0) | bits
         return taken
 
     def held(self) -> int | None:
@@ -291,8 +291,8 @@ class IndexList:
         if self.ascending:
             position = bisect_left(range(self.count), index, key=self.at)
             return position if position < self.count and self.at(position) == index else None
-        places = np.flatnonzero(self.arrays["indexes"] == index)
-        return int(places[0]) if len(places) else None
+        positions = np.flatnonzero(self.arrays["indexes"] == index)
+        return int(positions[0]) if len(positions) else None
 
     def save(self, path: Path) -> None:
         """Write the list to a file, atomically.

@@ -359,8 +359,8 @@ class Pairing:
         ]
         if len(values) == 1:
             return values[0]
-        places = np.concatenate([side.slots for side in sides])
-        return take(join(values), np.argsort(places, kind="stable"))
+        slots = np.concatenate([side.slots for side in sides])
+        return take(join(values), np.argsort(slots, kind="stable"))
 
     def _by_likelihood(self, extension: str) -> list[tuple[Any, str]]:
         """Return both sides with the name of a field there, first the one that probably has it."""
@@ -473,9 +473,9 @@ class Pairing:
         if not len(slots):
             return values
         found = self._read_side(other, other_name, indexes[slots], read, may_be_kept=True)
-        places = np.arange(len(indexes))
-        places[slots] = len(indexes) + np.arange(len(slots))
-        return take(join([values, found]), places)
+        sources = np.arange(len(indexes))
+        sources[slots] = len(indexes) + np.arange(len(slots))
+        return take(join([values, found]), sources)
 
     def _compare_keys(self, home: Any, indexes: Integers, *, may_be_kept: bool = False) -> None:
         """Compare the two keys of samples of which one field of the right side is read.
@@ -761,7 +761,7 @@ def counterparts(
         )
     if aligned:
         return None
-    rows, places = matching_rows(left, right, right._kept_table.of(right.key_hashes))  # noqa: SLF001 (of every `Viewable`)
+    rows, matches = matching_rows(left, right, right._kept_table.of(right.key_hashes))  # noqa: SLF001 (of every `Viewable`)
     if len(rows) < len(left) and missing == "error":
         lost = np.setdiff1d(np.arange(len(left)), rows)
         raise ValueError(
@@ -770,9 +770,9 @@ def counterparts(
         )
     if missing == "fill":
         absent = np.full(len(left), len(right), np.int64)
-        absent[rows] = places
+        absent[rows] = matches
         return np.arange(len(left), dtype=np.int64), absent
-    return rows, places
+    return rows, matches
 
 
 def matching_rows(
@@ -792,13 +792,13 @@ def matching_rows(
     Raises:
         ValueError: Several samples of `right` have a key that is looked for.
     """
-    rows, places = table.pairs(left.key_hashes())
+    rows, matches = table.pairs(left.key_hashes())
     (twice,) = np.nonzero(np.diff(rows) == 0)
     if len(twice):
-        first, second = places[twice[0]], places[twice[0] + 1]
+        first, second = matches[twice[0]], matches[twice[0] + 1]
         key = right.key_at(int(first))
         raise ValueError(
             f"join: samples {first} and {second} of the right dataset both have the key {key!r}; "
             "leave one of them out, by select() or exclude()"
         )
-    return rows, places
+    return rows, matches

@@ -507,10 +507,10 @@ def patched(samples: Any, patch: Any) -> Any:
         samples: All samples.
         patch: Samples with some of the same keys; their fields replace those of `samples`.
     """
-    rows, places = matching_rows(samples, patch, KeyTable(patch.key_hashes()))
+    rows, matches = matching_rows(samples, patch, KeyTable(patch.key_hashes()))
     if not len(rows):
         return samples
-    joined = Join(samples.select(rows), patch.select(places), {}, replace=True)
+    joined = Join(samples.select(rows), patch.select(matches), {}, replace=True)
     others = np.setdiff1d(np.arange(len(samples)), rows)
     if not len(others):
         return joined

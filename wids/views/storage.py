@@ -135,7 +135,7 @@ class StoredField(NamedTuple):
         name: Its name there, which a join may have changed.
         home: The dataset of its shard, or the rows of its table.
         position: Index of the sample there.
-        offset, nbytes: Place of its bytes in the shard; -1 for a value of a table.
+        offset, nbytes: Where its bytes are in the shard; -1 for a value of a table.
     """
 
     extension: str

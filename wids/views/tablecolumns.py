@@ -139,9 +139,9 @@ class Texts:
         offsets = np.concatenate([[0], np.cumsum(stops - starts)]).astype(np.int64)
         values = np.empty(max(0, int(offsets[-1])), np.uint8)
         target, source = values.data, self._bytes
-        places = zip(offsets.tolist(), starts.tolist(), stops.tolist(), strict=False)
-        for place, start, stop in places:
-            target[place : place + stop - start] = source[start:stop]
+        spans = zip(offsets.tolist(), starts.tolist(), stops.tolist(), strict=False)
+        for offset, start, stop in spans:
+            target[offset : offset + stop - start] = source[start:stop]
         found: Values = self._wrap(values, offsets)
         return found
 
