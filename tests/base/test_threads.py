@@ -73,7 +73,7 @@ def test_one_of_its_own_threads_may_close_a_crew() -> None:
     crew = DaemonThreadPool(2, "test-own")
     crew.submit(crew.close).result()
     for thread in named("test-own"):
-        thread.join(10)
+        thread.join(60)
     assert not named("test-own")
 
 

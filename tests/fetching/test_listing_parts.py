@@ -102,5 +102,5 @@ def test_a_listing_that_is_left_ends_its_threads() -> None:
     pages.close()  # type: ignore[attr-defined]
     for thread in threading.enumerate():
         if thread.name.startswith("wids-listing"):
-            thread.join(10)
+            thread.join(60)
     assert threading.active_count() <= before

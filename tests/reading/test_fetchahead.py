@@ -572,7 +572,7 @@ def test_workers_find_what_the_main_process_fetched(
     sampler = wids.ShardListSampler(dataset, seed=5)
     ahead = dataset.fetch_ahead(sampler)
     loader = data.DataLoader(
-        dataset,
+        Behind(dataset),
         batch_size=4,
         sampler=sampler,
         num_workers=2,
@@ -588,6 +588,27 @@ def test_workers_find_what_the_main_process_fetched(
     assert ahead.num_fetched >= len(shard_server.requests) // 2
     assert len(shard_server.requests) <= 2 * 10 + 6
     del loader
+
+
+class Behind:
+    """A dataset whose shards are read once they have come, so that no worker is too early.
+
+    It waits a few seconds at most, since a shard may be evicted before a worker reads it.
+    """
+
+    def __init__(self, dataset: ShardList) -> None:
+        self.dataset = dataset
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        url = self.dataset.shards[index // NSAMPLES]["url"]
+        for _ in range(600):
+            if self.dataset.cache.holds(url):
+                break
+            time.sleep(0.005)
+        return self.dataset[index]
 
 
 def indexes_of(samples: list[dict[str, Any]]) -> list[int]:
