@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -23,6 +24,7 @@ from wids import TarIndex
 from wids.browse.server import bind
 from wids.cli import main
 from wids.tar.sidecar import SIDECAR_SUFFIX
+from wids.views import opening
 
 
 @pytest.fixture
@@ -224,6 +226,26 @@ def test_a_port_that_is_taken_is_named(shard: Path, capsys: pytest.CaptureFixtur
         port = taken.getsockname()[1]
         assert main(["browse", str(shard), "--port", str(port)]) == 1
     assert f"cannot listen on 127.0.0.1, port {port}" in capsys.readouterr().err
+
+
+def test_a_command_that_fails_leaves_no_decoder(
+    shard: Path, monkeypatch: pytest.MonkeyPatch, no_fd_leaks: None
+):
+    """A dataset that is opened after the command has failed is closed, and so are its decoders."""
+    failed = threading.Event()
+    open_samples = opening.open_samples
+
+    def open_late(*args: Any, **options: Any) -> Any:
+        failed.wait(60)
+        return open_samples(*args, **options)
+
+    monkeypatch.setattr(opening, "open_samples", open_late)
+    with bind("127.0.0.1", 0) as taken:
+        assert main(["browse", str(shard), "--port", str(taken.getsockname()[1])]) == 1
+    threads = [each for each in threading.enumerate() if each.name == "wids-opening"]
+    failed.set()
+    for thread in threads:
+        thread.join(60)
 
 
 def test_an_address_that_is_not_ours_is_named_with_the_port_that_was_meant(

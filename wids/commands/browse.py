@@ -229,7 +229,9 @@ class _Opening:
         if not (is_whole and far):
             self._first.set_result(None)
         self._opened.set_result(handlers)
-        if is_whole and far:
+        if self._closed.is_set():  # by a command that failed meanwhile, which found nothing open
+            self.close()
+        elif is_whole and far:
             with suppress(WidsError, OSError):  # the page says so at the samples
                 reader.locate(0)
             self._first.set_result(None)
