@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import threading
 import time
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -87,7 +88,7 @@ class Drawing:
 
     def be_slow(self) -> None:
         """Answer now the requests that do not wait for slow thumbnails."""
-        if not self.soon.done():
+        with suppress(InvalidStateError):  # told already, perhaps by another thread just now
             self.soon.set_result(None)
 
 
