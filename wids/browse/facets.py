@@ -62,6 +62,7 @@ _MOST_DOCUMENTS = 3  # fields of JSON, as many again of a join
 _MOST_FIELD_NBYTES = 1 << 20
 _MOST_LABEL_NBYTES = 200
 _MOST_WORD = 60  # characters of a value that is no sentence
+_MOST_BARS = 40  # of the counts over shards
 _KEPT_NBYTES = 128 << 20
 _FACTS = {"image": 2, "audio": 1, "video": 3, "text": 1}  # how many of the facts of a header
 _NEEDS_QUOTES = re.compile(r"[\s()=!<>'\"]")  # in the name of a field
@@ -593,9 +594,9 @@ class FacetVisitor:
         return class_name(self._class_names, value) if isinstance(value, int) else None
 
 
-def _summed(counts: np.ndarray, most: int = 40) -> dict[str, Any]:
+def _summed(counts: np.ndarray) -> dict[str, Any]:
     """Sum the counts of adjacent shards, so that there are few numbers."""
-    step = max(1, -(-len(counts) // most))
+    step = max(1, -(-len(counts) // _MOST_BARS))
     starts = np.arange(0, len(counts), step)
     summed = np.add.reduceat(counts, starts).tolist() if len(counts) else []
     return {"step": step, "counts": summed}

@@ -80,7 +80,8 @@ class RangePool:
         self._num_hedged = self._under_way = 0
         self._held = 0
         self._closed = False
-        self._changed = threading.Condition()
+        # Reentrant, since a finalizer may close the pool in the middle of these methods.
+        self._lock = threading.RLock()
 
     @property
     def room(self) -> int:
@@ -97,13 +98,6 @@ class RangePool:
         """Whether all connections have work, and as much again waits for them."""
         return self._under_way >= 2 * self.width
 
-    def wait_for_room(self, nbytes: int) -> bool:
-        """Wait until so many bytes may be reserved; return False once the pool is closed."""
-        with self._changed:
-            while self.room < nbytes and not self._closed:
-                self._changed.wait()
-        return not self._closed
-
     def plan(self, ranges: Sequence[PlannedRange]) -> None:
         """Reserve memory for ranges and request them; see `reserve` and `request`."""
         self.reserve(ranges)
@@ -114,7 +108,7 @@ class RangePool:
 
         Each has to be released as often as it was reserved.
         """
-        with self._changed:
+        with self._lock:
             if self._closed:
                 return
             for each in ranges:
@@ -138,7 +132,7 @@ class RangePool:
         until = last if until is None else max(until, last)
         most_gap = self._times.worthwhile_gap()
         blocks: list[Block] = []
-        with self._changed:
+        with self._lock:
             for each in ranges:
                 mine = self._reserved.get(each.key)  # None once the pool was closed
                 if mine is not None and mine.block is None:
@@ -154,7 +148,7 @@ class RangePool:
 
     def release(self, ranges: Iterable[PlannedRange]) -> None:
         """Drop ranges that are not needed any more."""
-        with self._changed:
+        with self._lock:
             for each in ranges:
                 mine = self._reserved.get(each.key)
                 if mine is None:
@@ -163,7 +157,6 @@ class RangePool:
                 if mine.users == 0:
                     del self._reserved[each.key]
                     self._held -= self._freed_nbytes(mine)
-            self._changed.notify_all()
         self._tell()
 
     def _freed_nbytes(self, released: ReservedRange) -> int:
@@ -231,7 +224,7 @@ class RangePool:
         began = part.began
         if began is None or time.monotonic() - began < late:
             return
-        with self._changed:  # several readers may wait for one range
+        with self._lock:  # several readers may wait for one range
             many = self._num_hedged * _REQUESTS_PER_HEDGE > self._times.count
             if part.done or part.hedged or many:
                 return
@@ -265,7 +258,7 @@ class RangePool:
             error = failure
         if error is not None and hedge:
             return  # the first request decides
-        with self._changed:
+        with self._lock:
             if not part.done:
                 part.done = True
                 again = block.end_part(error)
@@ -283,12 +276,11 @@ class RangePool:
 
     def close(self) -> None:
         """End the requests, threads and connections; whoever waits for a range gets an error."""
-        with self._changed:
+        with self._lock:
             self._closed = True
             self._reserved.clear()
             self._near.clear()
             self._held = 0
-            self._changed.notify_all()
         self._fetcher.close()
         self._threads.close()
         self._hedges.close()
