@@ -39,6 +39,7 @@ def test_mistakes_are_found_and_left_out_of_training(
         page.keyboard.press("m")
         page.get_by_text("2 samples marked").wait_for()
         page.get_by_role("button", name="Show").click()
+        page.locator(".tile").nth(2).wait_for(state="detached")  # those before the click
         page.locator(".tile").nth(1).wait_for()
         assert page.locator(".tile").count() == 2
         with page.expect_download() as saving:
