@@ -1196,6 +1196,13 @@ def test_a_pass_begun_before_the_process_group_is_refused(kind, tmp_path, monkey
     assert outputs == [expected] * 2
 
 
+WHAT_A_RANK_WAS_TOLD = """
+for each in caught:
+    print(str(each.message).partition(": ")[2].partition("; so some")[0])
+dist.barrier()
+dist.destroy_process_group()
+"""
+
 SAMPLERS_OF_A_RANK = """
 import sys, warnings
 import torch.distributed as dist
@@ -1215,10 +1222,6 @@ with warnings.catch_warnings(record=True) as caught:
     for sampler in (first, second):
         for _ in range(2):
             list(sampler)
-for each in caught:
-    print(str(each.message).partition(": ")[2].partition("; so some")[0])
-dist.barrier()
-dist.destroy_process_group()
 """
 
 
@@ -1228,7 +1231,7 @@ dist.destroy_process_group()
 )
 def test_ranks_with_different_samplers_are_warned(kind, said, tmp_path):
     """One of two ranks learns, once, that the other begins with other samples or another seed."""
-    outputs = outputs_of_ranks(SAMPLERS_OF_A_RANK, tmp_path, kind)
+    outputs = outputs_of_ranks(SAMPLERS_OF_A_RANK + WHAT_A_RANK_WAS_TOLD, tmp_path, kind)
     lines = "".join(outputs).splitlines()
     names = [sorted(part.split()[0] for part in line.split("; ")) for line in lines]
     assert names == [said] * bool(said)
@@ -1272,10 +1275,6 @@ with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     sampler = wids.DistributedChunkedSampler(dataset)
     assert len(list(sampler)) == len(dataset) // 2
-for each in caught:
-    print(str(each.message).partition(": ")[2].partition("; so some")[0])
-dist.barrier()
-dist.destroy_process_group()
 """
 
 
@@ -1295,7 +1294,7 @@ dist.destroy_process_group()
 )
 def test_ranks_with_other_shards_of_the_same_lengths_are_warned(kind, said, tmp_path):
     """One of two ranks learns which shards differ, also under a view; folders may be others."""
-    found = "".join(outputs_of_ranks(SHARDS_OF_A_RANK, tmp_path, kind))
+    found = "".join(outputs_of_ranks(SHARDS_OF_A_RANK + WHAT_A_RANK_WAS_TOLD, tmp_path, kind))
     # Either rank may be the first.
     found = re.sub(r"\b([01])\1{39}\b", "C", re.sub(r"'[0-9a-f]{16}'", "S", found))
     found = re.sub(r"\b(300|299)\b", "N", found) if kind == "count plain" else found
