@@ -58,10 +58,10 @@ if TYPE_CHECKING:
     from wids.specs.build import build_spec as build_spec
     from wids.specs.build import index_shard as index_shard
     from wids.specs.spec import DatasetSpec as DatasetSpec
+    from wids.tar.foreign import check_foreign_index as check_foreign_index
     from wids.tar.foreign import read_foreign_index as read_foreign_index
-    from wids.tar.interchange import check_foreign_index as check_foreign_index
-    from wids.tar.interchange import write_dali_index as write_dali_index
-    from wids.tar.interchange import write_energon_index as write_energon_index
+    from wids.tar.foreign import write_dali_index as write_dali_index
+    from wids.tar.foreign import write_energon_index as write_energon_index
     from wids.tar.shard import Shard as Shard
     from wids.tar.tarindex import TarIndex as TarIndex
     from wids.tools.mapping import map_samples as map_samples
@@ -116,7 +116,7 @@ _HOME_OF = {
     "WidsError": "errors",
     "WidsWarning": "errors",
     "build_spec": "specs.build",
-    "check_foreign_index": "tar.interchange",
+    "check_foreign_index": "tar.foreign",
     "concat": "views.viewable",
     "decode_audio": "codecs.media",
     "decode_field": "codecs.decode",
@@ -135,8 +135,8 @@ _HOME_OF = {
     "show": "display.notebook",
     "thumbnail": "display.thumbnails",
     "view_field": "display.fieldview",
-    "write_dali_index": "tar.interchange",
-    "write_energon_index": "tar.interchange",
+    "write_dali_index": "tar.foreign",
+    "write_energon_index": "tar.foreign",
 }
 
 __all__ = [  # noqa: PLE0604 (strings all: the keys above and the version)

@@ -23,7 +23,7 @@ from wids.base.processes import run_each
 from wids.errors import FetchError, ShardFormatError
 from wids.specs.build import build_spec, default_name, index_shard
 from wids.specs.spec import DatasetSpec
-from wids.tar.interchange import check_foreign_index
+from wids.tar.foreign import check_foreign_index
 from wids.tar.tarindex import TarIndex
 from wids.tools.check import check_shard
 

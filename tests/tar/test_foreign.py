@@ -1,7 +1,6 @@
 """Indexes of other tools are read, checked against the shard, and written."""
 
 import json
-import os
 import shutil
 import sqlite3
 import struct
@@ -10,14 +9,15 @@ import tarfile
 import pytest
 from helpers.shards import write_shard
 
-from wids.errors import ShardFormatError, WidsWarning
-from wids.reading.shardlist import ShardList
-from wids.tar.foreign import find_foreign_indexes, read_foreign_index, stated_layout
-from wids.tar.interchange import (
+from wids.errors import ShardFormatError
+from wids.tar.foreign import (
     check_foreign_index,
+    find_foreign_indexes,
+    read_foreign_index,
     save_foreign_indexes,
     write_dali_index,
     write_energon_index,
+    wrong_indexes,
 )
 from wids.tar.tarindex import TarIndex
 
@@ -66,7 +66,9 @@ def test_shifted_offsets_are_found(shard, tmp_path, shift):
     """Wrong offsets, as DALI's own tool writes them before PAX headers, are found."""
     path = tmp_path / "x.idx"
     path.write_text(f"v1.2 1\njpg {1024 + shift} 0 0.jpg\n")
-    with pytest.raises(ShardFormatError, match="entry 0 is wrong: .*found none at byte"):
+    with pytest.raises(
+        ShardFormatError, match="entry 0 is wrong: expected the first byte of a member"
+    ):
         check_foreign_index(path, shard)
 
 
@@ -193,43 +195,6 @@ def test_energon_database(shard):
         read_foreign_index(path)
 
 
-def test_the_list_of_shards_is_read_once_for_all(shard, monkeypatch):
-    """Energon's list of shards is parsed once, and again only if it changes."""
-    path = make_database(shard.parent / ".nv-meta", [("0", 0, "jpg", 1024, 0)])
-    parsed = []
-    parse = json.loads
-    monkeypatch.setattr("wids.tar.foreign.json.loads", lambda text: parsed.append(1) or parse(text))
-    for _ in range(5):
-        assert len(read_foreign_index(path, shard)) == 1
-    assert len(parsed) == 1
-    counts = {"train-0.tar": 3, "one that was put behind it.tar": 1}
-    (path.parent / ".info.json").write_text(json.dumps({"shard_counts": counts}))
-    assert read_foreign_index(path, shard) == []
-    assert len(parsed) == 2
-
-
-@pytest.mark.parametrize("kind", ["large", "pipe", "folder", "no JSON", "no list"])
-def test_a_list_of_shards_that_is_none_is_refused(shard, kind):
-    """A list of shards that is a pipe, too long or malformed is refused, and the error names the
-    database.
-    """
-    path = make_database(shard.parent / ".nv-meta", [("0", 0, "jpg", 1024, 0)])
-    listing = path.parent / ".info.json"
-    listing.unlink()
-    if kind == "large":
-        listing.touch()
-        os.truncate(listing, 1 << 40)
-    elif kind == "pipe":
-        os.mkfifo(listing)
-    elif kind == "folder":
-        listing.mkdir()
-    else:
-        listing.write_text("{" if kind == "no JSON" else '{"shard_counts": 3}')
-    with pytest.raises(ShardFormatError, match=r"index\.sqlite.*'train-0\.tar' among the shards"):
-        read_foreign_index(path, shard)
-    assert ShardList([str(shard)], transformations="bytes")[0]["__key__"] == "0"
-
-
 def test_hostile_database(shard):
     """A truncated database, or one without the tables, is refused with a clear error."""
     path = make_database(shard.parent / ".nv-meta", [("0", 0, "jpg", "x", None)])
@@ -280,72 +245,12 @@ def test_a_database_in_the_root_speaks_of_shards_below(shard):
         read_foreign_index(root / "index.sqlite", shard)
 
 
-def test_a_wrong_index_beside_a_shard_is_warned_of_once(shard, tmp_path):
-    """Indexing a shard warns of wrong indexes of other tools and never uses them."""
-    write_energon_index(shard)
-    shard.with_suffix(".idx").write_text("v1.2 1\njpg 2048 0 0.jpg\n")
-    shard.with_suffix(".json").write_text('{"name": "something else"}')
-    with pytest.warns(WidsWarning, match=r"train-0\.idx: entry 0 is wrong"):
-        TarIndex.open(shard, tmp_path / "x.widx")
-    assert TarIndex.open(shard, tmp_path / "x.widx").fields(0)[0] == (".jpg", 1024, 0)
-    write_dali_index(shard)
-    TarIndex.open(shard, tmp_path / "y.widx")  # a right index: no warning, which would be an error
-
-
 def test_more_entries_than_members_are_refused(shard, tmp_path):
     """An index that lists members twice is refused, even if each entry is correct."""
     path = tmp_path / "x.idx"
     path.write_text("v1.2 7\n" + "jpg 1024 0 0.jpg\n" * 7)
     with pytest.raises(ShardFormatError, match="at most 6 entries"):
         check_foreign_index(path, shard)
-
-
-def test_long_files_of_something_else_are_not_read(shard, tmp_path):
-    """A file of gigabytes with the name of an index is not read."""
-    for name, start in (
-        ("train-0.json", b'{"annotations": "'),
-        ("train-0.idx", b"v1.2 3\n"),
-        ("train-0.tar.idx", b""),
-    ):
-        with shard.with_name(name).open("wb") as stream:
-            stream.write(start)
-            stream.truncate(64 << 30)
-    assert len(find_foreign_indexes(shard)) == 3
-    with pytest.warns(WidsWarning, match="is wrong, and not used here"):
-        assert TarIndex.open(shard, tmp_path / "x.widx").num_samples == 3
-
-
-def test_what_may_not_be_looked_at_is_passed_over(shard, tmp_path, monkeypatch):
-    """An unreadable parent folder or a very long name is not an error."""
-
-    def is_file(path):
-        raise PermissionError(f"{path}: may not be looked at")
-
-    with monkeypatch.context() as patch:
-        patch.setattr("pathlib.Path.is_file", is_file)
-        assert find_foreign_indexes(shard) == []
-    long = shard.rename(tmp_path / f"{'x' * 251}.tar")
-    assert find_foreign_indexes(long) == []
-    (sample, *_) = ShardList(str(tmp_path), transformations="bytes")
-    assert sample["__key__"] == "0"
-
-
-@pytest.mark.parametrize(
-    "rows",
-    [
-        "WITH RECURSIVE c(x) AS (SELECT 0 UNION ALL SELECT x + 1 FROM c) SELECT 1, x, 0 FROM c",
-        "SELECT 1, CAST(zeroblob(900000000) AS TEXT), 0",
-    ],
-)
-def test_a_database_without_end_is_refused(shard, rows):
-    """A database with views in place of tables is refused, since views may be endless."""
-    path = make_database(shard.parent / ".nv-meta", [("0", 0, "jpg", 1024, 0)])
-    with sqlite3.connect(path) as connection:
-        connection.execute("DROP TABLE samples")
-        connection.execute(f"CREATE VIEW samples(tar_file_id, sample_key, sample_index) AS {rows}")
-    connection.close()
-    with pytest.raises(ShardFormatError, match="1 of them"):
-        read_foreign_index(path, shard)
 
 
 def test_values_of_a_database_are_bounded(shard):
@@ -362,26 +267,61 @@ def test_values_of_a_database_are_bounded(shard):
         read_foreign_index(path, shard)
 
 
-def test_an_index_by_another_rule_is_no_fault(shard, tmp_path):
-    """An Energon index is not checked if the dataset groups members by other rules."""
-    write_energon_index(shard)
-    TarIndex.open(shard, tmp_path / "x.widx", key_rule="last_dot", grouping="shard")
-
-
 def test_unknown_tools_are_refused(shard):
     """An unknown tool raises an error that lists the known ones."""
     with pytest.raises(ValueError, match="'dali' and 'energon'"):
         save_foreign_indexes(shard, TarIndex.from_tar(shard), ["ffcv"])
 
 
-@pytest.mark.parametrize(
-    "rows",
-    ["txt 512 1\ntxt 512 1", "txt 1536 1\ntxt 512 1", "txt 512 600\ntxt 1536 1", "txt 513 1"],
-)
-def test_an_index_states_no_more_than_a_shard_has_room_for(rows: str) -> None:
-    """Members that share bytes, or come before the last one, make an index of DALI useless."""
-    text = f"v1.1 {rows.count('txt')}\n{rows}\n"
-    with pytest.raises(ShardFormatError, match="in the order of the shard"):
-        stated_layout("a.idx", text.encode())
-    fits = stated_layout("a.idx", b"v1.1 2\ntxt 512 600\ntxt 2048 0\n")
-    assert (fits.num_samples, fits.end) == (2, 2048)
+def test_all_indexes_beside_a_shard_are_checked(shard):
+    """Wrong indexes are named; right ones, a JSON of another purpose and other rules are not."""
+    index = TarIndex.from_tar(shard)
+    write_energon_index(shard)
+    write_dali_index(shard)
+    shard.with_suffix(".json").write_text('{"name": "something else"}')
+    assert list(wrong_indexes(shard, index)) == []
+    shard.with_suffix(".idx").write_text("v1.2 1\njpg 2048 0 0.jpg\n")
+    shard.with_suffix(".json").write_text('{"files": {"1.jpg": {"offset": 1024, "length": 0}}}')
+    assert [name for name, _ in wrong_indexes(shard, index)] == ["train-0.idx", "train-0.json"]
+    shard.with_suffix(".idx").unlink()
+    shard.with_name("train-0.tar.idx").write_bytes(struct.pack("<4Q", 0, 2560, 5120, 7680))
+    other = TarIndex.from_tar(shard, key_rule="last_dot", grouping="shard")
+    assert [name for name, _ in wrong_indexes(shard, other)] == ["train-0.json"]
+    assert [name for name, _ in wrong_indexes(shard, index)] == ["train-0.tar.idx", "train-0.json"]
+
+
+def test_a_list_of_shards_that_is_none_is_refused(shard):
+    """A list of shards that is malformed is an error that names the database."""
+    path = make_database(shard.parent / ".nv-meta", [("0", 0, "jpg", 1024, 0)])
+    for text in ("{", '{"shard_counts": 3}', "[" * 100_000):
+        (path.parent / ".info.json").write_text(text)
+        with pytest.raises(ShardFormatError, match=r"index\.sqlite.*'train-0\.tar' among"):
+            read_foreign_index(path, shard)
+
+
+def test_long_files_of_something_else_are_not_read(shard):
+    """A file of gigabytes with the name of an index is refused by its size."""
+    for name, start in (
+        ("train-0.json", b'{"annotations": "'),
+        ("train-0.idx", b"v1.2 3\n"),
+        ("train-0.tar.idx", b""),
+    ):
+        with shard.with_name(name).open("wb") as stream:
+            stream.write(start)
+            stream.truncate(64 << 30)
+        with pytest.raises(ShardFormatError, match=f"{name}: expected .* bytes"):
+            check_foreign_index(shard.with_name(name), shard)
+
+
+def test_a_database_without_end_is_refused(shard):
+    """A database with an endless view in place of a table is ended."""
+    path = make_database(shard.parent / ".nv-meta", [("0", 0, "jpg", 1024, 0)])
+    with sqlite3.connect(path) as connection:
+        connection.execute("DROP TABLE samples")
+        connection.execute(
+            "CREATE VIEW samples(tar_file_id, sample_key, sample_index) AS WITH RECURSIVE c(x) AS "
+            "(SELECT 0 UNION ALL SELECT x + 1 FROM c) SELECT 1, x, 0 FROM c"
+        )
+    connection.close()
+    with pytest.raises(ShardFormatError, match="interrupted"):
+        read_foreign_index(path, shard)

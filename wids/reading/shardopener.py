@@ -13,14 +13,13 @@ from wids.base.progress import progress
 from wids.base.system import num_cores, on_network
 from wids.base.text import format_nbytes
 from wids.base.threads import DaemonThreadPool
-from wids.base.urls import display_url, file_name, scheme_of
+from wids.base.urls import display_url, scheme_of
 from wids.base.warn import WarningsOnce, held_warnings
 from wids.caching.unpack import is_compressed_name
 from wids.errors import FetchError, SampleCountError, ShardFormatError, WidsError
 from wids.fetching.responses import FileVersion
 from wids.fetching.transport import is_unreachable
 from wids.log import logger
-from wids.reading.foreigncounts import foreign_count
 from wids.reading.rangeshard import RangeShard, fetch_index, warn_fetched_whole
 from wids.reading.versions import ShardVersion
 from wids.reading.waits import WaitLog
@@ -449,8 +448,6 @@ class ShardOpener:
 
     def _count_one(self, on_uncounted: OnUncounted | None, why: str, ref: ShardRef) -> int:
         try:
-            if (count := self._foreign_count(ref)) is not None:
-                return count
             index = None if self.by_range else self._sidecar(ref, why, _NO_COUNT_REMEDY)
             return len(self.open(ref)) if index is None else index.num_samples
         except (WidsError, OSError) as error:
@@ -458,28 +455,6 @@ class ShardOpener:
                 raise
             on_uncounted(ref.url, error)
             return 0
-
-    def _foreign_count(self, ref: ShardRef) -> int | None:
-        """Return the number of samples by another tool's index on the server.
-
-        None if there is none, or if there is something better: the shard or its own sidecar.
-
-        Raises:
-            FetchError: The server cannot be reached.
-        """
-        url, cache = ref.url, self.cache
-        if cache.is_local(url) or cache.localname is not None or scheme_of(url) == "pipe":
-            return None
-        known = ref.index or ref.pack is not None or is_compressed_name(file_name(url))
-        if known or cache.holds(ref):
-            return None
-        try:
-            fetch_index(self._index_url(ref), SIDECAR_SUFFIX, cache, ref)
-        except (FetchError, ShardFormatError) as error:
-            if is_unreachable(error):
-                raise
-            return foreign_count(ref, cache.fetcher, self.rules, self.warnings)
-        return None
 
     def _sidecar(self, ref: ShardRef, why: str, remedy: str) -> TarIndex | None:
         """Return the tar index on the server if it is of a shard of the right size; else None."""

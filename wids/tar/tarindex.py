@@ -24,7 +24,6 @@ from wids.base.urls import display_url
 from wids.base.warn import warn
 from wids.errors import ShardFormatError
 from wids.log import logger
-from wids.tar.foreign import warn_of_wrong_indexes
 from wids.tar.grouping import Grouping, KeyRule, group_members
 from wids.tar.membertable import MemberTable
 from wids.tar.sidecar import (
@@ -266,7 +265,6 @@ class TarIndex(MemberTable):
                 if index is not None:
                     return index
                 index = cls._made(path, tar, rules, room)
-            warn_of_wrong_indexes(tar, index)
         return index
 
     @classmethod
