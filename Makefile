@@ -7,11 +7,12 @@ BIN    := $(VENV)/bin
 JOBS   ?= 2
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help venv wheel install demo test test-page test-frameworks test-pythons docs pictures release lint format bench clean
+.PHONY: help venv wheel install demo test test-all test-page test-frameworks test-pythons docs pictures release lint format bench clean
 
 help:
 	@echo 'make demo    the whole of it on real data, in under three minutes'
-	@echo 'make test    all tests, against the built wheel'
+	@echo 'make test    the tests, against the built wheel, in some minutes'
+	@echo 'make test-all  those that take long too, in both browsers and with each framework: an hour'
 	@echo 'make test-page    the page of wids browse, in Chromium and Firefox'
 	@echo 'make test-frameworks   the recipes of docs/frameworks.md, with each framework and engine'
 	@echo 'make test-pythons   the tests without torch, with other versions of Python that are installed'
@@ -43,18 +44,25 @@ install: wheel
 demo: install
 	$(BIN)/python examples/demo.py
 
-# RERUNS: options of pytest-rerunfailures. None here: a test that fails by chance shall be seen.
-#
 # The tests run from the repository but import the installed wheel; WIDS_TEST_INSTALLED makes
 # one of them check just that. Modules of wids 0.1.11 that are gone raise an ImportError.
 test: install
-	env -u PYTHONPATH WIDS_TEST_INSTALLED=1 $(BIN)/pytest -n $(JOBS) --dist worksteal -q $(RERUNS)
+	env -u PYTHONPATH WIDS_TEST_INSTALLED=1 $(BIN)/pytest -n $(JOBS) --dist worksteal -q
 	env -u PYTHONPATH $(BIN)/pytest -n $(JOBS) -q --pyargs wids --doctest-modules \
 		--doctest-ignore-import-errors
 
+# Each loop of kills runs LONG times as long, and hypothesis makes 300 new examples a property.
+LONG ?= 4
+test-all: install
+	env -u PYTHONPATH WIDS_TEST_INSTALLED=1 WIDS_NEEDS_CHROMIUM=1 WIDS_LONG_TESTS=$(LONG) \
+		$(BIN)/pytest -n $(JOBS) --dist worksteal -q -m ''
+	env -u PYTHONPATH $(BIN)/pytest -n $(JOBS) -q --pyargs wids --doctest-modules \
+		--doctest-ignore-import-errors
+	sh tools/test_frameworks.sh
+
 # The page of `wids browse` in a real browser; `make test` runs these too, where there is one.
 test-page: install
-	env -u PYTHONPATH WIDS_NEEDS_CHROMIUM=1 $(BIN)/pytest -n $(JOBS) -q $(RERUNS) \
+	env -u PYTHONPATH WIDS_NEEDS_CHROMIUM=1 $(BIN)/pytest -n $(JOBS) -q \
 		tests/browse/test_page*.py
 
 test-frameworks:

@@ -45,7 +45,7 @@ collect_ignore = [
 
 # A busy machine must not fail a test: hypothesis would by its deadline of 200 ms, and by how long
 # inputs take to make. The same inputs each time, so that a run that fails failed for its change:
-# then more of them say little more. WIDS_LONG_TESTS looks for new ones.
+# then more of them say little more. `make test-all` looks for new ones.
 settings.register_profile(
     "steady",
     deadline=None,
@@ -54,7 +54,7 @@ settings.register_profile(
     max_examples=40,
 )
 settings.register_profile(
-    "long", settings.get_profile("steady"), derandomize=False, max_examples=400
+    "long", settings.get_profile("steady"), derandomize=False, max_examples=300
 )
 settings.load_profile("long" if os.environ.get("WIDS_LONG_TESTS") else "steady")
 

@@ -22,9 +22,7 @@ def _count(chance: random.Random) -> int:
     return int(10 ** (6.5 if chance.random() < 0.05 else chance.uniform(0, 5)))
 
 
-def packed(  # noqa: PLR0911 (each way returns)
-    chance: random.Random, extension: str, data: bytes
-) -> tuple[str, bytes]:
+def packed(chance: random.Random, extension: str, data: bytes) -> tuple[str, bytes]:
     """Compress a document in some way, honest or not, and return its extension, too."""
     way = chance.choice(["", "", ".gz", ".gz", ".zst", ".gz.gz", "members", "cut", "damaged"])
     if way == "":
@@ -130,7 +128,7 @@ def _msgpack(chance: random.Random) -> tuple[str, bytes]:
     return ".msgpack", b"\xdd" + struct.pack(">I", stated) + chance.choice(pieces) * count
 
 
-def _cbor(chance: random.Random) -> tuple[str, bytes]:  # noqa: PLR0911 (each way returns)
+def _cbor(chance: random.Random) -> tuple[str, bytes]:
     count = _count(chance)
     long = struct.pack(">I", count)
     pieces = [

@@ -190,7 +190,7 @@ def _fault(what: str) -> dict[str, Any]:
     return {"outcome": FAULT, "what": what}
 
 
-def _child(  # noqa: PLR0917
+def _child(
     name: str, family: Family, numbers: list[int], seed: int, folder: Path, into: int
 ) -> None:
     """Try the variants, write a line on each, and end the process."""

@@ -92,9 +92,7 @@ def plain(value):
     tensors=st.booleans(),
     seed=st.integers(0, 3),
 )
-def test_batches_hold_what_the_samples_hold(  # noqa: PLR0917 (drawn by name)
-    shards, kind, batch_size, num_workers, tensors, seed
-):
+def test_batches_hold_what_the_samples_hold(shards, kind, batch_size, num_workers, tensors, seed):
     """A batch equals the samples of its indexes, with all settings."""
     dataset = wids.ShardListDataset(shards, transformations=kind)
     loader = wids.Loader(
@@ -123,7 +121,7 @@ def test_batches_hold_what_the_samples_hold(  # noqa: PLR0917 (drawn by name)
     prefetch_factor=st.integers(1, 4),
     seed=st.integers(0, 9),
 )
-def test_order_and_length_are_those_of_a_dataloader(  # noqa: PLR0917 (drawn by name)
+def test_order_and_length_are_those_of_a_dataloader(
     shards, batch_size, drop_last, num_workers, prefetch_factor, seed
 ):
     """With one sampler, both loaders yield the same batches in each epoch."""
@@ -664,7 +662,7 @@ def test_a_loader_pickles(shards):
     drop_last=st.booleans(),
     other_size=st.integers(1, 12),
 )
-def test_a_restored_loader_goes_on_where_it_was(  # noqa: PLR0917 (drawn by name)
+def test_a_restored_loader_goes_on_where_it_was(
     shards, batch_size, steps, num_workers, drop_last, other_size
 ):
     """A restored loader yields exactly the remaining batches."""

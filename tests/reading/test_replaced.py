@@ -817,7 +817,7 @@ LESS = ["0.bin", "1.bin", "2.bin", "3.bin", "4.bin", "4.cls"]
     ids=["sample", "batch", "gathered", "part", "fields"],
 )
 @pytest.mark.parametrize("kind", [{}, {"no_etag": True}], ids=str)
-def test_a_field_more_or_less_is_never_silent(  # noqa: PLR0917 (parameters of the test)
+def test_a_field_more_or_less_is_never_silent(
     put: Callable[..., str],
     shard_server: ShardServer,
     tmp_path: Path,

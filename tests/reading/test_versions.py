@@ -68,7 +68,7 @@ def in_a_worker(dataset: ShardListDataset) -> ShardListDataset:
 @pytest.mark.parametrize("reopened", ["for room", "in a worker"])
 @pytest.mark.parametrize("names", ["k", "n"], ids=["same names", "other names"])
 @pytest.mark.parametrize("kind", [{}, {"dated": True}], ids=str)
-def test_a_shard_that_was_closed_and_replaced_is_refused(  # noqa: PLR0917 (its parameters)
+def test_a_shard_that_was_closed_and_replaced_is_refused(
     put: Callable[..., None],
     shard_server: ShardServer,
     tmp_path: Path,
@@ -158,7 +158,7 @@ CHOOSE: dict[str, Callable[[ShardListDataset], Any]] = {
 @pytest.mark.parametrize("choose", CHOOSE.values(), ids=CHOOSE)
 @pytest.mark.parametrize("index", ["pack", "sidecar"])
 @pytest.mark.parametrize("remote", ["range", "auto"])
-def test_samples_are_chosen_by_the_keys_of_the_shards_that_are_read(  # noqa: PLR0917
+def test_samples_are_chosen_by_the_keys_of_the_shards_that_are_read(
     put: Callable[..., None],
     shard_server: ShardServer,
     tmp_path: Path,

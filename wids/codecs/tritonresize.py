@@ -63,7 +63,7 @@ def _to_device(numbers: list[int], device: torch.device) -> torch.Tensor:
 
 
 @triton.jit  # type: ignore[untyped-decorator]  # Triton has no types for it
-def _fit_kernel(  # noqa: PLR0917 (a kernel is launched with positions)
+def _fit_kernel(
     addresses: tl.tensor,
     geometry: tl.tensor,
     layout: tl.tensor,

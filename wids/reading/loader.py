@@ -80,7 +80,7 @@ class Loader:
     [[0, 1], [2, 3], [4]]
     """
 
-    def __init__(  # noqa: PLR0917 (in the order of DataLoader's)
+    def __init__(
         self,
         dataset: Any,
         batch_size: int = 1,
