@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from wids.base.lineage import common_lineage, lineage_in
 from wids.base.warn import warn
 from wids.errors import SpecError
 from wids.specs.indexrules import USUAL_RULES, common_rules
@@ -200,12 +201,13 @@ def merged_header(headers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         for key, value in header.items():
             if key not in _OWN_KEYS and key not in _KEYS and key not in USUAL_RULES:
                 every.setdefault(key, []).append(value)
+    lineage = common_lineage(map(lineage_in, headers.values()))
     for key, values in every.items():
         if all(value == values[0] for value in values):
             merged[key] = values[0]
-        else:
+        elif key != "lineage" or lineage is None:
             warn(f"{_listed(headers)}: differ in {key!r:.80}, which the new spec leaves out")
-    return merged
+    return merged if lineage is None else merged | {"lineage": lineage}
 
 
 def with_names_beside(
@@ -296,6 +298,8 @@ def composed_header(
         agreed = len(values) == len(components) and all(each == first for each in values.values())
         composed[key] = first if agreed else values
     rules = common_rules(components)
+    if lineage := common_lineage(map(lineage_in, components.values())):
+        composed["lineage"] = lineage
     return {**composed, **rules, **own, **classes}
 
 

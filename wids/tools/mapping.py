@@ -492,7 +492,7 @@ def _to_shards(
         if not _keeps_classes(make, found.values(), len(classes_by_column(header))):
             header = _without_classes(header, done.omissions)
         warn_of_names_beside(spec, header)
-        header["name"] = spec.stem
+        header |= {"name": spec.stem, "lineage": getattr(make.samples, "lineage", None)}
         write_output(spec, f"{new_spec(done.entries, header).to_json()}\n".encode())
         if old is not None:
             old.unlink(missing_ok=True)

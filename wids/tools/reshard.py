@@ -131,6 +131,7 @@ def reshard(
     [4, 0, 2]
     """
     pattern = os.fspath(pattern)
+    lineage = getattr(dataset, "lineage", None)
     dataset, indexes = _stored(dataset, indexes, pattern)
     if columns_as is not None:
         dataset = _columns_together(dataset, columns_as)
@@ -165,7 +166,7 @@ def reshard(
     }
     rows = [entries[number] for number in sorted(entries)]
     if not failures:
-        _write_spec(spec, rows, header_of(dataset) | {"name": spec.stem})
+        _write_spec(spec, rows, header_of(dataset) | {"name": spec.stem, "lineage": lineage})
         if old is not None:
             old.unlink(missing_ok=True)
         journal.remove()
@@ -273,7 +274,7 @@ def _together(samples: Any, field: str) -> tuple[Any, int]:
         return samples.together(field), 1
     if isinstance(samples, View):
         base, count = _together(samples.base, field)
-        return View(base, samples.rows, samples.made), count
+        return View(base, samples.rows, samples.made, samples.lineage), count
     if isinstance(samples, Filled):
         base, count = _together(samples.base, field)
         return Filled(base, samples.rows), count

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from wids.base.arguments import check_text
 from wids.base.keyhash import hash_keys
+from wids.base.lineage import lineage_in
 from wids.base.urls import base_name, display_url, file_name, is_local, local_path
 from wids.base.warn import held_warnings, warn
 from wids.codecs.formats import is_class
@@ -59,7 +60,7 @@ _BASE_KEYS = {"spec", "shardlist", "nsamples", "digest", "options", "fields", *U
     *("contents", "versions", "concat", "names", "classes", "join", "rename", "replace")
 }
 _CHOICE_KEYS = {"wids_version", "name", "nsamples", "made", "base"} | {
-    *("indexes", "exclude", "patch", "append")
+    *("indexes", "exclude", "patch", "append", "lineage")
 }
 _MOST_DOCUMENTS = 8  # each of which names the next; one may name itself
 
@@ -392,6 +393,13 @@ class _Opener:
         base = samples = self.base(node["base"], home, depth + 1)
         if node.get("indexes") is not None:
             samples = samples.select(self._indexes(node["indexes"], len(samples), home))
+            if node.get("lineage") is not None:
+                if (lineage := lineage_in(node)) is None:
+                    raise SpecError(
+                        f"{where}: lineage: expected 16 hexadecimal digits as they were saved, "
+                        f"found {node['lineage']!r:.60}"
+                    )
+                samples = View(samples.base, samples.rows, samples.made, lineage)
         if node.get("exclude") is not None:
             samples = samples.exclude(self._keys(node["exclude"], home), missing="drop")
         patches: list[str] = []
@@ -403,7 +411,7 @@ class _Opener:
             patches.append(steps[-1])
             samples = patched(samples, new)
             if isinstance(samples, View):
-                samples = View(samples.base, samples.rows, steps)
+                samples = View(samples.base, samples.rows, steps, samples.lineage)
         added = _as_list(node.get("append"), where, "append")
         if added:
             parts = [self.base(each, home, depth + 1) for each in added]
@@ -414,7 +422,7 @@ class _Opener:
         _check_count(samples, node.get("nsamples", len(samples)), where)
         if isinstance(samples, View) and isinstance(node.get("made"), list):
             made = [*map(str, node["made"]), *patches]
-            return View(samples.base, samples.rows, made)
+            return View(samples.base, samples.rows, made, samples.lineage)
         return samples
 
     def _indexes(self, node: Any, total: int, home: str) -> IndexList:

@@ -14,6 +14,7 @@ A base is the location of a dataset, or one of these objects:
     {"join": [left, right], "rename", "replace"}     a join
     {"base", "indexes", "exclude", "patch", "append"}    a selection; all keys but "base" are
                                                      optional, and are applied in this order
+    {..., "lineage"}                                 the same: a part of a split, or of its parts
 
 The right side of a join may also be
 
@@ -175,7 +176,12 @@ class _Writer:
                 "the opened view"
             )
         if isinstance(samples, Selection):
-            return {"base": self.node(samples.base), "indexes": self._indexes(samples.rows)}
+            lineage = getattr(samples, "lineage", None)
+            return {
+                "base": self.node(samples.base),
+                "indexes": self._indexes(samples.rows),
+                **({} if lineage is None else {"lineage": lineage}),
+            }
         if isinstance(samples, Chain) and not hasattr(samples, "part_lengths"):
             names = {} if samples.names is None else {"names": samples.names}
             classes = {} if samples.classes == "same" else {"classes": samples.classes}

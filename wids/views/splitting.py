@@ -9,7 +9,8 @@ import numpy.typing as npt
 
 from wids.base.arguments import check_number
 from wids.base.keyhash import hash_keys
-from wids.ordering.permute import derive_key, derive_keys, permute
+from wids.base.warn import warn
+from wids.ordering.permute import derive_key, permute
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,8 +20,9 @@ __all__ = [
     "by_hash",
     "class_labels",
     "hash_values",
-    "seeded",
     "shuffled_ranks",
+    "split_key",
+    "warn_of_gaps",
 ]
 
 Integers = npt.NDArray[np.int64]
@@ -29,27 +31,54 @@ Hashes = npt.NDArray[np.uint64]
 # Purpose of a key, distinct from those of the orders.
 _SPLIT = 0x73706C69
 
+# Hashes that are looked at for gaps, and the least number of ranges of these.
+_MOST_COMPARED, _FEWEST_RANGES = 1 << 20, 16
 
-def by_hash(hashes: Hashes, shares: Mapping[str, float], seed: int) -> Integers:
+
+def split_key(seed: int, lineage: str | None) -> int:
+    """Return the key of the hash by which samples are assigned to the parts of a split.
+
+    Args:
+        seed: Seed of the split.
+        lineage: That of the samples; None if they are not part of a split by hash.
+    """
+    return derive_key(*([] if lineage is None else [int(lineage, 16)]), seed, _SPLIT)
+
+
+def by_hash(hashes: Hashes, shares: Mapping[str, float]) -> Integers:
     """Return the number of the part of each sample, which depends on its hash alone.
 
     Args:
         hashes: Hash of each sample; samples with equal hashes are in the same part.
         shares: Share of each part, relative to the sum of all.
-        seed: Another seed assigns other samples to each part.
 
     Returns:
         Number of the part of each sample; int64.
     """
     ends = _running_shares(shares)
     # The upper 53 bits, which a float represents exactly.
-    places = (seeded(hashes, seed) >> np.uint64(11)).astype(np.float64) / (1 << 53)
+    places = (hashes >> np.uint64(11)).astype(np.float64) / (1 << 53)
     return np.searchsorted(ends[:-1], places, "right").astype(np.int64)
 
 
-def seeded(hashes: Hashes, seed: int) -> Hashes:
-    """Return new hashes made of hashes and a seed."""
-    return derive_keys(derive_key(seed, _SPLIT), hashes.view(np.int64))
+def warn_of_gaps(hashes: Hashes, seed: int) -> None:
+    """Warn if the hashes leave out a part of their range, as those of a part of a split do.
+
+    Its lineage may be unknown: its shards were written by other programs, or its keys were listed.
+
+    Args:
+        hashes: Hash of each sample, or of its group, under the key of the split.
+        seed: Seed of the split.
+    """
+    found = np.unique(hashes[:_MOST_COMPARED])
+    # Chance leaves one of the ranges empty, in which 32 are expected, once in a billion times.
+    num_ranges = len(found) // 32
+    filled = (found >> np.uint64(32)) * np.uint64(num_ranges) >> np.uint64(32)
+    if num_ranges >= _FEWEST_RANGES and len(np.unique(filled)) < num_ranges:
+        warn(
+            "split: these samples seem to be a part of another split with the same seed, by which "
+            f"they would be divided unequally; give another seed than {seed}"
+        )
 
 
 def by_exact_share(ranks: Integers, classes: Any, shares: Mapping[str, float]) -> Integers:

@@ -33,11 +33,12 @@ from wids.base.arguments import (
     plain_index,
 )
 from wids.base.keyhash import hash_key, hash_keys
+from wids.base.lineage import common_lineage, lineage_in
 from wids.base.numbertext import equal_text
 from wids.base.urls import is_local
 from wids.base.warn import warn
 from wids.display.notebook import DatasetFacts
-from wids.ordering.permute import derive_key, permute
+from wids.ordering.permute import derive_key, derive_keys, permute
 from wids.ordering.randomseeds import reading_batch
 from wids.reading import describe
 from wids.reading.ragged import sorted_indexes
@@ -57,8 +58,9 @@ from wids.views.splitting import (
     by_hash,
     class_labels,
     hash_values,
-    seeded,
     shuffled_ranks,
+    split_key,
+    warn_of_gaps,
 )
 from wids.views.tablejoin import cache_of, first_dataset, joined_rows, joins_folder, shards_of
 from wids.views.tablerows import TableRows
@@ -285,7 +287,8 @@ class Viewable(_Sequence):
         """Return views of disjoint parts that together have all samples.
 
         By key, the part of a sample depends on its key alone: it stays the same when samples are
-        added or shards are reordered or rewritten. The sizes of the parts then vary by chance.
+        added or shards are reordered or rewritten. The sizes of the parts then vary by chance. A
+        part can be split again, with the same seed, too.
 
         Args:
             seed: Another seed assigns other samples to each part.
@@ -305,27 +308,34 @@ class Viewable(_Sequence):
         (True, 2)
         """
         seed = check_integer("seed", seed)
-        classes = None
+        classes, lineage = None, self.lineage
         if stratify is not None:
             classes = class_labels(self._column_with_gaps(stratify, "stratify"), MISSING)
         if isinstance(by, str) and by == "sample":
             ranks = shuffled_ranks(len(self), seed)
             numbers = by_exact_share(ranks, classes, parts)
-        elif stratify is None:
-            numbers = by_hash(self._group_hashes(by), parts, seed)
-        elif isinstance(by, str) and by == "key":
-            ranks = np.argsort(np.argsort(seeded(self.key_hashes(), seed), kind="stable"))
-            numbers = by_exact_share(ranks, classes, parts)
-        else:
+        elif stratify is not None and not (isinstance(by, str) and by == "key"):
             raise ValueError(
                 "split: give either groups (by=) or stratify=, not both: a group may have samples "
                 "of several classes"
             )
+        else:
+            key = split_key(seed, lineage)
+            lineage = f"{key:016x}"
+            hashes = derive_keys(key, self._group_hashes(by).view(np.int64))
+            warn_of_gaps(hashes, seed)
+            if classes is None:
+                numbers = by_hash(hashes, parts)
+            else:
+                ranks = np.argsort(np.argsort(hashes, kind="stable"))
+                numbers = by_exact_share(ranks, classes, parts)
         how = f"seed={seed}, by={by if isinstance(by, str) else 'groups'!r}, stratify={stratify!r}"
         shares = ", ".join(f"{name}={share}" for name, share in parts.items())
         return {
             name: self._chosen(
-                IndexList.of(np.flatnonzero(numbers == part)), f"split({how}, {shares})[{name!r}]"
+                IndexList.of(np.flatnonzero(numbers == part)),
+                f"split({how}, {shares})[{name!r}]",
+                lineage,
             )
             for part, name in enumerate(parts)
         }
@@ -472,6 +482,7 @@ class Viewable(_Sequence):
             IndexError: An index is out of range.
         """
         mask = np.ones(len(self), np.bool_)
+        lineage = common_lineage([self.lineage, getattr(unwanted, "lineage", None)])
         if column in KEY_NAMES and isinstance(unwanted, View):
             indexes = self._indexes_of(unwanted)
             unwanted = unwanted if indexes is None else indexes
@@ -487,7 +498,7 @@ class Viewable(_Sequence):
             self._check_found(keys, rows, column, missing)
             mask[indexes] = False
         rows = IndexList.of(np.flatnonzero(mask))
-        return self._chosen(rows, f"exclude({len(self) - len(rows)} samples)")
+        return self._chosen(rows, f"exclude({len(self) - len(rows)} samples)", lineage)
 
     def _indexes_of(self, view: View) -> npt.NDArray[np.int64] | None:
         """Return the indexes here of the samples of a view of the same sequence; else None."""
@@ -770,10 +781,16 @@ class Viewable(_Sequence):
         """
         save_view(self, path, getattr(self, "made", ()))
 
-    def _chosen(self, rows: IndexList, made: str) -> View:
+    @property
+    def lineage(self) -> str | None:
+        """Key of the splits by hash that the samples are a part of; None if there are none."""
+        return None
+
+    def _chosen(self, rows: IndexList, made: str, lineage: str | None = None) -> View:
+        lineage = lineage or self.lineage
         if isinstance(self, View):
-            return View(self.base, self.rows.chosen(rows), (*self.made, made))
-        return View(self, rows, (made,))
+            return View(self.base, self.rows.chosen(rows), (*self.made, made), lineage)
+        return View(self, rows, (made,), lineage)
 
 
 for _name, _instead in _OF_WEBDATASET.items():  # no type checker sees them, which is right
@@ -785,6 +802,11 @@ class ViewableShards(ShardList, Viewable):
 
     def _view(self, chosen: Any) -> Any:
         return self._selected("index", chosen)
+
+    @property
+    def lineage(self) -> str | None:
+        """Key of the splits that the samples are a part of, as the spec gives it."""
+        return lineage_in(self.header)
 
     def _find(self, key: str) -> int | None:
         packed = self.packed_keys()
@@ -840,13 +862,21 @@ class View(Selection, Viewable):
         base: The original sequence.
         rows: Indexes of the selected samples in it.
         made: Description of each step of the selection.
+        lineage: Key of the splits by hash that the samples are a part of; None if there are none.
     """
 
-    __slots__ = ("_at", "_count", "_read", "base", "made", "rows")
+    __slots__ = ("_at", "_count", "_lineage", "_read", "base", "made", "rows")
 
-    def __init__(self, base: SampleSequence, rows: IndexList, made: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        base: SampleSequence,
+        rows: IndexList,
+        made: Sequence[str] = (),
+        lineage: str | None = None,
+    ) -> None:
         super().__init__(base, rows)
         self.made = tuple(made)
+        self._lineage = lineage
         self._at, self._count, self._read = rows.at, rows.count, base.read_as
 
     def __getitem__(self, index: Any) -> Any:
@@ -869,13 +899,18 @@ class View(Selection, Viewable):
             options: `transformations`, `fields`, `decoders` and `on_error`, as
                 `ShardListDataset` takes them; others stay as they are.
         """
-        return View(self.base.with_options(**options), self.rows, self.made)
+        return View(self.base.with_options(**options), self.rows, self.made, self._lineage)
+
+    @property
+    def lineage(self) -> str | None:
+        """Key of the splits by hash that the samples are a part of; None if there are none."""
+        return self._lineage
 
     def __repr__(self) -> str:
         return f"View({len(self)} samples of {self.base!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return View, (self.base, self.rows, self.made)
+        return View, (self.base, self.rows, self.made, self._lineage)
 
 
 class MappedView(Mapped, Viewable):
@@ -884,6 +919,11 @@ class MappedView(Mapped, Viewable):
     def with_options(self, **options: Unpack[ReadingOptions]) -> MappedView:
         """Return the same view of samples that are read with other options."""
         return MappedView(self.base.with_options(**options), self.function)
+
+    @property
+    def lineage(self) -> str | None:
+        """Key of the splits that the samples are a part of, also without the function."""
+        return getattr(self.base, "lineage", None)
 
     def __repr__(self) -> str:
         name = getattr(self.function, "__qualname__", repr(self.function))
@@ -929,6 +969,11 @@ class Join(Pairing, Viewable):
         joined.offered, joined.left_chosen = self.offered, self.left_chosen
         return joined if fields is None else joined.names_chosen()
 
+    @property
+    def lineage(self) -> str | None:
+        """Key of the splits of both sides: a join has the samples that are in both."""
+        return common_lineage(getattr(side, "lineage", None) for side in (self.left, self.right))
+
     def __repr__(self) -> str:
         return f"Join({len(self)} samples: {self.left!r} with {self.right!r})"
 
@@ -945,7 +990,7 @@ def _read_as_offered(samples: Any, options: ReadingOptions, offered: Offered) ->
             return MappedView(base, samples.function)
         if isinstance(samples, Filled):
             return Filled(base, samples.rows)
-        return View(base, samples.rows, samples.made)
+        return View(base, samples.rows, samples.made, samples.lineage)
     if offered is not None and "fields" in options:
         fields = options["fields"]
         kept = sorted(offered) if fields is None else [name for name in fields if name in offered]
@@ -995,6 +1040,11 @@ class Concatenation(Chain, Viewable):
         """
         every = map(self._able, range(len(self.parts)))
         return self._of([part.with_options(**options) for part in every])
+
+    @property
+    def lineage(self) -> str | None:
+        """Key of the splits that the samples of the parts are a part of."""
+        return common_lineage(getattr(part, "lineage", None) for part in self.parts)
 
     def _of(self, parts: list[Any]) -> Concatenation:
         return Concatenation(parts, self.names, self.classes)
