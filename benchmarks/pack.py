@@ -151,7 +151,7 @@ def timed(call: Callable[[], Any]) -> float:
 def measure(job: dict[str, Any]) -> dict[str, float]:
     """Do one job in this process."""
     from wids.reading.shardlist import ShardList
-    from wids.views.viewable import ViewableShards
+    from wids.views.viewable import ShardListDataset
 
     source, chance = job["source"], random.Random(job["seed"])
     options: dict[str, Any] = {"transformations": "bytes", "cache_dir": job["cache"]}
@@ -163,7 +163,7 @@ def measure(job: dict[str, Any]) -> dict[str, float]:
             dataset[chance.randrange(job["readable"])]
         return {"private MiB": private_mib() - before}
     began, used = time.perf_counter(), time.process_time()
-    dataset = ViewableShards(source, **options)
+    dataset = ShardListDataset(source, **options)
     opened, used = time.perf_counter() - began, time.process_time() - used
     if job["what"] == "all":
         total = len(dataset)

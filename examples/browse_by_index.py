@@ -34,7 +34,7 @@ def show(sample: dict[str, Any]) -> None:
 
 
 def main(spec: str, indexes: list[int]) -> None:
-    dataset = wids.ShardListDataset(spec)
+    dataset = wids.open(spec)
     for index in indexes:
         show(dataset[index])
 

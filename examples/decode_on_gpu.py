@@ -39,7 +39,7 @@ def decode_epoch(source: str, device: str) -> float:
         std=DEVIATION,
         dtype=torch.bfloat16,
     )
-    with wids.ShardListDataset(source, transformations="bytes", fields=(".jpg",)) as dataset:
+    with wids.open(source, transformations="bytes", fields=(".jpg",)) as dataset:
         sampler = wids.DistributedShardSampler(dataset, num_replicas=1, rank=0)
         loader = wids.Loader(dataset, batch_size=128, sampler=sampler, device=decoder)
         started, count = time.perf_counter(), 0

@@ -11,7 +11,7 @@ import wids
 
 
 def main(spec: str) -> None:
-    dataset = wids.ShardListDataset(spec)
+    dataset = wids.open(spec)
     print(f"{len(dataset):,} samples in {len(dataset.shards)} shards")
 
     for index in (0, 1237, -1):  # any sample, in any order; negative ones count from the end

@@ -21,7 +21,7 @@ def samplers(dataset: wids.ShardListDataset, ranks: int) -> list[wids.Distribute
 
 
 def main(spec: str) -> None:
-    dataset = wids.ShardListDataset(spec)
+    dataset = wids.open(spec)
     seen: Counter[int] = Counter()
 
     first = samplers(dataset, ranks=4)

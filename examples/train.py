@@ -25,7 +25,7 @@ def to_tensors(sample: dict[str, Any]) -> tuple[torch.Tensor, int, int]:
 
 
 def open_digits(spec: str) -> wids.ShardListDataset:
-    return wids.ShardListDataset(spec).add_transform(to_tensors)
+    return wids.open(spec).add_transform(to_tensors)
 
 
 def make_network() -> nn.Sequential:

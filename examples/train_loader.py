@@ -22,7 +22,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
 def open_digits(spec: str, **options: Any) -> wids.Loader:
     """Return the loader of a split: batches `{".png": (batch, 28, 28) uint8, ".cls": (batch,)}`."""
-    digits = wids.ShardListDataset(spec, transformations="numpy", fields=(".png", ".cls"))
+    digits = wids.open(spec, transformations="numpy", fields=(".png", ".cls"))
     return wids.Loader(digits, num_workers=2, pin_memory=True, **options)
 
 

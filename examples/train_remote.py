@@ -24,8 +24,8 @@ import wids
 def train(folder_url: str, cache_dir: str, epochs: int = 2) -> Iterator[tuple[float, float]]:
     """Yield after each epoch for how long readers waited for shards, and the test accuracy."""
     room = {"cache_dir": cache_dir, "cache_size": 5_000_000}
-    digits = wids.ShardListDataset(f"{folder_url}/train.json", **room).add_transform(to_tensors)
-    test_digits = wids.ShardListDataset(f"{folder_url}/test.json", **room).add_transform(to_tensors)
+    digits = wids.open(f"{folder_url}/train.json", **room).add_transform(to_tensors)
+    test_digits = wids.open(f"{folder_url}/test.json", **room).add_transform(to_tensors)
     sampler = wids.DistributedShardSampler(digits, interleave=2, seed=1)
     network = make_network()
     optimizer = torch.optim.Adam(network.parameters(), lr=1e-3)

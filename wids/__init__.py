@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from wids.tools.reshard import reshard as reshard
     from wids.views.dataset import ShardListDataset as ShardListDataset
     from wids.views.mixture import Mixture as Mixture
-    from wids.views.opening import open_view as open_view
+    from wids.views.opening import open as open  # noqa: A004
     from wids.views.viewable import Concatenation as Concatenation
     from wids.views.viewable import View as View
     from wids.views.viewable import concat as concat
@@ -124,8 +124,8 @@ _HOME_OF = {
     "encode_field": "codecs.formats",
     "index_shard": "specs.build",
     "map_samples": "tools.mapping",
+    "open": "views.opening",
     "open_huggingface": "importing.huggingface",
-    "open_view": "views.opening",
     "order_report": "ordering.orderreport",
     "pack_sequences": "reading.collate",
     "random_seed": "ordering.randomseeds",
@@ -147,28 +147,14 @@ __all__ = [  # noqa: PLE0604 (strings all: the keys above and the version)
 
 def __getattr__(name: str) -> "Any":
     """Import the module that holds a public name, the first time it is asked for."""
+    if name in {"wids", "wids_decode", "wids_mmtar"}:  # as attributes, without an import of them
+        return import_module(f"wids.{name}")
     if name not in _HOME_OF:
-        raise AttributeError(f"module 'wids' has no attribute {name!r}")
-    try:
-        value = getattr(import_module(f"wids.{_HOME_OF[name]}"), name)
-    except (ImportError, AttributeError) as error:
-        owners = _owners_of_our_files(error)
-        if not owners:
-            raise
-        raise ImportError(
-            f"{error}; {', '.join(owners)} has files in the folder of wids and may have replaced "
-            "some. Run `wids --version`"
-        ) from error
+        instead = "; wids.open opens saved views" if name == "open_view" else ""
+        raise AttributeError(f"module 'wids' has no attribute {name!r}{instead}")
+    value = getattr(import_module(f"wids.{_HOME_OF[name]}"), name)
     globals()[name] = value
     return value
-
-
-def _owners_of_our_files(error: Exception) -> list[str]:
-    """Return the packages that may have replaced a module of ours whose import failed."""
-    from wids.installation import other_owners
-
-    missing = (getattr(error, "name", None) or "wids").partition(".")[0]
-    return other_owners() if missing == "wids" else []  # else an optional library is missing
 
 
 def __dir__() -> list[str]:

@@ -56,4 +56,4 @@ def mount(samples, folder):
 
 
 if __name__ == "__main__":
-    mount(wids.open_view(sys.argv[1], remote="range"), sys.argv[2])
+    mount(wids.open(sys.argv[1], remote="range"), sys.argv[2])

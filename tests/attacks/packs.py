@@ -16,7 +16,7 @@ from attacks.sidecars import check_samples, lie_of, shard_of
 from wids.fetching.fetch import Fetcher
 from wids.specs.sources import load_spec
 from wids.tools.packing import write_pack
-from wids.views.viewable import ViewableShards
+from wids.views.viewable import ShardListDataset
 
 NUMBERS = (0, 1, 127, 128, 512, 1 << 31, 1 << 32, 1 << 40, (1 << 63) - 1, (1 << 64) - 1)
 NUM_SHARDS = 3
@@ -151,7 +151,7 @@ class World:
         return with_arrays(image, {"index digest": digests})
 
 
-def _read(dataset: ViewableShards, world: World, chance: random.Random, *, forged: bool) -> None:
+def _read(dataset: ShardListDataset, world: World, chance: random.Random, *, forged: bool) -> None:
     """Read samples and look up keys; raise Wrong for other bytes or other keys."""
     indexes = range(min(len(dataset), 50))
     samples = [dataset[index] for index in indexes][:3] if chance.random() < 0.5 else []
@@ -184,7 +184,7 @@ def _local(scene: Scene) -> Callable[[], str]:
 
     def attempt() -> str:
         try:
-            with ViewableShards(source, **options) as dataset:
+            with ShardListDataset(source, **options) as dataset:
                 _read(dataset, world, chance, forged=forged)
         except Wrong:
             if forged:  # its author could have written other shards as well
@@ -214,7 +214,7 @@ def _served(scene: Scene) -> Callable[[], str]:
     options = {"transformations": "bytes", "cache_dir": scene.cache, "cache_size": 100_000}
 
     def attempt() -> str:
-        with ViewableShards(source, remote="range", **options) as dataset:
+        with ShardListDataset(source, remote="range", **options) as dataset:
             dataset.cache.fetcher = Fetcher(PATIENT)
             _read(dataset, world, chance, forged=forged)
         return RIGHT

@@ -838,7 +838,7 @@ def test_the_first_answer_after_a_shard_was_replaced_is_of_the_new_one(tmp_path:
             else:
                 saved = tmp_path / "saved.json"
                 saved.write_text(json.dumps(server.selection(where=".cls == 1")))
-                found = [int(each["__key__"]) for each in wids.open_view(saved)]
+                found = [int(each["__key__"]) for each in wids.open(saved)]
             assert found == [n for n in range(60) if (n + shift) % 3 == 1]
 
 
@@ -961,7 +961,7 @@ def test_those_left_out_are_listed_where_no_others_have_their_keys(tmp_path: Pat
             saved = tmp_path / "saved.json"
             saved.write_text(json.dumps(document))
             left = [n for n in range(6) if n not in parse_indexes("without", without, 6)]
-            view = wids.open_view(saved, transformations="memoryview")
+            view = wids.open(saved, transformations="memoryview")
             assert [sample["__key__"] for sample in view] == [names[n] for n in left]
         document = server.selection(without="0,3", sort="-.cls")
         assert "indexes" in document

@@ -24,7 +24,6 @@ from wids import TarIndex
 from wids.browse.server import bind
 from wids.cli import main
 from wids.tar.sidecar import SIDECAR_SUFFIX
-from wids.views import opening
 
 
 @pytest.fixture
@@ -233,13 +232,13 @@ def test_a_command_that_fails_leaves_no_decoder(
 ):
     """A dataset that is opened after the command has failed is closed, and so are its decoders."""
     failed = threading.Event()
-    open_samples = opening.open_samples
+    open_now = wids.open
 
     def open_late(*args: Any, **options: Any) -> Any:
         failed.wait(60)
-        return open_samples(*args, **options)
+        return open_now(*args, **options)
 
-    monkeypatch.setattr(opening, "open_samples", open_late)
+    monkeypatch.setattr(wids, "open", open_late)
     with bind("127.0.0.1", 0) as taken:
         assert main(["browse", str(shard), "--port", str(taken.getsockname()[1])]) == 1
     threads = [each for each in threading.enumerate() if each.name == "wids-opening"]

@@ -15,7 +15,7 @@ from wids.browse.fieldreader import FieldReader
 from wids.browse.handlers import ApiHandlers
 from wids.browse.joinedfields import JoinedFields
 from wids.cli import main
-from wids.views.opening import open_samples, shards_and_rows
+from wids.views.opening import shards_and_rows
 
 COUNT = 12
 KEYS = [f"k{number:02d}" for number in range(COUNT)]
@@ -43,9 +43,7 @@ def joined(make_shard: Callable[..., Path], tmp_path: Path, monkeypatch: Any) ->
 def page_of(samples: Any, cache: Path) -> Iterator[ApiHandlers]:
     """Open a saved view as `wids browse` does."""
     samples.save("page.json")
-    opened = open_samples(
-        "page.json", transformations="memoryview", remote="range", cache_dir=cache
-    )
+    opened = wids.open("page.json", transformations="memoryview", remote="range", cache_dir=cache)
     dataset, chosen = shards_and_rows(opened, leftmost=True)
     reader = FieldReader(dataset, joined=JoinedFields(opened, chosen))
     handlers = ApiHandlers(reader, "test", reader.class_names, None, chosen)
@@ -100,7 +98,7 @@ def test_filters_ask_for_joined_fields(
         assert sorted(finished(handlers, text)) == wanted
         assert sorted(some.filter(text).keys) == wanted
         Path("found.json").write_text(json.dumps(handlers.selection({"where": text})))
-        assert sorted(wids.open_view("found.json").keys) == wanted
+        assert sorted(wids.open("found.json").keys) == wanted
 
 
 def test_unknown_fields_and_repeated_samples_are_said(joined: Any, tmp_path: Path) -> None:

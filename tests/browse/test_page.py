@@ -611,7 +611,7 @@ def test_a_filter_is_saved_as_a_selection(
     assert saving.value.suggested_filename == "pages-selection.json"
     saved = tmp_path / "elsewhere" / "two.json"
     saving.value.save_as(saved)
-    view = wids.open_view(saved, transformations="memoryview")
+    view = wids.open(saved, transformations="memoryview")
     assert [sample["__key__"] for sample in view] == [f"set/{n:05d}" for n in range(102, 200, 5)]
     assert view.made == ("filter('.cls == 2 and .json:number > 100')",)
     dataset, chosen = shards_and_rows(view)
@@ -1194,7 +1194,7 @@ def test_marked_samples_are_shown_and_saved(
             page.get_by_role("link", name=name).click()
         saved = tmp_path / "selection.json"
         saving.value.save_as(saved)
-        view = wids.open_view(saved, transformations="memoryview")
+        view = wids.open(saved, transformations="memoryview")
         assert [sample["__key__"] for sample in view] == [f"set/{n:05d}" for n in kept]
     page.get_by_role("button", name="Show", exact=True).click()
     page.locator(".tile").nth(4).wait_for()

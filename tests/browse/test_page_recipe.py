@@ -46,7 +46,7 @@ def test_mistakes_are_found_and_left_out_of_training(
             page.get_by_role("link", name="Save all others").click()
         saving.value.save_as("clean.json")
         page.close()
-    clean = wids.open_view("clean.json")
+    clean = wids.open("clean.json")
     assert {f"{n:06d}" for n in range(100)} - {each["__key__"] for each in clean} == {
         "000003",
         "000018",

@@ -33,7 +33,7 @@ def folder(make_shard: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def keys(name: str) -> list[str]:
-    return list(wids.open_view(name).keys)
+    return list(wids.open(name).keys)
 
 
 @pytest.mark.parametrize(
@@ -167,8 +167,8 @@ def test_views_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
     assert "in another order" in capsys.readouterr().out
     assert main(["diff", "a.json", "a.json"]) == 0
     assert "the same order" in capsys.readouterr().out
-    wids.open_view("a.json").select([1, 1, 2]).save("twice.json")
-    wids.open_view("a.json").select([1, 2]).save("once.json")
+    wids.open("a.json").select([1, 1, 2]).save("twice.json")
+    wids.open("a.json").select([1, 2]).save("once.json")
     for names in (["twice.json", "once.json"], ["once.json", "twice.json"]):
         assert main(["diff", *names]) == 1
         assert "1 samples only in twice.json:\n  k01" in capsys.readouterr().out
@@ -298,8 +298,8 @@ def test_lists_with_saved_views_are_one_sequence() -> None:
     """A list of locations and parsed documents is opened in its order."""
     assert main(["select", "all.json", "--where", ".cls == 3", "-o", "three.json"]) == 0
     few = {"wids_version": 2, "base": "all.json", "indexes": {"list": [1, 0]}}
-    assert list(wids.open_view(few).keys) == ["k01", "k00"]
-    both = wids.open_view(["three.json", "3.tar"])
+    assert list(wids.open(few).keys) == ["k01", "k00"]
+    both = wids.open(["three.json", "3.tar"])
     assert list(both.keys) == [key for key in KEYS if int(key[1:]) % 4 == 3] + KEYS[30:]
-    with pytest.raises(wids.SpecError, match=r"by wids\.open_view"):
+    with pytest.raises(wids.SpecError, match=r"by wids\.open"):
         wids.ShardListDataset("three.json")

@@ -87,4 +87,4 @@ def test_views_are_selected_by_headers(shard: Path, tmp_path: Path) -> None:
     out = tmp_path / "wide.json"
     arguments = ["select", str(spec), "--where", ".jpg:width > 60", "-o", str(out)]
     assert main([*arguments, "--cache-dir", str(tmp_path / "cache")]) in {0, None}
-    assert list(wids.open_view(out).keys) == ["k6", "k7", "k8"]
+    assert list(wids.open(out).keys) == ["k6", "k7", "k8"]

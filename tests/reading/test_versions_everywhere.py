@@ -508,7 +508,7 @@ class Walk:
         how, view, _ = self.rng.choice(self.views)
         path = self.tmp / "view.json"
         view.save(path)
-        again = wids.open_view(path, cache_dir=self.cache)
+        again = wids.open(path, cache_dir=self.cache)
         texts = [text_of(sample) for sample in again]
         # A saved view knows names and places alone, where the spec has no digests.
         marks = {text[0]: int(text[4:8]) for text in texts}

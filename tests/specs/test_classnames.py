@@ -12,7 +12,8 @@ from helpers.shards import write_shard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wids import ShardListDataset, SpecError, open_view, reshard
+import wids
+from wids import ShardListDataset, SpecError, reshard
 from wids.base.omissions import Omissions
 from wids.cli import main
 from wids.errors import WidsWarning
@@ -304,7 +305,7 @@ def test_names_in_files_beside_specs_count_for_several(tmp_path: Path, joined: s
         sources = [{"datasets": [{"source_url": source} for source in sources]}]
         (tmp_path / "all.json").write_text(json.dumps(sources[0]))
         sources = str(tmp_path / "all.json")
-    opened = open_view if joined == "view" else ShardListDataset
+    opened = wids.open if joined == "view" else ShardListDataset
     with pytest.warns(WidsWarning, match="has no class names; those of"):
         assert opened(sources).class_names == {0: "cat", 1: "dog"}
     names = tmp_path / "b" / "classes.txt"

@@ -34,7 +34,7 @@ def test_a_spec_keeps_the_rules(folder: Path, capsys: pytest.CaptureFixture[str]
     assert list(dataset.keys) == ["a.v1", "b.v1"]
     assert sorted(dataset[0])[:2] == [".cls", ".txt"]
     dataset[:1].save("one.json")
-    assert list(wids.open_view("one.json").keys) == ["a.v1"]
+    assert list(wids.open("one.json").keys) == ["a.v1"]
     capsys.readouterr()
     for command in (["check", "s.json"], ["stats", "s.json", "--json"], ["ls", "s.json", "0"]):
         assert main(command) == 0, command
@@ -44,7 +44,7 @@ def test_a_spec_keeps_the_rules(folder: Path, capsys: pytest.CaptureFixture[str]
     )
     assert sorted(by_first_dot[0])[:2] == [".v1.cls", ".v1.txt"]
     by_first_dot[:1].save("first.json")
-    assert list(wids.open_view("first.json").keys) == ["a"]
+    assert list(wids.open("first.json").keys) == ["a"]
     # New shards are grouped as usual; their keys still end at the last dot.
     assert main(["reshard", "s.json", "-o", "new/s-%d.tar"]) == 0
     written = json.loads((folder / "new/s.json").read_text())

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wids import open_view
+import wids
 from wids.errors import SpecError
 from wids.specs.shardtable import ShardTable
 from wids.specs.spec import DatasetSpec
@@ -89,7 +89,7 @@ def test_a_key_that_stands_twice_is_refused(text: str, tmp_path: Path) -> None:
         DatasetSpec.parse(text, "x.json")
     (tmp_path / "view.json").write_text('{"wids_version": 2, "base": "a.json", "base": "b.json"}')
     with pytest.raises(SpecError, match=r"view\.json: expected each key once .* 'base' twice"):
-        open_view(str(tmp_path / "view.json"))
+        wids.open(str(tmp_path / "view.json"))
 
 
 def test_a_bare_list_is_a_spec() -> None:

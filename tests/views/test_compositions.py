@@ -129,5 +129,5 @@ def test_a_view_is_what_a_list_would_be(
     shards = [view.locate(index).shard.url for index in range(len(view))]
     assert len(set(zip(runs, shards, strict=True))) == len(set(runs))
     view.save(tmp_path / "view.json")
-    assert list(wids.open_view(tmp_path / "view.json").keys) == keys
+    assert list(wids.open(tmp_path / "view.json").keys) == keys
     assert list(pickle.loads(pickle.dumps(view)).keys) == keys

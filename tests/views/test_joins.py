@@ -349,7 +349,7 @@ def test_the_fields_of_a_join_outlast_other_choices_of_fields(make_shard, tmp_pa
     left, right = sides
     joined = left.join(right, fields=[".txt"], replace=True)
     joined.save(tmp_path / "j.json")
-    for each in (joined, wids.open_view(tmp_path / "j.json")):
+    for each in (joined, wids.open(tmp_path / "j.json")):
         for choices in ([None], [[".cls"], None], [[".cls", ".txt", ".l", ".r"]]):
             chosen = each
             for fields in choices:

@@ -12,7 +12,6 @@ from helpers.server import ShardServer
 
 import wids
 from wids.cli import main
-from wids.views.opening import open_samples
 
 COUNT = 3000
 KEYS = [f"k{number:04d}" for number in range(COUNT)]
@@ -94,10 +93,10 @@ def test_a_saved_join_keeps_the_fields_of_its_sides(
     """Samples, batches and columns come from the same side as before; options still choose."""
     joined = JOINS[way](*sides(make_shard))
     joined.save(tmp_path / "j.json")
-    opened = wids.open_view(tmp_path / "j.json", cache_dir=None)
+    opened = wids.open(tmp_path / "j.json", cache_dir=None)
     assert list(opened) == list(joined)
     assert list(opened.column(".cls", fill=-1)) == list(joined.column(".cls", fill=-1))
-    some = wids.open_view(tmp_path / "j.json", cache_dir=None, fields=[".cls"])
+    some = wids.open(tmp_path / "j.json", cache_dir=None, fields=[".cls"])
     assert [each.get(".cls") for each in some] == [each.get(".cls") for each in joined]
     assert not any(".txt" in each for each in some)
 
@@ -108,9 +107,9 @@ def test_fields_chosen_of_a_saved_join_are_no_slip(
     """No warning says that a renamed field is missing, which was not read."""
     left, right = sides(make_shard)
     left.join(right, rename={".txt": ".n.txt", ".cls": ".n.cls"}).save(tmp_path / "j.json")
-    opened = wids.open_view(tmp_path / "j.json", cache_dir=None)
+    opened = wids.open(tmp_path / "j.json", cache_dir=None)
     assert len(opened.filter(".n.txt == right")) == 4
-    again = wids.open_view(tmp_path / "j.json", cache_dir=None, fields=[".n.cls"])
+    again = wids.open(tmp_path / "j.json", cache_dir=None, fields=[".n.cls"])
     assert again[0][".n.cls"] == 9
 
 
@@ -124,13 +123,13 @@ def test_excluded_keys_that_are_appended_are_named(
     path = base / "v.json"
     document = {"wids_version": 2, "base": "train.tar", "exclude": ["k1", "k4"]}
     path.write_text(json.dumps(document | {"append": ["last.tar"]}))
-    assert keys(wids.open_view(path)) == ["k0", "k2", "other"]
+    assert keys(wids.open(path)) == ["k0", "k2", "other"]
     path.write_text(json.dumps(document | {"append": ["last.tar", "more.tar"]}))
     with pytest.warns(wids.WidsWarning, match="append: 2 samples have keys.*'k1', and stay"):
-        assert len(wids.open_view(path)) == 8
+        assert len(wids.open(path)) == 8
     whole = {"base": {"base": "train.tar", "append": ["more.tar"]}, "exclude": ["k4"]}
     path.write_text(json.dumps({"wids_version": 2} | whole))
-    assert "k4" not in keys(wids.open_view(path))
+    assert "k4" not in keys(wids.open(path))
 
 
 def test_fields_of_a_saved_join_are_extensions(
@@ -143,7 +142,7 @@ def test_fields_of_a_saved_join_are_extensions(
     document["base"]["join"][1]["fields"] = ".txt"
     path.write_text(json.dumps(document))
     with pytest.raises(wids.SpecError, match=r"j\.json.*expected a list of extensions"):
-        wids.open_view(path)
+        wids.open(path)
 
 
 @pytest.mark.parametrize("choice", CHOICES)
@@ -151,13 +150,13 @@ def test_what_is_saved_is_opened(folder: Path, choice: str, tmp_path: Path) -> N
     """The same samples, in the same order; where the folders were moved, and from a server."""
     view = CHOICES[choice](wids.ShardListDataset(folder / "train.json"))
     view.save(folder / "clean.json")
-    opened = wids.open_view(folder / "clean.json")
+    opened = wids.open(folder / "clean.json")
     assert keys(opened) == keys(view)
     assert opened[-1] == view[-1]
     assert opened[0]["__dataset__"] == view[0]["__dataset__"]
     moved = tmp_path / "elsewhere"
     shutil.move(folder, moved)
-    assert keys(wids.open_view(str(moved / "clean.json"), transformations="bytes")) == keys(view)
+    assert keys(wids.open(str(moved / "clean.json"), transformations="bytes")) == keys(view)
     for file in moved.iterdir():
         assert file.suffix == ".tar" or file.stat().st_size < 11000
 
@@ -169,12 +168,12 @@ def test_a_view_is_opened_from_a_server(folder: Path, shard_server: ShardServer)
     for file in folder.iterdir():
         url = shard_server.put(file.name, file.read_bytes())
     url = url.rpartition("/")[0] + "/some.json"
-    assert keys(wids.open_view(url)) == keys(view)
+    assert keys(wids.open(url)) == keys(view)
     document = json.loads((folder / "some.json").read_text())
     document["base"]["spec"] = (folder / "train.json").as_uri()
     url = shard_server.put("sly.json", json.dumps(document).encode())
     with pytest.raises(wids.SpecError, match="allow_local"):
-        wids.open_view(url)
+        wids.open(url)
 
 
 @pytest.mark.parametrize("step", ["concatenated", "joined"])
@@ -189,19 +188,19 @@ def test_what_was_made_in_many_steps_is_opened(folder: Path, step: str) -> None:
             np.save(table, np.arange(len(view)) * number)
             view = view.join(table)[::-1]
     view.save(folder / "steps.json")
-    opened = wids.open_view(folder / "steps.json")
+    opened = wids.open(folder / "steps.json")
     assert keys(opened) == keys(view)
     assert opened[5] == view[5]
 
 
 def test_a_view_is_saved_only_if_it_can_be_opened(folder: Path) -> None:
-    """Save refuses a view of more steps than open_view follows, before it writes a document."""
+    """Save refuses a view of more steps than open follows, before it writes a document."""
     dataset = view = wids.ShardListDataset(folder / "train.json")[:3]
     path = folder / "deep.json"
     for _ in range(49):
         view = (view + dataset)[::-1]
     view.save(path)
-    assert keys(wids.open_view(path)) == keys(view)
+    assert keys(wids.open(path)) == keys(view)
     path.unlink()
     with pytest.raises(ValueError, match=r"^save: .* more than 100 .*wids.reshard"):
         ((view + dataset)[::-1] + dataset).save(path)
@@ -219,7 +218,7 @@ def test_the_document_says_how_it_was_made(folder: Path) -> None:
     assert document["base"]["spec"] == "train.json"
     assert document["made"][0] == "filter('.cls in (1, 2)')"
     assert "['val']" in document["made"][1]
-    assert wids.open_view(folder / "val.json").made == view.made
+    assert wids.open(folder / "val.json").made == view.made
     assert repr(view.made[2]) == "'[2:]'"
 
 
@@ -229,19 +228,19 @@ def test_a_list_of_shards_is_written_into_the_document(folder: Path) -> None:
     wids.ShardListDataset(shards, grouping="shard")[5:].save(folder / "rest.json")
     document = json.loads((folder / "rest.json").read_text())
     assert [row["url"] for row in document["base"]["shardlist"]] == ["s0.tar", "s1.tar", "s2.tar"]
-    opened = wids.open_view(folder / "rest.json")
+    opened = wids.open(folder / "rest.json")
     assert keys(opened) == KEYS[5:]
     assert opened.base.index_rules["grouping"] == "shard"
     with pytest.warns(wids.WidsWarning, match="grouping='adjacent' has no effect.*'shard'"):
-        assert keys(wids.open_view(folder / "rest.json", grouping="adjacent")) == KEYS[5:]
+        assert keys(wids.open(folder / "rest.json", grouping="adjacent")) == KEYS[5:]
 
 
 def test_what_is_open_already_is_not_opened(folder: Path) -> None:
     """A dataset or a view in place of a location is an error that says so."""
     dataset = wids.ShardListDataset(folder / "train.json")
     for source in (dataset, [str(folder / "train.json"), dataset[:0]]):
-        with pytest.raises(TypeError, match=r"open_view: .* open already.*wids\.concat"):
-            wids.open_view(source)
+        with pytest.raises(TypeError, match=r"open: .* open already.*wids\.concat"):
+            wids.open(source)
 
 
 def test_options_of_the_dataset_are_kept(folder: Path) -> None:
@@ -254,11 +253,11 @@ def test_options_of_the_dataset_are_kept(folder: Path) -> None:
             {"options": given, "dataset_name": "x"},
         ):
             wids.ShardListDataset(source, **options)[5:].save(folder / "rest.json")
-            opened = wids.open_view(folder / "rest.json").base
+            opened = wids.open(folder / "rest.json").base
             assert opened.class_names == {0: "a", 1: "b"}
             assert opened.index_rules["grouping"] == "shard"
             assert (opened.header["license"], opened[0]["__dataset__"]) == ("MIT", "x")
-    again = wids.open_view(folder / "rest.json", dataset_name="y", options={"classes": ["c"]}).base
+    again = wids.open(folder / "rest.json", dataset_name="y", options={"classes": ["c"]}).base
     assert again.class_names == {0: "c"}
     assert (again.header["license"], again[0]["__dataset__"]) == ("MIT", "y")
 
@@ -274,7 +273,7 @@ def test_options_that_cannot_be_kept_are_refused(folder: Path) -> None:
     base = {"spec": "train.json", "options": options}
     edited(folder / "own.json", base=base)
     with pytest.raises(wids.SpecError, match="options: expected an object of top-level keys"):
-        wids.open_view(folder / "own.json")
+        wids.open(folder / "own.json")
 
 
 def test_a_document_moved_alone_says_so(folder: Path) -> None:
@@ -283,7 +282,7 @@ def test_a_document_moved_alone_says_so(folder: Path) -> None:
     (folder / "train.json").rename(folder / "other.json")
     message = r"half\.json: its dataset .*train\.json is not there; move"
     with pytest.raises(wids.SpecError, match=message):
-        wids.open_view(folder / "half.json")
+        wids.open(folder / "half.json")
 
 
 def test_appended_samples_with_other_numbers_of_classes_are_refused(folder: Path) -> None:
@@ -294,13 +293,13 @@ def test_appended_samples_with_other_numbers_of_classes_are_refused(folder: Path
     document = {"wids_version": 2, "base": "one.json", "append": ["two.json"]}
     (folder / "both.json").write_text(json.dumps(document))
     with pytest.raises(wids.SpecError, match=r"both\.json: .*number their classes differently"):
-        wids.open_view(folder / "both.json")
+        wids.open(folder / "both.json")
     document = {"wids_version": 2, "base": {"concat": ["one.json", "two.json"], "classes": "any"}}
     (folder / "both.json").write_text(json.dumps(document))
-    both = wids.open_view(folder / "both.json")
+    both = wids.open(folder / "both.json")
     assert len(both) == 2 * COUNT
     both.save(folder / "again.json")
-    again = wids.open_view(folder / "again.json")
+    again = wids.open(folder / "again.json")
     with pytest.warns(wids.WidsWarning, match="different names to class"):
         assert again.class_names == {}
 
@@ -312,7 +311,7 @@ def test_a_changed_base_is_refused(folder: Path) -> None:
     for shardlist in (spec["shardlist"][:2], spec["shardlist"][::-1]):
         (folder / "train.json").write_text(json.dumps(spec | {"shardlist": shardlist}))
         with pytest.raises(wids.SpecError, match=r"train\.json has changed .* make the view again"):
-            wids.open_view(folder / "back.json")
+            wids.open(folder / "back.json")
 
 
 @pytest.mark.parametrize(
@@ -344,7 +343,7 @@ def test_a_malformed_document_is_an_error(folder: Path, changes: Any, message: s
     shutil.copy(folder / "thin.json", folder / "bad.json")
     edited(folder / "bad.json", **changes)
     with pytest.raises((wids.SpecError, TypeError), match=message):
-        wids.open_view(folder / "bad.json")
+        wids.open(folder / "bad.json")
 
 
 def test_a_misspelt_key_is_warned_of(folder: Path) -> None:
@@ -355,7 +354,7 @@ def test_a_misspelt_key_is_warned_of(folder: Path) -> None:
     ):
         (folder / "v.json").write_text(json.dumps({"wids_version": 2, **document}))
         with pytest.warns(wids.WidsWarning, match="'exclud' has no effect.*expected.*nsamples"):
-            wids.open_view(folder / "v.json")
+            wids.open(folder / "v.json")
 
 
 def test_an_array_of_numbers_is_no_list_of_keys(folder: Path) -> None:
@@ -365,11 +364,11 @@ def test_an_array_of_numbers_is_no_list_of_keys(folder: Path) -> None:
     with pytest.raises(
         wids.SpecError, match=r"c\.json: exclude: .*ids\.npy: expected keys.* got 0;"
     ):
-        wids.open_view(edited(folder / "c.json", exclude="ids.npy"))
+        wids.open(edited(folder / "c.json", exclude="ids.npy"))
     for unwanted in ([10], ["k0001", 10], 10, {"k0001": 10}):
         with pytest.raises(wids.SpecError, match=r"c\.json: exclude: expected a list of keys.* 10"):
-            wids.open_view(edited(folder / "c.json", exclude=unwanted))
-    opened = wids.open_view(edited(folder / "c.json", exclude=["k0001"], nsamples=2999))
+            wids.open(edited(folder / "c.json", exclude=unwanted))
+    opened = wids.open(edited(folder / "c.json", exclude=["k0001"], nsamples=2999))
     assert keys(opened) == [KEYS[0], *KEYS[2:]]
 
 
@@ -381,7 +380,7 @@ def test_a_damaged_file_of_indexes_is_refused(folder: Path) -> None:
     data[-3] ^= 1
     file.write_bytes(data)
     with pytest.raises(wids.SpecError, match="damaged"):
-        wids.open_view(folder / "thin.json")
+        wids.open(folder / "thin.json")
 
 
 def test_overlays_change_a_dataset(folder: Path, make_shard: Callable[..., Path]) -> None:
@@ -397,7 +396,7 @@ def test_overlays_change_a_dataset(folder: Path, make_shard: Callable[..., Path]
         "append": ["more.tar"],
     }
     (folder / "v2.json").write_text(json.dumps(document))
-    opened = wids.open_view(folder / "v2.json")
+    opened = wids.open(folder / "v2.json")
     assert keys(opened) == ["k0000", *KEYS[3:], "m1"]
     assert opened.get("k0007")[".cls"] == 77
     assert opened.get("k0007")[".txt"] == "new"
@@ -405,7 +404,7 @@ def test_overlays_change_a_dataset(folder: Path, make_shard: Callable[..., Path]
     assert opened[-1][".cls"] == 5
     edited(folder / "v2.json", exclude=["k0000"], patch=None, append=None, base="v1.json")
     (folder / "v1.json").write_text(json.dumps(document))
-    assert keys(wids.open_view(folder / "v2.json")) == [*KEYS[3:], "m1"]
+    assert keys(wids.open(folder / "v2.json")) == [*KEYS[3:], "m1"]
 
 
 def test_a_patch_of_scattered_samples_keeps_the_lengths(
@@ -417,7 +416,7 @@ def test_a_patch_of_scattered_samples_keeps_the_lengths(
     make_shard("data/fix.tar", [{"__key__": key, ".txt": "new"} for key in chosen])
     document = {"wids_version": 2, "base": "train.json", "patch": "fix.tar"}
     (folder / "v4.json").write_text(json.dumps(document))
-    patched = wids.open_view(folder / "v4.json")
+    patched = wids.open(folder / "v4.json")
     assert list(patched.made) == ["patch('fix.tar')"]
     assert list(patched.lengths) == list(base.lengths)
     for index in range(len(base)):
@@ -439,7 +438,7 @@ def test_a_patch_of_an_unknown_key_is_said(folder: Path, make_shard: Callable[..
     for exclude in ([], ["k0007"]):
         (folder / "v3.json").write_text(json.dumps(document | {"exclude": exclude}))
         with pytest.warns(wids.WidsWarning, match=r"1 of 2 samples change nothing.* 'k007'"):
-            wids.open_view(folder / "v3.json")
+            wids.open(folder / "v3.json")
 
 
 def test_a_patch_with_other_numbers_of_classes_is_refused(
@@ -457,10 +456,10 @@ def test_a_patch_with_other_numbers_of_classes_is_refused(
     document = {"wids_version": 2, "base": "base.json", "patch": ["patch.json"]}
     (folder / "v.json").write_text(json.dumps(document))
     with pytest.raises(wids.SpecError, match=r"v\.json: patch 'patch\.json': .*differently"):
-        wids.open_view(folder / "v.json")
+        wids.open(folder / "v.json")
     (folder / "v.json").write_text(json.dumps(document | {"patch": "texts.json"}))
     with pytest.warns(wids.WidsWarning, match="number their classes differently"):
-        assert wids.open_view(folder / "v.json")[0][".txt"] == "new"
+        assert wids.open(folder / "v.json")[0][".txt"] == "new"
 
 
 def test_fields_are_those_of_the_view(folder: Path) -> None:
@@ -472,7 +471,7 @@ def test_fields_are_those_of_the_view(folder: Path) -> None:
     (folder / "outer.json").write_text(json.dumps({"wids_version": 2, "base": "j.json"}))
     for fields in ([".other"], [".cls"], [".score", ".other"]):
         for source in ("j.json", "outer.json"):
-            opened = wids.open_view(folder / source, fields=fields)
+            opened = wids.open(folder / source, fields=fields)
             assert {name for name in opened[0] if name[0] == "."} == set(fields)
             assert opened[0] == joined.with_options(fields=fields)[2:][0]
 
@@ -491,15 +490,15 @@ def test_what_has_a_function_is_not_saved(folder: Path) -> None:
 def test_readers_of_version_1_refuse_it(folder: Path) -> None:
     """A view that is opened as a dataset is an error which says what opens it."""
     wids.ShardListDataset(folder / "train.json")[:3].save(folder / "few.json")
-    with pytest.raises(wids.SpecError, match=r"wids\.open_view"):
+    with pytest.raises(wids.SpecError, match=r"wids\.open"):
         wids.ShardListDataset(folder / "few.json")
-    assert len(wids.open_view(folder)) == COUNT
-    assert len(open_samples([str(folder / "s1.tar")])) == 1000
+    assert len(wids.open(folder)) == COUNT
+    assert len(wids.open([str(folder / "s1.tar")])) == 1000
     with pytest.raises(wids.SpecError):
-        wids.open_view(folder / "none.json")
+        wids.open(folder / "none.json")
     (folder / "no-base.json").write_text('{"wids_version": 2}')
     with pytest.raises(wids.SpecError, match="'base'"):
-        wids.open_view(folder / "no-base.json")
+        wids.open(folder / "no-base.json")
 
 
 def test_a_view_does_not_replace_its_dataset(folder: Path) -> None:
@@ -514,7 +513,7 @@ def test_a_view_does_not_replace_its_dataset(folder: Path) -> None:
     (folder / "few.json").touch()
     for count in (4, 6):
         dataset[:count].save(folder / "few.json")
-        assert len(wids.open_view(folder / "few.json")) == count
+        assert len(wids.open(folder / "few.json")) == count
 
 
 @pytest.mark.parametrize("fact", ["filesize", "md5sum", "sha256"])
@@ -537,12 +536,12 @@ def test_shards_with_other_contents_are_refused(folder: Path, fact: str) -> None
 
     write(values[fact])
     wids.ShardListDataset(folder / "train.json")[5:9].save(folder / "v.json")
-    assert len(wids.open_view(folder / "v.json")) == 4
+    assert len(wids.open(folder / "v.json")) == 4
     write([])  # a spec that does not say it
-    assert len(wids.open_view(folder / "v.json")) == 4
+    assert len(wids.open(folder / "v.json")) == 4
     write([other[fact], *values[fact][1:]])
     with pytest.raises(wids.SpecError, match=f"another {fact}"):
-        wids.open_view(folder / "v.json")
+        wids.open(folder / "v.json")
 
 
 @pytest.mark.filterwarnings("ignore:.*zero bytes follow:wids.WidsWarning")
@@ -550,11 +549,11 @@ def test_files_of_another_size_are_refused_where_the_spec_says_none(folder: Path
     """A folder of shards has no spec, so the sizes of its files are compared."""
     (folder / "train.json").unlink()
     wids.ShardListDataset(folder)[5:9].save(folder / "few.json")
-    assert len(wids.open_view(folder / "few.json")) == 4
+    assert len(wids.open(folder / "few.json")) == 4
     with (folder / "s1.tar").open("ab") as stream:
         stream.write(bytes(10240))
     with pytest.raises(wids.SpecError, match="another filesize"):
-        wids.open_view(folder / "few.json")
+        wids.open(folder / "few.json")
 
 
 def test_a_saved_view_is_no_spec_to_merge(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -574,14 +573,14 @@ def test_indexes_of_another_view_are_refused(folder: Path) -> None:
     rng = np.random.default_rng(7)
     for name in ("one", "two"):
         dataset.select(rng.permutation(1000)).save(folder / f"{name}.json")
-    assert len(set(wids.open_view(folder / "one.json").keys)) == 1000
+    assert len(set(wids.open(folder / "one.json").keys)) == 1000
     (folder / "two.indexes").replace(folder / "one.indexes")
     with pytest.raises(wids.SpecError, match=r"one\.indexes holds the indexes of another view"):
-        wids.open_view(folder / "one.json")
+        wids.open(folder / "one.json")
     document = json.loads((folder / "one.json").read_text())
     del document["indexes"]["digest"]  # as written by hand
     (folder / "one.json").write_text(json.dumps(document))
-    assert len(wids.open_view(folder / "one.json")) == 1000
+    assert len(wids.open(folder / "one.json")) == 1000
 
 
 @pytest.mark.parametrize("given", ["a folder", "a list"])
@@ -599,9 +598,9 @@ def test_a_saved_choice_is_of_the_shards_that_it_was_made_of(
     path = tmp_path / "few.json"
     wids.ShardListDataset(source).exclude(["k4"]).save(path)
     expected = [f"k{i}" for i in range(9) if i != 4]
-    assert keys(wids.open_view(path)) == expected
+    assert keys(wids.open(path)) == expected
     write("new.tar", [4, 3, 5]).replace(shards[1])
-    again = wids.open_view(path)
+    again = wids.open(path)
     assert [again[index]["__key__"] for index in (0, 1, 2, 5, 6, 7)] == [
         *expected[:3],
         "k6",
@@ -616,4 +615,4 @@ def test_a_saved_choice_is_of_the_shards_that_it_was_made_of(
         document["base"]["versions"] = wrong
         path.write_text(json.dumps(document))
         with pytest.raises(wids.SpecError, match=r"few\.json: versions: "):
-            wids.open_view(path)
+            wids.open(path)

@@ -641,7 +641,7 @@ def test_a_saved_join_names_its_tables(saved: Path, tmp_path: Path) -> None:
     for path in tmp_path.glob("*.*"):
         shutil.copy(path, moved)
     for home in (tmp_path, moved):
-        view = wids.open_view(home / "view.json")
+        view = wids.open(home / "view.json")
         assert [sample[".w"] for sample in view] == list(range(102, 112))
         assert [sample[".caption"] for sample in view][:3] == [None, None, "caption 4, grün"]
         assert pickle.loads(pickle.dumps(view))[4][".w"] == 106
@@ -649,10 +649,10 @@ def test_a_saved_join_names_its_tables(saved: Path, tmp_path: Path) -> None:
     table = pyarrow.parquet.read_table(moved / "t.parquet")
     pyarrow.parquet.write_table(table.slice(1), moved / "t.parquet")
     with pytest.raises(wids.SpecError, match=r"moved/t\.parquet: the table has changed"):
-        wids.open_view(moved / "view.json")
+        wids.open(moved / "view.json")
     (moved / "t.parquet").unlink()
     with pytest.raises(wids.SpecError, match=r"moved/t\.parquet"):
-        wids.open_view(moved / "view.json")
+        wids.open(moved / "view.json")
 
 
 def test_saved_joins_of_all_kinds_open(
@@ -672,10 +672,10 @@ def test_saved_joins_of_all_kinds_open(
     }
     for name, joined in joins.items():
         joined.save(tmp_path / f"{name}.json")
-        assert list(wids.open_view(tmp_path / f"{name}.json")) == list(joined)
+        assert list(wids.open(tmp_path / f"{name}.json")) == list(joined)
     pyarrow.parquet.write_table(pa.table({"key": KEYS, "url": KEYS}), tmp_path / "0.parquet")
     with pytest.raises(wids.SpecError, match=r"\{shard\}.parquet: the tables .* have changed"):
-        wids.open_view(tmp_path / "beside.json")
+        wids.open(tmp_path / "beside.json")
     with pytest.raises(TypeError, match="a table in memory cannot be saved: write it to a file"):
         dataset.join(frame()).save(tmp_path / "memory.json")
 
@@ -703,7 +703,7 @@ def test_malformed_saved_joins_are_refused(saved: Path, change: dict[str, Any]) 
     inner["join"][1] |= change
     saved.write_text(json.dumps(document))
     with pytest.raises(wids.SpecError, match=r"view\.json"):
-        wids.open_view(saved)
+        wids.open(saved)
 
 
 @pytest.mark.parametrize(
@@ -800,7 +800,7 @@ def test_a_relative_table_moves_with_the_view(
     shutil.move("old", "new")
     document = json.loads(Path("new/views/wide.json").read_text())
     assert document["base"]["join"][1]["table"] == "../tables/t.parquet"
-    assert wids.open_view("new/views/wide.json")[4][".width"] == 104
+    assert wids.open("new/views/wide.json")[4][".width"] == 104
 
 
 @pytest.mark.parametrize(
@@ -892,7 +892,7 @@ def test_tables_beside_remote_shards_are_fetched(
     asked = [request.path for request in shard_server.requests[len(asked) :]]
     assert not any(path.endswith(".parquet") for path in asked)
     joined[4:].save(tmp_path / "far.json")
-    opened = wids.open_view(tmp_path / "far.json", cache_dir=tmp_path / "other", remote="range")
+    opened = wids.open(tmp_path / "far.json", cache_dir=tmp_path / "other", remote="range")
     assert opened.column(".width").tolist() == list(range(4, 12))
 
 
@@ -955,7 +955,7 @@ def test_faults_of_remote_tables_are_said(
     whole = (tmp_path / "0.parquet").read_bytes()
     shard_server.put("set/5.parquet", whole)
     with pytest.raises(wids.SpecError, match="have changed"):
-        wids.open_view(tmp_path / "t.json", cache_dir=tmp_path / "third", remote="range")
+        wids.open(tmp_path / "t.json", cache_dir=tmp_path / "third", remote="range")
 
 
 def test_a_table_at_a_url_is_joined(
@@ -969,11 +969,11 @@ def test_a_table_at_a_url_is_joined(
     assert pickle.loads(pickle.dumps(joined))[4][".width"] == 104
     joined.save(tmp_path / "url.json")
     assert json.loads((tmp_path / "url.json").read_text())["base"]["join"][1]["table"] == url
-    assert wids.open_view(tmp_path / "url.json", cache_dir=tmp_path / "b")[4][".width"] == 104
+    assert wids.open(tmp_path / "url.json", cache_dir=tmp_path / "b")[4][".width"] == 104
     pyarrow.parquet.write_table(pa.table({"key": KEYS, "width": KEYS}), tmp_path / "t.parquet")
     shard_server.put("t.parquet", (tmp_path / "t.parquet").read_bytes())
     with pytest.raises(wids.SpecError, match="has changed since it was joined"):
-        wids.open_view(tmp_path / "url.json", cache_dir=tmp_path / "c")
+        wids.open(tmp_path / "url.json", cache_dir=tmp_path / "c")
 
 
 @pytest.mark.parametrize("shape", [(12,), (12, 2)])
@@ -997,7 +997,7 @@ def test_an_array_at_a_url_has_the_name_of_its_file(
     for path in tmp_path.iterdir():
         if path.suffix in (".json", ".tar"):
             shard_server.put(path.name, path.read_bytes())
-    opened = wids.open_view(f"{shard_server.url}/score.json", cache_dir=tmp_path / "far")
+    opened = wids.open(f"{shard_server.url}/score.json", cache_dir=tmp_path / "far")
     assert np.array_equal(opened.column(field), array)
 
 

@@ -12,9 +12,9 @@ from typing import Any
 
 from fsspec.spec import AbstractFileSystem  # type: ignore[import-untyped]
 
+import wids
 from wids.adapters.samplefiles import Entry, SampleFiles
 from wids.base.urls import is_local, local_path, scheme_of
-from wids.views.opening import open_view
 
 __all__ = ["SampleFileSystem"]
 
@@ -25,10 +25,10 @@ class SampleFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has 
     """Read-only file system of the fields of samples: `wids://SHARD/KEY.EXTENSION::DATASET`.
 
     Args:
-        fo: The dataset: its path or URL, as `wids.open_view` takes it, or an open dataset or view.
+        fo: The dataset: its path or URL, as `wids.open` takes it, or an open dataset or view.
         target_protocol: Scheme of the path, which fsspec takes from the URL.
         target_options: Options of fsspec for that scheme; refused, since wids reads by itself.
-        options: For `wids.open_view`. Without `remote=`, remote shards are read by range.
+        options: For `wids.open`. Without `remote=`, remote shards are read by range.
 
     Raises:
         ValueError: There is no dataset, or options are given that have no effect.
@@ -75,7 +75,7 @@ class SampleFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has 
         else:
             if target_protocol not in _OF_THIS_MACHINE and not scheme_of(fo):
                 fo = f"{target_protocol}://{fo}"  # as fsspec found it, which it does not say
-            fo = open_view(fo, **{"remote": "range"} | options)
+            fo = wids.open(fo, **{"remote": "range"} | options)
         self._files = SampleFiles(fo)
 
     def ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:

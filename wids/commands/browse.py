@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import wids
 from wids.base.progress import progress_told
 from wids.base.system import name_of_machine
 from wids.base.urls import hide_credentials
@@ -150,10 +151,10 @@ class _Opening:
 
     def __init__(self, args: Arguments) -> None:
         # Imported and read before the time counts in which a dataset opens at once.
+        import wids.views.opening  # noqa: F401
         from wids.browse.handlers import ApiHandlers  # noqa: F401
         from wids.browse.overview import find_report, read_report
         from wids.browse.stage import Stage
-        from wids.views.opening import open_samples  # noqa: F401
 
         self._args = args
         self._names = _names_given(args)
@@ -281,10 +282,10 @@ def _opened(
     """
     from wids.browse.joinedfields import JoinedFields
     from wids.log import logger
-    from wids.views.opening import is_joined, open_samples, shards_and_rows
+    from wids.views.opening import is_joined, shards_and_rows
 
     uncounted: Uncounted = {}
-    opened = open_samples(
+    opened = wids.open(
         args.spec,
         transformations="memoryview",
         remote="range",

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import wids
 from wids.base.plots import check_plot_name
 from wids.commands.terminal import (
     DONE,
@@ -69,12 +70,12 @@ def check(args: Arguments) -> int:
 def _faults_of_tables(args: Arguments) -> list[list[Fault]]:
     """Return the faults of each table that a saved view joins."""
     from wids.tools.check import check_table
-    from wids.views.opening import is_saved_view, open_samples
+    from wids.views.opening import is_saved_view
     from wids.views.tablejoin import tables_of
 
     if not is_saved_view(args.spec):
         return []
-    with open_samples(args.spec, cache_dir=args.cache_dir, **rules_given(args)) as view:
+    with wids.open(args.spec, cache_dir=args.cache_dir, **rules_given(args)) as view:
         return [check_table(rows) for rows in tables_of(view)]
 
 
@@ -82,12 +83,12 @@ def _shards(args: Arguments) -> list[ChosenShard]:
     """Return the shards of a dataset, or those from which a saved view reads."""
     from wids.specs.indexrules import rules_of
     from wids.specs.sources import load_spec
-    from wids.views.opening import is_saved_view, open_samples
+    from wids.views.opening import is_saved_view
     from wids.views.storage import ChosenShard, chosen_shards
 
     rules = rules_given(args)
     if is_saved_view(args.spec):
-        with open_samples(args.spec, cache_dir=args.cache_dir, **rules) as view:
+        with wids.open(args.spec, cache_dir=args.cache_dir, **rules) as view:
             return chosen_shards(view)
     spec = load_spec(args.spec, options=rules or None)  # shards that nobody can count are checked
     return [ChosenShard(shard, rules_of(spec.header)) for shard in spec.shards]
@@ -184,7 +185,7 @@ def _stats_and_names(args: Arguments, values: str | None) -> tuple[Stats, dict[s
     """Return the statistics of a dataset or a saved view, and names of the values counted."""
     from wids.specs.sources import load_spec
     from wids.tools.stats import spec_stats, view_stats
-    from wids.views.opening import is_saved_view, open_samples
+    from wids.views.opening import is_saved_view
 
     rules, cache_dir = rules_given(args), args.cache_dir
     if not is_saved_view(args.spec):
@@ -192,7 +193,7 @@ def _stats_and_names(args: Arguments, values: str | None) -> tuple[Stats, dict[s
         found = spec_stats(spec, values=values, cache_dir=cache_dir, workers=args.workers)
         return found, _names_of_values(spec, values)
     options = {"transformations": "memoryview", "remote": "range", "cache_dir": cache_dir}
-    with open_samples(args.spec, **options, **rules) as view:
+    with wids.open(args.spec, **options, **rules) as view:
         found = view_stats(view, values=values, workers=args.workers)
         names = view.class_names if values in CLASS_EXTENSIONS else {}
         return found, {str(number): name for number, name in names.items()}
@@ -338,10 +339,9 @@ def order(args: Arguments) -> int:
 def _sizes(args: Arguments) -> tuple[Sequence[int], int | None]:
     """Return the number of samples of each shard, and the bytes of all if they are known."""
     from wids.reading.describe import nbytes_of
-    from wids.views.opening import open_samples
 
     # The dataset, not the spec alone: it counts the shards of which the spec does not.
-    with open_samples(args.spec, transformations="memoryview", **rules_given(args)) as samples:
+    with wids.open(args.spec, transformations="memoryview", **rules_given(args)) as samples:
         lengths: Sequence[int] = samples.lengths
         shards = getattr(samples, "shards", None)
         return lengths, None if shards is None else nbytes_of(shards)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import wids
 from wids.base.urls import display_url, scheme_of
 from wids.commands.terminal import (
     DONE,
@@ -46,14 +47,12 @@ def add_choose_commands(commands: Any) -> None:
 
 def select(args: Arguments) -> int:
     """Save a view of some samples, or one for each part of a split."""
-    from wids.views.opening import open_samples
-
     _check_effects(args)
     shares = {} if args.split is None else shares_of(args.split, args.output)
     for name in shares or [args.output]:
         if Path(name).suffix != ".json":
             raise ValueError(f"-o: expected a name that ends in .json, got {name!r}")
-    with open_samples(args.spec, cache_dir=args.cache_dir, **rules_given(args)) as samples:
+    with wids.open(args.spec, cache_dir=args.cache_dir, **rules_given(args)) as samples:
         chosen = _chosen(args, samples)
         views = {args.output: chosen}
         if shares:  # the names of the files are those of the parts
@@ -199,12 +198,10 @@ def _add_select(commands: Any) -> None:
 
 def diff(args: Arguments) -> int:
     """Print which keys two datasets or views do not share."""
-    from wids.views.opening import open_samples
-
     rules = rules_given(args)
     with (
-        open_samples(args.first, remote="range", **rules) as first,
-        open_samples(args.second, remote="range", **rules) as second,
+        wids.open(args.first, remote="range", **rules) as first,
+        wids.open(args.second, remote="range", **rules) as second,
     ):
         alone = [_alone(first, second), _alone(second, first)]
         left, right = first.keys_at(alone[0]), second.keys_at(alone[1])

@@ -8,6 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import wids
 from wids.commands.choose import shares_of
 from wids.commands.terminal import (
     DONE,
@@ -337,7 +338,7 @@ def export(args: Arguments) -> int:
     """Write a dataset as files or as a table."""
     from wids.base.omissions import Omissions
     from wids.tools.exporters import export_files, export_members, export_table
-    from wids.views.opening import is_joined, open_samples, shards_and_rows
+    from wids.views.opening import is_joined, shards_and_rows
 
     if args.output == "-":
         raise ValueError("-: an export is a folder or a table, not a stream; name one")
@@ -355,7 +356,7 @@ def export(args: Arguments) -> int:
     rules = rules_given(args)
     # Of members, only the tar indexes are read.
     remote = "range" if args.members else "whole"
-    with open_samples(args.spec, transformations=[], remote=remote, **rules) as samples:
+    with wids.open(args.spec, transformations=[], remote=remote, **rules) as samples:
         if not len(samples):
             raise ValueError(f"{args.spec}: holds no samples, nothing was written")
         dataset, rows = samples, None
@@ -442,8 +443,8 @@ def reshard(args: Arguments) -> int:
 
 def _opened(args: Arguments) -> tuple[Any, Any]:
     """Open the shards that are read, and the samples of them that take part."""
-    from wids.views.opening import is_joined, is_saved_view, open_samples, shards_and_rows
-    from wids.views.viewable import View, ViewableShards
+    from wids.views.opening import is_joined, is_saved_view, shards_and_rows
+    from wids.views.viewable import ShardListDataset, View
 
     options: dict[str, Any] = {"cache_dir": args.cache_dir, **rules_given(args)}
     saved = [source for source in args.specs if is_saved_view(source)]
@@ -453,13 +454,13 @@ def _opened(args: Arguments) -> tuple[Any, Any]:
             "appends them"
         )
     if saved:
-        view = open_samples(saved[0], transformations=[], **options)
+        view = wids.open(saved[0], transformations=[], **options)
         if is_joined(view):
             return (view.base if isinstance(view, View) else view), view
         dataset, rows = shards_and_rows(view, transformations=[], **options)
         return dataset, dataset if rows is None else dataset.select(rows)
     specs = args.specs if len(args.specs) > 1 else args.specs[0]
-    dataset = ViewableShards(specs, transformations=[], **options)
+    dataset = ShardListDataset(specs, transformations=[], **options)
     return dataset, dataset
 
 

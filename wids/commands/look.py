@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import wids
 from wids.commands.terminal import (
     DONE,
     Arguments,
@@ -187,12 +188,11 @@ def sample(args: Arguments) -> int:
     """Print one sample as the old `widsindex sample` did."""
     from wids.base.text import clean
     from wids.base.urls import display_url
-    from wids.views.opening import open_samples
 
     raw = args.raw or args.python or args.cat is not None
     transformations = "bytes" if raw else "PIL"
     rules = rules_given(args)
-    with open_samples(args.filename, transformations=transformations, **rules) as dataset:
+    with wids.open(args.filename, transformations=transformations, **rules) as dataset:
         note(f"dataset size: {len(dataset)}")
         found = dataset[int(args.index or 0)]
     if args.cat is not None:
@@ -207,11 +207,9 @@ def sample(args: Arguments) -> int:
 
 
 def _open_raw(args: Arguments) -> Any:
-    from wids.views.opening import open_samples
-
     # A look at one sample of a remote shard that has a sidecar fetches that sample, not gigabytes.
     # Bytes, as `cat` must write what is stored, and `show` knows kinds by itself.
-    return open_samples(args.spec, transformations="bytes", remote="range", **rules_given(args))
+    return wids.open(args.spec, transformations="bytes", remote="range", **rules_given(args))
 
 
 def card(args: Arguments) -> int:
@@ -219,7 +217,6 @@ def card(args: Arguments) -> int:
     from wids.base.files import write_output
     from wids.reading.samplesequence import is_sharded
     from wids.tools.croissant import ABOUT, croissant_card
-    from wids.views.opening import open_samples
 
     output = None if args.output is None else Path(args.output)
     if output is not None:
@@ -227,7 +224,7 @@ def card(args: Arguments) -> int:
     about = {name: getattr(args, name) for name in ABOUT if getattr(args, name) is not None}
     rules = rules_given(args)
     options = {"cache_dir": args.cache_dir, "remote": "range", "transformations": []}
-    with open_samples(args.spec, **options, **rules) as dataset:
+    with wids.open(args.spec, **options, **rules) as dataset:
         if not is_sharded(dataset):
             raise ValueError(
                 f"{args.spec}: a card names whole shards, and this is a view of some samples; "

@@ -665,7 +665,7 @@ def merge(args: Arguments) -> int:
         _refuse_view(
             source,
             "only specs of shards can be merged; write its samples as shards first (wids reshard), "
-            "or open several views as one: wids.open_view takes a list",
+            "or open several views as one: wids.open takes a list",
         )
         if output.exists() and Path(source).exists() and output.samefile(source):
             raise ValueError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import wids
 from wids.commands.terminal import (
     DONE,
     FAULTY,
@@ -95,7 +96,6 @@ def map_(args: Arguments) -> int:
     """Write what a function makes of all samples."""
     from wids.tools.fieldcommand import FieldCommand, NamedFunction
     from wids.tools.mapping import map_samples
-    from wids.views.opening import open_samples
 
     function: Any = None
     if args.program is not None:
@@ -103,7 +103,7 @@ def map_(args: Arguments) -> int:
     elif args.function is not None:
         function = NamedFunction(args.function)
     raw = args.raw or args.program is not None
-    with open_samples(
+    with wids.open(
         args.specs if len(args.specs) > 1 else args.specs[0],
         transformations="bytes" if raw else "PIL",
         fields=None if args.fields is None else _fields(args.fields),

@@ -532,7 +532,7 @@ def _check_version(document: dict[str, Any], source: str) -> None:
     if version != 1 or isinstance(version, bool):
         raise SpecError(
             f"{source}: wids_version: expected 1, found {version!r:.80}; open a saved view, which "
-            "has version 2, by wids.open_view, and others by a newer wids"
+            "has version 2, by wids.open, and others by a newer wids"
         )
 
 

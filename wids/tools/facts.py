@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+import wids
 from wids.base.text import clean, format_nbytes
 from wids.base.urls import base_name, display_url, is_local, local_path
 from wids.errors import WidsError
@@ -16,7 +17,7 @@ from wids.reading.shardlist import ShardList
 from wids.specs.shardtable import UNKNOWN, ShardTable
 from wids.specs.sources import load_spec
 from wids.specs.spec import DatasetSpec
-from wids.views.opening import is_saved_view, open_samples
+from wids.views.opening import is_saved_view
 from wids.views.storage import shard_counts
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def dataset_facts(
     """
     if is_saved_view(source):
         options = {"cache_dir": cache_dir, **(rules or {})}
-        with open_samples(source, transformations=[], remote="range", **options) as view:
+        with wids.open(source, transformations=[], remote="range", **options) as view:
             return _view_facts(view, source)
     spec = load_spec(source, options=rules or None)
     if (spec.shards.nsamples != UNKNOWN).all():

@@ -1,12 +1,12 @@
-"""`ShardListDataset`: a `ShardList` that is a `torch.utils.data.Dataset` if torch is installed.
+"""`ShardListDataset` as programs import it: a `torch.utils.data.Dataset` if torch is installed.
 
-`ShardList` does all the reading. The command line, the indexer and the web page use it directly, so
-that they never wait for `import torch`, which takes seconds.
+It imports torch, which takes seconds. `wids.open` and the command line never wait for that: they
+use the class in `viewable`, which does all that this one does.
 """
 
 from typing import TYPE_CHECKING, Any
 
-from wids.views.viewable import ViewableShards
+from wids.views import viewable
 
 __all__ = ["ShardListDataset"]
 
@@ -24,8 +24,10 @@ else:
                 return cls
 
 
-class ShardListDataset(ViewableShards, Dataset[Any]):  # type: ignore[misc]  # the `+` of views
+class ShardListDataset(viewable.ShardListDataset, Dataset[Any]):  # type: ignore[misc]  # the `+` of views
     """A map-style dataset over tar shards: `len(dataset)`, `dataset[index]`.
+
+    `wids.open` gives one, too, without importing torch, and also opens saved views.
 
     A slice, a list of indexes or a mask in place of the index gives a view; so do the methods
     `select`, `take` and the others of a `View`.

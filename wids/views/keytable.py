@@ -193,7 +193,7 @@ def _read_lines(path: Path) -> list[str]:
     if path.suffix.lower() == ".json":
         raise ValueError(
             f"{path}: expected a text file with one key a line, or a .npy file; for a spec or a "
-            "saved view, give wids.open_view(path).keys"
+            "saved view, give wids.open(path).keys"
         )
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()

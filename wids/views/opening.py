@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -45,13 +46,20 @@ from wids.views.tablejoin import cache_of, joins_folder, rows_as_saved, shards_o
 from wids.views.tablerows import Match
 from wids.views.tablesbeside import beside_shards
 from wids.views.tablesources import remote_table, table_source
-from wids.views.viewable import Concatenation, Join, View, Viewable, ViewableShards, concat
+from wids.views.viewable import (
+    Join,
+    ShardListDataset,
+    View,
+    Viewable,
+    concat,
+    is_plain,
+)
 
 if TYPE_CHECKING:
     from wids.views.indexlist import IndexList
     from wids.views.tablerows import TableRows
 
-__all__ = ["Open", "is_joined", "is_saved_view", "open_samples", "open_view", "shards_and_rows"]
+__all__ = ["Open", "is_joined", "is_saved_view", "open", "shards_and_rows"]
 
 Open = Callable[..., Viewable]
 
@@ -65,49 +73,48 @@ _CHOICE_KEYS = {"wids_version", "name", "nsamples", "made", "base"} | {
 _MOST_DOCUMENTS = 8  # each of which names the next; one may name itself
 
 
-def open_samples(source: Any, **options: Any) -> Any:
-    """Open a saved view or a dataset without importing torch; see `open_view`.
+def open(source: Any, **options: Any) -> Any:  # noqa: A001 (it is `wids.open`)
+    """Open samples: a dataset or a saved view, of this machine or of a server.
+
+    It does not import torch, which takes seconds. What it returns serves a DataLoader in any case,
+    and is a `torch.utils.data.Dataset` if the program has imported torch before.
 
     Args:
-        source: Path or URL of a saved view, or its parsed document; any source of a dataset; or a
-            list that contains saved views.
-        options: Options of every dataset that is opened.
-
-    Raises:
-        SpecError: The document does not exist or is malformed, or its base has changed since it was
-            saved.
-    """
-    return _Opener(ViewableShards, options).open(source)
-
-
-def open_view(path: Any, **options: Any) -> Any:
-    """Open a saved view, with the datasets that it was made of.
-
-    Args:
-        path: Path or URL of the document that `save` wrote, or that was written by hand. What is
-            no saved view is opened as a dataset. A list of locations is opened as one sequence.
-            Locations in a parsed document (a dict) are relative to the current folder.
-        options: For every dataset that is opened, as `ShardListDataset` takes them.
+        source: Path or URL of a JSON spec, a pack or a saved view; a folder, glob, brace pattern or
+            single tar; an open file that holds a spec; a spec as `json.load` returns it, a saved
+            view likewise (its locations are relative to the current folder), or a `DatasetSpec`; or
+            a list of these, of `{"url", "nsamples"}` dicts or of `(url, nsamples)` pairs.
+        options: As `ShardListDataset` takes them, for every dataset that is opened.
 
     Returns:
-        A `View`, a `Concatenation` or another sequence of samples, as it was saved.
+        A `ShardListDataset`; of a saved view, what was saved: a `View`, a `Concatenation` or
+        another sequence of samples.
 
     Raises:
-        SpecError: It cannot be read, or its dataset is not the one that was chosen from.
+        SpecError: The source does not exist or is malformed; or the dataset of a saved view has
+            changed since.
+        FetchError: A URL could not be fetched.
+        TypeError: The source is open already, or an option is unknown.
 
     >>> import tempfile, wids
     >>> folder = tempfile.mkdtemp()
     >>> with wids.ShardWriter(f"{folder}/train-%03d.tar") as writer:
     ...     for number in range(5):
     ...         writer.write({"__key__": f"{number}", ".cls": number})
-    >>> wids.ShardListDataset(folder).filter(".cls >= 2").save(f"{folder}/some.json")
-    >>> view = open_view(f"{folder}/some.json")
+    >>> dataset = wids.open(folder, cache_dir=f"{folder}/cache")
+    >>> len(dataset), dataset[-1][".cls"]
+    (5, 4)
+    >>> dataset.filter(".cls >= 2").save(f"{folder}/some.json")
+    >>> view = wids.open(f"{folder}/some.json")
     >>> [sample[".cls"] for sample in view], view.made
     ([2, 3, 4], ("filter('.cls >= 2')",))
     """
-    from wids.views.dataset import ShardListDataset  # torch, which takes seconds to import
+    make = ShardListDataset
+    if "torch.utils.data" in sys.modules:
+        from wids.views import dataset
 
-    return _Opener(ShardListDataset, options).open(path)
+        make = dataset.ShardListDataset
+    return _Opener(make, options).open(source)
 
 
 def is_saved_view(source: Any) -> bool:
@@ -119,14 +126,14 @@ def is_joined(samples: Any) -> bool:
     """Return whether the fields of one sample may be in several shards or in a table."""
     if isinstance(samples, View):
         return is_joined(samples.base)
-    if type(samples) is Concatenation:
+    if is_plain(samples):
         return any(map(is_joined, samples.parts))
-    return not isinstance(samples, ViewableShards)
+    return not isinstance(samples, ShardListDataset)
 
 
 def shards_and_rows(
     samples: Any, *, leftmost: bool = False, **options: Any
-) -> tuple[ViewableShards, npt.NDArray[np.int64] | None]:
+) -> tuple[ShardListDataset, npt.NDArray[np.int64] | None]:
     """Return the dataset that stores the samples of a view, and their indexes in it.
 
     Programs that copy or inspect shards use it.
@@ -143,7 +150,7 @@ def shards_and_rows(
         SpecError: A sample has fields of several shards, or the parts differ in the rules by which
             members are grouped.
     """
-    if isinstance(samples, ViewableShards):
+    if isinstance(samples, ShardListDataset):
         return samples, None
     if leftmost and isinstance(samples, Join):
         return shards_and_rows(samples.left, leftmost=True, **options)
@@ -151,7 +158,7 @@ def shards_and_rows(
         dataset, rows = shards_and_rows(samples.base, leftmost=leftmost, **options)
         chosen = samples.rows.array()
         return dataset, chosen if rows is None else rows[chosen]
-    if type(samples) is not Concatenation:
+    if not is_plain(samples):
         raise SpecError(
             f"{samples!r:.200}: expected a dataset, a selection or a concatenation, found a "
             f"{type(samples).__name__}, whose samples are not stored in one dataset; wids reshard "
@@ -170,7 +177,7 @@ def shards_and_rows(
     return whole, np.concatenate(found)
 
 
-def _as_one(datasets: Sequence[ViewableShards], options: Mapping[str, Any]) -> ViewableShards:
+def _as_one(datasets: Sequence[ShardListDataset], options: Mapping[str, Any]) -> ShardListDataset:
     """Return a dataset of the shards of several datasets, one after the other.
 
     Raises:
@@ -190,7 +197,7 @@ def _as_one(datasets: Sequence[ViewableShards], options: Mapping[str, Any]) -> V
     rows = [dict(shard) for dataset in datasets for shard in dataset.shards]
     # The parts gave their warnings when they were opened, and may choose from one shard.
     with held_warnings([]):
-        return ViewableShards(rows, **{**options, **rules[0], "options": merged_header(headers)})
+        return ShardListDataset(rows, **{**options, **rules[0], "options": merged_header(headers)})
 
 
 class _Opener:
@@ -212,7 +219,7 @@ class _Opener:
         each = source if isinstance(source, list | tuple) else [source]
         for opened in (part for part in each if hasattr(part, "read_as")):
             raise TypeError(
-                f"open_view: expected the location of a saved view, got {opened!r:.80}, which is "
+                f"wids.open: expected a location, a list or a dict, got {opened!r:.80}, which is "
                 "open already; use it as it is, wids.concat puts several together"
             )
         if isinstance(source, list | tuple) and any(map(is_saved_view, source)):

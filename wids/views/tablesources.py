@@ -108,7 +108,7 @@ def table_source(
         if opener is None:
             raise ValueError(
                 f"{path}: expected a table, a file named {', '.join(_FILES)}; a dataset or a saved "
-                "view is opened first, by ShardListDataset or open_view, and then joined"
+                "view is opened first, by wids.open, and then joined"
             )
         if stamp is None:
             stamp = stamp_of(path)

@@ -13,8 +13,9 @@ public methods.
 from __future__ import annotations
 
 import os
+import sys
 from bisect import bisect_right
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, Unpack
 
@@ -85,7 +86,16 @@ if TYPE_CHECKING:
 else:
     _Sequence = object
 
-__all__ = ["Concatenation", "Join", "MappedView", "View", "Viewable", "ViewableShards", "concat"]
+__all__ = [
+    "Concatenation",
+    "Join",
+    "MappedView",
+    "ShardListDataset",
+    "View",
+    "Viewable",
+    "concat",
+    "is_plain",
+]
 
 # Purpose of a key, distinct from those of the orders.
 _TAKEN = 0x74616B65
@@ -138,6 +148,11 @@ class Viewable(_Sequence):
     """
 
     __slots__ = ()
+
+    def __new__(cls, *_args: Any, **_options: Any) -> Self:
+        """Return an instance that is a torch Dataset, too, where torch is loaded."""
+        kind: type[Self] = _as_torch_dataset(cls) if "torch.utils.data" in sys.modules else cls
+        return super().__new__(kind)
 
     def __getitem__(self, index: Any) -> Any:
         """Return the sample with an index, or the view of a slice, a list or a mask.
@@ -767,7 +782,7 @@ class Viewable(_Sequence):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the view to a JSON document, which names the dataset and the chosen indexes.
 
-        `wids.open_view` opens it, also on another machine, and checks that the dataset has not
+        `wids.open` opens it, also on another machine, and checks that the dataset has not
         changed. The document takes some kilobytes. Long lists of indexes are written to a file in
         the same folder: mostly less than 2 bytes per sample, or 4 if they are not ascending.
 
@@ -793,12 +808,42 @@ class Viewable(_Sequence):
         return View(self, rows, (made,), lineage)
 
 
+@cache
+def _as_torch_dataset(kind: Any) -> Any:
+    """Return the subclass of a class of sequences that is a torch Dataset, too.
+
+    Some programs ask `isinstance(samples, Dataset)`. If the classes here inherited from torch's,
+    each program would wait for `import torch`, which takes seconds.
+    """
+    from torch.utils.data import Dataset
+
+    if issubclass(kind, Dataset):
+        return kind
+
+    def reduce(self: Any, protocol: Any) -> Any:
+        # Pickled as the class itself, so that the reader needs torch only if it uses torch.
+        how, arguments, *state = kind.__reduce_ex__(self, protocol)
+        if arguments and arguments[0] is type(self):
+            how, arguments = _made_empty, (kind,)
+        return (how, arguments, *state)
+
+    names = {"__module__": kind.__module__, "__doc__": kind.__doc__, "__reduce_ex__": reduce}
+    return type(kind.__name__, (kind, Dataset), names)
+
+
+def _made_empty(kind: Any) -> Any:
+    return kind.__new__(kind)
+
+
 for _name, _instead in _OF_WEBDATASET.items():  # no type checker sees them, which is right
     setattr(Viewable, _name, _Elsewhere(_name, _instead))
 
 
-class ViewableShards(ShardList, Viewable):
-    """A `ShardList` with the methods that make views; it does not need torch."""
+class ShardListDataset(ShardList, Viewable):
+    """A `ShardList` with the methods that make views; it does not need torch.
+
+    `wids.ShardListDataset` describes the arguments; it is this class, and a torch `Dataset`.
+    """
 
     def _view(self, chosen: Any) -> Any:
         return self._selected("index", chosen)
@@ -1053,6 +1098,11 @@ class Concatenation(Chain, Viewable):
         return f"Concatenation({len(self)} samples: {', '.join(map(repr, self.parts))})"
 
 
+def is_plain(samples: Any) -> bool:
+    """Return whether samples are a concatenation that is no mixture."""
+    return isinstance(samples, Concatenation) and not hasattr(type(samples), "part_lengths")
+
+
 def concat(
     parts: Sequence[Any], names: Sequence[str] | None = None, *, classes: Classes = "same"
 ) -> Concatenation:
@@ -1080,7 +1130,7 @@ def concat(
         # A concatenation without names is replaced by its parts, so that samples are found in one
         # step. With names its parts must stay one part, to which the name belongs; so must those
         # that may number their classes differently, as others may not.
-        plain = names is None and type(part) is Concatenation and part.names is None
+        plain = names is None and is_plain(part) and part.names is None
         flat += part.parts if plain and part.classes == classes else [part]
     return Concatenation(flat, names, classes)
 
