@@ -16,7 +16,6 @@ PACKAGE = Path(wids.__file__).parent
 MAY_IMPORT = {
     "errors": "",
     "log": "",
-    "installation": "",
     "base": "errors log",
     "fetching": "base errors log",
     "tar": "base errors log",
@@ -40,13 +39,13 @@ MAY_IMPORT = {
         "base browse caching codecs display errors importing log ordering pack reading specs "
         "tools views writing"
     ),
-    "cli": "commands errors installation",
+    "cli": "commands errors",
     "wids": "base codecs errors ordering reading tar views",
     "__init__": (
-        "caching codecs display errors importing installation ordering reading specs tar tools "
+        "caching codecs display errors importing ordering reading specs tar tools "
         "views writing"
     ),
-    "__main__": "cli installation",
+    "__main__": "cli",
 }
 
 

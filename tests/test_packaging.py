@@ -51,11 +51,11 @@ def test_the_wheel_holds_the_package_and_nothing_else(built: Path) -> None:
     shipped = {name for name in names if name.startswith("wids/")}
     assert in_tree | {"wids/py.typed"} <= shipped
     tops = {name.split("/")[0].split("-")[0] for name in names}
-    assert tops == {"wids", "_wids_command.py"}
+    assert tops == {"wids"}
     assert any(name.endswith("licenses/LICENSE") for name in names)
     entry_points = next(name for name in names if name.endswith("entry_points.txt"))
     text = zipfile.ZipFile(wheel).read(entry_points).decode()
-    assert "wids = _wids_command:main" in text
+    assert "wids = wids.__main__:main" in text
     assert "widsindex = " in text
 
 

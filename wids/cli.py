@@ -26,7 +26,6 @@ from wids.commands.make import add_make_commands
 from wids.commands.terminal import DONE, FAULTY, Arguments, complain, flush_output, message_of
 from wids.commands.transform import add_map_command
 from wids.errors import WidsError
-from wids.installation import other_owners
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -125,16 +124,6 @@ def _parse(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> Argum
     return args
 
 
-class _ShowVersion(argparse.Action):
-    """Print the version, and other packages that can damage this one."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        print(f"wids {wids.__version__}")
-        for owner in other_owners():
-            complain(f"{owner} has files in the same folder; to remove or update it damages wids")
-        parser.exit()
-
-
 def _make_parser() -> tuple[argparse.ArgumentParser, Collection[str]]:
     """Return the parser, and the names of its commands."""
     started_as = Path(sys.argv[0]).name
@@ -145,7 +134,7 @@ def _make_parser() -> tuple[argparse.ArgumentParser, Collection[str]]:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action=_ShowVersion, nargs=0, help="show the version and exit")
+    parser.add_argument("--version", action="version", version=f"wids {wids.__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for add in (
         add_make_commands,

@@ -37,7 +37,7 @@ def urls() -> list[str]:
 def test_script_is_installed():
     """`widsindex` and `wids` are one program."""
     scripts = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["scripts"]
-    assert scripts["widsindex"] == scripts["wids"] == "_wids_command:main"
+    assert scripts["widsindex"] == scripts["wids"] == "wids.__main__:main"
 
 
 def test_create_writes_shardindex_json_by_default(folder: Path):
