@@ -42,8 +42,7 @@ MAY_IMPORT = {
     "cli": "commands errors",
     "wids": "base codecs errors ordering reading tar views",
     "__init__": (
-        "caching codecs display errors importing ordering reading specs tar tools "
-        "views writing"
+        "caching codecs display errors importing ordering reading specs tar tools views writing"
     ),
     "__main__": "cli",
 }

@@ -1,7 +1,6 @@
 """Programs that import the modules of wids 0.1.11 run and get correct results."""
 
 import gzip
-import importlib
 import io
 import json
 import os

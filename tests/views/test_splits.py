@@ -99,7 +99,7 @@ def test_every_view_of_a_part_is_split_like_the_part(folder: Path, tmp_path: Pat
         "function": part.map(dict),
         "pickle": pickle.loads(pickle.dumps(part)),
         "options": part.with_options(fields=[".cls"]),
-        "document": wids.open_view(tmp_path / "part.json"),
+        "document": wids.open(tmp_path / "part.json"),
         "resharded": wids.ShardListDataset(tmp_path / "new.json"),
         "mapped": wids.ShardListDataset(tmp_path / "mapped.json"),
         "specs": wids.ShardListDataset([tmp_path / "new.json"]),
@@ -131,7 +131,7 @@ def test_a_part_is_split_on_the_command_line(folder: Path, tmp_path: Path) -> No
     for source, split in (("all.json", "train=.9,val=.1"), ("train.json", "fit=.9,dev=.1")):
         home = folder if source == "all.json" else tmp_path
         assert main(["select", str(home / source), "--split", split, "-o", pattern]) == 0
-    sizes = {name: len(wids.open_view(tmp_path / f"{name}.json")) for name in ("train", "dev")}
+    sizes = {name: len(wids.open(tmp_path / f"{name}.json")) for name in ("train", "dev")}
     assert abs(sizes["dev"] - 0.1 * sizes["train"]) < 4 * (0.09 * sizes["train"]) ** 0.5
 
 
@@ -144,7 +144,7 @@ def test_a_wrong_lineage_in_a_document_is_refused(
     document = json.loads((tmp_path / "b.json").read_text())
     (tmp_path / "b.json").write_text(json.dumps(document | {"lineage": lineage}))
     with pytest.raises(wids.SpecError, match=r"b\.json: lineage: expected 16 hexadecimal"):
-        wids.open_view(tmp_path / "b.json")
+        wids.open(tmp_path / "b.json")
 
 
 def test_samples_that_were_chosen_by_hash_are_warned_of(folder: Path) -> None:
