@@ -11,8 +11,6 @@ from typing import Any
 import cbor2
 import msgpack
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from wids.base.valuesizes import cbor_nbytes, json_nbytes, msgpack_nbytes
 from wids.errors import DecodeError
@@ -53,19 +51,6 @@ FORMATS: dict[str, tuple[Callable[[Any], bytes], Callable[[bytes], Any], Any]] =
     ),
     "cbor": (cbor2.dumps, cbor2.loads, cbor_nbytes),
 }
-
-
-# Runs of short values alike, which are counted at once, between others.
-RUNS = st.lists(
-    st.tuples(
-        st.sampled_from(
-            [0, -1, -30, 200, 70_000, None, True, 0.5, [], {}, [1], "", "ab", b"ab", "é"]
-        ),
-        st.integers(1, 40),
-    ),
-    min_size=1,
-    max_size=8,
-)
 
 
 def allocated(parse: Callable[[bytes], Any], data: bytes) -> int:
@@ -128,21 +113,3 @@ def test_cbor_that_takes_hours_is_refused_and_small_fractions_are_not() -> None:
     # The same bytes within a byte string are no tag.
     text = cbor2.dumps(b"\xd8\x1e\xd8\x23" * 50_000)
     assert cbor_nbytes(text, 1 << 30) < 10**6
-
-
-@pytest.mark.parametrize(("pack", "count"), [FORMATS["msgpack"][::2], FORMATS["cbor"][::2]])
-@settings(max_examples=50)
-@given(runs=RUNS)
-def test_the_bound_of_a_list_is_the_sum_of_those_of_its_values(pack, count, runs) -> None:
-    """Runs of equal values are counted as each value by itself, and end with their list."""
-    values = [value for value, times in runs for _ in range(times)]
-    nested = [values[:7], *values]
-
-    def bound(value: Any) -> int:
-        # Under a limit below the rough bound the values are counted.
-        return count(data := pack(value), 130 * len(data) - 1)
-
-    empty = bound([])
-    assert bound(nested) == 2 * empty + sum(map(bound, values[:7])) + sum(map(bound, values))
-    cut = pack(nested)[: -len(values) // 2]
-    assert 0 < count(cut, 100 * len(cut)) <= bound(nested) + 200

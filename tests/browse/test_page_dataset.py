@@ -62,7 +62,7 @@ def test_each_answer_leads_to_its_samples(served: Browsing, open_page: Open):
     assert set(page.locator(".label").all_inner_texts()) == {"dog"}
     page.go_back()
     page.get_by_text("without .txt: shard 3 (20 of 40)").wait_for()
-    page.locator(".odd").get_by_role("link", name="shard 3").first.click()
+    page.locator(".lacking").get_by_role("link", name="shard 3").first.click()
     page.get_by_text("20 samples found").wait_for()
     page.go_back()
     slider = page.get_by_role("slider", name="Range of .jpg:width")
@@ -135,20 +135,3 @@ def test_an_empty_class_is_none_and_the_balance_is_exact(tmp_path: Path, open_pa
         ).wait_for()
         legend = page.locator(".over-shards .legend li")
         assert legend.all_inner_texts() == ["square", "1.5"]
-
-
-def test_unread_shards_are_not_said_to_be_alike(tmp_path: Path, open_page: Open) -> None:
-    """Beside damaged shards, the page says of how many the others are alike."""
-    rows = []
-    for shard in range(5):
-        samples = [{"__key__": f"{shard}-{n}", ".cls": "1"} for n in range(10)]
-        rows.append((str(write_shard(tmp_path / f"{shard}.tar", samples)), 10))
-    for damaged in (0, 2):
-        Path(rows[damaged][0]).write_bytes(b"no archive" * 1000)
-    with browsing(rows) as server:
-        page = open_page(f"{server.url}?view=dataset")
-        page.get_by_text("alike in the 3 of 5 shards that were read.").wait_for()
-    Path(rows[1][0]).write_bytes(b"no archive" * 1000)
-    with browsing(rows) as server:
-        page = open_page(f"{server.url}?view=dataset")
-        page.get_by_text("Fewer than three shards were read, so none is compared.").wait_for()

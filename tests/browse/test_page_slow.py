@@ -1,17 +1,14 @@
 """The page in a real browser, where pictures or shards are slow to come."""
 
 import json
-import threading
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.browsing import Command, browsing
+from helpers.browsing import browsing
 from helpers.chromium import wait_until
 from helpers.pictures import draw, save, slow_picture
-from helpers.server import ShardServer, serve, stop
 from helpers.shards import write_shard
 
 from wids.browse.decoders import DecoderLimits
@@ -99,66 +96,3 @@ def test_fields_that_are_described_late_follow_by_themselves(
         page.goto(f"{server.url}?compare=0,1")
         wait_until(page, "document.querySelectorAll('.card img.whole').length === 4")
         page.get_by_text("Cannot be decoded").nth(1).wait_for()
-
-
-def test_the_head_of_a_remote_dataset_is_shown_while_it_is_opened(
-    tmp_path: Path, open_page: Open, shard_server: ShardServer
-) -> None:
-    """While shards are fetched to be counted, the first samples are shown, then the dataset."""
-    gate = threading.Event()
-    far = ShardServer()
-    with ExitStack() as ending:
-        ending.callback(stop, serve(far))
-        ending.callback(gate.set)
-        urls = []
-        for number, server in enumerate((shard_server, far)):
-            samples = [
-                {"__key__": f"{number}{place}", ".jpg": save(draw(64, 48, place), "JPEG")}
-                for place in range(9)
-            ]
-            path = write_shard(tmp_path / f"{number}.tar", samples)
-            urls.append(server.put(path.name, path.read_bytes()))
-        far.before_answer = gate.wait
-        spec = tmp_path / "spec.json"
-        spec.write_text(json.dumps({"shardlist": [{"url": url} for url in urls]}))
-        with Command(spec, tmp_path) as command:
-            page = open_page(command.url)
-            page.get_by_text("The dataset is being opened. Shown are the first").wait_for()
-            page.get_by_text("9 samples · 1 shard").wait_for()
-            wait_until(page, "document.querySelector('.tile img')?.naturalWidth === 64")
-            page.locator(".tile").nth(3).click()
-            page.get_by_role("heading", name="03").wait_for()
-            gate.set()
-            page.get_by_text("18 samples · 2 shards").wait_for()
-            page.get_by_text("sample 3 of 18").wait_for()
-            assert page.locator(".opening").count() == 0
-            page.keyboard.press("Escape")
-            page.locator(".tile").nth(17).wait_for()
-            assert command.get("api/page").json()["total"] == 18
-            page.close()  # before the server ends, so that it misses nothing
-
-
-def test_the_url_is_printed_while_shards_are_counted(
-    tmp_path: Path, open_page: Open, shard_server: ShardServer
-) -> None:
-    """The page says how many shards are counted, and then shows the dataset; local ones, too."""
-    gate = threading.Event()
-    with ExitStack() as ending:
-        ending.callback(gate.set)
-        paths = [
-            write_shard(tmp_path / f"{number}.tar", [{"__key__": f"{number}", ".txt": "a"}])
-            for number in range(3)
-        ]
-        urls = [str(path) for path in paths[:2]]
-        urls.append(shard_server.put(paths[2].name, paths[2].read_bytes()))
-        shard_server.before_answer = gate.wait
-        spec = tmp_path / "spec.json"
-        spec.write_text(json.dumps({"shardlist": [{"url": url} for url in urls]}))
-        with Command(spec, tmp_path) as command:
-            page = open_page(command.url)
-            page.get_by_text("The samples of 2 of 3 shards are counted.").wait_for()
-            gate.set()
-            page.get_by_text("3 samples · 3 shards").wait_for()
-            page.locator(".row").nth(2).wait_for()
-            assert page.locator(".opening").count() == 0
-            page.close()

@@ -19,7 +19,6 @@ from helpers.waiting import eventually, when_finished
 from wids.browse.fieldreader import FieldReader
 from wids.browse.handlers import ApiHandlers
 from wids.browse.server import BrowseServer
-from wids.browse.stage import Stage
 from wids.errors import WidsWarning
 from wids.reading.shardlist import ShardList
 
@@ -81,7 +80,7 @@ def browsing(spec: Any, title: str = "test", **options: Any) -> Iterator[Browsin
             # Under load a decoder process may take seconds to start.
             options = {"view_seconds": 60.0, **options}
             handlers = ApiHandlers(FieldReader(dataset, **waits), title, **options)
-            server = BrowseServer(Stage.of(handlers), port=0, **serving)
+            server = BrowseServer(handlers, port=0, **serving)
             thread = threading.Thread(target=server.run)
             thread.start()
             try:

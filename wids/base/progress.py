@@ -1,37 +1,12 @@
-"""Progress bars on terminals, and progress for whoever watches it."""
+"""Progress bars on terminals."""
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
-__all__ = ["progress", "progress_bar", "progress_told"]
+__all__ = ["progress", "progress_bar"]
 
 T = TypeVar("T")
-Told = Callable[[int, int | None], None]
-
-_TOLD: ContextVar[Told | None] = ContextVar("wids progress", default=None)
-
-
-@contextmanager
-def progress_told(call: Told) -> Iterator[None]:
-    """Context manager in which `progress` of this thread also calls a function.
-
-    Args:
-        call: Gets the number of items that are done and that of all, None if it is unknown.
-
-    >>> said = []
-    >>> with progress_told(lambda *counts: said.append(counts)):
-    ...     _ = list(progress("ab", total=2))
-    >>> said
-    [(1, 2), (2, 2)]
-    """
-    before = _TOLD.set(call)
-    try:
-        yield
-    finally:
-        _TOLD.reset(before)
 
 
 def progress(
@@ -60,11 +35,7 @@ def progress(
     [1, 2]
     """
     bar = progress_bar(iterable, total=total, desc=desc, unit=unit, scale=scale)
-    told = _TOLD.get()
-    for count, item in enumerate(iterable if bar is None else bar, 1):
-        if told is not None:
-            told(count, total)
-        yield item
+    yield from iterable if bar is None else bar
 
 
 def progress_bar(

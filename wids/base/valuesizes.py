@@ -8,20 +8,15 @@ error.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from wids.errors import DecodeError
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 __all__ = ["JSON_COST", "cbor_nbytes", "json_nbytes", "msgpack_nbytes"]
 
-_SLOT, _NUMBER, _BYTES, _TEXT, _LIST, _DICT = 8, 32, 48, 64, 80, 72
-_SMALL_DICT, _ENTRY = 168, 110  # a table of up to five entries; one entry of a larger one
-_WIDE_TEXT, _WIDEST = 80, 4  # of text beyond ASCII, and bytes that its characters may take
-_EXT, _OBJECT = 128, 200  # an `ExtType`; a value of a type of its own, such as a date
-_CONTENT = {"number", "bytes", "text", "ext"}
+# A value with its slot or entry, without its content; one that may be a dict, a date, an `ExtType`.
+_PLAIN, _OTHER = 136, 300
+_WIDEST = 4  # bytes that a character may take
 # Tags of CBOR whose values can take hours to build: their name, and the size in bytes of documents
 # that are safe.
 _SLOW_TAGS = {
@@ -37,8 +32,6 @@ _LONG_NUMBER = re.compile(rb"(?:[\xc2\xc3]|[\xd8-\xdb]\0*[\x02\x03])[\x5a\x5b\x5
 _RARE_TAGS, _MOST_RARE = {2, 3, 4, 5, 37}, 10_000
 _SLOW_TAG = re.compile(rb"(?:\xd8|\xd9\0|\xda\0{3}|\xdb\0{7})[\x1d\x1e\x23\x24]")
 _RARE_TAG = re.compile(rb"[\xc2-\xc5]|\xd8\x25|[\xd8-\xdb]\0*[\x02-\x05\x25]")
-_LONGEST_IN_RUN = 16  # bytes; runs of longer values are not searched for
-_MOST_IN_RUN = 1 << 16  # values; a search takes memory for each value
 _ENDLESS = 1 << 62  # values of a container that has an end mark instead of a count
 
 # JSON: a slot and a number, an entry and its key, empty containers. Marks within strings are
@@ -54,7 +47,7 @@ class _Head(NamedTuple):
     """Meaning of the first byte of a value.
 
     Attributes:
-        kind: "number", "bytes", "text", "ext", "list", "dict", "tag", "endless" or "end".
+        kind: "plain" (a number or bytes), "text", "ext", "list", "dict", "tag", "endless" or "end".
         width: Number of bytes of the count that follows; 0 if `amount` is the count.
         amount: Size of the content in bytes, number of values of the container, or number of the
             tag.
@@ -93,10 +86,10 @@ def msgpack_nbytes(data: bytes, max_nbytes: int) -> int:
         max_nbytes: A bound below this may be a rough one; above, counting stops.
 
     >>> msgpack_nbytes(bytes([0x92, 0x80, 0xA1, 0x61]), max_nbytes=200)
-    241
+    300
     """
     rough = _MOST_MSGPACK_COST * len(data)
-    return rough if rough <= max_nbytes else _walked(data, max_nbytes, _MSGPACK, _MSGPACK_RUNS)
+    return rough if rough <= max_nbytes else _walked(data, max_nbytes, _MSGPACK)
 
 
 def cbor_nbytes(data: bytes, max_nbytes: int) -> int:
@@ -110,7 +103,7 @@ def cbor_nbytes(data: bytes, max_nbytes: int) -> int:
         DecodeError: Some of its values could take hours to build.
 
     >>> cbor_nbytes(bytes([0x82, 0xA0, 0x61, 0x61]), max_nbytes=200)
-    241
+    300
     """
     rough = _MOST_CBOR_COST * len(data)
     slow = (
@@ -120,66 +113,41 @@ def cbor_nbytes(data: bytes, max_nbytes: int) -> int:
     )
     if rough <= max_nbytes and not slow:
         return rough
-    return _walked(data, max_nbytes, _CBOR, _CBOR_RUNS)
+    return _walked(data, max_nbytes, _CBOR)
 
 
-class _ByteRun(NamedTuple):
-    """Kind of runs of adjacent values that have one size and contain no values.
-
-    Attributes:
-        pattern: Pattern of a run from its first byte on.
-        nbytes: Size of each value in the document.
-        cost: Size of each value in memory.
-    """
-
-    pattern: re.Pattern[bytes]
-    nbytes: int
-    cost: int
-
-
-def _walked(data: bytes, max_nbytes: int, heads: list[_Head], runs: Mapping[int, _ByteRun]) -> int:
+def _walked(data: bytes, max_nbytes: int, heads: list[_Head]) -> int:
     """Return the sum of the sizes of all values of a document; each begins with a head."""
     total = position = num_rare = 0
-    left, each = 1, _SLOT  # number of values to come, and the size of a slot of their container
-    outer: list[tuple[int, int]] = []  # the same for the containers around endless containers
+    left = 1  # number of values to come
+    outer: list[int] = []  # the same for the containers around endless containers
     while left and position < len(data) and total <= max_nbytes:
-        # Short values come in long runs, and a pattern counts a run ten times faster than this
-        # loop counts its values.
-        run = runs.get(data[position])
-        if run is not None:
-            end = position + min(left, _MOST_IN_RUN) * run.nbytes
-            if found := run.pattern.match(data, position, min(end, len(data))):
-                count = (found.end() - position) // run.nbytes
-                total += (each + run.cost) * count
-                left -= count
-                position = found.end()
-                continue
         head = heads[data[position]]
         start, count = position + 1 + head.width, head.amount
         if head.width:
             count = int.from_bytes(data[position + 1 : start], "big")
         position = start + head.more
         left -= 1
-        total += each
-        if head.kind in _CONTENT:
+        total += _PLAIN if head.kind in ("plain", "text") else _OTHER
+        if head.kind in ("plain", "text", "ext"):
             nbytes = min(count, len(data) - position)
             if total + nbytes > max_nbytes:  # before a copy is made of what will be refused
                 return total + nbytes
-            total += _content_nbytes(head.kind, data[position : position + nbytes])
+            wide = head.kind == "text" and not data[position : position + nbytes].isascii()
+            # Where a character is wider than those before it, the text is copied.
+            total += (_WIDEST + 1) * nbytes if wide else nbytes
             position += count
         elif head.kind == "endless":
-            outer.append((left, each))
-            total += _DICT + _SMALL_DICT
-            left, each = _ENDLESS, _SLOT + (_ENTRY // 2 if count else 0)
+            outer.append(left)
+            left = _ENDLESS
         elif head.kind == "end" and outer:
-            left, each = outer.pop()
+            left = outer.pop()
         else:
             if head.kind == "tag":
                 num_rare += count in _RARE_TAGS
                 _check_tag(count, num_rare, data, position)
                 count = 1
             count = min(count, len(data))  # each value has at least one byte
-            total += _container_nbytes(head.kind, count)
             left += 2 * count if head.kind == "dict" else count
     return total
 
@@ -211,41 +179,20 @@ def _check_tag(tag: int, num_rare: int, data: bytes, position: int) -> None:
         )
 
 
-def _content_nbytes(kind: str, content: bytes) -> int:
-    """Return the memory of a number, a text or bytes."""
-    if kind == "number":
-        return _NUMBER + len(content)
-    if kind == "ext":
-        return _EXT + len(content)
-    if kind == "text" and not content.isascii():
-        # Where a character is wider than those before it, the text is copied.
-        return _WIDE_TEXT + (_WIDEST + 1) * len(content)
-    return (_TEXT if kind == "text" else _BYTES) + len(content)
-
-
-def _container_nbytes(kind: str, count: int) -> int:
-    """Return the memory of a list, a dict or a tag, without its values."""
-    if kind == "list":
-        return _LIST
-    if kind == "dict":
-        return _DICT + (_ENTRY * count if count > 5 else _SMALL_DICT if count else 0)
-    return _OBJECT
-
-
 def _msgpack_heads() -> list[_Head]:
     """Return the heads of the msgpack specification, by first byte."""
-    heads = [_Head("number")] * 256  # numbers of one byte, None, False, True
+    heads = [_Head("plain")] * 256  # numbers of one byte, None, False, True
     for code in range(16):
         heads[0x80 | code] = _Head("dict", amount=code)
         heads[0x90 | code] = _Head("list", amount=code)
     for code in range(32):
         heads[0xA0 | code] = _Head("text", amount=code)
     for step, width in enumerate((1, 2, 4)):
-        heads[0xC4 + step] = _Head("bytes", width)
+        heads[0xC4 + step] = _Head("plain", width)
         heads[0xC7 + step] = _Head("ext", width, more=1)  # a byte for the type
         heads[0xD9 + step] = _Head("text", width)
     for step, nbytes in enumerate((4, 8, 1, 2, 4, 8, 1, 2, 4, 8)):
-        heads[0xCA + step] = _Head("number", amount=nbytes)
+        heads[0xCA + step] = _Head("plain", amount=nbytes)
     for step, nbytes in enumerate((1, 2, 4, 8, 16)):
         heads[0xD4 + step] = _Head("ext", amount=nbytes, more=1)
     for step, width in enumerate((2, 4)):
@@ -257,47 +204,17 @@ def _msgpack_heads() -> list[_Head]:
 def _cbor_heads() -> list[_Head]:
     """Return the heads of RFC 8949, by first byte."""
     heads = [_Head("end")] * 256
-    kinds = ("number", "number", "bytes", "text", "list", "dict", "tag", "number")
+    kinds = ("plain", "plain", "plain", "text", "list", "dict", "tag", "plain")
     for major, kind in enumerate(kinds):
-        counted = kind != "number"  # the count of a tag is its number
+        counted = major not in (0, 1, 7)  # not numbers; the count of a tag is its number
         for code in range(24):
             heads[major << 5 | code] = _Head(kind, amount=code if counted else 0)
         for step, width in enumerate((1, 2, 4, 8)):
             head = _Head(kind, width) if counted else _Head(kind, amount=width)
             heads[major << 5 | 24 + step] = head
     for major in (2, 3, 4, 5):
-        heads[major << 5 | 31] = _Head("endless", amount=int(major == 5))
+        heads[major << 5 | 31] = _Head("endless")
     return heads
 
 
-def _runs(heads: list[_Head], kept: bytes) -> dict[int, _ByteRun]:
-    """Return the runs that begin with a byte.
-
-    Args:
-        heads: The heads by first byte.
-        kept: First bytes of values of which Python has one object: small numbers, None, False,
-            True.
-    """
-    codes: dict[tuple[str, int, int], list[int]] = {}
-    for code, head in enumerate(heads):
-        nbytes = head.amount + head.more
-        if code in kept:
-            codes.setdefault(("kept", 0, 0), []).append(code)
-        elif head.kind in _CONTENT and not head.width and nbytes <= _LONGEST_IN_RUN:
-            cost = _content_nbytes(head.kind, bytes(nbytes))
-            codes.setdefault((head.kind, nbytes, cost), []).append(code)
-        elif head.kind in ("list", "dict") and not head.width and not head.amount:
-            codes.setdefault(("empty", 0, _container_nbytes(head.kind, 0)), []).append(code)
-    runs: dict[int, _ByteRun] = {}
-    for (kind, nbytes, cost), alike in codes.items():
-        first = b"[" + b"".join(b"\\x%02x" % code for code in alike) + b"]"
-        # Only ASCII: other text takes more memory, and is counted one by one.
-        content = b"[\0-\x7f]" if kind == "text" else b"."
-        pattern = re.compile(b"(?:%s%s{%d})+" % (first, content, nbytes), re.DOTALL)
-        runs |= dict.fromkeys(alike, _ByteRun(pattern, 1 + nbytes, cost))
-    return runs
-
-
 _MSGPACK, _CBOR = _msgpack_heads(), _cbor_heads()
-_MSGPACK_RUNS = _runs(_MSGPACK, bytes([*range(0x80), 0xC0, 0xC2, 0xC3, *range(0xFB, 0x100)]))
-_CBOR_RUNS = _runs(_CBOR, bytes([*range(0x18), *range(0x20, 0x25), *range(0xF4, 0xF8)]))

@@ -23,7 +23,7 @@ from wids.base.urls import hide_credentials
 from wids.browse.decoders import TookLongError
 from wids.browse.failures import message_of
 from wids.browse.guard import Guard
-from wids.browse.handlers import ApiHandlers, UnreadableSampleError, check_parameters
+from wids.browse.handlers import UnreadableSampleError, check_parameters
 from wids.browse.thumbnailpool import SIZES
 from wids.codecs.formats import OCTET_STREAM, media_type
 from wids.errors import WidsError
@@ -31,7 +31,7 @@ from wids.log import logger
 
 if TYPE_CHECKING:
     from wids.browse.fieldreader import LocatedSample
-    from wids.browse.stage import Stage
+    from wids.browse.handlers import ApiHandlers
     from wids.display.thumbnails import Thumbnail
 
 __all__ = ["UnsatisfiableRangeError", "make_app", "parse_range"]
@@ -99,40 +99,35 @@ _MOST_DIGITS = 20
 
 
 def make_app(
-    stage: Stage, *, hosts: frozenset[str] = frozenset(), token: str | None = None
+    handlers: ApiHandlers, *, hosts: frozenset[str] = frozenset(), token: str | None = None
 ) -> Guard:
     """Make the application for one dataset.
 
     Args:
-        stage: What answers the requests.
+        handlers: What answers the requests.
         hosts: Names of this server in addition to those of the loopback.
         token: Secret that a first request must contain; None if none is required.
     """
-    questions: dict[str, Callable[[Mapping[str, str]], dict[str, Any]]] = {
-        "dataset": stage.dataset,
-        **{
-            name: functools.partial(_answer_of, stage, call)
-            for name, call in {
-                "waiting": ApiHandlers.waiting,
-                "page": ApiHandlers.page,
-                "sample": ApiHandlers.sample,
-                "picture": ApiHandlers.picture,
-                "shards": ApiHandlers.shards,
-                "facets": ApiHandlers.facets,
-                "statistics": ApiHandlers.statistics,
-                "faults": ApiHandlers.faults,
-                "turns": ApiHandlers.turns,
-                "map": ApiHandlers.map,
-                "words": ApiHandlers.words,
-            }.items()
-        },
+    questions = {
+        "dataset": handlers.dataset,
+        "waiting": handlers.waiting,
+        "page": handlers.page,
+        "sample": handlers.sample,
+        "picture": handlers.picture,
+        "shards": handlers.shards,
+        "facets": handlers.facets,
+        "statistics": handlers.statistics,
+        "faults": handlers.faults,
+        "turns": handlers.turns,
+        "map": handlers.map,
+        "words": handlers.words,
     }
     files = _static_files()
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
         yield
-        stage.close()
+        handlers.close()
 
     # Each file has a route of its own, so no path of a request is ever looked up in a folder.
     routes = [
@@ -143,25 +138,11 @@ def make_app(
             Route(f"/api/{name}", _answered(_json_of(name, answer)))
             for name, answer in questions.items()
         ),
-        Route("/thumb", _answered(_thumbnail_of(stage, files))),
-        Route("/raw", _answered(_raw_of(stage))),
-        Route("/selection.json", _answered(_selection_of(stage))),
+        Route("/thumb", _answered(_thumbnail_of(handlers, files))),
+        Route("/raw", _answered(_raw_of(handlers))),
+        Route("/selection.json", _answered(_selection_of(handlers))),
     ]
     return Guard(Starlette(routes=routes, lifespan=lifespan), hosts, token)
-
-
-def _answer_of(
-    stage: Stage,
-    call: Callable[[ApiHandlers, Mapping[str, str]], dict[str, Any]],
-    query: Mapping[str, str],
-) -> dict[str, Any]:
-    return call(stage.handlers(query), query)
-
-
-async def _current(stage: Stage, request: Request) -> ApiHandlers:
-    """Return the handlers for a request, without keeping others waiting."""
-    found = stage.at_once(request.query_params)
-    return await _in_thread(stage.handlers, request.query_params) if found is None else found
 
 
 def _answered(endpoint: Endpoint) -> Endpoint:
@@ -225,11 +206,10 @@ def _json_of(name: str, answer: Callable[[Mapping[str, str]], dict[str, Any]]) -
     return send_json
 
 
-def _selection_of(stage: Stage) -> Endpoint:
+def _selection_of(handlers: ApiHandlers) -> Endpoint:
     async def send_selection(request: Request) -> Response:
         try:
             check_parameters("selection", request.query_params)
-            handlers = await _current(stage, request)
             document = await _in_thread(handlers.selection, request.query_params)
         except (WidsError, OSError, ValueError, LookupError) as error:
             return _failure(error)
@@ -255,12 +235,12 @@ class _NotYetError(Exception):
     """A picture is still being drawn, and the request does not wait for it."""
 
 
-def _thumbnail_of(stage: Stage, files: Mapping[str, bytes]) -> Endpoint:
+def _thumbnail_of(handlers: ApiHandlers, files: Mapping[str, bytes]) -> Endpoint:
     async def send_thumbnail(request: Request) -> Response:
         placeholder = files["broken.svg"]
         try:
             check_parameters("thumb", request.query_params)
-            drawn, version = await _drawn(await _current(stage, request), request)
+            drawn, version = await _drawn(handlers, request)
         except _NotYetError:
             drawn, placeholder = None, files["later.svg"]
         except (ValueError, LookupError) as error:
@@ -316,11 +296,10 @@ async def _drawn(handlers: ApiHandlers, request: Request) -> tuple[Thumbnail | N
         raise _NotYetError from None
 
 
-def _raw_of(stage: Stage) -> Endpoint:
+def _raw_of(handlers: ApiHandlers) -> Endpoint:
     async def send_raw(request: Request) -> Response:
         try:
             check_parameters("raw", request.query_params)
-            handlers = await _current(stage, request)
             located, number = await _in_thread(_asked_for, handlers, request)
             field = located.field(number)
             asked = parse_range(request.headers.get("range"), field.nbytes)

@@ -127,10 +127,10 @@ def check_parameters(question: str, query: Query) -> None:
     ...
     ValueError: unknown parameter 'field'; 'picture' takes f, i
     """
-    known = {*PARAMETERS[question].split(), "token", "preview"}
+    known = {*PARAMETERS[question].split(), "token"}
     for name in query:
         if name not in known:
-            takes = ", ".join(sorted(known - {"token", "preview"})) or "none"
+            takes = ", ".join(sorted(known - {"token"})) or "none"
             raise ValueError(f"unknown parameter {name[:40]!r}; {question!r} takes {takes}")
 
 

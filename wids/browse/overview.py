@@ -8,14 +8,13 @@ import stat
 import threading
 from collections import Counter
 from contextlib import suppress
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from wids.base.system import read_at
 from wids.base.urls import display_url, file_name, hide_credentials, is_local, local_path
-from wids.browse.oddshards import ShardProfile, odd_shards, over_shards
+from wids.browse.overshards import ShardProfile, over_shards
 from wids.browse.tallies import NumberTally
 from wids.display.safejson import safe_text
 from wids.reading.describe import nbytes_of
@@ -230,8 +229,8 @@ _CLASS_FIELDS = (".cls", ".cls2", ".label", ".class")
 # More than any dataset has classes, and few enough to take little memory.
 _MOST_CLASSES = 100_000
 _MOST_SHOWN = 60
-_MOST_PROFILES = 2_000  # shards that are compared with each other
-_MOST_OWN_CLASSES = 200  # of a shard, in the comparison
+_MOST_PROFILES = 2_000  # shards whose own counts are kept
+_MOST_OWN_CLASSES = 200  # of a shard, among them
 _MOST_FIELDS = 48
 _MOST_LABEL_NBYTES = 200
 
@@ -278,9 +277,8 @@ class StatisticsVisitor:
         with self._lock:
             if len(self._profiles) < _MOST_PROFILES:
                 counts = {extension: int(each.size) for extension, each in sizes.items()}
-                median = float(np.median(whole)) if whole.size else 0.0
                 own = dict(values.most_common(_MOST_OWN_CLASSES))
-                self._profiles.append(ShardProfile(shard_index, whole.size, median, counts, own))
+                self._profiles.append(ShardProfile(shard_index, whole.size, counts, own))
             self._stats += Stats(SizeStats.of(whole), fields, values)
             num_samples = self._reader.num_samples(shard_index)
             self._num_unclassed += max(num_samples - values.total(), 0)
@@ -324,7 +322,6 @@ class StatisticsVisitor:
                 "classes": sorted(classes, key=_by_number),
                 "counts": _spread_of(stats.values),
                 "extremes": _extremes(stats.values, self._name),
-                "odd_shards": self._odd_shards(),
                 "over_shards": self._over_shards(),
             }
 
@@ -332,11 +329,6 @@ class StatisticsVisitor:
         found = over_shards(self._profiles)
         named = [[label, self._name(label), counts] for label, counts in found.classes]
         return {**found._asdict(), "classes": named}
-
-    def _odd_shards(self) -> list[dict[str, Any]]:
-        labels = {label for profile in self._profiles for label in profile.classes}
-        names = {label: name for label in labels if (name := self._name(label))}
-        return [asdict(each) for each in odd_shards(self._profiles, names)]
 
     def _name(self, label: str) -> str | None:
         return self._class_names.get(int(label)) if label.isdecimal() and len(label) < 10 else None

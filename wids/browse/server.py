@@ -17,7 +17,7 @@ from wids.browse.guard import LOOPBACK, new_token
 if TYPE_CHECKING:
     import asyncio
 
-    from wids.browse.stage import Stage
+    from wids.browse.handlers import ApiHandlers
 
 __all__ = ["BrowseServer", "bind", "is_loopback"]
 
@@ -115,7 +115,7 @@ class BrowseServer:
     """HTTP server of one dataset on one port.
 
     Args:
-        stage: What answers the requests.
+        handlers: What answers the requests.
         host: Host name or address on which to listen.
         port: As for `bind`.
         token: Whether requests need a secret, which is in `url`. Without it, every user of this
@@ -132,7 +132,7 @@ class BrowseServer:
 
     def __init__(
         self,
-        stage: Stage,
+        handlers: ApiHandlers,
         host: str = "127.0.0.1",
         port: int | None = None,
         *,
@@ -145,7 +145,7 @@ class BrowseServer:
         # Users on other machines may call this server by any of these names.
         names = {host.lower(), socket.gethostname().lower(), socket.getfqdn().lower()}
         hosts = frozenset() if is_loopback(host) else frozenset(names)
-        app = make_app(stage, hosts=hosts, token=secret)
+        app = make_app(handlers, hosts=hosts, token=secret)
         # A browser cannot open an address that stands for all addresses.
         shown = socket.gethostname() if host in ("0.0.0.0", "::") else host  # noqa: S104
         address = f"[{shown}]" if ":" in shown else shown

@@ -11,13 +11,11 @@ import threading
 import time
 import warnings
 from collections import Counter
-from concurrent.futures import Future, wait
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import wids
-from wids.base.progress import progress_told
 from wids.base.system import name_of_machine
 from wids.base.urls import hide_credentials
 from wids.commands.terminal import (
@@ -29,18 +27,16 @@ from wids.commands.terminal import (
     out,
     rules_given,
 )
-from wids.errors import WidsError, WidsWarning
+from wids.errors import WidsWarning
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     import numpy as np
     from numpy.typing import NDArray
 
     from wids.browse.fieldreader import Uncounted
-    from wids.browse.handlers import ApiHandlers
     from wids.browse.joinedfields import JoinedFields
-    from wids.browse.preview import Preview
     from wids.reading.shardlist import ShardList
 
 __all__ = ["add_browse_commands"]
@@ -49,10 +45,6 @@ _THREADS = ("AnyIO worker thread", "wids-")  # those that answer, draw and fetch
 # Longer than an answer takes that is under way, shorter than anybody waits after Ctrl-C.
 _JOIN_SECONDS = 1.0
 _MOST_ALIKE = 3
-_SOON_SECONDS = 0.3  # a dataset that is open by then is shown without a first word
-_HEAD_SECONDS = 0.3  # more, after which the head of a remote one is shown
-_POLL_SECONDS = 0.05
-_TOLD_SECONDS = 3.0  # in which open pages learn that the dataset cannot be opened
 
 
 def add_browse_commands(commands: Any) -> None:
@@ -115,159 +107,31 @@ def browse(args: Arguments) -> int:
     # Said before the dataset is opened, which may take a while.
     load("starlette", "browse")
     load("uvicorn", "browse")
+    from wids.browse.fieldreader import FieldReader
+    from wids.browse.handlers import ApiHandlers
+    from wids.browse.overview import find_report, read_report
     from wids.browse.server import BrowseServer
 
+    report = read_report(Path(args.check)) if args.check else find_report(args.spec)
+    names = _names_given(args)
     with _warnings_printed(quiet=args.json):
-        opening = _Opening(args)
-        try:
-            first = opening.wait()
-            server = BrowseServer(opening.stage, args.host, args.port, token=not args.no_token)
-            url = server.url
-            if first is not None:
-                url += f"{'&' if '?' in url else '?'}i={first}"
-            _announce(args, url, server.port)
-            opening.on_failure(server.stop)
-            server.run()
-        finally:
-            opening.close()
-        _leave()
-        opening.check()
-    return DONE
-
-
-class _Opening:
-    """Opening of a dataset, in a thread of its own: the page says how far it is if it takes long.
-
-    Args:
-        args: Arguments of the command.
-
-    Attributes:
-        stage: What the server answers with.
-
-    Raises:
-        OSError: A file that the arguments name cannot be read.
-        ValueError: It is malformed.
-    """
-
-    def __init__(self, args: Arguments) -> None:
-        # Imported and read before the time counts in which a dataset opens at once.
-        import wids.views.opening  # noqa: F401
-        from wids.browse.handlers import ApiHandlers  # noqa: F401
-        from wids.browse.overview import find_report, read_report
-        from wids.browse.stage import Stage
-
-        self._args = args
-        self._names = _names_given(args)
-        self._report = read_report(Path(args.check)) if args.check else find_report(args.spec)
-        self._opened: Future[ApiHandlers] = Future()
-        self._first: Future[None] = Future()
-        self._head: Future[Preview | None] = Future()
-        self._closed = threading.Event()
-        self._counted: dict[str, int] = {}
-        self.stage = Stage(self._opened, self._first, self._head, lambda: self._counted)
-
-    def wait(self) -> int | None:
-        """Open the dataset, or go on opening it in the background if that takes long.
-
-        Returns:
-            Index of the sample to show first, if one was given.
-
-        Raises:
-            WidsError: It cannot be opened.
-            OSError: The same.
-            IndexError: There is no such sample.
-        """
-        _start(self._open)
-        wait([self._opened], _SOON_SECONDS)
-        if not self._first.done():
-            _start(self._show_head)
-        else:
-            self._head.set_result(None)
-        while not self._opened.done():
-            if self._args.index is None:
-                return None
-            wait([self._opened], _POLL_SECONDS)
-        total = len(self._opened.result().reader)
-        return None if self._args.index is None else _checked(self._args.index, total)
-
-    def on_failure(self, call: Callable[[], None]) -> None:
-        """Call a function soon after the dataset could not be opened; pages say so first."""
-
-        def note(opened: Future[ApiHandlers]) -> None:
-            if opened.exception() is not None:
-                threading.Timer(_TOLD_SECONDS, call).start()
-
-        self._opened.add_done_callback(note)
-
-    def check(self) -> None:
-        """Raise the error with which the dataset could not be opened."""
-        if self._opened.done():
-            self._opened.result()
-
-    def close(self) -> None:
-        """Stop background work, and close what is open."""
-        self._closed.set()
-        self.stage.close()
-        if self._opened.done() and self._opened.exception() is None:
-            self._opened.result().reader.dataset.close()
-
-    def _open(self) -> None:
-        from wids.browse.fieldreader import FieldReader
-        from wids.browse.handlers import ApiHandlers
-
-        try:
-            with progress_told(self._note):
-                dataset, uncounted, chosen, joined = _opened(self._args)
+        dataset, uncounted, chosen, joined = _opened(args)
+        with dataset:
+            first = None if args.index is None else _checked(args.index, len(dataset))
             reader = FieldReader(dataset, uncounted, joined=joined)
-            names = reader.class_names if self._names is None else self._names
-            title = reader.dataset.dataset_name
-            handlers = ApiHandlers(reader, title, names, self._report, chosen)
-        except BaseException as error:  # noqa: BLE001 (raised where the dataset is awaited)
-            self._opened.set_exception(error)
-            return
-        is_whole = chosen is None and joined is None and self._args.index is None
-        far = len(reader) and reader.is_far(dataset.shards[0])
-        if not (is_whole and far):
-            self._first.set_result(None)
-        self._opened.set_result(handlers)
-        if self._closed.is_set():  # by a command that failed meanwhile, which found nothing open
-            self.close()
-        elif is_whole and far:
-            with suppress(WidsError, OSError):  # the page says so at the samples
-                reader.locate(0)
-            self._first.set_result(None)
-
-    def _note(self, done: int, total: int | None) -> None:
-        """Note how many shards are counted, for the page that waits for the dataset."""
-        self._counted = {"num_shards": total or 0, "shards_counted": done}
-
-    def _show_head(self) -> None:
-        from wids.browse.preview import Preview, remote_spec
-        from wids.specs.locations import name_of
-
-        wait([self._first], _HEAD_SECONDS)  # its shard may have a sidecar, which comes soon
-        spec = None if self._first.done() else remote_spec(self._args.spec)
-        if spec is None or self._args.index is not None:
-            self._head.set_result(None)
-            return
-        try:
-            preview = Preview(
-                spec,
-                spec.name or name_of(self._args.spec, spec.shards.urls),
-                names=self._names,
-                cache_dir=self._args.cache_dir,
-                rules=rules_given(self._args),
-            )
-        except (WidsError, OSError, ValueError):
-            self._head.set_result(None)  # the dataset itself will say what is wrong
-            return
-        self._head.set_result(preview)
-        if self._closed.is_set():
-            preview.close()
-
-
-def _start(call: Callable[[], None]) -> None:
-    threading.Thread(target=call, name="wids-opening", daemon=True).start()
+            names = reader.class_names if names is None else names
+            handlers = ApiHandlers(reader, dataset.dataset_name, names, report, chosen)
+            try:
+                server = BrowseServer(handlers, args.host, args.port, token=not args.no_token)
+                url = server.url
+                if first is not None:
+                    url += f"{'&' if '?' in url else '?'}i={first}"
+                _announce(args, url, server.port)
+                server.run()
+            finally:
+                handlers.close()
+            _leave()
+    return DONE
 
 
 def _opened(

@@ -328,10 +328,10 @@ def _add_show(commands: Any) -> None:
     images.add_argument("--no-image", action="store_true", help="draw no images")
     images.add_argument(
         "--pictures",
-        choices=("auto", "kitty", "sixel", "blocks", "none"),
+        choices=("auto", "kitty", "blocks", "none"),
         default="auto",
-        help="how images are drawn: by kitty's protocol, as sixels or with half blocks; by default "
-        "as the terminal says that it can",
+        help="how images are drawn: by kitty's protocol or with half blocks; by default as the "
+        "terminal's variables say that it can",
     )
     add_rules(parser)
     add_json(parser)

@@ -1,16 +1,11 @@
-"""Pictures on terminals: by kitty's graphics protocol, as sixels, or with coloured half blocks."""
+"""Pictures on terminals: by kitty's graphics protocol, or with coloured half blocks."""
 
 from __future__ import annotations
 
 import base64
 import io
 import os
-import re
-import select
-import time
-from contextlib import suppress
 from dataclasses import dataclass
-from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal, TextIO, cast, get_args
 
 import numpy as np
@@ -22,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PICTURES", "Protocol", "Screen", "draw_blocks", "protocol_of", "screen_of"]
 
-Protocol = Literal["kitty", "sixel", "blocks", "none"]
+Protocol = Literal["kitty", "blocks", "none"]
 PICTURES = ("auto", *get_args(Protocol))
 
 UPPER_HALF = "▀"  # its colour is one pixel, its background the pixel below
@@ -34,14 +29,6 @@ _MOST_COLUMNS = 80
 _USUAL_CELL = 10, 20  # pixels of a character, where the terminal does not say them
 _MOST_CELL = 64
 _KITTY_CHUNK = 4096  # characters of base64 in one escape
-_SIXEL_ROWS = 6
-_SIXEL_COLOURS = 256
-# The question which kind of terminal it is; all answer it, and name 4 among what they know if that
-# has sixels.
-_ATTRIBUTES = b"\x1b[c"
-_ANSWER = re.compile(rb"\x1b\[\?([0-9;]*)c")
-_SIXELS = b"4"
-_MOST_ANSWER_NBYTES = 1000
 
 
 @dataclass(frozen=True)
@@ -86,9 +73,7 @@ class Screen:
             small = small.resize(
                 (times * small.width, times * small.height), Image.Resampling.NEAREST
             )
-        if self.protocol == "kitty":
-            return ["".join(_kitty(small))]
-        return [_sixel(small)]
+        return ["".join(_kitty(small))]
 
     def patch(self, colour: str) -> str:
         """Return a small patch of a colour, "#rrggbb"."""
@@ -97,16 +82,13 @@ class Screen:
         return f"\x1b[{wide if self.true_colour else f'48;5;{_nearest_of_256(levels)}'}m  {RESET}"
 
 
-def protocol_of(
-    asked: str, output: TextIO, environment: Mapping[str, str], *, wait_seconds: float = 0.5
-) -> Protocol:
+def protocol_of(asked: str, output: TextIO, environment: Mapping[str, str]) -> Protocol:
     """Return how pictures are drawn.
 
     Args:
         asked: One of `PICTURES`.
         output: Where they are written.
         environment: Variables of the process.
-        wait_seconds: How long to wait for a terminal that does not say what it knows.
     """
     if asked != "auto":
         return cast("Protocol", asked)
@@ -115,66 +97,11 @@ def protocol_of(
         return "none"
     # tmux and screen draw the window themselves, and drop what they do not know.
     between = "TMUX" in environment or terminal.startswith(("tmux", "screen"))
-    if not between and _is_kitty(terminal, environment):
+    named = "KITTY_WINDOW_ID" in environment or terminal in ("xterm-kitty", "xterm-ghostty")
+    if not between and (named or environment.get("TERM_PROGRAM", "") in ("ghostty", "WezTerm")):
         return "kitty"
-    if not between and _has_sixels(output, wait_seconds):
-        return "sixel"
     # The half blocks of a drawing exist in Unicode only.
     return "blocks" if output.encoding.lower().startswith("utf") else "none"
-
-
-def _is_kitty(terminal: str, environment: Mapping[str, str]) -> bool:
-    """Return whether a terminal says that it has kitty's protocol, as some others have."""
-    named = "KITTY_WINDOW_ID" in environment or terminal in ("xterm-kitty", "xterm-ghostty")
-    return named or environment.get("TERM_PROGRAM", "") in ("ghostty", "WezTerm")
-
-
-def _has_sixels(output: TextIO, wait_seconds: float) -> bool:
-    """Ask a terminal whether it has sixels; no answer in time means that it has none."""
-    try:
-        import termios
-        import tty
-
-        descriptor = os.open(os.ttyname(output.fileno()), os.O_RDWR | os.O_NOCTTY)
-    except (ImportError, OSError, ValueError):
-        return False
-    try:
-        # What was typed ahead would be taken for the answer, and a job in the background stopped.
-        if _is_readable(descriptor, 0) or not _is_in_front(descriptor):
-            return False
-        before = termios.tcgetattr(descriptor)
-        try:
-            tty.setcbreak(descriptor, termios.TCSADRAIN)
-            os.write(descriptor, _ATTRIBUTES)
-            return _SIXELS in _attributes(descriptor, wait_seconds)
-        finally:
-            termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
-    except (OSError, termios.error):
-        return False
-    finally:
-        os.close(descriptor)
-
-
-def _is_in_front(descriptor: int) -> bool:
-    with suppress(OSError):  # not the terminal that controls this process, so it does not stop it
-        return os.tcgetpgrp(descriptor) == os.getpgrp()
-    return True
-
-
-def _is_readable(descriptor: int, seconds: float) -> bool:
-    return bool(select.select([descriptor], [], [], seconds)[0])
-
-
-def _attributes(descriptor: int, seconds: float) -> list[bytes]:
-    """Read the answer of a terminal: numbers of what it knows, after that of its kind."""
-    answer, end = b"", time.monotonic() + seconds
-    while len(answer) < _MOST_ANSWER_NBYTES:
-        if not _is_readable(descriptor, max(end - time.monotonic(), 0)):
-            break
-        answer += os.read(descriptor, 64)
-        if found := _ANSWER.search(answer):
-            return found[1].split(b";")[1:]
-    return []
 
 
 def screen_of(protocol: Protocol, output: TextIO, columns: int, rows: int) -> Screen:
@@ -219,33 +146,6 @@ def _kitty(image: Any) -> Iterator[str]:
         # a=T: show it at once; f=100: PNG; q=2: answer nothing, which the shell would read.
         head = "a=T,f=100,q=2," if number == 0 else ""
         yield f"\x1b_G{head}m={int(number + 1 < len(chunks))};{chunk}\x1b\\"
-
-
-def _sixel(image: Any) -> str:
-    """Return the escape that shows an image as sixels: six rows in one line of characters."""
-    few = image.quantize(_SIXEL_COLOURS)
-    pixels = np.asarray(few)
-    palette = np.array(few.getpalette("RGB"), np.int64).reshape(-1, 3)
-    used = np.unique(pixels).tolist()
-    percents = {number: (palette[number] * 100 + 127) // 255 for number in used}
-    # 1: pixels that no colour has stay as they are; the ratio of a pixel's sides; the size.
-    parts = [f'\x1bP0;1;0q"1;1;{image.width};{image.height}']
-    parts += ["#{};2;{};{};{}".format(number, *percents[number]) for number in used]
-    for top in range(0, len(pixels), _SIXEL_ROWS):
-        band = pixels[top : top + _SIXEL_ROWS]
-        weights = (1 << np.arange(len(band)))[:, None]
-        lines = []
-        for number in np.unique(band).tolist():
-            bits = ((band == number) * weights).sum(axis=0)
-            lines.append(f"#{number}{''.join(_runs(bits.tolist()))}")
-        parts.append("$".join(lines) + "-")
-    return "".join(parts) + "\x1b\\"
-
-
-def _runs(bits: list[int]) -> Iterator[str]:
-    for value, run in groupby(bits):
-        count, letter = len(list(run)), chr(63 + value)
-        yield f"!{count}{letter}" if count > 3 else letter * count
 
 
 def draw_blocks(image: Any, *, true_colour: bool = True) -> list[str]:

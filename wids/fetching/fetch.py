@@ -148,26 +148,6 @@ class Fetcher:
 
         return self._tried(url, read_once, lambda: 0)
 
-    def read_head(self, url: str, max_nbytes: int) -> Iterator[bytes]:
-        """Yield the first bytes of a file in pieces, in one try.
-
-        Args:
-            url: The file.
-            max_nbytes: After which number of bytes to end.
-
-        Raises:
-            FetchError: The server refuses, or the try failed.
-        """
-        try:
-            with self._open(url) as stream:
-                for chunk in stream.chunks:
-                    yield chunk[:max_nbytes]
-                    max_nbytes -= len(chunk)
-                    if max_nbytes <= 0:
-                        return
-        except (ConnectionError, TimeoutError) as error:
-            raise FetchError(f"{display_url(url)}: {error}") from error
-
     def list_folder(self, url: str) -> Listing:
         """List all files in a folder of a bucket or of a repository of the hub.
 

@@ -1,8 +1,7 @@
 """Salvage of a damaged or incomplete tar.
 
 A normal scan ends where a header is missing or wrong. `salvage_tar` searches for the next valid
-header, at any byte, goes on there, and records the bytes in between as a gap. `keep_whole_samples`
-makes a readable tar of the first bytes of one.
+header, at any byte, goes on there, and records the bytes in between as a gap.
 """
 
 import os
@@ -15,18 +14,16 @@ from wids.base.memorymaps import map_file
 from wids.base.system import OPEN_TO_READ
 from wids.errors import ShardFormatError
 from wids.tar.extended import EXTENDED_TYPES
-from wids.tar.grouping import KeyRule, split_name
 from wids.tar.tarbytes import TarBytes
 from wids.tar.tarheader import BLOCK_SIZE, checksum_matches, header_name, parse_number
-from wids.tar.tarscan import HeaderWalk, TarMembers, opened_tar
+from wids.tar.tarscan import HeaderWalk, TarMembers
 
-__all__ = ["Gap", "keep_whole_samples", "salvage_tar"]
+__all__ = ["Gap", "salvage_tar"]
 
 _MAGIC = b"ustar"  # in all headers since 1988, at byte 257
 _MAGIC_START = 257
 # With fewer zero bytes after a member's data, they may be zeros by chance.
 _SURE_PADDING = 16
-_END_OF_ARCHIVE = bytes(2 * BLOCK_SIZE)
 _MAX_PADDING = 20 * BLOCK_SIZE  # zeros with which tar programs pad an archive
 
 
@@ -244,44 +241,3 @@ class _Search:
         # Data that end in zeros could have been moved into the padding, or the padding into them.
         ends_before = self._data[offset + size - 1] != 0
         return ends_before and len(padding) >= _SURE_PADDING and not any(padding)
-
-
-def keep_whole_samples(path: str | os.PathLike[str], key_rule: KeyRule = "first_dot") -> int:
-    """Make a readable tar of the first bytes of one: cut off its last sample, and end the archive.
-
-    The last sample may lack members that follow in the rest of the tar.
-
-    Args:
-        path: The first bytes of a tar whose samples lie together; changed in place.
-        key_rule: Dot of a name between key and extension.
-
-    Returns:
-        Number of samples that are left.
-
-    Raises:
-        ShardFormatError: It does not begin as a tar.
-        OSError: The file cannot be read or written.
-    """
-    num_samples, end = 0, 0
-    with opened_tar(path) as source:
-        walk = HeaderWalk(source, concatenated=False)
-        key: bytes | None = None
-        begin, position = 0, walk.step(0)
-        while position is not None:
-            if not walk.pending:
-                found = split_name(walk.last_name, key_rule) if walk.num_members else ""
-                if isinstance(found, tuple) and found[0] != key:
-                    num_samples, end = num_samples + (key is not None), begin
-                    key = found[0]
-                begin = position
-            try:
-                position = walk.step(position)
-            except ShardFormatError:  # the part ends here
-                break
-        else:
-            num_samples, end = num_samples + (key is not None), begin
-    with open(path, "r+b") as file:  # noqa: PTH123 (any path)
-        file.truncate(end)
-        file.seek(end)
-        file.write(_END_OF_ARCHIVE)
-    return num_samples

@@ -1,4 +1,4 @@
-// Answers about a dataset: what is missing in it, which shards are odd, how its classes are balanced.
+// Answers about a dataset: what is missing in it, how its classes are balanced.
 
 import { fieldName, quoted } from "./clauses.js";
 import { h } from "./dom.js";
@@ -7,10 +7,10 @@ import { classesOverShards, whereMissing } from "./overshards.js";
 import { rows } from "./plots.js";
 import { link } from "./state.js";
 
-/** What one asks of a dataset first: is it complete, is a shard odd, are the classes balanced. */
+/** What one asks of a dataset first: is it complete, are the classes balanced. */
 export function answers(found, source) {
   return [
-    h("section", { class: "panel" }, h("h3", {}, "Samples"), source, missing(found), odd(found),
+    h("section", { class: "panel" }, h("h3", {}, "Samples"), source, missing(found),
       found.messages.map((message) => h("p", { class: "problem" }, message))),
     classes(found),
   ].filter(Boolean);
@@ -25,16 +25,8 @@ function missing(found) {
     : found.fields.length === 1 ? "Its one field is in every sample." : `All ${counted(found.fields.length, "field")} in every sample.`;
   return [h("h4", {}, "Missing"), h("p", {}, total ? said : "No samples were read."),
     lacking.length ? rows(lacking.map(({ name, count }) => [`without ${name}`, total - count, link({ where: `${fieldName(name)} == null` })])) : null,
-    h("ul", { class: "odd" }, lacking.map(({ name }) => [name, whereMissing(found.over_shards, name)]).filter(([, where]) => where)
+    h("ul", { class: "lacking" }, lacking.map(({ name }) => [name, whereMissing(found.over_shards, name)]).filter(([, where]) => where)
       .map(([name, where]) => h("li", {}, "without ", h("code", {}, name), ": ", where)))];
-}
-
-function odd(found) {
-  const [read, lost] = [found.shards_done - found.skipped, found.skipped];
-  const which = lost ? `the ${number(read)} of ${counted(read + lost, "shard")} that were read` : "all that were read";
-  const said = found.odd_shards.length ? null : read < 3 && (lost || found.num_shards < 3) ? `Fewer than three shards${lost ? " were read" : ""}, so none is compared.` : `None: sizes, fields and classes are alike in ${which}.`;
-  return [h("h4", {}, "Odd shards"), said ? h("p", {}, said) : h("ul", { class: "odd" }, found.odd_shards.map(({ shard, reasons }) => h("li", {},
-    h("a", { href: link({ shard }) }, `shard ${number(shard)}`), ` ${reasons.join("; ")}`)))];
 }
 
 function classes(found) {

@@ -1,19 +1,11 @@
 // Questions to the server. Only GET, only JSON.
 
-let previewing = true; // until the dataset is there, what is shown comes from its head
-
-/** Say whether the head of the dataset answers while there is no more. */
-export function preview(on) {
-  previewing = on;
-}
-
 /** Ask a question; throws an Error with the server's message. */
 export async function ask(name, query = {}, signal = undefined) {
   const parameters = new URLSearchParams();
   for (const [key, value] of Object.entries(query)) {
     if (value !== null && value !== undefined && value !== "") parameters.set(key, value);
   }
-  if (previewing) parameters.set("preview", 1);
   let response;
   try {
     response = await fetch(`api/${name}?${parameters}`, { signal });
@@ -28,12 +20,12 @@ export async function ask(name, query = {}, signal = undefined) {
 
 /** The URL of a small picture of a field; the version of its shard lets a browser keep it. */
 export function thumb({ index, version }, field, size) {
-  return `thumb?i=${index}&f=${field}&s=${size}&v=${version}${previewing ? "&preview=1" : ""}`;
+  return `thumb?i=${index}&f=${field}&s=${size}&v=${version}`;
 }
 
 /** The URL of a field as it is. */
 export function raw({ index, version }, field, save = false) {
-  return `raw?i=${index}&f=${field}&v=${version}${save ? "&save=1" : ""}${previewing ? "&preview=1" : ""}`;
+  return `raw?i=${index}&f=${field}&v=${version}${save ? "&save=1" : ""}`;
 }
 
 /** The URL of what a filter found, as the document of a saved view. */

@@ -1,5 +1,6 @@
 // The head of the page, and which view is shown for which state.
 
+import { ask } from "./api.js";
 import { showCompare } from "./compare.js";
 import { showDataset } from "./dataset.js";
 import { turnTo } from "./cursor.js";
@@ -9,7 +10,6 @@ import { focusTile, showGrid } from "./grid.js";
 import { fillHelp, listen } from "./keys.js";
 import { showMap } from "./map.js";
 import { openMarks } from "./marks.js";
-import { openDataset } from "./opening.js";
 import { showSample } from "./sample.js";
 import { tellWaiting } from "./waits.js";
 import { current, filterable, go, gridPart, link, onChange } from "./state.js";
@@ -122,15 +122,10 @@ fillHelp(help);
 listen(help, query);
 
 try {
-  let begun = false;
-  await openDataset(view, async (facts) => {
-    dataset = facts;
-    openMarks(dataset);
-    fillHead();
-    const top = begun ? scrollY : onChange(render);
-    begun = true;
-    await render(top);
-  });
+  dataset = await ask("dataset");
+  openMarks(dataset);
+  fillHead();
+  await render(onChange(render));
 } catch (error) {
   showFailure(error);
 }
