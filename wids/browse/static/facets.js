@@ -52,6 +52,7 @@ function draw(state, all, now) {
     waits.finished ? null : h("div", { class: "progress" },
       h("progress", { max: waits.num_shards, value: waits.shards_done, "aria-label": "Counting" }),
       h("span", {}, `${number(waits.shards_done)} of ${counted(waits.num_shards, "shard")} counted`)),
+    Number(state.replicas) > 1 ? h("p", { class: "muted" }, "Counted are the samples of all ranks.") : null,
     waits.skipped ? h("p", { class: "muted" }, leftOut(waits)) : null,
     ...all.facets.map((facet) => facetOf(state, facet, found.get(facet.name))),
     all.by_shard.counts.length > 1 ? shards(state, all.by_shard, now) : null,

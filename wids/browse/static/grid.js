@@ -49,7 +49,8 @@ export async function showGrid({ view, state, dataset, signal, shown }) {
       page = await ask("page", { ...orderPart(state), at, count, look: named(state) }, signal);
     } catch (error) {
       if (error.name === "AbortError") throw error;
-      place(view, bar, h("p", { class: "problem", role: "alert" }, error.message));
+      // What was shown before stays, so that a slip in a filter does not cost the place.
+      place(view, bar, h("p", { class: "problem", role: "alert" }, error.message), ...(known.key === null ? [] : parts));
       shown();
       return;
     }
@@ -87,6 +88,7 @@ export async function showGrid({ view, state, dataset, signal, shown }) {
 
 /** Lead the pager and the keys on from a page, before its tiles are there. */
 function turn(state, at, count, total) {
+  pager.element.hidden = !total;
   if (!total) return turnTo(null);
   pager.update(state, at, count, total);
   turnTo({ list: found, at, count, total, ready: false, open: (to) => go({ ...gridPart(state), at: to || null }) });

@@ -66,8 +66,8 @@ export function curve({ low, high }, shape, name) {
     if (value === null) return [];
     // Up to where the next part begins, so that steps do not tear the line apart.
     const next = place + 1 < low.length && low[place + 1] !== null ? place + 1 : place;
-    const top = Math.min(y(high[place]), Math.max(y(low[next]), y(value)));
-    const bottom = Math.max(y(value), Math.min(y(high[next]), y(high[place])));
+    const top = Math.min(y(high[place]), y(low[next]));
+    const bottom = Math.max(y(value), y(high[next]));
     return [svg("rect", { x: place * step, y: top, width: step, height: Math.max(1.5, bottom - top) })];
   });
   const length = Math.max(...shape);

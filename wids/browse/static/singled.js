@@ -6,7 +6,7 @@ import { saving } from "./found.js";
 import { mark } from "./marks.js";
 import { filterable, go, link } from "./state.js";
 
-const USUAL = { near: "0.98", far: "100" };
+const USUAL = { near: "1", far: "100" };
 const COUNTS = [20, 50, 100, 200, 500, 1000, 5000];
 const STEPS = 100; // of the slider, the finer the nearer to 1
 const atStep = (step) => (step >= STEPS ? 1 : Number((1 - 0.5 * 10 ** (-step / 25)).toPrecision(4)));
@@ -34,12 +34,23 @@ export function singledOut(page, state, dataset) {
     h("h2", { class: "searched" }, kind === "near" ? "Near-duplicates by " : "Outliers by ", h("code", {}, field)),
     finished ? null : [h("progress", { max: total, value: done, "aria-label": "Comparing vectors" }), h("span", {}, "Comparing vectors")],
     kept.bar.element,
-    copies?.length ? button("Mark all but the first of each group", () => mark(copies, true)) : null,
+    copies?.length ? markCopies(copies, dataset.num_samples) : null,
     finished && about.num_found && !page.filtering ? saving(state) : null,
     h("a", { href: link({ ...now, look: "map", [kind]: state[kind] }) }, "On the map"),
     h("a", { href: link({ ...now, [kind === "near" ? "far" : "near"]: `${field},${USUAL[kind === "near" ? "far" : "near"]}` }) }, kind === "near" ? "Outliers" : "Near-duplicates"),
     h("a", { class: "button", href: link(now), "aria-label": "Show all samples" }, "✕"),
     finished ? h("p", { class: "singled-facts" }, factsOf(about, dataset)) : null)];
+}
+
+/** A button that marks copies; where they are more than a few of all samples, it asks once more. */
+function markCopies(copies, total) {
+  let asked = 20 * copies.length <= total;
+  const element = button("Mark all but the first of each group", () => {
+    if (asked) mark(copies, true);
+    else element.textContent = `Mark ${number(copies.length)} of ${counted(total, "sample")}?`;
+    asked = true;
+  });
+  return element;
 }
 
 /** 4 samples; 4 of 13 samples, where a filter, a shard or a bound leaves some. */
