@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import logging
 import socket
@@ -15,8 +16,6 @@ from wids.browse.app import make_app
 from wids.browse.guard import LOOPBACK, new_token
 
 if TYPE_CHECKING:
-    import asyncio
-
     from wids.browse.handlers import ApiHandlers
 
 __all__ = ["BrowseServer", "bind", "is_loopback"]
@@ -111,6 +110,18 @@ class _Connection(H11Protocol):
         super().connection_lost(exc)
 
 
+class _Server(uvicorn.Server):
+    """Server that leaves no connection open at its end."""
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().shutdown(sockets)
+        # uvicorn leaves those open that came meanwhile, or were not finished in time.
+        for connection in list(self.server_state.connections):
+            if (transport := connection.transport) is not None:
+                transport.abort()
+        await asyncio.sleep(0)  # in which their sockets are closed
+
+
 class BrowseServer:
     """HTTP server of one dataset on one port.
 
@@ -152,7 +163,7 @@ class BrowseServer:
         self.url = f"http://{address}:{self.port}/" + (f"?token={secret}" if secret else "")
         # uvicorn makes the connections itself, so the time is an attribute of their class.
         connections = type("_Connection", (_Connection,), {"request_seconds": request_seconds})
-        self._server = uvicorn.Server(
+        self._server = _Server(
             uvicorn.Config(
                 app,
                 http=connections,
