@@ -65,7 +65,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def served(folder: Path) -> Iterator[Browsing]:
     with browsing(str(folder / "three.json"), class_names={0: "cat", 1: "dog"}) as server:
         yield server

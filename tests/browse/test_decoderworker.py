@@ -98,7 +98,7 @@ class Worker:
 
     def __init__(self, nbytes: int) -> None:
         self.connection, theirs = socket.socketpair()
-        arguments = ("-m", "wids.browse.decoderworker", str(theirs.fileno()), str(nbytes))
+        arguments = ("-m", "wids.browse.decoderworker", str(theirs.fileno()), str(nbytes), "0")
         command, environment = fresh_python(*arguments)
         environment |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
         with theirs:
@@ -107,7 +107,13 @@ class Worker:
 
     def ask(self, call: str, extension: str, data: bytes, **more: Any) -> tuple[Any, bytes]:
         """Request the view of one field."""
-        request = {"call": call, "extension": extension, "is_last_try": False, **more}
+        request = {
+            "call": call,
+            "extension": extension,
+            "is_last_try": False,
+            "seconds": 60,
+            **more,
+        }
         # While it answers a field before, it takes no further one.
         message = head(request, len(data)) + data
         sender = threading.Thread(target=self.connection.sendall, args=(message,))

@@ -285,13 +285,13 @@ async def _drawn(handlers: ApiHandlers, request: Request) -> tuple[Thumbnail | N
     asks_again = bool(request.query_params.get("soon"))
     drawing = handlers.thumbnails.get(located, number, size, strip=strip, asks_again=asks_again)
     if not asks_again:
-        return await asyncio.wrap_future(drawing.picture), located.version
+        return await asyncio.wrap_future(drawing.result), located.version
     # No decoder may be free to find out that it takes long.
     await asyncio.wait([asyncio.wrap_future(drawing.soon)], timeout=_SOON_SECONDS)
-    if not drawing.picture.done():
+    if not drawing.result.done():
         raise _NotYetError
     try:
-        return drawing.picture.result(), located.version
+        return drawing.result.result(), located.version
     except TookLongError:  # not that it cannot be drawn; the next request tries again
         raise _NotYetError from None
 

@@ -1,54 +1,57 @@
-"""Decoding of untrusted fields in processes with a deadline and a memory limit.
+"""Decoding of untrusted fields in processes with limits of memory and of processor time.
 
 A small image can keep a decoder busy for minutes, take gigabytes or crash its process. That must
-not affect the server or other images. There are three lanes, each with processes of its own:
+not affect the server or other images. So there are two kinds of processes:
 
-    regular   for all fields at first; one that takes longer than `soon_seconds` goes on as a slow
-              one, or is killed and has to be sent again to the slow lane
-    slow      with low priority, so that no regular field waits for a core; killed at its deadline
-    large     with low priority, too, for fields that need more memory than a regular process has
+    quick     decode each field at first, with little memory and a fraction of a second of time
+    patient   one process of low priority, with the memory of the largest picture that is shown,
+              decodes what a quick one could not, or what its header says is large
 
-Each process has a limit of memory, which the system enforces, and reserves it from its start to
-its end, idle or not. One regular process has a share of its own, so that small fields never wait
-for large ones. All others reserve theirs in one room and wait, first come, first served, until it
-has enough left; meanwhile idle ones end. So all processes together take at most
-`DecoderLimits.total_nbytes`.
+Each process gets its memory at its start and its time with each field, and the system ends it when
+it takes more. Then another one is started.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import queue
+import signal
 import socket
 import subprocess
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, InvalidStateError
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast, get_args
+from typing import Any, Generic, TypeVar, cast, get_args
 
 from wids.base.processes import fresh_python
-from wids.base.system import num_cores, processor_seconds
+from wids.base.system import num_cores
+from wids.base.threads import DaemonThreadPool
 from wids.browse.decoderworker import head, receive
-from wids.codecs.formats import Kind
+from wids.codecs.formats import Kind, format_suffix
+from wids.codecs.headers import read_header
 from wids.display.fieldview import FieldView
+from wids.display.mediaview import MAX_LENGTH, MAX_PIXELS
 from wids.display.pixels import Label
 from wids.display.thumbnails import Thumbnail
 from wids.errors import DecodeError
 
-__all__ = ["DecoderLimits", "Decoders", "Lane", "NoMemoryError", "TookLongError", "Try", "Turns"]
+__all__ = ["DecoderLimits", "Decoders", "Job", "TookLongError", "thumbnail_job", "view_job"]
 
-Lane = Literal["regular", "slow", "large"]
+T = TypeVar("T")
 Pieces = Callable[[], Iterable[bytes]]
+_THREADS = 8  # of each kind of job; these wait for bytes of remote shards while decoders work
+_MAX_READ_AHEAD_NBYTES = 2 << 20  # largest field that is read before a decoder is free
 _START_SECONDS = 60.0  # longest start of an interpreter on a busy machine
 _LOW_PRIORITY = 15
-# Limits of time are of processor time where the system tells it, since other programs, such as a
-# training run, may take the processors. But no field keeps a process for so many times as long.
+# One that has closed its connection is about to end, and its exit status says why.
+_DYING_SECONDS = 1.0
+# Limits of time are of processor time, since other programs, such as a training run, may take the
+# processors. But no field keeps a process for so many times as long.
 _MOST_PATIENCE = 6
-_MOST_SOON_PATIENCE = 3  # others wait meanwhile
-_LEAST_WAIT_SECONDS = 0.01  # in which the system counts processor time
 # One thread, because each thread of a numeric library takes its own memory. What a picture took is
 # given back to the system when it is drawn: glibc would keep up to 64 MiB in each process.
 _LITTLE_MEMORY = {
@@ -58,40 +61,21 @@ _LITTLE_MEMORY = {
     "MALLOC_MMAP_THRESHOLD_": str(1 << 20),
     "MALLOC_TRIM_THRESHOLD_": str(1 << 20),
 }
-_VIEW_SECONDS = 3.0  # longest wait of a description for the slow lane, since it keeps a thread
-PROCESS_NBYTES = 26 << 20  # that a process has of its own before it reads a field, in libraries
-_SOME_NBYTES = 64 << 20  # of the pixels of a field of many bytes, whose number is not known
-_STEP_NBYTES = 32 << 20  # limits are multiples of it, so that idle processes fit the next field
-
-
-class NoMemoryError(DecodeError):
-    """A field needs more memory to be decoded than its process may take.
-
-    Args:
-        message: What was to be decoded.
-        needed: The memory that it needs, in bytes; None if that is not known.
-    """
-
-    def __init__(self, message: str, needed: int | None = None) -> None:
-        super().__init__(message)
-        self.needed = needed
+_PLAIN_HEADERS = (".jpg", ".jpeg", ".png", ".webp")  # a few bytes of fixed places state their size
+_HEAD_NBYTES = 64 << 10
+# Pixels, times the scans of a JPEG, that take longer than a quick process has.
+_MANY_PIXELS = 40_000_000
+# Memory for each pixel: of a progressive JPEG (another is decoded at a fraction of its size), of a
+# PNG, and of a WebP, of which libwebp keeps two frames and Pillow copies one.
+_PIXEL_NBYTES = {".jpg": 6, ".jpeg": 6, ".png": 4, ".webp": 22}
 
 
 class TookLongError(DecodeError):
-    """A field was not decoded within the time for which others wait for it."""
+    """A field was not decoded, as other programs use the processors; it is worth another try."""
 
 
-@dataclass(frozen=True)
-class Try:
-    """How to decode a field.
-
-    Attributes:
-        lane: Which processes to use.
-        nbytes: Memory limit of the process in the large lane; None for the largest.
-    """
-
-    lane: Lane = "regular"
-    nbytes: int | None = None
+class _EndedError(DecodeError):
+    """The process ended, or was ended for taking too long."""
 
 
 @dataclass(frozen=True)
@@ -99,136 +83,117 @@ class DecoderLimits:
     """Limits of decoder processes in number, time and memory.
 
     Attributes:
-        processes: Number of decoders that work at the same time.
-        slow_processes: Number of decoders in the slow lane.
-        soon_seconds: Processor time after which a decoder counts as slow and the next field is
-            started, at the latest after three times as long.
-        deadline_seconds: Processor time after which a decoder is killed, at the latest after six
-            times as long.
-        nbytes: Memory limit of each regular process, and the share of one of them.
-        large_nbytes: Room for all other processes, and so the largest limit of one.
+        processes: Number of quick processes.
+        soon_seconds: Processor time that a quick process has for a field.
+        deadline_seconds: Processor time that the patient process has for a field.
+        nbytes: Memory limit of each quick process: its own, without shared libraries.
+        large_nbytes: Memory limit of the patient process.
     """
 
     # Not all cores of a large machine, where training may run at the same time.
-    processes: int = field(default_factory=lambda: min(num_cores(), 4))
-    slow_processes: int = 2
+    processes: int = field(default_factory=lambda: min(num_cores(), 2))
     soon_seconds: float = 0.3
     deadline_seconds: float = 10.0
     nbytes: int = 64 << 20
     large_nbytes: int = 456 << 20  # a progressive JPEG of 64 megapixels takes 450 MiB
 
     @property
-    def room_nbytes(self) -> int:
-        """Memory that all processes but one regular one may take together."""
-        return max(self.large_nbytes, self.nbytes)
-
-    @property
     def total_nbytes(self) -> int:
-        """Memory that all processes may take together: their own, without shared libraries."""
-        return self.nbytes + self.room_nbytes
-
-    def check_field(self, nbytes: int) -> None:
-        """Check that a regular process can hold the bytes of a field, and what it makes of them.
-
-        Raises:
-            NoMemoryError: It cannot.
-        """
-        if nbytes > self.nbytes // 6:
-            needed = PROCESS_NBYTES + _SOME_NBYTES + 3 * nbytes
-            raise NoMemoryError(f"{nbytes} bytes, left to the large lane", needed)
-
-    def tried_next(self, tried: Try, error: DecodeError) -> Try | None:
-        """Return how to try a field again after an error; None if it is of no use.
-
-        Args:
-            tried: How it was tried.
-            error: How that failed.
-        """
-        if isinstance(error, TookLongError):
-            return Try("slow") if tried.lane == "regular" else None
-        had = tried.nbytes or (self.large_nbytes if tried.lane == "large" else self.nbytes)
-        if not isinstance(error, NoMemoryError) or had >= self.large_nbytes:
-            return None
-        half = self.large_nbytes // 2 // _STEP_NBYTES * _STEP_NBYTES
-        wanted = half if error.needed is None else -(-error.needed // _STEP_NBYTES) * _STEP_NBYTES
-        # One of more than half of the room gets all of it, since no other such would fit beside it.
-        return Try("large", wanted if had < wanted <= half else None)
+        """Memory that all processes may take together."""
+        return self.processes * self.nbytes + self.large_nbytes
 
 
-class Turns:
-    """Semaphore whose permits go to those who wait, in the order in which they came.
-
-    A `threading.Semaphore` gives a permit to whoever asks first after its release, so pictures that
-    come later could take every turn of the slow lane before one that waits for it.
+class Job(Generic[T]):
+    """A field that is decoded, or waits for it.
 
     Args:
-        count: Number of permits, or of bytes where memory is reserved.
+        call: What a decoder process does with it; see `wids.browse.decoderworker`.
+        extension: With its leading dot.
+        nbytes: Bytes of the field.
+        pieces: Returns the bytes; called again for a second try.
+        parse: Makes the result of an answer, and raises DecodeError for an answer that is none.
+        options: Arguments of the call.
 
-    >>> turns = Turns(1)
-    >>> turns.acquire(timeout=0), turns.acquire(timeout=0)
-    (True, False)
+    Attributes:
+        result: The result; raises DecodeError if the field has none.
+        soon: Done when the result is, or when it is known to take long.
+        wanted_until: Time of the monotonic clock until which somebody counts as waiting for it.
     """
 
-    def __init__(self, count: int) -> None:
-        self._free = count
-        self._lock = threading.Lock()
-        self._waiting: deque[tuple[threading.Event, int]] = deque()
+    def __init__(
+        self,
+        call: str,
+        extension: str,
+        nbytes: int,
+        pieces: Pieces,
+        parse: Callable[[dict[str, Any], bytes], T],
+        **options: Any,
+    ) -> None:
+        self.call = call
+        self.extension = extension
+        self.nbytes = nbytes
+        self.pieces = pieces
+        self.parse = parse
+        self.request = {"call": call, "extension": extension, **options}
+        self.result: Future[T] = Future()
+        self.soon: Future[None] = Future()
+        self.wanted_until = math.inf
+        for future in (self.result, self.soon):
+            # A running one cannot be cancelled: who stops waiting must not end it for another.
+            future.set_running_or_notify_cancel()
 
-    def __enter__(self) -> None:
-        self.acquire()
+    def tell_slow(self) -> None:
+        """Answer now the requests that do not wait for what takes long."""
+        with suppress(InvalidStateError):  # told already, perhaps by another thread just now
+            self.soon.set_result(None)
 
-    def __exit__(self, *_: object) -> None:
-        self.release()
+    def finish(self, result: T | BaseException) -> None:
+        """Set the result, or the error."""
+        if isinstance(result, BaseException):
+            self.result.set_exception(result)
+        else:
+            self.result.set_result(result)
+        self.tell_slow()
 
-    @property
-    def num_waiting(self) -> int:
-        """Number of threads that wait for permits."""
-        return len(self._waiting)
+    def is_large(self, pieces: Iterable[bytes]) -> bool:
+        """Return whether an image needs the patient process, by the size that its header states.
 
-    def ask(self, count: int = 1) -> threading.Event:
-        """Stand in line for permits; return an event that is set once they are given.
-
-        Args:
-            count: Number of permits.
-        """
-        mine = threading.Event()
-        with self._lock:
-            self._waiting.append((mine, count))
-            self._serve()
-        return mine
-
-    def acquire(self, count: int = 1, timeout: float | None = None) -> bool:
-        """Wait for permits; return whether they were given.
-
-        Args:
-            count: Number of permits.
-            timeout: Longest wait in seconds; None for no limit.
-        """
-        mine = self.ask(count)
-        if mine.wait(timeout):
-            return True
-        with self._lock:
-            if mine.is_set():  # given between the end of the wait and here
-                return True
-            self._waiting.remove((mine, count))
-            self._serve()
-        return False
-
-    def release(self, count: int = 1) -> None:
-        """Give permits to the threads that wait longest, or keep them for the next that asks.
+        A wrong size does no harm: an image that states a large one waits for the patient process,
+        and one that states too small a one comes there when the quick one has failed. Without this,
+        each large image would first fill the memory of a quick process.
 
         Args:
-            count: Number of permits.
+            pieces: The bytes of the field.
         """
-        with self._lock:
-            self._free += count
-            self._serve()
+        suffix = format_suffix(self.extension)
+        if self.call != "thumbnail" or suffix not in _PLAIN_HEADERS:
+            return False
+        try:
+            start = next(iter(pieces), b"")[:_HEAD_NBYTES]
+            facts = read_header(self.extension, start, whole=False) or {}
+        except (DecodeError, ImportError):
+            return False
+        width, height = int(facts.get("width", 0)), int(facts.get("height", 0))
+        pixels = width * height
+        if pixels > MAX_PIXELS or max(width, height) > MAX_LENGTH:
+            return False  # it is refused at once
+        scans, is_jpeg = 1, suffix in (".jpg", ".jpeg")
+        if is_jpeg and not _is_progressive(start):
+            return pixels >= _MANY_PIXELS
+        if is_jpeg:  # in the data of a scan, no such marker occurs
+            scans = sum(piece.count(b"\xff\xda") for piece in pieces)
+        return pixels * _PIXEL_NBYTES[suffix] > 32 << 20 or pixels * scans >= _MANY_PIXELS
 
-    def _serve(self) -> None:
-        while self._waiting and self._waiting[0][1] <= self._free:
-            given, count = self._waiting.popleft()
-            self._free -= count
-            given.set()
+
+def _is_progressive(start: bytes) -> bool:
+    """Return whether the beginning of a JPEG, with thumbnails before it, says it is progressive."""
+    place = 2
+    while start[place : place + 1] == b"\xff":
+        marker = start[place + 1 : place + 2]
+        if marker in (b"\xc0", b"\xc1", b"\xc2"):
+            return marker == b"\xc2"
+        place += 2 + int.from_bytes(start[place + 2 : place + 4], "big")
+    return False
 
 
 class Decoders:
@@ -240,416 +205,242 @@ class Decoders:
 
     def __init__(self, limits: DecoderLimits | None = None) -> None:
         self.limits = limits or DecoderLimits()
-        self._turns = threading.Semaphore(self.limits.processes)
-        self._slow = Turns(self.limits.slow_processes)
-        self._room = Turns(self.limits.room_nbytes)
-        self._changed = threading.Condition()
-        self._is_closed = False
-        self._running: set[_Decoder] = set()
-        self._idle_slow: list[_Decoder] = []  # of the slow and the large lane
-        # Started while the dataset is opened, so that the first picture does not wait for it.
-        self._share_is_free = False
-        self._idle = [self._started(self.limits.nbytes, reserved=0)]
+        self._quick = [_Process(self.limits.nbytes) for _ in range(self.limits.processes)]
+        self._patient = _Process(self.limits.large_nbytes, _LOW_PRIORITY)
+        # Numbers of the idle quick processes, those that run before those that have to be started.
+        self._idle: queue.PriorityQueue[tuple[bool, int]] = queue.PriorityQueue()
+        for number in range(len(self._quick)):
+            self._idle.put((number > 0, number))
+        # Descriptions have threads of their own, so that they do not wait for a grid of pictures.
+        self._pools = {
+            call: DaemonThreadPool(_THREADS, "wids-decoder") for call in ("view", "thumbnail")
+        }
+        self._patient_pool = DaemonThreadPool(1, "wids-decoder")
+        self._lock = threading.Lock()
+        self._waiting: list[Job[Any]] = []  # for the patient process
+
+    def start(self) -> None:
+        """Start a process, so that the first picture does not wait for it."""
+        self._quick[0].start()
 
     def close(self) -> None:
-        """End all processes; requests in progress fail."""
-        with self._changed:
-            self._is_closed = True
-            for decoder in self._running:
-                decoder.kill()
-            self._idle.clear()
-            self._idle_slow.clear()
-            self._changed.notify_all()
+        """End all processes; jobs in progress fail."""
+        for process in (*self._quick, self._patient):
+            process.close()
+        for pool in (*self._pools.values(), self._patient_pool):
+            pool.close()
 
-    def view(
-        self,
-        extension: str,
-        nbytes: int,
-        pieces: Pieces,
-        *,
-        lane: Lane = "regular",
-        limit: int | None = None,
-    ) -> FieldView:
-        """Describe a field, as `wids.display.fieldview.view_field` does.
+    def begin(self, job: Job[T]) -> Job[T]:
+        """Begin a job, and return it."""
+        self._pools[job.call].submit(self._run_quickly, job)
+        return job
 
-        Args:
-            extension: With its leading dot.
-            nbytes: Bytes of the field.
-            pieces: Returns the bytes; called again for each attempt.
-            lane: Which processes to use.
-            limit: As for `thumbnail`.
+    def _run_quickly(self, job: Job[Any]) -> None:
+        """Run a job in a quick process, or leave it to the patient one."""
+        try:
+            pieces = list(job.pieces()) if job.nbytes <= _MAX_READ_AHEAD_NBYTES else None
+            # The process holds the bytes of a field, and what it makes of them.
+            is_large = job.nbytes > self.limits.nbytes // 6
+            if is_large or (pieces is not None and job.is_large(pieces)):
+                self._leave(job)
+                return
+            _, number = self._idle.get()
+            process, is_cold = self._quick[number], False
+            try:
+                answer = process.answer(job, pieces, self.limits.soon_seconds, is_last=False)
+            except BaseException:
+                is_cold = True
+                process.start()
+                raise
+            finally:
+                self._idle.put((is_cold, number))
+            if answer[0].get("no_memory"):
+                self._leave(job)
+            else:
+                job.finish(_result_of(job, answer))
+        except (_EndedError, TookLongError):
+            self._leave(job)
+        except BaseException as error:  # noqa: BLE001 (raised where the result is awaited)
+            job.finish(error)
 
-        Raises:
-            NoMemoryError: It takes more memory than that process may have.
-            TookLongError: The regular lane could not read it soon, or the slow lane is full.
-            DecodeError: The decoder died or exceeded its limits of time or memory.
-        """
-        request = {"call": "view", "extension": extension}
-        job = _Job(request, nbytes, pieces)
-        found, _ = self._call(job, lane, limit, wait_seconds=_VIEW_SECONDS)
+    def _leave(self, job: Job[Any]) -> None:
+        """Leave a job to the patient process."""
+        with self._lock:
+            self._waiting.append(job)
+        job.tell_slow()
+        self._patient_pool.submit(self._run_patiently)
+
+    def _run_patiently(self) -> None:
+        """Run the next job: descriptions, then the pictures that somebody still waits for."""
+        now = time.monotonic()
+        with self._lock:
+            job = min(self._waiting, key=lambda job: (job.call != "view", job.wanted_until <= now))
+            self._waiting.remove(job)
+        try:
+            seconds = self.limits.deadline_seconds
+            answer = self._patient.answer(job, None, seconds, is_last=True)
+            job.finish(_result_of(job, answer))
+        except BaseException as error:  # noqa: BLE001 (raised where the result is awaited)
+            job.finish(error)
+
+
+def view_job(extension: str, nbytes: int, pieces: Pieces) -> Job[FieldView]:
+    """Return the job to describe a field, as `wids.display.fieldview.view_field` does.
+
+    Args:
+        extension: With its leading dot.
+        nbytes: Bytes of the field.
+        pieces: Returns the bytes; called again for a second try.
+    """
+
+    def parse(found: dict[str, Any], _data: bytes) -> FieldView:
         kind, summary, error = (found.get(name) for name in ("kind", "summary", "error"))
         if kind not in get_args(Kind) or not isinstance(summary, dict):
             raise DecodeError("the decoder of the field gave no answer that can be read")
         return FieldView(cast("Kind", kind), nbytes, summary, None if error is None else str(error))
 
-    def thumbnail(
-        self,
-        extension: str,
-        nbytes: int,
-        pieces: Pieces,
-        *,
-        size: int,
-        strip: bool = False,
-        lane: Lane = "regular",
-        limit: int | None = None,
-        on_slow: Callable[[], None] | None = None,
-    ) -> Thumbnail:
-        """Draw a field, as `wids.display.thumbnails.thumbnail` does.
+    return Job("view", extension, nbytes, pieces, parse)
 
-        Args:
-            extension: With its leading dot.
-            nbytes: Bytes of the field.
-            pieces: Returns the bytes; called again for each attempt.
-            size: Most pixels of the longer side.
-            strip: Whether to draw frames of a video, as `film_strip` of that module does.
-            lane: Which processes to use.
-            limit: Memory limit of the process in the large lane; None for the largest.
-            on_slow: Called when a field of the regular lane goes on as a slow one.
+
+def thumbnail_job(
+    extension: str, nbytes: int, pieces: Pieces, *, size: int, strip: bool = False
+) -> Job[Thumbnail]:
+    """Return the job to draw a field, as `wids.display.thumbnails.thumbnail` does.
+
+    Args:
+        extension: With its leading dot.
+        nbytes: Bytes of the field.
+        pieces: Returns the bytes; called again for a second try.
+        size: Most pixels of the longer side.
+        strip: Whether to draw frames of a video, as `film_strip` of that module does.
+    """
+    return Job("thumbnail", extension, nbytes, pieces, _thumbnail_of, size=size, strip=strip)
+
+
+def _result_of(job: Job[T], answer: tuple[dict[str, Any], bytes]) -> T:
+    if answer[0].get("no_memory"):
+        raise DecodeError("decoding it takes more memory than a decoder may use")
+    if "failed" in answer[0]:
+        raise DecodeError(str(answer[0]["failed"]))
+    return job.parse(*answer)
+
+
+class _Process:
+    """A decoder process, which is started again after it has ended.
+
+    Args:
+        nbytes: Its memory limit.
+        niceness: By how much others go before it.
+    """
+
+    def __init__(self, nbytes: int, niceness: int = 0) -> None:
+        self._limits = str(nbytes), str(niceness)
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._connection: socket.socket | None = None
+        self._is_ready = self._is_closed = False
+
+    def start(self) -> socket.socket:
+        """Start the process unless it runs; return the connection to it.
 
         Raises:
-            NoMemoryError: Decoding takes more memory than that process may have.
-            TookLongError: The regular lane could not decode it soon, and the slow lane is full.
-            DecodeError: The field makes no picture, or the decoder died or exceeded its deadline.
+            DecodeError: The server ends.
         """
-        request = {"call": "thumbnail", "extension": extension, "size": size, "strip": strip}
-        found, data = self._call(_Job(request, nbytes, pieces), lane, limit, on_slow=on_slow)
-        return _thumbnail_of(found, data)
+        with self._lock:
+            if self._is_closed:
+                raise DecodeError("not decoded, as the server ends")
+            if self._connection is not None:
+                return self._connection
+            ours, theirs = socket.socketpair()
+            number = str(theirs.fileno())
+            command, environment = fresh_python(
+                "-m", "wids.browse.decoderworker", number, *self._limits
+            )
+            with theirs:
+                self._process = subprocess.Popen(  # noqa: S603 (our own interpreter)
+                    command,
+                    env={**environment, **_LITTLE_MEMORY},
+                    stdin=subprocess.DEVNULL,
+                    # Libraries such as libmpg123 print messages about damaged files there.
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    pass_fds=[theirs.fileno()],
+                    cwd=os.sep,
+                )
+            self._connection, self._is_ready = ours, False
+            return ours
 
-    def _call(
-        self,
-        job: _Job,
-        lane: Lane,
-        limit: int | None,
-        *,
-        on_slow: Callable[[], None] | None = None,
-        wait_seconds: float | None = None,
+    def answer(
+        self, job: Job[Any], pieces: Iterable[bytes] | None, seconds: float, *, is_last: bool
     ) -> tuple[dict[str, Any], bytes]:
-        """Run a job in a lane; return its answer.
+        """Send a job, and wait for the answer.
 
         Args:
             job: The job.
-            lane: The lane.
-            limit: As for `thumbnail`.
-            on_slow: As for `thumbnail`.
-            wait_seconds: Longest wait for a turn in the slow lane; None for no limit.
-        """
-        most = self.limits.large_nbytes if lane == "large" else self.limits.nbytes
-        nbytes = min(limit or most, most)
-        job.request["is_last_try"] = nbytes >= self.limits.large_nbytes
-        if lane == "regular":
-            found = self._in_regular(job, on_slow)
-        else:
-            if not self._slow.acquire(timeout=wait_seconds if lane == "slow" else None):
-                raise self._took_long()
-            try:
-                found = self._in_slow(job, nbytes)
-            finally:
-                self._slow.release()
-        if found[0].get("no_memory"):
-            raise NoMemoryError(f"decoding it takes more memory than the {nbytes >> 20} MiB")
-        if "failed" in found[0]:
-            raise DecodeError(str(found[0]["failed"]))
-        return found
-
-    def _in_slow(self, job: _Job, nbytes: int) -> tuple[dict[str, Any], bytes]:
-        """Run a job in a process of low priority; the caller has a turn of the slow lane."""
-        decoder = self._idle_with(nbytes)
-        if decoder is None:
-            self._reserve(nbytes)
-            decoder = self._started(nbytes, reserved=nbytes)
-        decoder.lower_priority()
-        with self._ended_on_error(decoder):
-            decoder.begin(job)
-            found = decoder.answer(self.limits.deadline_seconds)
-        self._give_back(decoder, self._idle_slow)
-        return found
-
-    def _idle_with(self, nbytes: int) -> _Decoder | None:
-        """Take the smallest idle process of low priority that may take some memory."""
-        with self._changed:
-            fit = [each for each in self._idle_slow if each.nbytes >= nbytes]
-            found = min(fit, key=lambda each: each.nbytes, default=None)
-            if found is not None:
-                self._idle_slow.remove(found)
-            return found
-
-    def _reserve(self, nbytes: int) -> None:
-        """Wait for memory in the room, and end idle processes that are in the way."""
-        mine = self._room.ask(nbytes)
-        while not mine.is_set():
-            with self._changed:
-                idle = self._idle_slow or [each for each in self._idle if each.reserved]
-                if not idle:
-                    break
-                first = idle[0]
-                (self._idle_slow or self._idle).remove(first)
-            self._end(first)
-        mine.wait()
-
-    def _in_regular(
-        self, job: _Job, on_slow: Callable[[], None] | None
-    ) -> tuple[dict[str, Any], bytes]:
-        """Run a job in a regular process as soon as one is free.
-
-        One that takes long goes on in the slow lane if that has room, and otherwise is killed, so
-        that the next field begins.
-        """
-        self.limits.check_field(job.nbytes)
-        with self._turns:
-            decoder = self._regular()
-            with self._ended_on_error(decoder):
-                decoder.begin(job)
-                if decoder.answers_within(self.limits.soon_seconds, _MOST_SOON_PATIENCE):
-                    found = decoder.answer(self.limits.deadline_seconds)
-                    self._give_back(decoder, self._idle)
-                    return found
-            if not self._goes_on(decoder):
-                self._end(decoder)
-                raise self._took_long()
-        try:
-            decoder.lower_priority()
-            if on_slow is not None:
-                on_slow()
-            with self._ended_on_error(decoder):
-                found = decoder.answer(self.limits.deadline_seconds)
-            self._give_back(decoder, self._idle_slow)
-        finally:
-            self._slow.release()
-        return found
-
-    def _regular(self) -> _Decoder:
-        """Return a regular process: an idle one, or a new one where there is memory for it."""
-        nbytes = self.limits.nbytes
-        with self._changed:
-            while not self._idle:
-                if self._is_closed:
-                    raise DecodeError("not decoded, as the server ends")
-                if self._share_is_free:
-                    self._share_is_free = False
-                    reserved = 0
-                    break
-                # Not before a field that waits for memory, however many small ones there are.
-                if self._room.acquire(nbytes, timeout=0):
-                    reserved = nbytes
-                    break
-                self._changed.wait()
-            else:
-                return self._idle.pop()
-        return self._started(nbytes, reserved=reserved)
-
-    def _goes_on(self, decoder: _Decoder) -> bool:
-        """Move a regular process that works to the slow lane; return whether that has room."""
-        if not self._slow.acquire(timeout=0):
-            return False
-        with self._changed:
-            if not decoder.reserved:  # its share is left to the next regular process
-                if not self._room.acquire(decoder.nbytes, timeout=0):
-                    self._slow.release()
-                    return False
-                decoder.reserved = decoder.nbytes
-                self._share_is_free = True
-                self._changed.notify()
-        return True
-
-    def _took_long(self) -> TookLongError:
-        return TookLongError(
-            f"not decoded within {self.limits.soon_seconds:g} s, while others take as long; "
-            "reload to try again"
-        )
-
-    @contextmanager
-    def _ended_on_error(self, decoder: _Decoder) -> Iterator[None]:
-        """Context manager that ends a process whose state an error leaves unknown."""
-        try:
-            yield
-        except BaseException:
-            self._end(decoder)
-            raise
-
-    def _give_back(self, decoder: _Decoder, idle: list[_Decoder]) -> None:
-        """Keep a process for the next field, unless a field waits for its memory."""
-        surplus: _Decoder | None = decoder
-        with self._changed:
-            in_the_way = decoder.reserved and self._room.num_waiting
-            if not in_the_way and not self._is_closed:
-                # Of low priority, as many are kept as may work, those that worked last.
-                full = idle is self._idle_slow and len(idle) >= self.limits.slow_processes
-                surplus = idle.pop(0) if idle and full else None
-                idle.append(decoder)
-                self._changed.notify()
-        if surplus is not None:
-            self._end(surplus)
-
-    def _started(self, nbytes: int, *, reserved: int) -> _Decoder:
-        try:
-            decoder = _Decoder(nbytes, reserved)
-        except BaseException:  # no process or no descriptor is left
-            self._release(reserved)
-            raise
-        with self._changed:
-            self._running.add(decoder)
-            if self._is_closed:
-                decoder.kill()
-        return decoder
-
-    def _end(self, decoder: _Decoder) -> None:
-        """End a process, and give back what it has reserved."""
-        decoder.kill()
-        with self._changed:
-            self._running.discard(decoder)
-        self._release(decoder.reserved)
-
-    def _release(self, reserved: int) -> None:
-        with self._changed:
-            if reserved:
-                self._room.release(reserved)
-            else:
-                self._share_is_free = True
-            self._changed.notify_all()
-
-
-@dataclass(frozen=True)
-class _Job:
-    """A request, and the field that is sent with it."""
-
-    request: dict[str, Any]
-    nbytes: int
-    pieces: Pieces
-
-
-class _Decoder:
-    """One process, and the connection to it.
-
-    Attributes:
-        nbytes: Its memory limit.
-        reserved: What it has reserved in the room; 0 for the share of the regular lane.
-    """
-
-    def __init__(self, nbytes: int, reserved: int) -> None:
-        self.nbytes = nbytes
-        self.reserved = reserved
-        self._connection, theirs = socket.socketpair()
-        number = theirs.fileno()
-        command, environment = fresh_python(
-            "-m", "wids.browse.decoderworker", str(number), str(nbytes)
-        )
-        with theirs:
-            self._process = subprocess.Popen(  # noqa: S603 (our own interpreter)
-                command,
-                env={**environment, **_LITTLE_MEMORY},
-                stdin=subprocess.DEVNULL,
-                # Libraries such as libmpg123 print messages about damaged files there.
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                pass_fds=[number],
-                cwd=os.sep,
-            )
-        self._is_ready = False
-        self._began = self._used_before = 0.0
-
-    def lower_priority(self) -> None:
-        """Let other processes go first; this lasts for the life of the process."""
-        with suppress(OSError):  # it may have ended, which its answer will tell
-            os.setpriority(os.PRIO_PROCESS, self._process.pid, _LOW_PRIORITY)
-
-    def begin(self, job: _Job) -> None:
-        """Send a request; the process may still be starting.
-
-        Raises:
-            DecodeError: The process has died or does not read the request.
-        """
-        with _explained(_START_SECONDS):
-            if not self._is_ready:
-                receive(self._connection, time.monotonic() + _START_SECONDS)
-            self._is_ready = True
-            self._connection.settimeout(_START_SECONDS)
-            self._connection.sendall(head(job.request, job.nbytes))
-        for piece in job.pieces():
-            with _explained(_START_SECONDS):
-                self._connection.sendall(piece)
-        self._began = time.monotonic()
-        used = processor_seconds(self._process.pid)
-        self._used_before = used if math.isfinite(used) else 0.0
-
-    def answers_within(self, seconds: float, patience: float) -> bool:
-        """Wait for the beginning of an answer; return whether it came in time.
-
-        Args:
-            seconds: Processor time since the request.
-            patience: How many times as long the wait may be.
-        """
-        end = self._began + seconds
-        latest = self._began + patience * seconds
-        while not self._has_answered(end):
-            left = min(seconds - self._used_seconds(), latest - time.monotonic())
-            if left <= 0:
-                return False
-            end = time.monotonic() + left
-        return True
-
-    def _used_seconds(self) -> float:
-        """Return the processor time since the request."""
-        return processor_seconds(self._process.pid) - self._used_before
-
-    def _has_answered(self, end: float) -> bool:
-        """Wait for the beginning of an answer until a time of the monotonic clock."""
-        self._connection.settimeout(max(end - time.monotonic(), _LEAST_WAIT_SECONDS))
-        try:
-            self._connection.recv(1, socket.MSG_PEEK)
-        except TimeoutError:
-            return False
-        except OSError:
-            return True  # the process died, which `answer` reports
-        return True
-
-    def answer(self, deadline_seconds: float) -> tuple[dict[str, Any], bytes]:
-        """Wait for the answer.
-
-        Args:
-            deadline_seconds: Processor time since the request.
+            pieces: The bytes of its field, if they are read.
+            seconds: Processor time that the process has.
+            is_last: Whether no process has more memory.
 
         Raises:
             TookLongError: Other programs used the processors for most of the time.
-            DecodeError: The process died, or its deadline has passed since the request.
+            DecodeError: The process died, or took longer than it may.
         """
-        with _explained(deadline_seconds):
-            if self.answers_within(deadline_seconds, _MOST_PATIENCE):
-                return receive(self._connection, time.monotonic() + deadline_seconds)
-            if self._used_seconds() >= deadline_seconds:
-                raise TimeoutError
-        raise TookLongError(
-            f"not decoded within {deadline_seconds:g} s of processor time, as other programs use "
-            "the processors; reload to try again"
-        )
+        connection = self.start()
+        request = {**job.request, "seconds": seconds, "is_last_try": is_last}
+        try:
+            with self._explained(seconds):
+                if not self._is_ready:
+                    receive(connection, time.monotonic() + _START_SECONDS)
+                self._is_ready = True
+                connection.settimeout(_START_SECONDS)
+                connection.sendall(head(request, job.nbytes))
+            for piece in job.pieces() if pieces is None else pieces:
+                with self._explained(seconds):
+                    connection.sendall(piece)
+            with self._explained(seconds):
+                return receive(connection, time.monotonic() + _MOST_PATIENCE * seconds)
+        except BaseException:
+            self._end()  # what it was sent or does now is not known
+            raise
 
-    def kill(self) -> None:
-        """Kill the process, even while it works on a request."""
-        self._process.kill()
-        self._process.wait()
+    @contextmanager
+    def _explained(self, seconds: float) -> Iterator[None]:
+        """Context manager that turns errors of the connection into those of the field."""
+        try:
+            yield
+        except TimeoutError:
+            raise TookLongError(
+                f"not decoded within {seconds:g} s of processor time, as other programs use the "
+                "processors; reload to try again"
+            ) from None
+        except (EOFError, OSError, ValueError):
+            if self._end(_DYING_SECONDS) == -signal.SIGPROF:
+                raise _EndedError(f"not decoded within {seconds:g} s") from None
+            raise _EndedError("its decoder ended without an answer") from None
+
+    def close(self) -> None:
+        """End the process for good."""
+        self._is_closed = True
+        self._end()
+
+    def _end(self, grace_seconds: float = 0.0) -> int | None:
+        """End the process, even while it works on a request; return its exit status.
+
+        Args:
+            grace_seconds: How long it may take to end by itself.
+        """
+        with self._lock:
+            process, connection = self._process, self._connection
+            self._process = self._connection = None
+        if process is None or connection is None:
+            return None
         with suppress(OSError):  # wakes up a thread that waits for the answer
-            self._connection.shutdown(socket.SHUT_RDWR)
-        self._connection.close()
-
-
-@contextmanager
-def _explained(seconds: float) -> Iterator[None]:
-    """Context manager that turns errors of the connection into a DecodeError of the field."""
-    try:
-        yield
-    except TimeoutError:
-        raise DecodeError(f"not decoded within {seconds:g} s") from None
-    except (EOFError, OSError, ValueError):
-        raise DecodeError("its decoder ended without an answer") from None
+            connection.shutdown(socket.SHUT_RDWR)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(grace_seconds)
+        process.kill()
+        connection.close()
+        return process.wait()
 
 
 def _thumbnail_of(found: dict[str, Any], data: bytes) -> Thumbnail:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import signal
 import socket
@@ -126,19 +127,24 @@ def _is_large_image(extension: str, data: bytes) -> bool:
     return bool(summary.get("width", 0) * summary.get("height", 0) > _MAX_SMALL_PIXELS)
 
 
-def _main(descriptor: int, nbytes: int) -> None:
-    """Serve requests within a memory limit."""
+def _main(descriptor: int, nbytes: int, niceness: int) -> None:
+    """Serve requests within a memory limit, each within its processor time."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # on Ctrl-C, the server ends this process
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)  # which ends the process
+    os.nice(niceness)
     load_if_present("PIL.Image")
     limit_process(nbytes)
     with socket.socket(fileno=descriptor) as connection, suppress(EOFError, ConnectionError):
         connection.sendall(head({"ready": True}, 0))
         while True:
-            header, data = _answer(*receive(connection))
-            connection.sendall(head(header, len(data)))
-            connection.sendall(data)
+            request, data = receive(connection)
+            signal.setitimer(signal.ITIMER_PROF, request["seconds"])
+            header, drawn = _answer(request, data)
+            signal.setitimer(signal.ITIMER_PROF, 0)
             del data  # frees the memory before the next field is received
+            connection.sendall(head(header, len(drawn)))
+            connection.sendall(drawn)
 
 
 if __name__ == "__main__":
-    _main(int(sys.argv[1]), int(sys.argv[2]))
+    _main(*map(int, sys.argv[1:]))

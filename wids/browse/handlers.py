@@ -196,8 +196,6 @@ class ApiHandlers:
         """Stop all background work."""
         self.scans.close()
         self.decoders.close()
-        self.thumbnails.close()
-        self._views.close()
 
     def dataset(self, _query: Query) -> dict[str, Any]:
         """Return the facts of the dataset."""
@@ -433,7 +431,7 @@ class ApiHandlers:
         located = self.reader.locate(_number(query, "i", 0))
         number = _number(query, "f", 0)
         located.field(number)
-        return self._picture_facts(located, self.thumbnails.get(located, number, LARGE).picture)
+        return self._picture_facts(located, self.thumbnails.get(located, number, LARGE).result)
 
     def _try_pictures(self, located: LocatedSample, fields: list[dict[str, Any]]) -> None:
         """Start drawing the pictures of a sample, and add the facts of those that are ready soon.
@@ -441,7 +439,7 @@ class ApiHandlers:
         Views read headers only. Whether the pixels are complete is known once they are drawn.
         """
         drawn = [
-            (row, self.thumbnails.get(located, row["number"], LARGE).picture)
+            (row, self.thumbnails.get(located, row["number"], LARGE).result)
             for row in fields
             if row["error"] is None
             and not row["late"]

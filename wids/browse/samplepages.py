@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import threading
 import time
-from concurrent.futures import Future
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from wids.base.threads import DaemonThreadPool
-from wids.browse.decoders import NoMemoryError, TookLongError, Try
+from wids.browse.decoders import Decoders, Job, TookLongError, view_job
 from wids.browse.failures import message_of
 from wids.codecs.formats import OCTET_STREAM, field_kind, format_suffix, media_type, wrapper_of
 from wids.display.annotations import MOST_SHAPES, FoundShapes, Shape, shapes_of
@@ -31,7 +30,6 @@ from wids.errors import WidsError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from wids.browse.decoders import Decoders
     from wids.browse.fieldreader import FieldKey, FieldReader, LocatedField, LocatedSample
     from wids.display.fieldview import ClassNames
 
@@ -54,8 +52,6 @@ _HEAD_NBYTES = 4096
 # Suffixes of images, those of photographs first; words in names of images made from others.
 _LIKELY = (".jpg", ".jpeg", ".webp", ".avif", ".png")
 _DERIVED = re.compile(r"depth|normal|flow|edge|alpha|disparity|thumb")
-_VIEW_THREADS = 8
-_SLOW_VIEW_THREADS = 2
 _MOST_LATE = 32  # late descriptions that are kept for the next request
 _MOST_SHAPE_NUMBERS = 1_000_000  # of a sample
 _DECODED_KINDS = ("image", "audio", "video", "array")
@@ -294,16 +290,8 @@ class FieldViews:
         self._decoders = decoders
         self._class_names = class_names
         self._wait_seconds = wait_seconds
-        self._pool = DaemonThreadPool(_VIEW_THREADS, "wids-view")
-        # Threads of their own, since they wait for memory while others are described.
-        self._slow_pool = DaemonThreadPool(_SLOW_VIEW_THREADS, "wids-view")
         self._lock = threading.Lock()
-        self._late: dict[FieldKey, Future[FieldView | None]] = {}
-
-    def close(self) -> None:
-        """Start no further descriptions."""
-        for pool in (self._pool, self._slow_pool):
-            pool.close()
+        self._late: dict[FieldKey, Job[FieldView]] = {}
 
     def views(self, located: LocatedSample, numbers: Iterable[int]) -> list[FieldView | None]:
         """Describe fields in parallel.
@@ -312,57 +300,48 @@ class FieldViews:
             The descriptions; None for a field that takes longer than the others wait for it. The
             next request for it gets the description that is under way.
         """
-        futures = [
-            (number, self._begun(located, number))
-            if _needs_decoder(located.fields[number].extension)
-            else (number, None)
-            for number in numbers
-        ]
-        plain = {n: self._view(located, n, Try()) for n, future in futures if future is None}
+        plain: dict[int, FieldView] = {}
+        jobs: dict[int, Job[FieldView]] = {}
+        numbers = list(numbers)
+        for number in numbers:
+            field = located.fields[number]
+            if _needs_decoder(field.extension) and field.nbytes <= _MOST_VIEW_NBYTES:
+                jobs[number] = self._begun(located, number)
+        for number in numbers:
+            if number not in jobs:
+                plain[number] = self._view(located, number)
         end = time.monotonic() + self._wait_seconds
         found = [
-            plain[number] if future is None else self._result(located, number, future, end)
-            for number, future in futures
+            self._result(located, number, jobs[number], end) if number in jobs else plain[number]
+            for number in numbers
         ]
         self._forget_late()
         names = label_names(self._class_names, (each.extension for each in located.fields))
         _finish_shapes((view for view in found if view is not None), names)
         return found
 
-    def _begun(self, located: LocatedSample, number: int) -> Future[FieldView | None]:
+    def _begun(self, located: LocatedSample, number: int) -> Job[FieldView]:
         """Return the description of a field that is under way or was late, or begin it."""
-        key = located.key_of(number)
+        key, field = located.key_of(number), located.fields[number]
         with self._lock:
-            if key not in self._late:
-                self._late[key] = Future()
-                self._pool.submit(self._describe, located, number, self._late[key], Try())
-            return self._late[key]
-
-    def _describe(
-        self, located: LocatedSample, number: int, future: Future[FieldView | None], tried: Try
-    ) -> None:
-        found: FieldView | None = None
-        try:
-            found = self._view(located, number, tried)
-        except (TookLongError, NoMemoryError) as error:
-            more = self._decoders.limits.tried_next(tried, error)
-            if more is not None:
-                self._slow_pool.submit(self._describe, located, number, future, more)
-                return
-            if isinstance(error, NoMemoryError):
-                found = _undescribed(located.fields[number], error)
-        except BaseException as error:  # noqa: BLE001 (raised where the description is awaited)
-            future.set_exception(error)
-            return
-        future.set_result(found)
+            job = self._late.get(key)
+            if job is None:
+                pieces = functools.partial(self._reader.pieces, located, number)
+                job = view_job(field.extension, field.nbytes, pieces)
+                self._late[key] = self._decoders.begin(job)
+            return job
 
     def _result(
-        self, located: LocatedSample, number: int, future: Future[FieldView | None], end: float
+        self, located: LocatedSample, number: int, job: Job[FieldView], end: float
     ) -> FieldView | None:
         try:
-            view = future.result(max(end - time.monotonic(), 0))
+            view: FieldView | None = job.result.result(max(end - time.monotonic(), 0))
         except TimeoutError:
             return None
+        except TookLongError:
+            view = None
+        except (WidsError, OSError) as error:
+            view = _undescribed(located.fields[number], error)
         with self._lock:
             self._late.pop(located.key_of(number), None)
         return view
@@ -370,27 +349,17 @@ class FieldViews:
     def _forget_late(self) -> None:
         """Forget the oldest descriptions that were late and that nobody requested again."""
         with self._lock:
-            done = [key for key, future in self._late.items() if future.done()]
+            done = [key for key, job in self._late.items() if job.result.done()]
             for key in done[:-_MOST_LATE]:
                 del self._late[key]
 
-    def _view(self, located: LocatedSample, number: int, tried: Try) -> FieldView:
+    def _view(self, located: LocatedSample, number: int) -> FieldView:
         field = located.fields[number]
         try:
             if field.nbytes > _MOST_VIEW_NBYTES:
                 return _view_of_huge(self._reader, located, number)
-            if _needs_decoder(field.extension):
-                return self._decoders.view(
-                    field.extension,
-                    field.nbytes,
-                    lambda: self._reader.pieces(located, number),
-                    lane=tried.lane,
-                    limit=tried.nbytes,
-                )
             data = self._reader.read(located, number)
             return view_field(field.extension, data, class_names=self._class_names)
-        except (TookLongError, NoMemoryError):
-            raise
         except (WidsError, OSError) as error:
             return _undescribed(field, error)
 

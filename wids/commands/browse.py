@@ -122,6 +122,7 @@ def browse(args: Arguments) -> int:
             names = reader.class_names if names is None else names
             handlers = ApiHandlers(reader, dataset.dataset_name, names, report, chosen)
             try:
+                handlers.decoders.start()
                 server = BrowseServer(handlers, args.host, args.port, token=not args.no_token)
                 url = server.url
                 if first is not None:
