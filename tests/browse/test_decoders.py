@@ -180,14 +180,15 @@ def test_a_picture_whose_process_gets_no_time_is_no_broken_one(
 def test_descriptions_come_first_and_then_what_somebody_waits_for(
     make: Callable[..., Decoders],
 ) -> None:
-    """The patient process passes over pictures that nobody asks for any more."""
+    """Cheap pictures come before dear ones, and last those that nobody asks for any more."""
     decoders, ends = make(), []
     held = Held(16 << 20)
     decoders.begin(held.job)
     held.is_asked_for.wait()
     large = npy(np.zeros((4000, 4000), np.uint8))
-    jobs = {name: job_of(".npy", large) for name in ("left", "first", "second")}
+    jobs = {name: job_of(".npy", large) for name in ("left", "second", "first")}
     jobs["left"].wanted_until = 0.0
+    jobs["second"].cost = 1
     jobs["view"] = view_job(".npy", len(large), lambda: [large])
     for name, job in jobs.items():
         job.result.add_done_callback(lambda _, name=name: ends.append(name))

@@ -118,6 +118,7 @@ class Job(Generic[T]):
         result: The result; raises DecodeError if the field has none.
         soon: Done when the result is, or when it is known to take long.
         wanted_until: Time of the monotonic clock until which somebody counts as waiting for it.
+        cost: Pixels, times the scans of a JPEG, by which cheap pictures come before dear ones.
     """
 
     def __init__(
@@ -138,6 +139,7 @@ class Job(Generic[T]):
         self.result: Future[T] = Future()
         self.soon: Future[None] = Future()
         self.wanted_until = math.inf
+        self.cost = 0
         for future in (self.result, self.soon):
             # A running one cannot be cancelled: who stops waiting must not end it for another.
             future.set_running_or_notify_cancel()
@@ -177,12 +179,13 @@ class Job(Generic[T]):
         pixels = width * height
         if pixels > MAX_PIXELS or max(width, height) > MAX_LENGTH:
             return False  # it is refused at once
-        scans, is_jpeg = 1, suffix in (".jpg", ".jpeg")
-        if is_jpeg and not _is_progressive(start):
-            return pixels >= _MANY_PIXELS
-        if is_jpeg:  # in the data of a scan, no such marker occurs
-            scans = sum(piece.count(b"\xff\xda") for piece in pieces)
-        return pixels * _PIXEL_NBYTES[suffix] > 32 << 20 or pixels * scans >= _MANY_PIXELS
+        self.cost = pixels
+        held = pixels * _PIXEL_NBYTES[suffix]
+        if suffix in (".jpg", ".jpeg"):
+            held = held if _is_progressive(start) else 0
+            # In the data of a scan, no such marker occurs.
+            self.cost *= sum(piece.count(b"\xff\xda") for piece in pieces) if held else 1
+        return held > 32 << 20 or self.cost >= _MANY_PIXELS
 
 
 def _is_progressive(start: bytes) -> bool:
@@ -259,6 +262,7 @@ class Decoders:
             else:
                 job.finish(_result_of(job, answer))
         except (_EndedError, TookLongError):
+            job.cost = max(job.cost, _MANY_PIXELS)
             self._leave(job)
         except BaseException as error:  # noqa: BLE001 (raised where the result is awaited)
             job.finish(error)
@@ -271,10 +275,13 @@ class Decoders:
         self._patient_pool.submit(self._run_patiently)
 
     def _run_patiently(self) -> None:
-        """Run the next job: descriptions, then the pictures that somebody still waits for."""
+        """Run the next job: descriptions, then wanted pictures, of these the cheap ones first."""
         now = time.monotonic()
         with self._lock:
-            job = min(self._waiting, key=lambda job: (job.call != "view", job.wanted_until <= now))
+            job = min(
+                self._waiting,
+                key=lambda job: (job.call != "view", job.wanted_until <= now, job.cost),
+            )
             self._waiting.remove(job)
         try:
             seconds = self.limits.deadline_seconds
