@@ -60,24 +60,16 @@ def test_json_prints_the_url_and_nothing_else(shard: Path):
 
 
 def test_a_person_is_told_the_url_and_how_to_end_it(shard: Path):
-    """Standard output has only the URL; hints go to standard error."""
-    process = start(shard, "--port", "0")
+    """Standard output has only the URL; hints, over SSH of the tunnel, go to standard error."""
+    process = start(shard, "--port", "0", SSH_CONNECTION="1.2.3.4 5 6.7.8.9 22")
     url = process.stdout.readline().strip()
     assert requests.get(url, timeout=100).status_code == 200
     process.send_signal(signal.SIGINT)
     out, said = process.communicate(timeout=100)
-    assert (out, said, process.returncode) == ("", "Ctrl-C ends it\n", 0)
-
-
-def test_on_a_machine_far_away_the_tunnel_is_told(shard: Path):
-    """Over SSH, the command for the tunnel is printed."""
-    process = start(shard, "--port", "0", SSH_CONNECTION="1.2.3.4 5 6.7.8.9 22")
-    url = process.stdout.readline().strip()
-    port = str(urlsplit(url).port)
-    assert requests.get(url, timeout=100).status_code == 200
-    process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=100)
+    assert (out, process.returncode) == ("", 0)
+    port = urlsplit(url).port
     assert f"ssh -L {port}:localhost:{port} " in said
+    assert said.endswith("Ctrl-C ends it\n")
 
 
 def test_it_ends_while_someone_still_downloads(shard: Path, tmp_path: Path):

@@ -3,7 +3,6 @@
 import json
 import math
 import operator as op
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from decimal import Decimal
@@ -25,7 +24,7 @@ from wids.base.arrayfile import read_arrays, write_arrays
 from wids.browse.fieldreader import FieldReader
 from wids.browse.handlers import ApiHandlers
 from wids.browse.joinedfields import JoinedFields
-from wids.browse.tallies import NumberTally, ValueTally
+from wids.browse.tallies import NumberTally
 from wids.reading.shardlist import ShardList
 from wids.views.filterlanguage import in_quotes
 from wids.views.opening import shards_and_rows
@@ -80,19 +79,6 @@ def test_facets_count_what_a_filter_leaves(mixed: list[str]) -> None:
         found = server.ask_until_finished("page", where=".txt:length == 3 and .cls in (zero, 0)")
         assert [tile["key"] for tile in found["tiles"]] == ["k3"]
         assert "shard: expected" in server.get("api/page", shard="2-3").json()["error"]
-
-
-def test_facets_of_a_view_are_those_of_its_samples(mixed: list[str]) -> None:
-    """A saved view is counted without the samples that it leaves out."""
-    with browsing(mixed, chosen=np.array([59, 3, 21])) as server:
-        found = facets_of(server)
-        assert (found[""]["samples"], found[".txt:length"]["least"]) == (3, 3)
-        assert facets_of(server, marks="0-30")[""]["samples"] == 2
-        saved = server.selection(without="3,4")
-        assert (saved["nsamples"], saved["indexes"]["range"][:2]) == (2, [59, -17])
-        assert "marks: expected indexes" in server.get("api/page", marks="1-99").json()["error"]
-        tiles = server.ask("page", shard="1-2")["tiles"]
-        assert [tile["index"] for tile in tiles] == [59, 21]
 
 
 NUMBERS = st.lists(
@@ -395,41 +381,6 @@ def test_shards_that_cannot_be_read_keep_their_place(tmp_path: Path) -> None:
         assert some["by_shard"] == {"step": 1, "counts": [11, 0, 13]}
 
 
-def test_names_that_are_never_repeated_are_no_facet() -> None:
-    """A column of thousands of different values is not shown."""
-    tally = ValueTally()
-    tally.add(np.array([0, 1, 1, -1]), ["a", "b"])
-    assert Counter({word: count for word, count, _ in tally.as_dict()["values"]}) == {
-        "a": 1,
-        "b": 2,
-    }
-    assert (tally.missing, tally.is_of_use) == (1, True)
-    tally.add(np.arange(6000), list(map(str, range(6000))))
-    assert not tally.is_of_use
-
-
-def test_json_is_counted_after_all_else(tmp_path: Path) -> None:
-    """Classes of all shards are counted before documents, which take long to parse."""
-    document = json.dumps({"size": 3, "hue": "red", "more": list(range(200))})
-    for shard in range(12):
-        samples = [
-            {"__key__": f"{shard}-{n}", ".cls": f"{n % 3}", ".json": document} for n in range(900)
-        ]
-        write_shard(tmp_path / f"{shard}.tar", samples)
-    with browsing(str(tmp_path)) as server:
-        while True:
-            found = server.ask("facets")
-            facets = {each["name"]: each for each in found["facets"]}
-            if ".json:hue" in facets:
-                assert sum(count for _, count, _ in facets[".cls"]["values"]) == 12 * 900
-            if found["finished"]:
-                break
-        assert facets[".json:hue"]["values"][0][:2] == ["red", 12 * 900]
-        filtered = server.ask_until_finished("facets", where=".cls == 1")
-        assert {each["name"] for each in filtered["facets"]} == set(facets)
-        assert filtered["samples"] == 12 * 300
-
-
 def written(folder: Path, hue: str) -> Path:
     """Write a shard of ten documents with a hue and a number."""
     documents = [json.dumps({"hue": hue, "n": n, "is_new": n < 3}) for n in range(10)]
@@ -457,22 +408,6 @@ def test_the_next_server_need_not_parse_the_documents(tmp_path: Path) -> None:
         assert again[".json:hue"]["values"] == [["kept", 10, None]]
         assert again[".json:n"] == first[".json:n"]
         assert again[".json:is_new"] == first[".json:is_new"]
-
-
-def test_kept_values_of_another_shard_or_damaged_ones_are_not_used(tmp_path: Path) -> None:
-    """After a shard was replaced, or a kept file was damaged, documents are read again."""
-    with browsing([str(written(tmp_path, "red"))]) as server:
-        facets_of(server)
-    with browsing([str(written(tmp_path, "blue"))]) as server:
-        assert facets_of(server)[".json:hue"]["values"] == [["blue", 10, None]]
-    kept = list((tmp_path / "wids-cache").rglob("*.column"))
-    assert kept
-    for file in kept:
-        data = bytearray(file.read_bytes())
-        data[-1] ^= 1
-        file.write_bytes(data)
-    with browsing([str(tmp_path / "a.tar")]) as server:
-        assert facets_of(server)[".json:hue"]["values"] == [["blue", 10, None]]
 
 
 def test_filters_of_words_are_those_of_samples(tmp_path: Path) -> None:

@@ -12,6 +12,8 @@ from helpers.shards import write_shard
 Open = Callable[..., FirefoxPage]
 TOTAL = 130
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def shards(tmp_path_factory: pytest.TempPathFactory) -> list[str]:

@@ -159,22 +159,6 @@ def test_turns_are_shown_as_markdown_and_as_they_are_written(tmp_path: Path, ope
         page.locator(".formatted").first.wait_for()
 
 
-def test_indented_code_of_markdown_keeps_its_lines(tmp_path: Path, open_page: Open):
-    """Lines that are indented by four blanks are code, but not within a paragraph or a list."""
-    code = "for x in y:\n    print(x)\n\n\tdone()"
-    indented = "\n".join(f"    {line}" if line else "" for line in code.split("\n"))
-    text = f"**So:**\n\n{indented}\n\nafter\n    the same paragraph\n\n- one\n\n    more of it\n"
-    said = [{"from": "human", "value": "q"}, {"from": "gpt", "value": text}]
-    samples = [{"__key__": f"{n}", ".json": json.dumps({"conversations": said})} for n in range(2)]
-    with browsing([str(write_shard(tmp_path / "a.tar", samples))]) as server:
-        page = open_page(server.url)
-        shown = page.locator(".turn").nth(1).locator(".formatted")
-        shown.wait_for()
-        assert shown.locator("pre").all_inner_texts() == [code]
-        assert shown.locator("p").nth(1).inner_text().startswith("after\n")
-        assert "more of it" in shown.locator("li").inner_text()
-
-
 def test_indented_code_is_shown_as_code_without_another_sign(tmp_path: Path, open_page: Open):
     """A turn with no other Markdown than lines of code has these as code, and keeps its lines."""
     texts = ["So:\n\n    a = 1\n      b = 2\n\nthus", "No code:\n    it goes on\n    here"]
@@ -186,22 +170,6 @@ def test_indented_code_is_shown_as_code_without_another_sign(tmp_path: Path, ope
         assert page.locator(".turn").first.locator("pre").all_inner_texts() == ["a = 1\n  b = 2"]
         assert page.locator(".turn").nth(1).locator("pre").count() == 0
         assert "    here" in page.locator(".turn").nth(1).inner_text()
-
-
-def test_markdown_with_line_ends_of_windows_is_formatted(tmp_path: Path, open_page: Open):
-    """Headings, lists and code are those of the same text with other line ends."""
-    text = "# Title\r\na ***both*** b\r\n- b\r\n- c\r\n\r\n```\r\nx\r\ny\r\n```\r\n"
-    said = [{"from": "human", "value": "q"}, {"from": "gpt", "value": text}]
-    samples = [{"__key__": f"{n}", ".json": json.dumps({"conversations": said})} for n in range(2)]
-    with browsing([str(write_shard(tmp_path / "a.tar", samples))]) as server:
-        page = open_page(server.url)
-        shown = page.locator(".turn").nth(1).locator(".formatted")
-        shown.wait_for()
-        assert shown.locator(".heading").all_inner_texts() == ["Title"]
-        assert shown.locator("li").all_inner_texts() == ["b", "c"]
-        assert shown.locator("pre").inner_text() == "x\ny"
-        assert shown.locator("strong em").all_inner_texts() == ["both"]
-        assert shown.locator("p").nth(1).inner_text() == "a both b"
 
 
 @pytest.mark.parametrize(
@@ -341,16 +309,6 @@ def test_the_tile_of_a_broken_video_shows_the_next_one(tmp_path: Path, open_page
         page.locator(".film.said", has_text="No frame of it can be drawn.").wait_for()
         assert page.locator(".picture > .film").count() == 1
         page.goto("about:blank")
-
-
-def test_a_broken_sound_beside_a_video_stays_broken(tmp_path: Path, open_page: Open):
-    """The waveform that cannot be drawn is not replaced by a frame of the video."""
-    samples = [{"__key__": "a", ".wav": b"no sound", ".webm": film()}]
-    with browsing([str(write_shard(tmp_path / "v.tar", samples))]) as server:
-        page = open_page(f"{server.url}?look=audio")
-        wait_until(page, "document.querySelector('.track img')?.naturalWidth === 317")
-        assert page.locator(".track [src*='f=1']").count() == 0
-        page.goto("about:blank")  # nothing is asked of a server that ends
 
 
 def test_the_list_shows_pictures_texts_and_values(tmp_path: Path, open_page: Open):

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from helpers.shards import REPOSITORY
 
+pytestmark = pytest.mark.slow
+
 Search = Callable[[str], list[str]]
 
 # In the order of the alphabet, which is Sphinx's own for equal scores.
