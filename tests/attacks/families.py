@@ -10,6 +10,7 @@ from attacks.runner import Family
 from attacks.servers import SERVERS
 from attacks.sidecars import SIDECARS
 from attacks.specs import SPECS
+from attacks.tables import TABLES
 from attacks.tars import COMPRESSED_TARS, TARS
 
 FAMILIES: dict[str, Family] = {
@@ -20,6 +21,7 @@ FAMILIES: dict[str, Family] = {
     "pickles": PICKLES,
     "pictures": PICTURES,
     "specs": SPECS,
+    "tables": TABLES,
     "sidecars": SIDECARS,
     "packs": PACKS,
     "servers": SERVERS,

@@ -128,7 +128,11 @@ def table_source(
             list(columns), lambda names: Table({n: columns[n] for n in names}), in_order=in_order
         )
     arrow = _arrow_of_frame(source)
-    return TableSource(arrow.column_names, lambda names: Table(_columns_of_arrow(arrow, names)))
+
+    def of_frame(names: Sequence[str]) -> Table:
+        return Table(_columns_of_arrow(_validated(arrow.select(names), "the table"), names))
+
+    return TableSource(arrow.column_names, of_frame)
 
 
 def remote_table(
@@ -278,7 +282,7 @@ def _open_arrow(path: Path, unpacked: _Unpacked) -> TableSource:
     found = _mapped_arrow(path)
 
     def read(names: Sequence[str]) -> Mapping[str, Column]:
-        chosen = found.select(list(names))
+        chosen = _validated(found.select(list(names)), str(path))
         # What takes more memory than the file was compressed; else it is mapped as it is.
         nbytes = chosen.nbytes if chosen.nbytes > unpacked.stamp.nbytes else 0
         copy = unpacked.columns(nbytes, names, chosen.to_batches)
@@ -293,12 +297,31 @@ def _mapped_arrow(path: Path) -> Any:
     mapped = arrow.memory_map(str(path))
     try:
         return arrow.ipc.open_file(mapped).read_all()
-    except arrow.ArrowInvalid:
+    except (arrow.ArrowException, OSError):
         mapped.seek(0)
     try:
         return arrow.ipc.open_stream(mapped).read_all()
-    except arrow.ArrowInvalid as error:
-        raise ValueError(f"{path}: is no Arrow file, or is damaged: {error}") from error
+    except (arrow.ArrowException, OSError) as error:
+        raise SpecError(f"{path}: is no Arrow file, or is damaged: {error}") from error
+
+
+def _validated(table: Any, title: str) -> Any:
+    """Return a table of Arrow after checking every offset and index in it.
+
+    Arrow itself trusts them: a cast, a slice or `nbytes` of a damaged array reads memory outside
+    of its buffers. Thus this comes before all else.
+
+    Raises:
+        SpecError: One lies outside of its buffer, or a text is not UTF-8.
+    """
+    arrow = load("pyarrow", "parquet")
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        try:
+            for chunk in column.chunks:
+                chunk.validate(full=True)
+        except arrow.ArrowException as error:
+            raise SpecError(f"{title}: column {name!r} is damaged: {error}") from error
+    return table
 
 
 def _open_csv(path: Path, unpacked: _Unpacked) -> TableSource:
@@ -437,7 +460,6 @@ def _piece_of_arrow(array: Any) -> Piece:
         data = array.buffers()[2]
         held = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
         return Texts(offsets, held, nulls, binary=binary)
-    array.validate(full=True)  # those above are sliced within their bounds
     return Objects(array, nulls)
 
 
