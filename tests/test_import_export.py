@@ -199,7 +199,7 @@ class TestTables:
             ('{"a": 1}\n', ["--field", "b=txt"], "no column 'b'; its columns are a"),
             ('{"a": 1}\n', ["--file", "b"], "no column 'b'"),
             ('{"a": 1}\n', ["--field", "a"], "expected --field COLUMN=EXT"),
-            ('{"a": 1}\nnone\n', [], "line 2 cannot be read as JSON"),
+            ('{"a": 1}\nnone\n', [], "line 2: expected JSON"),
             ("[1]\n", [], "line 1: expected an object"),
             ('{"path": "missing.jpg"}\n', [], "missing.jpg"),
         ],

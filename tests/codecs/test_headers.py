@@ -11,7 +11,7 @@ from helpers.specimens import film, tone, turned_jpeg
 from PIL import Image
 
 from wids.codecs.formats import pack_field
-from wids.codecs.headers import breaks_off, has_fact, read_header
+from wids.codecs.headers import has_fact, read_header
 from wids.errors import DecodeError
 
 PROFILE = bytes(range(256)) * 300  # as long as those of printers, in several segments
@@ -105,28 +105,3 @@ def test_facts_have_names() -> None:
     assert not has_fact(".jpg", "duration")
     assert not has_fact(".json", "width")
     assert not has_fact(".jpg", 0)
-
-
-THUMBNAIL = save(draw(20, 10), "JPEG")
-WITH_THUMBNAIL = b"".join(
-    [
-        PICTURES[".jpg"][:2],
-        b"\xff\xe1" + (2 + len(THUMBNAIL)).to_bytes(2, "big") + THUMBNAIL,
-        PICTURES[".jpg"][2:],
-    ]
-)
-
-
-@pytest.mark.parametrize("extension", [*PICTURES, "with thumbnail"])
-def test_a_cut_picture_is_known_without_decoding(extension: str) -> None:
-    """A whole JPEG, PNG or WebP does not break off, also with bytes behind it; any cut one does."""
-    data = PICTURES.get(extension, WITH_THUMBNAIL)
-    Image.open(io.BytesIO(data)).load()
-    known = extension not in (".gif", ".tiff", ".bmp", ".ppm")
-    for behind in (b"", b"\0", b"\r\n", b"appended by a camera" * 9):
-        assert not breaks_off(data + behind)
-        assert not breaks_off(memoryview(data + behind))
-    for cut in {*range(12, len(data), 97), len(data) - 2, len(data) - 1}:
-        assert breaks_off(data[:cut]) == known, cut
-    assert not breaks_off(b"")
-    assert not breaks_off(data[:2])

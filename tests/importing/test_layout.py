@@ -9,13 +9,25 @@ from wids.base.omissions import Omissions
 from wids.cli import main
 from wids.importing.importers import importer_for
 from wids.importing.layout import Blob, ColumnMapping, clean_key, read_listed_file, sniffed
+from wids.importing.options import ImportOptions
+
+
+def mapping(
+    kinds: dict[str, str],
+    fields: dict[str, str] | None = None,
+    key: str | None = None,
+    omissions: Omissions | None = None,
+) -> ColumnMapping:
+    options = ImportOptions(fields=fields or {}, key=key)
+    return ColumnMapping(kinds, options, "the source", omissions or Omissions())
+
 
 JPEG, PNG = Blob(".jpg", b"j"), Blob(".png", b"p")
 
 
 def test_two_columns_of_a_kind_keep_their_names() -> None:
     """Two columns of pictures keep their names as extensions."""
-    layout = ColumnMapping({"left": "image", "right eye": "image", "a": "label", "b": "label"})
+    layout = mapping({"left": "image", "right eye": "image", "a": "label", "b": "label"})
     sample = layout.sample(0, {"left": JPEG, "right eye": JPEG, "a": 1, "b": 2})
     assert sample == {
         "__key__": "000000000",
@@ -28,16 +40,14 @@ def test_two_columns_of_a_kind_keep_their_names() -> None:
 
 def test_users_have_the_last_word() -> None:
     """A column is written to the field that the user names, with or without its dot."""
-    layout = ColumnMapping(
-        {"image": "image", "n": "plain", "id": "plain"}, {"image": ".x", "n": "txt"}
-    )
+    layout = mapping({"image": "image", "n": "plain", "id": "plain"}, {"image": ".x", "n": "txt"})
     sample = layout.sample(0, {"image": JPEG, "n": "5", "id": "a.b/c.d"})
     assert sample == {"__key__": "a.b/c_d", ".x": b"j", ".txt": "5", ".json": {"id": "a.b/c.d"}}
 
 
 def test_none_is_no_field() -> None:
     """A picture of None is no field of its sample; in JSON it is null."""
-    layout = ColumnMapping({"image": "image", "n": "plain"})
+    layout = mapping({"image": "image", "n": "plain"})
     assert layout.sample(0, {"image": None, "n": None}) == {
         "__key__": "000000000",
         ".json": {"n": None},
@@ -62,7 +72,7 @@ def test_none_is_no_field() -> None:
 def test_what_would_be_lost_is_an_error(kinds: Any, fields: Any, row: Any, message: str) -> None:
     """Two columns for one field, and a sample without a name, are refused."""
     with pytest.raises(ValueError, match=message):
-        ColumnMapping(kinds, fields).sample(0, row)
+        mapping(kinds, fields).sample(0, row)
 
 
 @pytest.mark.parametrize("name", ["fields", "key"])
@@ -70,7 +80,7 @@ def test_a_column_that_is_missing_is_named(name: str) -> None:
     """The message lists the columns there are."""
     wanted: dict[str, Any] = {"fields": {"z": "txt"}} if name == "fields" else {"key": "z"}
     with pytest.raises(ValueError, match="no column 'z'; its columns are a, b"):
-        ColumnMapping({"a": "image", "b": "plain"}, **wanted)
+        mapping({"a": "image", "b": "plain"}, **wanted)
 
 
 def test_first_bytes_tell_what_data_is() -> None:
@@ -136,39 +146,7 @@ def test_a_cell_that_is_no_path_is_shown_in_short(tmp_path: Path) -> None:
 def test_a_key_whose_dots_find_no_place_is_counted() -> None:
     """The value of a changed key is kept in `.json`, unless a column has become that."""
     omissions = Omissions()
-    layout = ColumnMapping({"id": "plain", "meta": "plain"}, {"meta": "json"}, omissions=omissions)
+    layout = mapping({"id": "plain", "meta": "plain"}, {"meta": "json"}, omissions=omissions)
     sample = layout.sample(0, {"id": "1.10", "meta": {"a": 1}})
     assert sample == {"__key__": "1_10", ".json": {"a": 1}}
     assert omissions.lines() == ["keys whose dots became '_': 1, such as 1.10"]
-
-
-@pytest.mark.parametrize(("kind", "value"), [("plain", Blob(".bin", b"A\0")), ("image", "text")])
-def test_a_column_of_texts_and_bytes_is_said(kind: str, value: Any) -> None:
-    """Its values become different fields, unless the user names one."""
-    omissions = Omissions()
-    ColumnMapping({"mask": kind}, omissions=omissions).sample(0, {"mask": value})
-    (line,) = omissions.remarks()
-    assert "a column 'mask' that is text in some and bytes in others" in line
-    omissions = Omissions()
-    ColumnMapping({"mask": kind}, {"mask": "bin"}, omissions=omissions).sample(0, {"mask": value})
-    assert omissions.remarks() == []
-
-
-@pytest.mark.parametrize(
-    ("names", "number", "said"),
-    [
-        (["cat", "dog"], 1, []),
-        (["cat", "dog"], -1, ["numbers in the column 'label' that have no class name: 1"]),
-        (["cat", "dog"], 2, ["numbers in the column 'label' that have no class name: 1"]),
-        (["cat", "cat"], 0, ["names that several classes of the column 'label' share: 1"]),
-    ],
-)
-def test_classes_that_their_names_do_not_fit_are_said(
-    names: list[str], number: int, said: list[str]
-) -> None:
-    """A number without a name and a name of two classes are copied, counted and listed."""
-    omissions = Omissions()
-    layout = ColumnMapping({"label": "label"}, omissions=omissions, classes={"label": names})
-    assert layout.sample(7, {"label": number})[".cls"] == number
-    assert [line.partition(", such as ")[0] for line in omissions.remarks()] == said
-    assert omissions.lines() == []

@@ -140,7 +140,9 @@ def test_a_bomb_unpacks_to_no_more_than_promised(tmp_path: Path) -> None:
 
     copy = Path(shutil.copytree(WRITTEN / "gz", tmp_path / "mds"))
     (copy / "shard.00000.mds.gz").write_bytes(gzip.compress(bytes(10**8)))
-    with pytest.raises(ValueError, match="more than 11143 bytes.*; the index says 11143"):
+    with pytest.raises(
+        ValueError, match="shard.00000.mds: cannot be unpacked: .*more than 11143 bytes"
+    ):
         samples_of(copy)
 
 
@@ -151,7 +153,7 @@ def test_an_index_that_promises_gigabytes_does_not_allow_them(tmp_path: Path) ->
     copy = Path(shutil.copytree(WRITTEN / "gz", tmp_path / "mds"))
     (copy / "shard.00000.mds.gz").write_bytes(gzip.compress(bytes(10**8)))
     edit(copy, lambda shard: shard["raw_data"].update(bytes=2**32 - 1))
-    with pytest.raises(ValueError, match=r"shard\.00000\.mds\.gz: .* decompresses to more than 8"):
+    with pytest.raises(ValueError, match=r"shard\.00000\.mds: .* decompresses to more than 8"):
         samples_of(copy)
 
 
@@ -221,17 +223,6 @@ def test_brotli_and_snappy_are_unpacked(tmp_path: Path, packed: str) -> None:
         samples_of(tmp_path)
 
 
-def test_pictures_that_are_none_are_counted(tmp_path: Path, capsys) -> None:
-    """A value that is not a picture is kept, listed, and refused with --strict."""
-    write_mds(tmp_path / "mds", "jpeg", b"<html>no picture</html>")
-    command = ["import", str(tmp_path / "mds"), "-o", str(tmp_path / "x-%d.tar")]
-    assert main(command) == 0
-    assert "images of the column 'x' whose bytes are not an image" in capsys.readouterr().err
-    assert main([*command[:-1], str(tmp_path / "y-%d.tar"), "--strict"]) == 1
-    assert "which --strict forbids" in capsys.readouterr().err
-    assert not list(tmp_path.glob("y*"))
-
-
 def test_other_files_in_the_folder_are_no_longer_strict(tmp_path: Path, capsys) -> None:
     """With --strict, a file that the index does not name is refused before anything is written."""
     shutil.copytree(WRITTEN / "plain", tmp_path / "mds")
@@ -241,9 +232,9 @@ def test_other_files_in_the_folder_are_no_longer_strict(tmp_path: Path, capsys) 
     assert "labels.csv: would be left out (files of another kind)" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("mode", ["CMYK", "F", "I", "YCbCr", "LAB", "L", "I;16"])
+@pytest.mark.parametrize("mode", ["L", "I;16", "RGB", "RGBA", "1"])
 def test_raw_images_of_every_mode_keep_their_pixels(tmp_path: Path, mode: str) -> None:
-    """Images keep pixels and mode, as PNG or, if PNG lacks the mode, as TIFF."""
+    """Images keep pixels and mode, as PNG."""
     image = Image.frombytes(
         mode, (3, 2), bytes(range(24))[: 6 * len(Image.new(mode, (1, 1)).tobytes())]
     )
@@ -256,7 +247,7 @@ def test_raw_images_of_every_mode_keep_their_pixels(tmp_path: Path, mode: str) -
 
 
 def test_raw_images_that_no_file_holds_become_arrays(tmp_path: Path) -> None:
-    """The pixels of a mode that PNG and TIFF lack are kept."""
+    """The pixels of a mode that PNG lacks are kept."""
     pixels = struct.pack("<3I", 1, 1, 3) + b"HSV" + bytes([1, 2, 3])
     write_mds(tmp_path, "pil", pixels)
     (sample,) = samples_of(tmp_path)

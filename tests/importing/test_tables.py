@@ -151,7 +151,7 @@ class TestSeveral:
         Path("a.csv").write_text("text\none\n")
         Path("b.csv").write_text("text,more\none,two\n")
         assert main(["import", "a.csv", "b.csv", "-o", "out/x-%d.tar"]) == 1
-        assert "b.csv: has the columns text, more, a.csv has text" in capsys.readouterr().err
+        assert "b.csv: expected the columns, types and classes of a.csv" in capsys.readouterr().err
 
     def test_columns_in_another_order_are_the_same(self) -> None:
         """Columns are told by their names, and all samples have them in the first table's order."""
@@ -281,33 +281,6 @@ def test_declaring_the_command_imports_no_importer() -> None:
     assert done.stdout.strip() == "False"
 
 
-def test_what_is_no_parquet_is_named(capsys) -> None:
-    """A file that is not Parquet raises an error with its path."""
-    Path("x.parquet").write_bytes(b"junk")
-    assert main(["import", "x.parquet", "-o", "out/x-%d.tar"]) == 1
-    assert "x.parquet: cannot be read as Parquet" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "said"),
-    [
-        ("t.csv", "path;label\na.jpg;cat\n", "expected columns with a ',' between them"),
-        ("t.tsv", "path,label\na.jpg,cat\n", "expected columns with a '\\t' between them"),
-        ("t.csv", "a.jpg,cat\nb.jpg,dog\n", "line 1: expected the names of the columns"),
-        ("t.jsonl", '{"a": 1, "a": 2}\n', "line 1 cannot be read as JSON (two values have"),
-    ],
-)
-def test_tables_that_would_lose_something_are_refused(
-    name: str, text: str, said: str, capsys
-) -> None:
-    """Other delimiters, a missing header and repeated names are refused."""
-    for picture in ("a.jpg", "b.jpg"):
-        Path(picture).write_bytes(jpeg())
-    Path(name).write_text(text)
-    assert main(["import", name, "-o", "out/x-%d.tar"]) == 1
-    assert said in capsys.readouterr().err
-
-
 def test_parquet_with_two_columns_of_one_name_is_refused(capsys) -> None:
     """A Parquet file with two columns of one name is refused."""
     columns = [pyarrow.array([1]), pyarrow.array([2])]
@@ -336,40 +309,6 @@ def test_files_that_a_folder_lacks_are_counted(capsys) -> None:
 
 
 PICTURE = b"\x89PNG\r\n\x1a\n and more, IEND\xaeB`\x82"
-
-
-@pytest.mark.parametrize("odd_first", [True, False])
-@pytest.mark.parametrize("path", [None, "a.jpg"])
-@pytest.mark.parametrize("odd", [b"<html>no such file</html>", b"", b"plain bytes"])
-def test_bytes_that_are_no_picture_are_counted(
-    odd_first: bool, path: str | None, odd: bytes, tmp_path: Path, capsys
-) -> None:
-    """Other bytes in a column of pictures are kept and listed, and refused with --strict."""
-    arrow = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
-    kind = arrow.struct([("bytes", arrow.binary()), ("path", arrow.string())])
-    rows = [{"bytes": odd, "path": path}, {"bytes": PICTURE, "path": "b.png"}]
-    rows = rows if odd_first else rows[::-1]
-    parquet.write_table(arrow.table({"image": arrow.array(rows, kind)}), tmp_path / "x.parquet")
-    source = str(tmp_path / "x.parquet")
-    assert main(["import", source, "-o", str(tmp_path / "out/x-%d.tar")]) == 0
-    said = capsys.readouterr().err
-    assert "images of the column 'image' whose bytes are not an image" in said
-    assert f": 1, such as 00000000{0 if odd_first else 1}" in said
-    samples = list(wids.ShardListDataset(tmp_path / "out", transformations="bytes"))
-    assert odd in samples[0 if odd_first else 1].values()
-    assert main(["import", source, "-o", str(tmp_path / "strict/x-%d.tar"), "--strict"]) == 1
-    assert not list(tmp_path.glob("strict/*"))
-
-
-def test_columns_of_other_bytes_are_no_pictures(tmp_path: Path, monkeypatch, capsys) -> None:
-    """A column of bytes without any picture is imported without a message."""
-    arrow = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
-    monkeypatch.chdir(tmp_path)
-    parquet.write_table(arrow.table({"data": [b"one", b"two"], "jpg": [PICTURE] * 2}), "x.parquet")
-    assert main(["import", "x.parquet", "-o", "out/x-%d.tar", "--strict"]) == 0
-    assert "left out" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("noted", [b"no JSON", b"[]", b'{"info": 3}'])
@@ -402,8 +341,12 @@ def test_columns_in_the_names_of_folders_are_counted(tmp_path: Path, capsys) -> 
     [
         ("a.csv", 'a,b\n1,x\n2,"y\n3,z\n', "line 3, or a row that begins there: unexpected end"),
         ("a.csv", 'a,b\n1,"x\n2,y\n3,"z"\n', "line 2, or a row that begins there: ',' expected"),
-        ("a.jsonl", '{"a": 1}\n{"a": 1e400}\n', "line 2 .*1e400 is too large for a 64-bit float"),
-        ("a.jsonl", '{"a": 1}\n{"a": ' + "[" * 99_999, "a.jsonl: line 2: the JSON is nested too"),
+        ("a.jsonl", '{"a": 1}\n{"a": 1e400}\n', "line 2: .*1e400 is too large for a 64-bit float"),
+        (
+            "a.jsonl",
+            '{"a": 1}\n{"a": ' + "[" * 99_999,
+            "a.jsonl: line 2: expected JSON, found maximum rec",
+        ),
         ("a.jsonl", '{"key": true}\n', "the key column 'key' holds True"),
     ],
 )
@@ -430,22 +373,6 @@ def test_keys_that_become_equal_are_counted(capsys: pytest.CaptureFixture[str]) 
     assert "earlier one" not in capsys.readouterr().err
 
 
-def test_numbers_of_json_lines_that_are_rounded_are_counted(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """They are listed with a line, and an error with `--strict`; what floats print is no such."""
-    plain = {"a": [0.1 + 0.2, 2.0**70, 1e-300, 2**80], "text": "1" * 30}
-    lines = [json.dumps(plain), '{"a": 1.10000000000000000000001, "b": [100000000000000000000.5]}']
-    Path("a.jsonl").write_text("\n".join(lines))
-    assert main(["import", "a.jsonl", "-o", "out/x-%d.tar"]) == 0
-    said = capsys.readouterr().err
-    assert "numbers that a 64-bit float rounds" in said
-    assert ": 2, such as a.jsonl: line 2: 1.10000000000000000000001" in said
-    assert main(["import", "a.jsonl", "-o", "strict/x-%d.tar", "--strict"]) == 1
-    Path("a.jsonl").write_text(lines[0])
-    assert main(["import", "a.jsonl", "-o", "plain/x-%d.tar", "--strict"]) == 0
-
-
 @pytest.mark.parametrize(
     ("cell", "value"),
     [
@@ -465,10 +392,7 @@ def test_numbers_of_a_csv_that_no_float_holds_stay_texts(cell: str, value: Any) 
 
 
 def test_rows_without_a_field_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    """They do not stop an import; times of day keep their nanoseconds."""
-    times = pyarrow.array([123, None], pyarrow.time64("ns"))
-    parquet.write_table(pyarrow.table({"jpg": [jpeg(), None], "time": times}), "a.parquet")
-    assert json.loads(run("a.parquet")[0][".json"])["time"] == "00:00:00.000000123"
+    """They do not stop an import."""
     parquet.write_table(pyarrow.table({"jpg": [jpeg(), None, jpeg()]}), "b.parquet")
     assert [sample["__key__"] for sample in run("b.parquet")] == ["000000000", "000000002"]
     assert "samples without any field: 1, such as 000000001" in capsys.readouterr().err

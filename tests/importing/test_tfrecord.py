@@ -6,7 +6,6 @@ import random
 import re
 import struct
 import sys
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +74,7 @@ def test_several_files_and_folders_follow_each_other(tmp_path: Path) -> None:
     data = (WRITTEN / "written.tfrecord").read_bytes()
     for number in range(2):
         (tmp_path / f"x.tfrecord-0000{number}-of-00002").write_bytes(data)
-    (tmp_path / "z.tfrecord").write_bytes(zlib.compress(data))
+    (tmp_path / "z.tfrecord").write_bytes(gzip.compress(data))
     paths = [str(tmp_path), str(tmp_path / "z.tfrecord")]
     assert main(["import", *paths, "-o", str(tmp_path / "out" / "x-%d.tar")]) == 0
     with wids.ShardListDataset(tmp_path / "out" / "x.json", transformations="bytes") as dataset:
@@ -202,7 +201,7 @@ DAMAGE = [
     (lambda data: data[:3] + b"\xff" + data[4:], "expected the length of a record"),
     (lambda data: data[:40] + b"\xff" + data[41:], "at byte 0 .* is damaged"),
     (lambda data: data + b"more", "at byte 2[0-9]+ of its records: the file ends"),
-    (lambda data: gzip.compress(data)[:-30], "gzip: the data breaks off"),
+    (lambda data: gzip.compress(data)[:-30], "at byte .*: Compressed file ended"),
     (lambda data: framed(b"\x12\x00"), "SequenceExample"),
     (lambda data: framed(b""), "holds no features"),
     (lambda data: framed(b"hello, world"), "record 0: "),
@@ -260,29 +259,12 @@ def listed(capsys: pytest.CaptureFixture[str]) -> list[str]:
 
 CAPTION = example({"caption": texts(b"x")})
 FEATURE = message(1, b"caption") + message(2, texts(b"x"))
-EXTRA = "parts of records that tf.train.Example does not define"
 OMITTED = {
     "nothing": (example({"image": texts(PICTURE), "caption": texts(b"x")}), []),
     "missing": (CAPTION, ["samples without a value in the column 'image': 1"]),
     "empty": (
         example({"image": message(1, b""), "caption": texts(b"x")}),
         ["samples without a value in the column 'image': 1"],
-    ),
-    "other bytes": (
-        example({"image": texts(b"\xff\0 none")}),
-        ["images of the column 'image' whose bytes are not an image: 1"],
-    ),
-    "field of Example": (
-        example({"image": texts(PICTURE)}) + message(9, b"more") + message(8, b""),
-        [f"{EXTRA}: 2"],
-    ),
-    "field of Features": (
-        message(1, message(1, message(1, b"image") + message(2, texts(PICTURE))) + message(2, b"")),
-        [f"{EXTRA}: 1"],
-    ),
-    "kind of list": (
-        example({"image": texts(PICTURE), "a": message(7, b"1")}),
-        [f"{EXTRA}: 1"],
     ),
 }
 
@@ -307,12 +289,26 @@ def test_what_shards_will_not_have_is_counted(
     ("record", "message_expected"),
     [
         (message(1, 2 * message(1, FEATURE)), "'caption' twice"),
-        (message(1, message(1, FEATURE + message(2, texts(b"y")))), "2 lists of values"),
-        (example({"caption": texts(b"x") + small_ints(5)}), "2 lists of values"),
+        (message(1, message(1, FEATURE + message(2, texts(b"y")))), "'caption' twice"),
+        (example({"caption": texts(b"x") + small_ints(5)}), "'caption' twice"),
         (CAPTION + message(2, b""), "SequenceExample"),
     ],
 )
 def test_values_given_twice_are_refused(record: bytes, message_expected: str) -> None:
     """A record of which only some values would be read is refused."""
     with pytest.raises(ValueError, match=message_expected):
+        parse_example(record)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        example({"image": texts(PICTURE)}) + message(9, b"more"),
+        message(1, message(1, message(1, b"image") + message(2, texts(PICTURE))) + message(2, b"")),
+        example({"image": texts(PICTURE), "a": message(7, b"1")}),
+    ],
+)
+def test_what_an_example_does_not_define_is_refused(record: bytes) -> None:
+    """A record with other parts is an error, since they would be lost."""
+    with pytest.raises(ValueError, match="does not define"):
         parse_example(record)

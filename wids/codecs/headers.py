@@ -18,7 +18,7 @@ from wids.errors import DecodeError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["HEADER_FACTS", "breaks_off", "has_fact", "is_stated", "read_header", "with_colon"]
+__all__ = ["HEADER_FACTS", "has_fact", "is_stated", "read_header", "with_colon"]
 
 # What can be asked of a field of each kind.
 HEADER_FACTS = {
@@ -29,7 +29,6 @@ HEADER_FACTS = {
 }
 _MAX_UNPACKED_NBYTES = 512 << 20
 _SIZE_OF_JPEG = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}  # markers of frames
-_JPEG_END, _PNG_END = b"\xff\xd9", b"IEND\xaeB`\x82"
 _PCM = {1, 3, 0xFFFE}  # formats of WAV whose frames have one size
 
 Facts = dict[str, float]
@@ -153,39 +152,6 @@ def _jpeg_size(data: memoryview) -> tuple[int, int] | None:
         else:
             position += 2 + struct.unpack_from(">H", data, position + 2)[0]
     return None
-
-
-def breaks_off(data: bytes | memoryview) -> bool:
-    """Return whether a JPEG, PNG or WebP file ends before its end mark; False for any other file.
-
-    Nothing is decoded, so that changed bytes before the end are not noticed.
-
-    >>> png = bytes.fromhex("89504e470d0a1a0a 0000000d 49484452")
-    >>> breaks_off(png), breaks_off(png + b"...IEND" + bytes.fromhex("ae426082"))
-    (True, False)
-    """
-    start = bytes(data[:12])
-    if start[:3] == b"\xff\xd8\xff":
-        return bytes(data[-2:]) != _JPEG_END and _lacks_jpeg_end(bytes(data))
-    if start[:8] == b"\x89PNG\r\n\x1a\n":
-        # Some programs append bytes of their own.
-        return bytes(data[-8:]) != _PNG_END and bytes(data).rfind(_PNG_END) < 0
-    if start[:4] == b"RIFF" and start[8:12] == b"WEBP":
-        return len(data) < 8 + int.from_bytes(start[4:8], "little")
-    return False
-
-
-def _lacks_jpeg_end(data: bytes) -> bool:
-    """Return whether no end mark follows the first scan; a thumbnail before it has one, too."""
-    position = 2
-    while data[position : position + 1] == b"\xff" and len(data) > position + 3:
-        marker = data[position + 1]
-        if marker == 0xDA:
-            return data.rfind(_JPEG_END) < position
-        # A fill byte, or a segment with its length.
-        more = int.from_bytes(data[position + 2 : position + 4], "big")
-        position += 1 if marker == 0xFF else 2 + more
-    return position + 3 >= len(data) or data.rfind(_JPEG_END) < 0
 
 
 def _webp_size(start: bytes) -> tuple[int, int] | None:

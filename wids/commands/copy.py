@@ -124,7 +124,6 @@ def import_(args: Arguments) -> int:
     from wids.base.omissions import EqualKeys
     from wids.base.progress import progress
     from wids.importing.importers import open_source
-    from wids.importing.layout import note_cut_pictures
     from wids.importing.options import ImportOptions
     from wids.specs.newspec import refuse_overwriting
     from wids.tools.copyspec import spec_path_for
@@ -160,7 +159,6 @@ def import_(args: Arguments) -> int:
                 continue
             if args.rekey:
                 sample["__key__"] = f"{number:09d}"
-            note_cut_pictures(sample, imported.omissions)
             _write(writer, sample, f"{_shown(args.sources)}: sample {number}")
             keys.note(sample["__key__"])
         keys.count(imported.omissions)

@@ -7,14 +7,13 @@ share a name become one sample, even if several of them are images.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wids.base.omissions import Omissions
 from wids.codecs.formats import FORMAT_OF, IMAGE_EXTENSIONS
-from wids.importing.layout import clean_key, family_of, sniffed
+from wids.importing.layout import clean_key
 from wids.importing.options import (
     SORTED_CLASSES,
     Imported,
@@ -24,21 +23,13 @@ from wids.importing.options import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
 __all__ = ["MEDIA_SUFFIXES", "folder_kind", "open_image_folder", "open_samples"]
 
 MEDIA_SUFFIXES = tuple(
     suffix for suffix, each in FORMAT_OF.items() if each.kind in {"image", "audio", "video"}
 )
-# First bytes of images that the table of magic numbers does not have: AVIF (whose first box lists
-# its brands), JPEG 2000 (file and codestream), Netpbm, and TIFF of 64 bits.
-_OTHER_PICTURES = re.compile(
-    rb"....ftyp.{0,60}avi[fs]|\0\0\0\x0cjP  |\xffO\xffQ|P[1-7Ff]\s|II\+\0|MM\0\+", re.DOTALL
-)
-_NO_PICTURE = "samples whose image is not an image (perhaps an error page of a server)"
-_HIDDEN = "hidden files and folders"
-_MOST_SHOWN = 20  # classes in a message
 
 
 def folder_kind(folder: Path, options: ImportOptions) -> str:
@@ -47,8 +38,7 @@ def folder_kind(folder: Path, options: ImportOptions) -> str:
     Raises:
         ValueError: It may be of both kinds.
     """
-    if options.split is not None:
-        folder = _split_folder(folder, options.split)
+    folder = _chosen_split(folder, options)
     media = next((path for path in _visible(folder) if _is_media(path)), None)
     subfolders = _subfolders(folder)
     if media is not None and subfolders and options.classes is None:
@@ -79,24 +69,29 @@ def open_image_folder(sources: Sequence[str], options: ImportOptions) -> Importe
             the same key, or a link leads back to a folder above it.
         FileNotFoundError: While samples are read: the target of a link does not exist.
     """
-    folder = Path(sources[0]).expanduser()
-    if options.split is not None:
-        folder = _split_folder(folder, options.split)
-        if options.classes is None:
-            _check_splits_agree(folder)
-    folders = _subfolders(folder)
-    if not folders:
+    folder = _chosen_split(Path(sources[0]).expanduser(), options)
+    found = [each.name for each in _subfolders(folder)]
+    if not found:
         raise ValueError(
             f"{folder}: expected one folder per class with its images, found no folder in it; "
             "--from samples takes its files without classes"
         )
-    found = [each.name for each in folders]
+    names = found
     if options.classes is None:
-        _check_classes(folder, found)
-    names = _class_names(folder, found, options.classes)
+        _check_classes(folder, found, options)
+    elif options.classes != SORTED_CLASSES:
+        names = list(options.classes)
+        if unknown := next((name for name in found if name not in names), None):
+            raise ValueError(
+                f"{folder / unknown}: is none of the classes {', '.join(names)}; add it to "
+                "--classes"
+            )
     omissions = Omissions(strict=options.strict)
-    samples = _classified(folder, names, omissions, rekeyed=options.rekeyed)
-    return Imported(samples, {"classes": names}, omissions=omissions)
+    return Imported(
+        _classified(folder, names, omissions, rekeyed=options.rekeyed),
+        {"classes": names},
+        omissions=omissions,
+    )
 
 
 def open_samples(sources: Sequence[str], options: ImportOptions) -> Imported:
@@ -113,205 +108,151 @@ def open_samples(sources: Sequence[str], options: ImportOptions) -> Imported:
     Raises:
         ValueError: The folder has no file; or, while samples are read, two have the same key.
     """
-    folder = Path(sources[0]).expanduser()
-    if options.split is not None:
-        folder = _split_folder(folder, options.split)
+    folder = _chosen_split(Path(sources[0]).expanduser(), options)
     omissions = Omissions(strict=options.strict)
     paths = sorted(_walk(folder, omissions))
     if not paths:
         raise ValueError(f"{folder}: expected the files of samples in it, found no file")
-    samples = _grouped(folder, paths, omissions, rekeyed=options.rekeyed)
+    stems = {path.with_suffix("") for path in filter(_is_media, paths)}
+    groups = _grouped(paths, stems or {path.with_suffix("") for path in paths}, omissions)
+    samples = (
+        {"__key__": key, **{extension: path.read_bytes() for extension, path in group.items()}}
+        for key, group in _keyed(folder, groups, rekeyed=options.rekeyed).items()
+    )
     return Imported(samples, omissions=omissions)
 
 
-def _split_folder(folder: Path, split: str) -> Path:
+def _chosen_split(folder: Path, options: ImportOptions) -> Path:
+    if options.split is None:
+        return folder
     found = [each.name for each in _subfolders(folder)]
-    if split not in found:
+    if options.split not in found:
         raise ValueError(
             f"{folder}: expected --split with one of its folders "
-            f"({', '.join(found) or 'it has none'}), got {split!r}"
+            f"({', '.join(found) or 'it has none'}), got {options.split!r}"
         )
-    return folder / split
+    return folder / options.split
 
 
-def _check_splits_agree(split: Path) -> None:
-    """Raise ValueError if another split has other classes, since numbers would be ambiguous."""
-    own = [each.name for each in _subfolders(split)]
-    for other in _subfolders(split.parent):
-        names = [each.name for each in _subfolders(other)]
-        if other == split or not names or not own or not split_of(other.name) or names == own:
-            continue
-        lone = min(set(own) ^ set(names))
-        every = sorted({*own, *names})
-        shown = ",".join(every) if len(every) <= _MOST_SHOWN else "FILE, with one name a line,"
-        raise ValueError(
-            f"{split} and {other} have different classes ({lone} is only in "
-            f"{(split if lone in own else other).name}), so the same number would mean different "
-            f"classes; say --classes {shown} for both, or --classes {SORTED_CLASSES} to number "
-            f"the classes of {split.name} alone"
-        )
-
-
-def _check_classes(folder: Path, found: list[str]) -> None:
-    """Raise ValueError if the folders may not be classes."""
+def _check_classes(folder: Path, found: list[str], options: ImportOptions) -> None:
+    """Raise ValueError if the folders may not be classes, or if another split has others."""
     parts = [name for name in found if split_of(name)]
     # A class may be called "train". If there is a "val" as well, both are most likely splits, and
-    # so is a "train" of folders alone: of the classes in it, beside an "extra" of the same.
-    nested = [name for name in parts if _holds_folders_alone(folder / name)]
-    if len(parts) == len(found) or len(set(map(split_of, parts))) > 1 or nested:
+    # so is a folder of folders alone.
+    only_folders = [
+        name
+        for name in (found if len(found) == 1 else parts)
+        if _subfolders(folder / name) and not any(map(_is_media, _visible(folder / name)))
+    ]
+    if len(parts) == len(found) or len(set(map(split_of, parts))) > 1 or only_folders:
+        first = (parts or only_folders)[0]
         raise ValueError(
-            f"{folder}: {', '.join(parts)} may be parts of a dataset or classes; say "
-            f"--split {parts[0]} to import that part, or --classes {SORTED_CLASSES} to take them "
+            f"{folder}: {', '.join(parts or only_folders)} may be parts of a dataset or classes; "
+            f"say --split {first} to import that part, or --classes {SORTED_CLASSES} to take them "
             "for classes"
         )
-    only = folder / found[0]
-    if len(found) == 1 and _holds_folders_alone(only):
-        raise ValueError(
-            f"{folder}: holds the one folder {only.name}, which holds folders; import {only} if "
-            f"those are the classes, or say --classes {SORTED_CLASSES} if {only.name} is the one "
-            "class"
-        )
-
-
-def _holds_folders_alone(folder: Path) -> bool:
-    """Return whether a folder has folders and no pictures beside them."""
-    return bool(_subfolders(folder)) and not any(map(_is_media, _visible(folder)))
-
-
-def _class_names(folder: Path, found: list[str], wanted: Sequence[str] | str | None) -> list[str]:
-    """Return the classes in order; by default sorted as torchvision sorts them."""
-    if wanted is None or wanted == SORTED_CLASSES:
-        return found
-    unknown = next((name for name in found if name not in wanted), None)
-    if unknown is not None:
-        raise ValueError(
-            f"{folder / unknown}: is none of the classes {', '.join(wanted)}; add it to --classes"
-        )
-    return list(wanted)
+    if options.split is None:
+        return
+    for other in _subfolders(folder.parent):
+        names = [each.name for each in _subfolders(other)]
+        if names and names != found and split_of(other.name):
+            lone = min(set(names) ^ set(found))
+            where = (folder if lone in found else other).name
+            raise ValueError(
+                f"{folder} and {other} have different classes ({lone} is only in {where}), so the "
+                "same number would mean different classes; say --classes NAME,NAME,... for both, "
+                f"or --classes {SORTED_CLASSES} to number the classes of {folder.name} alone"
+            )
 
 
 def _classified(
     folder: Path, names: list[str], omissions: Omissions, *, rekeyed: bool
 ) -> Iterator[dict[str, Any]]:
     for path in sorted(folder.iterdir()):
-        if path.name.startswith(".") and not is_documentation(path.name):
-            omissions.add(_HIDDEN, str(path))
-        elif not path.is_dir() and not is_documentation(path.name):
+        if is_documentation(path.name):
+            continue
+        if path.name.startswith("."):
+            omissions.add("hidden files and folders", str(path))
+        elif not path.is_dir():
             omissions.add("files that lie in no class", str(path))
     for number, name in enumerate(names):
         if not (folder / name).is_dir():
             omissions.add("classes without a folder", name)
             continue
         paths = sorted(_walk(folder / name, omissions))
-        pictures = _pictures_of(paths)
+        pictures = [path for path in paths if path.suffix.lower() in IMAGE_EXTENSIONS]
+        pictures = pictures or [path for path in paths if _is_media(path)]
         if not pictures:
             omissions.add("classes without a picture", name)
-        keys = _keys_of(pictures, folder)
-        if not rekeyed:
-            _check_differ(keys, pictures)
-        beside = _files_beside(pictures, paths, omissions)
-        for path, key in zip(pictures, keys, strict=True):
-            data = path.read_bytes()
-            if _is_disguised(path, data):
-                omissions.add(_NO_PICTURE, str(path))
-                continue
-            others = {
-                extension: other.read_bytes() for extension, other in beside.get(path, {}).items()
-            }
-            _check_class(others, number, path)
+        others = [path for path in paths if path not in set(pictures)]
+        beside = _grouped(others, {path.with_suffix("") for path in pictures}, omissions)
+        stems = Counter(path.with_suffix("") for path in pictures)
+        # The suffix is part of the key only where keys would be equal: `a.jpg` beside `a.png`.
+        keyed = {
+            path.with_suffix("") if stems[path.with_suffix("")] == 1 else path: {"": path}
+            for path in pictures
+        }
+        for key, group in _keyed(folder, keyed, rekeyed=rekeyed).items():
+            path = group[""]
             origin = {"class": name, "path": path.relative_to(folder).as_posix()}
+            files = beside.get(path.with_suffix(""), {})
+            told = files[".cls"].read_text("utf-8").strip() if ".cls" in files else str(number)
+            if told != str(number):
+                raise ValueError(
+                    f"{files['.cls']}: says the class {told!r:.40}, and its folder is class "
+                    f"{number}; --from samples takes the files as they are"
+                )
             # A file of the user replaces the field that would be made here.
-            told = {path.suffix.lower(): data, ".cls": number, ".json": origin}
-            yield {"__key__": key, **told, **others}
-
-
-def _check_class(others: dict[str, bytes], number: int, path: Path) -> None:
-    """Raise ValueError if a file beside an image contradicts the class of its folder."""
-    told = others.get(".cls", b"%d" % number).strip()
-    if told != b"%d" % number:
-        raise ValueError(
-            f"{path.with_suffix('.cls')}: says the class {told!r:.40}, and its folder is class "
-            f"{number}; --from samples takes the files as they are"
-        )
-
-
-def _pictures_of(paths: list[Path]) -> list[Path]:
-    """Return the image files of a class or, if there are none, its sound and video files."""
-    pictures = [path for path in paths if path.suffix.lower() in IMAGE_EXTENSIONS]
-    return pictures or [path for path in paths if _is_media(path)]
-
-
-def _files_beside(
-    pictures: list[Path], paths: Iterable[Path], omissions: Omissions
-) -> dict[Path, dict[str, Path]]:
-    """Map each image to the files that share its name, by extension."""
-    by_stem: dict[Path, list[Path]] = {}
-    for picture in pictures:
-        by_stem.setdefault(picture.with_suffix(""), []).append(picture)
-    beside: dict[Path, dict[str, Path]] = {}
-    taken = set(pictures)
-    for path in paths:
-        if path in taken:
-            continue
-        stem = next((each for each in _stems(path) if each in by_stem), None)
-        if stem is None:
-            if not is_documentation(path.name):
-                omissions.add("files that belong to no picture", str(path))
-            continue
-        for picture in by_stem[stem]:
-            extension = path.name[len(stem.name) :].lower()
-            other = beside.setdefault(picture, {}).setdefault(extension, path)
-            if other != path:
-                raise ValueError(f"{other} and {path} are both {extension!r} of {picture.name}")
-    return beside
-
-
-def _stems(path: Path) -> Iterator[Path]:
-    """Yield the path truncated at each dot of its name, from the last dot to the first."""
-    name = path.name
-    while (dot := name.rfind(".")) > 0:
-        name = name[:dot]
-        yield path.with_name(name)
+            yield {
+                "__key__": key,
+                path.suffix.lower(): path.read_bytes(),
+                ".cls": number,
+                ".json": origin,
+                **{extension: each.read_bytes() for extension, each in files.items()},
+            }
 
 
 def _grouped(
-    folder: Path, paths: list[Path], omissions: Omissions, *, rekeyed: bool
-) -> Iterator[dict[str, Any]]:
-    """Yield one sample for each set of files that share a name."""
-    media = [path for path in paths if _is_media(path)]
-    stems = {path.with_suffix("") for path in media or paths}
+    paths: Sequence[Path], stems: set[Path], omissions: Omissions
+) -> dict[Path, dict[str, Path]]:
+    """Group files by the names that they share: stem to extension to file."""
     groups: dict[Path, dict[str, Path]] = {}
     for path in paths:
         # The shortest stem counts: `a.mask.png` belongs to `a.jpg`, though it is an image itself.
-        found = [each for each in _stems(path) if each in stems]
-        if found and path.suffix:
-            _join(groups.setdefault(found[-1], {}), path, found[-1])
-        elif not is_documentation(path.name):
-            omissions.add("files that belong to no sample", str(path))
-    keys = [clean_key(stem.relative_to(folder).as_posix()) for stem in groups]
-    if not rekeyed:
-        _check_differ(keys, list(groups))
-    for key, group in zip(keys, groups.values(), strict=True):
-        fields = {extension: path.read_bytes() for extension, path in group.items()}
-        disguised = [each for each in fields if _is_disguised(group[each], fields[each])]
-        if disguised:
-            omissions.add(_NO_PICTURE, str(group[disguised[0]]))
-        else:
-            yield {"__key__": key, **fields}
+        dots = [i for i, letter in enumerate(path.name) if letter == "." and i]
+        found = next((i for i in dots if path.with_name(path.name[:i]) in stems), None)
+        if found is None:
+            if not is_documentation(path.name):
+                omissions.add("files that belong to no sample", str(path))
+            continue
+        extension = path.name[found:].lower()
+        group = groups.setdefault(path.with_name(path.name[:found]), {})
+        if group.setdefault(extension, path) != path:
+            raise ValueError(
+                f"{group[extension]} and {path} are both {extension!r} of {path.name[:found]}"
+            )
+    return groups
 
 
-def _join(group: dict[str, Path], path: Path, stem: Path) -> None:
-    extension = path.name[len(stem.name) :].lower()
-    if extension in group:
-        raise ValueError(f"{group[extension]} and {path} are both {extension!r} of {stem.name}")
-    group[extension] = path
+def _keyed(
+    folder: Path, groups: dict[Path, dict[str, Path]], *, rekeyed: bool
+) -> dict[str, dict[str, Path]]:
+    """Name the groups of files by their keys.
 
-
-def _is_disguised(path: Path, data: bytes) -> bool:
-    """Return whether a file is named like an image but does not begin like one."""
-    if path.suffix.lower() not in IMAGE_EXTENSIONS or family_of(sniffed(data)) == "image":
-        return False
-    return _OTHER_PICTURES.match(data) is None
+    Raises:
+        ValueError: Two have the same key, and they are not numbered afterwards.
+    """
+    keyed: dict[str, dict[str, Path]] = {}
+    for number, (stem, group) in enumerate(groups.items()):
+        key = f"{number:09d}" if rekeyed else clean_key(stem.relative_to(folder).as_posix())
+        if key in keyed:
+            first, second = (next(iter(each.values())) for each in (keyed[key], group))
+            raise ValueError(
+                f"{first} and {second} both get the key {key!r}, since the last part of a key has "
+                "no dots; rename one of them, or number the samples (--rekey)"
+            )
+        keyed[key] = group
+    return keyed
 
 
 def _is_media(path: Path) -> bool:
@@ -341,35 +282,14 @@ def _walk(
     for path in folder.iterdir():
         if path.name.startswith("."):
             if not is_documentation(path.name):
-                omissions.add(_HIDDEN, str(path))
+                omissions.add("hidden files and folders", str(path))
         elif path.is_dir():
             yield from _walk(path, omissions, above | {real})
         elif path.is_file():
             yield path
-        elif path.is_symlink() and not path.exists():
+        elif path.is_symlink():
             raise FileNotFoundError(
                 f"{path}: the target of this link does not exist; correct or remove the link"
             )
         else:
             omissions.add("pipes, sockets and devices", str(path))
-
-
-def _keys_of(files: list[Path], folder: Path) -> list[str]:
-    """Return a key for each path, without dots; with the suffix only where keys would be equal."""
-    stems = [path.with_suffix("") for path in files]
-    counts = Counter(stems)
-    kept = [stem if counts[stem] == 1 else path for stem, path in zip(stems, files, strict=True)]
-    return [clean_key(path.relative_to(folder).as_posix()) for path in kept]
-
-
-def _check_differ(keys: list[str], files: list[Path]) -> None:
-    """Raise ValueError if two files have the same key."""
-    # A key keeps its folders, so files of different classes never meet.
-    file_of: dict[str, Path] = {}
-    for key, path in zip(keys, files, strict=True):
-        if key in file_of:
-            raise ValueError(
-                f"{file_of[key]} and {path} both get the key {key!r}, since the last part of a "
-                "key has no dots; rename one of them, or number the samples (--rekey)"
-            )
-        file_of[key] = path

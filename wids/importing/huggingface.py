@@ -11,7 +11,7 @@ from wids.base.omissions import Omissions
 from wids.base.optional import load
 from wids.codecs.formats import encode_field
 from wids.importing.layout import Blob, ColumnMapping, is_label, media_columns, sniffed
-from wids.importing.options import Imported, ImportOptions, choose_split, nested_classes
+from wids.importing.options import Imported, ImportOptions, choose_split
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -116,20 +116,10 @@ def _opened(dataset: Any, options: ImportOptions, root: Path | None) -> Imported
     # A column of integers that is a class only by its name has no class names.
     named = (name for name in features if type(features[name]).__name__ == "ClassLabel")
     classes = {name: features[name].names for name in named}
-    layout = ColumnMapping(
-        kinds,
-        options.fields,
-        options.key,
-        "the dataset",
-        omissions,
-        numbered=options.rekeyed,
-        classes=classes,
-    )
+    layout = ColumnMapping(kinds, options, "the dataset", omissions)
     header = _header_of(dataset.info)
     if classes:
         header["classes"] = next(iter(classes.values())) if len(classes) == 1 else classes
-    if nested := nested_classes(features.to_dict()):
-        header["nested_classes"] = nested
     total = len(dataset) if hasattr(dataset, "__len__") else None
     # Without a format, rows have Python values in place of the user's tensors.
     dataset = dataset.with_format(None)

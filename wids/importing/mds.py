@@ -9,11 +9,9 @@ This was derived from files that `mosaicml-streaming` 0.13 writes.
 from __future__ import annotations
 
 import hashlib
-import io
 import itertools
 import json
 import struct
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -31,13 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = ["open_mds"]
 
-INDEX_NAME = "index.json"
-# Beyond it an index cannot be right, whatever it says.
-# Names of compressions: in MDS to here.
 _COMPRESSIONS = {"gz": "gzip", "bz2": "bzip2", "zstd": "zstd", "br": "brotli", "snappy": "snappy"}
-_MOST_NBYTES = 2**32  # offsets inside a shard are 32-bit numbers
 _DIGESTS = {"md5", "sha1", "sha224", "sha256", "sha384", "sha512", "blake2b", "blake2s"}
-
 _SCALARS = {
     **{f"int{bits}": f"<i{bits // 8}" for bits in (8, 16, 32, 64)},
     **{f"uint{bits}": f"<u{bits // 8}" for bits in (8, 16, 32, 64)},
@@ -49,22 +42,8 @@ _ARRAY_TYPES = {
     8: "uint8", 9: "int8", 16: "uint16", 17: "int16", 18: "float16", 32: "uint32",
     33: "int32", 34: "float32", 64: "uint64", 65: "int64", 66: "float64",
 }  # fmt: skip
-_TIFF_MODES = {"CMYK", "F", "I", "LAB", "PA", "YCbCr"}
-_ARRAY_MODES = {"HSV", "La", "RGBX", "RGBa"}  # which TIFF lacks, too
 _SHAPE_TYPES = ("<u1", "<u2", "<u4", "<u8")
-
-
-@dataclass(frozen=True)
-class _Shard:
-    """Description of a shard in the index."""
-
-    path: Path
-    nbytes: int
-    nsamples: int
-    packed: str | None
-    packed_path: Path | None
-    hashes: dict[str, str]
-    columns: tuple[tuple[str, str, int | None], ...]
+_FAULTS = (ValueError, KeyError, IndexError, TypeError, struct.error, OverflowError, RecursionError)
 
 
 def open_mds(sources: Sequence[str | Path], options: ImportOptions | None = None) -> Imported:
@@ -84,160 +63,37 @@ def open_mds(sources: Sequence[str | Path], options: ImportOptions | None = None
         ValueError: The index is malformed; or, while the samples are read, a shard is damaged.
     """
     folder, options = Path(sources[0]).expanduser(), options or ImportOptions()
-    shards = _read_index(folder)
-    columns = shards[0].columns
-    if any(shard.columns != columns for shard in shards):
-        raise ValueError(f"{folder}: its shards have different columns; import them one by one")
-    kinds = {name: _kind_of(name, encoding, str(folder)) for name, encoding, _ in columns}
-    omissions = Omissions(strict=options.strict)
-    numbered = options.rekeyed
-    layout = ColumnMapping(
-        kinds, options.fields, options.key, str(folder), omissions, numbered=numbered
-    )
-    total = sum(shard.nsamples for shard in shards)
-    return Imported(_samples(shards, layout), total=total, omissions=omissions)
-
-
-def _samples(shards: Sequence[_Shard], layout: ColumnMapping) -> Iterator[dict[str, Any]]:
-    number = 0
-    for shard in shards:
-        for row in _rows(shard):
-            yield layout.sample(number, row)
-            number += 1
-
-
-def _read_index(folder: Path) -> list[_Shard]:
-    path = folder / INDEX_NAME
+    path = folder / "index.json"
     try:
-        listed = json.loads(path.read_bytes())["shards"]
-        shards = [_shard_of(folder, shard) for shard in listed]
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        shards = json.loads(path.read_bytes())["shards"]
+        columns = [_columns_of(shard) for shard in shards]
+        total = sum(int(shard["samples"]) for shard in shards)
+    except _FAULTS as error:
         raise ValueError(f"{path}: is not an index of MDS shards ({error!r:.200})") from None
-    if not shards:
-        raise ValueError(f"{path}: lists no shards")
-    return shards
+    if not shards or any(each != columns[0] for each in columns):
+        raise ValueError(f"{path}: expected shards that all have the same columns")
+    kinds = {name: _kind_of(name, encoding, path) for name, encoding, _ in columns[0]}
+    omissions = Omissions(strict=options.strict)
+    layout = ColumnMapping(kinds, options, str(folder), omissions)
+    rows = itertools.chain.from_iterable(_rows(folder, shard, columns[0]) for shard in shards)
+    samples = (layout.sample(number, row) for number, row in enumerate(rows))
+    return Imported(samples, total=total, omissions=omissions)
 
 
-def _shard_of(folder: Path, shard: Mapping[str, Any]) -> _Shard:
-    """Return the checked description of a shard."""
-    if shard["format"] != "mds" or shard["version"] != 2:
-        found = f"{shard['format']!r} {shard['version']!r}"
-        raise ValueError(f"format {found}, expected 'mds' 2; write it again with MDSWriter")
-    raw, packed = shard["raw_data"], shard["zip_data"]
+def _columns_of(shard: Mapping[str, Any]) -> list[tuple[str, str, int | None]]:
+    """Return name, encoding and fixed size of the columns of a shard."""
+    if (shard["format"], shard["version"]) != ("mds", 2):
+        raise ValueError(f"format {shard['format']!r} {shard['version']!r}, expected 'mds' 2")
     names, encodings = shard["column_names"], shard["column_encodings"]
-    columns = tuple(zip(names, encodings, shard["column_sizes"], strict=True))
+    columns = list(zip(names, encodings, shard["column_sizes"], strict=True))
     for name, encoding, size in columns:
-        if not isinstance(name, str) or not isinstance(encoding, str) or not _is_size(size):
+        texts = isinstance(name, str) and isinstance(encoding, str)
+        if not texts or not (size is None or (type(size) is int and size >= 0)):
             raise TypeError(f"column {name!r} of {encoding!r} with size {size!r}")
-    if not (0 <= int(raw["bytes"]) < _MOST_NBYTES and int(shard["samples"]) >= 0):
-        raise ValueError(f"{raw['bytes']} bytes, {shard['samples']} samples")
-    return _Shard(
-        path=_inside(folder, raw["basename"]),
-        nbytes=int(raw["bytes"]),
-        nsamples=int(shard["samples"]),
-        packed=shard["compression"],
-        packed_path=None if packed is None else _inside(folder, packed["basename"]),
-        hashes=dict(raw.get("hashes") or {}),
-        columns=columns,
-    )
+    return columns
 
 
-def _is_size(size: Any) -> bool:
-    return size is None or (type(size) is int and 0 <= size < _MOST_NBYTES)
-
-
-def _inside(folder: Path, name: str) -> Path:
-    """Return the path of a file in the folder; raise ValueError if it is outside."""
-    path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts or "\0" in name:
-        raise ValueError(f"{name!r} lies outside the folder")
-    return folder / path
-
-
-def _rows(shard: _Shard) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a shard."""
-    data = memoryview(_whole(shard))
-    found = struct.unpack_from("<I", data)[0] if len(data) >= 4 else None
-    if found != shard.nsamples:
-        raise ValueError(
-            f"{shard.path}: the index says {shard.nsamples} samples, the shard {found}; fetch both "
-            "again"
-        )
-    head = 4 * (shard.nsamples + 2)
-    ends = np.frombuffer(data[4:head], "<u4") if head <= len(data) else np.array([], "<u4")
-    if len(ends) != shard.nsamples + 1 or ends[0] < head or ends[-1] > len(data):
-        raise ValueError(f"{shard.path}: its samples lie outside its {len(data)} bytes")
-    columns = [(name, size, _reader(encoding)) for name, encoding, size in shard.columns]
-    bounds = ends.tolist()
-    for number, (start, end) in enumerate(itertools.pairwise(bounds)):
-        try:
-            yield _row(data[start:end], columns)
-        except (ValueError, KeyError, IndexError, TypeError, struct.error, OverflowError) as error:
-            raise ValueError(
-                f"{shard.path}: sample {number}, at byte {start}, cannot be read ({error})"
-            ) from error
-
-
-def _row(
-    data: memoryview, columns: Sequence[tuple[str, int | None, Callable[[memoryview], Any]]]
-) -> dict[str, Any]:
-    num_told = sum(not size for _, size, _ in columns)  # a size of 0 is no fixed size either
-    told = iter(struct.unpack_from(f"<{num_told}I", data))
-    offset = 4 * num_told
-    row = {}
-    for name, fixed, read in columns:
-        size = fixed or next(told)
-        if offset + size > len(data):
-            raise ValueError(f"column {name!r} of {size} bytes ends behind the sample")
-        row[name] = read(data[offset : offset + size])
-        offset += size
-    if offset != len(data):
-        raise ValueError(f"{len(data) - offset} bytes follow the last column")
-    return row
-
-
-def _whole(shard: _Shard) -> bytes:
-    """Return the decompressed bytes of a shard, checked against the index."""
-    # streaming may leave the unpacked file beside the packed one; reading it is faster.
-    if shard.path.exists() or shard.packed_path is None:
-        data = shard.path.read_bytes()
-    else:
-        packed = shard.packed_path.read_bytes()
-        data = _unpacked(packed, (shard.packed or "").partition(":")[0], shard)
-    # The size is compared before the digest: it is known at once, and its error is clearer.
-    if len(data) != shard.nbytes:
-        raise ValueError(
-            f"{shard.path}: the index says {shard.nbytes} bytes, found {len(data)}; fetch it again"
-        )
-    for algorithm, expected in shard.hashes.items():
-        if algorithm in _DIGESTS:
-            found = hashlib.new(algorithm, data, usedforsecurity=False).hexdigest()
-            if found != expected:
-                raise ValueError(
-                    f"{shard.path}: {algorithm} {found}, the index says {expected}; fetch it again"
-                )
-    return data
-
-
-def _unpacked(packed: bytes, kind: str, shard: _Shard) -> bytes:
-    """Decompress a shard, up to the size in the index."""
-    compression = _COMPRESSIONS.get(kind)
-    if compression is None:
-        raise ValueError(
-            f"{shard.packed_path}: the compression {kind!r} is not supported; unpack it to "
-            f"{shard.path} first"
-        )
-    try:
-        # An untrusted index may state any size.
-        return decompress(packed, compression, min(shard.nbytes, allowed_nbytes(len(packed))))
-    except DecompressionError as error:
-        raise ValueError(
-            f"{shard.packed_path}: cannot be unpacked ({error}); the index says {shard.nbytes} "
-            f"bytes; fetch it again"
-        ) from error
-
-
-def _kind_of(name: str, encoding: str, where: str) -> str:
+def _kind_of(name: str, encoding: str, where: Path) -> str:
     """Return the kind of a column, as `ColumnMapping` names it."""
     base = encoding.partition(":")[0]
     if base in _SCALARS or base == "str_int":
@@ -249,22 +105,81 @@ def _kind_of(name: str, encoding: str, where: str) -> str:
     return {"bytes": "bytes", "ndarray": "array", "pkl": "pickle"}.get(base, "image")
 
 
+def _rows(
+    folder: Path, shard: Mapping[str, Any], columns: Sequence[tuple[str, str, int | None]]
+) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a shard."""
+    path, start, number = folder / "index.json", 0, -1
+    readers = [_reader(encoding) for _, encoding, _ in columns]
+    num_told = sum(not size for _, _, size in columns)  # a size of 0 is no fixed size either
+    try:
+        path = _inside(folder, shard["raw_data"]["basename"])
+        data = memoryview(_whole(folder, path, shard))
+        count = int(shard["samples"])
+        found, *bounds = struct.unpack_from(f"<{count + 2}I", data)
+        if found != count:
+            raise ValueError(f"the index says {count} samples, the shard {found}")
+        for start, end in itertools.pairwise(bounds):
+            number += 1
+            told = iter(struct.unpack_from(f"<{num_told}I", data, start))
+            offset, row = start + 4 * num_told, {}
+            for (name, _, fixed), read in zip(columns, readers, strict=True):
+                after = offset + (fixed or next(told))
+                if after > min(end, len(data)):
+                    raise ValueError(f"column {name!r} ends behind the sample")
+                row[name], offset = read(data[offset:after]), after
+            if offset != end:
+                raise ValueError(f"{end - offset} bytes follow the last column")
+            yield row
+    except _FAULTS as error:
+        where = f"sample {number}, at byte {start}: " if number >= 0 else ""
+        raise ValueError(f"{path}: {where}{error}; fetch shard and index again") from error
+
+
+def _inside(folder: Path, name: str) -> Path:
+    """Return the path of a file in the folder; raise ValueError if it is outside."""
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or "\0" in name:
+        raise ValueError(f"{name!r} lies outside the folder")
+    return folder / path
+
+
+def _whole(folder: Path, path: Path, shard: Mapping[str, Any]) -> bytes:
+    """Return the decompressed bytes of a shard, checked against the index."""
+    nbytes, packed = int(shard["raw_data"]["bytes"]), shard["zip_data"]
+    # streaming may leave the unpacked file beside the packed one; reading it is faster.
+    if packed is None or path.exists():
+        data = path.read_bytes()
+    else:
+        raw = _inside(folder, packed["basename"]).read_bytes()
+        kind = str(shard["compression"]).partition(":")[0]
+        if kind not in _COMPRESSIONS:
+            raise ValueError(f"the compression {kind!r} is not supported; unpack it first")
+        try:
+            # An untrusted index may state any size.
+            data = decompress(raw, _COMPRESSIONS[kind], min(nbytes, allowed_nbytes(len(raw))))
+        except DecompressionError as error:
+            raise ValueError(f"cannot be unpacked: {error}") from error
+    if len(data) != nbytes:
+        raise ValueError(f"the index says {nbytes} bytes, found {len(data)}")
+    for algorithm, expected in (shard["raw_data"].get("hashes") or {}).items():
+        if algorithm in _DIGESTS:
+            found = hashlib.new(algorithm, data, usedforsecurity=False).hexdigest()
+            if found != expected:
+                raise ValueError(f"{algorithm} {found}, the index says {expected}")
+    return data
+
+
 def _reader(encoding: str) -> Callable[[memoryview], Any]:
     """Return the function that decodes a column."""
     base, _, rest = encoding.partition(":")
     if base in _SCALARS:
-        return lambda data: _one(np.frombuffer(data, _SCALARS[base]))
+        return lambda data: np.frombuffer(data, _SCALARS[base]).reshape(()).item()
     if base == "ndarray":
         kind, _, shape = rest.partition(":")
         fixed = tuple(map(int, shape.split(","))) if shape else None
         return lambda data: _array(data, kind, fixed)
     return _READERS[base]
-
-
-def _one(numbers: Any) -> Any:
-    if len(numbers) != 1:
-        raise ValueError(f"expected one number, found {len(numbers)}")
-    return numbers[0].item()
 
 
 def _array(data: memoryview, kind: str, shape: tuple[int, ...] | None) -> Blob:
@@ -282,7 +197,7 @@ def _array(data: memoryview, kind: str, shape: tuple[int, ...] | None) -> Blob:
 
 
 def _raw_image(data: memoryview) -> Blob:
-    """Encode raw pixels as PNG, as TIFF if PNG lacks the mode, or else as an array."""
+    """Encode raw pixels as PNG, or as an array if PNG lacks the mode."""
     width, height, num_mode = struct.unpack_from("<3I", data)
     mode = bytes(data[12 : 12 + num_mode]).decode("ascii")
     pixels = data[12 + num_mode :]
@@ -290,40 +205,23 @@ def _raw_image(data: memoryview) -> Blob:
     if width * height > 8 * max(len(pixels), 1):
         raise ValueError(f"{len(pixels)} bytes of pixels for {width} x {height}")
     image = Image.frombytes(mode, (width, height), bytes(pixels))
-    if mode in _TIFF_MODES:
-        stream = io.BytesIO()
-        image.save(stream, "TIFF")
-        return Blob(".tif", stream.getvalue())
-    if mode in _ARRAY_MODES:
-        return Blob(".npy", encode_field(".npy", np.asarray(image)))
-    return Blob(".png", encode_field(".png", image))
+    if mode in {"1", "L", "LA", "I;16", "P", "RGB", "RGBA"}:
+        return Blob(".png", encode_field(".png", image))
+    return Blob(".npy", encode_field(".npy", np.asarray(image)))
 
 
-def _listed(read: Callable[[memoryview], Blob], start: int) -> Callable[[memoryview], list[Blob]]:
+def _listed(suffix: str, start: int) -> Callable[[memoryview], list[Blob]]:
     """Return a function that decodes a list: its count, then all lengths, then all values."""
 
     def read_list(data: memoryview) -> list[Blob]:
         (count,) = struct.unpack_from("<I", data, start)
-        ends = start + 4 + 4 * count
-        if ends > len(data):
-            raise ValueError(f"{count} values in {len(data)} bytes")
-        offset, values = ends, []
-        for size in struct.unpack_from(f"<{count}I", data, start + 4):
-            values.append(read(data[offset : offset + size]))
-            offset += size
-        if offset != len(data):
-            raise ValueError(f"{count} values end at byte {offset} of {len(data)}")
-        return values
+        sizes = struct.unpack_from(f"<{min(count, len(data))}I", data, start + 4)
+        ends = list(itertools.accumulate(sizes, initial=start + 4 + 4 * count))
+        if ends[-1] != len(data):
+            raise ValueError(f"{count} values end at byte {ends[-1]} of {len(data)}")
+        return [Blob(suffix, data[first:last]) for first, last in itertools.pairwise(ends)]
 
     return read_list
-
-
-def _jpeg(data: memoryview) -> Blob:
-    return Blob(".jpg", data)
-
-
-def _png(data: memoryview) -> Blob:
-    return Blob(".png", data)
 
 
 _READERS: dict[str, Callable[[memoryview], Any]] = {
@@ -333,14 +231,13 @@ _READERS: dict[str, Callable[[memoryview], Any]] = {
     "str_int": lambda data: int(str(data, "utf-8")),
     "str_float": lambda data: float(str(data, "utf-8")),
     "str_decimal": lambda data: str(data, "utf-8"),
-    "jpeg": _jpeg,
-    "png": _png,
+    "jpeg": lambda data: Blob(".jpg", data),
+    "png": lambda data: Blob(".png", data),
     "pil": _raw_image,
     "pkl": lambda data: Blob(".pkl", data),
     "ndarray": lambda data: _array(data, "", None),
-    "list[jpeg]": _listed(_jpeg, 4),  # four reserved bytes precede the count
-    "list[png]": _listed(_png, 4),
-    "list[pil]": _listed(_raw_image, 4),
-    "jpeg_array": _listed(_jpeg, 0),
-    "jpegarray": _listed(_jpeg, 0),
+    "list[jpeg]": _listed(".jpg", 4),  # four reserved bytes precede the count
+    "list[png]": _listed(".png", 4),
+    "jpeg_array": _listed(".jpg", 0),
+    "jpegarray": _listed(".jpg", 0),
 }

@@ -21,7 +21,6 @@ __all__ = [
     "choose_split",
     "count_missing_parts",
     "is_documentation",
-    "nested_classes",
     "split_of",
 ]
 
@@ -148,39 +147,6 @@ def split_of(name: str) -> str:
     # The first of several words counts: the name of a folder is more reliable than that of a file.
     words = re.findall(r"[a-z]+", name.lower())
     return next((_SPLITS[word] for word in words if word in _SPLITS), "")
-
-
-def nested_classes(features: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the names of classes that lie inside of lists and structs.
-
-    Args:
-        features: Columns, as the library `datasets` describes them in JSON.
-
-    Returns:
-        The names by the path of the values: `objects.category`. A class that is a column is not
-        included.
-
-    >>> tags = {"_type": "ClassLabel", "names": ["O", "B"]}
-    >>> nested_classes({"tags": {"_type": "List", "feature": tags}, "label": tags})
-    {'tags': ['O', 'B']}
-    """
-    found: dict[str, Any] = {}
-    waiting = [(name, each) for name, each in features.items() if not _is_class(each)]
-    while waiting:
-        path, feature = waiting.pop(0)
-        if _is_class(feature):
-            found[path] = feature["names"]
-        elif isinstance(feature, list):  # how older versions describe a list
-            waiting += [(path, each) for each in feature]
-        elif isinstance(feature, dict) and isinstance(feature.get("_type"), str):
-            waiting.append((path, feature.get("feature")))
-        elif isinstance(feature, dict):
-            waiting += [(f"{path}.{name}", each) for name, each in feature.items()]
-    return found
-
-
-def _is_class(feature: Any) -> bool:
-    return isinstance(feature, dict) and feature.get("_type") == "ClassLabel"
 
 
 def choose_split(found: Collection[str], wanted: str | None, where: str) -> str:

@@ -11,14 +11,13 @@ Source:
 
 from __future__ import annotations
 
-import io
+import gzip
 import struct
 from itertools import chain, islice
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from wids.base.decompression import DecompressedStream
 from wids.base.omissions import Omissions
 from wids.base.optional import load
 from wids.importing.importers import tfrecord_files
@@ -26,26 +25,22 @@ from wids.importing.layout import Blob, ColumnMapping, family_of, is_label, snif
 from wids.importing.options import Imported, ImportOptions, count_missing_parts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
 __all__ = ["open_tfrecords", "parse_example", "read_records"]
 
-# Also a guard: a length is believed only once its own checksum holds.
 _MOST_NBYTES = 2**31  # bound of a protocol buffer
-_READ_NBYTES = 1 << 20
-_UNKNOWN = "parts of records that tf.train.Example does not define"
 _NUM_FIRST = 100  # records that are read to learn which features there are
 _LENGTH = struct.Struct("<QI")
 _CHECKSUM = struct.Struct("<I")
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # wire types
 
 
 def open_tfrecords(sources: Sequence[str | Path], options: ImportOptions | None = None) -> Imported:
     """Open TFRecord files as one source.
 
     Args:
-        sources: Files, plain or compressed by gzip or zlib, and folders of them.
+        sources: Files, plain or compressed by gzip, and folders of them.
         options: `fields` maps a feature to an extension in place of the default. `key` names the
             feature with the keys; by default `__key__`, `key` or `id`, else samples are numbered.
 
@@ -68,59 +63,42 @@ def open_tfrecords(sources: Sequence[str | Path], options: ImportOptions | None 
 def _samples(
     paths: Sequence[Path], options: ImportOptions, omissions: Omissions
 ) -> Iterator[dict[str, Any]]:
-    rows = _rows(paths, omissions)
+    rows = _rows(paths)
     # A file does not list its features, and a record leaves out those without values.
     first = list(islice(rows, _NUM_FIRST))
-    if first:
-        layout = ColumnMapping(
-            _kinds(first),
-            options.fields,
-            options.key,
-            str(paths[0]),
-            omissions,
-            numbered=options.rekeyed,
-        )
-        for number, row in enumerate(chain(first, rows)):
-            yield layout.sample(number, row)
+    if not first:
+        return
+    kinds: dict[str, str] = {}
+    for name, value in chain.from_iterable(row.items() for row in first):
+        blob = value[0] if isinstance(value, list) and value else value
+        if isinstance(blob, Blob):
+            kinds[name] = family_of(blob)
+        elif not is_label(name) or not (value is None or isinstance(value, int)):
+            kinds.setdefault(name, "plain")
+    labels = {name for row in first for name in row} - kinds.keys()
+    kinds |= dict.fromkeys(labels, "label")
+    layout = ColumnMapping(dict(sorted(kinds.items())), options, str(paths[0]), omissions)
+    for number, row in enumerate(chain(first, rows)):
+        yield layout.sample(number, row)
 
 
-def _rows(paths: Sequence[Path], omissions: Omissions) -> Iterator[dict[str, Any]]:
+def _rows(paths: Sequence[Path]) -> Iterator[dict[str, Any]]:
     for path in paths:
         for number, record in enumerate(read_records(path)):
-            unknown: list[int] = []
             try:
-                features = parse_example(record, unknown)
-                row = {name: _value(values) for name, values in features.items()}
+                yield {name: _value(values) for name, values in parse_example(record).items()}
             except ValueError as error:
                 raise ValueError(f"{path}: record {number}: {error}") from error
-            if unknown:
-                omissions.add(_UNKNOWN, f"{path}: record {number}", len(unknown))
-            yield row
-
-
-def _kinds(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Return the kind of each feature, from the first records."""
-    kinds: dict[str, str] = {}
-    lists = {name for row in rows for name in row if not isinstance(row[name], int | None)}
-    for name, value in (each for row in rows for each in row.items()):
-        first = value[0] if isinstance(value, list) and value else value
-        if isinstance(first, Blob):
-            kinds[name] = family_of(first)
-        elif kinds.get(name, "plain") == "plain":
-            kinds[name] = "label" if is_label(name) and name not in lists else "plain"
-    return dict(sorted(kinds.items()))
 
 
 def _value(values: Any) -> Any:
     """Return a feature's list as a column value: the value itself if there is only one."""
-    if isinstance(values, list):
-        texts = [_text_or_blob(each) for each in values]
-        if any(isinstance(each, Blob) for each in texts):
-            texts = [sniffed(each) for each in values]
-        return texts[0] if len(texts) == 1 else texts or None
-    if len(values) == 1:
-        return values[0].item()
-    return values if len(values) else None
+    if not isinstance(values, list):  # an array of numbers
+        return values[0].item() if len(values) == 1 else values if len(values) else None
+    texts = [_text_or_blob(each) for each in values]
+    if any(isinstance(each, Blob) for each in texts):
+        texts = [sniffed(each) for each in values]
+    return texts[0] if len(texts) == 1 else texts or None
 
 
 def _text_or_blob(data: bytes) -> str | Blob:
@@ -139,63 +117,27 @@ def read_records(path: Path) -> Iterator[bytes]:
         ValueError: A checksum differs, or the file is truncated; the message names the byte.
     """
     with path.open("rb") as raw:
-        stream = _unpacked(raw)
+        packed = raw.read(2) == b"\x1f\x8b"
+        raw.seek(0)
+        stream: Any = gzip.GzipFile(fileobj=raw) if packed else raw
         offset = 0
-        while True:
-            try:
-                record = _record(stream)
-            except (ValueError, OSError) as error:
-                raise ValueError(f"{path}: at byte {offset} of its records: {error}") from error
-            if record is None:
-                return
-            yield record
-            offset += _LENGTH.size + len(record) + _CHECKSUM.size
-
-
-def _record(stream: Any) -> bytes | None:
-    """Return the next record, verified; None at the end."""
-    head = _read(stream, _LENGTH.size)
-    if not head:
-        return None
-    if len(head) < _LENGTH.size:
-        raise ValueError("the file ends within the length of a record")
-    nbytes, checksum = _LENGTH.unpack(head)
-    # The length is verified first: a damaged length could request gigabytes.
-    if _masked(head[:8]) != checksum or nbytes >= _MOST_NBYTES:
-        raise ValueError("expected the length of a record, found other bytes (its CRC differs)")
-    # Data and checksum are read by one call, since calls take most of the time of small records.
-    data = _read(stream, nbytes + _CHECKSUM.size)
-    if len(data) < nbytes + _CHECKSUM.size:
-        raise ValueError(f"the file ends within a record of {nbytes} bytes")
-    if _CHECKSUM.unpack(data[nbytes:])[0] != _masked(data[:nbytes]):
-        raise ValueError(f"a record of {nbytes} bytes is damaged (its CRC differs)")
-    return data[:nbytes]
-
-
-def _unpacked(raw: IO[bytes]) -> Any:
-    """Return the stream of records, decompressed if it is compressed."""
-    head = raw.read(_LENGTH.size)
-    raw.seek(0)
-    if len(head) == _LENGTH.size and _masked(head[:8]) == _LENGTH.unpack(head)[1]:
-        return raw
-    compression = ""
-    if head.startswith(b"\x1f\x8b"):
-        compression = "gzip"
-    elif head[:1] == b"\x78" and len(head) > 1 and (head[0] << 8 | head[1]) % 31 == 0:
-        compression = "zlib"
-    if not compression:
-        return raw
-    blocks = iter(lambda: raw.read(_READ_NBYTES), b"")
-    return io.BufferedReader(DecompressedStream(blocks, compression), _READ_NBYTES)
-
-
-def _read(stream: Any, nbytes: int) -> bytes:
-    """Return up to `nbytes` bytes; memory grows only with the bytes that arrive."""
-    parts = []
-    while nbytes and (part := stream.read(min(nbytes, _READ_NBYTES))):
-        parts.append(part)
-        nbytes -= len(part)
-    return b"".join(parts)
+        try:
+            while head := stream.read(_LENGTH.size):
+                if len(head) < _LENGTH.size:
+                    raise ValueError("the file ends within the length of a record")
+                nbytes, checksum = _LENGTH.unpack(head)
+                # The length is verified first: a damaged length could request gigabytes.
+                if _masked(head[:8]) != checksum or nbytes >= _MOST_NBYTES:
+                    raise ValueError("expected the length of a record, found others (CRC differs)")
+                data = stream.read(nbytes + _CHECKSUM.size)
+                if len(data) < nbytes + _CHECKSUM.size:
+                    raise ValueError(f"the file ends within a record of {nbytes} bytes")
+                if _CHECKSUM.unpack(data[nbytes:])[0] != _masked(data[:nbytes]):
+                    raise ValueError(f"a record of {nbytes} bytes is damaged (its CRC differs)")
+                yield data[:nbytes]
+                offset += len(head) + len(data)
+        except (ValueError, OSError, EOFError) as error:
+            raise ValueError(f"{path}: at byte {offset} of its records: {error}") from error
 
 
 def _masked(data: bytes) -> int:
@@ -204,82 +146,67 @@ def _masked(data: bytes) -> int:
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
-def parse_example(record: bytes, unknown: list[int] | None = None) -> dict[str, Any]:
+def parse_example(record: bytes) -> dict[str, Any]:
     """Parse a `tf.train.Example`.
-
-    Args:
-        record: Its bytes.
-        unknown: Takes the field numbers of parts that an Example does not define.
 
     Returns:
         Feature to a list of bytes, or to an array of float32 or int64, sorted by name, since the
         order in a record is arbitrary.
 
     Raises:
-        ValueError: The record is not an Example, or gives a feature twice.
+        ValueError: The record is not an Example, gives a feature twice, or has parts that an
+            Example does not define.
     """
     features: dict[str, Any] = {}
-    unknown = [] if unknown is None else unknown
-    for number, part in _known(memoryview(record), (1, 2), unknown):
+    for number, part in _fields_of(memoryview(record)):
         if number == 2:
             raise ValueError("is a SequenceExample, expected an Example; convert it first")
-        for _, entry in _known(_as_bytes(part), (1,), unknown):
-            name, values = _entry(_as_bytes(entry), unknown)
-            if name in features:
+        for _, entry in _only(part, number, 1):
+            name, lists = "", []
+            for field, value in _only(entry, 1, 1, 2):
+                if field == 1:
+                    name = str(_as_bytes(value), "utf-8")
+                else:
+                    lists += _only(value, 1, 1, 2, 3)
+            # Parsers of protocol buffers merge such lists or keep the last one, by their kinds.
+            if len(lists) > 1 or name in features:
                 raise ValueError(f"has the feature {name!r:.80} twice, expected it once")
-            features[name] = values
+            features[name] = _LISTS[lists[0][0]](_as_bytes(lists[0][1])) if lists else []
     if not features:
         raise ValueError("holds no features; expected a tf.train.Example")
     return dict(sorted(features.items()))
 
 
-def _entry(data: memoryview, unknown: list[int]) -> tuple[str, Any]:
-    name = ""
-    lists: list[tuple[int, Any]] = []
-    for number, part in _known(data, (1, 2), unknown):
-        if number == 1:
-            name = str(_as_bytes(part), "utf-8")
-        else:
-            lists += _known(_as_bytes(part), tuple(_LISTS), unknown)
-    # Parsers of protocol buffers merge such lists or keep the last one, by their kinds.
-    if len(lists) > 1:
-        raise ValueError(f"has {len(lists)} lists of values for {name!r:.80}, expected one")
-    values: Any = []
-    for number, part in lists:
-        values = _LISTS[number](_as_bytes(part))
-    return name, values
-
-
-def _known(
-    data: memoryview, numbers: tuple[int, ...], unknown: list[int]
-) -> Iterator[tuple[int, Any]]:
-    """Yield the fields of a message with known numbers; add other numbers to `unknown`."""
-    for number, part in _fields_of(data):
-        if number in numbers:
-            yield number, part
-        else:
-            unknown.append(number)
+def _only(message: Any, number: int, *known: int) -> list[tuple[int, Any]]:
+    """Return the fields of a message; raise ValueError if one is not among the known numbers."""
+    fields = list(_fields_of(_as_bytes(message))) if number == 1 else [(number, None)]
+    unknown = {field for field, _ in fields if number != 1 or field not in known}
+    if unknown:
+        raise ValueError(
+            f"has parts that tf.train.Example does not define (fields {unknown}); write it again "
+            "without them"
+        )
+    return fields
 
 
 def _bytes_list(data: memoryview) -> list[bytes]:
-    return [bytes(_as_bytes(part)) for number, part in _fields_of(data) if number == 1]
+    return [bytes(_as_bytes(part)) for _, part in _fields_of(data)]
 
 
 def _float_list(data: memoryview) -> Any:
-    packed = b"".join(_as_bytes(part) for number, part in _fields_of(data) if number == 1)
-    return np.frombuffer(packed, "<f4")
+    return np.frombuffer(b"".join(_as_bytes(part) for _, part in _fields_of(data)), "<f4")
 
 
 def _int_list(data: memoryview) -> Any:
     values: list[int] = []
-    for number, part in _fields_of(data):
-        if number == 1 and isinstance(part, int):
+    for _, part in _fields_of(data):
+        if isinstance(part, int):
             values.append(part)
-        elif number == 1:
-            offset = 0
-            while offset < len(part):
-                value, offset = _varint(part, offset)
-                values.append(value)
+            continue
+        offset = 0
+        while offset < len(part):
+            value, offset = _varint(part, offset)
+            values.append(value)
     return np.array(values, np.uint64).astype(np.int64)  # negative ones come as 2**64 - n
 
 
@@ -291,13 +218,12 @@ def _fields_of(data: memoryview) -> Iterator[tuple[int, Any]]:
     offset = 0
     while offset < len(data):
         tag, offset = _varint(data, offset)
-        kind = tag & 7
-        if kind == _VARINT:
+        if tag & 7 == 0:
             value, offset = _varint(data, offset)
             yield tag >> 3, value
             continue
-        size = {_FIXED64: 8, _FIXED32: 4}.get(kind)
-        if kind == _BYTES:
+        size = {1: 8, 5: 4}.get(tag & 7)  # 64 and 32 bits
+        if tag & 7 == 2:
             size, offset = _varint(data, offset)
         if size is None or offset + size > len(data):
             raise ValueError(f"no protocol buffer at byte {offset} of a message of {len(data)}")
@@ -307,14 +233,10 @@ def _fields_of(data: memoryview) -> Iterator[tuple[int, Any]]:
 
 def _varint(data: memoryview, offset: int) -> tuple[int, int]:
     value = 0
-    for shift in range(0, 70, 7):
-        if offset >= len(data):
-            break
-        byte = data[offset]
-        offset += 1
+    for shift, byte in zip(range(0, 70, 7), data[offset : offset + 10], strict=False):
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return value & 0xFFFFFFFFFFFFFFFF, offset
+            return value & 0xFFFFFFFFFFFFFFFF, offset + shift // 7 + 1
     raise ValueError(f"no number at byte {offset} of a message of {len(data)}")
 
 
