@@ -249,8 +249,8 @@ class ColumnMapping:
                 self._omissions.add(f"samples without a value in the column {name!r}", key)
         if rest and ".json" not in sample:
             sample[".json"] = rest
-        elif rest.keys() == {self._key}:
-            self._omissions.add("keys whose dots became '_'", str(rest[self._key]))
+        elif self._key is not None and rest.keys() == {self._key}:
+            self._omissions.add("keys whose dots became '_'", rest[self._key])
         elif rest:
             raise ValueError(
                 f"{self._where}: sample {number}: the columns {', '.join(rest)} would become "

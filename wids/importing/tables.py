@@ -320,7 +320,7 @@ def _samples(
                     guesses = (name for name in _FILE_COLUMNS if isinstance(row.get(name), str))
                     files = [name for name in guesses if name not in kinds][:1]
                 # The bytes of a file become a field, and its path stays in the JSON.
-                shape = dict.fromkeys(row, "plain") | kinds
+                shape = {**dict.fromkeys(row, "plain"), **kinds}
                 shape |= dict.fromkeys((f"{name}/" for name in files), "file")
                 layout = ColumnMapping(shape, options, str(path), omissions)
             for name in (*files, *options.fields):
