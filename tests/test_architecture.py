@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "ordering": "base log",
     "display": "base codecs errors specs",
     "reading": "base caching codecs errors fetching log ordering pack specs tar display",
-    "views": "base caching codecs display errors fetching ordering reading specs",
+    "views": "base caching codecs display errors fetching ordering reading specs tar",
     "writing": "base codecs specs tar",
     "importing": "base caching codecs errors specs tar",
     "adapters": "base reading views",

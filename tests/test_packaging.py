@@ -88,6 +88,35 @@ def test_importing_wids_loads_nothing_heavy() -> None:
     assert run_python(f"{light}; print('torch' in sys.modules)") == "False"
 
 
+LOADED = """
+import sys, wids
+dataset = wids.open("train.json")
+def loaded():
+    return [n for n, m in sys.modules.items() if not hasattr(m, "__path__") or "." not in n]
+print(*loaded())
+assert dataset[0][".txt"] == "one"
+print(*loaded())
+"""
+
+
+def test_opening_and_reading_local_shards_loads_little(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A local spec opens with few modules: none for servers, pictures, notebooks or orders."""
+    monkeypatch.chdir(tmp_path)
+    with wids.ShardWriter("train-%d.tar", spec="train.json") as writer:
+        writer.write({"__key__": "a", ".txt": "one"})
+    opened, read = map(str.split, run_python(LOADED).splitlines())
+    ours = [name.removeprefix("wids.") for name in opened if name.startswith("wids.")]
+    assert len(ours) <= 60
+    packages = {name.partition(".")[0] for name in ours}
+    assert not packages & {"display", "browse", "ordering", "tar", "tools"}
+    assert not {"torch", "PIL", "concurrent", "multiprocessing.pool"} & set(opened)
+    assert not {"torch", "PIL", "http", "requests", "urllib3", "obstore", "email"} & set(read)
+    assert "wids.fetching.fetch" not in read
+    assert not [name for name in read if name.startswith(("wids.display", "wids.browse"))]
+
+
 def test_every_public_name_loads() -> None:
     """Each name of `__all__` can be loaded and is in `dir`; an unknown one is an AttributeError."""
     for name in wids.__all__:

@@ -18,7 +18,8 @@ import pytest
 from helpers.waiting import eventually
 
 from wids.base.files import is_running
-from wids.base.processes import allow_pickling_views, fresh_python, run_each
+from wids.base.memorymaps import allow_pickling_views
+from wids.base.processes import fresh_python, run_each
 
 
 def my_process(_item: object) -> int:

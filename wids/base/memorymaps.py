@@ -1,4 +1,4 @@
-"""Read-only memory maps of files."""
+"""Read-only memory maps of files, and views of them."""
 
 import mmap
 import os
@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-__all__ = ["map_file", "page_ranges"]
+__all__ = ["allow_pickling_views", "map_file", "page_ranges"]
 
 # CPython keeps a duplicate of the descriptor in each map; since 3.13 an argument prevents that.
 _HAS_TRACKFD = sys.version_info >= (3, 13) and sys.platform != "win32"
@@ -52,3 +52,27 @@ def page_ranges(
         last = max(last, offset + size)
     if first >= 0:
         yield first, last
+
+
+def allow_pickling_views() -> None:
+    """Let processes of `multiprocessing`, torch's among them, send memoryviews as copies.
+
+    `pickle` itself still refuses them. Without this, the thread that pickles batches in a worker of
+    torch's DataLoader prints the error, and the parent process waits forever.
+
+    >>> import multiprocessing
+    >>> allow_pickling_views()
+    >>> here, there = multiprocessing.Pipe()
+    >>> here.send(memoryview(b"cat"))
+    >>> bytes(there.recv())
+    b'cat'
+    """
+    from multiprocessing.reduction import ForkingPickler
+
+    ForkingPickler.register(memoryview, _reduce_view)
+
+
+def _reduce_view(view: memoryview) -> tuple[Any, tuple[bytes]]:
+    if view.format != "B" or view.ndim != 1:  # not a field of a sample
+        raise TypeError("cannot pickle memoryview objects of elements other than bytes")
+    return memoryview, (view.tobytes(),)

@@ -14,7 +14,6 @@ from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future
 from contextlib import closing, suppress
 from itertools import islice
 from multiprocessing.connection import wait as wait_for_any
-from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from wids.base.threads import DaemonThreadPool
 
 __all__ = [
-    "allow_pickling_views",
     "cut_evenly",
     "cut_runs",
     "fresh_python",
@@ -300,28 +298,6 @@ def fresh_python(*arguments: str) -> tuple[list[str], dict[str, str]]:
     # path, because it may contain modules of other origin.
     paths = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
     return [sys.executable, "-P", *arguments], {**os.environ, "PYTHONPATH": paths}
-
-
-def allow_pickling_views() -> None:
-    """Let processes of `multiprocessing`, torch's among them, send memoryviews as copies.
-
-    `pickle` itself still refuses them. Without this, the thread that pickles batches in a worker of
-    torch's DataLoader prints the error, and the parent process waits forever.
-
-    >>> import multiprocessing
-    >>> allow_pickling_views()
-    >>> here, there = multiprocessing.Pipe()
-    >>> here.send(memoryview(b"cat"))
-    >>> bytes(there.recv())
-    b'cat'
-    """
-    ForkingPickler.register(memoryview, _reduce_view)
-
-
-def _reduce_view(view: memoryview) -> tuple[Any, tuple[bytes]]:
-    if view.format != "B" or view.ndim != 1:  # not a field of a sample
-        raise TypeError("cannot pickle memoryview objects of elements other than bytes")
-    return memoryview, (view.tobytes(),)
 
 
 def num_loader_workers() -> int:

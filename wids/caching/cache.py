@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from wids.base.arguments import check_callable, check_flag
 from wids.base.files import is_newer
-from wids.base.locks import file_lock
 from wids.base.shardref import ShardRef
 from wids.base.urls import display_url, is_local, local_path, without_secrets
 from wids.caching.cachefolder import (
@@ -24,17 +23,16 @@ from wids.caching.cachefolder import (
     last_written,
     parts_of,
 )
-from wids.caching.download import Download, Unpacking, check_table
-from wids.caching.store import Store, folder_errors
-from wids.caching.unpack import is_compressed_name, load_libraries
 from wids.errors import CacheError, FetchError
-from wids.fetching.fetch import Fetcher
 from wids.log import logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from wids.caching.download import Download, Unpacking
     from wids.caching.eviction import CachedShard
+    from wids.caching.store import Store
+    from wids.fetching.fetch import Fetcher
 
 __all__ = ["ShardCache", "StartingFolder", "local_copy"]
 
@@ -85,15 +83,39 @@ class ShardCache:
         self.cache_dir = choose_folder(cache_dir)
         self.cache_size = _checked_size(cache_size)
         keep, shared = check_flag("keep", keep), check_flag("shared", shared)
-        allow_pipe = check_flag("allow_pipe", allow_pipe)
+        self._allow_pipe = check_flag("allow_pipe", allow_pipe)
         self.keep = keep
         self.localname = localname
         if localname is not None:
             check_callable("localname", localname, "a function from a URL to a path")
         self.shared = shared
-        self.fetcher = fetcher or Fetcher(allow_pipe=allow_pipe)
+        if fetcher is not None:
+            self._fetcher = fetcher
         self.starting_folder = StartingFolder()
-        self._store = Store(self.cache_dir, max_nbytes=self.cache_size, pin=keep, shared=shared)
+
+    # Both are made when they are first used, since local shards need neither. `setdefault` gives
+    # the same one to all threads.
+    @property
+    def fetcher(self) -> Fetcher:
+        """Fetches the shards."""
+        made: Fetcher | None = self.__dict__.get("_fetcher")
+        if made is None:
+            from wids.fetching.fetch import Fetcher
+
+            made = self.__dict__.setdefault("_fetcher", Fetcher(allow_pipe=self._allow_pipe))
+        return made
+
+    @property
+    def _store(self) -> Store:
+        made: Store | None = self.__dict__.get("_made_store")
+        if made is None:
+            from wids.caching.store import Store
+
+            store = Store(
+                self.cache_dir, max_nbytes=self.cache_size, pin=self.keep, shared=self.shared
+            )
+            made = self.__dict__.setdefault("_made_store", store)
+        return made
 
     @staticmethod
     def is_local(url: str) -> bool:
@@ -106,13 +128,17 @@ class ShardCache:
 
     def make_ready(self, urls: Iterable[str]) -> None:
         """Import the modules that downloads of these URLs need, before this process is forked."""
+        import wids.caching.download  # noqa: F401
+        from wids.caching.unpack import load_libraries
+
         self.fetcher.make_ready(urls)
         load_libraries()
 
     def close(self) -> None:
         """Close connections, end all leases, and wait for the disk."""
-        self.fetcher.close()
-        self._store.close()
+        for each in (self.__dict__.get("_fetcher"), self.__dict__.get("_made_store")):
+            if each is not None:
+                each.close()
 
     def get(self, shard: ShardRef | str) -> Path:
         """Return the local file of a shard, fetching it if need be.
@@ -144,6 +170,8 @@ class ShardCache:
             FetchError: It cannot be downloaded, or is a page; an `AbsentError` if there is none.
             CacheError: The folder is full, not writable or not safe.
         """
+        from wids.caching.download import Download, check_table
+
         shard = ShardRef.of(url)
         entry = Entry.of(self.cache_dir, url, _TABLE)
         if not self._lease(entry):
@@ -176,7 +204,8 @@ class ShardCache:
         Call it once the shard is open. If the cache exceeds its bound, the shard may be evicted at
         once. Without this call, it may be evicted from the thread's next call of `get` on.
         """
-        self._store.release()
+        if "_made_store" in self.__dict__:
+            self._store.release()
 
     def touch(self, path: Path) -> bool:
         """Count a shard as used now; return False if it is no longer there.
@@ -265,6 +294,8 @@ class ShardCache:
         >>> ShardCache("/no/such/folder").stamp("https://host/a.tar") is None
         True
         """
+        from wids.caching.unpack import is_compressed_name
+
         shard = ShardRef.of(shard)
         path = self.local_path_of(shard)
         try:
@@ -304,6 +335,8 @@ class ShardCache:
             return self._local(self.starting_folder.path_of(shard.url), shard)
         entry = self._entry_of_remote(shard)
         if not self._lease(entry):
+            from wids.caching.download import Download
+
             download = Download(shard, entry.path, self.fetcher, self._store, stopped=stopped)
             self._fill(entry, download)
         return entry.path
@@ -426,6 +459,9 @@ class ShardCache:
         self._store.clear()
 
     def _local(self, path: Path, shard: ShardRef) -> Path:
+        from wids.caching.download import Unpacking
+        from wids.caching.unpack import is_compressed_name
+
         try:
             status = path.stat()
         except OSError as error:
@@ -464,6 +500,8 @@ class ShardCache:
 
     def _fill(self, entry: Entry, job: Download | Unpacking) -> None:
         """Download or unpack a missing shard, publish and lease it."""
+        from wids.caching.store import folder_errors
+
         with self._fetching_alone(entry, job.shown, entry.path):
             if self._store.lease(entry):  # another process was faster
                 return
@@ -481,6 +519,8 @@ class ShardCache:
         self, entry: Entry, shown: str, target: Path
     ) -> AbstractContextManager[None]:
         """Wait for another process that downloads the shard, as long as it makes progress."""
+        from wids.base.locks import file_lock
+
         last_sign = partial(last_written, target)
         return file_lock(
             entry.lock_path, shown, patience_seconds=_PATIENCE_SECONDS, last_sign=last_sign
@@ -488,6 +528,9 @@ class ShardCache:
 
     def _fetch_to(self, path: Path, shard: ShardRef, stopped: Callable[[], bool]) -> None:
         """Fetch a shard to the path that `localname` gave it."""
+        from wids.caching.download import Download
+        from wids.caching.store import folder_errors
+
         self._store.check()
         entry = Entry.of(self.cache_dir, str(path.absolute()), "")
         with self._fetching_alone(entry, display_url(shard.url), path):

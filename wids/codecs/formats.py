@@ -13,7 +13,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from wids.base.decompression import DecompressionError, TooLargeError, decompress
 from wids.base.optional import load
 from wids.codecs.arrays import decode_npy, decode_npz, encode_npy, encode_npz
 from wids.codecs.documents import (
@@ -36,7 +35,6 @@ from wids.codecs.documents import (
     unpickle_torch,
 )
 from wids.codecs.images import IMAGE_TARGETS, ImageDecoder, encode_image
-from wids.codecs.media import decode_audio, decode_video, encode_sound
 from wids.codecs.safetensors import decode_safetensors, encode_safetensors
 from wids.codecs.tenbin import decode_tenbin, encode_tenbin
 from wids.errors import DecodeError
@@ -167,13 +165,25 @@ def _image(settings: DecoderSettings) -> Decoder | None:
 
 
 def _sound(settings: DecoderSettings) -> Decoder | None:
-    return partial(decode_audio, max_nbytes=settings.max_nbytes) if settings.media else None
+    if not settings.media:
+        return None
+    from wids.codecs.media import decode_audio
+
+    return partial(decode_audio, max_nbytes=settings.max_nbytes)
 
 
 def _video(extension: str, settings: DecoderSettings) -> Decoder | None:
     if not settings.media:
         return None
+    from wids.codecs.media import decode_video
+
     return partial(decode_video, extension=extension, max_nbytes=settings.max_nbytes)
+
+
+def _encode_sound(name: str, sound: Any) -> bytes:
+    from wids.codecs.media import encode_sound
+
+    return encode_sound(name, sound)
 
 
 def _picture(name: str) -> Encoder:
@@ -205,13 +215,13 @@ FORMATS = (
     Format((".tif", ".tiff"), "image", _image, _picture("TIFF")),
     Format((".webp",), "image", _image, _picture("WEBP"), "image/webp"),
     Format((".aac",), "audio", media_type="audio/aac"),
-    Format((".aif", ".aiff"), "audio", _sound, partial(encode_sound, "AIFF")),
-    Format((".flac",), "audio", _sound, partial(encode_sound, "FLAC"), "audio/flac"),
+    Format((".aif", ".aiff"), "audio", _sound, partial(_encode_sound, "AIFF")),
+    Format((".flac",), "audio", _sound, partial(_encode_sound, "FLAC"), "audio/flac"),
     Format((".m4a",), "audio", media_type="audio/mp4"),
     Format((".mp3",), "audio", _sound, media_type="audio/mpeg"),
     Format((".oga",), "audio", media_type="audio/ogg"),
     Format((".ogg", ".opus"), "audio", _sound, media_type="audio/ogg"),
-    Format((".wav",), "audio", _sound, partial(encode_sound, "WAV"), "audio/wav"),
+    Format((".wav",), "audio", _sound, partial(_encode_sound, "WAV"), "audio/wav"),
     Format((".avi",), "video", partial(_video, ".avi")),
     Format((".m4v", ".mp4"), "video", partial(_video, ".mp4"), media_type="video/mp4"),
     Format((".mkv",), "video", partial(_video, ".mkv"), media_type="video/x-matroska"),
@@ -359,6 +369,8 @@ def unpack_field(wrapper: str, data: bytes | memoryview, max_nbytes: int) -> byt
     >>> unpack_field(".gz", pack_field(".gz", b"text"), max_nbytes=4)
     b'text'
     """
+    from wids.base.decompression import DecompressionError, TooLargeError, decompress
+
     try:
         return decompress(data, WRAPPERS[wrapper], max_nbytes)
     except TooLargeError as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 import threading
 import time
 from contextlib import ExitStack, contextmanager, suppress
@@ -11,12 +10,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from wids.base.threads import DaemonThreadPool, result_of
-from wids.base.urls import check_url, display_url, is_local, local_path, scheme_of, without_secrets
+from wids.base.urls import check_url, display_url, is_local, scheme_of
 from wids.errors import FetchError, IntegrityError
 from wids.fetching.hosts import HostConnections
 from wids.fetching.http import HttpSource
 from wids.fetching.hub import HubSource
 from wids.fetching.listing import Listing
+from wids.fetching.localfile import MAX_DOCUMENT_NBYTES, read_local
 from wids.fetching.objecthelper import object_source
 from wids.fetching.objectstore import OBJECT_SCHEMES
 from wids.fetching.pipe import PipeSource
@@ -28,7 +28,6 @@ from wids.fetching.responses import (
     may_be_one,
     read_bounded,
     skip_known,
-    too_large,
     unlike_promised,
     whole_file,
 )
@@ -65,7 +64,6 @@ T = TypeVar("T")
 _OVERLAP_NBYTES = 512  # fetched again on resuming, to check that the file is the same
 _PROGRESS_NBYTES = 1 << 16  # a try that receives this many bytes does not count as failed
 # A spec of a million shards takes 200 MB; a server may send anything.
-_MAX_DOCUMENT_NBYTES = 256 << 20
 _SHOWN_NBYTES = 80
 _POLL_SECONDS = 0.05
 
@@ -134,7 +132,7 @@ class Fetcher:
         for key in [key for key in self._sources if key[0] == os.getpid()]:
             self._sources.pop(key).close()
 
-    def read(self, url: str, max_nbytes: int = _MAX_DOCUMENT_NBYTES) -> bytes:
+    def read(self, url: str, max_nbytes: int = MAX_DOCUMENT_NBYTES) -> bytes:
         """Return the content of a small document.
 
         Raises:
@@ -766,7 +764,7 @@ def open_url(url: str, fetcher: Fetcher | None = None) -> bytes:
     wids.errors.FetchError: /no/such/spec.json: No such file or directory
     """
     if is_local(url):
-        return _read_local(url)
+        return read_local(url)
     if fetcher is not None:
         return fetcher.read(url)
     own = Fetcher()
@@ -774,20 +772,3 @@ def open_url(url: str, fetcher: Fetcher | None = None) -> bytes:
         return own.read(url)
     finally:
         own.close()
-
-
-def _read_local(url: str) -> bytes:
-    path = local_path(url)
-    try:
-        with path.open("rb") as stream:
-            status = os.fstat(stream.fileno())
-            if stat.S_ISREG(status.st_mode) and not status.st_size:
-                return b""  # not read: some files of /proc say 0 bytes and let a reader wait
-            data = stream.read(_MAX_DOCUMENT_NBYTES + 1)
-    except OSError as error:
-        raise FetchError(f"{display_url(url)}: {error.strerror}") from without_secrets(error)
-    except ValueError as error:  # a name that no file can have
-        raise FetchError(f"{display_url(url)}: {error}") from None
-    if len(data) > _MAX_DOCUMENT_NBYTES:
-        raise FetchError(too_large(url, _MAX_DOCUMENT_NBYTES))
-    return data

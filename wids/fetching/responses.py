@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from wids.base.urls import display_url
 from wids.errors import FetchError, IntegrityError
+from wids.fetching.localfile import too_large
 from wids.fetching.transport import (
     AnsweredError,
     BeyondEndError,
@@ -33,7 +34,6 @@ __all__ = [
     "may_be_one",
     "read_bounded",
     "skip_known",
-    "too_large",
     "unlike_promised",
     "whole_file",
 ]
@@ -228,14 +228,6 @@ def check_length(nbytes: int, wanted: tuple[int, int]) -> None:
     start, stop = wanted
     if nbytes != stop - start:
         raise AnsweredError(f"{nbytes} of {stop - start} bytes came")
-
-
-def too_large(url: str, max_nbytes: int) -> str:
-    """Return the message for a document that is larger than allowed."""
-    return (
-        f"{display_url(url)}: larger than the {max_nbytes} bytes that a document may have; check "
-        "that it is the right file"
-    )
 
 
 def whole_file(url: str) -> str:

@@ -21,7 +21,6 @@ from wids.base.urls import display_url, is_local
 from wids.base.warn import warn
 from wids.errors import SampleCountError, ShardFormatError
 from wids.log import logger
-from wids.reading.keptcolumns import MadeOf, load_column, save_column
 from wids.reading.openshards import OpenShard, OpenShards
 from wids.reading.versions import ShardVersion, replaced_error
 from wids.specs.shardtable import UNKNOWN
@@ -255,6 +254,8 @@ class KnownShards:
             source: The inputs of the column.
             opened: The shard, where it is read by range.
         """
+        from wids.reading.keptcolumns import load_column
+
         self.bind(number)
         opener, ref = self._numbered.opener, self._numbered.table[number]
         path = opener.cache.derived_path(ref, source.suffix)
@@ -280,6 +281,8 @@ class KnownShards:
 
     def keep(self, number: int, source: ColumnSource, opened: OpenShard, part: ColumnPart) -> None:
         """Keep a column that was made of an open shard, within the bound of the cache."""
+        from wids.reading.keptcolumns import MadeOf, save_column
+
         ref, cache = self._numbered.table[number], self._numbered.opener.cache
         path = cache.derived_path(ref, source.suffix)
         file = opened.version.stamp or opened.shard.version

@@ -15,7 +15,6 @@ from wids.base.system import max_descriptors
 from wids.base.urls import display_url
 from wids.base.warn import warn
 from wids.errors import CacheError, DecodeError
-from wids.reading.loaderstats import counted_as
 from wids.reading.pipeline import Sample, while_reading
 
 if TYPE_CHECKING:
@@ -325,6 +324,8 @@ class OpenShards(dict[int, OpenShard]):
             return self._open_shard(shard_index)
 
     def __missing__(self, shard_index: int) -> OpenShard:
+        from wids.reading.loaderstats import counted_as
+
         self.misses += 1
         with counted_as("storage"):
             self._make_room(self.limit - 1)

@@ -12,14 +12,9 @@ from wids.base.files import is_newer
 from wids.base.urls import display_url, file_name, is_local
 from wids.caching.cachefolder import Entry, check_folder
 from wids.errors import CacheError, ShardFormatError, WidsError
-from wids.pack.packfile import Pack, open_pack
-from wids.reading.rangeshard import keep_index
 from wids.specs.indexrules import rules_of
 from wids.specs.locations import folder_of, join
-from wids.specs.packedspec import names_in
 from wids.specs.shardtable import UNKNOWN
-from wids.tar.sidecar import SIDECAR_SUFFIX
-from wids.tar.tarindex import TarIndex
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -28,10 +23,12 @@ if TYPE_CHECKING:
     from wids.base.warn import WarningsOnce
     from wids.caching.cache import ShardCache
     from wids.pack.packbounds import ColumnBounds
+    from wids.pack.packfile import Pack
     from wids.pack.packkeys import PackedKeys
     from wids.specs.shardtable import ShardTable
     from wids.specs.textcolumns import TextColumn
     from wids.tar.sidecar import IndexRules
+    from wids.tar.tarindex import TarIndex
 
 __all__ = ["PackedIndexes"]
 
@@ -58,9 +55,11 @@ class PackedIndexes:
 
     def __init__(self, cache: ShardCache, opened: Iterable[Pack] = ()) -> None:
         self._cache = cache
-        self._packs: dict[str, tuple[Pack, TextColumn] | _Failure] = {
-            pack.location: (pack, names_in(pack)) for pack in opened
-        }
+        self._packs: dict[str, tuple[Pack, TextColumn] | _Failure] = {}
+        for pack in opened:
+            from wids.specs.packedspec import names_in
+
+            self._packs[pack.location] = (pack, names_in(pack))
         self._compared: set[str] = set()
         self._outdated: set[str] = set()
 
@@ -238,6 +237,10 @@ class PackedIndexes:
         return pack, location, row
 
     def _read(self, pack: Pack, location: str, row: int) -> TarIndex | None:
+        from wids.reading.rangeshard import keep_index
+        from wids.tar.sidecar import SIDECAR_SUFFIX
+        from wids.tar.tarindex import TarIndex
+
         if not pack.is_remote:
             image = pack.read_index(row)
             return None if image is None else TarIndex.from_pack(image, location, pack.status)
@@ -253,6 +256,9 @@ class PackedIndexes:
         return keep_index(cache.cache_dir / f"{entry.name}{SIDECAR_SUFFIX}", location, cache, fetch)
 
     def _opened(self, location: str) -> tuple[Pack, TextColumn]:
+        from wids.pack.packfile import open_pack
+        from wids.specs.packedspec import names_in
+
         found = self._packs.get(location)
         if found is None:
             path = location

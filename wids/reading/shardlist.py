@@ -31,24 +31,13 @@ from wids.base.arguments import (
     plain_index,
     refuse_unknown,
 )
-from wids.base.processes import allow_pickling_views
-from wids.base.progress import progress
-from wids.base.threads import DaemonThreadPool
+from wids.base.memorymaps import allow_pickling_views
 from wids.base.urls import display_url
 from wids.base.warn import warn
 from wids.caching.cache import ShardCache
 from wids.log import logger, show_if_verbose
-from wids.ordering.lookahead import check_foreseeable
-from wids.ordering.randomseeds import reading_batch
 from wids.pack.packformat import PACK_SUFFIX
-from wids.reading import describe
-from wids.reading.columns import ColumnReader, read_key_hashes
-from wids.reading.doubtfulshards import warn_of_doubtful
-from wids.reading.fetchahead import FetchAhead
-from wids.reading.fieldfile import FieldFile
-from wids.reading.gather import Gathering, ReadAhead, gather_fields
 from wids.reading.knownshards import KnownShards, NumberedShards
-from wids.reading.loaderstats import counted_apart, counted_as
 from wids.reading.openshards import (
     Locator,
     WantedFields,
@@ -56,13 +45,9 @@ from wids.reading.openshards import (
 )
 from wids.reading.packedindexes import PackedIndexes
 from wids.reading.pipeline import Pipeline, StreamedShard, no_end
-from wids.reading.rangeahead import PlannedBatches, RangePlanner, RangeSource, default_memory
-from wids.reading.rangeshard import MOST_SHARDS_AT_ONCE, read_samples
-from wids.reading.remotechoice import RemoteChoice, choose_remote, room_in_cache
 from wids.reading.samplesequence import SampleLocation, relabelled
 from wids.reading.shardopener import Access, ShardOpener, check_access
 from wids.reading.versions import SeenVersions
-from wids.specs.classnames import find_class_names
 from wids.specs.indexrules import rules_of
 from wids.specs.locations import folder_of, name_of
 from wids.specs.shardtable import UNKNOWN
@@ -81,7 +66,10 @@ if TYPE_CHECKING:
     from wids.ordering.lookahead import Foreseeable, IndexMap
     from wids.pack.packbounds import ColumnBounds
     from wids.pack.packkeys import PackedKeys
-    from wids.reading.gather import Allocate
+    from wids.reading.columns import ColumnReader
+    from wids.reading.fetchahead import FetchAhead
+    from wids.reading.fieldfile import FieldFile
+    from wids.reading.gather import Allocate, Gathering, ReadAhead
     from wids.reading.openshards import OpenShard, ShardSamples
     from wids.reading.pipeline import (
         BatchKind,
@@ -91,6 +79,8 @@ if TYPE_CHECKING:
         Transformations,
     )
     from wids.reading.ragged import Ragged, Values
+    from wids.reading.rangeahead import PlannedBatches, RangePlanner
+    from wids.reading.remotechoice import RemoteChoice
     from wids.reading.shardopener import OnUncounted
     from wids.specs.shardtable import ShardTable
     from wids.specs.spec import DatasetSpec
@@ -200,12 +190,22 @@ class ShardList:
         )
         self._known = KnownShards(numbered, self.lru_size)
         self._opened = self._known.opened
-        self._read_ahead = ReadAhead()
         self._ahead: FetchAhead | None = None
-        self._planned = PlannedBatches()
         self.remote_choice: RemoteChoice | None = None
         if logger.isEnabledFor(logging.INFO):
             logger.info("%s", self.data_info)
+
+    @cached_property
+    def _read_ahead(self) -> ReadAhead:
+        from wids.reading.gather import ReadAhead
+
+        return ReadAhead()
+
+    @cached_property
+    def _planned(self) -> PlannedBatches:
+        from wids.reading.rangeahead import PlannedBatches
+
+        return PlannedBatches()
 
     # Samples.
 
@@ -284,6 +284,8 @@ class ShardList:
         Raises:
             IndexError: One of them is out of range.
         """
+        from wids.ordering.randomseeds import reading_batch
+
         # All indexes are checked first, so that one out of range fails before a shard is fetched.
         wanted = self._locator.each_position(indexes)
         with reading_batch(indexes, len(self)):
@@ -293,6 +295,8 @@ class ShardList:
         self, indexes: Sequence[int], numbers: Sequence[int], dataset: str | None = None
     ) -> list[Any]:
         """Return the samples of a batch, each as `read_as(index, number, dataset)`."""
+        from wids.reading.loaderstats import counted_apart
+
         slots = sorted(range(len(indexes)), key=indexes.__getitem__)
         samples: list[Any] = [None] * len(indexes)
         if self._overrides_getitem:
@@ -341,6 +345,9 @@ class ShardList:
 
     def _open_concurrently(self, indexes: list[int]) -> None:
         """Open the shards of a batch concurrently, since each may need a round trip."""
+        from wids.base.threads import DaemonThreadPool
+        from wids.reading.rangeshard import MOST_SHARDS_AT_ONCE
+
         shard_indexes = set(map(self._locator.shard_of, indexes))
         closed = [number for number in sorted(shard_indexes) if number not in self._opened]
         # Not more than may be open at once, since further ones would close the first again.
@@ -368,6 +375,8 @@ class ShardList:
 
     def _read_by_range(self, groups: list[ShardSamples]) -> Iterator[Any]:
         """Read a batch with concurrent requests to remote shards."""
+        from wids.reading.rangeshard import read_samples
+
         pipeline = self._pipeline
         flat = [
             (opened, local_index)
@@ -536,6 +545,9 @@ class ShardList:
 
     def read_key_hashes(self) -> npt.NDArray[np.uint64]:
         """Return the hash of each sample's key, read from the tar indexes of the shards."""
+        from wids.base.progress import progress
+        from wids.reading.columns import read_key_hashes
+
         hashes = np.empty(self._locator.total, np.uint64)
         shards = np.flatnonzero(self.shards.nsamples).tolist()
         for number in progress(shards, desc="reading keys", unit="shard"):
@@ -573,6 +585,8 @@ class ShardList:
             extension: The field.
             path: As for `column`.
         """
+        from wids.reading.columns import ColumnReader
+
         return ColumnReader(
             check_extension("extension", extension),
             path,
@@ -644,6 +658,9 @@ class ShardList:
             IndexError: One of them is out of range.
             DecodeError: A field is damaged and `on_error` of the dataset gives no replacement.
         """
+        from wids.reading.gather import Gathering, gather_fields
+        from wids.reading.loaderstats import counted_as
+
         positions = self._locator.positions(indexes)
         planned = self._planned.take(np.sort(positions).tolist()) if self._opener.by_range else None
         with nullcontext() if planned is None else closing(planned):
@@ -664,6 +681,8 @@ class ShardList:
         Raises:
             IndexError: One of the indexes is out of range.
         """
+        from wids.reading.gather import Gathering
+
         positions = self._locator.positions(indexes)
         return Gathering(positions, self._locator.ends, self._opened, self._read_ahead)
 
@@ -742,6 +761,8 @@ class ShardList:
             KeyError: It has no such field.
             WidsError: Its shard cannot be read.
         """
+        from wids.reading.fieldfile import FieldFile
+
         opened, local_index = self._opened_at(index)
         shard = opened.shard
         sizes = {name: size for name, _, size in shard.index.fields(local_index)}
@@ -836,6 +857,9 @@ class ShardList:
             ValueError: It draws from other samples, or the dataset fetches no shards.
             CacheError: The cache folder cannot be used.
         """
+        from wids.ordering.lookahead import check_foreseeable
+        from wids.reading.fetchahead import FetchAhead
+
         if index_map is not None:
             check_callable("index_map", index_map)
         length = self._locator.total if index_map is None else None
@@ -854,6 +878,8 @@ class ShardList:
         Args:
             sampler: What draws from this dataset.
         """
+        from wids.reading.remotechoice import choose_remote, room_in_cache
+
         if not self._chooses or self.remote_choice is not None:
             return
         far = [row for row, url in enumerate(self.shards.urls) if not self.cache.is_local(url)]
@@ -880,6 +906,8 @@ class ShardList:
             index_map: Function from the indexes of the batches to those of this dataset, -1 for
                 samples of other datasets; None if they are the same.
         """
+        from wids.reading.rangeahead import RangePlanner, RangeSource, default_memory
+
         near = not self._opener.by_range or all(map(self.cache.is_local, self.shards.urls))
         if near or self._overrides_getitem:
             return []
@@ -917,8 +945,9 @@ class ShardList:
     def __getstate__(self) -> dict[str, Any]:
         # A thread belongs to one process, and open shards to one dataset: a copy has none open.
         hot = {name: getattr(self, name) for name in _HOT if name != "_opened"}
-        own = {"_known": copy(self._known), "_ahead": None, "_planned": PlannedBatches()}
-        return {**self.__dict__, **hot, **own}
+        state = {**self.__dict__, **hot, "_known": copy(self._known), "_ahead": None}
+        state.pop("_planned", None)
+        return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         for name in state.keys() & set(_HOT):
@@ -944,11 +973,15 @@ class ShardList:
             FetchError: Its shard is remote, and could not be fetched.
             ShardFormatError: Its shard is no tar, or breaks off.
         """
+        from wids.reading import describe
+
         return describe.view_sample(self, check_integer("index", index))
 
     @cached_property
     def class_names(self) -> dict[int, str]:
         """Name of each class by its number, from the spec or a file in its folder; may be empty."""
+        from wids.specs.classnames import find_class_names
+
         # A folder or a list of shards has no base, and datasets of datasets have several folders.
         folders = dict.fromkeys(folder_of(url) or os.curdir for url in self.shards.urls)
         return find_class_names(
@@ -976,9 +1009,13 @@ class ShardList:
         return self._opener.is_near(self.shards[shard_index])
 
     def __repr__(self) -> str:
+        from wids.reading import describe
+
         return describe.summary_line(self)
 
     def _repr_html_(self) -> str:
+        from wids.reading import describe
+
         return describe.html_page(self)
 
     # Names that code for wids 0.1.11 uses. Cached properties, because subclasses assign to them.
@@ -1017,6 +1054,8 @@ class ShardList:
     @cached_property
     def data_info(self) -> str:
         """One line that describes the dataset."""
+        from wids.reading import describe
+
         nbytes = describe.nbytes_of(self.shards, look=self.cache.localname is None)
         name = display_url(str(self.dataset_name))
         return (
@@ -1115,6 +1154,8 @@ def _counted(
 
     Entries that are probably wrong are warned of first, since counting may take long.
     """
+    from wids.reading.doubtfulshards import warn_of_doubtful
+
     warn_of_doubtful(shards, opener)
     unknown = np.flatnonzero(shards.nsamples == UNKNOWN).tolist()
     if not unknown:

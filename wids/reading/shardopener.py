@@ -9,25 +9,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from wids.base.progress import progress
 from wids.base.system import num_cores, on_network
-from wids.base.text import format_nbytes
-from wids.base.threads import DaemonThreadPool
 from wids.base.urls import display_url, scheme_of
 from wids.base.warn import WarningsOnce, held_warnings
-from wids.caching.unpack import is_compressed_name
 from wids.errors import FetchError, SampleCountError, ShardFormatError, WidsError
-from wids.fetching.responses import FileVersion
-from wids.fetching.transport import is_unreachable
 from wids.log import logger
-from wids.reading.rangeshard import RangeShard, fetch_index, warn_fetched_whole
 from wids.reading.versions import ShardVersion
 from wids.reading.waits import WaitLog
 from wids.specs.locations import with_suffix
-from wids.tar.fileshard import FileShard
-from wids.tar.shard import Shard
-from wids.tar.sidecar import SIDECAR_SUFFIX, IndexRules
-from wids.tar.tarindex import TarIndex, losses, no_room_needed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,7 +24,10 @@ if TYPE_CHECKING:
     from wids.base.shardref import ShardRef
     from wids.caching.cache import ShardCache
     from wids.reading.packedindexes import PackedIndexes
-    from wids.tar.shard import ReadableShard
+    from wids.reading.rangeshard import RangeShard
+    from wids.tar.shard import ReadableShard, Shard
+    from wids.tar.sidecar import IndexRules
+    from wids.tar.tarindex import TarIndex
 
 __all__ = ["Access", "OnUncounted", "ShardOpener", "check_access"]
 
@@ -124,6 +116,8 @@ class ShardOpener:
         mapped, version = self._open_whole(ref)
         self._warn_of_losses(ref, mapped.index)
         if self.access == "pread" or (self.access == "auto" and on_network(mapped.path)):
+            from wids.tar.fileshard import FileShard
+
             with suppress(FileNotFoundError):  # evicted meanwhile; the map still has it
                 return FileShard(mapped), version
         return mapped, version
@@ -190,6 +184,8 @@ class ShardOpener:
             ) from error
 
     def _open_file(self, ref: ShardRef) -> Shard:
+        from wids.tar.shard import Shard
+
         url = ref.url
         attempts = 0
         while True:
@@ -221,6 +217,9 @@ class ShardOpener:
             self.waits.note(began, time.monotonic())
 
     def _index(self, ref: ShardRef, path: Path) -> TarIndex:
+        from wids.tar.sidecar import SIDECAR_SUFFIX
+        from wids.tar.tarindex import TarIndex, no_room_needed
+
         url = ref.url
         kept = self._kept_index(ref, path)
         if kept is not None:
@@ -237,6 +236,9 @@ class ShardOpener:
 
     def _kept_index(self, ref: ShardRef, path: Path) -> TarIndex | None:
         """Return the tar index of a local file from a pack or a sidecar; None to make it."""
+        from wids.tar.sidecar import SIDECAR_SUFFIX
+        from wids.tar.tarindex import TarIndex
+
         packed = self._proven_index(ref, path) if self.cache.is_local(ref.url) else None
         if packed is not None:
             return packed
@@ -280,6 +282,9 @@ class ShardOpener:
         self, ref: ShardRef, note: Callable[[ShardVersion], bool]
     ) -> RangeShard | None:
         """Open a remote shard by byte range; None if it has to be fetched."""
+        from wids.reading.rangeshard import RangeShard, fetch_index
+        from wids.tar.sidecar import SIDECAR_SUFFIX
+
         url = ref.url
         # A local copy need not be fetched again.
         if self.cache.is_local(url) or self.cache.holds(ref):
@@ -305,6 +310,8 @@ class ShardOpener:
 
     @staticmethod
     def _index_url(ref: ShardRef) -> str:
+        from wids.tar.sidecar import SIDECAR_SUFFIX
+
         return ref.index or with_suffix(ref.url, SIDECAR_SUFFIX)
 
     def far_index(self, ref: ShardRef) -> TarIndex | None:
@@ -338,6 +345,10 @@ class ShardOpener:
             why: Why it is needed, for the warning if there is none.
             remedy: What makes it unnecessary to fetch the shard, for that warning.
         """
+        from wids.fetching.transport import is_unreachable
+        from wids.reading.rangeshard import fetch_index, warn_fetched_whole
+        from wids.tar.sidecar import SIDECAR_SUFFIX
+
         url, index_url = ref.url, self._index_url(ref)
         if (packed := self.packed_index(ref)) is not None:
             return packed
@@ -395,6 +406,10 @@ class ShardOpener:
             WidsError: A shard cannot be fetched or read, without `on_uncounted`.
             OSError: A shard cannot be opened, without `on_uncounted`.
         """
+        from wids.base.progress import progress
+        from wids.base.text import format_nbytes
+        from wids.base.threads import DaemonThreadPool
+
         far = [shard for shard in shards if not self.cache.is_local(shard.url)]
         nbytes = sum(shard.filesize or 0 for shard in far)
         size = f", {format_nbytes(nbytes)}" if nbytes else ""
@@ -429,6 +444,8 @@ class ShardOpener:
 
     def _kept_count(self, ref: ShardRef) -> int | None:
         """Return the number of samples from a local sidecar; None if there is none."""
+        from wids.caching.unpack import is_compressed_name
+
         url, cache = ref.url, self.cache
         if not cache.is_local(url) or is_compressed_name(url) or cache.localname is not None:
             return None
@@ -443,6 +460,8 @@ class ShardOpener:
 
     def _warn_of_losses(self, ref: ShardRef, index: TarIndex) -> None:
         """Warn of links without data, and of last members that may have become zeros."""
+        from wids.tar.tarindex import losses
+
         for cause, message in losses(ref.url, index.skipped, index.source).items():
             self.warnings.warn(cause, f"{message}. `wids check` lists every such shard")
 
@@ -458,6 +477,8 @@ class ShardOpener:
 
     def _sidecar(self, ref: ShardRef, why: str, remedy: str) -> TarIndex | None:
         """Return the tar index on the server if it is of a shard of the right size; else None."""
+        from wids.reading.rangeshard import warn_fetched_whole
+
         url, cache = ref.url, self.cache
         # The sidecar of a command would be another command.
         if cache.is_local(url) or cache.localname is not None or scheme_of(url) == "pipe":
@@ -484,6 +505,8 @@ class ShardOpener:
             FetchError: The server says that the shard has another size, or does not say it.
             ShardFormatError: The spec says that the shard has another size.
         """
+        from wids.fetching.responses import FileVersion
+
         nbytes = index.source.nbytes
         if ref.filesize is None:
             self.cache.fetcher.read_ranges(ref.url, [(0, 1)], version=FileVersion(nbytes))

@@ -18,13 +18,13 @@ import numpy as np
 
 from wids.base.system import anonymous_file, boot_id
 from wids.base.urls import display_url, is_local
-from wids.fetching.transport import ReplacedError
-from wids.tar.sidecar import VERSION as SIDECAR_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
+
+    from wids.fetching.transport import ReplacedError
 
 __all__ = ["SeenVersions", "ShardVersion", "replaced_error"]
 
@@ -94,6 +94,8 @@ class SeenVersions:
 
     def saved(self) -> str:
         """Return the tar indexes to which a saved view is bound, as text; "" if it is not bound."""
+        from wids.tar.sidecar import VERSION as SIDECAR_VERSION
+
         hashes = self._facts[:-1, 0].astype("<u8")
         if not (self.bound and hashes.any()):
             return ""
@@ -105,6 +107,8 @@ class SeenVersions:
         Raises:
             ValueError: They are of another number of shards.
         """
+        from wids.tar.sidecar import VERSION as SIDECAR_VERSION
+
         version, _, text = saved.partition(":")
         hashes = np.frombuffer(b64decode(text, validate=True), "<u8")
         if len(hashes) != len(self._facts) - 1:
@@ -189,6 +193,8 @@ class SeenVersions:
 
 def replaced_error(url: str) -> ReplacedError:
     """Return the error for a shard of another version than the recorded one."""
+    from wids.fetching.transport import ReplacedError
+
     cure = (
         "open the dataset again to read the new file, after `wids pack` if it has a pack, and "
         "choose its samples again"

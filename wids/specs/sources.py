@@ -1,5 +1,7 @@
 """Loading of a spec from a JSON file or URL, a folder, a pattern, or a list of shards."""
 
+from __future__ import annotations
+
 import glob
 import io
 import os
@@ -7,20 +9,20 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import groupby, islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from wids.base.urls import display_url, file_name, is_local, local_path
 from wids.errors import FetchError, SpecError
-from wids.fetching.fetch import open_url
+from wids.fetching.localfile import read_local
 from wids.pack.packformat import is_pack_name
-from wids.specs.classnames import find_class_names
 from wids.specs.locations import SHARD_SUFFIXES, folder_of, is_shard_name, natural_order
 from wids.specs.merging import merged_header, with_names_beside
-from wids.specs.packedspec import load_packed_spec
-from wids.specs.prefixes import SPEC_NAMES, ListedShards, is_listed, list_shards
 from wids.specs.shardtable import ShardTable
 from wids.specs.spec import DatasetSpec
 from wids.specs.speccache import CACHED_SPECS, CachedSpecs, SpecCache, give_back_memory
+
+if TYPE_CHECKING:
+    from wids.specs.prefixes import ListedShards
 
 __all__ = ["SHARD_SUFFIXES", "expand_braces", "load_spec"]
 
@@ -73,6 +75,8 @@ def load_spec(
 
     try:
         if isinstance(source, str | os.PathLike) and is_pack_name(os.fspath(source)):
+            from wids.specs.packedspec import load_packed_spec
+
             return load_packed_spec(
                 os.fspath(source),
                 base=None if base is None else os.fspath(base),
@@ -148,6 +152,10 @@ def _find_listed(location: str, *, alone: bool = True) -> ListedShards | None:
         location: A path, URL or pattern.
         alone: Whether the location stands alone. In a list, one that ends in no slash is a shard.
     """
+    if is_local(location):
+        return None
+    from wids.specs.prefixes import is_listed, list_shards
+
     names = _names(location)
     return list_shards(names) if any(is_listed(name, alone=alone) for name in names) else None
 
@@ -157,6 +165,8 @@ def _with_spec(location: str) -> ListedShards | None:
     path = local_path(location) if is_local(location) else None
     if path is None or not os.path.isdir(path):  # noqa: PTH112 (False for a name that is too long)
         return None
+    from wids.specs.prefixes import SPEC_NAMES, ListedShards
+
     spec = next((path / name for name in SPEC_NAMES if (path / name).is_file()), None)
     if spec is None:
         return None
@@ -229,6 +239,8 @@ def _listed(source: Any, base: str | None, options: Mapping[str, Any] | None) ->
 
 def _names_beside(*folders: str) -> dict[int, str]:
     """Return the class names in files of local folders; a server is not asked at opening."""
+    from wids.specs.classnames import find_class_names
+
     return find_class_names({}, "", *folders, remote=False)
 
 
@@ -242,8 +254,11 @@ def _is_spec(item: Any) -> bool:
     """Return whether an entry of a list is a spec, or a remote folder, and not a shard."""
     if isinstance(item, str | os.PathLike):
         location = os.fspath(item)
-        if any(is_listed(name, alone=False) for name in _names(location)):
-            return True  # there may be a spec in the folder
+        if not is_local(location):
+            from wids.specs.prefixes import is_listed
+
+            if any(is_listed(name, alone=False) for name in _names(location)):
+                return True  # there may be a spec in the folder
         if is_pack_name(location) or _with_spec(location) is not None:
             return True
         return file_name(location).endswith(".json") and find_shards(location) is None
@@ -383,6 +398,10 @@ def read_document(location: str) -> bytes:
         FetchError: The URL could not be read.
     """
     try:
+        if is_local(location):
+            return read_local(location)
+        from wids.fetching.fetch import open_url
+
         return open_url(location)
     except FetchError as error:
         if not is_local(location) or not isinstance(error.__cause__, OSError):

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from wids.base.magic import file_type
 from wids.base.urls import display_url, is_local
 from wids.base.valuesizes import json_nbytes
 from wids.errors import SpecError
@@ -490,6 +489,8 @@ def _load_json(text: str | bytes, source: str) -> Any:
             f"{source}: expected a shard-spec, found JSON that is nested too deeply"
         ) from None
     except ValueError as error:  # JSONDecodeError and UnicodeDecodeError
+        from wids.base.magic import file_type
+
         start = text[:60]
         known = file_type(start) if isinstance(start, bytes) else None
         if known is not None and known.kind == "compression":

@@ -21,7 +21,6 @@ from wids.base.arrayfile import read_arrays, write_arrays
 from wids.base.hashing import DIGESTS
 from wids.caching.cachefolder import SPECS_FOLDER, check_folder, choose_folder
 from wids.log import logger
-from wids.specs.storedtable import as_arrays, of_arrays
 
 if TYPE_CHECKING:
     from wids.specs.spec import DatasetSpec
@@ -116,6 +115,8 @@ class SpecCache:
 
     def load(self) -> dict[str, Any] | None:
         """Return the arguments of `DatasetSpec`; None if the JSON's present state is not cached."""
+        from wids.specs.storedtable import of_arrays
+
         try:
             check_folder(self._folder, shared=False)
             about, columns = read_arrays(self._path)
@@ -131,6 +132,8 @@ class SpecCache:
 
     def save(self, spec: DatasetSpec) -> None:
         """Store the columns of the spec, unless the JSON has changed; failures are only logged."""
+        from wids.specs.storedtable import as_arrays
+
         try:
             now = self._look()
             settled = time.time_ns() - max(now[-2:]) > self._cached.settled_ns

@@ -21,8 +21,6 @@ from wids.base.arguments import (
 )
 from wids.base.warn import warn
 from wids.errors import DecodeError, SpecError, WidsError
-from wids.ordering.lookahead import check_foreseeable
-from wids.reading.collate import column_of
 from wids.reading.pipeline import no_end, note_index
 from wids.reading.ragged import Ragged, Values, join, take
 from wids.reading.samplesequence import relabelled
@@ -464,6 +462,8 @@ class Chain:
             TypeError: The sampler cannot say what comes next.
             ValueError: It draws from other samples, or a part fetches no shards.
         """
+        from wids.ordering.lookahead import check_foreseeable
+
         if index_map is None:
             check_foreseeable(sampler, len(self))
         return Together(
@@ -547,6 +547,8 @@ def _mapped_into_part(
 
 def _in_order(values: list[Any], rows: Integers) -> Any:
     """Join the values that were read part by part, and reorder them as in the batch."""
+    from wids.reading.collate import column_of
+
     arrays = [each for each in values if isinstance(each, np.ndarray)]
     alike = len({(each.dtype, each.shape[1:]) for each in arrays}) == 1
     ragged = [each for each in values if isinstance(each, Ragged)]

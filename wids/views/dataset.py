@@ -6,6 +6,7 @@ use the class in `viewable`, which does all that this one does.
 
 from typing import TYPE_CHECKING, Any
 
+import wids.tar.shard  # noqa: F401 (else each forked worker imports it for its first sample)
 from wids.views import viewable
 
 __all__ = ["ShardListDataset"]

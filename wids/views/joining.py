@@ -13,9 +13,7 @@ import numpy.typing as npt
 
 from wids.base.arguments import checked_position, checked_positions
 from wids.base.warn import warn
-from wids.codecs.formats import is_class
 from wids.errors import DecodeError, WidsError
-from wids.ordering.lookahead import check_foreseeable
 from wids.reading.ragged import Ragged, equals_fill, join, take
 from wids.reading.samplesequence import is_sharded
 from wids.views.concatenation import Chain, Together, other_classes
@@ -173,6 +171,8 @@ class Pairing:
         Raises:
             ValueError: Both sides have a field of one name, and none is to replace the other.
         """
+        from wids.codecs.formats import is_class
+
         left, right = _fields_at_hand(self.left), _fields_at_hand(self.right)
         if right and self._unchecked:
             self._check_names(right)
@@ -533,6 +533,8 @@ class Pairing:
 
     def fetch_ahead(self, sampler: Foreseeable, index_map: IndexMap | None = None) -> FetchProgress:
         """Fetch the next shards of a sampler in the background, for both sequences."""
+        from wids.ordering.lookahead import check_foreseeable
+
         if index_map is None:
             check_foreseeable(sampler, len(self))
         follow: IndexMap = _unchanged if index_map is None else index_map

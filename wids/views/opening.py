@@ -20,18 +20,14 @@ from wids.base.keyhash import hash_keys
 from wids.base.lineage import lineage_in
 from wids.base.urls import base_name, display_url, file_name, is_local, local_path
 from wids.base.warn import held_warnings, warn
-from wids.codecs.formats import is_class
 from wids.errors import SpecError
-from wids.fetching.fetch import open_url
 from wids.specs.indexrules import USUAL_RULES
 from wids.specs.locations import folder_of, join
-from wids.specs.merging import merged_header, with_names_beside
 from wids.specs.sources import find_shards, read_document
 from wids.specs.uniquekeys import unique_keys
 from wids.views.concatenation import other_classes
 from wids.views.filling import Filled, first_fields
 from wids.views.joining import matching_rows
-from wids.views.keytable import KeyTable, read_keys
 from wids.views.saved import (
     MOST_NESTED,
     OWN_SHARDS,
@@ -41,11 +37,6 @@ from wids.views.saved import (
     indexes_from,
     too_nested,
 )
-from wids.views.table import FileStamp
-from wids.views.tablejoin import cache_of, joins_folder, rows_as_saved, shards_of
-from wids.views.tablerows import Match
-from wids.views.tablesbeside import beside_shards
-from wids.views.tablesources import remote_table, table_source
 from wids.views.viewable import (
     Join,
     ShardListDataset,
@@ -183,6 +174,8 @@ def _as_one(datasets: Sequence[ShardListDataset], options: Mapping[str, Any]) ->
     Raises:
         SpecError: They differ in the rules by which members are grouped.
     """
+    from wids.specs.merging import merged_header, with_names_beside
+
     rules = [dict(dataset.index_rules) for dataset in datasets]
     if any(each != rules[0] for each in rules):
         raise SpecError(
@@ -292,6 +285,12 @@ class _Opener:
 
     def _table(self, node: dict[str, Any], left: Any, home: str) -> TableRows:
         """Open the rows of a joined table, after checking that the table has not changed."""
+        from wids.views.table import FileStamp
+        from wids.views.tablejoin import cache_of, joins_folder, rows_as_saved, shards_of
+        from wids.views.tablerows import Match
+        from wids.views.tablesbeside import beside_shards
+        from wids.views.tablesources import remote_table, table_source
+
         where = display_url(home)
         on, fields = node.get("on"), node.get("fields")
         numbers = (node.get("nbytes"), node.get("missing", 0))
@@ -450,6 +449,8 @@ class _Opener:
 
     def _keys(self, named: Any, home: str) -> list[str]:
         """Return the keys in a list of a document, or in the file that it names."""
+        from wids.views.keytable import read_keys
+
         if isinstance(named, list) and all(isinstance(key, str) for key in named):
             return named
         if not isinstance(named, str):
@@ -482,6 +483,8 @@ class _Opener:
 
 def _warn_of_unknown_keys(base: Any, patch: Any, where: str) -> None:
     """Warn of samples of a patch whose keys the base does not have: a misspelt key, perhaps."""
+    from wids.views.keytable import KeyTable
+
     _, found = KeyTable(patch.key_hashes()).pairs(base.key_hashes())
     lost = np.setdiff1d(np.arange(len(patch)), found)
     if len(lost):
@@ -507,6 +510,8 @@ def _warn_of_keys_back(keys: list[str], parts: list[Any], where: str) -> None:
 
 def _check_classes(base: Any, patch: Any, where: str) -> None:
     """Refuse a patch that has class fields, and whose spec numbers the classes otherwise."""
+    from wids.codecs.formats import is_class
+
     message = other_classes([base, patch])
     if message and any(map(is_class, first_fields(patch))):
         raise SpecError(
@@ -522,6 +527,8 @@ def patched(samples: Any, patch: Any) -> Any:
         samples: All samples.
         patch: Samples with some of the same keys; their fields replace those of `samples`.
     """
+    from wids.views.keytable import KeyTable
+
     rows, matches = matching_rows(samples, patch, KeyTable(patch.key_hashes()))
     if not len(rows):
         return samples
@@ -559,6 +566,8 @@ def _said_of(where: str) -> Iterator[None]:
 @contextmanager
 def _local_copy(location: str) -> Iterator[Path]:
     """Context manager of a local file with the content of a location."""
+    from wids.fetching.fetch import open_url
+
     if is_local(location):
         yield local_path(location)
         return

@@ -42,7 +42,6 @@ from wids.base.urls import base_name, is_local, local_path
 from wids.reading.samplesequence import ShardedSequence, hold_versions, is_sharded
 from wids.specs.indexrules import USUAL_RULES, unusual_rules
 from wids.specs.locations import name_of
-from wids.specs.newspec import name_in_spec
 from wids.views.concatenation import Chain
 from wids.views.filling import Filled
 from wids.views.indexlist import IndexList
@@ -228,6 +227,8 @@ class _Writer:
         }
 
     def _located(self, location: str) -> str:
+        from wids.specs.newspec import name_in_spec
+
         if self._target is not None:
             return name_in_spec(location, self._target.absolute().parent)
         return str(local_path(location).absolute()) if is_local(location) else location

@@ -14,8 +14,6 @@ import numpy as np
 
 from wids.base.arguments import checked_position, checked_positions
 from wids.errors import DecodeError
-from wids.ordering.lookahead import check_foreseeable
-from wids.reading.loaderstats import counted_as
 from wids.reading.pipeline import (
     no_end,
     note_decoded_field,
@@ -226,6 +224,8 @@ class Selection:
         Returns:
             Progress, with the shards fetched and the seconds that readers waited.
         """
+        from wids.ordering.lookahead import check_foreseeable
+
         if index_map is None:
             check_foreseeable(sampler, len(self))
         return self.base.fetch_ahead(sampler, self._in_base(index_map))
@@ -300,6 +300,8 @@ class Mapped(Selection):
         self, indexes: Sequence[int], numbers: Sequence[int], dataset: str | None = None
     ) -> list[Any]:
         """Return the samples of a batch, each as `read_as(index, number, dataset)`."""
+        from wids.reading.loaderstats import counted_as
+
         samples = self.base.read_batch_as(indexes, numbers, dataset)
         with counted_as("decode"):
             return [self._mapped(*each) for each in zip(samples, indexes, numbers, strict=True)]

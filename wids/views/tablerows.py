@@ -17,13 +17,7 @@ import numpy.typing as npt
 
 from wids.base.arguments import checked_positions
 from wids.base.numbertext import equal_text
-from wids.codecs.decode import SampleDecoder
-from wids.codecs.documents import decode_text
-from wids.codecs.formats import FORMAT_OF, encode_field, format_suffix
-from wids.codecs.headers import is_stated, read_header
 from wids.errors import DecodeError
-from wids.reading.collate import column_of, follow_path
-from wids.reading.fieldfile import FieldFile
 from wids.reading.pipeline import Pipeline
 from wids.reading.ragged import Ragged, RaggedText, Values, fill_in, pack
 
@@ -31,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
+    from wids.reading.fieldfile import FieldFile
     from wids.reading.gather import Allocate
     from wids.reading.pipeline import BatchKind
     from wids.views.indexlist import IndexList
@@ -89,6 +84,8 @@ class TableRows:
         match: Match,
         pipeline: Pipeline | None = None,
     ) -> None:
+        from wids.codecs.decode import SampleDecoder
+
         self.table, self.rows, self.fields, self.match = table, rows, dict(fields), match
         # What a field found was compared there; reading would need the field again.
         self.key = match.column if match.field is None else None
@@ -195,6 +192,8 @@ class TableRows:
         Raises:
             KeyError: The row has no such value.
         """
+        from wids.reading.fieldfile import FieldFile
+
         data = self.read_raw(index, (extension,)).get(extension)
         if data is None:
             raise KeyError(f"sample {index}: no field {extension!r} in its row of the table")
@@ -227,6 +226,8 @@ class TableRows:
         _turn: AbstractContextManager[Any] | None = None,
     ) -> dict[str, Any] | None:
         """Return the fields of a batch as columns; None if raw ones are missing."""
+        from wids.reading.collate import column_of
+
         positions = checked_positions(indexes, len(self))
         rows = self.rows.take(positions)
         found = rows < self.table.num_rows
@@ -256,6 +257,9 @@ class TableRows:
         Raises:
             DecodeError: A sample has no value and there is no `fill`, or one cannot be decoded.
         """
+        from wids.codecs.headers import is_stated, read_header
+        from wids.reading.collate import follow_path
+
         values, missing, rows = self._taken(indexes, extension)
         finish = self._finisher(extension, arrays=True)
         if is_stated(extension, path):
@@ -315,6 +319,9 @@ class TableRows:
 
     def _finisher(self, name: str, *, arrays: bool = False) -> Callable[[Any], Any] | None:
         """Return the function from a value in the table to that in a sample; None for unchanged."""
+        from wids.codecs.decode import SampleDecoder
+        from wids.codecs.documents import decode_text
+
         pipeline = self._pipeline
         # Raw samples, and samples without a decoder, get the bytes that a shard would hold.
         encoded = _encoder(name)
@@ -381,6 +388,8 @@ def _holds_bytes(column: Column) -> bool:
 
 def _encoder(name: str) -> Callable[[Any], bytes]:
     """Return the function from a value of a table to the bytes of a field of a shard."""
+    from wids.codecs.formats import FORMAT_OF, encode_field, format_suffix
+
     known = FORMAT_OF.get(format_suffix(name))
     encode = None if known is None else known.encode
 

@@ -38,35 +38,17 @@ from wids.base.lineage import common_lineage, lineage_in
 from wids.base.numbertext import equal_text
 from wids.base.urls import is_local
 from wids.base.warn import warn
-from wids.display.notebook import DatasetFacts
-from wids.ordering.permute import derive_key, derive_keys, permute
-from wids.ordering.randomseeds import reading_batch
-from wids.reading import describe
 from wids.reading.ragged import sorted_indexes
 from wids.reading.samplesequence import hold_versions
 from wids.reading.shardlist import ShardList
 from wids.views.concatenation import Chain, Classes, checked_parts
 from wids.views.filling import Filled
-from wids.views.filtering import check_known, column_named, matching, warn_if_unknown
 from wids.views.filterlanguage import KEY_NAMES, MISSING, compared_text
 from wids.views.indexlist import IndexList
 from wids.views.joining import Offered, Pairing, counterparts
-from wids.views.keytable import KeptTable, Keys, KeyTable, find_all, load_npy, read_keys
 from wids.views.saved import save_view
 from wids.views.selection import Mapped, Selection
-from wids.views.splitting import (
-    by_exact_share,
-    by_hash,
-    class_labels,
-    hash_values,
-    shuffled_ranks,
-    split_key,
-    warn_of_gaps,
-)
-from wids.views.tablejoin import cache_of, first_dataset, joined_rows, joins_folder, shards_of
 from wids.views.tablerows import TableRows
-from wids.views.tablesbeside import beside_shards
-from wids.views.tablesources import is_table, remote_table, table_source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -80,6 +62,7 @@ if TYPE_CHECKING:
     from wids.reading.ragged import Values
     from wids.reading.samplesequence import SampleSequence
     from wids.views.iterable import SampleIterable, Style
+    from wids.views.keytable import KeptTable, Keys
     from wids.views.tablejoin import On
 
     _Sequence = SampleSequence
@@ -173,6 +156,8 @@ class Viewable(_Sequence):
         Raises:
             IndexError: One of them is out of range.
         """
+        from wids.ordering.randomseeds import reading_batch
+
         numbers = checked_positions(indexes, len(self)).tolist()
         with reading_batch(indexes, len(self)):
             return self.read_batch_as(numbers, numbers)
@@ -219,6 +204,8 @@ class Viewable(_Sequence):
         Raises:
             ValueError: The sequence has fewer samples.
         """
+        from wids.ordering.permute import derive_key, permute
+
         total = len(self)
         num_samples = check_integer("num_samples", num_samples, 0, total)
         seed = check_integer("seed", seed)
@@ -241,6 +228,8 @@ class Viewable(_Sequence):
             ValueError: The filter is malformed or names a field that no sample has, or the function
                 returns something else.
         """
+        from wids.views.filtering import matching
+
         if isinstance(condition, str):
             if columns or fill is not None:
                 raise ValueError(
@@ -322,6 +311,16 @@ class Viewable(_Sequence):
         >>> sorted([*parts["train"], *parts["val"]]) == list(range(10)), len(parts["val"])
         (True, 2)
         """
+        from wids.ordering.permute import derive_keys
+        from wids.views.splitting import (
+            by_exact_share,
+            by_hash,
+            class_labels,
+            shuffled_ranks,
+            split_key,
+            warn_of_gaps,
+        )
+
         seed = check_integer("seed", seed)
         classes, lineage = None, self.lineage
         if stratify is not None:
@@ -356,6 +355,8 @@ class Viewable(_Sequence):
         }
 
     def _group_hashes(self, by: Any) -> npt.NDArray[np.uint64]:
+        from wids.views.splitting import hash_values
+
         if isinstance(by, str):
             return self.key_hashes() if by == "key" else hash_values(self._groups_named(by))
         check_sized("by", by, "'key', 'sample', a column, or a group for each sample")
@@ -378,12 +379,16 @@ class Viewable(_Sequence):
         return values
 
     def _column_named(self, name: str, argument: str = "column", fill: Any = None) -> Values:
+        from wids.views.filtering import column_named
+
         if name not in KEY_NAMES:
             column_named(name, argument)
         return self.column(name, fill=fill)
 
     def _column_with_gaps(self, name: str, argument: str = "column") -> Values:
         """Return a column with `MISSING` for missing values and nulls; raise if it is unknown."""
+        from wids.views.filtering import check_known, column_named
+
         values = self._column_named(name, argument, MISSING)
         if isinstance(values, list) and len(values) and all(each is MISSING for each in values):
             check_known(self, *column_named(name, argument), argument)
@@ -411,6 +416,8 @@ class Viewable(_Sequence):
     @property
     def keys(self) -> Keys:
         """The keys of all samples, for `key in dataset.keys` and `dataset.keys[index]`."""
+        from wids.views.keytable import Keys
+
         return Keys(self, self._find)
 
     def index_of(self, key: str) -> int:
@@ -443,6 +450,8 @@ class Viewable(_Sequence):
 
     @cached_property
     def _kept_table(self) -> KeptTable:
+        from wids.views.keytable import KeptTable
+
         return KeptTable()
 
     def _find(self, key: str) -> int | None:
@@ -464,6 +473,8 @@ class Viewable(_Sequence):
         Raises:
             ValueError: A key is missing, or several samples have it.
         """
+        from wids.views.keytable import read_keys
+
         wanted = read_keys(keys, numbers=column not in KEY_NAMES)
         rows, indexes = self._pairs(wanted, column)
         self._check_found(wanted, rows, column, missing)
@@ -496,6 +507,8 @@ class Viewable(_Sequence):
             ValueError: A key is missing.
             IndexError: An index is out of range.
         """
+        from wids.views.keytable import Keys, read_keys
+
         mask = np.ones(len(self), np.bool_)
         lineage = common_lineage([self.lineage, getattr(unwanted, "lineage", None)])
         if column in KEY_NAMES and isinstance(unwanted, View):
@@ -525,6 +538,8 @@ class Viewable(_Sequence):
 
     def _pairs(self, wanted: list[str], column: str) -> tuple[Any, Any]:
         """Return positions of wanted keys, and the samples that have them."""
+        from wids.views.keytable import KeyTable, find_all
+
         if column in KEY_NAMES:
             return find_all(wanted, self._kept_table.of(self.key_hashes), self.keys_at)
         gaps = self._column_with_gaps(column)
@@ -608,6 +623,9 @@ class Viewable(_Sequence):
         >>> joined[2][".cls"], joined[2][".caption"], list(joined.column(".caption"))
         (2, 'two', ['zero', 'one', 'two'])
         """
+        from wids.views.tablejoin import cache_of, joined_rows, joins_folder
+        from wids.views.tablesources import is_table, remote_table, table_source
+
         check_choice("missing", missing, ("error", "drop", "fill"))
         if rename is not None:
             check_mapping("rename", rename, "new names by extension")
@@ -674,6 +692,9 @@ class Viewable(_Sequence):
         Raises:
             ValueError: A table or a row is missing, or as for `join`.
         """
+        from wids.views.tablejoin import cache_of, joined_rows, shards_of
+        from wids.views.tablesbeside import beside_shards
+
         check_choice("missing", missing, ("error", "drop", "fill"))
         cache = cache_of(self)
         source = beside_shards(pattern, shards_of(self), missing=missing, cache=cache)
@@ -714,6 +735,8 @@ class Viewable(_Sequence):
         Raises:
             DecodeError: A field is damaged, or it is missing and `fill` is not given.
         """
+        from wids.views.filtering import column_named, warn_if_unknown
+
         if extension in KEY_NAMES:
             return list(self.keys)
         field, steps = column_named(extension, "extension")
@@ -731,6 +754,8 @@ class Viewable(_Sequence):
         Returns:
             A `SampleView`, which a notebook shows as a table and `print` as lines.
         """
+        from wids.reading import describe
+
         return describe.view_sample(self, check_integer("index", index))
 
     def __enter__(self) -> Self:
@@ -740,6 +765,9 @@ class Viewable(_Sequence):
         self.close()
 
     def _repr_html_(self) -> str:
+        from wids.display.notebook import DatasetFacts
+        from wids.reading import describe
+
         shards = sum(length > 0 for length in self.lengths)
         kind = type(self).__name__
         return describe.page_of(self, DatasetFacts(kind, repr(self), len(self), shards, None))
@@ -889,6 +917,8 @@ class ShardListDataset(ShardList, Viewable):
             fill: Value for samples without this field or value, or with null. A column that no
                 sample has, such as a misspelt one, is warned of.
         """
+        from wids.views.filtering import column_named, warn_if_unknown
+
         if extension in KEY_NAMES:
             return list(self.keys)
         field, steps = column_named(extension, "extension")
@@ -996,6 +1026,8 @@ class Join(Pairing, Viewable):
         With `fields`, the right side is asked for those alone with which it was joined. Where its
         first shard is remote and was not read yet, that fetches it, or its index.
         """
+        from wids.views.tablejoin import first_dataset
+
         fields, right = options.get("fields"), self.right
         mine, theirs = options.copy(), options.copy()
         if fields is not None:
@@ -1147,6 +1179,8 @@ def _slice_as_written(chosen: slice) -> str:
 
 def _keys_if_any(unwanted: Any) -> list[str] | None:
     """Return the given keys, or the keys in a file; None if indexes were given."""
+    from wids.views.keytable import read_keys
+
     # Columns of pyarrow and series of pandas, whose items are no texts of Python.
     for method in ("to_pylist", "to_list"):
         if hasattr(unwanted, method):
@@ -1212,6 +1246,8 @@ def _refuse_foreign(name: str, values: Any) -> None:
 
 
 def _read_npy(name: str, path: Path) -> npt.NDArray[Any]:
+    from wids.views.keytable import load_npy
+
     if path.suffix != ".npy":
         raise ValueError(
             f"{name}: expected a number, indexes, truth values, or a .npy file of these, got "
