@@ -593,7 +593,7 @@ def test_many_ask_at_once(served: Browsing):
         return served.get("thumb", i=index, f=0, s=96).status_code == 200
 
     with ThreadPoolExecutor(8) as pool:
-        assert all(pool.map(ask, range(120)))
+        assert all(pool.map(ask, range(60)))
 
 
 def test_a_tile_without_a_picture_says_what_there_is(tmp_path: Path):

@@ -100,7 +100,7 @@ def test_it_ends_while_a_server_of_shards_hangs(
     shard_server.faults = Faults(stall_at=0)
     assert requests.get(page, params={"where": ".cls == 1"}, timeout=100).json()["total"] == 0
     with pytest.raises(requests.exceptions.ReadTimeout):
-        requests.get(page, timeout=1)
+        requests.get(page, timeout=0.3)
     process.send_signal(signal.SIGINT)
     assert process.communicate(timeout=100) == ("", "")
     assert process.returncode == 0

@@ -674,14 +674,16 @@ def test_nothing_of_a_hostile_dataset_runs(tmp_path: Path, open_page: Open):
     with browsing([str(write_hostile(tmp_path) / "hostile-0.tar")], title="hostile") as server:
         page = open_page(server.url)
         page.locator(".tile").nth(len(hostile_samples()) - 1).wait_for()
+        page.goto(f"{server.url}?i=0")
         for index in range(len(hostile_samples())):
-            page.goto(f"{server.url}?i={index}")
+            page.wait_for_url(f"**/?i={index}")
             page.locator(".card").first.wait_for()
             for summary in page.locator(".tree details:not([open]) > summary").all()[:5]:
                 summary.click()
             assert page.evaluate("window.broken_into") is None
             assert page.evaluate("({}).polluted") is None
             assert page.title().endswith(" · hostile · wids")
+            page.keyboard.press("j")
 
 
 def test_a_drawing_opened_as_a_page_is_saved_instead(tmp_path: Path, chromium: Any):

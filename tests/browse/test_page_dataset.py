@@ -72,6 +72,7 @@ def test_each_answer_leads_to_its_samples(served: Browsing, open_page: Open):
     page.get_by_text("120 samples found").wait_for()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("width", "scheme"), [(320, "dark"), (2560, "light")])
 def test_the_dataset_page_fits_any_window(
     served: Browsing, open_page: Open, width: int, scheme: str

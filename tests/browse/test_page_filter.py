@@ -118,6 +118,7 @@ def test_a_word_in_the_middle_is_replaced(served: Browsing, open_page: Open):
     assert box.input_value() == ".cls == red and .json:animal == dog"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("width", "scheme"), [(320, "dark"), (2560, "light")])
 def test_the_list_fits_any_window(served: Browsing, open_page: Open, width: int, scheme: str):
     """The open list fits a narrow and a wide window, and axe finds no fault."""

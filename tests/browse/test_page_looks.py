@@ -345,9 +345,9 @@ def test_the_list_shows_pictures_texts_and_values(tmp_path: Path, open_page: Ope
         page.locator(".row").get_by_text("k24", exact=True).wait_for()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [320, 2560])
-@pytest.mark.parametrize("look", ["chat", "text", "audio", "list"])
-def test_no_look_overflows_the_page(tmp_path: Path, open_page: Open, look: str, width: int):
+def test_no_look_overflows_the_page(tmp_path: Path, open_page: Open, width: int):
     """Each look fits a narrow and a wide window, also where words are long; axe finds no fault."""
     sample = {
         "__key__": "k" * 90,
@@ -357,17 +357,15 @@ def test_no_look_overflows_the_page(tmp_path: Path, open_page: Open, look: str, 
         ".jpg": save(draw(60, 40, 1), "JPEG"),
     }
     with browsing([str(write_shard(tmp_path / "l.tar", [sample]))]) as server:
-        page = open_page(f"{server.url}?look={look}", width, "dark")
-        page.locator(".row").wait_for()
-        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-        assert_axe_is_content(page)
-        page.close()  # before the server, of which its pictures are asked
+        page = open_page(server.url, width, "dark")
+        for look in ("chat", "text", "audio", "list"):
+            page.goto(f"{server.url}?look={look}")
+            page.locator(".row").wait_for()
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), look
+            assert_axe_is_content(page)
 
 
-@pytest.mark.parametrize(
-    "shown", ["?look=list", "?look=text", "?look=map", "?i=0", "?view=dataset", "?size=l"]
-)
-def test_no_name_overflows_a_narrow_page(tmp_path: Path, open_page: Open, shown: str):
+def test_no_name_overflows_a_narrow_page(tmp_path: Path, open_page: Open):
     """Names of classes, fields and columns without a blank fit the narrowest window."""
     samples = [
         {
@@ -383,16 +381,18 @@ def test_no_name_overflows_a_narrow_page(tmp_path: Path, open_page: Open, shown:
     paths = [write_shard(tmp_path / f"{n}.tar", samples[n::2]) for n in range(2)]
     names = {0: "a" * 60, 1: "b" * 60}
     with browsing(list(map(str, paths)), class_names=names) as server:
-        page = open_page(f"{server.url}{shown}", 320)
-        ready = {
+        page = open_page(server.url, 320)
+        for shown, ready in {
+            "?look=list": ".row",
+            "?look=text": ".row",
             "?look=map": ".map-legend button",
             "?i=0": ".class-value",
             "?view=dataset": ".legend li",
             "?size=l": ".tile",
-        }
-        page.locator(ready.get(shown, ".row")).first.wait_for()
-        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-        page.close()  # before the server, of which its pictures are asked
+        }.items():
+            page.goto(server.url + shown)
+            page.locator(ready).first.wait_for()
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), shown
 
 
 def test_pictures_fill_their_tiles_if_one_chooses(tmp_path: Path, open_page: Open):

@@ -229,6 +229,7 @@ def test_a_point_within_a_crowd_of_another_class_is_seen(
         page.locator(".map-card").get_by_text("s0000").wait_for()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("width", "scheme"), [(320, "light"), (1280, "dark"), (2560, "light")])
 def test_the_map_fits_any_window(served: Browsing, open_page: Open, width: int, scheme: str):
     """The map fits the window, axe finds no fault, and a press on a name dims others."""
@@ -316,6 +317,7 @@ def test_near_duplicates_and_outliers_are_shown_and_marked(tmp_path: Path, open_
         page.get_by_text("60 samples:").wait_for()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("width", "scheme"), [(320, "dark"), (2560, "light")])
 def test_near_duplicates_fit_any_window(tmp_path: Path, open_page: Open, width: int, scheme: str):
     """What is said above them fits the window, and axe finds no fault."""

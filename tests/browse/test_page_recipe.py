@@ -17,6 +17,7 @@ import wids
 Open = Callable[..., Any]
 
 
+@pytest.mark.slow
 def test_mistakes_are_found_and_left_out_of_training(
     tmp_path: Path, open_page: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from helpers.browsing import browsing
 from helpers.chromium import wait_until
-from helpers.pictures import draw, save, slow_picture
+from helpers.pictures import draw, progressive, save
 from helpers.shards import write_shard
 
 from wids.browse.decoders import DecoderLimits
@@ -18,10 +18,9 @@ Open = Callable[..., Any]
 
 def test_a_slow_picture_takes_its_place_later(tmp_path: Path, open_page: Open) -> None:
     """Pictures behind slow ones are shown first; the slow ones follow by themselves."""
-    fine = save(draw(64, 48), "JPEG")
+    fine, slow = save(draw(64, 48), "JPEG"), progressive(2500, 90)
     samples = [
-        {"__key__": f"{n}", ".jpg": slow_picture() if n < 2 else fine, ".cls": f"{n}"}
-        for n in range(12)
+        {"__key__": f"{n}", ".jpg": slow if n < 2 else fine, ".cls": f"{n}"} for n in range(12)
     ]
     path = write_shard(tmp_path / "a.tar", samples)
     # On a busy machine, no plain picture may count as slow, and no slow one fail.

@@ -16,7 +16,7 @@ const INLINE = new RegExp([
   /(\*\*|(?<![A-Za-z0-9_])__)(?=\S)([^\n]{1,400}?)(?<=\S)\4(?!\*)/, // 4, 5: bold
   /\*(?=[^\s*])([^\n]{1,400}?)(?<=[^\s*])\*(?!\*)/, // 6: italic
   /(?<![A-Za-z0-9_])_(?=[^\s_])([^\n]{1,400}?)(?<=[^\s_])_(?![A-Za-z0-9_])/, // 7: italic
-  /!?\[([^\]\n]{0,400})\]\(([^)\s]{1,400})[^)\n]{0,200}\)/, // 8, 9: a link or a picture
+  /!?\[([^\]\n]{0,400})\]\(([^)\s]{1,400})(?=[)\s])[^)\n]{0,200}\)/, // 8, 9: a link or a picture
 ].map((each) => each.source).join("|"), "g");
 
 /** Make the elements of a text; null for one that is the same without. */
