@@ -105,6 +105,10 @@ class ShardCache:
             made = self.__dict__.setdefault("_fetcher", Fetcher(allow_pipe=self._allow_pipe))
         return made
 
+    @fetcher.setter
+    def fetcher(self, fetcher: Fetcher) -> None:
+        self._fetcher = fetcher
+
     @property
     def _store(self) -> Store:
         made: Store | None = self.__dict__.get("_made_store")
