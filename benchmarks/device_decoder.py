@@ -2,7 +2,7 @@
 
 Photographs of 500 x 375 pixels at quality 90, random crops to 224 x 224, batches of 128, beside the
 webdataset reader of DALI where it is installed. Busy is the rate of a ResNet-50 in bfloat16 fed by
-each, over its rate on a batch that stays on the GPU. Needs a GPU, torchvision and Triton.
+each, over its rate on a batch that stays on the GPU. Needs a GPU and torchvision.
 
     python benchmarks/device_decoder.py FOLDER      # a folder of shards with .jpg and .cls
 

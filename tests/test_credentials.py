@@ -162,7 +162,7 @@ OUTLETS: dict[str, Callable[[str, Path], list[str]]] = {
     "cat": _command("cat", "LOCATION", "0", ".txt"),
     "check": _command("check", "LOCATION"),
     "check --json": _command("check", "--json", "LOCATION"),
-    "verify": _command("verify", "LOCATION"),
+    "digests": _command("check", "--digests", "LOCATION"),
     "stats": _command("stats", "LOCATION"),
     "order": _command("order", "LOCATION"),
     "import": _command("import", "LOCATION", "-o", "out-%d.tar"),

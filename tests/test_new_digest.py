@@ -28,10 +28,10 @@ assert entry["sha512"] == hashlib.sha512(path.read_bytes()).hexdigest()
 
 del entry["md5sum"]
 spec.write_text(json.dumps(document))
-assert main(["verify", "a.json", "--workers", "1"]) == 0
+assert main(["check", "--digests", "a.json", "--workers", "1"]) == 0
 entry["sha512"] = "0" * 128
 spec.write_text(json.dumps(document))
-assert main(["verify", "a.json", "--workers", "1"]) == 1
+assert main(["check", "--digests", "a.json", "--workers", "1"]) == 1
 try:
     ShardCache("other").get(ShardRef.of(entry))
 except IntegrityError as error:
@@ -42,8 +42,6 @@ else:
 
 
 def test_one_line_adds_an_algorithm(tmp_path: Path, shard_server: ShardServer) -> None:
-    """After one added line, `wids create` records the digest, and `wids verify` and downloads check
-    it.
-    """
+    """After one added line, specs record the digest, and downloads and checks compare it."""
     url = shard_server.put("a.tar", SHARD)
     subprocess.run([sys.executable, "-c", PROGRAM, url], cwd=tmp_path, check=True)

@@ -35,6 +35,12 @@ __all__ = ["main"]
 _WRONG_ARGUMENTS = 2  # as argparse exits
 _INTERRUPTED = 130  # what a shell reports for Ctrl-C
 
+# Commands of earlier versions, and where they went.
+_GONE = {
+    "verify": "use 'wids check --digests SPEC'",
+    "card": "Croissant cards are no longer written; mlcroissant makes them",
+}
+
 DESCRIPTION = """\
 Random access to the samples of WebDataset tar shards.
 
@@ -51,7 +57,6 @@ examples:
   wids browse train.json                             all of it, in a web browser
   wids cat train.json 42 .jpg > 42.jpg               one field as it is
   wids check train.json                              is everything as the spec says?
-  wids verify train.json                             are the bytes those of the digests?
   wids stats train.json                              which fields there are, and how large
 
 'wids COMMAND --help' explains a command, with examples.
@@ -102,6 +107,8 @@ def _check_command(
     name = next((word for word in argv if not word.startswith("-")), None)
     if name is None or name in commands:
         return
+    if name in _GONE:
+        parser.error(f"the command {name!r} is gone: {_GONE[name]}")
     from difflib import get_close_matches  # imported here: it is rarely needed
 
     for near in get_close_matches(name, commands, 1):  # else argparse lists all of them

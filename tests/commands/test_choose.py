@@ -223,7 +223,7 @@ TAKERS = [
     ("sample", "three.json 9", "k39"),
     ("stats", "three.json --json --values .cls", '"values": {\n    "3": 10\n  }'),
     ("check", "three.json --decode --json", '"num_shards": 4,\n  "num_errors": 0'),
-    ("verify", "three.json --json", '"num_errors": 0'),
+    ("check", "three.json --digests --json", '"num_errors": 0'),
     ("order", "three.json --json --batch-size 2", '"steps": 5'),
     ("select", "three.json --take 2 -o few.json", ""),
     ("diff", "three.json three.json", "the same order"),

@@ -198,24 +198,6 @@ def test_sidecars_beside_the_shards_count_them(put: Put, shard: Shard, tmp_path:
         assert len(texts(folder)) == 43
 
 
-@pytest.mark.parametrize("write", [wids.write_dali_index, wids.write_energon_index])
-def test_indexes_of_other_tools_count_them(
-    put: Put, shard: Shard, tmp_path: Path, write: Callable[[Path], Path]
-) -> None:
-    """A folder with an index of DALI or Energon for each shard opens without fetching any."""
-    for name in ("a", "b"):
-        url = put(f"set/{name}.tar", shard(name, 3)[0])
-        index = write(tmp_path / f"{name}-made.tar")
-        put(f"set/{index.name.replace('-made', '')}", index.read_bytes())
-    folder = url.removesuffix("b.tar")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        with wids.ShardListDataset(folder, cache_dir=tmp_path / "c") as dataset:
-            assert len(dataset) == 6
-            assert not list((tmp_path / "c").glob("*.tar"))
-            assert dataset[4][".txt"] == "b 1"
-
-
 def test_a_shard_that_changes_after_the_listing_is_an_error(put: Put, shard: Shard) -> None:
     """The size that the store listed is that of the shard, or it is refused."""
     data, sidecar = shard("a", 3)

@@ -228,14 +228,14 @@ class TestCommand:
 
 
 class TestVerify:
-    """`wids verify`: sizes and digests, and nothing else."""
+    """`wids check --digests`: sizes and digests, and nothing else."""
 
     def test_sound_dataset_exits_0(self, spec: Path, capsys):
         """Nothing on standard output, a line on standard error."""
-        assert main(["verify", "x.json"]) == 0
+        assert main(["check", "--digests", "x.json"]) == 0
         captured = capsys.readouterr()
         assert captured.out == ""
-        assert "2 shards verified, no faults" in captured.err
+        assert "2 shards checked, no faults" in captured.err
 
     def test_changed_byte_and_lost_end_are_found(self, spec: Path, capsys):
         """Changed bytes and truncated shards are found by digest and size."""
@@ -244,7 +244,7 @@ class TestVerify:
         data[700] ^= 1
         first.write_bytes(data)
         second.write_bytes(second.read_bytes()[:-512])
-        assert main(["verify", "x.json", "--json"]) == 1
+        assert main(["check", "--digests", "x.json", "--json"]) == 1
         faults = json.loads(capsys.readouterr().out)["faults"]
         assert [(fault["shard"].rpartition("/")[2], fault["place"]) for fault in faults] == [
             ("x-0.tar", "md5sum"),
@@ -255,16 +255,16 @@ class TestVerify:
         ]
 
     def test_missing_shard_is_a_fault(self, spec: Path, capsys):
-        """A missing shard is reported, and the others are verified."""
+        """A missing shard is reported, and the others are checked."""
         Path("x-1.tar").unlink()
-        assert main(["verify", "x.json"]) == 1
+        assert main(["check", "--digests", "x.json"]) == 1
         assert "x-1.tar" in capsys.readouterr().out
 
     def test_spec_without_digests_is_refused(self, spec: Path, capsys):
-        """A spec without digests cannot be verified, and is refused."""
+        """A spec without digests cannot be compared, and is refused."""
         assert main(["create", "x-{0..1}.tar", "-o", "bare.json", "--no-digest"]) == 0
         for bare in ("bare.json", "x-0.tar"):
-            assert main(["verify", bare]) == 1
+            assert main(["check", "--digests", bare]) == 1
             assert "no digest to compare with" in capsys.readouterr().err
 
 

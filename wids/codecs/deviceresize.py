@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from wids.base.optional import load, load_if_present
+from wids.base.optional import load
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,8 +28,7 @@ def fit_images(
 
     Each result pixel is the triangle-weighted mean of all the pixels that it covers, as by Pillow's
     BILINEAR and torch's `interpolate(antialias=True)`, but not rounded to whole levels between the
-    two directions. On a GPU with Triton one kernel does it for the whole batch: no image is padded
-    or copied. Elsewhere torch does it image by image.
+    two directions. torch does it image by image.
 
     Args:
         images: Images in the memory of the device of `out`.
@@ -50,11 +49,6 @@ def fit_images(
     tensor([2.])
     """
     if not images:
-        return
-    if out.is_cuda and load_if_present("triton") is not None:
-        from wids.codecs.tritonresize import fit_images_triton
-
-        fit_images_triton(images, boxes, out, mean, std, antialias=antialias)
         return
     for target, image, box in zip(out, images, boxes, strict=True):
         pixels = image.tensor(out.device)

@@ -1,4 +1,4 @@
-"""Commands that report: `wids check`, `verify`, `stats`, `order`, `cache`."""
+"""Commands that report: `wids check`, `stats`, `order`, `cache`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ CLASS_EXTENSIONS = {".cls", ".cls2"}
 
 def add_check_commands(commands: Any) -> None:
     """Declare the commands."""
-    for add in (_add_check, _add_verify, _add_stats, _add_order, _add_cache):
+    for add in (_add_check, _add_stats, _add_order, _add_cache):
         add(commands)
 
 
@@ -51,8 +51,18 @@ def check(args: Arguments) -> int:
     from wids.tools.check import check_shards
 
     shards = _shards(args)
+    bare = sum(not shard.ref.digests for shard in shards)
+    if args.digests and (args.no_digest or args.decode):
+        raise ValueError("--digests: compares digests alone; leave out --no-digest and --decode")
+    if args.digests and bare:
+        # Agreeing with nothing would look like agreement.
+        raise ValueError(
+            f"{args.spec}: {bare} of {len(shards)} shards have no digest to compare with; "
+            "note them with wids create, or check the headers with wids check"
+        )
     faults = check_shards(
         shards,
+        headers=not args.digests,
         digests=not args.no_digest,
         decode=args.decode,
         cache_dir=args.cache_dir,
@@ -92,22 +102,6 @@ def _shards(args: Arguments) -> list[ChosenShard]:
             return chosen_shards(view)
     spec = load_spec(args.spec, options=rules or None)  # shards that nobody can count are checked
     return [ChosenShard(shard, rules_of(spec.header)) for shard in spec.shards]
-
-
-def verify(args: Arguments) -> int:
-    """Compare sizes and digests with the spec."""
-    from wids.tools.check import check_shards
-
-    shards = _shards(args)
-    bare = sum(not shard.ref.digests for shard in shards)
-    if bare:
-        # Agreeing with nothing would look like agreement.
-        raise ValueError(
-            f"{args.spec}: {bare} of {len(shards)} shards have no digest to compare with; "
-            "note them with wids create, or check the headers with wids check"
-        )
-    faults = check_shards(shards, headers=False, cache_dir=args.cache_dir, workers=args.workers)
-    return _report(args, len(shards), faults, "verified")
 
 
 def _report(args: Arguments, num_shards: int, faults: list[Fault], done: str) -> int:
@@ -224,19 +218,9 @@ def _add_check(commands: Any) -> None:
         "--no-digest", action="store_true", help="read only headers, and check no digests"
     )
     parser.add_argument("--decode", action="store_true", help="decode every field")
-    add_rules(parser)
-    add_workers(parser)
-    add_json(parser)
-
-
-def _add_verify(commands: Any) -> None:
-    parser = add_command(
-        commands,
-        verify,
-        "compare sizes and digests with the spec, and look no further",
-        ["wids verify train.json", "wids verify https://host/train.json --json"],
+    parser.add_argument(
+        "--digests", action="store_true", help="compare sizes and digests alone, as md5sum --check"
     )
-    parser.add_argument("spec", metavar="SPEC")
     add_rules(parser)
     add_workers(parser)
     add_json(parser)

@@ -1,11 +1,9 @@
-"""Commands that show a dataset: `wids info`, `ls`, `show`, `cat`, `card` and the old `sample`."""
+"""Commands that show a dataset: `wids info`, `ls`, `show`, `cat` and the old `sample`."""
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import wids
@@ -33,7 +31,7 @@ __all__ = ["add_look_commands"]
 
 def add_look_commands(commands: Any) -> None:
     """Declare the commands."""
-    for add in (_add_info, _add_ls, _add_show, _add_cat, _add_card, _add_sample):
+    for add in (_add_info, _add_ls, _add_show, _add_cat, _add_sample):
         add(commands)
 
 
@@ -210,77 +208,6 @@ def _open_raw(args: Arguments) -> Any:
     # A look at one sample of a remote shard that has a sidecar fetches that sample, not gigabytes.
     # Bytes, as `cat` must write what is stored, and `show` knows kinds by itself.
     return wids.open(args.spec, transformations="bytes", remote="range", **rules_given(args))
-
-
-def card(args: Arguments) -> int:
-    """Print or write the Croissant card of a dataset."""
-    from wids.base.files import write_output
-    from wids.reading.samplesequence import is_sharded
-    from wids.tools.croissant import ABOUT, croissant_card
-
-    output = None if args.output is None else Path(args.output)
-    if output is not None:
-        _refuse_other_file(output)
-    about = {name: getattr(args, name) for name in ABOUT if getattr(args, name) is not None}
-    rules = rules_given(args)
-    options = {"cache_dir": args.cache_dir, "remote": "range", "transformations": []}
-    with wids.open(args.spec, **options, **rules) as dataset:
-        if not is_sharded(dataset):
-            raise ValueError(
-                f"{args.spec}: a card names whole shards, and this is a view of some samples; "
-                "write its samples as shards first (wids reshard)"
-            )
-        folder = Path() if output is None else output.parent
-        found = croissant_card(dataset, about, folder)
-    text = json.dumps(found, indent=2, ensure_ascii=False)
-    if output is None:
-        out(text)
-    else:
-        write_output(output, f"{text}\n".encode())
-        note(f"{output}: {len(found['recordSet'])} sets of records")
-    if missing := [name for name in ABOUT if name not in found]:
-        options_of = ", ".join(f"--{_OPTION_OF.get(name, name)}" for name in missing)
-        note(f"the card says nothing of: {', '.join(missing)}; see {options_of}")
-    return DONE
-
-
-# Options whose names differ from those of the properties.
-_OPTION_OF = {"citeAs": "cite", "datePublished": "date"}
-
-
-def _refuse_other_file(path: Path) -> None:
-    """Raise ValueError if a card would replace a file that is no card, such as a spec."""
-    if path.exists() and b"mlcommons.org/croissant" not in path.read_bytes():
-        raise ValueError(f"{path}: exists and is no card; give another name with -o")
-
-
-def _add_card(commands: Any) -> None:
-    parser = add_command(
-        commands,
-        card,
-        "describe a dataset in the Croissant format, for search engines and other libraries",
-        [
-            "wids card train.json -o croissant.json --license https://spdx.org/licenses/MIT",
-            "wids card s3://bucket/train/train.json --description 'Digits' > croissant.json",
-        ],
-    )
-    parser.add_argument("spec", metavar="SPEC")
-    parser.add_argument("-o", "--output", metavar="FILE", help="write there, and not to the output")
-    for name, text in (
-        ("description", "what the data are"),
-        ("license", "URL or name of the licence"),
-        ("url", "home page of the dataset"),
-        ("citeAs", "how to cite it"),
-        ("creator", "who made it"),
-        ("version", "version of the data, such as 1.0.0"),
-        ("datePublished", "date in ISO's form, such as 2026-01-31"),
-    ):
-        option = _OPTION_OF.get(name, name)
-        parser.add_argument(
-            f"--{option}", dest=name, metavar="TEXT", help=f"{text} (as the spec says)"
-        )
-    add_cache_dir(parser)
-    add_rules(parser)
 
 
 def _add_info(commands: Any) -> None:

@@ -58,7 +58,7 @@ def create(args: Arguments) -> int:
         _refuse_spec(source)
     listed: dict[str, dict[str, Any]] = {}
     shards = _expand(_listed(args.files), listed)
-    _check_outputs(args, shards)
+    _check_outputs(args)
     built = _build(args, shards, listed)
     for shard, error in built.failures.items():
         complain_of(shard, "failed", message_of(error))
@@ -75,8 +75,6 @@ def create(args: Arguments) -> int:
         write_output(Path(args.output), text.encode())
         _journal(args.output).remove()
     _report_create(args, built, len(shards))
-    if args.publish is not None:
-        _publish(args)
     _note_omissions(built)
     return FAULTY if built.failures else DONE
 
@@ -102,15 +100,13 @@ def _refuse_spec(source: str) -> None:
     )
 
 
-def _check_outputs(args: Arguments, shards: list[str]) -> None:
+def _check_outputs(args: Arguments) -> None:
     """Raise if anything cannot be written, before the shards are read, which may take hours."""
     _check_writable(args.output)
     if args.pack is not None:
         _check_packable(args)
     elif args.bounds:
         raise ValueError("--bounds: are stored in a pack; give --pack too")
-    if args.publish is not None:
-        _check_publishable(args, shards)
 
 
 def _note_omissions(built: Build) -> None:
@@ -166,37 +162,6 @@ def _pack_of_earlier_run(args: Arguments) -> Pack | None:
     except (OSError, WidsError):  # there is none, or it is damaged
         pass
     return None
-
-
-def _check_publishable(args: Arguments, shards: list[str]) -> None:
-    """Raise if the spec cannot be published, and choose a folder for sidecars if none is given."""
-    from wids.base.urls import is_local, scheme_of
-    from wids.specs.publishing import check_publishable
-
-    if args.output == "-":
-        raise ValueError("--publish: needs a spec that is a file; give -o")
-    if args.index is None and args.pack is None:
-        args.index = f"{args.output.removesuffix('.json')}-index"
-    home = os.path.abspath(Path(args.output).parent)  # noqa: PTH100 (without "..")
-    for given in filter(None, (args.index, args.pack)):
-        if is_local(given) and not Path(os.path.abspath(given)).is_relative_to(home):  # noqa: PTH100
-            raise ValueError(
-                f"{given}: lies outside of the folder of {args.output}, so it would be at another "
-                "place when published; name one beside the spec"
-            )
-    named = [] if scheme_of(args.base or "") else shards
-    output = Path(args.output)
-    resumed = output if args.resume else None
-    check_publishable(named, args.publish, output.name, replace=args.overwrite, resumed=resumed)
-
-
-def _publish(args: Arguments) -> None:
-    """Put the spec that was just written, and its indexes, to another place."""
-    from wids.base.urls import display_url
-    from wids.specs.publishing import publish
-
-    count = publish(Path(args.output), args.publish, replace=args.overwrite)
-    note(f"{display_url(args.publish)}: {count} files published")
 
 
 def pack(args: Arguments) -> int:
@@ -564,7 +529,6 @@ def _add_create(commands: Any) -> None:
             "wids create shards/ -o shards/train.json --dali-index --energon-index",
             "wids create 'https://host/train-{000..146}.tar' -o train.json",
             "wids create s3://bucket/train/ -o train.json --index train-index",
-            "wids create hf://datasets/owner/name -o name.json --publish s3://mine/name/",
             "find /data -name '*.tar' | wids create - -o all.json --no-digest",
         ],
     )
@@ -630,15 +594,6 @@ def _add_indexes(parser: Any) -> None:
         "the spec",
     )
     _add_bounds(parser)
-    parser.add_argument(
-        "--publish",
-        metavar="URL",
-        help="put the spec of remote shards, and the files of --index and --pack, into this "
-        "folder, which may be of a bucket",
-    )
-    parser.add_argument(
-        "--overwrite", action="store_true", help="replace a spec that is at --publish already"
-    )
     parser.add_argument("--dali-index", action="store_true", help="write an index for DALI, .idx")
     parser.add_argument(
         "--energon-index", action="store_true", help="write an index for Energon, .tar.idx"
