@@ -97,11 +97,6 @@ class DecoderLimits:
     nbytes: int = 64 << 20
     large_nbytes: int = 456 << 20  # a progressive JPEG of 64 megapixels takes 450 MiB
 
-    @property
-    def total_nbytes(self) -> int:
-        """Memory that all processes may take together."""
-        return self.processes * self.nbytes + self.large_nbytes
-
 
 class Job(Generic[T]):
     """A field that is decoded, or waits for it.

@@ -18,7 +18,7 @@ import sys
 import time
 from contextlib import suppress
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from wids.base.optional import load_if_present
 from wids.base.system import limit_process
@@ -26,9 +26,6 @@ from wids.codecs.formats import field_kind
 from wids.display.fieldview import view_field
 from wids.display.thumbnails import film_strip, thumbnail
 from wids.errors import DecodeError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 __all__ = ["head", "receive"]
 
@@ -91,31 +88,21 @@ def _exactly(connection: socket.socket, nbytes: int, deadline: float | None) -> 
     return stream.getvalue()
 
 
-def _view(request: dict[str, Any], data: bytes) -> Message:
-    return asdict(view_field(request["extension"], data)), b""
-
-
-def _thumbnail(request: dict[str, Any], data: bytes) -> Message:
-    draw = film_strip if request.get("strip") else thumbnail
-    drawn = asdict(draw(request["extension"], data, size=request["size"]))
-    return drawn, drawn.pop("data")
-
-
-CALLS: dict[str, Callable[[dict[str, Any], bytes], Message]] = {
-    "thumbnail": _thumbnail,
-    "view": _view,
-}
-
-
 def _answer(request: dict[str, Any], data: bytes) -> Message:
+    extension, drawn = request["extension"], b""
     try:
-        found, drawn = CALLS[request["call"]](request, data)
+        if request["call"] == "view":
+            found = asdict(view_field(extension, data))
+        else:
+            draw = film_strip if request.get("strip") else thumbnail
+            found = asdict(draw(extension, data, size=request["size"]))
+            drawn = found.pop("data")
     except (DecodeError, MemoryError) as error:
-        found, drawn = {"failed": str(error) or type(error).__name__}, b""
+        found = {"failed": str(error) or type(error).__name__}
     reason = found.get("failed") or found.get("error") or ""
     no_memory = _NO_MEMORY.search(reason) is not None
     if "failed" in found and not request["is_last_try"]:
-        no_memory = no_memory or _is_large_image(request["extension"], data)
+        no_memory = no_memory or _is_large_image(extension, data)
     return {**found, "no_memory": no_memory}, drawn
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -123,16 +124,13 @@ def _first_samples(reader: FieldReader) -> Iterator[LocatedSample]:
                 continue
             first = reader.first_index(shard_index)
             found = range(first, first + min(reader.num_samples(shard_index), _LOOK_SAMPLES))
-            samples = [_first_fields(reader.locate(index)) for index in found]
+            located = map(reader.locate, found)
+            samples = [replace(each, fields=each.fields[:_MOST_FIELDS]) for each in located]
         except (WidsError, OSError):
             continue
         reader.fetch_ahead(samples, lambda each: _fields_ahead(each, "chat"))
         yield from samples
         return
-
-
-def _first_fields(located: LocatedSample) -> LocatedSample:
-    return replace(located, fields=located.fields[:_MOST_FIELDS])
 
 
 def _has_picture(reader: FieldReader, located: LocatedSample, kinds: set[Kind]) -> bool:
@@ -308,25 +306,17 @@ def add_contents(
     """
     if look == "grid":
         return
-    found = [(tile, _located(reader, tile)) for tile in tiles]
-    reader.fetch_ahead(
-        (located for _, located in found if located is not None),
-        lambda each: _fields_ahead(each, look),
-    )
+    found: list[tuple[dict[str, Any], LocatedSample]] = []
+    for tile in tiles:
+        if tile["key"] is not None:
+            with suppress(WidsError, OSError):  # which the tile has as its error
+                found.append((tile, reader.locate(tile["index"])))
+    reader.fetch_ahead((located for _, located in found), lambda each: _fields_ahead(each, look))
     for tile, located in found:
-        if located is None:
-            continue
         try:
             tile.update(_content_of(reader, located, look, columns))
         except (WidsError, OSError) as error:
             tile.setdefault("error", message_of(error, 500))
-
-
-def _located(reader: FieldReader, tile: dict[str, Any]) -> LocatedSample | None:
-    try:
-        return None if tile["key"] is None else reader.locate(tile["index"])
-    except (WidsError, OSError):
-        return None
 
 
 def _fields_ahead(located: LocatedSample, look: str) -> list[int]:

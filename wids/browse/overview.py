@@ -22,7 +22,7 @@ from wids.specs.shardtable import UNKNOWN
 from wids.tools.stats import SizeStats, Stats
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
     from wids.base.shardref import ShardRef
@@ -89,15 +89,11 @@ def read_report(path: Path) -> CheckReport:
         )
     names = ("shard", "place", "what", "cure", "severity")
     kept = [{name: str(fault.get(name, "")) for name in names} for fault in faults]
+    counts = {name: report.get(name) for name in ("num_shards", "num_errors")}
     return {
-        "num_shards": _count(report.get("num_shards")),
-        "num_errors": _count(report.get("num_errors")),
+        **{name: count if isinstance(count, int) else 0 for name, count in counts.items()},
         "faults": kept,
     }
-
-
-def _count(value: Any) -> int:
-    return value if isinstance(value, int) else 0
 
 
 def dataset_facts(reader: FieldReader) -> dict[str, Any]:
@@ -106,20 +102,17 @@ def dataset_facts(reader: FieldReader) -> dict[str, Any]:
     shards = dataset.shards
     known = shards.filesize != UNKNOWN
     nbytes = nbytes_of(shards)
+    if nbytes is None and known.any():
+        nbytes = int(shards.filesize[known].sum())
     return {
         "name": dataset.header["name"],
         "identity": _identity(reader),
         "num_samples": len(reader),
         "num_shards": len(shards),
         "num_uncounted": reader.num_uncounted,
-        "nbytes": _known_nbytes(shards.filesize[known]) if nbytes is None else nbytes,
-        "shards_without_size": int((~known).sum()) if nbytes is None else 0,
+        "nbytes": nbytes,
         "base": display_url(dataset.base) if dataset.base else "",
     }
-
-
-def _known_nbytes(sizes: np.ndarray) -> int | None:
-    return int(sizes.sum()) if sizes.size else None
 
 
 def _identity(reader: FieldReader) -> str:
@@ -310,61 +303,48 @@ class StatisticsVisitor:
         """Return the results so far as JSON."""
         with self._lock:
             stats = self._stats
-            commonest = stats.values.most_common(_MOST_SHOWN)
-            classes = [[label, self._name(label), count] for label, count in commonest]
+            # If there are thousands of fields, those that most samples have.
+            names = sorted(stats.fields, key=lambda name: (-stats.fields[name].count, name))
+            commonest = stats.values.most_common()
+            counts = np.array([count for _, count in commonest] or [0])
+            classes = [
+                (label, self._name(label), count) for label, count in commonest[:_MOST_SHOWN]
+            ]
+            over = over_shards(self._profiles)
+            over_named = [(label, self._name(label), each) for label, each in over.classes]
             return {
                 "samples": _sizes("sample", stats.samples),
-                "fields": [_sizes(name, stats.fields[name]) for name in _commonest(stats.fields)],
+                "fields": [_sizes(name, stats.fields[name]) for name in names[:_MOST_FIELDS]],
                 "num_fields": len(stats.fields),
                 "class_field": self._class_field,
                 "num_classes": len(stats.values),
                 "unclassed": self._num_unclassed,
-                "classes": sorted(classes, key=_by_number),
-                "counts": _spread_of(stats.values),
-                "extremes": _extremes(stats.values, self._name),
-                "over_shards": self._over_shards(),
+                # Most classes are numbers, which are sorted as numbers: 10 after 9.
+                "classes": sorted(
+                    classes, key=lambda row: (int(row[0]) if _is_number(row[0]) else 2**31, row[0])
+                ),
+                "counts": {
+                    "least": int(counts.min()),
+                    "median": float(np.median(counts)),
+                    "most": int(counts.max()),
+                },
+                "extremes": [
+                    (self._name(label) or label, count)
+                    for label, count in (commonest and (commonest[0], commonest[-1]))
+                ],
+                "over_shards": {**over._asdict(), "classes": over_named},
             }
 
-    def _over_shards(self) -> dict[str, Any]:
-        found = over_shards(self._profiles)
-        named = [[label, self._name(label), counts] for label, counts in found.classes]
-        return {**found._asdict(), "classes": named}
-
     def _name(self, label: str) -> str | None:
-        return self._class_names.get(int(label)) if label.isdecimal() and len(label) < 10 else None
+        return self._class_names.get(int(label)) if _is_number(label) else None
+
+
+def _is_number(label: str) -> bool:
+    return label.isdecimal() and len(label) < 10
 
 
 def _sizes(name: str, sizes: SizeStats) -> dict[str, Any]:
     return {"name": name, **vars(sizes), "mean": sizes.mean}
-
-
-def _commonest(fields: Mapping[str, SizeStats]) -> list[str]:
-    """Return the fields to show: if there are thousands, those that most samples have."""
-    return sorted(fields, key=lambda name: (-fields[name].count, name))[:_MOST_FIELDS]
-
-
-def _spread_of(values: Counter[str]) -> dict[str, float]:
-    """Return the least, median and greatest number of samples per class."""
-    counts = np.array(list(values.values()) or [0])
-    return {
-        "least": int(counts.min()),
-        "median": float(np.median(counts)),
-        "most": int(counts.max()),
-    }
-
-
-def _extremes(values: Counter[str], name: Callable[[str], str | None]) -> list[tuple[str, int]]:
-    """Return the commonest and the rarest class, by name or label, with their counts."""
-    if not values:
-        return []
-    ordered = values.most_common()
-    return [(name(label) or label, count) for label, count in (ordered[0], ordered[-1])]
-
-
-def _by_number(row: list[Any]) -> tuple[int, str]:
-    # Most classes are numbers, which are sorted as numbers: 10 after 9.
-    label = row[0]
-    return (int(label) if label.isdecimal() and len(label) < 10 else 2**31, label)
 
 
 class FigureVisitor:

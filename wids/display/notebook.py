@@ -328,7 +328,11 @@ def sample_html(sample: SampleView) -> Markup:
     ]
     parts = [tag("b", clean(sample.title, 200), style=ISOLATED)]
     if "shard" in sample.facts:
-        parts.append(tag("div", _location(sample.facts), style=f"{FAINT};{ISOLATED}"))
+        # Notebooks are shared, so they show no password and no signature.
+        place = clean(display_url(str(sample.facts["shard"])), 300)
+        if "shardindex" in sample.facts:
+            place += f", sample {sample.facts['shardindex']} in it"
+        parts.append(tag("div", place, style=f"{FAINT};{ISOLATED}"))
     # Jupyter's style sheet fixes the width of table columns, so that names would cover contents.
     table = (
         "border-collapse:collapse;table-layout:auto;margin:8px 0 0;width:100%;font:inherit;border:0"
@@ -421,12 +425,6 @@ def _chip(name: str, size: str = "") -> Markup:
     return tag("span", parts, style=CHIP)
 
 
-def _location(facts: Any) -> str:
-    # Notebooks are shared, so they show no password and no signature.
-    shard = clean(display_url(str(facts["shard"])), 300)
-    return f"{shard}, sample {facts['shardindex']} in it" if "shardindex" in facts else shard
-
-
 def _tile(sample: SampleView | Exception, pictures: _Pictures) -> Markup:
     """Return the tile of a sample: its picture or some text, its index, key and label."""
     frame = f"width:{TILE_SIDE}px;font-size:12px;line-height:1.35"
@@ -498,10 +496,8 @@ def _content(field: Field, view: FieldView, pictures: _Pictures) -> list[str]:
     if view.error is not None:
         shown = _text(view.summary) if "text" in view.summary else _dump(view.summary)
         return [tag("div", clean(content_line(view), 500), style=BAD), *shown]
-    return CONTENTS.get(view.kind, _as_line)(field, view, pictures)
-
-
-def _as_line(_field: Field, view: FieldView, _pictures: _Pictures) -> list[str]:
+    if view.kind in CONTENTS:
+        return CONTENTS[view.kind](field, view, pictures)
     return [tag("span", clean(content_line(view), 500), style=ISOLATED)]
 
 
