@@ -434,6 +434,12 @@ def test_the_hub_token_is_found_in_its_file(
     assert shard_server.requests[0].headers["Authorization"] == "Bearer from_file"
 
 
+def test_a_bucket_of_the_hub_is_refused_at_once() -> None:
+    """`hf://buckets/` is not taken for a model, and the error says what works."""
+    with pytest.raises(FetchError, match="S3 gateway"):
+        Fetcher().read("hf://buckets/me/birds/a.tar")
+
+
 @pytest.mark.parametrize("url", ["hf://datasets/me/birds", "hf://datasets/me", "hf://"])
 def test_a_hub_url_names_a_file(fetcher: Fetcher, url: str) -> None:
     """The error for a URL without repository or file shows the expected form."""

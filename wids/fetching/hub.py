@@ -40,6 +40,11 @@ class _HubLocation(NamedTuple):
     def of(cls, url: str) -> _HubLocation:
         words = url.partition("://")[2].split("/")
         kind = words.pop(0) if words[0] in _KINDS else "models"
+        if url.startswith("hf://buckets/"):
+            raise FetchError(
+                f"{display_url(url)}: a bucket of the hub is no repository; open it by the "
+                "hub's S3 gateway, as an s3:// URL with AWS_ENDPOINT_URL and the bucket's keys set"
+            )
         if len(words) < 2 or not all(words[:2]):
             raise FetchError(
                 f"{display_url(url)}: expected hf://datasets/<owner>/<name>/<path>, "
