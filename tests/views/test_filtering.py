@@ -353,3 +353,17 @@ def test_large_numbers_are_compared_exactly(
         assert list(dataset.filter(f".json:x {operator} {value}").keys) == expected, operator
     equal = [f"k{n}" for n, number in enumerate(there) if number == typed]
     assert list(dataset.filter(f".json:x in (7, {value})").keys) == equal
+
+
+def test_texts_are_compared_as_samples_have_them(make_shard: Callable[..., Path]) -> None:
+    """Blanks at the ends count, as in columns and samples; a warning says if they alone differ."""
+    texts = ["cat\n", " cat", "dog"]
+    samples = [{"__key__": f"k{n}", ".txt": each} for n, each in enumerate(texts)]
+    dataset = wids.ShardListDataset([str(make_shard("t.tar", samples))])
+    for index, text in enumerate(texts):
+        assert dataset[index][".txt"] == dataset.column(".txt")[index] == text
+        assert dataset.filter(f".txt == '{text}'").rows.array().tolist() == [index]
+    assert len(dataset.filter(".txt contains cat")) == 2
+    for condition, count in ((".txt == cat", 0), (".txt in (cat, owl)", 0), (".txt != cat", 3)):
+        with pytest.warns(wids.WidsWarning, match=r"no \.txt is the text 'cat', but .* ' cat'"):
+            assert len(dataset.filter(condition)) == count

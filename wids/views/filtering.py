@@ -463,7 +463,7 @@ def plain_value(extension: str, data: bytes | memoryview | None) -> Any:
 
 
 def _text(_extension: str, data: bytes | memoryview) -> Any:
-    return bytes(data).decode("utf-8", "replace").strip()
+    return bytes(data).decode("utf-8", "replace")
 
 
 def _unpacked_text(extension: str, data: bytes | memoryview) -> Any:
@@ -471,8 +471,9 @@ def _unpacked_text(extension: str, data: bytes | memoryview) -> Any:
 
 
 def _class_number(extension: str, data: bytes | memoryview) -> Any:
-    """Return a class as a number if it is one, else as it is written."""
+    """Return a class as a number if it is one, else as it is written, without blanks around it."""
     value = _unpacked_text(extension, data)
+    value = value.strip() if isinstance(value, str) else value
     # Long texts are not parsed, because int() is slow for very long ones.
     for kind in (int, float) if isinstance(value, str) and len(value) <= 40 else ():
         try:
@@ -497,7 +498,6 @@ _PLAIN_VALUES = {"text": _unpacked_text, "class": _class_number, "json": _docume
 def _decoded(extension: str, data: bytes | memoryview) -> Any:
     """Decode a field by its extension; `UNREADABLE` if it is malformed."""
     try:
-        value = decode_field(extension, data)
+        return decode_field(extension, data)
     except Exception:  # noqa: BLE001 (decoders of other libraries raise anything)
         return UNREADABLE
-    return value.strip() if isinstance(value, str) else value

@@ -55,9 +55,17 @@ class KindsSeen:
         is_equality = comparison.operator in ("==", "!=", "in")
         self._null_words = [each for each in self._unlike if is_equality and _is_null_word(each)]
         self._examples: dict[str, Any] = {}
+        # Texts that no value has so far, and one that has such a text between blanks.
+        self._texts = {each for each in self._unlike if is_equality and isinstance(each, str)}
+        self._padded: str | None = None
 
     def add(self, value: Any) -> None:
         """Note the kind of a value."""
+        if self._texts and isinstance(value, str):
+            if value in self._texts:
+                self._texts, self._padded = set(), None
+            elif value.strip() in self._texts:
+                self._padded = value
         if self._null_words:
             self._null_words = [each for each in self._null_words if not _equals(value, each)]
         # Mostly nothing is unlike the first values, and no other need be looked at.
@@ -74,6 +82,12 @@ class KindsSeen:
         name = ":".join([comparison.field, ".".join(comparison.path)]).rstrip(":")
         if self._null_words and (self._null_words[0] not in unlike or not self._examples):
             return f"no {name} is the text {self._null_words[0]!r}{_NULL_CURE}"
+        if self._padded is not None:
+            return (
+                f"no {name} is the text {self._padded.strip()!r:.60}, but there is "
+                f"{self._padded!r:.60}, with blanks or line ends around it: compare with that, "
+                "or by contains"
+            )
         if not self._examples or not unlike:
             return ""
         kind, example = next(iter(self._examples.items()))
