@@ -4,6 +4,7 @@ import io
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -151,24 +152,46 @@ class TestCreate:
         run(capsys, "create", "train-{000..001}.tar", "--sidecars")
         assert len(list(folder.glob("train-*.tar.*"))) == 2
 
-    def test_failed_shard_is_named_and_the_rest_is_written(self, folder: Path, capsys):
-        """A truncated shard gives exit code 1 and a line; the spec has the others."""
+    @pytest.mark.filterwarnings("always")
+    def test_no_spec_lacks_a_broken_shard_in_silence(self, folder: Path, capsys):
+        """Nothing is written without --skip-broken, whose spec says what it lacks when opened."""
         whole = Path("train-001.tar").read_bytes()
         Path("train-001.tar").write_bytes(whole[:1000])
-        code, _, err = run(capsys, "create", "train-{000..001}.tar", "-o", "x.json")
-        assert code == 1
+        Path("x.json").write_text("{}")
+        code, out, err = run(capsys, "create", "train-{000..001}.tar", "-o", "x.json", "--json")
+        assert (code, Path("x.json").read_text()) == (1, "{}")
+        assert list(json.loads(out)["failures"]) == ["train-001.tar"]
         assert "train-001.tar failed" in err
-        assert "1 of 2 shards" in err
-        assert len(json.loads(Path("x.json").read_text())["shardlist"]) == 1
+        assert "x.json was not written: 1 of 2 shards" in err
+        assert "--resume" in err
+        assert "--skip-broken" in err
+        Path("x.json").unlink()
+        create = ("create", "train-{000..001}.tar", "-o", "x.json", "--resume")
+        assert run(capsys, *create, "--skip-broken")[0] == 0
+        document = json.loads(Path("x.json").read_text())
+        assert len(document["shardlist"]) == 1
+        assert document["left_out"][0]["url"] == "train-001.tar"
+        for command in ("info", "check", "verify", "ls", "merge"):
+            more = ["-o", "merged.json"] if command == "merge" else []
+            code, _, err = run(capsys, command, "x.json", *more)
+            assert code == 0
+            assert re.search("x.json: 1 of 2 shards .*train-001.tar", err)
+        for source in ("x.json", "merged.json", ["x.json"], document):
+            with pytest.warns(wids.WidsWarning, match="1 of 2 shards are left out"):
+                wids.ShardListDataset(source)
+        Path("train-001.tar").write_bytes(whole)
+        assert run(capsys, *create)[0] == 0
+        assert "left_out" not in json.loads(Path("x.json").read_text())
 
     def test_resume_reads_only_what_is_missing(self, folder: Path, capsys):
         """After a failure, `--resume` keeps the entries and adds the repaired shard."""
         whole = Path("train-001.tar").read_bytes()
         Path("train-001.tar").write_bytes(whole[:1000])
         run(capsys, "create", "train-{000..001}.tar", "-o", "x.json")
-        document = json.loads(Path("x.json").read_text())
-        document["shardlist"][0]["md5sum"] = "0" * 32  # shows that it was taken over, not read
-        Path("x.json").write_text(json.dumps(document))
+        journal = Path("x.json.indexing")
+        digest = json.loads(journal.read_text())["md5sum"]
+        # Shows that it was taken over, not read.
+        journal.write_text(journal.read_text().replace(digest, "0" * 32))
         Path("train-001.tar").write_bytes(whole)
         code = run(capsys, "create", "train-{000..001}.tar", "-o", "x.json", "--resume")[0]
         shards = json.loads(Path("x.json").read_text())["shardlist"]

@@ -20,7 +20,7 @@ import pytest
 
 import wids
 from wids.base.processes import run_each
-from wids.errors import FetchError, ShardFormatError
+from wids.errors import FetchError, ShardFormatError, SpecError
 from wids.specs.build import build_spec, default_name, index_shard
 from wids.specs.spec import DatasetSpec
 from wids.tar.foreign import check_foreign_index
@@ -109,7 +109,11 @@ def test_failed_shard_is_reported_and_the_rest_goes_on(shards: list[str], tmp_pa
     Path(shards[1]).write_bytes(Path(shards[1]).read_bytes()[:700])
     missing = str(tmp_path / "missing.tar")
     built = build_spec([*shards, missing], folder=tmp_path, workers=2)
-    assert list(built.spec.shards.urls) == ["x-0.tar", "x-2.tar"]
+    with pytest.raises(SpecError, match=r"2 of 4 shards could not be read.*skip_broken=True"):
+        built.spec  # noqa: B018 (the property raises)
+    assert list(built.readable.shards.urls) == ["x-0.tar", "x-2.tar"]
+    left = build_spec([*shards, missing], folder=tmp_path, workers=1, skip_broken=True)
+    assert [each["url"] for each in left.spec.header["left_out"]] == ["x-1.tar", "missing.tar"]
     assert set(built.failures) == {shards[1], missing}
     assert isinstance(built.failures[shards[1]], ShardFormatError)
     assert isinstance(built.failures[missing], FetchError)

@@ -2,7 +2,6 @@
 
 import os
 import pickle
-import re
 import shutil
 import threading
 import time
@@ -51,31 +50,6 @@ def test_names_of_any_bytes(tmp_path, first):
     index = TarIndex.from_tar(path)
     assert [os.fsencode(name) for name in index.names] == names
     assert [os.fsencode(key) for key in index.keys] == [first, b"\xa9", b"zz/b"]
-
-
-@pytest.mark.parametrize(
-    ("names", "merged"),
-    [
-        ([f"v1.{n:04}.{e}" for n in range(4) for e in ("cls", "txt")], "1 samples .* be 4"),
-        ([f"v{n // 3}.{n:04}.seg.png" for n in range(6)], "2 samples .*'.0000.seg.png'.* be 6"),
-        ([f"a.2024.{n:02}_x.jpg" for n in range(3)], "1 samples .* be 3"),
-        ([f"clip{n}.{frame}.jpg" for n in range(2) for frame in range(4)], ""),  # frames
-        ([f"a.{n}.jpg" for n in range(4)] + ["a.json"], ""),  # a field that all share
-        (["a.1.jpg", "a.2.txt", "a.3.cls"], ""),
-        (["a.0.jpg", "a.1.jpg"], ""),  # a pair
-        ([f"a.cam{n}.jpg" for n in range(4)], ""),
-        (["a.mp3", "a.7z", "b.1"], ""),
-        (["README"], ""),
-    ],
-)
-def test_samples_that_a_dot_may_have_merged(tmp_path, names, merged):
-    """Numbers that no other sample has are described as keys, those of frames and views are not."""
-    path = tmp_path / "x.tar"
-    path.write_bytes(b"".join(member(name.encode(), b"x") for name in names) + END)
-    found = TarIndex.from_tar(path).merged
-    assert re.match(merged, found)
-    assert bool(found) == bool(merged)
-    assert TarIndex.from_tar(path, key_rule="last_dot").merged == ""
 
 
 def test_find_and_keys(shard):

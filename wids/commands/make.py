@@ -41,7 +41,7 @@ __all__ = ["add_make_commands"]
 _USUAL_DIGEST = "md5"  # what old readers know
 _RULES = "rules"  # in the journal: by which the samples of a shard were counted, if unusual
 # Keys that every run creates itself, or takes only from its arguments.
-_MADE = {"__kind__", "wids_version", "name", "base", "base_path", "shardlist"}
+_MADE = {"__kind__", "wids_version", "name", "base", "base_path", "shardlist", "left_out"}
 
 
 def add_make_commands(commands: Any) -> None:
@@ -62,8 +62,8 @@ def create(args: Arguments) -> int:
     built = _build(args, shards, listed)
     for shard, error in built.failures.items():
         complain_of(shard, "failed", message_of(error))
-    if not len(built.spec.shards):
-        raise ValueError(f"none of {len(shards)} shards could be indexed; nothing was written")
+    if built.failures and (not args.skip_broken or not len(built.readable.shards)):
+        return _report_failures(args, built, len(shards))
     spec = built.spec
     if args.pack is not None:  # before the spec that names it
         spec = _pack_created(args, spec)
@@ -76,7 +76,7 @@ def create(args: Arguments) -> int:
         _journal(args.output).remove()
     _report_create(args, built, len(shards))
     _note_omissions(built)
-    return FAULTY if built.failures else DONE
+    return DONE
 
 
 def _refuse_spec(source: str) -> None:
@@ -306,6 +306,7 @@ def _build(
         note=write_note,
         workers=args.workers,
         listed=listed,
+        skip_broken=args.skip_broken,
         digests=digests,
         sidecar=args.sidecars,
         index_dir=args.index,
@@ -348,6 +349,23 @@ def _name_for(args: Arguments, shards: list[str]) -> str | None:
     return default_name(args.files[0]) or default_name(shards[0]) or None
 
 
+def _report_failures(args: Arguments, built: Build, num_shards: int) -> int:
+    """Say how to go on after shards could not be read; return the exit code."""
+    if args.json and args.output != "-":
+        failures = {shard: message_of(error) for shard, error in built.failures.items()}
+        print_json({"source": args.output, "failures": failures})
+    count = len(built.failures)
+    if count == num_shards:
+        complain(f"{args.output} was not written: none of {num_shards} shards could be read")
+        return FAULTY
+    resume = "" if args.output == "-" else " with --resume, which reads only these,"
+    complain(
+        f"{args.output} was not written: {count} of {num_shards} shards could not be read; mend "
+        f"them and run again{resume} or leave them out with --skip-broken"
+    )
+    return FAULTY
+
+
 def _report_create(args: Arguments, built: Build, num_shards: int) -> None:
     from wids.base.text import format_nbytes
     from wids.base.urls import is_local
@@ -358,7 +376,7 @@ def _report_create(args: Arguments, built: Build, num_shards: int) -> None:
         failures = {shard: message_of(error) for shard, error in built.failures.items()}
         print_json({**facts, "failures": failures})
     count = f"{facts['num_shards']} of {num_shards}" if built.failures else facts["num_shards"]
-    advice = "; mend the others and run again with --resume" if built.failures else ""
+    advice = "; the others are left out, which the spec says" if built.failures else ""
     remote = [each for each in built.records if not is_local(each.url)]
     moved = sum(each.nbytes_read for each in remote)
     of = sum(each.entry.get("filesize", 0) for each in remote)
@@ -568,9 +586,14 @@ def _add_create(commands: Any) -> None:
             )
     _add_indexes(parser)
     parser.add_argument(
+        "--skip-broken",
+        action="store_true",
+        help="leave out shards that cannot be read; the spec records them, and readers warn of it",
+    )
+    parser.add_argument(
         "--resume",
         action="store_true",
-        help="skip shards that are unchanged since OUTPUT was written",
+        help="skip shards that an earlier run has read and that are unchanged since",
     )
     add_rules(parser)
     add_workers(parser)

@@ -1144,7 +1144,9 @@ def _opener_of(
         check_flag("concatenated", rules["concatenated"])
     packs = PackedIndexes(cache, [] if spec.pack is None else [spec.pack])
     by_range = _reads_by_range(remote, cache.localname)
-    return ShardOpener(cache, rules_of(spec.header, **rules), by_range, packs, access=access)
+    stated = "key_rule" in spec.header or rules["key_rule"] is not None
+    found = rules_of(spec.header, **rules)
+    return ShardOpener(cache, found, by_range, packs, access=access, key_rule_stated=stated)
 
 
 def _counted(

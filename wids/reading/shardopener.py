@@ -17,6 +17,7 @@ from wids.log import logger
 from wids.reading.versions import ShardVersion
 from wids.reading.waits import WaitLog
 from wids.specs.locations import with_suffix
+from wids.tar.dottedkeys import DOTTED_KEYS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -74,6 +75,7 @@ class ShardOpener:
         warnings: Issues each warning that many shards share only once.
         sidecars: Tar indexes of remote shards that are not fetched.
         access: Whether samples are read from a map or by position; "auto" by the file system.
+        key_rule_stated: Whether the spec or the program gives the key rule.
     """
 
     cache: ShardCache
@@ -84,6 +86,7 @@ class ShardOpener:
     warnings: WarningsOnce = field(default_factory=WarningsOnce, compare=False, repr=False)
     sidecars: RecentIndexes = field(default_factory=RecentIndexes, compare=False, repr=False)
     access: Access = "auto"
+    key_rule_stated: bool = False
 
     def open(self, ref: ShardRef) -> ReadableShard:
         """Open a shard: by range if enabled and possible, else as a mapped file.
@@ -459,11 +462,13 @@ class ShardOpener:
         return index.num_samples
 
     def _warn_of_losses(self, ref: ShardRef, index: TarIndex) -> None:
-        """Warn of links without data, and of last members that may have become zeros."""
+        """Warn of links without data, of last members that may be zeros, and of merged samples."""
         from wids.tar.tarindex import losses
 
         for cause, message in losses(ref.url, index.skipped, index.source).items():
             self.warnings.warn(cause, f"{message}. `wids check` lists every such shard")
+        if not self.key_rule_stated and (merged := index.merged):
+            self.warnings.warn("dotted keys", f"{display_url(ref.url)}: {merged}; {DOTTED_KEYS}")
 
     def _count_one(self, on_uncounted: OnUncounted | None, why: str, ref: ShardRef) -> int:
         try:

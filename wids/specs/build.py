@@ -21,7 +21,7 @@ from wids.base.urls import base_name, display_url, file_name, is_local, local_pa
 from wids.base.warn import warn
 from wids.caching.cache import local_copy
 from wids.caching.unpack import is_compressed_name
-from wids.errors import IntegrityError, ShardFormatError
+from wids.errors import IntegrityError, ShardFormatError, SpecError
 from wids.fetching.fetch import Fetcher, FetchPolicy
 from wids.fetching.transport import BeyondEndError, RangesNotServedError
 from wids.log import logger
@@ -32,6 +32,7 @@ from wids.specs.merging import class_names, listed_classes, merged_header, warn_
 from wids.specs.newspec import name_in_spec, new_spec, shard_entry
 from wids.specs.remoteindex import index_remote
 from wids.specs.sources import load_spec
+from wids.tar.dottedkeys import DOTTED_KEYS
 from wids.tar.foreign import save_foreign_indexes
 from wids.tar.sidecar import SIDECAR_SUFFIX
 from wids.tar.tarindex import TarIndex
@@ -72,7 +73,7 @@ class ShardRecord:
         entry: The shard's entry in a spec, with the requested digests.
         skipped: Number of tar entries that belong to no sample, by reason.
         doubt: What follows the end of the archive and may have been samples; "" for padding.
-        merged: Which samples may be several that a dot in their keys merged; "" for none.
+        merged: Which sample may be several that a dot in their keys merged; "" for none.
         nbytes_read: Number of bytes that were read to index it.
     """
 
@@ -89,14 +90,33 @@ class Build:
     """Spec built from shards, and the errors of the shards that could not be read.
 
     Attributes:
-        spec: The spec of the readable shards, sorted by URL.
+        readable: The spec of the readable shards, sorted by URL.
         records: The record of each shard that this call read.
         failures: The error of each unreadable shard, by URL.
+        skip_broken: Whether `spec` may lack the unreadable shards.
     """
 
-    spec: DatasetSpec
+    readable: DatasetSpec
     records: list[ShardRecord]
     failures: dict[str, Exception]
+    skip_broken: bool = False
+
+    @property
+    def spec(self) -> DatasetSpec:
+        """The spec of all shards; with `skip_broken`, of the readable ones.
+
+        Raises:
+            SpecError: A shard could not be read, and `skip_broken` is not set.
+        """
+        if self.failures and not self.skip_broken:
+            url, error = next(iter(self.failures.items()))
+            total = len(self.failures) + len(self.readable.shards)
+            raise SpecError(
+                f"{len(self.failures)} of {total} shards could not be read, such as "
+                f"{display_url(url)}: {error}; mend them and give the entries of the others as "
+                "known=, or leave them out by skip_broken=True"
+            )
+        return self.readable
 
 
 def index_shard(
@@ -324,6 +344,7 @@ def build_spec(
     executor: Executor | None = None,
     workers: int | None = None,
     listed: Mapping[str, Mapping[str, Any]] | None = None,
+    skip_broken: bool = False,
     **options: Any,
 ) -> Build:
     """Index many shards in parallel and build their spec.
@@ -344,6 +365,8 @@ def build_spec(
             a time, by default 8.
         listed: What a store said of remote shards when it listed them, by URL: sizes, which are
             compared, and digests, which the spec keeps.
+        skip_broken: Leave unreadable shards out of the spec, which records them as `left_out`, so
+            that readers warn of it. Otherwise there is no spec if a shard cannot be read.
         options: `digests`, `sidecar`, `indexes`, `cache_dir`, `rules`, `index_dir` and `kept_dir`,
             as for `index_shard`; the spec keeps the rules.
 
@@ -393,13 +416,19 @@ def build_spec(
             records.append(outcome)
         else:
             failures[shard] = outcome
-    _warn_of_doubts(records)
+    stated = (options.get("rules") or {}).get("key_rule") is not None
+    _warn_of_doubts(records, key_rule_stated=stated)
     # Sorted by name: the spec must not depend on the order in which the workers finish, and must
     # number the samples as the folder without it does.
     rows = [{**entries[name], "url": name} for name in sorted(entries, key=natural_order)]
-    return Build(
-        new_spec(rows, {**(header or {}), **(options.get("rules") or {})}), records, failures
-    )
+    keys = {**(header or {}), **(options.get("rules") or {})}
+    if failures and skip_broken:
+        keys["left_out"] = [
+            {"url": name, "reason": str(failures[shard])}
+            for name, shard in missing.items()
+            if shard in failures
+        ]
+    return Build(new_spec(rows, keys), records, failures, skip_broken)
 
 
 def _index_each(
@@ -440,7 +469,7 @@ def _as_listed(record: ShardRecord, listed: Mapping[str, Any] | None) -> ShardRe
     return replace(record, entry={**ref.digests, **record.entry})
 
 
-def _warn_of_doubts(records: Sequence[ShardRecord]) -> None:
+def _warn_of_doubts(records: Sequence[ShardRecord], *, key_rule_stated: bool) -> None:
     doubtful = [record for record in records if record.doubt]
     if doubtful:
         first = doubtful[0]
@@ -449,12 +478,11 @@ def _warn_of_doubts(records: Sequence[ShardRecord]) -> None:
             f"with its source, or fetch it again. {len(doubtful)} of the shards have such an end"
         )
     merged = [record for record in records if record.merged]
-    if merged:
+    if merged and not key_rule_stated:
         first = merged[0]
         warn(
-            f"{display_url(first.url)}: {first.merged}; if so, create the spec again with "
-            f'key_rule="last_dot" (--key-rule last_dot). {len(merged)} of the shards have such '
-            "samples"
+            f"{display_url(first.url)}: {first.merged}; {DOTTED_KEYS}. {len(merged)} of the shards "
+            "have such samples"
         )
 
 

@@ -14,6 +14,7 @@ __all__ = [
     "class_names",
     "classes_by_column",
     "composed_header",
+    "left_out",
     "listed_classes",
     "malformed_names",
     "merged_classes",
@@ -202,6 +203,8 @@ def merged_header(headers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
             if key not in _OWN_KEYS and key not in _KEYS and key not in USUAL_RULES:
                 every.setdefault(key, []).append(value)
     lineage = common_lineage(map(lineage_in, headers.values()))
+    if lost := [each for header in headers.values() for each in left_out(header)]:
+        every["left_out"] = [lost]
     for key, values in every.items():
         if all(value == values[0] for value in values):
             merged[key] = values[0]
@@ -300,7 +303,20 @@ def composed_header(
     rules = common_rules(components)
     if lineage := common_lineage(map(lineage_in, components.values())):
         composed["lineage"] = lineage
+    if lost := [each for header in components.values() for each in left_out(header)]:
+        composed["left_out"] = lost
     return {**composed, **rules, **own, **classes}
+
+
+def left_out(header: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the shards that a spec lacks because they could not be read when it was made.
+
+    >>> left_out({"left_out": [{"url": "b.tar", "reason": "is empty"}]})
+    [{'url': 'b.tar', 'reason': 'is empty'}]
+    """
+    listed = header.get("left_out")
+    shards = listed if isinstance(listed, list) else []
+    return [each for each in shards if isinstance(each, dict) and isinstance(each.get("url"), str)]
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wids.base.urls import display_url, file_name, is_local, local_path
+from wids.base.warn import warn
 from wids.errors import FetchError, SpecError
 from wids.fetching.localfile import read_local
 from wids.pack.packformat import is_pack_name
 from wids.specs.locations import SHARD_SUFFIXES, folder_of, is_shard_name, natural_order
-from wids.specs.merging import merged_header, with_names_beside
+from wids.specs.merging import left_out, merged_header, with_names_beside
 from wids.specs.shardtable import ShardTable
 from wids.specs.spec import DatasetSpec
 from wids.specs.speccache import CACHED_SPECS, CachedSpecs, SpecCache, give_back_memory
@@ -77,18 +78,29 @@ def load_spec(
         if isinstance(source, str | os.PathLike) and is_pack_name(os.fspath(source)):
             from wids.specs.packedspec import load_packed_spec
 
-            return load_packed_spec(
+            spec = load_packed_spec(
                 os.fspath(source),
                 base=None if base is None else os.fspath(base),
                 options=options,
                 allow_local=allow_local,
                 cache_dir=cache_dir,
             )
-        return _loaded(source, base, options, allow_local, cache_of)
+        else:
+            spec = _loaded(source, base, options, allow_local, cache_of)
     except MemoryError:
         named = source if isinstance(source, str | os.PathLike) else getattr(source, "name", None)
         shown = "the list of shards" if named is None else display_url(str(named))
         raise SpecError(f"{shown}: not enough memory to read it as a shard-spec") from None
+    lost = left_out(spec.header)
+    if lost and isinstance(source, str | os.PathLike | Mapping):  # each document of a list says it
+        named = "the dict" if isinstance(source, Mapping) else display_url(os.fspath(source))
+        warn(
+            f"{named}: {len(lost)} of {len(lost) + len(spec.shards)} shards are left out, since "
+            "they could not be read when the spec was made, such as "
+            f"{display_url(lost[0]['url'])} ({lost[0].get('reason')!s:.200}); mend them and run "
+            "wids create again with --resume"
+        )
+    return spec
 
 
 def _loaded(

@@ -5,7 +5,6 @@ and from then on mapped by every process that opens the shard (`TarIndex.open`).
 """
 
 import os
-import re
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -24,6 +23,7 @@ from wids.base.urls import display_url
 from wids.base.warn import warn
 from wids.errors import ShardFormatError
 from wids.log import logger
+from wids.tar.dottedkeys import merged_sample
 from wids.tar.grouping import Grouping, KeyRule, group_members
 from wids.tar.membertable import MemberTable
 from wids.tar.sidecar import (
@@ -47,9 +47,6 @@ __all__ = ["TarIndex", "losses", "warn_of_losses"]
 # Indexing a shard on a slow disk takes a minute. The wait is bounded, because the process that
 # holds the lock may have been stopped.
 _PATIENCE_SECONDS = 120.0
-# What of an extension may belong to the key: `.0001` of `.0001.seg.png`.
-_NUMBER = re.compile(rb"(?:\.[^.]+)*\.[0-9][^.]*(?=\.)")
-_FEWEST_NUMBERS = 3
 # Function from a number of bytes to a context within which a file of that size may be written.
 Room = Callable[[int], AbstractContextManager[None]]
 
@@ -438,33 +435,8 @@ class TarIndex(MemberTable):
 
     @property
     def merged(self) -> str:
-        """Description of samples that a dot in their keys may have merged to one, else "".
-
-        In such samples, each field begins with a number that occurs in no other sample. The numbers
-        of frames or views, in contrast, occur in each sample.
-        """
-        sets = self._sidecar.extension_sets
-        if self.source.key_rule == "last_dot" or not 0 < self.num_samples == len(sets):
-            return ""
-        numbers: set[bytes] = set()
-        rests: set[bytes] = set()
-        for extensions in sets:
-            found = set()
-            for extension in extensions.split(b"/"):
-                if (number := _NUMBER.match(extension)) is None:
-                    return ""
-                found.add(number[0])
-                rests.add(extension[number.end() :])
-            if not numbers.isdisjoint(found):
-                return ""
-            numbers |= found
-        if len(numbers) < max(_FEWEST_NUMBERS, len(rests) + 1):
-            return ""
-        first = sets[0].partition(b"/")[0].decode("utf-8", "replace")
-        return (
-            f"{self.num_samples} samples have numbered fields alone, such as {first[:80]!r}, and "
-            f"may be {len(numbers)} samples whose keys have dots"
-        )
+        """Description of a sample that may be several whose keys have dots, else ""."""
+        return "" if self.source.key_rule == "last_dot" else merged_sample(self._sidecar)
 
     def __repr__(self) -> str:
         return f"TarIndex({len(self)} members, {self.num_samples} samples)"

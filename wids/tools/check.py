@@ -21,6 +21,7 @@ from wids.pack.packformat import digest_of
 from wids.reading.packedindexes import PackedIndexes
 from wids.specs.build import stored_file
 from wids.specs.indexrules import rules_of
+from wids.tar.dottedkeys import DOTTED_KEYS
 from wids.tar.foreign import wrong_indexes
 from wids.tar.shard import Shard
 from wids.tar.sidecar import SIDECAR_SUFFIX
@@ -277,8 +278,7 @@ def _index_faults(ref: ShardRef, index: TarIndex) -> Iterator[Fault]:
         cure = "nothing, if they are padding; else fetch or write the shard again"
         yield Fault(url, "end", what, cure, "note")
     if index.merged:
-        cure = "if so, create the spec again with --key-rule last_dot; else nothing"
-        yield Fault(url, "keys", index.merged, cure, "note")
+        yield Fault(url, "keys", index.merged, DOTTED_KEYS, "note")
     # This is only a note: it is intended in some datasets, and a lost caption in others.
     sets = Counter(
         tuple(extension for extension, _, _ in index.fields(i)) for i in range(index.num_samples)

@@ -62,7 +62,8 @@ def spec_path_for(pattern: str) -> str:
 def header_of(samples: Any) -> dict[str, Any]:
     """Return the top-level keys of the spec of new shards: those of the samples' dataset.
 
-    The lineage is not among them, which a view may have and its dataset not.
+    The lineage is not among them, which a view may have and its dataset not, nor are the shards
+    that the old spec lacks.
 
     Args:
         samples: A dataset or a view; of a join, the left side counts.
@@ -72,8 +73,8 @@ def header_of(samples: Any) -> dict[str, Any]:
         base = base.base if hasattr(base, "base") else base.left
     header = merged_header({"the dataset": base.header}) if hasattr(base, "header") else {}
     # The members of a new sample are adjacent, in one archive; their names are the old ones.
-    left_out = {"lineage", *USUAL_RULES}
-    header = {key: value for key, value in header.items() if key not in left_out}
+    not_kept = {"lineage", "left_out", *USUAL_RULES}
+    header = {key: value for key, value in header.items() if key not in not_kept}
     if (rule := key_rule_of(samples)) != USUAL_RULES["key_rule"]:
         header["key_rule"] = rule
     if not class_names(header) and samples.class_names:  # of a file beside the shards

@@ -10,6 +10,7 @@ import numpy as np
 import wids
 from wids.base.text import clean, format_nbytes
 from wids.base.urls import base_name, display_url, is_local, local_path
+from wids.base.warn import warn
 from wids.errors import WidsError
 from wids.reading.rangeshard import peek_index
 from wids.reading.samplesequence import datasets_in
@@ -17,6 +18,7 @@ from wids.reading.shardlist import ShardList
 from wids.specs.shardtable import UNKNOWN, ShardTable
 from wids.specs.sources import load_spec
 from wids.specs.spec import DatasetSpec
+from wids.tar.dottedkeys import DOTTED_KEYS
 from wids.views.opening import is_saved_view
 from wids.views.storage import shard_counts
 
@@ -106,7 +108,10 @@ def _first_fields(spec: DatasetSpec, cache_dir: str | os.PathLike[str] | None) -
         return None
     try:
         if not is_local(first.url):
-            return _fields_in(_packed_index(first, spec, cache_dir) or peek_index(first, cache_dir))
+            index = _packed_index(first, spec, cache_dir) or peek_index(first, cache_dir)
+            if "key_rule" not in spec.header and (merged := index.merged):
+                warn(f"{display_url(first.url)}: {merged}; {DOTTED_KEYS}")
+            return _fields_in(index)
         one = DatasetSpec([first], header=spec.header)
         with ShardList(one, transformations=[], cache_dir=cache_dir) as shard:
             return _fields_of(shard)
