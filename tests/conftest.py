@@ -65,14 +65,6 @@ def _private_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WIDS_CACHE", str(tmp_path / "wids-cache"))
 
 
-@pytest.fixture(autouse=True)
-def _unknown_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forget how fast the servers of other tests were, since ports are used again."""
-    from wids.fetching.hosts import HostConnections
-
-    monkeypatch.setattr(HostConnections, "_of_processes", {})
-
-
 @pytest.fixture
 def make_shard(tmp_path: Path) -> Callable[..., Path]:
     """Make a shard in the test's folder, by name, of `{"__key__": "0", ".txt": b"x"}` dicts."""

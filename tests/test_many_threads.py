@@ -20,7 +20,7 @@ from helpers.server import ShardServer
 import wids
 from wids.base.keptbytes import KeptBytes
 from wids.fetching.fetch import Fetcher
-from wids.fetching.rangepool import PlannedRange, RangePool, RequestTimes
+from wids.fetching.rangepool import PlannedRange, RangePool
 from wids.fetching.responses import FileVersion
 from wids.reading.batches import BufferPool
 from wids.reading.loaderstats import LoaderStats
@@ -296,18 +296,3 @@ def test_ranges_of_a_pool(shard_server: ShardServer) -> None:
     together(work)
     assert pool.room == pool.nbytes
     pool.close()
-
-
-def test_times_of_requests() -> None:
-    """Requests that end at once in many threads are all counted, and times stay what they are."""
-    times = RequestTimes()
-
-    def work(chosen: random.Random) -> None:
-        for _ in range(100 * ROUNDS):
-            nbytes = chosen.choice((100_000, 1_000_000))
-            times.note(nbytes, 0.02 + nbytes / 10e6)
-            assert times.worthwhile_gap() > 0
-
-    together(work)
-    assert times.count == THREADS * 100 * ROUNDS
-    assert times.worthwhile_gap() == pytest.approx(200_000, rel=0.01)

@@ -22,11 +22,10 @@ from wids.reading.shardlist import ShardList
 
 HURRIED = FetchPolicy(
     attempts=2, backoff_seconds=0.0, max_wait_seconds=0.0, connect_timeout_seconds=1.0,
-    header_timeout_seconds=0.15, stall_timeout_seconds=0.15, segment_nbytes=65_536,
-    parallel_nbytes=100_000,
+    stall_timeout_seconds=0.15, segment_nbytes=65_536,
 )  # fmt: skip
 # A server with honest answers is waited for, however busy the machine is.
-PATIENT = replace(HURRIED, header_timeout_seconds=10.0, stall_timeout_seconds=10.0)
+PATIENT = replace(HURRIED, stall_timeout_seconds=10.0)
 NUM_SAMPLES = 100
 BOMB = gzip.compress(bytes(300 << 20), 9)
 BOMBS = {

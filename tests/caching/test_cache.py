@@ -1106,7 +1106,7 @@ ODD_URLS = [
 @pytest.mark.parametrize("url", ODD_URLS)
 def test_an_odd_location_is_an_error_of_ours(tmp_path: Path, url: str) -> None:
     """Odd locations raise our errors only."""
-    policy = FetchPolicy(attempts=1, connect_timeout_seconds=2.0, header_timeout_seconds=2.0)
+    policy = FetchPolicy(attempts=1, connect_timeout_seconds=2.0, stall_timeout_seconds=2.0)
     cache = ShardCache(tmp_path / "cache", fetcher=Fetcher(policy))
     with pytest.raises(WidsError):
         cache.get(url)

@@ -15,7 +15,6 @@ import time
 import traceback
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -693,14 +692,3 @@ def test_later_ranges_have_the_credentials_of_the_url(
         assert fetcher.read_ranges(url, [(start, 9)]) == [SHARD[start:9]]
     sent = {each.headers.get("Authorization") for each in shard_server.requests}
     assert sent == {f"Basic {base64.b64encode(b'me:secret').decode()}"}
-
-
-def test_ranges_of_more_hosts_than_are_kept(shard_server: ShardServer) -> None:
-    """Connections that were closed for those to other hosts are made anew."""
-    fetcher = Fetcher(replace(QUICK, connections_per_host=1))
-    url = shard_server.put("a.tar", SHARD)
-    other = url.replace("127.0.0.1", "localhost")
-    for start in range(3):
-        for each in (url, other):
-            assert fetcher.read_ranges(each, [(start, 9)]) == [SHARD[start:9]]
-    fetcher.close()

@@ -1,8 +1,6 @@
 """Hostile HTTP servers take less than a minute of time and some megabytes of memory."""
 
 import gzip
-import math
-import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -11,14 +9,11 @@ from dataclasses import replace
 import pytest
 from helpers.downloads import PATIENT
 from helpers.server import Answer, Faults, ShardServer, answering
-from helpers.waiting import eventually
 
 from wids.errors import FetchError
 from wids.fetching.fetch import Fetcher, FetchPolicy
 
-HURRIED = FetchPolicy(
-    attempts=2, backoff_seconds=0.0, header_timeout_seconds=0.3, stall_timeout_seconds=0.3
-)
+HURRIED = FetchPolicy(attempts=2, backoff_seconds=0.0, stall_timeout_seconds=0.2)
 
 
 @pytest.fixture
@@ -38,10 +33,9 @@ def test_headers_that_never_end_are_given_up(serve: Callable[[Answer], str]) -> 
         while not stopped.wait(0.02):
             send(b"x")
 
-    policy = replace(HURRIED, stall_timeout_seconds=0.2)  # not the limit that ends this
-    expected = r"gave up after 2 attempts.*no complete response headers within 0\.3 s"
+    expected = r"gave up after 2 attempts.*no complete response headers within 0\.2 s"
     with pytest.raises(FetchError, match=expected):
-        Fetcher(policy).read(serve(trickle))
+        Fetcher(HURRIED).read(serve(trickle))
 
 
 def test_a_body_that_trickles_is_given_up(serve: Callable[[Answer], str]) -> None:
@@ -54,12 +48,11 @@ def test_a_body_that_trickles_is_given_up(serve: Callable[[Answer], str]) -> Non
         while not stopped.wait(0.02):
             send(b"x")
 
-    policy = replace(HURRIED, header_timeout_seconds=60.0)  # not the limit that ends this
     with pytest.raises(
         FetchError,
-        match=r"gave up after 2 attempts.*timed out: only \d+ bytes of the body within 0\.3 s",
+        match=r"gave up after 2 attempts.*timed out: only \d+ bytes of the body within 0\.2 s",
     ):
-        Fetcher(policy).read(serve(trickle))
+        Fetcher(HURRIED).read(serve(trickle))
 
 
 def test_a_slow_start_and_a_steady_body_are_waited_for(serve: Callable[[Answer], str]) -> None:
@@ -76,34 +69,12 @@ def test_a_slow_start_and_a_steady_body_are_waited_for(serve: Callable[[Answer],
     assert Fetcher(policy).read(serve(steady)) == bytes(100_000)
 
 
-@pytest.mark.parametrize("step", ["connection", "headers", "body"])
-def test_by_default_a_dead_server_holds_nobody_for_a_minute(step: str) -> None:
+def test_by_default_a_dead_server_holds_nobody_for_a_minute() -> None:
     """All tries and waits together take less than a minute, at whatever step they end."""
     policy = FetchPolicy()
-    silent = step != "body"
-    longest = policy.connect_timeout_seconds + policy.header_timeout_seconds
-    seconds = {"headers": policy.header_timeout_seconds, "body": policy.stall_timeout_seconds}
-    each = seconds.get(step, longest)
-    tries = min(policy.attempts, math.ceil(policy.silent_seconds / each) if silent else 99)
-    waits = sum(policy.backoff_seconds * 2**failure for failure in range(tries - 1))
-    assert tries >= 2
-    assert tries * each + waits < 60
-
-
-def test_a_silent_server_is_asked_less_often(serve: Callable[[Answer], str]) -> None:
-    """Tries without any response are fewer than those that a server answers."""
-    asked = []
-
-    def silent(_send: Callable[[bytes], None], stopped: threading.Event, head: list[bytes]) -> None:
-        asked.append(head)
-        stopped.wait(30)
-
-    # Seven tries take longer than the limit; a single one does not, even if the machine pauses.
-    policy = replace(HURRIED, attempts=50, silent_seconds=2.0)
-    with pytest.raises(FetchError, match=r"gave up after [2-7] attempts.*no complete resp") as told:
-        Fetcher(policy).read(serve(silent))
-    tries = int(re.findall(r"after (\d) attempts", str(told.value))[0])
-    assert eventually(lambda: len(asked) == tries)  # the server may read the last one later
+    tries, waits = policy.attempts, range(policy.attempts - 1)
+    for seconds in (policy.connect_timeout_seconds, policy.stall_timeout_seconds):
+        assert tries * seconds + sum(policy.backoff_seconds * 2**each for each in waits) < 60
 
 
 @pytest.mark.parametrize("times", [1, 3])

@@ -12,7 +12,6 @@ from helpers.stores import Hub, use_s3
 from wids.errors import FetchError
 from wids.fetching.fetch import Fetcher
 from wids.fetching.hub import HubSource
-from wids.fetching.objecthelper import HelpedSource
 from wids.fetching.objectstore import ObjectSource
 from wids.fetching.transport import AbsentError, Lister
 
@@ -37,7 +36,7 @@ class Listed:
     put: Callable[[dict[str, bytes]], object]
 
 
-@pytest.fixture(params=["s3", "s3 by a helper process", "hub"])
+@pytest.fixture(params=["s3", "hub"])
 def listed(
     request: pytest.FixtureRequest, hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Listed]:
@@ -52,7 +51,7 @@ def listed(
         )
     else:
         client = use_s3(request.getfixturevalue("s3_endpoint"), monkeypatch, "listed")
-        source = (ObjectSource if request.param == "s3" else HelpedSource)(QUICK)
+        source = ObjectSource(QUICK)
 
         def put(files: dict[str, bytes]) -> None:
             for name, data in files.items():

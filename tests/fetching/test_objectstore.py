@@ -1,13 +1,10 @@
 """Object stores: shards from a real S3 server, and what goes wrong there."""
 
 import hashlib
-import io
 import json
 import os
-import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +17,9 @@ from wids.base.shardref import ShardRef
 from wids.caching.cache import ShardCache
 from wids.errors import FetchError, IntegrityError
 from wids.fetching.fetch import Fetcher, FetchPolicy
-from wids.fetching.objecthelper import HelpedSource, serve
 from wids.fetching.objectstore import ObjectSource
 from wids.fetching.responses import FileVersion
-from wids.fetching.transport import ReplacedError, SizeMismatchError, Stream
+from wids.fetching.transport import ReplacedError, SizeMismatchError
 
 pytest.importorskip("boto3")
 pytest.importorskip("obstore")
@@ -189,132 +185,47 @@ def test_missing_credentials_are_named_at_once(
     assert "gave up" not in str(caught.value)
 
 
-FORKING = """
-import os, signal
-from wids.fetching.fetch import Fetcher
-from wids.fetching.objecthelper import object_source
-fetcher = Fetcher()
-assert fetcher.read("s3://shards/a.tar") == b"first"
-child = os.fork()
-if child == 0:
-    signal.alarm(60)
-    assert fetcher.read("s3://shards/b.tar") == bytes(3_000_000)
-    assert fetcher.read_ranges("s3://shards/a.tar", [(0, 2), (3, 5)], max_gap_nbytes=0) == [
-        b"fi", b"st"
-    ]
-    for url in ("s3://shards/none.tar", "s3://shards"):
-        try:
-            fetcher.read(url)
-        except Exception as error:
-            print(type(error).__name__, error, flush=True)
-    source = object_source(fetcher.policy)
-    with source.open("s3://shards/b.tar") as stream:
-        print(stream.size, stream.ranges, len(next(stream.chunks)) > 0, flush=True)
-    assert fetcher.read("s3://shards/a.tar") == b"first"
-    source.close()
-    fetcher.close()
-    print("read", flush=True)
-    os._exit(0)
-os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+def _in_process(code: str) -> subprocess.CompletedProcess[str]:
+    """Run code in a process of its own, which ends within a minute."""
+    command = [sys.executable, "-W", "ignore", "-c", code]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+LOADING = """
+import sys
+import torch.utils.data
+from wids import ShardListDataset
+
+def main():
+    dataset = ShardListDataset({spec!r}, cache_dir={folder!r}, transformations="bytes")
+    loader = torch.utils.data.DataLoader(
+        dataset, num_workers=1, multiprocessing_context="{way}", collate_fn=list, timeout=60
+    )
+    print(sum(len(batch) for batch in loader), flush=True)
+
+if __name__ == "__main__":
+    main()
 """
 
 
-def test_a_forked_process_reads_objects_though_its_parent_did(bucket: Any) -> None:
-    """A forked worker reads objects after its parent did."""
-    bucket("a.tar", b"first")
-    bucket("b.tar", bytes(3_000_000))
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKING],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    refused, malformed, begun, last = done.stdout.splitlines()
-    assert refused.startswith("AbsentError s3://shards/none.tar")
-    assert malformed == "FetchError s3://shards: expected s3://<bucket>/<path>"
-    assert begun == "3000000 True True"
-    assert (last, done.returncode, done.stderr) == ("read", 0, "")
-
-
-def test_a_helper_runs_nothing_from_the_folder_it_is_in(
-    bucket: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("way", "local"), [("fork", True), ("fork", False), ("forkserver", False)])
+def test_workers_read_objects_or_say_how_to(
+    bucket: Any, tmp_path: Path, way: str, local: bool
 ) -> None:
-    """A helper does not import modules from its working directory."""
-    url = bucket("a.tar", b"first")
-    (tmp_path / "json.py").write_text("open('ran', 'w').close()\n")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.path", [path for path in sys.path if path])
-    source = HelpedSource(QUICK)
-    with source.open(url) as stream:
-        assert b"".join(stream.chunks) == b"first"
-    source.close()
-    assert not (tmp_path / "ran").exists()
-
-
-class OneObject:
-    """A source of one object, that breaks off where it is told to."""
-
-    def __init__(self, pieces: list[bytes], error: Exception | None) -> None:
-        self.pieces = pieces
-        self.error = error
-
-    def open(self, url: str, start: int, stop: int | None, validator: str | None) -> Stream:
-        """Open it."""
-        return Stream(start, 9, validator, "", True, True, self._chunks(), lambda: None)
-
-    def _chunks(self) -> Iterator[bytes]:
-        yield from self.pieces
-        if self.error is not None:
-            raise self.error
-
-
-@pytest.mark.parametrize(
-    ("error", "kind"),
-    [
-        (None, None),
-        (ConnectionError("cut"), "broken"),
-        (FetchError("gone"), "refused"),
-        (RuntimeError("odd"), "refused"),
-    ],
-)
-def test_a_helper_tells_a_whole_object_from_one_that_broke_off(
-    error: Exception | None, kind: str | None
-) -> None:
-    """The helper's output states lengths, and ends in an error line if reading fails."""
-    request = {"url": "s3://b/a", "start": 2, "stop": None, "validator": "x"}
-    answers = io.BytesIO()
-    serve(io.BytesIO(json.dumps(request).encode()), answers, OneObject([b"abc", b"de"], error))
-    head, _, body = answers.getvalue().partition(b"\n")
-    assert json.loads(head)["start"] == 2
-    assert body.startswith(b"\0\0\0\3abc\0\0\0\2de")
-    end = body.removeprefix(b"\0\0\0\3abc\0\0\0\2de")
-    if kind is None:
-        assert end == bytes(4)
+    """Forked workers read a bucket that their parent has not read; else they name another way."""
+    pytest.importorskip("torch")
+    rows = [{"url": bucket("a.tar", tar_of(3)), "nsamples": 3}]
+    text = json.dumps({"wids_version": 1, "shardlist": rows})
+    (tmp_path / "a.json").write_text(text)
+    spec = str(tmp_path / "a.json") if local else bucket("a.json", text.encode())
+    program = tmp_path / "program.py"
+    program.write_text(LOADING.format(spec=spec, folder=str(tmp_path / "cache"), way=way))
+    done = _in_process(f"import runpy; runpy.run_path({str(program)!r}, run_name='__main__')")
+    if way == "fork" and not local:
+        assert "s3://shards/a.tar: obstore was used before this process was forked" in done.stderr
+        assert "multiprocessing_context='spawn' or 'forkserver'" in done.stderr
     else:
-        assert end.startswith(b"\xff" * 4)
-        ((said, text),) = json.loads(end[4:]).items()
-        assert said == kind
-        assert text.endswith(str(error))
-
-
-def test_a_helper_that_dies_is_a_broken_connection(bucket: Any) -> None:
-    """A dead helper is a retryable error, and the next request starts a new one."""
-    url, source, before = bucket("a.tar", SHARD), HelpedSource(QUICK), _children()
-    with source.open(url) as stream:
-        assert b"".join(stream.chunks) == SHARD
-    (helper,) = _children() - before
-    os.kill(helper, signal.SIGKILL)
-    with pytest.raises(ConnectionError, match="helper process has ended"):
-        source.open(url)
-    with source.open(url) as stream:
-        assert b"".join(stream.chunks) == SHARD
-    source.close()
-
-
-def _children() -> set[int]:
-    """List the processes that threads of this one started and that still run."""
-    lists = Path("/proc/self/task").glob("*/children")
-    return {int(child) for each in lists for child in each.read_text().split()}
+        assert (done.stdout, done.stderr) == ("3\n", "")
 
 
 @pytest.mark.parametrize("url", ["gs://bucket/a.tar", "az://container/a.tar", "abfs://c/a.tar"])

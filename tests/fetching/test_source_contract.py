@@ -16,7 +16,6 @@ from wids.errors import FetchError
 from wids.fetching.fetch import Fetcher, open_url
 from wids.fetching.http import HttpSource
 from wids.fetching.hub import HubSource
-from wids.fetching.objecthelper import HelpedSource
 from wids.fetching.objectstore import ObjectSource
 from wids.fetching.pipe import PipeSource
 from wids.fetching.transport import ChangedError, Source, Stream
@@ -60,7 +59,7 @@ def _served_by_s3(endpoint: str, patch: pytest.MonkeyPatch, source: Source) -> S
     )
 
 
-KINDS = ["http", "hf", "s3", "s3 by a helper process", "ais", "pipe"]
+KINDS = ["http", "hf", "s3", "ais", "pipe"]
 
 
 @pytest.fixture(params=KINDS)
@@ -89,8 +88,7 @@ def served(
             gateway = request.getfixturevalue("gateway")
             monkeypatch.setenv("AIS_ENDPOINT", gateway.url)
         pytest.importorskip("obstore")
-        kind = HelpedSource if "helper" in request.param else ObjectSource
-        found = _served_by_s3(endpoint, monkeypatch, kind(QUICK))
+        found = _served_by_s3(endpoint, monkeypatch, ObjectSource(QUICK))
         if request.param == "ais":
             found.url = found.url.replace("s3:", "ais:")
     found.replace(DATA)

@@ -26,11 +26,9 @@ from wids.reading.shardlist import ShardList
 # Sixty processes on two cores keep a server busy for long; it is not silent for that.
 POLICY = FetchPolicy(
     connect_timeout_seconds=60.0,
-    header_timeout_seconds=60.0,
     stall_timeout_seconds=60.0,
     backoff_seconds=0.01,
     segment_nbytes=65_536,
-    parallel_nbytes=400_000,
 )
 
 

@@ -45,13 +45,7 @@ def read_as_rank(
 def read_until_interrupted(kind: str, urls: list[str], folder: Path) -> None:
     """Read from a server that stalls, with much patience, until Ctrl-C ends it."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where tests run unattended
-    policy = FetchPolicy(
-        stall_timeout_seconds=3600.0,
-        parallel_nbytes=1,
-        segment_nbytes=1 << 16,
-        judge_after_seconds=0.0,
-        fast_nbytes_per_second=1e99,
-    )
+    policy = FetchPolicy(stall_timeout_seconds=3600.0, segment_nbytes=1 << 14)
     fetcher = Fetcher(policy)
     if kind == "ranges":
         fetcher.read_ranges(urls[0], [(0, 1000), (100_000, 101_000)])

@@ -345,7 +345,7 @@ def test_closing_does_not_wait_for_a_silent_server(
     """`close` aborts a download from a silent server."""
     shard_server.faults = faults
     dataset = remote(2)
-    patient = FetchPolicy(header_timeout_seconds=3600.0, stall_timeout_seconds=3600.0)
+    patient = FetchPolicy(stall_timeout_seconds=3600.0)
     dataset.cache.fetcher = Fetcher(patient)
     sampler = wids.ShardListSampler(dataset)  # held, or the thread ends with it
     dataset.fetch_ahead(sampler)

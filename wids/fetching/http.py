@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import time
-from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING
@@ -33,9 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from requests import PreparedRequest, Response
-    from urllib3 import BaseHTTPResponse
 
-    from wids.fetching.httpsession import DirectHost
     from wids.fetching.transport import FetchPolicy
 
 __all__ = ["HttpSource", "parse_retry_after"]
@@ -45,7 +42,6 @@ _READ_NBYTES = 256 << 10  # larger reads are slower on loopback, because of page
 # The server or its gateway is overloaded. Other errors, such as 404 and 403, are final.
 _CROWDED = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
 _WORTH_ANOTHER_TRY = frozenset({408, 425, 429, 500, 502, 503, 504, 507, 509, *range(520, 525)})
-_REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _ENCODINGS = {"gzip": "gzip", "x-gzip": "gzip", "deflate": "zlib", "zstd": "zstd"}
 # At most 19 digits, as file sizes have: Python refuses to parse numbers of thousands of digits.
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19}|\*)", re.ASCII)
@@ -89,7 +85,6 @@ class HttpSource:
 
         self._session = new_session(policy)
         self._prepared: dict[str, PreparedRequest] = {}
-        self._direct: dict[str, DirectHost] = {}
 
     def close(self) -> None:
         """Close the connections."""
@@ -123,39 +118,14 @@ class HttpSource:
             asked["Range"] = f"bytes={start}-{'' if stop is None else stop - 1}"
             if validator is not None:
                 asked["If-Range"] = validator
-        response = self._request_directly(url, asked) or self._request(url, asked)
+        response = self._request(url, asked)
         try:
             _check_status(response, url, ranged="Range" in asked)
             return self._judge(response, url, asked.get("If-Range"))
         except BaseException:
             response.close()
             self._prepared.pop(url, None)  # its credentials may have changed
-            self._direct.pop(url, None)
             raise
-
-    def _request_directly(self, url: str, headers: Mapping[str, str]) -> _Answer | None:
-        """Request a range of a URL that was requested before; None if that needs the session."""
-        host = self._direct.get(url) if "Range" in headers and not self._session.cookies else None
-        if host is None:
-            return None
-        import urllib3.exceptions as failures
-
-        policy = self._policy
-        limits = (policy.connect_timeout_seconds, policy.stall_timeout_seconds)
-        try:
-            raw = host.send(headers, limits)
-        except failures.ClosedPoolError:  # many hosts were requested since
-            self._direct.pop(url, None)
-            return None
-        except failures.SSLError as error:
-            raise FetchError(f"{display_url(url)}: {_cause(error)}") from None
-        except (failures.HTTPError, OSError) as error:
-            raise ConnectionError(_cause(error)) from None
-        if raw.status in _REDIRECTS or "Set-Cookie" in raw.headers:
-            raw.close()
-            self._direct.pop(url, None)
-            return None
-        return _Answer(raw, raw.status, raw.headers, raw.reason)
 
     def _request(self, url: str, headers: Mapping[str, str]) -> Response:
         import requests.exceptions as failures
@@ -175,21 +145,7 @@ class HttpSource:
             raise FetchError(f"{display_url(url)}: {_cause(error)}") from None
         except failures.RequestException as error:
             raise ConnectionError(_cause(error)) from None
-        if "Range" in headers and url not in self._direct:
-            self._keep_direct(url, response)
         return response
-
-    def _keep_direct(self, url: str, response: Response) -> None:
-        """Remember the host of a URL whose ranges need no session."""
-        from wids.fetching.httpsession import DirectHost
-
-        if response.status_code != HTTPStatus.PARTIAL_CONTENT or url not in self._prepared:
-            return
-        host = DirectHost.of(self._session, self._prepared[url], response)
-        if host is not None:
-            if len(self._direct) >= _MOST_PREPARED:
-                self._direct.clear()
-            self._direct[url] = host
 
     def _prepared_for(self, url: str) -> PreparedRequest:
         """Return a request for a URL, with credentials and cookies, and without own headers."""
@@ -205,7 +161,7 @@ class HttpSource:
             self._prepared[url] = prepared
         return prepared.copy()
 
-    def _judge(self, response: Response | _Answer, url: str, if_range: str | None) -> Stream:
+    def _judge(self, response: Response, url: str, if_range: str | None) -> Stream:
         headers = response.headers
         length = headers.get("Content-Length", "")
         chunked = "chunked" in headers.get("Transfer-Encoding", "").lower()
@@ -234,7 +190,7 @@ class HttpSource:
             ranges=not decode
             and (stop is not None or headers.get("Accept-Ranges", "").lower() == "bytes"),
             weak_etag=None if decode else _weak_etag(headers),
-            next_url=_next_url(response),
+            next_url=response.links.get("next", {}).get("url"),
             delimited=chunked or known,
             chunks=_decoded(_body(response), encoding, display_url(url))
             if decode
@@ -242,29 +198,6 @@ class HttpSource:
             close=response.close,
             stop=stop,
         )
-
-
-@dataclass
-class _Answer:
-    """Response to a direct request, with what is used of a `Response` of requests."""
-
-    raw: BaseHTTPResponse
-    status_code: int
-    headers: Mapping[str, str]
-    reason: str | None
-
-    def close(self) -> None:
-        """Drop the rest of the body; the connection is kept if there is none."""
-        self.raw.close()
-        self.raw.release_conn()
-
-
-def _next_url(response: Response | _Answer) -> str | None:
-    """Return the URL of the next page of a listing, which is never requested as a range."""
-    if isinstance(response, _Answer):
-        return None
-    following: str | None = response.links.get("next", {}).get("url")
-    return following
 
 
 def _cause(error: Exception) -> str:
@@ -282,7 +215,7 @@ def _cause(error: Exception) -> str:
     return shown or type(error).__name__
 
 
-def _check_status(response: Response | _Answer, url: str, *, ranged: bool) -> None:
+def _check_status(response: Response, url: str, *, ranged: bool) -> None:
     status = response.status_code
     if status in (HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT):
         return
@@ -333,7 +266,7 @@ def _weak_etag(headers: Mapping[str, str]) -> str | None:
     return etag if etag.startswith("W/") else None
 
 
-def _body(response: Response | _Answer) -> Iterator[bytes]:
+def _body(response: Response) -> Iterator[bytes]:
     """Yield the body as it comes; ConnectionError when it breaks off or stalls."""
     from urllib3.exceptions import HTTPError, ReadTimeoutError
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 import idna  # noqa: F401
 import requests
-import urllib3.exceptions
 from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
@@ -26,11 +25,11 @@ from wids.errors import FetchError
 from wids.fetching.transport import SlowServerError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from wids.fetching.transport import FetchPolicy
 
-__all__ = ["DirectHost", "new_session"]
+__all__ = ["new_session"]
 
 _MAX_REDIRECTS = 10  # more than any store needs; a loop ends in a second, not in minutes
 
@@ -46,74 +45,6 @@ def new_session(policy: FetchPolicy) -> requests.Session:
     for scheme in ("http://", "https://"):
         session.mount(scheme, _Adapter(policy, session.sockets))
     return session
-
-
-class DirectHost:
-    """Connections to one host, requested without the layers of `requests`.
-
-    They take a third of the processor time of a small range: cookies, redirects and proxies are
-    looked at anew for each request. So a URL is asked for in this way only once a response by the
-    session had none of these.
-
-    Args:
-        pool: The connections, with their time limits and certificates.
-        target: What to request of the host: path and query.
-        headers: Headers of all requests, such as credentials.
-    """
-
-    def __init__(self, pool: HTTPConnectionPool, target: str, headers: Mapping[str, Any]) -> None:
-        self._pool = pool
-        self._target = target
-        self._headers = dict(headers)
-
-    @classmethod
-    def of(
-        cls,
-        session: requests.Session,
-        prepared: requests.PreparedRequest,
-        response: requests.Response,
-    ) -> DirectHost | None:
-        """Return the host of a URL; None if its requests need a session.
-
-        Args:
-            session: The session.
-            prepared: A request for the URL, without the headers of one range.
-            response: A response to it, whose body is not read yet.
-        """
-        if response.history or session.cookies or "Set-Cookie" in response.headers:
-            return None
-        settings = session.merge_environment_settings(response.url, {}, True, None, None)
-        adapter = session.get_adapter(response.url)
-        connect = getattr(adapter, "get_connection_with_tls_context", None)  # of requests 2.32
-        if settings["proxies"] or connect is None or not isinstance(adapter, HTTPAdapter):
-            return None
-        pool = connect(prepared, settings["verify"], proxies={}, cert=settings["cert"])
-        return cls(pool, adapter.request_url(prepared, {}), prepared.headers)
-
-    def send(
-        self, headers: Mapping[str, str], timeout: tuple[float, float]
-    ) -> urllib3.BaseHTTPResponse:
-        """Send a request, and return the response, whose body is not read yet.
-
-        Args:
-            headers: Further headers.
-            timeout: Time limits of connecting and of reading, in seconds.
-
-        Raises:
-            HTTPError: No response came.
-        """
-        response: urllib3.BaseHTTPResponse = self._pool.urlopen(
-            "GET",
-            self._target,
-            headers={**self._headers, **headers},
-            retries=False,
-            redirect=False,
-            assert_same_host=False,
-            timeout=urllib3.Timeout(*timeout),
-            preload_content=False,
-            decode_content=False,
-        )
-        return response
 
 
 class _Session(requests.Session):
@@ -164,8 +95,7 @@ class _Session(requests.Session):
 class _Adapter(HTTPAdapter):
     def __init__(self, policy: FetchPolicy, sockets: set[socket.socket]) -> None:
         self._pools = _pool_classes(policy, sockets)
-        connections = policy.connections_per_host
-        super().__init__(pool_connections=connections, pool_maxsize=connections)
+        super().__init__(pool_maxsize=policy.connections)
 
     def init_poolmanager(self, *args: Any, **options: Any) -> None:
         super().init_poolmanager(*args, **options)
@@ -242,9 +172,8 @@ class _TimedReader(io.RawIOBase):
         self._sockets = sockets
         sockets.add(sock)
         self._raw = raw
-        self._window_seconds = policy.stall_timeout_seconds
+        self._window_seconds = self._left_seconds = policy.stall_timeout_seconds
         self._min_body_nbytes = policy.min_nbytes_per_second * policy.stall_timeout_seconds
-        self._header_seconds = self._left_seconds = policy.header_timeout_seconds
         self._is_body = False
         self._received = 0
 
@@ -263,7 +192,7 @@ class _TimedReader(io.RawIOBase):
             if self._left_seconds <= 0:
                 if not self._is_body:
                     raise SlowServerError(
-                        f"no complete response headers within {self._header_seconds:g} s"
+                        f"no complete response headers within {self._window_seconds:g} s"
                     )
                 if self._received < self._min_body_nbytes:
                     raise SlowServerError(

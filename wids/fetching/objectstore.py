@@ -6,12 +6,10 @@ import os
 import re
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from wids.base.urls import display_url, hide_credentials, scheme_of
 from wids.errors import FetchError
-from wids.fetching.listing import pages_in_parts
 from wids.fetching.transport import (
     AbsentError,
     ChangedError,
@@ -35,7 +33,6 @@ __all__ = ["OBJECT_SCHEMES", "ObjectSource"]
 
 _CHUNK_NBYTES = 1 << 20
 _PAGE_LENGTH = 1000  # as stores send them
-_MOST_LISTED_AT_ONCE = 8  # parts of a folder
 _WHOLE_REQUEST = timedelta(days=1)  # the library's default of 30 seconds is too short for shards
 _EXTRAS = {
     "s3": "s3",
@@ -87,7 +84,6 @@ class ObjectSource:
             "read_timeout": timedelta(seconds=policy.stall_timeout_seconds),
             "timeout": _WHOLE_REQUEST,
         }
-        self._listed_at_once = min(_MOST_LISTED_AT_ONCE, policy.connections_per_host)
         self._stores: dict[str, ObjectStore] = {}
         # Imported here rather than in a thread; if it is missing, `open` says what to install.
         with suppress(ImportError):
@@ -168,11 +164,6 @@ class ObjectSource:
             FetchError: There is no such bucket, access is denied, or obstore is missing.
             ConnectionError: The store did not respond, or asks for a retry.
         """
-        # Azure and others list what precedes the cursor, too, and drop it.
-        width = self._listed_at_once if _EXTRAS[scheme_of(url)] == "s3" else 1
-        yield from pages_in_parts(partial(self._pages, url), cursor, width)
-
-    def _pages(self, url: str, cursor: str | None) -> Iterator[ListingPage]:
         bucket_url = "/".join(url.split("/", 3)[:3])
         with _translated_errors(url):
             import obstore
@@ -195,6 +186,14 @@ class ObjectSource:
         bucket, _, path = rest.partition("/")
         if not bucket:
             raise FetchError(f"{display_url(url)}: expected {scheme}://<bucket>/<path>")
+        # A fork does not copy the library's threads: a call in the child would wait for ever.
+        if _Library.used_by not in (None, os.getpid()):
+            raise FetchError(
+                f"{display_url(url)}: obstore was used before this process was forked, and works "
+                "on one side of a fork only; start workers by multiprocessing_context='spawn' or "
+                f"'forkserver', or fork before the first {scheme}: URL is read"
+            )
+        _Library.used_by = os.getpid()
         if bucket not in self._stores:
             options: Any = {**self._client_options, "allow_http": _plain_http_endpoint()}
             if scheme.lower() == "ais":
@@ -204,6 +203,12 @@ class ObjectSource:
                 f"{scheme.lower()}://{bucket}", client_options=options, retry_config=_NO_RETRIES
             )
         return self._stores[bucket], path
+
+
+class _Library:
+    """Process that has used obstore, whose threads all stores share; None before the first use."""
+
+    used_by: int | None = None
 
 
 def _aistore_bucket(url: str, bucket: str, options: dict[str, Any]) -> ObjectStore:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FetchAhead", "FetchProgress", "Window", "most_at_once"]
 
-_MOST_AT_ONCE = 8  # shards; where one does not use the line, so many do
+_MOST_AT_ONCE = 2  # shards; the second uses the connections that the end of the first leaves free
 _MOST_SHARDS = 128  # enough for any reader; each costs a system call from time to time
 # The sampler is polled, because it must not know its observers. A poll takes microseconds.
 _POLL_SECONDS = 0.05
@@ -67,9 +67,8 @@ class FetchProgress(Protocol):
 class FetchAhead:
     """Threads that fetch the next shards of a sampler into the cache.
 
-    Downloads start in the order in which the shards are used. While some are running, another one
-    starts only if a further connection to the host makes the transfer faster, so that the shard
-    that is needed first arrives as early as possible.
+    Downloads start in the order in which the shards are used, two at once, so that the shard that
+    is needed first arrives early.
 
     The shards fetched ahead fit into the bound of the cache. They count as just used until they are
     read, so that others are evicted first. A shard that cannot be fetched is left to its reader,
@@ -211,20 +210,16 @@ class FetchAhead:
         if shard_index is not None or time.monotonic() - self._touched > self._touch_seconds:
             self._touch()
         if shard_index is not None and shard_index not in self._coming:
-            self._last_url = self._shards[shard_index].url
             coming = self._coming[shard_index] = self._pool.submit(self._fetch, shard_index)
             news = self._news
             coming.add_done_callback(lambda _: news.set())
-        # The rate of its connection tells in a moment whether another one makes it faster.
         return False
 
     def _may_begin(self) -> bool:
         """Return whether to start another download now."""
         if not self._coming:
             return True
-        if len(self._coming) == _MOST_AT_ONCE or not (self._unbounded or self._sizes.estimable):
-            return False
-        return self._cache.fetcher.would_another_help(self._last_url)
+        return len(self._coming) < _MOST_AT_ONCE and (self._unbounded or self._sizes.estimable)
 
     def _touch(self) -> None:
         """Mark the shards in the window as used, from the last to the first."""

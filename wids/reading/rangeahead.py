@@ -27,8 +27,7 @@ from wids.base.system import memory_size
 from wids.base.text import format_nbytes
 from wids.base.threads import DaemonThreadPool
 from wids.errors import FetchError
-from wids.fetching.blocks import PlannedRange
-from wids.fetching.rangepool import RangePool
+from wids.fetching.rangepool import PlannedRange, RangePool
 from wids.reading.rangeshard import PlannedSamples, RangeShard
 
 if TYPE_CHECKING:
