@@ -10,6 +10,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -277,16 +278,13 @@ def test_columns_of_small_and_large_fields(
 
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_workers_that_take_turns_request_their_next_batches(
-    remote: Callable[..., Any],
-    shards: list[Path],
-    shard_server: ShardServer,
-    monkeypatch: pytest.MonkeyPatch,
-    num_workers: int,
+    remote: Callable[..., Any], shards: list[Path], shard_server: ShardServer, num_workers: int
 ) -> None:
     """The samples of `as_iterable` are those of the disk; each worker plans its own batches."""
-    monkeypatch.setenv("WIDS_CONNECTIONS", "64")  # the server holds what is requested back
     gc.collect()  # of tests before, whose errors hold their passes
-    dataset = remote(memory=500_000).map(_with_threads)
+    opened = remote(memory=500_000)
+    opened.cache.fetcher = Fetcher(replace(PATIENCE, connections=64))  # the server holds all back
+    dataset = opened.map(_with_threads)
     local = ShardListDataset(shards, transformations="bytes").map(_with_threads)
 
     def make(samples: Any) -> StatefulDataLoader:
