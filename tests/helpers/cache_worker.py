@@ -28,7 +28,6 @@ POLICY = FetchPolicy(
     connect_timeout_seconds=60.0,
     stall_timeout_seconds=60.0,
     backoff_seconds=0.01,
-    segment_nbytes=65_536,
 )
 
 

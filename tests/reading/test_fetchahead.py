@@ -123,18 +123,16 @@ def test_shards_come_in_the_order_of_the_sampler(
     assert len(shard_server.requests) == 8
 
 
-def test_several_shards_come_at_once_where_connections_are_slow(
-    remote: OpenRemote, shard_server: ShardServer
-) -> None:
-    """Where one connection does not use the line, the next shards come beside the first."""
+def test_two_shards_come_at_once(remote: OpenRemote, shard_server: ShardServer) -> None:
+    """The next shard comes beside the first."""
     dataset = remote(16)
-    shard_server.faults = Faults(rate=SHARD_NBYTES / 4, slow_until=3, piece=2048)
+    shard_server.faults = Faults(rate=SHARD_NBYTES / 4, slow_until=2, piece=2048)
     sampler = wids.ShardListSampler(dataset, shuffle=False)
     ahead = dataset.fetch_ahead(sampler)
     assert eventually(lambda: ahead.num_fetched == 16)
-    assert 3 <= shard_server.peak <= 8
+    assert shard_server.peak == 2
     begun = [int(path[1:].partition(".")[0]) for path in paths(shard_server)]
-    assert all(abs(number - place) < 8 for place, number in enumerate(begun))
+    assert all(abs(number - place) < 2 for place, number in enumerate(begun))
     assert sorted(begun) == list(range(16))
 
 
