@@ -187,8 +187,6 @@ class HttpSource:
             size=size,
             validator=validator,
             content_type=headers.get("Content-Type", ""),
-            ranges=not decode
-            and (stop is not None or headers.get("Accept-Ranges", "").lower() == "bytes"),
             weak_etag=None if decode else _weak_etag(headers),
             next_url=response.links.get("next", {}).get("url"),
             delimited=chunked or known,

@@ -125,7 +125,6 @@ class ObjectSource:
                 size=result.meta["size"],
                 validator=result.meta["e_tag"],
                 content_type=str(result.attributes.get("Content-Type", "")),
-                ranges=True,
                 delimited=True,
                 chunks=_body(result),
                 close=_nothing,

@@ -63,7 +63,6 @@ class PipeSource:
             size=None,
             validator=None,
             content_type="",
-            ranges=False,
             delimited=True,  # by the exit status
             chunks=_output(process, url, arguments),
             close=lambda: _end(process),

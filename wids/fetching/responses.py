@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 __all__ = [
     "FileVersion",
     "Span",
-    "check_length",
     "check_range",
     "coalesce",
     "cut",
@@ -217,17 +216,6 @@ def check_range(url: str, stream: Stream, wanted: tuple[int, int]) -> None:
     if stream.start != start:
         message = f"{display_url(url)}: asked for bytes from {start}, got {stream.start}"
         raise RangesNotServedError(message)
-
-
-def check_length(nbytes: int, wanted: tuple[int, int]) -> None:
-    """Check that a response had as many bytes as the half-open range `wanted`.
-
-    Raises:
-        ConnectionError: The response was truncated.
-    """
-    start, stop = wanted
-    if nbytes != stop - start:
-        raise AnsweredError(f"{nbytes} of {stop - start} bytes came")
 
 
 def whole_file(url: str) -> str:

@@ -127,7 +127,6 @@ class Stream:
         size: Bytes of the whole file, or None if unknown.
         validator: Strong ETag or modification date, which identifies the version; else None.
         content_type: Content type stated by the server, or "".
-        ranges: Whether byte ranges of the file can be requested.
         delimited: Whether a truncated body can be told from a whole one.
         chunks: The bytes in order, in pieces of up to about 1 MiB. Raises `ConnectionError` where
             trying again may help, `FetchError` where not.
@@ -142,7 +141,6 @@ class Stream:
     size: int | None
     validator: str | None
     content_type: str
-    ranges: bool
     delimited: bool
     chunks: Iterator[bytes]
     close: Callable[[], None]
