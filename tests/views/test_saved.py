@@ -12,6 +12,7 @@ from helpers.server import ShardServer
 
 import wids
 from wids.cli import main
+from wids.views.table import stamp_of
 
 COUNT = 3000
 KEYS = [f"k{number:04d}" for number in range(COUNT)]
@@ -325,7 +326,7 @@ def test_a_changed_base_is_refused(folder: Path) -> None:
         ({"indexes": {"list": [-1]}}, "outside"),
         ({"indexes": {"file": "none.indexes"}}, "No such file"),
         ({"indexes": {"file": "train.json"}}, "no file of arrays"),
-        ({"indexes": {"file": 3}}, "expected a location"),
+        ({"indexes": {"file": 3}}, "expected a path or URL"),
         ({"indexes": {"file": "thin.indexes", "nsamples": 3}}, "expected 3"),
         ({"indexes": 7}, "expected an object"),
         ({"base": 7}, "expected a location"),
@@ -616,3 +617,59 @@ def test_a_saved_choice_is_of_the_shards_that_it_was_made_of(
         path.write_text(json.dumps(document))
         with pytest.raises(wids.SpecError, match=r"few\.json: versions: "):
             wids.open(path)
+
+
+@pytest.mark.parametrize("way", ["index", "pack", "url", "tables"])
+def test_a_document_on_a_server_names_no_file_of_this_machine(
+    folder: Path, shard_server: ShardServer, way: str
+) -> None:
+    """Not in the rows of its shards either, nor by the pattern of tables beside them."""
+    secret = folder / "s0.csv"
+    secret.write_text("key,caption\n" + "".join(f"{key},secret\n" for key in KEYS[:1000]))
+    shard_server.put("s0.tar", (folder / "s0.tar").read_bytes())
+    row: dict[str, Any] = {"url": "s0.tar", "nsamples": 1000}
+    stamp = stamp_of(secret)
+    right: dict[str, Any] = {"nbytes": stamp.nbytes, "digest": stamp.digest, "missing": 0}
+    right |= {"fields": {".caption": "caption"}, "on": [None, "key"]}
+    base: dict[str, Any] = {"shardlist": [row]}
+    if way == "tables":
+        base = {"join": [base, right | {"tables": f"file://{folder}/{{shard}}.csv"}]}
+    else:
+        row[way] = secret.as_uri()
+    document = {"wids_version": 2, "base": base}
+    url = shard_server.put("sly.json", json.dumps(document).encode())
+    with pytest.raises(wids.SpecError, match=r"sly\.json.*allow_local"):
+        wids.open(url)
+
+
+def test_an_absolute_pattern_of_tables_is_one_of_its_server(
+    folder: Path, shard_server: ShardServer
+) -> None:
+    """As any other location in the document; the file of this machine of that path is not read."""
+    text = "key,caption\n" + "".join(f"{key},hers\n" for key in KEYS[:1000])
+    url = shard_server.put("s0.tar", (folder / "s0.tar").read_bytes())
+    pattern = shard_server.put(f"{folder}/{{shard}}.csv", b"")
+    shard_server.put(f"{folder}/s0.csv", text.encode())
+    (folder / "s0.csv").write_text(text.replace("hers", "mine"))
+    wids.open([(url, 1000)]).join_tables(pattern).save(folder / "v.json")
+    document = (folder / "v.json").read_text().replace(pattern, f"{folder}/{{shard}}.csv")
+    opened = wids.open(shard_server.put("v.json", document.encode()))
+    assert opened[5][".caption"] == "hers"
+
+
+def test_an_index_beside_a_moved_document_is_found(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Locations of sidecars are relative to the document, as those of their shards."""
+    (folder / "indexes").mkdir()
+    wids.index_shard(str(folder / "s0.tar"), sidecar=True)
+    (folder / "s0.tar.widx").rename(folder / "indexes/s0.widx")
+    monkeypatch.chdir(folder)
+    rows = [{"url": "s0.tar", "nsamples": 1000, "index": "indexes/s0.widx"}]
+    wids.ShardListDataset(rows)[:3].save("v.json")
+    moved = tmp_path / "elsewhere"
+    shutil.move(folder, moved)
+    monkeypatch.chdir(tmp_path)
+    opened = wids.open("elsewhere/v.json")
+    assert dict(opened.base.shards[0])["index"] == "elsewhere/indexes/s0.widx"
+    assert keys(opened) == KEYS[:3]

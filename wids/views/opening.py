@@ -18,12 +18,14 @@ import numpy.typing as npt
 from wids.base.arguments import check_text
 from wids.base.keyhash import hash_keys
 from wids.base.lineage import lineage_in
-from wids.base.urls import base_name, display_url, file_name, is_local, local_path
+from wids.base.urls import base_name, display_url, file_name, is_local, local_path, scheme_of
 from wids.base.warn import held_warnings, warn
 from wids.errors import SpecError
 from wids.specs.indexrules import USUAL_RULES
 from wids.specs.locations import folder_of, join
+from wids.specs.rows import check_location
 from wids.specs.sources import find_shards, read_document
+from wids.specs.spec import DatasetSpec
 from wids.specs.uniquekeys import unique_keys
 from wids.views.concatenation import other_classes
 from wids.views.filling import Filled, first_fields
@@ -288,7 +290,7 @@ class _Opener:
         from wids.views.table import FileStamp
         from wids.views.tablejoin import cache_of, joins_folder, rows_as_saved, shards_of
         from wids.views.tablerows import Match
-        from wids.views.tablesbeside import beside_shards
+        from wids.views.tablesbeside import beside_shards, table_beside
         from wids.views.tablesources import remote_table, table_source
 
         where = display_url(home)
@@ -306,8 +308,12 @@ class _Opener:
         named = self._located(node.get("table", node.get("tables")), home)
         try:
             if "tables" in node:
-                shards = shards_of(left)
-                pattern = node["tables"]
+                shards, pattern = shards_of(left), node["tables"]
+                if scheme_of(pattern) or pattern.startswith(("/", "~")):
+                    pattern = named
+                # What is relative lies beside the shards, and the name of one may be "file:x".
+                for shard in shards:
+                    self._check_permitted(table_beside(pattern, shard), home)
                 source = beside_shards(
                     pattern, shards, missing="fill", stamp=stamp, cache=cache_of(left)
                 )
@@ -354,9 +360,10 @@ class _Opener:
                 _check_there(local_path(location), where)
             dataset = opener.open(location)
         elif isinstance(node.get("shardlist"), list):
-            rows = [
-                {**row, "url": self._located(row.get("url"), home)} for row in node["shardlist"]
-            ]
+            allow_local = bool(self._options.get("allow_local"))
+            listed = {"shardlist": node["shardlist"]}
+            spec = DatasetSpec.parse(listed, home, allow_local=allow_local)
+            rows = [dict(shard) for shard in spec.shards]
             named = f"{len(rows)} shards"
             dataset = self._make(rows, **self._options | own)
         else:
@@ -469,16 +476,18 @@ class _Opener:
 
     def _located(self, named: Any, home: str) -> str:
         """Resolve a location in a document against the document's folder."""
-        where = display_url(home)
-        if not isinstance(named, str) or not named:
-            raise SpecError(f"{where}: expected a location, found {named!r:.60}")
+        check_location(named, display_url(home), "location")
         location = join(folder_of(home), named)
+        self._check_permitted(location, home)
+        return location
+
+    def _check_permitted(self, location: str, home: str) -> None:
+        """Raise SpecError if a document from a server names a file of this machine."""
         if is_local(location) and not (is_local(home) or self._options.get("allow_local")):
             raise SpecError(
-                f"{where}: {location!r} is a file of this machine, which a document from a server "
-                "may not name; allow_local=True permits it"
+                f"{display_url(home)}: {location!r:.200} is a file of this machine, which a "
+                "document from a server may not name; allow_local=True permits it"
             )
-        return location
 
 
 def _warn_of_unknown_keys(base: Any, patch: Any, where: str) -> None:

@@ -221,10 +221,10 @@ class _Writer:
         if source is not None:
             return {"spec": self._located(source), **node}
         rows = [dict(shard) for shard in dataset.shards]
-        return {
-            "shardlist": [row | {"url": self._located(row["url"])} for row in rows],
-            **node,
-        }
+        for row in rows:
+            named = ("url", "index", "pack")
+            row |= {key: self._located(row[key]) for key in named if key in row}
+        return {"shardlist": rows, **node}
 
     def _located(self, location: str) -> str:
         from wids.specs.newspec import name_in_spec

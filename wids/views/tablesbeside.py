@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from wids.base.threads import DaemonThreadPool
@@ -125,18 +126,22 @@ def table_beside(pattern: str, shard: str) -> str:
     'https://host/a/00000.parquet?key=1'
     >>> table_beside("../meta/{shard}.csv", "s3://bucket/a/00000.tar.gz")
     's3://bucket/meta/00000.csv'
+    >>> table_beside("{shard}", "https://host/file:x.tar")
+    'https://host/file:x'
     """
     path = without_query(shard)
     file = local_path(shard).name if is_local(shard) else PurePosixPath(path).name
     name = re.sub(r"\.tar(\.gz|\.zst)?$", "", file)
+    # What the pattern itself says counts: a shard may be called "file:x.tar" or "~x.tar".
+    if scheme_of(pattern):
+        return pattern.replace("{shard}", name)
+    pattern = os.path.expanduser(pattern)  # noqa: PTH111 (which raises for an unknown user)
     table = pattern.replace("{shard}", name)
     if is_local(shard):
-        if scheme_of(table):
-            return table
-        return str(local_path(shard).absolute().parent / Path(table).expanduser())
-    if scheme_of(table) or table.startswith(("/", "~")):
-        return str(Path(table).expanduser()) if is_local(table) else table
-    return f"{join(folder_of(shard), table)}{shard[len(path) :]}"
+        return str(local_path(shard).absolute().parent / table)
+    if pattern.startswith("/"):
+        return table
+    return f"{join(folder_of(shard), f'./{table}')}{shard[len(path) :]}"
 
 
 def _present(locations: Sequence[str], cache: ShardCache | None) -> list[str]:
