@@ -51,7 +51,7 @@ settings.register_profile(
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     derandomize=True,
-    max_examples=40,
+    max_examples=25,
 )
 settings.register_profile(
     "long", settings.get_profile("steady"), derandomize=False, max_examples=300

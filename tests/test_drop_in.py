@@ -444,21 +444,15 @@ def test_construction_prints_nothing(
 
 
 def test_the_banner_shows_on_request(spec: Path) -> None:
-    """With `WIDS_VERBOSE=1`, log lines go to standard error."""
-    code = f"import wids; wids.ShardListDataset({str(spec)!r})"
+    """With `WIDS_VERBOSE=1`, log lines and the work of opening go to standard error."""
+    code = f"import wids; wids.ShardListDataset({str(spec.parent)!r} + '/*.tar')"
     run = partial(
         subprocess.run, [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
-    assert "samples: 30" in run(env={**_environment(), "WIDS_VERBOSE": "1"}).stderr
+    said = run(env={**_environment(), "WIDS_VERBOSE": "1"}).stderr
+    assert "samples: 30" in said
+    assert "how many samples 3 shards hold: counting" in said
     assert run(env={**_environment(), "WIDS_VERBOSE": "0"}).stderr == ""
-
-
-def test_what_is_done_on_opening_shows_on_request(spec: Path) -> None:
-    """With `WIDS_VERBOSE=1`, the work of opening a dataset is logged."""
-    code = f"import wids; wids.ShardListDataset('{spec.parent}/*.tar')"
-    command, environment = [sys.executable, "-c", code], {**_environment(), "WIDS_VERBOSE": "1"}
-    ended = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
-    assert "how many samples 3 shards hold: counting" in ended.stderr
 
 
 def _environment() -> dict[str, str]:
@@ -493,7 +487,7 @@ def test_it_works_without_torch(spec: Path) -> None:
     assert (result.stdout, result.stderr) == ("29\n435\n", "")
 
 
-@pytest.mark.parametrize("url", ["pipe:touch {marker}", "http://127.0.0.1:1/x';touch {marker};'"])
+@pytest.mark.parametrize("url", ["pipe:touch {marker}", "file:x';touch {marker};'"])
 def test_a_url_never_runs_a_command(tmp_path: Path, url: str) -> None:
     """A `pipe:` URL or a quote in a URL runs no command."""
     marker = tmp_path / "marker"

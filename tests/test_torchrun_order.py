@@ -1,4 +1,4 @@
-"""Exact epochs under a real torchrun: gloo ranks, DataLoader workers, uneven shards, a prime n."""
+"""Exact epochs of ranks: gloo, DataLoader workers, uneven shards, a prime number of samples."""
 
 import json
 import os
@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 
 import pytest
+from helpers.interpreters import run_ranks
 from helpers.shards import REPOSITORY
 
 LENGTHS = [511, 206, 0, 149, 57, 2, 32, 43, 9]
@@ -81,22 +82,6 @@ dist.destroy_process_group()
 """
 
 
-def torchrun(tmp_path, num_ranks, runs):
-    """Run the program under torchrun; return of each epoch its kind, and per rank what it saw."""
-    output = launch(tmp_path, num_ranks, RANK_PROGRAM, json.dumps(runs), str(LENGTHS))
-    lines = [line for line in output.splitlines() if line.startswith("EPOCH ")]
-    return [json.loads(line.removeprefix("EPOCH ")) for line in lines]
-
-
-def launch(tmp_path, num_ranks, code, *arguments):
-    """Run a program under torchrun; return what it printed."""
-    program = tmp_path / "program.py"
-    program.write_text(code)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command += [f"--nproc-per-node={num_ranks}", str(program), *arguments]
-    return finish(command)
-
-
 def finish(command, **options):
     """Run a command to its good end, on the loopback device; return what it printed."""
     environment = {
@@ -119,12 +104,13 @@ def finish(command, **options):
     return run.stdout
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("num_ranks", [2, 3, 4])
-def test_epochs_are_exact_under_torchrun(tmp_path, num_ranks):
+def test_epochs_of_ranks_are_exact():
     """Ranks are equal, lengths true, every sample comes and the fewest come twice, each epoch."""
-    runs = [("shards", 2 if num_ranks < 4 else 0), ("chunks", 0), ("drop", 0), ("ragged", 0)]
-    epochs = torchrun(tmp_path, num_ranks, runs)
+    num_ranks = 3
+    runs = [("shards", 2), ("chunks", 0), ("drop", 0), ("ragged", 0)]
+    output = run_ranks(num_ranks, "-c", RANK_PROGRAM, json.dumps(runs), LENGTHS)
+    lines = [line for line in output.splitlines() if line.startswith("EPOCH ")]
+    epochs = [json.loads(line.removeprefix("EPOCH ")) for line in lines]
     assert [kind for kind, _ in epochs] == [kind for kind, _ in runs for _ in range(2)]
     for kind, ranks in epochs:
         counts = Counter(index for _, _, seen in ranks for index in seen)
@@ -145,8 +131,8 @@ def test_epochs_are_exact_under_torchrun(tmp_path, num_ranks):
 
 
 def test_ranks_without_a_process_group_share_the_data(tmp_path):
-    """Under torchrun alone each rank gets its share, not everything, and a warning says how."""
-    launch(tmp_path, 2, ALONE_PROGRAM, str(tmp_path))
+    """Without a process group, each rank gets its share, not everything, and a warning says how."""
+    run_ranks(2, "-c", ALONE_PROGRAM, tmp_path)
     ranks = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
     assert [(said, len(seen)) for said, seen in ranks] == [(True, 505)] * 2
     assert {index for _, seen in ranks for index in seen} == set(range(TOTAL))

@@ -63,8 +63,13 @@ def test_sixty_four_processes_make_one_download(
         assert len(shard_server.requests) == requests
 
 
-@pytest.mark.parametrize("faults", [Faults(rate=2e6), Faults(times=1, cut_at=100_000)])
-@pytest.mark.parametrize("case", ["locks do nothing", "no lock can be made"])
+@pytest.mark.parametrize(
+    ("case", "faults"),
+    [
+        ("locks do nothing", Faults(rate=2e6)),
+        ("no lock can be made", Faults(times=1, cut_at=100_000)),
+    ],
+)
 def test_without_locks_every_process_still_reads_right(
     folder: Path, shard_server: ShardServer, case: str, faults: Faults
 ) -> None:
@@ -96,7 +101,7 @@ def test_kills_leave_nothing_wrong(folder: Path, shard_server: ShardServer, boun
         "killed",
         folder=str(folder),
         digests=digests,
-        kills=60 * LONG,
+        kills=30 * LONG,
         longest=0.12,
         seed=len(digests),
         bound=4 * nbytes if bounded else None,
@@ -118,7 +123,7 @@ def test_kills_while_indexing_leave_nothing_wrong(folder: Path, tmp_path: Path) 
         "killed_indexing",
         folder=str(folder),
         digests=digests,
-        kills=60 * LONG,
+        kills=30 * LONG,
         seed=LONG,
     )
     assert found["killed"] > 0  # how many it is depends on the machine
@@ -154,7 +159,7 @@ def test_the_bound_holds_under_many_readers(folder: Path, shard_server: ShardSer
         folder=str(folder),
         digests=digests,
         processes=8,
-        reads=60 * LONG,
+        reads=30 * LONG,
         bound=bound,
     )
     assert found["statuses"] == [0] * 8
@@ -187,7 +192,7 @@ def test_any_call_may_fail(tmp_path: Path, shard_server: ShardServer) -> None:
         "shard": str(tmp_path / "shard"),
         "urls": [shard_server.put(f"{number}.tar", shard) for number in range(3)],
         "bound": 2 * len(shard),
-        "step": 4 if LONG == 1 else 1,
+        "step": 12 if LONG == 1 else 1,
     }
     worker = WORKER.with_name("failing_worker.py")
     done = subprocess.run(

@@ -141,6 +141,7 @@ def refusal_of(bomb):
     return int(run.stdout)
 
 
+@pytest.mark.slow
 def test_a_bomb_of_a_gibibyte_takes_no_memory():
     """A megabyte that says it unpacks to a gibibyte is refused by the default settings at once."""
     packer = zlib.compressobj(9, wbits=31)

@@ -403,6 +403,7 @@ def test_the_bound_reaches_the_wrappers_and_archives():
             decode_one(extension, data, max_nbytes=1000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("last", ["a", "\U0001f600"], ids=["narrow", "wide"])
 @pytest.mark.parametrize("extension", [".txt", ".json", ".msgpack", ".cbor"])
 def test_the_bound_counts_values_beside_the_bytes_that_they_come_from(extension: str, last: str):

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers.pictures import draw, photos, psnr, save
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageOps, UnidentifiedImageError
 
@@ -451,7 +451,6 @@ def test_decoders_are_values():
     st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 255)), min_size=1, max_size=8),
     st.integers(0, 5000),
 )
-@settings(deadline=None, max_examples=100)
 def test_damaged_images_are_an_error_or_a_picture(name, changes, cut):
     """Changed and cut files give a DecodeError or pixels on every path."""
     pytest.importorskip("torch")

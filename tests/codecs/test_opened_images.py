@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageFile, features
 
@@ -104,7 +104,6 @@ def test_images_of_a_decoder_of_ones_own_and_in_wrappers_are_named_too() -> None
         decode_field(".jpg", cut).load()
 
 
-@settings(max_examples=150, deadline=None)
 @given(extension=st.sampled_from(sorted(FORMATS)), data=st.data())
 @pytest.mark.filterwarnings("ignore")
 def test_damaged_images_fail_by_errors_of_the_library(extension: str, data: st.DataObject) -> None:

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
@@ -18,7 +18,6 @@ numbers = arrays.arrays(
 
 
 @given(numbers)
-@settings(deadline=None)
 def test_figures_are_those_of_numpy(array: np.ndarray) -> None:
     """Extremes, mean and deviation are those of the finite values; the others are counted."""
     figures = describe_array("", array)

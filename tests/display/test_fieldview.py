@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from helpers.pictures import save
 from helpers.specimens import npy, npz_bomb, png_bomb, specimens, tone, turned_jpeg
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -60,14 +60,12 @@ def test_valid_fields_are_viewed_without_an_error(extension: str) -> None:
 
 
 @given(st.sampled_from(EXTENSIONS), st.binary(max_size=500))
-@settings(deadline=None)
 def test_no_bytes_make_a_view_fail(extension: str, data: bytes) -> None:
     """Any bytes give a view with a bounded JSON summary."""
     check_json(view_field(extension, data))
 
 
 @given(st.sampled_from(sorted(specimens())), st.data())
-@settings(deadline=None, max_examples=300)
 def test_damaged_fields_are_viewed(extension: str, data: st.DataObject) -> None:
     """Valid files that were truncated or changed in a few bytes have a view."""
     content = bytearray(specimens()[extension])
@@ -154,7 +152,6 @@ class TestText:
     """Text, cut if it is long."""
 
     @given(st.text(min_size=1, max_size=50), st.integers(19_990, 20_010))
-    @settings(max_examples=50)
     def test_long_text_is_cut_between_characters(self, text: str, length: int) -> None:
         """Long text is cut between characters and marked as truncated."""
         long = (text * (length // len(text) + 1))[:length]

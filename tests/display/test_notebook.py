@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from helpers.pictures import draw, save
 from helpers.specimens import npy, specimens
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -144,7 +144,6 @@ def test_strangers_content_never_becomes_markup(extension: str) -> None:
 
 
 @given(st.text(), st.text(), st.binary(max_size=60), st.sampled_from([".txt", ".json", ".npy", ""]))
-@settings(deadline=None)
 def test_any_sample_has_a_page(key: str, name: str, data: bytes, suffix: str) -> None:
     """Samples with control characters, surrogates and right-to-left text have a page."""
     sample = {"__key__": key, f".{name}{suffix}": data, "\udc80": data}

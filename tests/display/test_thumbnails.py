@@ -12,7 +12,7 @@ import safetensors.numpy
 from helpers.pictures import draw, psnr, save
 from helpers.shards import REPOSITORY
 from helpers.specimens import film, npy, npz, png_bomb, specimens, tone, turned_jpeg
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
@@ -57,7 +57,6 @@ def test_impossible_sizes_are_refused(size: int) -> None:
 
 
 @given(st.sampled_from(sorted(specimens())), st.data())
-@settings(deadline=None)
 def test_damaged_fields_have_a_picture_or_a_decode_error(extension: str, data) -> None:
     """Damaged fields give a picture or a DecodeError, and no other error."""
     content = bytearray(specimens()[extension])

@@ -249,7 +249,7 @@ def test_json_lines_are_those_that_json_wrote(rows: list[dict[str, Any]], blank:
     assert list(read_rows(Path("t.jsonl"))) == rows
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.fixed_dictionaries({"n": st.integers(-(2**63), 2**63 - 1), "s": CELLS}),
                 min_size=1, max_size=9), st.integers(1, 4))  # fmt: skip
 def test_parquet_rows_are_those_that_pyarrow_wrote(rows: list[dict[str, Any]], group: int) -> None:

@@ -13,7 +13,7 @@ import google_crc32c
 import numpy as np
 import pytest
 from helpers.shards import REPOSITORY
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import wids
@@ -151,7 +151,6 @@ def test_feature_that_the_first_record_lacks_can_be_named(tmp_path: Path) -> Non
     assert named[1][".left.jpg"] == PICTURE
 
 
-@settings(deadline=None)
 @given(st.lists(st.binary(max_size=600), max_size=5))
 def test_records_come_back_as_they_were_framed(records: list[bytes]) -> None:
     """Records of any bytes, also empty ones, are read."""
@@ -165,7 +164,6 @@ def test_records_come_back_as_they_were_framed(records: list[bytes]) -> None:
         assert list(read_records(path)) == records
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=5),
     st.lists(st.floats(width=32, allow_nan=False), min_size=1, max_size=5),

@@ -34,7 +34,6 @@ FOLDERS = count()  # a new one for each example
 ORDERINGS = ["==", "<", "<=", ">", ">=", "!="]
 
 
-@settings(deadline=None)
 @given(st.lists(NUMBERS, max_size=6), st.sampled_from(ORDERINGS), NUMBERS)
 def test_no_number_is_ruled_out(numbers: list[Any], operator: str, value: Any) -> None:
     """Whatever number fulfils a comparison lies within bounds that may hold it."""
@@ -75,9 +74,7 @@ def packed(
 
 
 @pytest.mark.filterwarnings("ignore:filter:wids.WidsWarning")  # values are of other kinds
-@settings(
-    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(st.lists(VALUES | st.just(...), max_size=3), min_size=1, max_size=4),
     st.lists(

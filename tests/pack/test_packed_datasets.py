@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.interpreters import run_python
 from helpers.packbytes import resealed, with_arrays
 from helpers.server import Faults, Request, ShardServer
 from helpers.stores import use_azure, use_s3
@@ -416,14 +417,7 @@ def test_each_location_is_checked_before_use(folder: Path, shard_server: ShardSe
 
 
 def run(*arguments: Any) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    return subprocess.run(
-        [sys.executable, "-m", "wids", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        env=environment,
-        check=False,
-    )
+    return run_python("-m", "wids", *arguments)
 
 
 def test_create_names_its_pack(folder: Path) -> None:
@@ -589,10 +583,14 @@ def test_a_killed_run_is_resumed_with_its_pack(
     assert contents(wids.ShardListDataset(out / "new.json", remote="range")) == EXPECTED
 
 
-@pytest.mark.parametrize("tars", ["0.tar", "{0..3}.tar"])
 @pytest.mark.parametrize(
-    "faults",
-    [{"cut_at": 700}, {"status": 503}, {"refuse": True}, {"change_etag": True}],
+    ("tars", "faults"),
+    [
+        ("{0..3}.tar", {"cut_at": 700}),
+        ("0.tar", {"status": 503}),
+        ("0.tar", {"refuse": True}),
+        ("{0..3}.tar", {"change_etag": True}),
+    ],
     ids=["truncated", "busy", "refused", "other versions"],
 )
 def test_a_resumed_pack_is_that_of_a_fresh_run(

@@ -42,7 +42,7 @@ def plain(value):
     return bytes(value) if isinstance(value, memoryview) else value
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     indexes=st.lists(st.integers(-TOTAL, TOTAL - 1), max_size=60),
     kind=st.sampled_from(KINDS),

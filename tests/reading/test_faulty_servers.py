@@ -149,7 +149,6 @@ KINDS: list[dict[str, Any]] = [
 
 
 @settings(
-    max_examples=60,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers.server import ShardServer
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import wids
@@ -28,7 +28,6 @@ STEPS = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=40)
 @given(STEPS)
 def test_it_reads_as_a_file_in_memory(steps: list[tuple[str, int]]) -> None:
     """Any reads and seeks give what `io.BytesIO` gives, and no byte is requested past the end."""

@@ -13,9 +13,7 @@ from wids.codecs.arrays import Windows, stack_classes
 from wids.errors import DecodeError
 from wids.reading.ragged import Ragged
 
-RELAXED = settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+RELAXED = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 LENGTHS = [5, 0, 90, 1, 12]
 TOTAL = sum(LENGTHS)
 

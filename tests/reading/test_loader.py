@@ -24,9 +24,7 @@ import wids
 from wids.errors import DecodeError
 from wids.reading.ragged import Ragged
 
-RELAXED = settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+RELAXED = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 LENGTHS = [5, 0, 20, 1, 12]
 TOTAL = sum(LENGTHS)
 
@@ -654,7 +652,7 @@ def test_a_loader_pickles(shards):
 # --- state ---
 
 
-@settings(RELAXED, max_examples=25)
+@settings(RELAXED)
 @given(
     batch_size=st.integers(1, 12),
     steps=st.integers(0, 60),

@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from wids.reading.orderedmap import OrderedMap
@@ -21,7 +21,6 @@ def loader_threads() -> set[threading.Thread]:
     return {each for each in threading.enumerate() if each.name.startswith("wids-loader-")}
 
 
-@settings(max_examples=40)
 @given(st.lists(st.integers()), st.integers(1, 4), st.integers(1, 8))
 def test_results_are_those_of_map(tasks: list[int], num_threads: int, ahead: int) -> None:
     """Results are in the order of the tasks for any number of threads."""
@@ -29,7 +28,6 @@ def test_results_are_those_of_map(tasks: list[int], num_threads: int, ahead: int
     assert list(results) == list(map(str, tasks))
 
 
-@settings(max_examples=40)
 @given(st.lists(st.integers(-3, 3)), st.integers(1, 3))
 def test_an_error_stands_in_the_place_of_its_result(tasks: list[int], num_threads: int) -> None:
     """An error replaces its result, and the other results can be read."""

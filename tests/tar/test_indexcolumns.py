@@ -27,7 +27,7 @@ def usable(keys: list[str]) -> list[str]:
     return [key for key in keys if all(key.split("/"))]
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(KEYS.map(usable).filter(bool), st.text("aBb/éÉ", max_size=3))
 def test_keys_are_found_as_python_finds_them(make_shard, keys: list[str], text: str):
     """A search by key or a part of it finds the samples that `str` methods find."""

@@ -1,7 +1,7 @@
 """Operations on all names of a buffer give the same results as Python on each name."""
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from wids.tar.grouping import split_name
@@ -107,7 +107,6 @@ long_names = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=50)
 @given(long_names)
 def test_long_strings_are_compared_as_short_ones_are(strings):
     """Strings around the length from which they are compared whole are distinguished."""

@@ -29,7 +29,7 @@ def sidecar(shard, tmp_path):
     return path
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(st.integers(0, MANY - 1), max_size=80), st.sampled_from([".cls", ".txt", ".x"]),
     st.booleans(),

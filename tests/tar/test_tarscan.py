@@ -612,9 +612,7 @@ types = st.sampled_from(
     + [tarfile.AREGTYPE, tarfile.CONTTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE]
     + [tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE]
 )
-slow = settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+slow = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def write_members(path, members, tar_format, mtime):
@@ -672,7 +670,7 @@ def test_any_dialect(tmp_path, members, tar_format):
 
 
 @pytest.mark.skipif(shutil.which("tar") is None, reason="GNU tar is not installed")
-@settings(slow, max_examples=40)
+@settings(slow)
 @given(
     members=st.lists(st.tuples(names.filter(lambda n: b"\n" not in n), st.integers(0, 1600),
                                st.just(tarfile.REGTYPE)), max_size=8),

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.server import ShardServer
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import wids
@@ -246,7 +246,6 @@ def test_a_writer_can_be_sent_to_another_process(tmp_path: Path):
         assert dataset[3]["__key__"] == make_samples(0, 8)[3]["__key__"]  # it is still open
 
 
-@settings(max_examples=25, deadline=None)
 @given(
     st.lists(st.integers(-60, 59), min_size=1, max_size=30, unique_by=lambda i: i % 60),
     st.integers(1, 9),

@@ -46,7 +46,7 @@ CHOICES = st.one_of(
 )
 
 
-@settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=60)
+@settings(deadline=None, suppress_health_check=list(HealthCheck))
 @given(choice=CHOICES, second=st.integers(1, 3))
 def test_a_view_is_what_numpy_chooses(
     dataset: wids.ShardListDataset, choice: Any, second: int
@@ -209,14 +209,14 @@ def test_columns_of_a_view_open_its_shards_alone(shard_server: ShardServer, data
     assert not fetched & {"/s0.tar", "/s1.tar", "/s3.tar"}
 
 
-def test_workers_read_views(dataset: wids.ShardListDataset) -> None:
+@pytest.mark.parametrize("context", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
+def test_workers_read_views(dataset: wids.ShardListDataset, context: str) -> None:
     """A DataLoader's workers get the view by its pickle, and give its samples in order."""
     view = (dataset + dataset)[::-2]
-    for context in ("fork", "spawn"):
-        loader = DataLoader(
-            view, batch_size=4, num_workers=1, collate_fn=list, multiprocessing_context=context
-        )
-        assert keys(sample for batch in loader for sample in batch) == keys(view)
+    loader = DataLoader(
+        view, batch_size=4, num_workers=1, collate_fn=list, multiprocessing_context=context
+    )
+    assert keys(sample for batch in loader for sample in batch) == keys(view)
     assert len(pickle.dumps(dataset.take(9))) < 64 << 10
 
 

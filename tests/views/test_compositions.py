@@ -99,7 +99,6 @@ MAKERS = [by_slice, by_list, by_mask, by_filter, by_sorting, by_adding, by_leavi
 @pytest.mark.filterwarnings("ignore:none of . keys belongs:wids.WidsWarning")
 @settings(
     deadline=None,
-    max_examples=80,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(steps=steps(), picks=st.lists(st.integers(0, 1000), max_size=6))

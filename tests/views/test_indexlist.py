@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from wids.base.arrayfile import read_arrays, write_arrays
@@ -37,7 +37,6 @@ def index_arrays(draw: st.DrawFn) -> np.ndarray:
     return np.array(numbers, np.int64)
 
 
-@settings(deadline=None)
 @given(index_arrays())
 def test_it_holds_what_it_was_made_of(indexes: np.ndarray) -> None:
     """One by one, in batches, and as a whole the indexes are those that were given."""
@@ -50,7 +49,6 @@ def test_it_holds_what_it_was_made_of(indexes: np.ndarray) -> None:
     assert held.take(twice).tolist() == indexes[twice].tolist()
 
 
-@settings(deadline=None)
 @given(index_arrays(), st.data())
 def test_what_is_chosen_of_it_is_what_numpy_chooses(
     indexes: np.ndarray, data: st.DataObject
@@ -68,7 +66,6 @@ def test_what_is_chosen_of_it_is_what_numpy_chooses(
         assert chosen.array().tolist() == indexes[places].tolist()
 
 
-@settings(deadline=None)
 @given(index_arrays(), st.lists(st.integers(0, 1 << 20), max_size=20))
 def test_indexes_are_found_and_counted(indexes: np.ndarray, wanted: list[int]) -> None:
     """The first position of an index is found, and how many of an ascending list lie below it."""

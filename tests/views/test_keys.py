@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.shards import write_shard
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import wids
@@ -37,7 +37,6 @@ def keys(view: Any) -> list[str]:
     return [sample["__key__"] for sample in view]
 
 
-@settings(deadline=None)
 @given(st.lists(st.text(max_size=3), max_size=60), st.lists(st.text(max_size=3), max_size=20))
 def test_a_table_finds_what_a_dict_would(there: list[str], wanted: list[str]) -> None:
     """All places of a key are found, one by one and together, and no others."""

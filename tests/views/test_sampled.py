@@ -1,15 +1,13 @@
 """Samplers over views: every sample once an epoch, on any ranks, resumed, through loaders."""
 
-import os
 import pickle
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.interpreters import run_ranks
 from helpers.server import ShardServer
 from torch.utils.data import DataLoader
 
@@ -167,23 +165,14 @@ dist.destroy_process_group()
 """
 
 
-def test_ranks_of_torchrun_share_a_filtered_join(rows: Any, tmp_path: Path) -> None:
+def test_ranks_share_a_filtered_join(rows: Any, tmp_path: Path) -> None:
     """Two processes read a prime number of joined, filtered samples: each once."""
     dataset = wids.ShardListDataset(rows)
     other = wids.ShardListDataset(rows[::-1])
     view = dataset.filter(".cls < 37").join(other, replace=True, missing="drop")
     assert len(view) == 37
     (tmp_path / "view.pickle").write_bytes(pickle.dumps(view))
-    program = tmp_path / "rank.py"
-    program.write_text(RANK)
-    run = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    done = subprocess.run(
-        [*run, str(program), str(tmp_path / "view.pickle")],
-        capture_output=True,
-        text=True,
-        check=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )
-    lines = [line.split("drawn")[1] for line in done.stdout.splitlines() if "drawn" in line]
+    output = run_ranks(2, "-c", RANK, tmp_path / "view.pickle")
+    lines = [line.split("drawn")[1] for line in output.splitlines() if "drawn" in line]
     assert len(lines) == 2
     assert sorted(int(number) for line in lines for number in line.split()) == list(range(37))

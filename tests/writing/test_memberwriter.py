@@ -9,7 +9,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from wids.writing.memberwriter import MemberWriter, SampleArchive, member_header, member_nbytes
@@ -161,7 +161,6 @@ names = st.text(
 ).filter(lambda name: not name.startswith("/") and "//" not in name and not name.endswith("/"))
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(names, st.binary(max_size=1500)), max_size=6))
 def test_whatever_is_written_is_read_by_tarfile(members: list[tuple[str, bytes]]):
     """Python's tarfile reads any names and data; the same calls give the same bytes."""
