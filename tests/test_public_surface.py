@@ -5,7 +5,6 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from helpers.shards import REPOSITORY
 
 import wids
@@ -35,19 +34,19 @@ def test_the_page_of_public_names_is_complete() -> None:
     assert sorted(named) == sorted(set(wids.__all__) - {"__version__"})
 
 
-@pytest.mark.parametrize("path", [*USERS_DOCUMENTS, *EXAMPLES], ids=lambda path: path.name)
-def test_docs_and_examples_use_public_names_alone(path: Path) -> None:
+def test_docs_and_examples_use_public_names_alone() -> None:
     """Docs and examples import only public names from `wids`."""
-    used = {name for code in _programs(path) for name in _names_of_wids(code)}
-    assert used <= set(wids.__all__) | OF_OLD
+    for path in [*USERS_DOCUMENTS, *EXAMPLES]:
+        used = {name for code in _programs(path) for name in _names_of_wids(code)}
+        assert used <= set(wids.__all__) | OF_OLD, path
 
 
-@pytest.mark.parametrize("path", USERS_DOCUMENTS, ids=lambda path: path.name)
-def test_the_text_names_what_is_public(path: Path) -> None:
+def test_the_text_names_what_is_public() -> None:
     """A name of `wids` in the text of a page can be imported."""
-    text = re.sub(r"^```.*?^```$", "", path.read_text(), flags=re.DOTALL | re.MULTILINE)
-    inside = set(IN_BACKTICKS.findall(text)) - set(wids.__all__) - OF_OLD
-    assert inside <= NO_NAMES.get(path.name, set())
+    for path in USERS_DOCUMENTS:
+        text = re.sub(r"^```.*?^```$", "", path.read_text(), flags=re.DOTALL | re.MULTILINE)
+        inside = set(IN_BACKTICKS.findall(text)) - set(wids.__all__) - OF_OLD
+        assert inside <= NO_NAMES.get(path.name, set()), path
 
 
 def _programs(path: Path) -> Iterator[str]:

@@ -151,6 +151,7 @@ def test_a_bomb_of_a_gibibyte_takes_no_memory():
     assert refusal_of(bomb) < 64 << 10
 
 
+@pytest.mark.slow
 def test_a_bomb_that_hides_its_size_takes_no_more_than_the_bound():
     """A thousand members of a mebibyte each stop at the half gibibyte that is allowed."""
     bomb = gzip.compress(bytes(1 << 20), 9) * 1024
