@@ -23,7 +23,7 @@ SCRIPTS = (
     "decode_loader.py",
 )
 ORDER_SCRIPTS = ("order_speed.py", "order_quality.py")
-TABLE_SCRIPTS = ("order_tables.py", "table.py")
+TABLE_SCRIPTS = ("table.py",)
 
 
 def main() -> None:

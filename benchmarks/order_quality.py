@@ -24,6 +24,7 @@ Then SGD: scikit-learn's digits sorted by class in shards of 15, 8 ranks with Ba
 """
 
 import argparse
+import itertools
 import json
 import statistics
 import subprocess
@@ -37,8 +38,7 @@ import numpy as np
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-from wids.ordering.chunks import chunk_layout  # noqa: E402
-from wids.ordering.order import OrderSpec, RankShare  # noqa: E402
+import wids  # noqa: E402
 
 MOSAIC = HERE.parent / ".bench" / "venvs" / "order-mosaicml-streaming" / "bin" / "python"
 
@@ -64,15 +64,20 @@ class Geometry:
 
 
 def ours(geometry, epoch, **options):
-    options = {"partition": "global", "lanes": geometry.nodes, "seed": 1, **options}
-    layout = chunk_layout(0, geometry.samples, geometry.shard)
-    spec = OrderSpec(layout, **options)
-    order = spec.epoch(epoch)
-    shares = [
-        RankShare(geometry.samples, rank, geometry.replicas, spec.lanes)
-        for rank in range(geometry.replicas)
-    ]
-    return np.stack([order.at(share.positions(0, geometry.length)) for share in shares])
+    options = {"partition": "global", "seed": 1, "chunksize": geometry.shard, **options}
+    ranks = []
+    for rank in range(geometry.replicas):
+        sampler = wids.DistributedChunkedSampler(
+            # The old word for `streams`, so that an older release can be measured, too.
+            range(geometry.samples),
+            geometry.replicas,
+            rank,
+            lanes=geometry.nodes,
+            **options,
+        )
+        sampler.set_epoch(epoch)
+        ranks.append(np.fromiter(itertools.islice(sampler, geometry.length), np.int64))
+    return np.stack(ranks)
 
 
 def full_shuffle(geometry, epoch):

@@ -22,7 +22,7 @@ BATCH = 5
 
 
 def make_sampler(rank=0, replicas=2):
-    return DistributedShardSampler(Echo(), replicas, rank, lanes=1, interleave=3)
+    return DistributedShardSampler(Echo(), replicas, rank, streams=1, interleave=3)
 
 
 def batches_of(loader):
@@ -196,7 +196,9 @@ def test_stateful_loader_resumes_on_other_ranks(replicas):
         seen += [index for _ in range(4) for index in next(iterator).tolist()]
         state = loader.state_dict()
     for rank in range(replicas):
-        sampler = DistributedShardSampler(Echo(), replicas, rank, lanes=1, interleave=3, pad=False)
+        sampler = DistributedShardSampler(
+            Echo(), replicas, rank, streams=1, interleave=3, pad=False
+        )
         loader = StatefulDataLoader(Echo(), batch_size=BATCH, sampler=sampler)
         loader.load_state_dict(state)
         seen += [index for batch in batches_of(loader) for index in batch]

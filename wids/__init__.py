@@ -42,12 +42,13 @@ if TYPE_CHECKING:
     from wids.ordering.orderreport import Cluster as Cluster
     from wids.ordering.orderreport import order_report as order_report
     from wids.ordering.randomseeds import random_seed as random_seed
+    from wids.ordering.rankcheck import check_ranks as check_ranks
     from wids.ordering.samplers import ChunkedSampler as ChunkedSampler
     from wids.ordering.samplers import DistributedChunkedSampler as DistributedChunkedSampler
     from wids.ordering.samplers import DistributedShardSampler as DistributedShardSampler
     from wids.ordering.samplers import ShardedSampler as ShardedSampler
     from wids.ordering.samplers import ShardListSampler as ShardListSampler
-    from wids.ordering.shapebatches import shape_buckets as shape_buckets
+    from wids.ordering.shapebuckets import shape_buckets as shape_buckets
     from wids.reading.collate import pack_sequences as pack_sequences
     from wids.reading.devicedecoder import DeviceDecoder as DeviceDecoder
     from wids.reading.loader import Loader as Loader
@@ -117,6 +118,7 @@ _HOME_OF = {
     "WidsWarning": "errors",
     "build_spec": "specs.build",
     "check_foreign_index": "tar.foreign",
+    "check_ranks": "ordering.rankcheck",
     "concat": "views.viewable",
     "decode_audio": "codecs.media",
     "decode_field": "codecs.decode",
@@ -131,7 +133,7 @@ _HOME_OF = {
     "random_seed": "ordering.randomseeds",
     "read_foreign_index": "tar.foreign",
     "reshard": "tools.reshard",
-    "shape_buckets": "ordering.shapebatches",
+    "shape_buckets": "ordering.shapebuckets",
     "show": "display.notebook",
     "thumbnail": "display.thumbnails",
     "view_field": "display.fieldview",

@@ -43,7 +43,7 @@ class Recorder(torch.nn.Module):
 
 def due(rank, epoch):
     """The batches of a rank in an epoch, by the sampler alone."""
-    sampler = wids.DistributedShardSampler(Echo(), 2, rank, lanes=1)
+    sampler = wids.DistributedShardSampler(Echo(), 2, rank, streams=1)
     sampler.set_epoch(epoch)
     indexes = list(sampler)
     return [indexes[start : start + BATCH] for start in range(0, len(indexes), BATCH)]

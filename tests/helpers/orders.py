@@ -24,7 +24,7 @@ def order_options(draw):
     return {
         "seed": draw(st.integers(-(2**70), 2**70)),
         "partition": draw(st.sampled_from(PARTITIONS)),
-        "lanes": draw(st.integers(1, 5)),
+        "streams": draw(st.integers(1, 5)),
         "interleave": draw(st.sampled_from([1, 3, 16])),
         "shuffle": draw(st.sampled_from([True, True, False])),
     }

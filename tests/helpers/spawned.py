@@ -35,7 +35,7 @@ def read_as_rank(
 ) -> None:
     """Read one rank's share of two epochs, fetching ahead, in step with the other rank."""
     with ShardList(rows, **cache, transformations="bytes") as dataset:
-        sampler = wids.DistributedShardSampler(dataset, 2, rank, interleave=2, lanes=1)
+        sampler = wids.DistributedShardSampler(dataset, 2, rank, interleave=2, streams=1)
         start.wait()
         dataset.fetch_ahead(sampler)
         for _ in range(2):

@@ -44,7 +44,7 @@ OF_RANKS: dict[str, list[tuple[object, type[Exception]]]] = {
     "rank": [(2, ValueError), (-1, ValueError), ("x", TypeError), (False, TypeError)],
     "drop_last": [(2, TypeError), ("no", TypeError)],
     "pad": [(2, TypeError), ("no", TypeError)],
-    "lanes": [(0, ValueError), ("x", ValueError), (1.5, ValueError)],
+    "streams": [(0, ValueError), ("x", ValueError), (1.5, ValueError)],
 }
 
 
@@ -151,8 +151,8 @@ CASES: list[tuple[Callable[..., object], str, object, type[Exception]]] = [
     (report, "cluster", 5, TypeError),
     (report, "partition", "x", ValueError),
     (report, "seed", "x", TypeError),
-    *((report, name, "x", TypeError) for name in ("interleave", "lanes", "chunksize")),
-    *((report, name, 0, ValueError) for name in ("interleave", "lanes", "max_samples")),
+    *((report, name, "x", TypeError) for name in ("interleave", "streams", "chunksize")),
+    *((report, name, 0, ValueError) for name in ("interleave", "streams", "max_samples")),
     *((cluster, name, 1.5, TypeError) for name in ("nodes", "ranks_per_node", "workers")),
     *((cluster, name, -1, ValueError) for name in ("batch_size", "cache_shards", "open_shards")),
 ]
@@ -203,7 +203,7 @@ def test_values_of_numpy_and_those_of_0_1_11_are_accepted() -> None:
     epoch: Any = np.int64(2)
     of_numpy.set_epoch(epoch)
     assert of_numpy.epoch == 2
-    assert of_numpy.state_dict(consumed=epoch)["position"] == 4
+    assert of_numpy.state_dict(consumed=epoch)["consumed"] == 4
     for off in (0, None, np.False_):
         assert list(SAMPLERS["ChunkedSampler"](shuffle=off)) == list(range(20))
     some = SAMPLERS["ChunkedSampler"](num_samples=np.array([2, 4]), shuffle=False)

@@ -43,7 +43,9 @@ class Echo(torch.utils.data.Dataset):
 
 
 def make_sampler(rank=0, ranks=2, **options):
-    return DistributedShardSampler(Echo(), ranks, rank, **{"lanes": 1, "interleave": 2, **options})
+    return DistributedShardSampler(
+        Echo(), ranks, rank, **{"streams": 1, "interleave": 2, **options}
+    )
 
 
 def make_batches(rank=0, ranks=2, size=4, **options):
@@ -289,21 +291,6 @@ def test_batches_without_an_epoch_are_warned_of(dataset, wrap):
     assert not caught(seeds, DataLoader(dataset, batch_sampler=BatchSampler(sampler, 8)))
 
 
-@pytest.mark.parametrize("size", [8, None])
-def test_samples_read_one_by_one_without_workers_are_warned_of(dataset, size):
-    """The warning comes for a DataLoader without workers, too."""
-    read = dataset if size is None else read_one_by_one(dataset)
-    loader = DataLoader(read, size, sampler=DistributedShardSampler(dataset))
-    with warnings.catch_warnings(record=True) as found:
-        warnings.simplefilter("always")
-        list(loader)
-        assert found
-        assert {each.category for each in found} == {wids.WidsWarning}
-        found.clear()
-        dataset[7]
-        assert not found
-
-
 def test_parts_of_a_mixture_know_the_epoch(dataset):
     """Samples of a mixture have seeds of the epoch and of their indexes in the mixture."""
     mixture = wids.Mixture([dataset, dataset], num_samples=80)
@@ -342,17 +329,3 @@ def test_a_batch_takes_its_epoch_along():
     batches.set_epoch(6)
     batch = pickle.loads(pickle.dumps(next(iter(batches))))
     assert (batch.epoch, batch.seed, len(batch)) == (6, 0, 4)
-
-
-@pytest.mark.parametrize("ranks", [1, 3])
-def test_less_than_a_batch_is_nothing_left(ranks):
-    """With `drop_last`, a state after the last batch leads to the next epoch."""
-    for rank in range(ranks):
-        batches = make_batches(rank, ranks, 8, drop_last=True)
-        one_pass = iter(batches)
-        for _ in range(len(batches)):
-            next(one_pass)
-        resumed = make_batches(rank, ranks, 8, drop_last=True)
-        resumed.load_state_dict(batches.state_dict())
-        assert list(one_pass) == []
-        assert (resumed.epoch, list(resumed)) == (1, list(batches))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from wids import ChunkedSampler, DistributedShardSampler, ShardListSampler
 from wids.ordering.lookahead import Lookahead
-from wids.ordering.replicas import lanes_here
+from wids.ordering.replicas import streams_here
 
 LENGTHS = [30, 11, 0, 62, 5]
 
@@ -52,7 +52,7 @@ def test_what_is_foreseen_is_what_comes(
             lengths=lengths,
             partition=partition,
             interleave=interleave,
-            lanes="rank",
+            streams="rank",
             seed=seed,
         )
         foreseen = list(Lookahead(sampler, ends))
@@ -108,7 +108,7 @@ def test_an_epoch_after_the_next_is_foreseen_in_its_time() -> None:
     [
         lambda sampler: sampler.set_epoch(7),
         lambda sampler: setattr(sampler, "seed", 99),
-        lambda sampler: sampler.load_state_dict({**sampler.state_dict(), "position": 50}),
+        lambda sampler: sampler.load_state_dict({**sampler.state_dict(), "consumed": 50}),
     ],
 )
 def test_what_was_not_foreseen_is_said(change) -> None:
@@ -137,7 +137,7 @@ def test_looking_ahead_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "lanes", "expected"),
+    ("told", "streams", "expected"),
     [
         ({"LOCAL_WORLD_SIZE": "4"}, 8, 4),
         ({"LOCAL_WORLD_SIZE": "4"}, 2, 1),
@@ -147,12 +147,12 @@ def test_looking_ahead_changes_nothing() -> None:
         ({}, 1, 1),
     ],
 )
-def test_lanes_of_this_machine_are_counted(
-    told: dict[str, str], lanes: int, expected: int, monkeypatch: pytest.MonkeyPatch
+def test_streams_of_this_machine_are_counted(
+    told: dict[str, str], streams: int, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The launcher's number of ranks on this machine is used, else all eight ranks."""
     for name in ("LOCAL_WORLD_SIZE", "SLURM_TASKS_PER_NODE"):
         monkeypatch.delenv(name, raising=False)
     for name, value in told.items():
         monkeypatch.setenv(name, value)
-    assert lanes_here(lanes, 8) == expected
+    assert streams_here(streams, 8) == expected

@@ -1,35 +1,26 @@
 """Mixtures: exact counts an epoch, each sample in proportion, resumed on any ranks; a dataset."""
 
 import json
-import re
-import warnings
 from collections import Counter
 from fractions import Fraction
+from itertools import chain
 
 import numpy as np
 import pytest
-from helpers.orders import order_options
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 import wids
 from wids import BatchSampler, ChunkedSampler, DistributedShardSampler, Mixture, ShardListSampler
-from wids.ordering.chunks import chunk_layout
-from wids.ordering.mixtureorder import MixtureLayout, MixtureSpec
-from wids.ordering.order import RankShare
+from wids.ordering.mixtureorder import MixtureChunks
+from wids.ordering.order import Chunks, OrderSpec, Share
 
 pytestmark = [
     # torchdata 0.11 calls what torch 2.13 deprecates.
     pytest.mark.filterwarnings("ignore:'set_vital' is deprecated"),
-    # Drawn at random, some epochs are too short for the lanes.
-    pytest.mark.filterwarnings("ignore:every epoch of .* are rounded to:wids.WidsWarning"),
 ]
-
-THOROUGH = settings(
-    max_examples=100, deadline=None, suppress_health_check=list(HealthCheck), database=None
-)
 
 
 class Part(list):
@@ -44,115 +35,51 @@ def three_parts():
     return [Part(0, [30, 11, 0, 60]), Part(101, [20]), Part(121, [3, 4])]
 
 
-@st.composite
-def mixtures(draw):
-    """Draw an order over any parts, weights, partition, lanes and epoch length."""
-    lengths = draw(
-        st.lists(
-            st.lists(st.sampled_from([0, 1, 3, 10, 41]), min_size=1, max_size=5).filter(any),
-            min_size=1,
-            max_size=5,
-        )
+def make_order(mixture, epoch=1, **options):
+    chunks = [Chunks.cut(0, size, chunk) for size, chunk in mixture]
+    return MixtureChunks(chunks, [Fraction(6), Fraction(3), Fraction(1)], 64_000).epoch(
+        OrderSpec(seed=1, epoch=epoch, **options)
     )
-    weights = [Fraction(draw(st.integers(0, 20)), 7) for _ in lengths]
-    weights[0] += sum(weights) == 0
-    chunksize = draw(st.sampled_from([None, 1, 4]))
-    parts = [chunk_layout(0, sum(part), chunksize, part) for part in lengths]
-    layout = MixtureLayout(parts, weights, draw(st.integers(1, 150)))
-    return MixtureSpec(layout, **draw(order_options()))
 
 
-def epochs_of(spec, count):
-    """List the indexes of the first epochs."""
-    positions = np.arange(spec.layout.num_samples, dtype=np.int64)
-    return [spec.epoch(epoch).at(positions).tolist() for epoch in range(count)]
+def test_a_mixture_is_pinned():
+    """A small mixture equals the stored order of version 2."""
+    parts = [Chunks.cut(0, 9, 4), Chunks.cut(0, 3)]
+    spec = OrderSpec(seed=42, epoch=1, interleave=4)
+    order = MixtureChunks(parts, [Fraction(2), Fraction(1)], 12).epoch(spec)
+    assert order.at(np.arange(12)).tolist() == [3, 8, 6, 7, 1, 0, 2, 5, 9, 10, 11, 9]
 
 
-def bounds_of(spec):
-    """List where the indexes of each part begin and end."""
-    ends = np.cumsum([part.num_samples for part in spec.layout.parts]).tolist()
-    return list(zip([0, *ends[:-1]], ends, strict=True))
-
-
-@THOROUGH
-@given(mixtures())
-def test_every_epoch_has_its_share_of_each_part(spec):
-    """Counts of parts are the quotas, up to one row, in every epoch."""
-    n, lanes = spec.layout.num_samples, spec.lanes
-    total = sum(spec.layout.weights)
-    counts = [
-        [sum(start <= index < stop for index in indexes) for start, stop in bounds_of(spec)]
-        for indexes in epochs_of(spec, 3)
-    ]
-    assert counts[0] == counts[1] == counts[2]
-    assert sum(counts[0]) == n
-    for count, weight in zip(counts[0], spec.layout.weights, strict=True):
-        assert abs(count - n * weight / total) < 2 * lanes + 1
-        assert weight or not count
-
-
-@THOROUGH
-@given(spec=mixtures(), num_epochs=st.integers(1, 5))
-def test_over_epochs_the_samples_of_a_part_come_equally_often(spec, num_epochs):
-    """Draws of two samples of a part differ by one at most, after any epoch."""
+@pytest.mark.parametrize("streams", [1, 3, 8, 64])
+def test_shares_are_exact_whatever_the_streams(streams):
+    """Each part has its share, to one draw, and its samples come equally often, to one draw."""
     seen = Counter()
-    for indexes in epochs_of(spec, num_epochs):
-        seen.update(indexes)
-        for start, stop in bounds_of(spec):
+    for epoch in range(3):
+        order = make_order([(70_000, 1000), (5000, 500), (7, 7)], epoch, streams=streams)
+        indexes = order.at(np.arange(64_000))
+        seen.update(indexes.tolist())
+        parts = np.bincount(np.searchsorted([70_000, 75_000], indexes, side="right"))
+        assert parts.tolist() == [38_400, 19_200, 6400]
+        for start, stop in ((0, 70_000), (70_000, 75_000), (75_000, 75_007)):
             times = [seen[index] for index in range(start, stop)]
             assert max(times) - min(times) <= 1
 
 
-@THOROUGH
-@given(spec=mixtures(), epoch=st.integers(-2, 3), stops=st.lists(st.integers(1, 7), max_size=4))
-def test_a_run_resumed_on_other_ranks_draws_the_same(spec, epoch, stops):
-    """An epoch stopped and resumed on any ranks has the same samples."""
-    n, start, seen = spec.layout.num_samples, 0, []
-    order = spec.epoch(epoch)
-    for replicas in [*stops, 3]:
-        steps = (n - start) // replicas // 2
-        for rank in range(replicas):
-            share = RankShare(n, rank, replicas, spec.lanes, start)
-            seen += order.at(share.positions(0, steps)).tolist()
-        start += steps * replicas
-    for rank in range(3):
-        share = RankShare(n, rank, 3, spec.lanes, start, "ragged")
-        seen += spec.epoch(epoch).at(share.positions(0, share.count)).tolist()
-    assert sorted(seen) == sorted(order.at(np.arange(n, dtype=np.int64)).tolist())
-
-
-@THOROUGH
-@given(spec=mixtures(), random_seed=st.integers(0, 99))
-def test_any_position_is_found_by_itself(spec, random_seed):
-    """A position computed alone gives the same index as among all."""
-    n = spec.layout.num_samples
-    order = spec.epoch(2)
-    whole = order.at(np.arange(n, dtype=np.int64))
-    picked = np.random.default_rng(random_seed).permutation(n)[:4].astype(np.int64)
-    assert order.at(picked).tolist() == whole[picked].tolist()
-    assert [int(spec.epoch(2).at(picked[i : i + 1])[0]) for i in range(picked.size)] == whole[
-        picked
-    ].tolist()
-
-
-def test_a_mixture_is_pinned():
-    """A small mixture equals the stored order of version 1."""
-    layout = MixtureLayout(
-        [chunk_layout(0, 9, 4), chunk_layout(0, 3)], [Fraction(2), Fraction(1)], 12
-    )
-    order = MixtureSpec(layout, 42, "global", 1, 4).epoch(1)
-    assert order.at(np.arange(12)).tolist() == [0, 11, 2, 6, 9, 10, 1, 9, 5, 8, 3, 7]
+def test_epochs_beyond_64_bits_have_their_draws():
+    """Draws are counted over any number of epochs."""
+    mixture = Mixture([range(7), range(5)], [1, 1], num_samples=10)
+    sampler = DistributedShardSampler(mixture, 1, 0)
+    sampler.set_epoch(2**62)
+    assert sum(index >= 7 for index in sampler) == 5
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 8])
 def test_batches_hold_the_parts_evenly(ranks):
     """Parts vary in a rank's batches no more than by independent draws."""
     shares = np.array([0.6, 0.3, 0.1])
-    parts = [chunk_layout(0, size, 1000) for size in (100_000, 10_000, 2000)]
-    layout = MixtureLayout(parts, [Fraction(6), Fraction(3), Fraction(1)], 64_000)
-    order = MixtureSpec(layout, 1, "global", interleave=16).epoch(1)
+    order = make_order([(100_000, 1000), (10_000, 1000), (2000, 1000)])
     for rank in range(ranks):
-        indexes = order.at(RankShare(64_000, rank, ranks).positions(0, 64_000 // ranks))
+        indexes = order.at(Share(64_000, rank, ranks).positions(0, 64_000 // ranks))
         homes = np.searchsorted([100_000, 110_000], indexes, side="right").reshape(-1, 32)
         counts = np.stack([(homes == part).sum(axis=1) for part in range(3)])
         assert np.allclose(counts.mean(axis=1), 32 * shares, atol=0.4)
@@ -160,8 +87,20 @@ def test_batches_hold_the_parts_evenly(ranks):
         assert (counts.std(axis=1) <= 1.15 * np.sqrt(32 * shares * (1 - shares))).all()
 
 
+def test_a_loader_without_a_sampler_of_wids_is_warned_of_once():
+    """The weights of a mixture under torch's own sampler have no effect, which is said once."""
+    mixture = Mixture([range(30), range(10)], [3, 1], 40)
+    with pytest.warns(wids.WidsWarning, match="weights and num_samples have no effect") as caught:
+        list(chain(*(DataLoader(mixture, 8, shuffle=True) for _ in range(2))))
+    assert len(caught) == 1
+    drawn = Mixture([range(30), range(10)], [3, 1], 40)
+    list(DataLoader(drawn, 8, sampler=DistributedShardSampler(drawn, 1, 0)))
+
+
 def make_sampler(mixture, rank=0, ranks=2, **options):
-    return DistributedShardSampler(mixture, ranks, rank, **{"interleave": 4, "lanes": 1, **options})
+    return DistributedShardSampler(
+        mixture, ranks, rank, **{"interleave": 4, "streams": 1, **options}
+    )
 
 
 def test_a_sampler_over_a_mixture_draws_by_weight():
@@ -213,6 +152,7 @@ def test_loaders_take_a_mixture():
     assert [list(batch) for batch in ours] == expected
 
 
+@pytest.mark.filterwarnings("ignore:a DataLoader without a sampler:wids.WidsWarning")
 def test_it_is_the_parts_one_after_the_other():
     """As a dataset it is the concatenation of its parts."""
     mixture = Mixture(three_parts())
@@ -293,23 +233,8 @@ def test_tiny_weights_are_drawn_in_proportion():
     assert Mixture([range(6), range(60)], [1 / 6, 5 / 6]).num_samples == 36
 
 
-@pytest.mark.parametrize(
-    ("lanes", "message"),
-    [(40, "40 from part 0 of the mixture in place of 30.0.* 40 lanes.* lanes=1"), (1, None)],
-)
-def test_lanes_that_change_the_shares_are_warned_of(lanes, message):
-    """An epoch too short for its lanes to keep the weights is warned of."""
-    mixture = Mixture([range(30), range(10)], [3, 1], 40)
-    sampler = DistributedShardSampler(mixture, 40, 0, lanes=lanes)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        list(sampler)
-    assert len(caught) == bool(message)
-    assert all(re.search(message, str(each.message)) for each in caught)
-
-
 def test_weights_that_a_sampler_does_not_see_are_warned_of():
-    """A sampler over a view of a mixture, or over a sequence with one, warns; so does `lengths`."""
+    """A sampler over a view of a mixture, or over a sequence with one, warns."""
     mixture = Mixture([range(30), range(10)], [3, 1], 40)
     for around in (
         mixture[:20],
@@ -319,7 +244,7 @@ def test_weights_that_a_sampler_does_not_see_are_warned_of():
     ):
         with pytest.warns(wids.WidsWarning, match="its weights have no effect"):
             DistributedShardSampler(around, 1, 0)
-    with pytest.warns(wids.WidsWarning, match="lengths has no effect over a Mixture"):
+    with pytest.raises(ValueError, match="lengths are those of its parts"):
         DistributedShardSampler(mixture, 1, 0, lengths=[1, 39])
 
 
@@ -355,11 +280,3 @@ def test_samplers_that_would_not_keep_the_weights_refuse_a_mixture():
         ChunkedSampler(mixture, num_samples=10)
     with pytest.raises(ValueError, match="take DistributedShardSampler"):
         ShardListSampler(mixture)
-
-
-def test_a_part_that_is_never_drawn_is_said():
-    """A part with a share of one draw that several lanes round to none is warned of."""
-    mixture = wids.Mixture([range(1000), range(1000)], weights=[0.99, 0.01], num_samples=100)
-    sampler = wids.DistributedShardSampler(mixture, 2, 0, lanes=2, pad=False)
-    with pytest.warns(wids.WidsWarning, match=r"draws 0 from part 1 .* in place of 1\.0"):
-        list(sampler)

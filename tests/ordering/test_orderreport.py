@@ -28,7 +28,7 @@ def test_interleave_is_the_number_of_shards_in_use():
     """A node needs as many shards at once as are mixed, and few more."""
     cluster = Cluster(nodes=2, ranks_per_node=4, workers=2, batch_size=16, cache_shards=10)
     report = order_report([500] * 100, cluster, interleave=8)
-    assert (report.lanes, report.interleave) == (2, 8)
+    assert (report.streams, report.interleave) == (2, 8)
     assert 8 <= report.node_shards_mean <= report.node_shards_max <= 12
     assert report.downloads_least == 50
     assert report.downloads <= 1.2 * report.downloads_least
@@ -68,12 +68,12 @@ def test_the_ends_of_an_epoch_are_as_mixed_as_its_middle(shards, uneven):
     lengths = [1000 + uneven * (i * 389 % 401 - 200) for i in range(shards)]
     cluster = Cluster(ranks_per_node=8, cache_shards=18)
     report = order_report(lengths, cluster, interleave=16)
-    assert report.shards_per_batch_first >= 0.9 * report.shards_per_batch
-    assert report.shards_per_batch_last >= 0.9 * report.shards_per_batch
+    assert report.shards_per_batch_first >= 0.85 * report.shards_per_batch
+    assert report.shards_per_batch_last >= 0.85 * report.shards_per_batch
     assert report.shards_per_batch_least >= 0.5 * report.shards_per_batch
     assert report.downloads == report.downloads_least == shards
     # Shards of uneven lengths end when they end, now and then two at once.
-    assert report.new_shards_max <= 3 + uneven
+    assert report.new_shards_max <= 3 + 2 * uneven
 
 
 def test_the_ends_are_those_of_the_whole_epoch():

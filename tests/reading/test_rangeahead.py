@@ -637,7 +637,7 @@ def test_auto_chooses_by_sampler_and_room(
     dataset = remote(remote="auto", cache_size=cache_size)
     found = []
     for each in (ShardListDataset(shards, transformations="bytes"), dataset):
-        sampler = wids.DistributedShardSampler(each, num_replicas, 0, lanes=1)
+        sampler = wids.DistributedShardSampler(each, num_replicas, 0, streams=1)
         loader = Loader(each, batch_size=16, sampler=sampler, tensors=False)
         found.append([plain(batch) for batch in loader])
     assert found[0] == found[1]

@@ -58,7 +58,7 @@ def test_each_sample_is_drawn_once(rows: Any, kind: str, sampler: str) -> None:
     view = open_kind(kind, rows)
     make = getattr(wids, sampler)
     for replicas in (1, 2, 5):
-        options = {"chunksize": 4} if "Chunked" in sampler else {"interleave": 3, "lanes": 1}
+        options = {"chunksize": 4} if "Chunked" in sampler else {"interleave": 3, "streams": 1}
         ranks = [make(view, replicas, rank, seed=3, **options) for rank in range(replicas)]
         for epoch in range(2):
             for rank in ranks:
@@ -72,7 +72,7 @@ def test_each_sample_is_drawn_once(rows: Any, kind: str, sampler: str) -> None:
 def test_a_pass_goes_on_where_it_was_saved(rows: Any, kind: str) -> None:
     """On another number of ranks the rest of the epoch is what was left."""
     view = open_kind(kind, rows)
-    first = wids.DistributedShardSampler(view, 2, 0, seed=1, interleave=2, lanes=2)
+    first = wids.DistributedShardSampler(view, 2, 0, seed=1, interleave=2, streams=2)
     iterator = iter(first)
     for _ in range(5):
         next(iterator)
@@ -81,18 +81,18 @@ def test_a_pass_goes_on_where_it_was_saved(rows: Any, kind: str) -> None:
         index
         for rank in range(2)
         for index in list(
-            wids.DistributedShardSampler(view, 2, rank, seed=1, interleave=2, lanes=2)
+            wids.DistributedShardSampler(view, 2, rank, seed=1, interleave=2, streams=2)
         )[:5]
     ]
     rest = []
     for rank in range(3):
-        sampler = wids.DistributedShardSampler(view, 3, rank, seed=1, interleave=2, lanes=2)
+        sampler = wids.DistributedShardSampler(view, 3, rank, seed=1, interleave=2, streams=2)
         sampler.load_state_dict(state)
         rest += list(sampler)
     assert set(both) | set(rest) == set(range(len(view)))
     assert len(set(both) & set(rest)) <= 2  # those that fill up the ranks' last step
     with pytest.raises(ValueError, match="other data"):
-        wids.DistributedShardSampler(view[1:], 2, 0, interleave=2, lanes=2).load_state_dict(state)
+        wids.DistributedShardSampler(view[1:], 2, 0, interleave=2, streams=2).load_state_dict(state)
 
 
 @pytest.mark.parametrize("kind", KINDS)

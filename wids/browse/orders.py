@@ -23,8 +23,7 @@ from wids.browse.scans import joint_progress
 from wids.browse.search import ChosenSamples, FilterVisitor, KeyVisitor
 from wids.browse.sorting import sort_column, sort_values
 from wids.codecs.headers import with_colon
-from wids.ordering.chunks import chunk_layout
-from wids.ordering.order import OrderSpec, RankShare
+from wids.ordering.order import Chunks, OrderSpec, Share
 from wids.ordering.permute import Integers, derive_key, permute
 from wids.views.filterlanguage import parse_filter
 
@@ -40,8 +39,8 @@ __all__ = ["ORDERS", "Grid", "Order", "OrderQuery", "Shown", "parse_indexes"]
 
 ORDERS = ("stored", "shuffled", "shards", "chunks")
 
-# Bounds the memory of a request, because every lane needs a table.
-_MOST_LANES = 4096
+# Bounds the memory of a request, because every stream needs a table.
+_MOST_STREAMS = 4096
 _MOST = 2**62
 
 
@@ -114,8 +113,8 @@ chunksize=1000000)
             "epoch": (-_MOST, _MOST),
             "replicas": (1, _MOST),
             "rank": (0, self.replicas - 1),
-            "interleave": (1, _MOST_LANES),
-            "lanes": (1, _MOST_LANES),
+            "interleave": (1, _MOST_STREAMS),
+            "lanes": (1, _MOST_STREAMS),
             "chunksize": (1, _MOST),
         }
         for name, (low, high) in bounds.items():
@@ -152,13 +151,21 @@ chunksize=1000000)
         total = int(np.sum(lengths, dtype=np.int64))
         if self.kind in ("stored", "shuffled") or not total:
             return self.within(np.arange(0), total)
-        chunksize, of_shards = (self.chunksize, None) if self.kind == "chunks" else (None, lengths)
-        layout = chunk_layout(0, total, chunksize, of_shards)
-        partition = "contiguous" if self.kind == "chunks" else "global"
-        spec = OrderSpec(layout, self.seed, partition, self.lanes, self.interleave)
-        share = RankShare(total, self.rank, self.replicas, self.lanes)
-        # If the rank has only one lane, the tables of the other lanes are not needed.
-        epoch = spec.epoch(self.epoch, lane=share.only_lane)
+        chunked = self.kind == "chunks"
+        chunks = (
+            Chunks.cut(0, total, self.chunksize)
+            if chunked
+            else Chunks.cut(0, total, lengths=np.asarray(lengths, np.int64))
+        )
+        spec = OrderSpec(
+            seed=self.seed,
+            epoch=self.epoch,
+            partition="contiguous" if chunked else "global",
+            streams=self.lanes,
+            interleave=self.interleave,
+        )
+        epoch = chunks.epoch(spec)
+        share = Share(total, self.rank, self.replicas, self.lanes)
         return Order(share.count, lambda steps: epoch.at(_positions(share, steps)))
 
     def within(self, chosen: Integers, total: int | None = None) -> Order:
@@ -204,7 +211,7 @@ chunksize=1000000)
         return Order(inner.size, lambda positions: inner.at(positions) + first)
 
 
-def _positions(share: RankShare, steps: Integers) -> Integers:
+def _positions(share: Share, steps: Integers) -> Integers:
     """Convert successive steps of one rank to positions of the epoch."""
     if not steps.size:
         return steps

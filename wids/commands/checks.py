@@ -269,7 +269,7 @@ def _add_order(commands: Any) -> None:
         "--partition",
         default="global",
         choices=["contiguous", "fixed", "global", "uniform"],
-        help="how shards are distributed over lanes (global)",
+        help="how shards are put in a line (global)",
     )
     parser.add_argument(
         "--interleave",
@@ -280,7 +280,11 @@ def _add_order(commands: Any) -> None:
         help="shards mixed at a time; several values are compared (16)",
     )
     parser.add_argument(
-        "--lanes", type=int, metavar="N", help="parts read in parallel (one per machine)"
+        "--streams",
+        "--lanes",
+        type=int,
+        metavar="N",
+        help="parts read in parallel (one per machine)",
     )
     parser.add_argument(
         "--chunksize", type=int, metavar="N", help="samples per chunk (whole shards)"
@@ -306,7 +310,7 @@ def order(args: Arguments) -> int:
         batch_size=args.batch_size,
         cache_shards=args.cache_shards,
     )
-    options = {name: getattr(args, name) for name in ("partition", "lanes", "chunksize", "seed")}
+    options = {name: getattr(args, name) for name in ("partition", "streams", "chunksize", "seed")}
     lengths, nbytes = _sizes(args)
     reports = compare_interleaves(lengths, cluster, args.interleave, nbytes=nbytes, **options)
     if args.json:

@@ -24,7 +24,7 @@ class Foreseeable(Protocol):
 
     Attributes:
         num_replicas: Number of ranks.
-        lanes: Number of lanes: parts of the order that advance side by side.
+        streams: Number of streams: parts of the order that advance side by side.
     """
 
     @property
@@ -32,8 +32,8 @@ class Foreseeable(Protocol):
         """Number of ranks."""
 
     @property
-    def lanes(self) -> int:
-        """Number of lanes: parts of the order that are read in parallel."""
+    def streams(self) -> int:
+        """Number of streams: parts of the order that are read in parallel."""
 
     def __planner__(self) -> Planner:
         """Functions that compute what the sampler will draw."""
@@ -144,7 +144,8 @@ class Lookahead(Iterator[list[Visit]]):
     def _begin(self, state: OrderState) -> None:
         self._state = state
         self._first_step = self._starts[state]
-        self._order, self._share = self._sampler.__planner__().plan(state)
+        planner = self._sampler.__planner__()
+        self._order, self._share = planner.order(state), planner.share(state)
         self._done = 0
 
     def _begin_next(self) -> bool:

@@ -1,220 +1,154 @@
-"""Order of a mixture: draws from parts by weight, each part in an order of its own.
+"""Order of a mixture: draws from several datasets by weight, each in an order of its own.
 
-    MixtureLayout   the chunks and weights of the parts, and the samples per epoch
-    MixtureSpec     everything that fixes the orders of a run, like `OrderSpec` for one dataset
-    MixtureOrder    one epoch: maps positions to indexes of the concatenated parts
-
-The order is a pure function of the seed, the epoch and the position:
-
-1. Position `p` is row `p // lanes` of lane `p % lanes`. Rows are shuffled in short windows and
-   dealt to the parts by quotas, so that each part has its share of every section of the epoch.
-2. Each part continues where the last epoch ended: its draws are counted over all epochs, and draw
-   `g` is position `g % n` of its own epoch `g // n`. At any time, the numbers of draws of any two
-   samples of a part therefore differ by at most one.
+Each part has its share of the draws of an epoch, its quota. The draws of all parts, part by part,
+are dealt to the streams one by one, and each stream merges those of its parts evenly. A part
+continues where the epoch before ended: its draws are counted over all epochs, and draw `g` of a
+part with `n` samples is position `g % n` of pass `g // n` over the part. So, whatever the number of
+streams, shares are exact to one draw, and any two samples of a part are drawn equally often, to one
+draw.
 """
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
 
-from wids.base.warn import warn
-from wids.ordering.chunks import Layout
-from wids.ordering.deal import Deal
-from wids.ordering.order import EpochOrder, OrderSpec
-from wids.ordering.permute import Integers, derive_key, shuffle_windows
+from wids.ordering.order import Chunks, EpochOrder, Interleave, OrderSpec
+from wids.ordering.permute import Integers, derive_key, derive_keys, permute
 
-__all__ = ["MixtureLayout", "MixtureOrder", "MixtureSpec", "share_out"]
+__all__ = ["MixtureChunks", "MixtureOrder", "share_out"]
 
-# Purposes of keys, distinct from those that the orders of the parts use.
-_ROWS, _PARTS = 0x6D697872, 0x6D697870
-# The smallest window that mixes well: 16 rows have as many parts as a small batch.
-_WINDOW_BITS = 4
+# Purposes of keys, distinct from those of the orders of the parts.
+_MERGE, _PARTS, _ALL = 0x6D697872, 0x6D697870, 0x6D697861
+# A part with so few samples is permuted as a whole: an epoch may draw from it thousands of times.
+_SHORT = 1024
+_TURNS = 4  # of a block, for each part
 
 
-@dataclass(frozen=True, eq=False)
-class MixtureLayout:
-    """Parts of a mixture and their shares.
+def share_out(total: int, weights: list[Fraction]) -> list[int]:
+    """Divide a number in proportion to weights, by the largest remainders.
 
-    Attributes:
-        parts: Chunks of each part; each part has samples.
-        weights: Weight of each part, at least 0; their sum is above 0.
-        num_samples: Samples per epoch.
-    """
-
-    parts: Sequence[Layout]
-    weights: Sequence[Fraction]
-    num_samples: int
-
-    @property
-    def num_chunks(self) -> int:
-        """Number of chunks of all parts."""
-        return sum(part.num_chunks for part in self.parts)
-
-    @property
-    def typical_size(self) -> int:
-        """Mean number of samples per chunk, rounded down."""
-        return max(1, sum(part.num_samples for part in self.parts) // max(1, self.num_chunks))
-
-    @cached_property
-    def digest(self) -> str:
-        """Short hash, equal for equal layouts."""
-        words = [part.digest for part in self.parts] + [str(weight) for weight in self.weights]
-        return hashlib.sha256(" ".join(["mixture", *words]).encode()).hexdigest()[:16]
-
-
-def share_out(total: int, weights: Sequence[Fraction]) -> list[int]:
-    """Divide a total by weights: rounded down, and the rest by the largest remainders.
-
-    >>> share_out(10, [Fraction(2), Fraction(1)])
-    [7, 3]
+    >>> share_out(10, [Fraction(1), Fraction(1), Fraction(2)])
+    [3, 2, 5]
     """
     whole = sum(weights)
     exact = [total * weight / whole for weight in weights]
     quotas = [int(share) for share in exact]
-    # Among equal remainders the first part is served first, so that all machines agree.
-    by_remainder = sorted(range(len(quotas)), key=lambda number: quotas[number] - exact[number])
-    for number in by_remainder[: total - sum(quotas)]:
-        quotas[number] += 1
+    rest = sorted(range(len(quotas)), key=lambda part: quotas[part] - exact[part])
+    for part in rest[: total - sum(quotas)]:
+        quotas[part] += 1
     return quotas
 
 
 @dataclass(frozen=True, eq=False)
-class MixtureSpec:
-    """Everything that fixes the orders of a run over a mixture; attributes as in `OrderSpec`.
+class MixtureChunks:
+    """The samples of a mixture, and how they are drawn.
 
     Attributes:
-        shufflefirst: False to keep the chunks of each part in storage order in its own epoch 0.
+        parts: Chunks of each part, which has at least one sample.
+        weights: Weight of each part, at least 0.
+        num_samples: Draws of an epoch.
     """
 
-    layout: MixtureLayout
-    seed: int = 0
-    partition: str = "contiguous"
-    lanes: int = 1
-    interleave: int = 1
-    shuffle: bool = True
-    shufflefirst: bool = True
+    parts: list[Chunks]
+    weights: list[Fraction]
+    num_samples: int
 
-    def parts(self) -> list[OrderSpec]:
-        """Orders of the parts, which share the chunks that are mixed at a time."""
-        total = sum(self.layout.weights)
-        firsts = np.cumsum([0] + [part.num_samples for part in self.layout.parts]).tolist()
-        return [
-            OrderSpec(
-                part,
-                derive_key(self.seed, _PARTS, number),
-                self.partition,
-                self.lanes,
-                max(1, -int(-self.interleave * weight // total)),
-                self.shuffle,
-                first,
-            )
-            for number, (part, weight, first) in enumerate(
-                zip(self.layout.parts, self.layout.weights, firsts[:-1], strict=True)
-            )
-        ]
+    @property
+    def sizes(self) -> Integers:
+        """Samples in each chunk of all parts."""
+        return np.concatenate([part.sizes for part in self.parts])
 
-    def ranges(self, _lane: int | None = None) -> list[tuple[int, int]]:
-        """Chunks of all parts, in storage order, as `(start, stop)`."""
-        return [span for part in self.parts() for span in part.ranges()]
+    @property
+    def bounds(self) -> Integers:
+        """Index of the first sample of each chunk, and the index after the last one."""
+        return np.append(0, np.cumsum(self.sizes))
 
-    def epoch(
-        self, epoch: int, *, shuffle_chunks: bool = True, lane: int | None = None
-    ) -> "MixtureOrder":
-        """Return the order of one epoch; as `OrderSpec.epoch`."""
-        # The lanes of a part, and its own epoch, differ from those of the mixture.
-        del lane, shuffle_chunks
-        return MixtureOrder(self, epoch)
+    @cached_property
+    def digest(self) -> str:
+        """Short hash of the parts and their weights."""
+        words = [part.digest for part in self.parts] + [str(weight) for weight in self.weights]
+        return hashlib.sha256(" ".join(words).encode()).hexdigest()[:16]
+
+    def epoch(self, spec: OrderSpec) -> "MixtureOrder":
+        """Return the order of an epoch."""
+        return MixtureOrder(self, spec)
 
 
 class MixtureOrder:
-    """Order of one epoch of a mixture, made by `MixtureSpec.epoch`; see the module."""
+    """Order of an epoch of a mixture: maps positions to indexes of the concatenated parts."""
 
-    def __init__(self, spec: MixtureSpec, epoch: int) -> None:
-        self._spec = spec
-        self._key = derive_key(spec.seed, epoch, _ROWS)
-        self._parts = spec.parts()
-        self._orders: dict[tuple[int, int], EpochOrder] = {}
-        self._full_rows, rest = divmod(spec.layout.num_samples, spec.lanes)
-        quotas = share_out(self._full_rows + (rest > 0), spec.layout.weights)
-        self._deal = Deal(np.array([quotas], np.int64))
-        counts = [quota * spec.lanes for quota in quotas]
-        if rest:
-            # The last row is incomplete: its part has that many samples fewer per epoch.
-            last, _ = self._deal.find(np.array([self._full_rows]), _FIRST)
-            counts[int(last[0])] -= spec.lanes - rest
-        _warn_of_rounded_shares(spec, counts)
-        # State of each part: its own epoch, and its position there.
-        self._begins = [
-            divmod(epoch * count, part.num_samples)
-            for count, part in zip(counts, self._parts, strict=True)
+    def __init__(self, mixture: MixtureChunks, spec: OrderSpec) -> None:
+        self.num_samples = mixture.num_samples
+        self._mixture, self._spec = mixture, spec
+        quotas = share_out(mixture.num_samples, mixture.weights)
+        # The first draw of each part among those of an epoch.
+        self._firsts = np.append(0, np.cumsum(quotas)).astype(np.int64)
+        # Pass and position in it with which each part begins the epoch; Python's integers, since
+        # they may exceed 64 bits.
+        self._begun = [
+            divmod(spec.epoch * quota, part.num_samples)
+            for quota, part in zip(quotas, mixture.parts, strict=True)
         ]
+        sizes = [part.num_samples for part in mixture.parts]
+        self._offsets = np.append(0, np.cumsum(sizes)).tolist()
+        whole = sum(mixture.weights)
+        # The chunks that a stream draws from at once are divided among the parts.
+        self._open = [max(1, -int(-spec.interleave * w // whole)) for w in mixture.weights]
+        self._merges: dict[int, Interleave] = {}
+        self._orders: dict[tuple[int, int], EpochOrder] = {}
 
-    def at(self, positions: Integers) -> Integers:
-        """Return the indexes at some positions of the epoch; as `EpochOrder.at`."""
-        rows, lanes = np.divmod(positions, self._spec.lanes)
-        if self._spec.shuffle:
-            # An incomplete last row must stay the last one.
-            full = rows < self._full_rows
-            rows[full] = shuffle_windows(rows[full], self._full_rows, _WINDOW_BITS, self._key)
-        parts, numbers = self._deal.find(rows, _FIRST)
-        numbers = numbers * self._spec.lanes + lanes
+    def at(self, positions: Integers, *, quick: bool = False) -> Integers:  # noqa: ARG002 (as others)
+        """Return the indexes at some positions; as `EpochOrder.at`, but never quick.
+
+        An epoch draws a part of a pass, so another permutation would draw other samples.
+        """
+        turns, streams = np.divmod(positions, self._spec.streams)
         indexes = np.empty_like(positions)
-        for part in np.flatnonzero(np.bincount(parts)).tolist():
-            (mine,) = np.nonzero(parts == part)
-            indexes[mine] = self._indexes_of(part, numbers[mine])
+        for stream in np.flatnonzero(np.bincount(streams, minlength=1)).tolist():
+            (here,) = np.nonzero(streams == stream)
+            parts, numbers = self._merge(stream).at(turns[here])
+            for part in np.flatnonzero(np.bincount(parts, minlength=1)).tolist():
+                (mine,) = np.nonzero(parts == part)
+                # The draws of this part that belong to this stream are every `streams`-th one.
+                first = (stream - int(self._firsts[part])) % self._spec.streams
+                draws = first + numbers[mine] * self._spec.streams
+                indexes[here[mine]] = self._draw(part, draws)
         return indexes
 
-    def pool(self, start: int, stop: int) -> Integers:
-        """Return the samples at the positions `[start, stop)`; see `EpochOrder.pool`."""
-        return self.at(np.arange(start, stop, dtype=np.int64))
+    def _merge(self, stream: int) -> Interleave:
+        if stream not in self._merges:
+            # How many of the draws before those of each part belong to this stream.
+            before = (self._firsts - stream + self._spec.streams - 1) // self._spec.streams
+            spec = self._spec
+            key = derive_key(spec.seed, spec.epoch, _MERGE, stream) if spec.shuffle else None
+            lengths = np.diff(before)
+            self._merges[stream] = Interleave(lengths, _TURNS * lengths.size, key)
+        return self._merges[stream]
 
-    def _indexes_of(self, part: int, numbers: Integers) -> Integers:
-        """Return the indexes of samples of a part, by their numbers in this epoch."""
-        epoch, begin = self._begins[part]
-        epochs, positions = np.divmod(numbers + begin, self._parts[part].num_samples)
-        indexes = np.empty_like(numbers)
-        for passed in np.unique(epochs).tolist():
-            (mine,) = np.nonzero(epochs == passed)
-            indexes[mine] = self._order_of(part, epoch + passed).at(positions[mine])
+    def _draw(self, part: int, draws: Integers) -> Integers:
+        """Return the indexes of draws of a part, which are counted from the start of the epoch."""
+        spec, chunks = self._spec, self._mixture.parts[part]
+        begun, place = self._begun[part]
+        size, offset = chunks.num_samples, self._offsets[part]
+        seed = derive_key(spec.seed, _PARTS, part)
+        passes, places = np.divmod(draws + place, size)
+        # In one call for all passes, if nothing is gained by chunks: few samples, or few chunks.
+        few = size <= _SHORT or chunks.sizes.size <= self._open[part] or spec.partition == "uniform"
+        if few and spec.shuffle and spec.shufflefirst:
+            keys = derive_keys(derive_key(seed, _ALL), passes + begun % (1 << 62))
+            whole: Integers = permute(places, size, keys) + offset
+            return whole
+        indexes = np.empty_like(draws)
+        for number in np.unique(passes).tolist():
+            mine = passes == number
+            order = self._orders.get((part, number))
+            if order is None:
+                if len(self._orders) > 4 * len(self._open):
+                    self._orders.clear()
+                own = replace(spec, seed=seed, epoch=begun + number, interleave=self._open[part])
+                order = self._orders[part, number] = chunks.epoch(own)
+            indexes[mine] = order.at(places[mine]) + offset
         return indexes
-
-    def _order_of(self, part: int, epoch: int) -> EpochOrder:
-        order = self._orders.get((part, epoch))
-        if order is None:
-            # An epoch of the mixture has many epochs of a small part; few are needed at once.
-            if len(self._orders) > 4 * len(self._parts):
-                self._orders.clear()
-            shuffle_chunks = self._spec.shufflefirst or epoch > 0
-            order = self._parts[part].epoch(epoch, shuffle_chunks=shuffle_chunks)
-            self._orders[part, epoch] = order
-        return order
-
-
-def _warn_of_rounded_shares(spec: MixtureSpec, counts: list[int]) -> None:
-    """Warn if the shares of the parts are far from their weights, because there are many lanes.
-
-    Args:
-        spec: The mixture; all its lanes draw from the same part at a time.
-        counts: Samples of each part in an epoch.
-    """
-    weights, total = spec.layout.weights, spec.layout.num_samples
-    if spec.lanes == 1:
-        return
-    whole = sum(weights)
-    for part, (weight, count) in enumerate(zip(weights, counts, strict=True)):
-        due = total * weight / whole
-        # What rounding to single samples takes is not the fault of the lanes.
-        if count == 0 or abs(count - due) > max(Fraction(1), due / 10):
-            warn(
-                f"every epoch of {total:,} samples draws {count:,} from part {part} of the mixture "
-                f"in place of {float(due):,.1f}, since shares are rounded to {spec.lanes} lanes: "
-                "take more num_samples, or fewer lanes, such as lanes=1"
-            )
-            return
-
-
-_FIRST = np.zeros(1, np.int64)

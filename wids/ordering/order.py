@@ -1,555 +1,476 @@
-"""The order of an epoch as a pure function of `(seed, epoch, position)`, free of torch.
+"""The order of an epoch: which index is at which position.
 
-    OrderSpec     everything that determines the orders of a run: chunks, seed, partition, lanes,
-                  interleave
-    EpochOrder    the order of one epoch: maps positions to indexes, in constant time
-    RankShare     the positions of one rank
+The order is a function of seed, epoch and position, in integers alone; nothing is drawn step by
+step. So any rank begins at any position at once, and any number of ranks goes on from there.
 
-Ranks and workers only choose positions. The order is therefore the same for any number of ranks and
-workers, each epoch has each sample once, and a run that stops at a position can continue from there
-with any number of ranks. `EpochOrder.at` maps a position to an index in four steps:
+    OrderSpec    seed, epoch, and the arguments of a sampler that determine an order
+    Chunks       the samples of a dataset, in chunks
+    Interleave   merges several sequences evenly into one
+    EpochOrder   index at each position of an epoch
+    Share        the positions of one rank
 
-1. The chunks form a sequence, the line: in storage order if the partition is "contiguous", in an
-   order drawn from the seed if "fixed", from seed and epoch if "global". ("uniform" skips all
-   steps: it is one permutation of all samples.)
-2. The line is cut into equal lanes; position `p` is turn `p // lanes` of lane `p % lanes`. If the
-   partition is "contiguous" or "fixed", the chunks of a lane are permuted within it each epoch.
-3. Each lane is cut into `interleave` sub-lanes of whole chunks, which take turns in proportion to
-   their lengths. Adjacent positions therefore come from that many chunks throughout the epoch. The
-   sub-lanes reach their next chunks one after the other, not all at once.
-4. Within a chunk, a permutation whose key belongs to the chunk gives the sample.
-
-This is version 1 of the order, and it never changes: tests compare it with stored orders.
+1. The chunks are put in a line: in storage order (partition "contiguous"), in an order drawn from
+   the seed ("fixed"), or from seed and epoch ("global"). With "uniform" there are no chunks: one
+   permutation of all samples is the order.
+2. The line is cut into streams of equal length; position `p` is turn `p // streams` of stream
+   `p % streams`. With "contiguous" and "fixed", which chunks a stream has is the same in each
+   epoch, and their order is drawn anew.
+3. The chunks of a stream are divided into `interleave` sequences, which `Interleave` merges: at any
+   time, a stream draws from the one chunk of each sequence that is in progress.
+4. In a chunk, a permutation whose key is that of the chunk gives the sample.
 """
 
-from dataclasses import astuple, dataclass, replace
+import hashlib
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
 
 import numpy as np
 
-from wids.ordering.chunks import ChunkGrid, ChunkLine, ChunkTable, GridLine, Layout, TableLine
-from wids.ordering.deal import Deal
 from wids.ordering.permute import (
     Integers,
+    Strides,
     derive_key,
     derive_keys,
     permute,
     shuffle_windows,
-    spread_runs,
+    shuffled,
 )
 
 __all__ = [
-    "ORDER_VERSION",
+    "MOST_CHUNKS",
     "PARTITIONS",
+    "Chunks",
     "EpochOrder",
+    "Interleave",
     "OrderSpec",
-    "RankShare",
-    "SubsetOrder",
+    "Share",
     "check_partition",
 ]
 
-# Every saved state has this version: an epoch must be finished in the order in which it was begun.
-ORDER_VERSION = 1
 PARTITIONS = ("contiguous", "fixed", "global", "uniform")
+MOST_CHUNKS = 1 << 24  # their tables take 400 MB
+
+# Purposes of the keys that are derived from a seed.
+_LINE, _STREAM, _BLOCKS, _SAMPLES, _ALL = range(1, 6)
+# Turns of a block for each sequence. With more, a rank that has a stream of its own draws less
+# evenly from the sequences; with fewer, ranks that share a stream take longer.
+_TURNS = 2
+# A table of blocks and sequences has at most so many cells.
+_MOST_CELLS = 1 << 22
+# Blocks that are looked up together if turns lie far apart.
+_FAR_TURNS = 64
 
 
 def check_partition(partition: str) -> str:
-    """Return the name of a partition; raise ValueError for any other text.
-
-    >>> check_partition("global")
-    'global'
-    """
+    """Return the name of a partition; raise ValueError if there is none of this name."""
     if partition not in PARTITIONS:
-        raise ValueError(f"partition must be one of {', '.join(PARTITIONS)}; got {partition!r}")
+        known = ", ".join(map(repr, PARTITIONS))
+        raise ValueError(f"partition must be one of {known}, got {partition!r}")
     return partition
 
 
-# Purposes of keys: each has its own number, so that no two uses of a seed share a key.
-_LINE, _LANE_LINE, _WINDOWS, _SAMPLES, _ALL = range(5)
+@dataclass(frozen=True, kw_only=True)
+class OrderSpec:
+    """What determines the order of an epoch besides the samples.
+
+    Attributes:
+        seed: Any integer.
+        epoch: Any integer.
+        partition: How chunks are put in a line; one of `PARTITIONS`.
+        streams: Number of streams, at least 1.
+        interleave: Number of chunks that a stream draws from at once, at least 1.
+        shuffle: False for storage order.
+        shufflefirst: False to keep the chunks in storage order in epoch 0.
+    """
+
+    seed: int = 0
+    epoch: int = 0
+    partition: str = "global"
+    streams: int = 1
+    interleave: int = 16
+    shuffle: bool = True
+    shufflefirst: bool = True
+
+    @property
+    def shuffles_chunks(self) -> bool:
+        """Whether the chunks of this epoch are shuffled, and not only the samples in them."""
+        return self.shuffle and (self.shufflefirst or self.epoch > 0)
 
 
 @dataclass(frozen=True, eq=False)
-class OrderSpec:
-    """Everything that determines the orders of a run; `epoch(e)` returns one of them.
+class Chunks:
+    """The samples `[first, first + num_samples)` of a dataset, in chunks.
 
     Attributes:
-        layout: The chunks of the samples that take part.
-        seed: Any integer; seeds that differ by a multiple of `2**64` give the same orders.
-        partition: How chunks are assigned to lanes: "contiguous", "fixed", "global" or "uniform".
-        lanes: Number of equal parts that are read in parallel, at least 1.
-        interleave: Number of chunks that a lane draws from at once, at least 1.
-        shuffle: False for storage order inside each lane.
+        sizes: Samples in each chunk, at least 1, in storage order; int64.
         first: Index of the first sample.
-
-    >>> from wids.ordering.chunks import chunk_layout
-    >>> spec = OrderSpec(chunk_layout(0, 8, 4), seed=1)
-    >>> order = spec.epoch(0).at(np.arange(8)).tolist()
-    >>> sorted(order[:4]), sorted(order)
-    ([4, 5, 6, 7], [0, 1, 2, 3, 4, 5, 6, 7])
+        chunksize: Samples of a chunk if the chunks are not those of shards, else None.
     """
 
-    layout: Layout
-    seed: int = 0
-    partition: str = "contiguous"
-    lanes: int = 1
-    interleave: int = 1
-    shuffle: bool = True
+    sizes: Integers
     first: int = 0
+    chunksize: int | None = None
 
-    @property
+    @classmethod
+    def cut(
+        cls, first: int, stop: int, chunksize: int | None = None, lengths: Integers | None = None
+    ) -> "Chunks":
+        """Cut the samples `[first, stop)` into chunks.
+
+        Args:
+            first: Index of the first sample.
+            stop: Index after the last one.
+            chunksize: Most samples of a chunk, at least 1; None for any number.
+            lengths: Samples in each shard, up to `stop` at least; no chunk lies in two shards.
+
+        Raises:
+            ValueError: There are too many chunks.
+
+        >>> Chunks.cut(0, 10, 4).sizes.tolist()
+        [4, 4, 2]
+        >>> Chunks.cut(2, 10, 4, np.array([5, 6])).sizes.tolist()
+        [3, 4, 1]
+        """
+        ends = np.array([stop]) if lengths is None else np.cumsum(lengths)
+        sizes = np.diff(ends.clip(first, stop), prepend=first).astype(np.int64)
+        sizes = sizes[sizes > 0]
+        counts = np.ones_like(sizes) if chunksize is None else -(-sizes // chunksize)
+        number = int(counts.sum())
+        if number > MOST_CHUNKS:
+            raise ValueError(
+                f"{stop - first:,} samples in chunks of up to {chunksize or 'a shard'} are "
+                f"{number:,} chunks, at most {MOST_CHUNKS:,} are allowed: take a larger chunksize, "
+                "or partition='uniform', a full shuffle without chunks"
+            )
+        if chunksize is not None and number > sizes.size:
+            pieces = np.full(number, chunksize, np.int64)
+            pieces[np.cumsum(counts) - 1] = sizes - (counts - 1) * chunksize
+            sizes = pieces
+        return cls(sizes, first, chunksize if lengths is None else None)
+
+    @cached_property
     def num_samples(self) -> int:
-        """Number of samples per epoch."""
-        return self.layout.num_samples
+        """Number of samples."""
+        return int(self.sizes.sum())
 
-    @property
-    def effective_interleave(self) -> int:
-        """Number of sub-lanes of a lane: at most its number of chunks, and 1 without shuffling."""
-        chunks_a_lane = -(-self.layout.num_chunks // self.lanes)
-        # With more sub-lanes than chunks, some would begin within a chunk and not improve mixing.
-        return max(1, min(self.interleave, chunks_a_lane)) if self.shuffle else 1
+    @cached_property
+    def bounds(self) -> Integers:
+        """Index of the first sample of each chunk, and the index after the last one."""
+        return _running_total(self.sizes) + self.first
 
-    def lane_bounds(self) -> Integers:
-        """Start of each lane in the line, and the end of the last one; shape `(lanes + 1,)`."""
-        # Lanes take positions in turn, so the first lanes get the remainder of the division.
-        size, extra = divmod(self.num_samples, self.lanes)
-        numbers = np.arange(self.lanes + 1, dtype=np.int64)
-        return numbers * size + np.minimum(numbers, extra)
+    @cached_property
+    def digest(self) -> str:
+        """Short hash, equal for equal chunks on machines of either byte order."""
+        words = hashlib.sha256(f"{self.first} ".encode())
+        words.update(self.sizes.astype("<i8", copy=False).data)
+        return words.hexdigest()[:16]
 
-    def ranges(self, lane: int | None = None) -> list[tuple[int, int]]:
-        """Return the chunks, in storage order, as `(start, stop)`.
+    def epoch(self, spec: OrderSpec) -> "EpochOrder":
+        """Return the order of an epoch."""
+        return EpochOrder(self, spec)
 
-        Args:
-            lane: Return only the chunks of this lane, if the partition is "contiguous".
-        """
-        start, stop = 0, self.num_samples
-        layout = self.layout
-        if self.partition == "contiguous" and lane is not None:
-            start, stop = self.lane_bounds()[lane : lane + 2].tolist()
-            layout = layout.part(start, stop)
-        ends = (np.cumsum(layout.table().sizes) + (self.first + start)).tolist()
-        return list(zip([self.first + start, *ends[:-1]], ends, strict=True)) if ends else []
+    def of_stream(self, number: int, streams: int) -> Integers:
+        """Return the bounds of the chunks of a stream of adjacent samples, as `bounds`."""
+        start, stop = stream_bounds(self.num_samples, number, streams)
+        start, stop = start + self.first, stop + self.first
+        if self.chunksize is not None:
+            # Counted from where the stream begins, as in wids 0.1.11.
+            return np.append(np.arange(start, stop, self.chunksize), stop)
+        return np.unique(self.bounds.clip(start, stop))
 
-    def epoch(
-        self, epoch: int, *, shuffle_chunks: bool = True, lane: int | None = None
-    ) -> "EpochOrder":
-        """Return the order of one epoch.
 
-        Args:
-            epoch: Number of the epoch, any integer.
-            shuffle_chunks: False to visit the chunks in storage order, one after the other, and
-                shuffle only inside each.
-            lane: The only lane whose positions will be used, if known; this saves time and memory.
-        """
-        spec = self if shuffle_chunks else replace(self, interleave=1)
-        return EpochOrder(spec, epoch, shuffle_chunks=shuffle_chunks and self.shuffle, lane=lane)
+def _running_total(sizes: Integers) -> Integers:
+    """Return the sum of the sizes before each, and that of all."""
+    totals = np.zeros(sizes.size + 1, np.int64)
+    np.cumsum(sizes, out=totals[1:])
+    return totals
+
+
+class Interleave:
+    """Several sequences merged evenly into one: turn `t` is a place in one of the sequences.
+
+    The turns are cut into blocks of about `block` turns. Before block `i` of `num_blocks`,
+    `x_s(i)` elements of sequence `s` have been taken, where
+
+        x_s(i) = lengths[s] * i // num_blocks + leads[s] * min(i, num_blocks - i, ramp) // ramp
+
+    so that all sequences begin and end together, and each is ahead of its even share by its lead
+    in between. A block takes `x_s(i + 1) - x_s(i)` elements of each sequence, in a random order.
+
+    Args:
+        lengths: Elements of each sequence; int64, shape `(k,)`.
+        block: Turns of a block, at least 1.
+        key: Key of the order in the blocks; None to take the sequences one by one.
+        leads: Elements that each sequence is ahead of the others, or behind; None for none.
+        ramp: Number of blocks in which the sequences gain their leads.
+    """
+
+    def __init__(
+        self,
+        lengths: Integers,
+        block: int,
+        key: int | None,
+        leads: Integers | None = None,
+        ramp: int = 1,
+    ) -> None:
+        self.lengths = lengths
+        self.total = int(lengths.sum())
+        # Products of turns and blocks stay below 2**63.
+        self.num_blocks = max(1, min(self.total // block, (1 << 62) // max(1, self.total)))
+        self._key, self._bits = key, (block - 1).bit_length()
+        self._ramp = max(1, min(ramp, self.num_blocks // 2))
+        self._leads = np.zeros_like(lengths)
+        if leads is not None and self.num_blocks > 1:
+            # A sequence is at most half as fast or half again as fast as the mean, so `x_s` never
+            # falls: it gains at least one element in a block, and the lead takes half of that.
+            most = lengths * self._ramp // (2 * self.num_blocks)
+            self._leads = np.where(lengths < self.num_blocks, 0, np.clip(leads, -most, most))
+        # The number of elements taken before a block differs from `total * i // num_blocks` by at
+        # most this many blocks.
+        uneven = abs(int(self._leads.sum())) + lengths.size
+        self._margin = 1 + uneven // max(1, self.total // self.num_blocks)
+
+    def at(self, turns: Integers) -> tuple[Integers, Integers]:
+        """Return the sequence of each turn, and its place in that sequence."""
+        if self.lengths.size == 1:
+            return np.zeros_like(turns), turns
+        if self._key is not None and self._bits:
+            turns = shuffle_windows(turns, self.total, self._bits, self._key)
+        guess = turns * self.num_blocks // self.total
+        low = max(0, int(guess.min(initial=self.num_blocks)) - self._margin)
+        high = min(self.num_blocks, int(guess.max(initial=0)) + self._margin + 1)
+        if (high - low) * self.lengths.size <= _MOST_CELLS or turns.size <= 1:
+            return self._find(turns, np.arange(low, high + 1, dtype=np.int64))
+        return self._find_far(turns, guess)
+
+    def _find(self, turns: Integers, blocks: Integers) -> tuple[Integers, Integers]:
+        """Return sequence and place of turns in adjacent blocks; the last one ends them."""
+        ramp = np.minimum(np.minimum(blocks, self.num_blocks - blocks), self._ramp)[:, None]
+        # taken: (blocks, k), x_s before each block
+        taken = self.lengths * blocks[:, None] // self.num_blocks
+        taken += self._leads * ramp // self._ramp
+        counts = np.diff(taken, axis=0)
+        # The first turn of each sequence in each block; within a block, sequence after sequence.
+        firsts = (counts.cumsum(1) - counts + taken[:-1].sum(1)[:, None]).ravel()
+        cells = np.searchsorted(firsts, turns, side="right") - 1
+        return cells % self.lengths.size, (taken[:-1].ravel() - firsts)[cells] + turns
+
+    def _find_far(self, turns: Integers, guess: Integers) -> tuple[Integers, Integers]:
+        """Return sequence and place of turns that lie far apart, without the blocks between."""
+        sequences, places = np.empty_like(turns), np.empty_like(turns)
+        near = np.arange(-self._margin, self._margin + 2)
+        for part in np.array_split(np.argsort(turns), -(-turns.size // _FAR_TURNS)):
+            blocks = np.unique((guess[part][:, None] + near).clip(0, self.num_blocks))
+            runs = np.split(blocks, np.flatnonzero(np.diff(blocks) > 1) + 1)
+            homes = np.searchsorted([run[-1] for run in runs], guess[part])
+            for number, run in enumerate(runs):
+                mine = part[homes == number]
+                sequences[mine], places[mine] = self._find(turns[mine], run)
+        return sequences, places
 
 
 class EpochOrder:
-    """The order of one epoch: maps the positions `[0, n)` one to one to indexes, many at a time.
+    """Order of an epoch of one dataset: maps positions to indexes.
 
-    Made by `OrderSpec.epoch`; the module says what its parts mean.
+    Args:
+        chunks: The samples.
+        spec: What determines the order.
+
+    Attributes:
+        num_samples: Number of positions.
+
+    >>> order = Chunks.cut(0, 9, 3).epoch(OrderSpec(seed=1, interleave=1))
+    >>> order.at(np.arange(9)).tolist()
+    [8, 6, 7, 5, 4, 3, 1, 0, 2]
     """
 
-    def __init__(
-        self,
-        spec: OrderSpec,
-        epoch: int,
-        *,
-        shuffle_chunks: bool,
-        lane: int | None,
-        line: "ChunkLine | None" = None,
-        edges: Integers | None = None,
-    ) -> None:
-        key = derive_key(spec.seed, epoch)
-        self._spec = spec
-        self._epoch = epoch
-        self._one_lane = lane is not None
-        self._key_of_all = derive_key(key, _ALL)
-        self._key_of_samples = derive_key(key, _SAMPLES)
-        if spec.partition != "uniform":
-            lanes = np.arange(spec.lanes) if lane is None else np.array([lane])
-            lanes = lanes.astype(np.int64)
-            self._line = line or _line_up(spec, lanes, key if shuffle_chunks else None)
-            windows = derive_key(key, _WINDOWS)
-            self._sublanes = _SubLanes(spec, lanes, self._line, windows, edges)
+    def __init__(self, chunks: Chunks, spec: OrderSpec) -> None:
+        self.chunks, self.spec = chunks, spec
+        self.num_samples = chunks.num_samples
+        self.key = derive_key(spec.seed, spec.epoch)
+        self._streams: dict[int, _Stream] = {}
 
-    def at(self, positions: Integers) -> Integers:
-        """Return the indexes at some positions of the epoch.
+    def at(self, positions: Integers, *, quick: bool = False) -> Integers:
+        """Return the indexes at some positions.
 
         Args:
-            positions: Positions in `[0, n)`, in any order; int64, shape `(m,)`. All must be of the
-                lane that the order was made for, if it was made for one.
+            positions: Positions in `[0, num_samples)`, int64, shape `(n,)`.
+            quick: Permute the samples in a chunk in half the time, and less randomly; for all
+                positions of a pool, which are shuffled once more.
 
         Returns:
-            One index for each, int64, shape `(m,)`.
+            The indexes, int64, shape `(n,)`.
         """
-        spec = self._spec
+        spec = self.spec
         if spec.partition == "uniform":
-            if spec.shuffle:
-                positions = permute(positions, spec.num_samples, self._key_of_all)
-            return positions + spec.first
-        # Lanes take turns, so that after any number of steps all have advanced equally far.
-        turns, lanes = np.divmod(positions, spec.lanes)
-        # Arrays with a row per lane have only one row if there is one lane: row 0.
-        rows = np.zeros(1, np.int64) if self._one_lane else lanes
-        places = self._sublanes.places(turns, rows)
-        starts, sizes, offsets = self._line.locate(places, rows)
-        # The key contains the start of the chunk, so that no two chunks get the same permutation.
-        if spec.shuffle:
-            offsets = permute(offsets, sizes, derive_keys(self._key_of_samples, starts))
-        return starts + offsets + spec.first
-
-    def pool(self, start: int, stop: int) -> Integers:
-        """Return the samples at the positions `[start, stop)` in any order, ten times as fast.
-
-        They come from the same chunks, and equally many from each, but may be other samples of
-        them. Pools that cover an epoch without overlap have each sample once. The order must have
-        been made for all lanes.
-
-        Returns:
-            As many indexes as positions, int64, shape `(stop - start,)`.
-        """
-        spec = self._spec
-        positions = np.arange(start, stop, dtype=np.int64)
-        if spec.partition == "uniform":
-            return self.at(positions)
-        # Only the turns outside of whole windows have to be looked up one by one.
-        step = spec.lanes << self._sublanes.window_bits
-        begin, end = -(-start // step) * step, stop // step * step
-        if begin < end:
-            positions = np.concatenate([positions[: begin - start], positions[end - start :]])
-        runs = _Runs(*np.empty((2, 0), np.int64))
-        if positions.size:
-            turns, lanes = np.divmod(positions, spec.lanes)
-            runs = _Runs(self._sublanes.places(turns, lanes), np.ones_like(turns))
-        if begin < end:
-            runs = runs.and_more(self._sublanes.runs(begin // spec.lanes, end // spec.lanes))
-        starts, sizes, offsets, counts = self._table.cut_runs(runs.starts, runs.counts)
-        keys = derive_keys(self._key_of_samples, starts) if spec.shuffle else None
-        return spread_runs(offsets, counts, sizes, keys, starts + spec.first)
+            if spec.shuffle and positions.size:
+                positions = permute(positions, self.num_samples, derive_key(self.key, _ALL))
+            return positions + self.chunks.first
+        turns, streams = np.divmod(positions, spec.streams)
+        used = np.flatnonzero(np.bincount(streams, minlength=1)).tolist()
+        if len(used) == 1:
+            return self._stream(used[0]).at(turns, quick=quick)
+        indexes = np.empty_like(positions)
+        for number in used:
+            (mine,) = np.nonzero(streams == number)
+            indexes[mine] = self._stream(number).at(turns[mine], quick=quick)
+        return indexes
 
     @cached_property
-    def _table(self) -> TableLine:
-        """The line as a table, which finds many places at once."""
-        return self._line if isinstance(self._line, TableLine) else TableLine(*self._line.pieces())
+    def _line(self) -> tuple[Integers, Integers]:
+        """First sample of each chunk of the line, and the bounds of the chunks in the line."""
+        sizes, firsts = self.chunks.sizes, self.chunks.bounds[:-1]
+        if self.spec.shuffles_chunks:
+            fixed = self.spec.partition == "fixed"
+            key = derive_key(self.spec.seed) if fixed else self.key
+            order = shuffled(sizes.size, derive_key(key, _LINE))
+            firsts, sizes = firsts[order], sizes[order]
+        return firsts, _running_total(sizes)
 
-    def subset(self, members: Integers) -> "SubsetOrder":
-        """Return the order of some of the samples, with the chunks in the same sequence as here.
+    def _stream(self, number: int) -> "_Stream":
+        stream = self._streams.get(number)
+        if stream is None:
+            firsts, sizes = self._pieces(number)
+            if self.spec.shuffles_chunks and self.spec.partition != "global":
+                order = shuffled(sizes.size, derive_key(self.key, _STREAM, number))
+                firsts, sizes = firsts[order], sizes[order]
+            stream = self._streams[number] = _Stream(self, number, firsts, sizes)
+        return stream
 
-        Disjoint subsets that are drawn from in proportion to their sizes therefore need the same
-        chunks at the same time. The order must have been made for all lanes.
+    def _pieces(self, number: int) -> tuple[Integers, Integers]:
+        """Return first sample and size of the chunks of a stream, or the pieces that are in it."""
+        if self.spec.partition == "contiguous":
+            bounds = self.chunks.of_stream(number, self.spec.streams)
+            return bounds[:-1], np.diff(bounds)
+        firsts, bounds = self._line
+        start, stop = stream_bounds(self.num_samples, number, self.spec.streams)
+        left = int(np.searchsorted(bounds, start, side="right")) - 1
+        right = int(np.searchsorted(bounds, stop, side="left"))
+        sizes = np.diff(bounds[left : right + 1].clip(start, stop))
+        return firsts[left:right] + np.maximum(start - bounds[left:right], 0), sizes
 
-        Args:
-            members: Their indexes, ascending; int64, shape `(m,)`.
-        """
-        spec, line, edges = self._spec, None, None
-        layout: Layout = ChunkGrid(members.size, max(1, members.size))
-        number = 1
-        if spec.partition != "uniform":
-            starts, bounds = self._line.pieces()
-            firsts = np.searchsorted(members, starts + spec.first)
-            stops = np.searchsorted(members, starts + np.diff(bounds) + spec.first)
-            layout = ChunkTable(stops - firsts)
-            mine = np.concatenate([np.zeros(1, np.int64), np.cumsum(layout.sizes)])
-            line = TableLine(firsts, mine)
-            number = self._sublanes.number
-            if number > 1:
-                edges = mine[np.searchsorted(bounds, self._sublanes.edges)]
-        part = replace(spec, layout=layout, interleave=number, first=0)
-        order = EpochOrder(
-            part, self._epoch, shuffle_chunks=True, lane=None, line=line, edges=edges
-        )
-        return SubsetOrder(order, members)
+
+def stream_bounds(num_samples: int, number: int, streams: int) -> tuple[int, int]:
+    """Return where a stream starts and stops in the line; sizes differ by at most one.
+
+    >>> [stream_bounds(10, number, 3) for number in range(3)]
+    [(0, 4), (4, 7), (7, 10)]
+    """
+    size, extra = divmod(num_samples, streams)
+    start = number * size + min(number, extra)
+    return start, start + size + (number < extra)
+
+
+class _Stream:
+    """Order of one stream.
+
+    Args:
+        order: The order of the epoch.
+        number: Number of the stream.
+        firsts: First sample of each piece of a chunk in this stream, in its order.
+        sizes: Samples of each.
+    """
+
+    def __init__(self, order: EpochOrder, number: int, firsts: Integers, sizes: Integers) -> None:
+        spec = order.spec
+        self._firsts = firsts
+        self._bounds = _running_total(sizes)
+        self._key = derive_key(order.key, _SAMPLES) if spec.shuffle else None
+        k = max(1, min(spec.interleave, sizes.size)) if spec.shuffles_chunks else 1
+        # Where each sequence begins: it has whole pieces, so none is read by two sequences.
+        self._begins = self._bounds[np.arange(k + 1) * sizes.size // k]
+        lengths = np.diff(self._begins)
+        chunk = max(1, order.num_samples // max(1, order.chunks.sizes.size))
+        # Sequences come to their next chunks one after the other, over all streams, so that few
+        # shards are fetched at a time: by half a chunk they are ahead of the mean, or behind. A
+        # sequence of one chunk has no next one.
+        places = 2 * (np.arange(k) * spec.streams + number) + 1 - k * spec.streams
+        leads = np.where(lengths > chunk, places * chunk // (2 * k * spec.streams), 0)
+        block = k * min(_TURNS, max(1, chunk // _TURNS))
+        key = derive_key(order.key, _BLOCKS, number)
+        # They gain their leads while each goes through one chunk.
+        self._merge = Interleave(lengths, block, key, leads, ramp=-(-k * chunk // block))
+
+    def at(self, turns: Integers, *, quick: bool) -> Integers:
+        sequences, places = self._merge.at(turns)
+        places = places + self._begins[sequences]
+        pieces = np.searchsorted(self._bounds, places, side="right") - 1
+        begins = self._bounds[pieces]
+        offsets = places - begins
+        if self._key is not None and quick:
+            offsets = self._strides.permute(offsets, pieces)
+        elif self._key is not None:
+            sizes = self._bounds[pieces + 1] - begins
+            keys = derive_keys(self._key, self._firsts[pieces])
+            offsets = permute(offsets, sizes, keys)
+        indexes: Integers = self._firsts[pieces] + offsets
+        return indexes
+
+    @cached_property
+    def _strides(self) -> Strides:
+        keys = derive_keys(self._key or 0, self._firsts)
+        return Strides.of(np.diff(self._bounds), keys)
 
 
 @dataclass(frozen=True)
-class _Runs:
-    """Runs of adjacent places in the line: their starts and their lengths.
+class Share:
+    """The positions of one rank: one in each step of `num_replicas` adjacent positions.
+
+    In a step, the positions are dealt to the ranks stream by stream. So the ranks of a node, which
+    have adjacent numbers, draw from one stream.
 
     Attributes:
-        starts: First place of each; int64, shape `(n,)`, like the other.
-        counts: Number of places of each, at least 1.
-    """
-
-    starts: Integers
-    counts: Integers
-
-    def and_more(self, others: "_Runs") -> "_Runs":
-        """Return these and other runs."""
-        pairs = zip(astuple(self), astuple(others), strict=True)
-        return _Runs(*(np.concatenate(pair) for pair in pairs))
-
-
-class SubsetOrder:
-    """The order of some of the samples; made by `EpochOrder.subset`."""
-
-    def __init__(self, order: EpochOrder, members: Integers) -> None:
-        self._order = order
-        self._members = members
-
-    def at(self, positions: Integers) -> Integers:
-        """Return the indexes at some positions of the subset; as `EpochOrder.at`."""
-        return self._members[self._order.at(positions)]
-
-
-class _SubLanes:
-    """Turns of the sub-lanes of a lane: maps each turn to a place in the line.
-
-    A sub-lane is a run of whole chunks, so no chunk is read by two sub-lanes. Its number of turns
-    is proportional to its length, so all sub-lanes begin and end together: the first and the last
-    samples of an epoch come from as many chunks as the others. In a first section, of about one
-    chunk per sub-lane, some sub-lanes are faster than others, and in a last section they are
-    slower. Between the two, the sub-lanes reach their next chunks one after the other.
-    """
-
-    def __init__(
-        self,
-        spec: OrderSpec,
-        lanes: Integers,
-        line: ChunkLine,
-        key: int,
-        edges: Integers | None = None,
-    ) -> None:
-        bounds = spec.lane_bounds()
-        self._lanes = lanes
-        self._num_lanes = spec.lanes
-        self._least_length = spec.num_samples // spec.lanes
-        self._key = key
-        self._lane_starts = bounds[lanes]
-        self._lane_lengths = bounds[lanes + 1] - bounds[lanes]
-        self.number = self._number = spec.effective_interleave
-        # As short as possible: the fewer turns a window has, the more evenly it is mixed.
-        self.window_bits = (self._number - 1).bit_length()
-        if self._number == 1:
-            return
-        # A subset has its edges between the same chunks as the whole, for each lane that it has.
-        if edges is None:
-            edges = self._edges(line)
-        else:
-            starts = self._lane_starts[:, None]
-            edges = edges.clip(starts, starts + self._lane_lengths[:, None])
-            edges[:, 0], edges[:, -1] = self._lane_starts, self._lane_starts + self._lane_lengths
-        self.edges = edges
-        quotas = self._quotas(spec, np.diff(edges, axis=1))
-        # One deal for each section of each lane. A section begins where the one before it ends:
-        # in the lane's turns, and in the places of each sub-lane.
-        self._deal = Deal(quotas.reshape(-1, self._number))
-        turns = quotas.sum(axis=2)
-        self._section_turns = turns
-        self._section_starts = turns.cumsum(axis=1) - turns
-        self._firsts = (edges[:, None, :-1] + quotas.cumsum(axis=1) - quotas).ravel()
-
-    def _edges(self, line: ChunkLine) -> Integers:
-        """Bounds of the sub-lanes in the line; shape `(len(lanes), number + 1)`."""
-        # Even cuts, moved to the next edge of a chunk.
-        numbers = np.arange(self._number + 1, dtype=np.int64)
-        size, extra = np.divmod(self._lane_lengths[:, None], self._number)
-        cuts = self._lane_starts[:, None] + numbers * size + numbers * extra // self._number
-        inside = cuts[:, 1:-1]
-        rows = np.repeat(np.arange(self._lanes.size), self._number - 1)
-        offsets, sizes = line.offsets(inside.ravel(), rows)
-        moves = np.where(2 * offsets < sizes, -offsets, sizes - offsets)
-        cuts[:, 1:-1] = (inside + moves.reshape(inside.shape)).clip(cuts[:, :1], cuts[:, -1:])
-        return cuts
-
-    def _quotas(self, spec: OrderSpec, sizes: Integers) -> Integers:
-        """Return the turns of each sub-lane in each section; shape `(len(lanes), 3, number)`."""
-        chunksize = spec.layout.typical_size
-        # The outer sections have one chunk per sub-lane, or half of the lane if it is short.
-        outer = sizes // max(2, self._least_length // (self._number * chunksize))
-        # Sub-lanes come out of the first section at even distances in their chunks, over all lanes;
-        # one that is a single chunk has no next one to come to.
-        swings = np.minimum(outer, (sizes - chunksize).clip(0, chunksize))
-        numbers = np.arange(self._number, dtype=np.int64) * spec.lanes + self._lanes[:, None]
-        total = self._number * spec.lanes
-        # As there are hardly more sub-lanes than chunks, the product is no larger than the data.
-        leads = (2 * numbers + 1 - total) * swings // (2 * total)
-        return np.stack([outer + leads, sizes - 2 * outer, outer - leads], axis=1)
-
-    def places(self, turns: Integers, rows: Integers) -> Integers:
-        """Return the place in the line of each turn of a lane."""
-        if self._number == 1:
-            return turns + self._lane_starts[rows]
-        lengths, lanes = self._lane_lengths[rows], self._lanes[rows]
-        turns = shuffle_windows(
-            turns,
-            lengths,
-            self.window_bits,
-            self._key,
-            streams=lanes,
-            num_streams=self._num_lanes,
-        )
-        deals = self._deals(turns, rows)
-        chosen, earlier = self._deal.find(turns - self._section_starts.ravel()[deals], deals)
-        places: Integers = self._firsts[deals * self._number + chosen] + earlier
-        return places
-
-    def runs(self, first: int, stop: int) -> _Runs:
-        """Return the places of the turns `[first, stop)` of all lanes, multiples of a window."""
-        if self._number == 1:
-            return _Runs(self._lane_starts + first, np.full(self._lanes.size, stop - first))
-        turns = np.array([first, stop], np.int64)[:, None, None]
-        begins, ends = self.edges[:, :-1] + self._turns_before(turns)
-        used = ends > begins
-        return _Runs(begins[used], (ends - begins)[used])
-
-    def _turns_before(self, turns: Integers) -> Integers:
-        """Return the number of turns of each sub-lane among the first turns of each lane.
-
-        Args:
-            turns: Numbers of turns; int64, shape `(n, 1, 1)`.
-
-        Returns:
-            int64, shape `(n, len(lanes), number)`.
-        """
-        passed = (turns - self._section_starts).clip(0, self._section_turns)
-        deals = np.arange(self._section_turns.size)
-        counts = self._deal.counts(passed.ravel(), np.tile(deals, len(turns)))
-        before: Integers = counts.reshape(len(turns), -1, 3, self._number).sum(axis=2)
-        return before
-
-    def _deals(self, turns: Integers, rows: Integers) -> Integers:
-        """Return the section of each turn, counted over all lanes; one for all if they share it."""
-        starts = self._section_starts[rows]
-        if rows.size == 1 and turns.size:
-            ends = np.array([turns.min(), turns.max()])
-            first, last = np.searchsorted(starts[0, 1:], ends, side="right").tolist()
-            # The usual case: everything that depends on the section is then looked up once.
-            if first == last:
-                return np.asarray(rows * 3 + first)
-        deals: Integers = rows * 3 + (turns >= starts[:, 1]) + (turns >= starts[:, 2])
-        return deals
-
-
-def _line_up(spec: OrderSpec, lanes: Integers, key: int | None) -> ChunkLine:
-    """Return the chunks in their sequence for an epoch; in storage order if there is no key."""
-    bounds = spec.lane_bounds()
-    layout = spec.layout
-    # One line for all lanes: the lanes are cut out of it as they come.
-    if spec.partition == "global":
-        line_key = None if key is None else np.array([derive_key(key, _LINE)], np.uint64)
-        if isinstance(layout, ChunkGrid):
-            return GridLine(layout.chunksize, bounds[:1], bounds[-1:], line_key)
-        return TableLine.dealt(layout, line_key)
-    starts, stops = bounds[lanes], bounds[lanes + 1]
-    lane_keys = None if key is None else derive_keys(derive_key(key, _LANE_LINE), lanes)
-    if spec.partition == "contiguous" and isinstance(layout, ChunkGrid):
-        return GridLine(layout.chunksize, starts, stops - starts, lane_keys)
-    # What differs by lane needs the pieces of chunks at the cuts, so a table even for a grid.
-    fixed_key = None
-    if spec.partition == "fixed" and key is not None:
-        fixed_key = np.array([derive_key(spec.seed, _LINE)], np.uint64)
-    return TableLine.dealt(layout.table(), fixed_key).cut(starts, stops, lane_keys)
-
-
-@dataclass(frozen=True)
-class RankShare:
-    """The positions that one rank takes in an epoch, from a position common to all ranks on.
-
-    A rank takes one position of every run of `num_replicas`, so after any number of steps the ranks
-    together have consumed the positions `[start, start + steps * num_replicas)`. The positions of a
-    run are assigned lane by lane, so adjacent ranks share a lane. A rank stays in its lane, or in
-    adjacent lanes if the number of ranks is not a multiple of the number of lanes.
-
-    Attributes:
-        num_samples: Positions in the epoch.
-        rank: This rank, in `[0, num_replicas)`.
+        num_samples: Positions of the epoch.
+        rank: The rank.
         num_replicas: Number of ranks.
-        lanes: Number of lanes of the order.
-        start: First position not yet consumed, in `[0, num_samples]`.
-        tail: How the last, incomplete run is handled: "pad" fills it with positions of the previous
-            run, "drop" leaves it out, "ragged" gives some ranks one position less.
+        streams: Number of streams.
+        start: Position at which the steps begin.
+        tail: What happens if the last step is incomplete: "pad" repeats positions of the step
+            before, "drop" leaves it out, "ragged" gives some ranks one position less.
 
-    >>> [RankShare(10, rank, 4).positions(0, 3).tolist() for rank in range(4)]
+    >>> [Share(10, rank, 4).positions(0, 3).tolist() for rank in range(4)]
     [[0, 4, 8], [1, 5, 9], [2, 6, 7], [3, 7, 4]]
     """
 
     num_samples: int
     rank: int = 0
     num_replicas: int = 1
-    lanes: int = 1
+    streams: int = 1
     start: int = 0
-    tail: Literal["pad", "drop", "ragged"] = "pad"
-
-    @property
-    def lane(self) -> int | None:
-        """The lane of this rank; None if the lanes cannot be distributed evenly to the ranks."""
-        ranks_a_lane, rest = divmod(self.num_replicas, self.lanes)
-        return None if rest else self.rank // ranks_a_lane
-
-    @property
-    def only_lane(self) -> int | None:
-        """The lane that contains all positions of this rank, repeats included; None if several."""
-        return self.lane if self.num_replicas <= max(self.start, self._left) else None
-
-    @property
-    def _left(self) -> int:
-        return self.num_samples - self.start
+    tail: str = "pad"
 
     @property
     def count(self) -> int:
-        """Number of positions that this rank takes."""
-        # Counted from the position of the start, which need not be a multiple of the ranks.
-        runs, rest = divmod(self._left, self.num_replicas)
-        if self.tail == "pad":
-            return runs + (rest > 0)
+        """Number of positions of this rank."""
+        steps, rest = divmod(self.num_samples - self.start, self.num_replicas)
         if self.tail == "drop" or rest == 0:
-            return runs
-        last_run = self.start + runs * self.num_replicas
-        return runs + (self._seat(last_run, self.rank) < rest)
+            return steps
+        if self.tail == "pad":
+            return steps + 1
+        last = np.array([self.start + steps * self.num_replicas])
+        return steps + (int(self._seats(last)[0]) < rest)
 
     def positions(self, first: int, last: int) -> Integers:
-        """Return the positions that this rank takes at steps `[first, last)`, `last <= count`."""
-        runs = self.start + np.arange(first, last, dtype=np.int64) * self.num_replicas
-        if self.lane is None:
-            positions = runs + self._seats(runs, self.rank)
-        else:
-            positions = runs + self._seat(self.start, self.rank)
+        """Return the positions of this rank at its steps `[first, last)`."""
+        begins = self.start + np.arange(first, last, dtype=np.int64) * self.num_replicas
+        seats = self._seats(begins)
+        positions: Integers = begins + seats
         if positions.size and positions[-1] >= self.num_samples:
-            positions[-1] = self._repeat(int(runs[-1]))
+            # Of the step before, hence of a shard that is in the cache; and of a rank beside it in
+            # its stream, so that no rank has a sample twice.
+            neighbour = (int(seats[-1]) + self.streams) % self.num_replicas
+            filling = int(begins[-1]) - self.num_replicas + neighbour
+            if filling < 0:  # fewer samples than ranks
+                filling = self.start + int(seats[-1]) % (self.num_samples - self.start)
+            positions[-1] = filling
         return positions
 
-    def _seat(self, run: int, rank: int) -> int:
-        """Return the offset of a rank's position in the run that begins at the position `run`."""
-        ranks_a_lane, rest = divmod(self.num_replicas, self.lanes)
-        if rest == 0:
-            lane, number = divmod(rank, ranks_a_lane)
-            return (lane - run) % self.lanes + number * self.lanes
-        return int(self._seats(np.array([run]), rank)[0])
-
-    def _seats(self, runs: Integers, rank: int) -> Integers:
-        """Return the offset of a rank's position in each run, given by its first position."""
-        size, extra = divmod(self.num_replicas, self.lanes)
-        firsts = runs % self.lanes
-        # Of the lanes of a run the first `extra` have one position more than the others. Count the
-        # positions in all lanes below one, to find the lane that the rank is in by halving.
-        wrapped = (firsts + extra - self.lanes).clip(0)
-
-        def positions_below(lanes: Integers) -> Integers:
-            above = (lanes - firsts).clip(0, extra) + np.minimum(lanes, wrapped)
-            return np.asarray(lanes * size + above)
-
-        lanes = np.zeros_like(firsts)
-        for bit in reversed(range(self.lanes.bit_length())):
-            higher = lanes + (1 << bit)
-            inside = (higher < self.lanes) & (positions_below(higher) <= rank)
-            lanes = np.where(inside, higher, lanes)
-        numbers = rank - positions_below(lanes)
-        seats: Integers = (lanes - firsts) % self.lanes + numbers * self.lanes
-        return seats
-
-    def _repeat(self, run: int) -> int:
-        """Return the repeat for a position past the end: a position of the previous run.
-
-        The shard of that position is still in the cache. It is the position of another rank in the
-        same lane, so that no rank sees a sample twice. A rank that is alone in its lane repeats its
-        own position, because any other would make it open a shard for one sample.
-        """
-        ranks_a_lane, rest = divmod(self.num_replicas, self.lanes)
-        group = self.num_replicas if rest else ranks_a_lane
-        neighbour = self.rank // group * group + (self.rank + 1) % group
-        run_before = run - self.num_replicas
-        before = run_before + self._seat(run_before, neighbour)
-        # With fewer samples than ranks there is no previous run.
-        return before if before >= 0 else self.start + self._seat(run, self.rank) % self._left
+    def _seats(self, begins: Integers) -> Integers:
+        """Return which position of each step is this rank's, counted from the step's first one."""
+        residues, which = np.unique(begins % self.streams, return_inverse=True)
+        seats = np.arange(self.num_replicas)
+        by_residue = [
+            np.argsort((residue + seats) % self.streams, kind="stable")[self.rank]
+            for residue in residues
+        ]
+        return np.array(by_residue, np.int64)[which.reshape(-1)]

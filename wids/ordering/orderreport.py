@@ -17,9 +17,9 @@ import numpy as np
 from wids.base.arguments import check_integer
 from wids.base.plots import save_plot
 from wids.base.text import format_nbytes
-from wids.ordering.chunks import chunk_layout, shard_lengths
-from wids.ordering.order import EpochOrder, OrderSpec, RankShare, check_partition
+from wids.ordering.order import Chunks, EpochOrder, OrderSpec, Share, check_partition
 from wids.ordering.permute import Integers
+from wids.ordering.samplers import shard_lengths
 
 __all__ = ["Cluster", "OrderReport", "compare_interleaves", "order_report", "plot_order"]
 
@@ -70,9 +70,9 @@ class OrderReport:
     """Shards that one node and one worker read in an order, and how well the order mixes them.
 
     Attributes:
-        partition: How chunks are assigned to lanes.
-        interleave: Number of chunks that a lane draws from at once, at most those that it has.
-        lanes: Number of lanes.
+        partition: How chunks are put in a line.
+        interleave: Number of chunks that a stream draws from at once, at most those that it has.
+        streams: Number of streams.
         steps: Number of simulated steps of an epoch.
         epoch_steps: Number of steps of a whole epoch.
         node_shards_mean: Mean number of shards that a node reads within 8 steps.
@@ -96,7 +96,7 @@ class OrderReport:
 
     partition: str
     interleave: int
-    lanes: int
+    streams: int
     steps: int
     epoch_steps: int
     node_shards_mean: float
@@ -128,8 +128,8 @@ class OrderReport:
         batch = f"{self.shards_per_batch:.1f} ({mixing:.0%} of a full shuffle's)"
         ends = f"{self.shards_per_batch_first:.1f}, {self.shards_per_batch_last:.1f}, "
         ends += f"{self.shards_per_batch_least}"
-        # A full shuffle has neither lanes nor chunks to mix.
-        head, order = "lanes, interleave", f"{self.lanes}, {self.interleave}"
+        # A full shuffle has neither streams nor chunks to mix.
+        head, order = "streams, interleave", f"{self.streams}, {self.interleave}"
         if self.partition == "uniform":
             head, order = "order", "uniform"
         lines = [
@@ -154,10 +154,11 @@ def order_report(
     *,
     partition: str = "global",
     interleave: int = 16,
-    lanes: int | None = None,
+    streams: int | None = None,
     chunksize: int | None = None,
     seed: int = 0,
     nbytes: int | None = None,
+    lanes: int | None = None,
     # Some seconds of work at most.
     max_samples: int = 4_000_000,
 ) -> OrderReport:
@@ -168,10 +169,11 @@ def order_report(
         cluster: Machines, processes and batches of the run.
         partition: As for the samplers.
         interleave: As for the samplers.
-        lanes: Number of lanes; by default one per node.
+        streams: Number of streams; by default one per node.
         chunksize: Samples per chunk, at least 1; None makes each shard one chunk.
         seed: As for the samplers.
         nbytes: Size of all shards, from which the bytes that a node downloads are computed.
+        lanes: The old name of `streams`.
         max_samples: Number of samples of the node to simulate; for more, counts are scaled up.
 
     Returns:
@@ -193,19 +195,27 @@ def order_report(
         )
     if not isinstance(cluster, Cluster):
         raise TypeError(f"cluster must be a wids.Cluster, got {cluster!r:.80}")
-    # One lane per node is the default of `DistributedShardSampler`.
-    lanes = cluster.nodes if lanes is None else lanes
-    for name, value in (("interleave", interleave), ("lanes", lanes), ("chunksize", chunksize)):
+    streams = streams if lanes is None else lanes
+    # One stream per node is the default of `DistributedShardSampler`.
+    streams = cluster.nodes if streams is None else streams
+    for name, value in (("interleave", interleave), ("streams", streams), ("chunksize", chunksize)):
         if value is not None:
             check_integer(name, value, 1)
     check_partition(partition)
-    layout = chunk_layout(0, num_samples, chunksize, shards)
-    spec = OrderSpec(layout, check_integer("seed", seed), partition, lanes, interleave)
+    spec = OrderSpec(
+        seed=check_integer("seed", seed),
+        # Epoch 0 may be in storage order; any later epoch has similar counts.
+        epoch=1,
+        partition=partition,
+        streams=streams,
+        interleave=interleave,
+    )
+    chunks = Chunks.cut(0, num_samples, chunksize, shards)
     most = check_integer("max_samples", max_samples, 1)
-    report = _Replay(spec, cluster, np.cumsum(shards), most).report()
+    report = _Replay(chunks, spec, cluster, np.cumsum(shards), most).report()
     if nbytes is None:
         return report
-    share = RankShare(num_samples, 0, cluster.num_replicas, lanes).count * cluster.ranks_per_node
+    share = Share(num_samples, 0, cluster.num_replicas, streams).count * cluster.ranks_per_node
     return replace(
         report,
         whole_nbytes=nbytes * report.downloads // shards.size,
@@ -236,18 +246,19 @@ def compare_interleaves(
 class _Replay:
     """Simulation of the first node: the shard of each sample that it reads."""
 
-    def __init__(self, spec: OrderSpec, cluster: Cluster, ends: Integers, limit: int) -> None:
+    def __init__(
+        self, chunks: Chunks, spec: OrderSpec, cluster: Cluster, ends: Integers, limit: int
+    ) -> None:
         shares = [
-            RankShare(spec.num_samples, rank, cluster.num_replicas, spec.lanes)
+            Share(chunks.num_samples, rank, cluster.num_replicas, spec.streams)
             for rank in range(cluster.ranks_per_node)
         ]
-        self._spec = spec
+        self._chunks, self._spec = chunks, spec
         self._cluster = cluster
         self._ends = ends
         self._count = shares[0].count
         length = min(self._count, max(1, limit // cluster.ranks_per_node))
-        # Epoch 1, because epoch 0 may be in storage order; any later epoch has similar counts.
-        order = spec.epoch(1)
+        order = chunks.epoch(spec)
         # shards: (num_ranks_of_the_node, length), the shard of each sample in the order it is read
         self._shards = np.stack([self._shards_of(order, share, 0, length) for share in shares])
         self._scale = self._count / length
@@ -258,7 +269,7 @@ class _Replay:
         start = (num_batches - self._num_end_batches) * cluster.batch_size
         self._last_shards = self._shards_of(order, shares[0], start, self._count)
 
-    def _shards_of(self, order: EpochOrder, share: RankShare, first: int, last: int) -> Integers:
+    def _shards_of(self, order: EpochOrder, share: Share, first: int, last: int) -> Integers:
         indexes = order.at(share.positions(first, last))
         return np.searchsorted(self._ends, indexes, side="right").astype(np.int64)
 
@@ -272,8 +283,10 @@ class _Replay:
         followed, last = (_distinct(s, batch) for s in (self._shards[0], self._last_shards))
         return OrderReport(
             partition=self._spec.partition,
-            interleave=self._spec.effective_interleave,
-            lanes=self._spec.lanes,
+            interleave=min(
+                self._spec.interleave, -(-self._chunks.sizes.size // self._spec.streams)
+            ),
+            streams=self._spec.streams,
             steps=-(-self._shards.shape[1] // batch),
             epoch_steps=-(-self._count // batch),
             node_shards_mean=float(np.mean(touched)),
@@ -299,10 +312,10 @@ class _Replay:
         return mine
 
     def _uniform_stream(self) -> Integers:
-        spec = replace(self._spec, partition="uniform")
-        share = RankShare(spec.num_samples, 0, self._cluster.num_replicas)
+        order = self._chunks.epoch(replace(self._spec, partition="uniform"))
+        share = Share(order.num_samples, 0, self._cluster.num_replicas)
         # Only its mean is used, for which thousands of batches are enough.
-        return self._shards_of(spec.epoch(1), share, 0, min(self._shards.shape[1], 100_000))
+        return self._shards_of(order, share, 0, min(self._shards.shape[1], 100_000))
 
     def _most_new_shards(self) -> int:
         """Return the largest number of first reads in 4 steps, apart from the first 4 steps."""

@@ -6,7 +6,7 @@ of the batch, a thread-local variable has the epoch.
 
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -23,15 +23,24 @@ _SAMPLE_SEEDS = 0x73656564
 class IndexBatch(list[int]):
     """Indexes of a batch, with the seed of their order and their epoch.
 
-    Attributes:
+    Args:
+        indexes: The indexes.
         seed: Seed of the order.
         epoch: Epoch of the batch.
         drawn_from: Number of samples that the sampler draws from; None if it does not know.
+
+    Attributes:
+        seed, epoch, drawn_from: As given.
     """
 
-    seed: int
-    epoch: int
-    drawn_from: int | None = None
+    def __init__(
+        self, indexes: Iterable[int], seed: int, epoch: int, drawn_from: int | None = None
+    ) -> None:
+        super().__init__(indexes)
+        self.seed, self.epoch, self.drawn_from = seed, epoch, drawn_from
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return IndexBatch, (list(self), self.seed, self.epoch, self.drawn_from)
 
     def check(self, length: int) -> None:
         """Check that the indexes are of a sequence of this length.
@@ -57,8 +66,6 @@ class _Draw(NamedTuple):
     epoch: int = 0
     known: bool = True
 
-
-_FETCHER = "torch.utils.data._utils.fetch"
 
 # For a sample that is read by itself, and for one of a batch without an epoch.
 _ALONE, _UNKNOWN = _Draw(), _Draw(known=False)
@@ -98,7 +105,7 @@ def random_seed(sample: Mapping[str, Any] | int) -> int:
     an augmentation differs from epoch to epoch and is the same for any number of workers, ranks and
     resumptions. The batches must come from a `wids.BatchSampler` or a `wids.Loader`. Batches of
     torch's own samplers have no epoch: they count as those of seed 0 and epoch 0, with a warning.
-    A sample that is read by itself counts so, too, with a warning if a DataLoader reads it.
+    A sample that is read by itself counts so, too, with a warning in a worker of a DataLoader.
 
     Args:
         sample: The sample, or its index in the dataset.
@@ -133,12 +140,6 @@ def random_seed(sample: Mapping[str, Any] | int) -> int:
 
 
 def _in_loader() -> bool:
-    """Return whether a DataLoader reads the sample, in a worker or with `batch_size=None`."""
+    """Return whether a worker of a DataLoader reads the sample."""
     data = sys.modules.get("torch.utils.data")
-    if data is None or data.get_worker_info() is not None:
-        return data is not None
-    # Without workers, only the call stack tells reads of a DataLoader from those of a program.
-    frame: Any = sys._getframe(1)  # noqa: SLF001 (inspect.stack() reads source files)
-    while frame is not None and frame.f_globals.get("__name__") != _FETCHER:
-        frame = frame.f_back
-    return frame is not None
+    return data is not None and data.get_worker_info() is not None

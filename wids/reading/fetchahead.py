@@ -23,7 +23,7 @@ from wids.errors import CacheError, WidsError
 from wids.fetching.transport import StoppedError
 from wids.log import logger
 from wids.ordering.lookahead import Lookahead
-from wids.ordering.replicas import lanes_here
+from wids.ordering.replicas import streams_here
 from wids.specs.shardtable import UNKNOWN
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ class FetchAhead:
         # From a cache without a bound nothing is evicted, so there is no limit here either.
         if cache.cache_size is None or cache.keep or cache.localname is not None:
             return None
-        return cache.cache_size // lanes_here(sampler.lanes, sampler.num_replicas)
+        return cache.cache_size // streams_here(sampler.streams, sampler.num_replicas)
 
     def _advance(self) -> bool:
         """Begin the next shard; return False if there is nothing more to do now."""
@@ -268,7 +268,7 @@ class FetchAhead:
         if wanted <= room:
             return
         # Plus the quarter that stays free for slower workers.
-        bound = -(-wanted * 4 // 3) * lanes_here(sampler.lanes, sampler.num_replicas)
+        bound = -(-wanted * 4 // 3) * streams_here(sampler.streams, sampler.num_replicas)
         interleave = getattr(sampler, "interleave", 1)
         fitting = interleave * room * 3 // (4 * wanted)
         instead = f"interleave={fitting}" if fitting else "a smaller interleave or chunksize"

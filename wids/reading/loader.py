@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from wids.base.arguments import check_flag, check_integer, check_mapping, check_number, check_sized
-from wids.base.warn import held_warnings, warn
-from wids.ordering.batchsampler import BatchSampler
+from wids.base.warn import warn
+from wids.ordering.batchsampler import BatchPass, BatchSampler, PlannedPass
 from wids.ordering.samplers import ChunkedSampler, check_drawn_from
 from wids.reading.batches import Batch, Pools, batch_maker, useful_threads
 from wids.reading.collate import as_tensors, pin
@@ -61,7 +61,8 @@ class Loader:
         drop_last: Leave out the last batch if it is smaller.
         timeout: Seconds to wait for a batch before TimeoutError; 0 for no limit.
         prefetch_factor: Number of batches that each thread makes ahead, at least 1.
-        seed: Random seed for `shuffle`.
+        seed: Random seed for `shuffle`. Without one, each run has the same order, unlike with a
+            DataLoader; the epochs of a run differ.
         tensors: Whether arrays become tensors. None: if torch is installed and there is no
             `collate_fn`.
         device: Where batches go, such as "cuda"; or a `DeviceDecoder`, which also decodes images
@@ -141,8 +142,6 @@ class Loader:
         self._pools = Pools()
         self._stats: LoaderStats | None = None
         self._progress: _Progress | None = None
-        # State in which a pass was left that had not come to its end, until a pass goes on from it.
-        self._left: dict[str, Any] | None = None
 
     def __len__(self) -> int:
         """Number of batches in a whole epoch."""
@@ -205,15 +204,7 @@ class Loader:
         """Begin a pass of the sampler: return its batches of indexes."""
         stateful = self._stateful_batches()
         if stateful is not None:
-            batches = iter(stateful)
-            # Saved before any index is drawn, because the sampler is then ahead of the batches.
-            with held_warnings([]):  # of batches that the loop before this one left unused
-                progress.start = stateful.state_dict()
-            # A sampler goes on with the next epoch if this one is used up; a loop that was left at
-            # its last batch gets what is left of it: nothing.
-            if progress.start == self._left:
-                batches.load_state_dict(progress.start)
-            self._left = None
+            batches = progress.batches = iter(stateful)
             return batches
         if self.batch_sampler is not None:
             return iter(self.batch_sampler)
@@ -256,18 +247,17 @@ class Loader:
         """
         sampler = self._saved_sampler()
         progress = self._progress
-        if progress is None or progress.finished:
-            return {"sampler": sampler.state_dict(consumed=0), "finished": self._left is None}
-        # Nothing used: the start as it was, since the sampler itself is ahead already.
-        consumed = progress.consumed
-        state = sampler.__state_within__(consumed) if consumed else dict(progress.start)
-        return {"sampler": state, "finished": False}
+        if progress is None or progress.finished or progress.batches is None:
+            return {"sampler": sampler.state_dict(consumed=0)}
+        # Of the pass, since the sampler itself is ahead of the batches that were yielded.
+        return {"sampler": progress.batches.state_dict(progress.consumed)}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Make the next pass start at the position of a state.
 
-        If it was taken at the last batch of a pass, the next pass is what was left of that, which
-        is nothing, as with torchdata's `StatefulDataLoader`; if after the pass, the next epoch.
+        If it was taken in the loop over the last batch of an epoch, the next pass is what was left
+        of that, which is nothing, as with torchdata's `StatefulDataLoader`; if after the loop, the
+        next epoch.
 
         Args:
             state_dict: What `state_dict` returned, on any rank and for any number of ranks.
@@ -282,10 +272,7 @@ class Loader:
                 f"state_dict: expected the state of a wids.Loader, with a key 'sampler', got the "
                 f"keys {', '.join(map(repr, state_dict)) or '(none)'}"
             )
-        sampler = self._saved_sampler()
-        sampler.load_state_dict(state_dict["sampler"])
-        # As it was restored: where less than a batch was left, and would be dropped, at the end.
-        self._left = None if state_dict.get("finished", True) else sampler.state_dict(consumed=0)
+        self._saved_sampler().load_state_dict(state_dict["sampler"])
         self._progress = None
 
     def _stateful_batches(self) -> BatchSampler | None:
@@ -322,7 +309,7 @@ class Loader:
 class _Progress:
     """Progress of a pass; the loader keeps it after the pass ends."""
 
-    start: dict[str, Any] = field(default_factory=dict)
+    batches: BatchPass | PlannedPass | None = None
     consumed: int = 0
     finished: bool = False
 

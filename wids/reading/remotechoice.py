@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from wids.base.text import format_nbytes
-from wids.ordering.replicas import lanes_here, ranks_here
+from wids.ordering.replicas import ranks_here, streams_here
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,18 +56,18 @@ def choose_remote(
     """
     if not hasattr(sampler, "__planner__"):
         return RemoteChoice(whole=False, reason="the sampler does not say what it will draw")
-    replicas, lanes = sampler.num_replicas, sampler.lanes
-    here = lanes_here(lanes, replicas)
+    replicas, streams = sampler.num_replicas, sampler.streams
+    here = streams_here(streams, replicas)
     drawn = min(1.0, len(sampler) * replicas / max(1, num_samples))
-    used = drawn * min(1.0, ranks_here(replicas) * lanes / (replicas * here))
+    used = drawn * min(1.0, ranks_here(replicas) * streams / (replicas * here))
     if used < _MOSTLY:
         return RemoteChoice(whole=False, reason=f"this machine uses {used:.0%} of its shards")
     if room_nbytes is None:  # shards that are in the cache are used from there by range, too
         return RemoteChoice(whole=False, reason="the cache folder cannot be written to")
     if nbytes is None:
         return RemoteChoice(whole=False, reason="the sizes of the shards are not known")
-    mine = format_nbytes(nbytes * here // lanes)
-    if nbytes * here // lanes > room_nbytes:
+    mine = format_nbytes(nbytes * here // streams)
+    if nbytes * here // streams > room_nbytes:
         room = format_nbytes(room_nbytes)
         return RemoteChoice(whole=False, reason=f"its shards, {mine}, do not fit into {room}")
     return RemoteChoice(

@@ -71,8 +71,6 @@ class SampleIterable(IterableDataset[Any]):
         choose_remote = getattr(samples, "choose_remote", None)
         if choose_remote is not None:
             choose_remote(batches.sampler)
-        # Here, since forked workers cannot ask the other ranks.
-        batches.sampler.__planner__().compare()
         raw = style == "webdataset"
         self.samples = samples.with_options(transformations="bytes") if raw else samples
         self.batches = batches
@@ -93,8 +91,9 @@ class SampleIterable(IterableDataset[Any]):
         """Yield the samples of this worker."""
         worker = get_worker_info()
         number, workers = (0, 1) if worker is None else (worker.id, worker.num_workers)
-        batches: Iterator[Sequence[int]] = islice(iter(self.batches), number, None, workers)
-        self._start = self.batches.state_dict(consumed=0)
+        whole = iter(self.batches)
+        self._start = whole.state_dict()
+        batches: Iterator[Sequence[int]] = islice(whole, number, None, workers)
         begun = self._begun()
         if number == 0 and self._finished.tolist() == begun:
             warn(
@@ -135,7 +134,7 @@ class SampleIterable(IterableDataset[Any]):
 
     def _begun(self) -> list[int]:
         """Return the epoch and the position at which the pass began."""
-        return [int(self._start[name]) for name in ("epoch", "position")]
+        return [int(self._start[name]) for name in ("epoch", "consumed")]
 
     def _read(self, batch: Sequence[int]) -> list[Any]:
         samples: list[Any] = self.samples.__getitems__(batch)

@@ -8,7 +8,9 @@ from numbers import Rational
 from typing import TYPE_CHECKING, Any
 
 from wids.base.arguments import check_integer, check_number, check_sized
+from wids.base.warn import warn
 from wids.ordering.mixtureorder import share_out
+from wids.ordering.randomseeds import IndexBatch
 from wids.views.viewable import Concatenation, View
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ class Mixture(Concatenation):
     By itself it is their concatenation: index `len(a)` is the first sample of the second. A
     `DistributedShardSampler` over it draws by the weights. Each epoch has an exact number of
     samples of each part, evenly spread. Over all epochs together, the numbers of draws of any two
-    samples of a part differ by at most one, as long as the number of lanes stays the same.
+    samples of a part differ by at most one.
 
     A sampler over a view of a mixture, or over a concatenation with one, draws each sample once,
     with a warning: make the views of the parts.
@@ -70,6 +72,8 @@ class Mixture(Concatenation):
         self.weights = _exact_weights(weights, self.parts, sizes)
         self.num_samples = _epoch_length(num_samples, sizes, self.weights)
         _refuse_parts_never_drawn(self.weights, self.num_samples)
+        # Whether a sampler draws by the weights, or it was said that none does.
+        self._weighed = False
 
     def __repr__(self) -> str:
         total = sum(self.weights)
@@ -78,6 +82,21 @@ class Mixture(Concatenation):
             for part, weight in zip(self.parts, self.weights, strict=True)
         )
         return f"Mixture({len(self):,} samples: {shares}; {self.num_samples:,} an epoch)"
+
+    def __getitems__(self, indexes: Sequence[int]) -> list[Any]:
+        """Return the samples of a batch; warn once if its indexes are of no sampler of wids."""
+        if not self._weighed and not isinstance(indexes, IndexBatch):
+            self._weighed = True
+            warn(
+                "a DataLoader without a sampler of wids reads a Mixture as a concatenation: its "
+                "weights and num_samples have no effect; give it "
+                "sampler=wids.DistributedShardSampler(mixture) in place of shuffle"
+            )
+        return super().__getitems__(indexes)
+
+    def note_sampler(self) -> None:
+        """Note that a sampler was made that draws by the weights."""
+        self._weighed = True
 
     def _of(self, parts: list[Any]) -> Mixture:
         weights = [float(weight) for weight in self.weights]

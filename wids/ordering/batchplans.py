@@ -1,0 +1,363 @@
+"""Plans of batches: which samples of a pool make a batch, for all ranks at once.
+
+    CostPlan       batches whose padded cost is bounded
+    PackPlan       rows without padding, whose sum of costs is bounded
+    ShapePlan      batches of samples of one shape
+
+A pool is some adjacent positions of an epoch. `plan` divides its samples into batches for steps of
+as many batches as there are ranks: batch `t * ranks + r` is that of rank `r` at step `t`. It is a
+pure function, so all ranks plan the same, and a run that goes on plans again what it had planned.
+"""
+
+import hashlib
+from bisect import bisect_left, insort
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wids.base.arguments import check_integer
+from wids.ordering.permute import Integers, derive_keys
+
+__all__ = ["BatchPlan", "Batches", "CostPlan", "PackPlan", "ShapePlan"]
+
+# Samples that are sorted by cost together: more of them fill batches better, and need more shards.
+_WINDOW = 1 << 15
+_LEVELS = (1 << 16) - 1  # NumPy sorts 16-bit numbers by digits, in a fraction of the time
+# Costs that are not integers are added as multiples of 2**-32 of a row, exactly alike everywhere.
+_CAPACITY = 1 << 32
+# Samples above an eighth of a row are placed one by one.
+_LARGE = 8
+# One row in so many is spare, so that the last samples need not fit to the last token.
+_ROWS_A_SPARE = 512
+# With so few rows that have room, one at a time is filled: searching all rows takes longer.
+_FEW = 8
+_MOST_SHAPES = 4096
+
+
+class Batches(NamedTuple):
+    """Some batches: batch `i` is `indexes[bounds[i] : bounds[i + 1]]`."""
+
+    indexes: Integers
+    bounds: Integers
+
+    @property
+    def number(self) -> int:
+        """Number of batches."""
+        return self.bounds.size - 1
+
+    def picked(self, numbers: Integers) -> "Batches":
+        """Return the batches of these numbers, in this order."""
+        sizes = np.diff(self.bounds)[numbers]
+        bounds = np.append(0, np.cumsum(sizes))
+        shifts = np.repeat(self.bounds[numbers] - bounds[:-1], sizes)
+        return Batches(self.indexes[shifts + np.arange(shifts.size)], bounds)
+
+
+class BatchPlan(Protocol):
+    """Protocol of a plan.
+
+    Attributes:
+        digest: Hash of what it depends on besides the samples of a pool.
+    """
+
+    digest: str
+
+    def plan(self, indexes: Integers, ranks: int, key: int | None, tail: str) -> Batches:
+        """Divide samples into batches.
+
+        Args:
+            indexes: The samples, in the order of the epoch.
+            ranks: Number of ranks.
+            key: Key of random choices; None to keep the order.
+            tail: What happens if the last step is incomplete: "pad" repeats batches, "drop" leaves
+                it out, "ragged" gives some ranks one batch less.
+        """
+
+
+class CostPlan:
+    """Batches whose number of samples times the largest of their costs is at most `max_cost`.
+
+    The samples of a window are sorted by cost and cut into batches. Each `ranks` adjacent batches
+    make a step, and the steps of a window are shuffled.
+
+    Args:
+        costs: Cost of each sample of the dataset.
+        max_cost: What a batch may cost.
+        most: Samples that a batch may have; None for any number.
+        length: Number of samples of the dataset.
+
+    Raises:
+        ValueError: There is not a cost for each sample, or one is not from 0 to `max_cost`.
+    """
+
+    name = "by cost"
+
+    def __init__(self, costs: Any, max_cost: float, most: int | None, length: int) -> None:
+        array = np.asarray(costs)
+        if array.shape != (length,) or array.dtype.kind not in "biuf":
+            raise ValueError(
+                f"cost must be a number for each of {length} samples of the dataset, got an array "
+                f"of {array.dtype} with the shape {array.shape}; pass the column of the dataset "
+                "that the sampler draws from"
+            )
+        if not 0 < max_cost < np.inf:
+            raise ValueError(f"max_cost must be a finite number above 0, got {max_cost!r}")
+        (wrong,) = np.nonzero(~((array >= 0) & (array <= max_cost)))
+        if wrong.size:
+            raise ValueError(
+                f"cost must be from 0 to max_cost={max_cost}, sample {wrong[0]} costs "
+                f"{array[wrong[0]]}; truncate such samples when they are read and pass "
+                "numpy.minimum(cost, max_cost), or leave them out with filter"
+            )
+        self._costs, self._max_cost, self._most = array, max_cost, most or _WINDOW
+        # The most expensive sample first. A batch is cut by the exact costs.
+        self._levels = ((1 - array / max_cost) * _LEVELS).astype(np.uint16)
+        words = hashlib.sha256(f"{self.name} {max_cost!r} {most} {array.dtype.str}".encode())
+        words.update(array.data)
+        self.digest = words.hexdigest()[:16]
+
+    def plan(self, indexes: Integers, ranks: int, key: int | None, tail: str) -> Batches:
+        """Divide samples into batches; as `BatchPlan.plan`."""
+        windows: list[Batches] = []
+        for part in np.array_split(indexes, -(-indexes.size // _WINDOW)) if indexes.size else []:
+            batches = self._cut(part[np.argsort(self._levels[part], kind="stable")])
+            # Every other window begins with the cheapest, so that a step across two is even.
+            if len(windows) % 2:
+                batches = batches.picked(np.arange(batches.number)[::-1])
+            windows.append(batches)
+        sizes = [batches.indexes.size for batches in windows]
+        numbers = np.repeat(np.arange(len(windows)), [batches.number for batches in windows])
+        shifts = np.cumsum([0, *sizes]).tolist()
+        ends = [batches.bounds[1:] + shift for batches, shift in zip(windows, shifts, strict=False)]
+        joined = Batches(
+            np.concatenate([indexes[:0], *(batches.indexes for batches in windows)]),
+            np.concatenate([np.zeros(1, np.int64), *ends]),
+        )
+        return _in_steps(joined, numbers, ranks, key, tail)
+
+    def _cut(self, samples: Integers) -> Batches:
+        """Cut the samples of a window, the most expensive first, into batches."""
+        # As the levels are rounded, a later sample may be a little more expensive.
+        costs = np.maximum.accumulate(self._costs[samples][::-1])[::-1]
+        with np.errstate(divide="ignore"):
+            most = np.minimum(self._max_cost / costs, self._most).astype(np.int64)
+        most -= most * costs > self._max_cost  # the quotient may be rounded up
+        bounds, at, view = [0], 0, np.maximum(most, 1).data
+        while at < samples.size:
+            at += view[at]
+            bounds.append(at)
+        bounds[-1] = samples.size
+        return Batches(samples, np.array(bounds, np.int64))
+
+
+def _in_steps(
+    batches: Batches, windows: Integers, ranks: int, key: int | None, tail: str
+) -> Batches:
+    """Return batches in steps of adjacent ones; steps are shuffled in the window of each batch."""
+    full = batches.number // ranks
+    steps = np.arange(full)
+    if key is not None and full:
+        steps = np.lexsort((derive_keys(key, steps), windows[: full * ranks : ranks]))
+    order = (steps[:, None] * ranks + np.arange(ranks)).ravel()
+    rest = np.arange(full * ranks, batches.number)
+    if rest.size and tail == "pad":
+        # Those of the step before are of samples that are in the cache.
+        rest = np.append(rest, order[-ranks:][: ranks - rest.size])
+        rest = np.resize(rest, ranks)
+    return batches.picked(order if tail == "drop" else np.append(order, rest))
+
+
+class PackPlan(CostPlan):
+    """Rows whose sum of costs is at most `max_cost`; arguments as of `CostPlan`.
+
+    The samples of a window are placed in descending order of cost. A large one goes into the row in
+    which it leaves the least room, because few other samples could use that room. A small one goes
+    into the emptiest row, so that all rows end equally full.
+    """
+
+    name = "packed by cost"
+
+    def _cut(self, samples: Integers) -> Batches:
+        costs = self._costs[samples]
+        if costs.dtype.kind in "biu" and 1 <= self._max_cost < _CAPACITY:
+            units, capacity = costs.astype(np.int64), int(self._max_cost)
+        else:
+            units = np.ceil(costs / self._max_cost * _CAPACITY).astype(np.int64)
+            units, capacity = np.minimum(units, _CAPACITY), _CAPACITY
+        order = np.argsort(-units, kind="stable")
+        rows = _pack(units[order], capacity, self._most)
+        sizes = np.bincount(rows)
+        by_row = np.argsort(rows, kind="stable")
+        return Batches(samples[order[by_row]], np.append(0, np.cumsum(sizes[sizes > 0])))
+
+
+def _pack(units: Integers, capacity: int, most: int) -> Integers:
+    """Return the row of each sample.
+
+    Args:
+        units: What each sample takes, the most first, from 0 to `capacity`.
+        capacity: What a row holds.
+        most: Samples that a row may have.
+    """
+    n = units.size
+    large = int(np.searchsorted(-units, -(capacity // _LARGE)))
+    rows = np.empty(n, np.int64)
+    rows[:large], taken = _best_fit(units[:large].tolist(), capacity, most)
+    # Rows that the small ones need besides, and a spare one or two.
+    fullest = -(-int(units.sum()) // capacity)
+    wanted = max(fullest + fullest // _ROWS_A_SPARE, -(-n // most))
+    number = max(taken, min(wanted, taken + n - large))
+    loads = np.bincount(rows[:large], units[:large], number).astype(np.int64)
+    counts = np.bincount(rows[:large], minlength=number)
+    at = large
+    while at < n:
+        (free,) = np.nonzero(counts < most)
+        emptiest = free[np.argsort(loads[free], kind="stable")][: n - at]
+        fits = loads[emptiest] + units[at : at + emptiest.size] <= capacity
+        fitting = fits.size if fits.all() else int(fits.argmin())
+        if fitting == 0:
+            more = min(max(1, -(-int(units[at:].sum()) // capacity)), n - at)
+            loads, counts = (np.append(each, np.zeros(more, np.int64)) for each in (loads, counts))
+        elif fitting < min(_FEW, emptiest.size):
+            row = int(emptiest[0])
+            sums = np.cumsum(units[at : at + most - int(counts[row])])
+            stop = at + int(np.searchsorted(sums, capacity - loads[row], side="right"))
+            rows[at:stop] = row
+            loads[row] += sums[stop - at - 1]
+            counts[row] += stop - at
+            at = stop
+        else:
+            emptiest = emptiest[:fitting]
+            rows[at : at + fitting] = emptiest
+            loads[emptiest] += units[at : at + fitting]
+            counts[emptiest] += 1
+            at += fitting
+    return rows
+
+
+def _best_fit(units: list[int], capacity: int, most: int) -> tuple[list[int], int]:
+    """Place each sample in the row where it leaves the least room.
+
+    Returns:
+        The row of each sample, and the number of rows.
+    """
+    bits = len(units).bit_length()
+    mask = (1 << bits) - 1
+    # Room and number of each row that may take more, in one integer, in ascending order: these are
+    # compared faster than tuples.
+    rooms: list[int] = []
+    counts: list[int] = []
+    chosen = []
+    for unit in units:
+        at = bisect_left(rooms, unit << bits)
+        if at == len(rooms):
+            room = (capacity << bits) + len(counts)
+            counts.append(0)
+        else:
+            room = rooms.pop(at)
+        row = room & mask
+        chosen.append(row)
+        counts[row] += 1
+        room -= unit << bits
+        # A row without room for the smallest sample is full.
+        if room >> bits >= units[-1] and counts[row] < most:
+            insort(rooms, room)
+    return chosen, len(counts)
+
+
+class ShapePlan:
+    """Batches of samples of one shape; in a step, all ranks have the same shape.
+
+    The samples of a shape, in the order of the epoch, are cut into groups of a batch for each rank.
+    The steps come in the order in which the middle samples of their groups come in the epoch.
+
+    Args:
+        shapes: Shape of each sample: an integer or a string, or a row of integers.
+        batch_size: Samples a batch, or a mapping from each shape to them.
+        length: Number of samples of the dataset.
+        drop_last: Leave out the last batch of a shape in a pool if it is smaller.
+
+    Raises:
+        ValueError: There is not a shape for each sample, or no batch size for a shape.
+    """
+
+    def __init__(
+        self, shapes: Any, batch_size: int | Mapping[Any, int], length: int, *, drop_last: bool
+    ) -> None:
+        self._drop_last = drop_last
+        self._numbers, names = _numbered_shapes(shapes, length)
+        self._sizes = [_size_of(name, batch_size) for name in names]
+        words = hashlib.sha256(f"by shape {self._sizes} {drop_last}".encode())
+        words.update(self._numbers.astype("<i4").data)
+        self.digest = words.hexdigest()[:16]
+
+    def plan(self, indexes: Integers, ranks: int, _key: int | None, tail: str) -> Batches:
+        """Divide samples into batches; as `BatchPlan.plan`."""
+        numbers = self._numbers[indexes]
+        by_shape = np.argsort(numbers, kind="stable")
+        counts = np.bincount(numbers, minlength=len(self._sizes))
+        steps: list[tuple[int, list[Integers]]] = []  # where its middle sample comes, and batches
+        ragged: list[Integers] = []
+        for mine, size in zip(np.split(by_shape, np.cumsum(counts)[:-1]), self._sizes, strict=True):
+            group = size * ranks
+            full = mine.size // group * group
+            for at in range(0, full, group):
+                some = mine[at : at + group]
+                # Neighbours go to different ranks, as in an order without shapes.
+                steps.append((int(some[group // 2]), list(some.reshape(size, ranks).T)))
+            rest = mine[full:]
+            if tail == "ragged":
+                cuts = range(0, rest.size - (size - 1) * self._drop_last, size)
+                ragged += [rest[at : at + size] for at in cuts]
+                continue
+            each = rest.size // ranks if tail == "drop" else -(-rest.size // ranks)
+            if each == 0 or (self._drop_last and each < size):
+                continue
+            last = rest[: each * ranks]
+            if tail == "pad":
+                # Those of the group before are of samples that are in the cache.
+                last = np.resize(np.append(rest, mine[max(0, full - group) :]), each * ranks)
+            steps.append((int(rest[-1]), list(last.reshape(each, ranks).T)))
+        steps.sort(key=lambda step: step[0])
+        batches = [batch for _, step in steps for batch in step] + ragged
+        places = np.concatenate([by_shape[:0], *batches])
+        bounds = np.append(0, np.cumsum([batch.size for batch in batches], dtype=np.int64))
+        return Batches(indexes[places], bounds)
+
+
+def _numbered_shapes(shapes: Any, length: int) -> tuple[NDArray[np.int32], list[Any]]:
+    """Return the number of each sample's shape, and the shape of each number."""
+    try:
+        array = np.asarray(shapes)
+    except ValueError as error:  # such as rows of different lengths
+        raise ValueError(
+            f"shape must have a row of equally many integers for each sample: {error}"
+        ) from None
+    if array.ndim not in (1, 2) or array.dtype.kind not in "iubUS" or len(array) != length:
+        raise ValueError(
+            f"shape must be an integer, a string or a row of integers for each of {length} samples "
+            f"of the dataset, got an array of {array.dtype} with the shape {array.shape}; to make "
+            "buckets of widths and heights use wids.shape_buckets, of numbers numpy.digitize"
+        )
+    values, numbers = np.unique(array, axis=0 if array.ndim == 2 else None, return_inverse=True)
+    if len(values) > _MOST_SHAPES:
+        raise ValueError(
+            f"shape has {len(values)} different values, each a bucket of its own; make at most "
+            f"{_MOST_SHAPES} of them, as wids.shape_buckets does of widths and heights"
+        )
+    names = [tuple(name) if isinstance(name, list) else name for name in values.tolist()]
+    return numbers.ravel().astype(np.int32), names
+
+
+def _size_of(shape: Any, batch_size: int | Mapping[Any, int]) -> int:
+    """Return the number of samples of a batch of a shape."""
+    if not isinstance(batch_size, Mapping):
+        return check_integer("batch_size", batch_size, 1)
+    if shape not in batch_size:
+        raise ValueError(
+            f"batch_size has no number for the shape {shape!r}; it has those for "
+            f"{', '.join(map(repr, list(batch_size)[:9])) or 'none'}"
+        )
+    return check_integer(f"batch_size of {shape!r}", batch_size[shape], 1)
