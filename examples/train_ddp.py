@@ -44,6 +44,7 @@ def main(train_spec: str, test_spec: str) -> bool:
     dist.init_process_group("gloo")
     digits = open_digits(train_spec)
     sampler = wids.DistributedShardSampler(digits)
+    wids.check_ranks(sampler)  # that all ranks draw from the same samples, in the same order
     loader = DataLoader(digits, batch_size=64, sampler=sampler, num_workers=1)
     network = DistributedDataParallel(make_network())
     optimizer = torch.optim.Adam(network.parameters(), lr=1e-3)
