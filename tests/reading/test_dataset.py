@@ -488,6 +488,32 @@ def test_fields_that_the_first_shard_lacks_are_warned_of(spec):
         dataset[1], dataset[len(dataset) - 1]  # said once
 
 
+def test_fields_in_another_case_are_warned_of(make_shard):
+    """A .JPG beside the wanted .jpg is warned of once, in whichever shard it is."""
+    ends = {"a.tar": [".jpg", ".jpg"], "b.tar": [".jpg", ".JPG", ".Jpg"]}
+    urls = [
+        str(make_shard(name, [{"__key__": f"{i}", end: b"x"} for i, end in enumerate(each)]))
+        for name, each in ends.items()
+    ]
+    with ShardListDataset(urls, transformations="bytes", fields=[".jpg"]) as dataset:
+        with pytest.warns(
+            WidsWarning, match=r"b\.tar have '\.JPG', '\.Jpg', which fields="
+        ) as caught:
+            assert [".jpg" in sample for sample in dataset] == [True, True, True, False, False]
+        assert len(caught) == 1
+
+
+@pytest.mark.parametrize("fields", [[".jpg", ".JPG"], [".txt"], None])
+def test_fields_of_one_case_are_not_warned_of(make_shard, fields):
+    """Nothing is said where all cases are named, or the other case is of no wanted field."""
+    samples = [
+        {"__key__": f"{i}", end: b"x", ".txt": b"x"} for i, end in enumerate([".jpg", ".JPG"])
+    ]
+    shard = make_shard("a.tar", samples)
+    with ShardListDataset([str(shard)], transformations="bytes", fields=fields) as dataset:
+        list(dataset)  # a warning would be an error here
+
+
 def test_a_warning_that_is_an_error_comes_each_time(spec):
     """With warnings as errors, no later read goes on without a field in silence."""
     with ShardListDataset(spec, fields=[".cls", ".typo"]) as dataset, warnings.catch_warnings():

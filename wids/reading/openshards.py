@@ -215,23 +215,29 @@ ShardSamples = tuple[OpenShard, list[int]]
 
 @dataclass(frozen=True, slots=True)
 class WantedFields:
-    """Extensions that a caller wants to read, checked against the first shard that is open.
+    """Extensions that a caller wants to read, checked against the shards that are opened.
 
     Attributes:
         unchecked: Extensions to look for in the next shard that is opened.
+        read: All of them that may also occur in another case, which is looked for in each shard.
     """
 
     unchecked: list[str] = field(default_factory=list)
+    read: set[str] = field(init=False, default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.read.update(self.unchecked)
 
     def want(self, extensions: Collection[str], opened: Mapping[int, OpenShard]) -> None:
         """Check extensions against an open shard, now or as soon as there is one."""
         self.unchecked.extend(extensions)
+        self.read.update(extensions)
         for each in list(opened.values())[:1]:
             self.check(each.shard, each.url)
 
     def check(self, shard: ReadableShard, url: str) -> None:
-        """Warn of wanted fields that no sample of a shard has, probably misspelt."""
-        if not self.unchecked or not len(shard):
+        """Warn of wanted fields that a shard lacks, or has in another case, too."""
+        if not self.read or not len(shard):
             return
         extensions = shard.index.extensions
         missing = [name for name in self.unchecked if name not in extensions]
@@ -242,6 +248,15 @@ class WantedFields:
             )
         # Only now: where the warning is an error, it is one at each read.
         self.unchecked.clear()
+        folded = {name.lower() for name in self.read}
+        unread = sorted(each for each in extensions - self.read if each.lower() in folded)
+        if unread and not missing:
+            listed = ", ".join(map(repr, unread[:_MOST_NAMED]))
+            warn(
+                f"fields: samples of {display_url(url)} have {listed}, which fields= does not "
+                "name: extensions keep their case; name all of them, or give the files one case"
+            )
+            self.read.clear()
 
 
 def default_max_open_shards() -> int:
