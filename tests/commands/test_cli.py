@@ -311,7 +311,7 @@ class TestInfoAndLs:
             assert facts["total size"].startswith(f"{nbytes:,} bytes")
             assert facts["avg sample size"] != "unknown"
             json_facts = json.loads(run(capsys, "info", source, "--json")[1])
-            assert " ".join(json_facts["fields"]) == facts["fields"]
+            assert " ".join(json_facts["fields"]) + " (of the first shard)" == facts["fields"]
             assert (json_facts["nsamples"], json_facts["filesize"]) == (5, nbytes)
         assert run(capsys, "info", source, "-t")[1].splitlines()[1].split("\t")[2:4] == [
             str(nbytes),
@@ -463,6 +463,17 @@ class TestShowAndCat:
             assert main(["cat", "train-000.tar", "2", field]) == 0
             assert capfdbinary.readouterr().out == red_and_blue()
 
+    def test_samples_are_named_by_their_keys(self, spec: str, capsys):
+        """A key names the sample that has it; one that no sample has is an error with its name."""
+        assert "sample 4 of 5" in run(capsys, "show", spec, "key11")[1]
+        code, _, err = run(capsys, "show", spec, "key99")
+        assert (code, "no sample of 5 has the key 'key99'" in err) == (1, True)
+
+    def test_cat_takes_a_key(self, folder: Path, capfdbinary):
+        """`cat` takes a key where it takes an index."""
+        assert main(["cat", "train-000.tar", "key02", ".txt"]) == 0
+        assert capfdbinary.readouterr().out == b"caption 2"
+
     def test_cat_of_a_missing_field_lists_the_fields(self, spec: str, capsys):
         """The error lists the fields of the sample, without its labels."""
         for field in (".jpg", "__key__"):
@@ -513,7 +524,6 @@ class TestErrors:
             [],
             ["unheard"],
             ["show"],
-            ["show", "x.json", "one"],
             ["create"],
             ["create", "x", "--workers", "0"],
         ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from typing import TYPE_CHECKING, Any
 
@@ -135,7 +136,7 @@ def show(args: Arguments) -> int:
     if args.image and protocol == "none":
         protocol = "blocks"
     with _open_raw(args) as dataset:
-        found = dataset[args.index]
+        found = _chosen(dataset, args.sample)
         # Looking for names may ask a server, so only a sample with classes waits for that.
         fields = [name for name in found if name.startswith(".")]
         has_class = any(map(is_class, fields))
@@ -159,8 +160,15 @@ def show(args: Arguments) -> int:
 def cat(args: Arguments) -> int:
     """Write the bytes of one field to standard output."""
     with _open_raw(args) as dataset:
-        _write_field(dataset[args.index], args.field)
+        _write_field(_chosen(dataset, args.sample), args.field)
     return DONE
+
+
+def _chosen(dataset: Any, sample: str) -> dict[str, Any]:
+    """Return the sample at an index, or that with a key; a whole number is an index."""
+    is_index = re.fullmatch(r"-?[0-9]+", sample) is not None
+    found: dict[str, Any] = dataset[int(sample)] if is_index else dataset.get(sample)
+    return found
 
 
 def _write_field(sample: dict[str, Any], field: str) -> None:
@@ -245,7 +253,11 @@ def _add_show(commands: Any) -> None:
         commands,
         show,
         "show one sample: fields, sizes, values, images",
-        ["wids show train.json 42", "wids show train-000.tar -1", "wids show train.json 42 --json"],
+        [
+            "wids show train.json 42",
+            "wids show train-000.tar -1",
+            "wids show train.json n01440764_18",
+        ],
     )
     add_sample_arguments(parser)
     images = parser.add_mutually_exclusive_group()

@@ -81,10 +81,9 @@ def add_sample_arguments(parser: Any) -> None:
     """Declare the arguments that name one sample of a dataset."""
     parser.add_argument("spec", metavar="SPEC")
     parser.add_argument(
-        "index",
-        type=int,
-        metavar="INDEX",
-        help="index of the sample; a negative one counts from the end",
+        "sample",
+        metavar="INDEX|KEY",
+        help="index of the sample, where a negative one counts from the end, or its key",
     )
 
 

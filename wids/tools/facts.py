@@ -196,6 +196,9 @@ def spec_lines(facts: dict[str, Any]) -> list[str]:
     # An average over only some samples would look like one over all.
     # The shards of a view hold other samples, too.
     known = nsamples and not unsized and not uncounted and "made" not in facts
+    known_of = " (of the first shard)" if facts["num_shards"] > 1 else ""
+    if "made" in facts:
+        known_of = " (of the first sample)"
     lines = {
         "name": facts["name"],
         "info": facts["info"],
@@ -205,7 +208,7 @@ def spec_lines(facts: dict[str, Any]) -> list[str]:
         "total samples": f"{nsamples:,}" + _left_out(uncounted, "nsamples"),
         "avg sample size": format_nbytes(nbytes / nsamples) if known else "unknown",
         "avg shard size": format_nbytes(nbytes / sized) if sized else "unknown",
-        "fields": " ".join(facts["fields"]) if facts.get("fields") else "unknown",
+        "fields": " ".join(facts["fields"]) + known_of if facts.get("fields") else "unknown",
         "first shard": facts["first_shard"],
         "last shard": facts["last_shard"],
     }
