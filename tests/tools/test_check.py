@@ -221,6 +221,18 @@ class TestCommand:
         assert main(["check", "odd.tar"]) == 0
         assert "note: " in capsys.readouterr().out
 
+    def test_notes_that_shards_share_are_one(self, make_shard: MakeShard, tmp_path: Path, capsys):
+        """A note that many shards have is two lines with their number; --json lists each."""
+        for n in range(3):
+            uneven = [{"__key__": str(i), ".a" if i > n else ".b": "x"} for i in range(9)]
+            make_shard(f"u/{n}.tar", uneven)
+        assert main(["check", f"{tmp_path}/u"]) == 0
+        note, cure = capsys.readouterr().out.splitlines()
+        assert "0.tar and 2 other shards alike: fields: 1 of 9 samples have other" in note
+        assert "wids ls" in cure
+        main(["check", f"{tmp_path}/u", "--json"])
+        assert len(json.loads(capsys.readouterr().out)["faults"]) == 3
+
     def test_bare_folder_can_be_checked(self, spec: Path):
         """Without a spec, headers, keys and fields are checked."""
         spec.unlink()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,7 @@ from wids.commands.terminal import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from wids.caching.cache import ShardCache
     from wids.specs.spec import DatasetSpec
@@ -110,7 +111,7 @@ def _report(args: Arguments, num_shards: int, faults: list[Fault], done: str) ->
         listed = [fault.as_dict() for fault in faults]
         _print_report(args.spec, num_shards, len(errors), listed)
     else:
-        out(line for fault in faults for line in _fault_lines(fault))
+        out(line for alike in _alike(faults) for line in _fault_lines(alike))
     bad = len({fault.shard for fault in errors})
     # On standard error, so that a report sent to a file holds faults only.
     found = f"{_counted(len(errors), 'fault')} in {bad} of them" if errors else "no faults"
@@ -135,11 +136,24 @@ def _print_report(source: str, num_shards: int, num_errors: int, faults: list[An
     )
 
 
-def _fault_lines(fault: Fault) -> list[str]:
+def _alike(faults: list[Fault]) -> Iterable[list[Fault]]:
+    """Gather notes that differ by their shards and numbers alone; each error is by itself."""
+    found: dict[Any, list[Fault]] = {}
+    for number, fault in enumerate(faults):
+        words = re.sub("[0-9]+", "", f"{fault.place}: {fault.what}")
+        key = (words, fault.cure) if fault.severity == "note" else number
+        found.setdefault(key, []).append(fault)
+    return found.values()
+
+
+def _fault_lines(alike: list[Fault]) -> list[str]:
     from wids.base.text import clean
     from wids.base.urls import display_url, hide_credentials
 
+    fault = alike[0]
     shard, said = display_url(fault.shard), hide_credentials(f"{fault.place}: {fault.what}")
+    if others := len({each.shard for each in alike}) - 1:
+        shard += f" and {_counted(others, 'other shard')} alike"
     return [clean(f"{fault.severity}: {shard}: {said}"), clean(f"    cure: {fault.cure}")]
 
 
