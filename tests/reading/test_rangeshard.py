@@ -191,6 +191,17 @@ def test_a_server_without_ranges_gives_the_whole_shard(remote: Open, shard_serve
     assert len(caught) == 1
 
 
+def test_a_server_without_ranges_is_named_where_sidecars_lack_too(
+    remote: Open, shard_server: Any
+) -> None:
+    """Who is told to write sidecars would write them in vain for such a server."""
+    shard_server.faults.ignore_range = True
+    dataset = remote(sidecars=False)
+    with pytest.warns(WidsWarning, match="sent the whole file, as `python -m http") as caught:
+        assert [dataset[index][".cls"] for index in (7, 8, 27)] == [b"7", b"8", b"7"]
+    assert len(caught) == 1
+
+
 def test_a_server_that_compresses_its_ranges_gives_the_whole_shard(
     remote: Open, shard_server: Any
 ) -> None:

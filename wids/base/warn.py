@@ -123,6 +123,10 @@ class WarningsOnce:
     def __init__(self) -> None:
         self._causes: set[str] = set()
 
+    def __contains__(self, cause: str) -> bool:
+        """Return whether a cause had its warning."""
+        return cause in self._causes
+
     def warn(self, cause: str, message: str) -> bool:
         """Issue a warning unless its cause already had one; return whether it was issued."""
         if cause in self._causes:

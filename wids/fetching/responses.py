@@ -220,7 +220,10 @@ def check_range(url: str, stream: Stream, wanted: tuple[int, int]) -> None:
 
 def whole_file(url: str) -> str:
     """Return the message for a server that serves no byte ranges."""
-    return f"{display_url(url)}: asked for a byte range, the server sent the whole file"
+    return (
+        f"{display_url(url)}: asked for a byte range, the server sent the whole file, as "
+        "`python -m http.server` does; nginx, Apache, Caddy and object stores serve ranges"
+    )
 
 
 def encoded_range(url: str, encoding: str) -> str:

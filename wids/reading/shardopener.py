@@ -348,7 +348,7 @@ class ShardOpener:
             why: Why it is needed, for the warning if there is none.
             remedy: What makes it unnecessary to fetch the shard, for that warning.
         """
-        from wids.fetching.transport import is_unreachable
+        from wids.fetching.transport import RangesNotServedError, is_unreachable
         from wids.reading.rangeshard import fetch_index, warn_fetched_whole
         from wids.tar.sidecar import SIDECAR_SUFFIX
 
@@ -364,6 +364,17 @@ class ShardOpener:
             # Fetching the shard would wait for a silent server once more, minutes in all.
             if is_unreachable(error) and not ref.index:
                 raise
+            no_ranges = RangesNotServedError.__name__
+            if self.by_range and not (no_ranges in self.warnings or "no sidecar" in self.warnings):
+                # Sidecars would be written in vain for a server that has no ranges.
+                try:
+                    self.cache.fetcher.read_ranges(url, [(1, 2)])
+                except RangesNotServedError as refusal:
+                    warn_fetched_whole(self.warnings, no_ranges, url, str(refusal))
+                except FetchError:
+                    pass  # fetching the shard says it
+            if no_ranges in self.warnings:
+                return None
             warn_fetched_whole(
                 self.warnings,
                 "no sidecar",

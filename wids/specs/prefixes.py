@@ -121,7 +121,7 @@ def _refuse_listing(location: str) -> None:
     folder = shown[: shown.rfind("/", 0, shown.find("*") if "*" in shown else None)]
     raise SpecError(
         f"{shown}: a web server cannot be asked which files it has; name a spec "
-        f"({folder}/wids.json, which `wids create` makes), a brace pattern "
+        f"({folder}/wids.json or shardindex.json, made by `wids create`), a brace pattern "
         f"({folder}/train-{{000..146}}.tar) or a list of shards"
     )
 
