@@ -442,7 +442,9 @@ def test_samples_with_other_fields_are_named(make_shard):
     """A batch of samples with different fields is an error that names them."""
     path = make_shard("a.tar", [{"__key__": "a", ".cls": "1"}, {"__key__": "b", ".txt": "x"}])
     for kind in ("bytes", "numpy"):
-        with pytest.raises(ValueError, match=r"sample 1, key 'b'.*\.cls, \.txt"):
+        with pytest.raises(
+            ValueError, match=r"sample 1, key 'b'.*\.cls, \.txt.*\('\.cls != null'\)"
+        ):
             list(wids.Loader(wids.ShardListDataset([path], transformations=kind), 2))
 
 

@@ -155,3 +155,10 @@ def test_samples_that_were_chosen_by_hash_are_warned_of(folder: Path) -> None:
         dataset.select_keys(part.keys).split(fit=0.9, dev=0.1)
     dataset.select_keys(part.keys).split(fit=0.9, dev=0.1, seed=1)
     dataset.split(a=1, b=1, by=[number % 7 for number in range(COUNT)])
+
+
+@pytest.mark.parametrize("given", [(0.8,), (0.8, 0.2), ([0.8, 0.2],)])
+def test_parts_without_names_are_explained(given: Any) -> None:
+    """Shares that are given as in other libraries raise an error that shows the right call."""
+    with pytest.raises(TypeError, match=r"split\(train=0\.8, val=0\.2\), got split\(\[?0\.8"):
+        wids.concat([range(10)]).split(*given)

@@ -62,10 +62,12 @@ def _common_keys(samples: Sequence[Mapping[str, Any]]) -> list[str]:
     for slot, sample in enumerate(samples):
         if sample.keys() != samples[0].keys():
             odd = sorted(map(str, sample.keys() ^ samples[0].keys()))
+            lacking = next((name for name in odd if name.startswith(".")), ".txt")
             raise ValueError(
                 f"{_name(sample, slot)}: expected the fields of the first sample of its batch "
                 f"({samples[0].get('__index__', 0)}); only one of the two has {', '.join(odd)}; "
-                "name the fields that all samples have by fields=, or pass a collate_fn"
+                f"leave out the samples without it by dataset.filter('{lacking} != null'), name "
+                "the fields that all samples have by fields=, or pass a collate_fn"
             )
     return keys
 

@@ -17,7 +17,7 @@ import sys
 from bisect import bisect_right
 from functools import cache, cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Never, NoReturn, Self, Unpack
 
 import numpy as np
 
@@ -286,7 +286,12 @@ class Viewable(_Sequence):
         return self._chosen(IndexList.of(order), f"sort_by({column!r}, descending={descending})")
 
     def split(
-        self, *, seed: int = 0, by: Any = "key", stratify: str | None = None, **parts: float
+        self,
+        *unnamed: Never,
+        seed: int = 0,
+        by: Any = "key",
+        stratify: str | None = None,
+        **parts: float,
     ) -> dict[str, View]:
         """Return views of disjoint parts that together have all samples.
 
@@ -301,8 +306,10 @@ class Viewable(_Sequence):
             stratify: Name of a column such as ".cls": each part gets its exact share of the samples
                 of each value, and of those without one.
             parts: Share of each part, relative to the sum of all.
+            unnamed: Refused, as each part has a name.
 
         Raises:
+            TypeError: A part has no name.
             ValueError: There are fewer than two parts, a share is not above 0, both groups and
                 `stratify` are given, or samples have no group.
 
@@ -321,6 +328,11 @@ class Viewable(_Sequence):
             warn_of_gaps,
         )
 
+        if unnamed:
+            raise TypeError(
+                "split: expected a name for each part, as in split(train=0.8, val=0.2), got "
+                f"split({', '.join(map(repr, unnamed))})"
+            )
         seed = check_integer("seed", seed)
         classes, lineage = None, self.lineage
         if stratify is not None:
