@@ -11,6 +11,7 @@ TREE = {
     wids.SpecError: (wids.WidsError, ValueError),
     wids.FetchError: (wids.WidsError, OSError),
     wids.IntegrityError: (wids.FetchError,),
+    wids.ShardChangedError: (wids.IntegrityError,),
     wids.CacheError: (wids.WidsError, OSError),
     wids.ShardFormatError: (wids.WidsError, ValueError),
     wids.SampleCountError: (wids.WidsError, ValueError),

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from wids.errors import FetchError as FetchError
     from wids.errors import IntegrityError as IntegrityError
     from wids.errors import SampleCountError as SampleCountError
+    from wids.errors import ShardChangedError as ShardChangedError
     from wids.errors import ShardFormatError as ShardFormatError
     from wids.errors import SpecError as SpecError
     from wids.errors import WidsError as WidsError
@@ -104,6 +105,7 @@ _HOME_OF = {
     "SampleSequence": "reading.samplesequence",
     "Shard": "tar.shard",
     "ShardCache": "caching.cache",
+    "ShardChangedError": "errors",
     "ShardFormatError": "errors",
     "ShardListDataset": "views.dataset",
     "ShardListSampler": "ordering.samplers",

@@ -4,6 +4,7 @@
     +-- SpecError(ValueError)          a shard-spec is malformed
     +-- FetchError(OSError)            a URL could not be fetched
     |   +-- IntegrityError             its content has the wrong size or digest
+    |       +-- ShardChangedError      a shard is not of the version that was read before
     +-- CacheError(OSError)            the cache folder failed: lock, space, permissions
     +-- ShardFormatError(ValueError)   a shard (or its sidecar) is no readable tar, or breaks off
     +-- SampleCountError(ValueError)   a shard does not hold as many samples as its spec says
@@ -22,6 +23,7 @@ __all__ = [
     "FetchError",
     "IntegrityError",
     "SampleCountError",
+    "ShardChangedError",
     "ShardFormatError",
     "SpecError",
     "WidsError",
@@ -43,6 +45,13 @@ class FetchError(WidsError, OSError):
 
 class IntegrityError(FetchError):
     """Fetched data has another size or digest than promised; nothing of it was kept."""
+
+
+class ShardChangedError(IntegrityError):
+    """A shard is of another version than before, or than what is kept of it: index, column, pack.
+
+    The message names both versions. Open the dataset again to read the new one.
+    """
 
 
 class CacheError(WidsError, OSError):

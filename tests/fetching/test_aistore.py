@@ -12,10 +12,9 @@ from helpers.stores import Gateway, aistore_gateway, use_s3
 
 import wids
 from wids.cli import main
-from wids.errors import FetchError
+from wids.errors import FetchError, ShardChangedError
 from wids.fetching.fetch import Fetcher
 from wids.fetching.responses import FileVersion
-from wids.fetching.transport import ReplacedError
 from wids.specs.sources import load_spec
 
 
@@ -85,7 +84,7 @@ def test_ranges_are_of_one_version(gateway: Gateway, client: Any) -> None:
     url = "ais://birds/a.tar"
     assert fetcher.read_ranges(url, [(5, 10)], version=version) == [SHARD[5:10]]
     put(client, Key="a.tar", Body=SHARD[::-1])
-    with pytest.raises(ReplacedError, match=r"ais://birds/a\.tar: the file was replaced"):
+    with pytest.raises(ShardChangedError, match=r"ais://birds/a\.tar: the file was replaced"):
         fetcher.read_ranges(url, [(5, 10)], version=version)
 
 

@@ -15,11 +15,10 @@ from helpers.stores import use_s3
 
 from wids.base.shardref import ShardRef
 from wids.caching.cache import ShardCache
-from wids.errors import FetchError, IntegrityError
+from wids.errors import FetchError, IntegrityError, ShardChangedError
 from wids.fetching.fetch import Fetcher, FetchPolicy
 from wids.fetching.objectstore import ObjectSource
 from wids.fetching.responses import FileVersion
-from wids.fetching.transport import ReplacedError, SizeMismatchError
 
 pytest.importorskip("boto3")
 pytest.importorskip("obstore")
@@ -96,9 +95,9 @@ def test_ranges_are_of_one_version_of_an_object(bucket: Any) -> None:
     fetcher = Fetcher(QUICK)
     assert fetcher.read_ranges(url, [(5, 10)], version=version) == [SHARD[5:10]]
     bucket("a.tar", SHARD[::-1])
-    with pytest.raises(ReplacedError, match=r"s3://shards/a\.tar: the file was replaced"):
+    with pytest.raises(ShardChangedError, match=r"s3://shards/a\.tar: the file was replaced"):
         fetcher.read_ranges(url, [(5, 10)], version=version)
-    with pytest.raises(SizeMismatchError, match="expected a file of 7 bytes"):
+    with pytest.raises(ShardChangedError, match="expected a file of 7 bytes"):
         fetcher.read_ranges(url, [(5, 7)], version=FileVersion(7))
 
 

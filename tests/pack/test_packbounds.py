@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
@@ -137,12 +138,28 @@ def test_a_name_that_no_sample_has_is_an_error(make_shard: Callable[..., Path]) 
         dataset.filter(".json:y > 5")
 
 
-@pytest.mark.filterwarnings("ignore:.*indexed anew:wids.WidsWarning")
-def test_a_shard_that_was_replaced_is_read(make_shard: Callable[..., Path]) -> None:
+def test_a_shard_that_was_replaced_is_refused(make_shard: Callable[..., Path]) -> None:
     """The bounds of a pack rule out no shard of this machine that was written since."""
     path = packed(make_shard, [[1], [2]], ".json:x")
     make_shard("data/0.tar", [{"__key__": "k0", ".json": '{"x": 9, "longer": 1}', ".txt": "t"}])
-    with wids.ShardListDataset(str(path)) as dataset:
+    with (
+        wids.ShardListDataset(str(path)) as dataset,
+        pytest.raises(wids.ShardChangedError, match=r"0\.tar"),
+    ):
+        dataset.filter(".json:x > 5")
+
+
+def test_a_shard_of_the_same_headers_has_its_own_values(make_shard: Callable[..., Path]) -> None:
+    """A shard of other values, newer than the pack, is read by a filter."""
+    path = packed(make_shard, [[1], [2]], ".json:x")
+    shard = path.with_name("0.tar")
+    shard.write_bytes(shard.read_bytes().replace(b'"x": 1', b'"x": 9'))
+    later = path.stat().st_mtime_ns + 10**9
+    os.utime(shard, ns=(later, later))
+    with (
+        wids.ShardListDataset(str(path)) as dataset,
+        pytest.warns(wids.WidsWarning, match="newer than its pack"),
+    ):
         assert keys_of(dataset.filter(".json:x > 5")) == ["k0"]
 
 

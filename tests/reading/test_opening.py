@@ -54,7 +54,7 @@ def test_a_shard_removed_before_it_was_opened_is_fetched_again(
     """A shard that was removed before it was opened is fetched again."""
     url = shard_server.put("a.tar", tar_of(NSAMPLES))
     cache.robberies = robberies
-    assert len(ShardOpener(cache, RULES).open(ShardRef(url))) == NSAMPLES
+    assert len(ShardOpener(cache, RULES).open(ShardRef(url))[0]) == NSAMPLES
     assert len(shard_server.requests) == robberies + 1
 
 
@@ -84,7 +84,7 @@ def test_a_shard_that_came_damaged_is_fetched_once_more(
     cache.get(url)
     shard_server.put("a.tar", tar_of(NSAMPLES))
     opener = ShardOpener(cache, RULES)
-    assert len(opener.open(ShardRef(url, nsamples=NSAMPLES))) == NSAMPLES
+    assert len(opener.open(ShardRef(url, nsamples=NSAMPLES))[0]) == NSAMPLES
     assert len(shard_server.requests) == 2
 
 
@@ -120,7 +120,7 @@ def test_a_cut_compressed_shard_is_fetched_once_more(
     whole = gzip.compress(tar_of(NSAMPLES), mtime=0)
     url = shard_server.put("a.tar.gz", whole)
     shard_server.faults = Faults(times=1, no_length=True, cut_at=len(whole) - 40)
-    assert len(ShardOpener(cache, RULES).open(ShardRef(url))) == NSAMPLES
+    assert len(ShardOpener(cache, RULES).open(ShardRef(url))[0]) == NSAMPLES
     assert len(shard_server.requests) == 2
 
 

@@ -2,6 +2,7 @@
 
 import errno
 import resource
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -21,6 +22,13 @@ class Opened:
     uses: int = 0
 
 
+def opening(limit: int, open_shard: Callable[[int], Opened] = Opened) -> OpenShards[Opened]:
+    """Return a set of shards that are opened by a function."""
+    opened = OpenShards(limit)
+    opened.open_shard = open_shard
+    return opened
+
+
 def use(opened: OpenShards[Opened], shard_index: int) -> int:
     """Use a shard as a reader does, and return its number."""
     shard = opened[shard_index]
@@ -31,7 +39,7 @@ def use(opened: OpenShards[Opened], shard_index: int) -> int:
 @given(st.integers(1, 5), st.lists(st.integers(0, 9), max_size=60))
 def test_any_access_returns_the_right_shard_within_the_bound(limit: int, asked: list[int]) -> None:
     """Any sequence of accesses returns the right shards within the bound."""
-    opened = OpenShards(limit, open_shard=Opened)
+    opened = opening(limit)
     for shard_index in asked:
         assert use(opened, shard_index) == shard_index
         assert len(opened) <= limit
@@ -41,7 +49,7 @@ def test_any_access_returns_the_right_shard_within_the_bound(limit: int, asked: 
 
 def test_what_is_used_again_and_again_stays_open() -> None:
     """A shard in steady use stays open."""
-    opened = OpenShards(3, open_shard=Opened)
+    opened = opening(3)
     for passing in range(1, 20):
         use(opened, 0)
         use(opened, passing)
@@ -59,7 +67,7 @@ def test_a_failure_to_open_is_passed_on_and_not_remembered() -> None:
             raise outcome
         return outcome
 
-    opened = OpenShards(2, open_shard)
+    opened = opening(2, open_shard)
     with pytest.raises(OSError, match="gone"):
         use(opened, 0)
     assert use(opened, 0) == 0
@@ -75,7 +83,7 @@ def test_running_out_of_descriptors_closes_others_and_tries_again() -> None:
             raise OSError(errno.EMFILE, "Too many open files")
         return Opened(shard_index)
 
-    opened = OpenShards(8, open_shard)
+    opened = opening(8, open_shard)
     for shard_index in range(8):
         assert use(opened, shard_index) == shard_index
     assert len(opened) == 4
@@ -83,7 +91,7 @@ def test_running_out_of_descriptors_closes_others_and_tries_again() -> None:
 
 def test_useless_shards_go_once_they_are_idle() -> None:
     """Useless shards are dropped, and recently used ones later."""
-    opened = OpenShards(8, open_shard=Opened)
+    opened = opening(8)
     for shard_index in (0, 1, 2, 1):
         use(opened, shard_index)
     assert opened.drop(lambda shard: shard.number < 2, spare_used=True) == 1
@@ -96,7 +104,7 @@ def test_useless_shards_go_once_they_are_idle() -> None:
 
 def test_threads_that_share_it_get_right_shards() -> None:
     """Many threads get the right shards despite concurrent evictions."""
-    opened = OpenShards(2, open_shard=Opened)
+    opened = opening(2)
     with ThreadPoolExecutor(8) as pool:
         asked = [i % 7 for i in range(4000)]
         assert list(pool.map(partial(use, opened), asked)) == asked
@@ -104,7 +112,7 @@ def test_threads_that_share_it_get_right_shards() -> None:
 
 def test_uses_are_counted_whatever_became_of_the_shards() -> None:
     """Uses of dropped shards are counted."""
-    opened = OpenShards(2, open_shard=Opened)
+    opened = opening(2)
     for shard_index in (0, 1, 2, 0, 3):
         use(opened, shard_index)
     opened.clear()
@@ -115,7 +123,7 @@ def test_uses_are_counted_whatever_became_of_the_shards() -> None:
 def test_a_limit_below_one_is_refused() -> None:
     """A limit below one is refused."""
     with pytest.raises(ValueError, match="limit of 0"):
-        OpenShards(0, open_shard=Opened)
+        opening(0)
 
 
 @pytest.mark.parametrize(("descriptors", "expected"), [(256, 32), (3, 1), (10**6, 4096)])

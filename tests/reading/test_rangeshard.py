@@ -17,12 +17,12 @@ from helpers.server import Faults, ShardServer
 import wids
 from wids import ShardCache, ShardFormatError, ShardListDataset, TarIndex
 from wids.base.shardref import ShardRef
+from wids.base.shardversion import Version
 from wids.cli import main
 from wids.errors import WidsWarning
 from wids.fetching.fetch import Fetcher
 from wids.reading.rangeshard import RangeShard
 from wids.reading.shardopener import ShardOpener
-from wids.reading.versions import ShardVersion
 from wids.tar.shard import Shard
 from wids.tar.sidecar import SIDECAR_SUFFIX, IndexRules
 
@@ -59,6 +59,12 @@ def remote(shards: list[Path], shard_server: Any) -> Open:
         return ShardListDataset(rows, **{"remote": "range", "transformations": "bytes"} | options)
 
     return open_remote
+
+
+def opened_again(dataset: ShardListDataset) -> ShardListDataset:
+    """Open the same shards anew."""
+    rows = [(url, 20) for url in dataset.shards.urls]
+    return ShardListDataset(rows, remote="range", transformations="bytes")
 
 
 def without_place(sample: dict[str, Any]) -> dict[str, Any]:
@@ -103,7 +109,7 @@ def test_a_shard_without_samples_stays_where_it_is(
     shard_server.put(f"empty.tar{SIDECAR_SUFFIX}", Path(f"{path}{SIDECAR_SUFFIX}").read_bytes())
     cache = ShardCache()
     rules = IndexRules(key_rule="first_dot", grouping="adjacent", concatenated=False)
-    shard = ShardOpener(cache, rules, by_range=True).open(ShardRef(url))
+    shard = ShardOpener(cache, rules, by_range=True).open(ShardRef(url))[0]
     assert (type(shard), len(shard)) == (RangeShard, 0)
     assert not list(cache.cache_dir.glob("*.tar"))
 
@@ -144,7 +150,7 @@ def test_a_sidecar_that_cannot_be_kept_serves_all_the_same(
     def fail(*_: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("wids.reading.rangeshard.write_atomically", fail)
+    monkeypatch.setattr("wids.reading.remoteindexes.write_atomically", fail)
     local = ShardListDataset(shards, transformations="bytes")
     dataset = remote()
     drawn = [3, 59, 21]
@@ -159,7 +165,7 @@ def test_a_shard_let_go_meanwhile_is_read_all_the_same(shards: list[Path]) -> No
     with Shard(shards[0]) as whole:
         looks = iter([whole])
 
-        version = ShardVersion(whole.index.digest)
+        version = Version.of_index(whole.index.digest)
 
         class Fleeting(RangeShard):
             """Has its file at the first look only."""
@@ -254,7 +260,7 @@ def test_a_replaced_shard_is_an_error_never_other_bytes(
     dataset = remote()
     other = make_shard("other.tar", [{"__key__": "x", ".bin": bytes(600_000)}])
     shard_server.put("0.tar", other.read_bytes())
-    with pytest.raises(wids.ShardFormatError, match="was replaced since it was indexed"):
+    with pytest.raises(wids.ShardChangedError, match="expected a file of|since it was indexed"):
         dataset[7]
 
 
@@ -449,7 +455,10 @@ def test_a_kept_sidecar_that_no_longer_fits_is_fetched_anew(
         for _ in range(2):
             with pytest.raises(wids.FetchError, match="0.tar: the file was replaced on its server"):
                 dataset[8]
-    dataset.close()  # the next read opens the shard again, by the sidecar in the cache
+        dataset.close()
+        with pytest.raises(wids.ShardChangedError):
+            dataset[8]
+    dataset = opened_again(dataset)  # by the sidecar in the cache
     sample = dataset[8]
     assert (sample["__key__"], sample[".bin"]) == ("n8", bytes([8]) * 900)
     assert dataset[9]["__key__"] == "n9"
@@ -467,9 +476,9 @@ def test_a_sidecar_that_does_not_help_is_asked_for_once(
     dataset = remote()
     assert dataset[7]["__key__"] == "0/007"
     exchange(count=count, sidecar=sidecar)
-    dataset.close()
+    dataset = opened_again(dataset)
     for _ in range(3):
-        with pytest.raises(wids.ShardFormatError, match="was replaced since it was indexed"):
+        with pytest.raises(wids.ShardChangedError, match="expected a file of|since it was indexed"):
             dataset[8]
     asked = [request.path for request in shard_server.requests]
     assert asked.count(f"/0.tar{SIDECAR_SUFFIX}") == 2

@@ -19,7 +19,7 @@ from wids.errors import DecodeError, FetchError, ShardFormatError, WidsError
 from wids.fetching.fetch import Fetcher
 from wids.fetching.transport import FetchPolicy, is_unreachable
 from wids.reading.keptcolumns import ColumnSource
-from wids.reading.rangeshard import fetch_index
+from wids.reading.remoteindexes import fetch_index
 from wids.specs.locations import with_suffix
 from wids.tar.sidecar import SIDECAR_SUFFIX
 
@@ -353,7 +353,7 @@ class FieldReader:
             index_url = ref.index or with_suffix(ref.url, SIDECAR_SUFFIX)
             self.failures.check(shard_index, ref.url)
             try:
-                fetch_index(index_url, SIDECAR_SUFFIX, self.dataset.cache, ref)
+                fetch_index(index_url, self.dataset.cache, ref)
             except (FetchError, ShardFormatError) as error:
                 if not is_unreachable(error):
                     return None

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from wids.base.arguments import check_callable, check_flag
 from wids.base.files import is_newer
 from wids.base.shardref import ShardRef
+from wids.base.shardversion import Version
 from wids.base.urls import display_url, is_local, local_path, without_secrets
 from wids.caching.cachefolder import (
     JOINS_FOLDER,
@@ -266,20 +267,29 @@ class ShardCache:
             if found and Entry.of(self.cache_dir, url, version).path.exists():
                 yield row
 
-    def version(self, shard: ShardRef | str) -> tuple[str | None, str | None]:
-        """Return the validator that the server sent with a downloaded shard, and its digest.
+    def version_of(self, shard: ShardRef | str) -> Version:
+        """Return what is known of the version of a shard's file, without opening or fetching it.
 
-        >>> ShardCache("/no/such/folder").version("https://host/a.tar")
-        (None, None)
+        >>> ShardCache("/no/such/folder").version_of("https://host/a.tar") == Version()
+        True
         """
+        from wids.caching.unpack import is_compressed_name
+
         shard = ShardRef.of(shard)
-        if is_local(shard.url) or self.localname is not None:
-            return None, None
+        path = self.local_path_of(shard)
+        if path is not None:
+            try:
+                if is_compressed_name(path.name):  # that of the file it is unpacked to
+                    return Version(file=self._entry_of_local(path).name)
+                status = path.stat()
+            except OSError:
+                return Version()
+            return Version(file=f"{status.st_size} {status.st_mtime_ns}")
         record = self._entry_of_remote(shard).load_record()
         if record is None:
-            return None, None
+            return Version()
         digests = [f"{name}:{digest}" for name, digest in sorted(record.digests.items())]
-        return record.validator or None, " ".join(digests) or None
+        return Version(validator=record.validator or None, content=" ".join(digests) or None)
 
     def local_path_of(self, shard: ShardRef | str) -> Path | None:
         """Return the path of a shard that does not belong to the cache; None for one that does.
@@ -291,24 +301,6 @@ class ShardCache:
         if self.localname is not None:
             return self.starting_folder.path_of(self.localname(url))
         return self.starting_folder.path_of(url) if is_local(url) else None
-
-    def stamp(self, shard: ShardRef | str) -> str | None:
-        """Return a text that identifies the version of a shard's file; None without a file.
-
-        >>> ShardCache("/no/such/folder").stamp("https://host/a.tar") is None
-        True
-        """
-        from wids.caching.unpack import is_compressed_name
-
-        shard = ShardRef.of(shard)
-        path = self.local_path_of(shard)
-        try:
-            if path is not None and is_compressed_name(path.name):
-                return self._entry_of_local(path).name  # that of the file it is unpacked to
-            status = (self._entry_of_remote(shard).path if path is None else path).stat()
-        except OSError:
-            return None
-        return f"{status.st_size} {status.st_mtime_ns}"
 
     def arrived_nbytes(self, shard: ShardRef | str) -> int:
         """Return how many bytes of a remote shard the processes of this machine have so far.

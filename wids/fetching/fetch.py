@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from wids.base.threads import DaemonThreadPool, result_of
 from wids.base.urls import check_url, display_url, is_local, scheme_of
-from wids.errors import FetchError, IntegrityError
+from wids.errors import FetchError, IntegrityError, ShardChangedError
 from wids.fetching.http import HttpSource
 from wids.fetching.hub import HubSource
 from wids.fetching.listing import Listing
@@ -39,9 +39,7 @@ from wids.fetching.transport import (
     FetchPolicy,
     Lister,
     RangesNotServedError,
-    ReplacedError,
     Sink,
-    SizeMismatchError,
     Source,
     StoppedError,
     is_unreachable,
@@ -252,7 +250,7 @@ class Fetcher:
             nonlocal in_segments
             try:
                 return self._receive(url, part, observer, check_stopped, in_segments)
-            except (ChangedError, RangesNotServedError, ReplacedError, SizeMismatchError) as error:
+            except (ChangedError, RangesNotServedError, ShardChangedError) as error:
                 part.restart()
                 in_segments = False  # several replicas disagree; one response is of one of them
                 raise ConnectionError(str(error)) from error
@@ -295,8 +293,7 @@ class Fetcher:
 
         Raises:
             RangesNotServedError: The server sends only whole files.
-            ReplacedError: The server has another version of the file.
-            SizeMismatchError: The file is too short, or its size is not the expected one.
+            ShardChangedError: The server has another version of the file, of another size perhaps.
             FetchError: The server refuses, or all tries failed.
         """
         spans = coalesce(ranges, max_gap_nbytes, self.policy.segment_nbytes)
@@ -345,8 +342,7 @@ class Fetcher:
 
         Raises:
             RangesNotServedError: The server sends only whole files.
-            ReplacedError: The server has another version of the file.
-            SizeMismatchError: The file is too short, or its size is not the expected one.
+            ShardChangedError: The server has another version of the file, of another size perhaps.
             FetchError: The server refuses, or all tries failed.
         """
         data = bytearray()  # it grows with the bytes that come, since a number read may be wrong
@@ -378,8 +374,10 @@ class Fetcher:
         try:
             self._tried(url, receive, lambda: len(data), check_stopped)
         except ChangedError as error:
-            message = f"{display_url(url)}: asked for bytes [{start}, {stop}): {error}"
-            raise BeyondEndError(message) from error
+            raise BeyondEndError(
+                f"{display_url(url)}: asked for bytes [{start}, {stop}): {error}; if it was "
+                "replaced since it was indexed, make index and spec, and open the dataset, again"
+            ) from error
         return data
 
     def _receive(
@@ -418,6 +416,8 @@ class Fetcher:
                     part.append(chunk)
                     observer.progress(part.nbytes)
                     check_stopped()
+            except ShardChangedError:  # from one of the other connections
+                raise
             except IntegrityError as error:
                 if stream.stop is not None and not known:  # some state other sizes with ranges
                     raise RangesNotServedError(str(error)) from error

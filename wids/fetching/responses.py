@@ -6,15 +6,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from wids.base.urls import display_url
-from wids.errors import FetchError, IntegrityError
+from wids.errors import FetchError, IntegrityError, ShardChangedError
 from wids.fetching.localfile import too_large
 from wids.fetching.transport import (
     AnsweredError,
     BeyondEndError,
     ChangedError,
     RangesNotServedError,
-    ReplacedError,
-    SizeMismatchError,
 )
 
 if TYPE_CHECKING:
@@ -139,16 +137,17 @@ class FileVersion:
             stream: The response.
 
         Raises:
-            ReplacedError: It is of another version than the first response.
-            SizeMismatchError: The file does not have the expected size.
+            ShardChangedError: It is of another version than the first response, or does not have
+                the expected size.
         """
         found = _Facts(stream.size, stream.validator, stream.weak_etag)
         if self._first:
             self._compare(url, found)
         if self._nbytes is not None and found.nbytes not in (None, self._nbytes):
-            raise SizeMismatchError(
+            raise ShardChangedError(
                 f"{display_url(url)}: expected a file of {self._nbytes} bytes, the server has one "
-                f"of {found.nbytes} bytes"
+                f"of {found.nbytes} bytes; make the index and the spec of the new file, and open "
+                "the dataset again"
             )
         # Of several first responses at once, only one sets the version.
         self._first.setdefault("answer", found)
@@ -160,7 +159,7 @@ class FileVersion:
         same_size = None in (first.nbytes, found.nbytes) or first.nbytes == found.nbytes
         same = first.validator == found.validator
         if not (same_size and same and may_be_one(first.weak_etag, found.weak_etag)):
-            raise ReplacedError(
+            raise ShardChangedError(
                 f"{display_url(url)}: the file was replaced on its server while it was read: "
                 f"expected {_describe(*first)}, found {_describe(*found)}; open the dataset again "
                 "to read the new file. If several servers behind the URL send different validators "

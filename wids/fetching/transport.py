@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol, Self, runtime_checkable
 
 from wids.base.arguments import check_integer
-from wids.errors import FetchError
+from wids.errors import FetchError, ShardChangedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,10 +27,8 @@ __all__ = [
     "Lister",
     "ListingPage",
     "RangesNotServedError",
-    "ReplacedError",
     "ServerBusyError",
     "Sink",
-    "SizeMismatchError",
     "SlowServerError",
     "Source",
     "StoppedError",
@@ -47,16 +45,8 @@ class RangesNotServedError(FetchError):
     """The server answers a request for a range with the whole file."""
 
 
-class SizeMismatchError(FetchError):
-    """The file does not have the expected size."""
-
-
-class BeyondEndError(SizeMismatchError):
+class BeyondEndError(ShardChangedError):
     """The file ends before the range that was asked for."""
-
-
-class ReplacedError(FetchError):
-    """The file was replaced on its server between two of the requests for it."""
 
 
 class AbsentError(FetchError):

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from wids.base.shardref import ShardRef
     from wids.codecs.decode import Decoder
-    from wids.reading.knownshards import KnownShards
+    from wids.reading.datasetshards import DatasetShards
     from wids.reading.openshards import OpenShard
     from wids.specs.shardtable import ShardTable
     from wids.tar.shard import ReadableShard
@@ -72,14 +72,14 @@ class ColumnReader:
         path: Keys and indexes that lead to the value in the field, the outermost first.
         decoder: Decoder of the field.
         rules: Rules by which members are grouped into samples.
-        known: The shards, and the columns that are kept of them.
+        shards: The shards, and the columns that are kept of them.
     """
 
     extension: str
     path: tuple[str | int, ...]
     decoder: SampleDecoder
     rules: IndexRules
-    known: KnownShards
+    shards: DatasetShards
 
     def __post_init__(self) -> None:
         if not self.extension.startswith("."):
@@ -219,23 +219,23 @@ class ColumnReader:
         # An empty shard has nothing to store, and its values have no type.
         if not ref.nsamples:
             return ColumnPart([], np.empty(0, np.int64))
-        known, named = self.known, self._name is not None
+        named = self._name is not None
         source = self._source_of(ref.nsamples)
-        part = known.kept(number, source) if named else None
+        part = self.shards.kept(number, source) if named else None
         if part is not None:
             return part
-        opened = known.open_unkept(number)
+        opened = self.shards.open_unkept(number)
         by_range = opened.shard.memory is None
         if by_range:
             # Digests in the spec cannot be checked then. So the stored column belongs to the
             # version on the server, and is used while the server has that version.
             source = replace(source, by_range=True)
             opened.shard.confirm()
-            part = known.kept(number, source, opened) if named else None
+            part = self.shards.kept(number, source, opened) if named else None
         if part is None:
             part = self._made(opened)
             if named and (ref.digests or not by_range):
-                known.keep(number, source, opened, part)
+                self.shards.keep(number, source, opened, part)
         return part
 
     def bounds_of_shard(self, number: int, ref: ShardRef) -> tuple[float, float]:
@@ -347,7 +347,7 @@ class ColumnReader:
         return _as_bytes if decode is None or decode is io.BytesIO else decode
 
     def _missing(self, number: int, ref: ShardRef, start: int, local_index: int) -> DecodeError:
-        sample = self.known.open_unkept(number).shard.read(local_index)
+        sample = self.shards.open_unkept(number).shard.read(local_index)
         found = ", ".join(name for name in sample if name[0] == ".")
         what = f"no value at {list(self.path)} in field" if self.path else "no field"
         cure = with_colon(self.extension, sample)
@@ -389,26 +389,26 @@ def name_decoder(decode: Decoder) -> str | None:
 
 
 def read_key_hashes(
-    known: KnownShards, number: int, ref: ShardRef, rules: IndexRules
+    shards: DatasetShards, number: int, ref: ShardRef, rules: IndexRules
 ) -> npt.NDArray[np.uint64]:
     """Return the hash of each key of a shard; they are kept like a column.
 
     Args:
-        known: The shards.
+        shards: The shards.
         number: The shard.
         ref: What the spec says of it.
         rules: How members are grouped into samples.
     """
     source = ColumnSource("__key__", (), "wids.base.keyhash", rules, ref.nsamples or 0)
-    part = known.kept(number, source)
+    part = shards.kept(number, source)
     if part is not None:
         return np.asarray(part.values, np.uint64)
-    index, opened = known.index_unkept(number)
+    index, opened = shards.index_unkept(number)
     columns = index.columns()
     hashes = hash_packed(columns.key_bytes, columns.key_starts)
     # On a server, the shard may be another version than the spec promises.
     if opened is not None and opened.shard.memory is not None:
-        known.keep(number, source, opened, ColumnPart(hashes, np.empty(0, np.int64)))
+        shards.keep(number, source, opened, ColumnPart(hashes, np.empty(0, np.int64)))
     return hashes
 
 

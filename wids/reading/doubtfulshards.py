@@ -85,7 +85,7 @@ def _local_nbytes(url: str) -> int | None:
 def _looked_at(ref: ShardRef, opener: ShardOpener) -> str:
     """Return what a small local shard holds, for the message; "" for an empty one."""
     try:
-        with opener.open_mapped(ref) as shard:
+        with opener.open_mapped(ref, opener.packed_index(ref)) as shard:
             return f", the shard holds {len(shard)}" if len(shard) else ""
     except (WidsError, OSError) as error:
         return f", the shard cannot be read ({error})"

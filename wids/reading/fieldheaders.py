@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from wids.base.urls import display_url
-from wids.errors import FetchError, ShardFormatError
+from wids.errors import FetchError, ShardChangedError, ShardFormatError
 from wids.tar.grouping import split_name
 from wids.tar.tarheader import BLOCK_SIZE
 from wids.tar.tarscan import find_files
@@ -25,19 +25,22 @@ __all__ = [
     "FieldProof",
     "Piece",
     "UnprovenFieldError",
-    "replaced_since_indexed",
 ]
 
 # Two extended headers of the largest size that is read, and some; honest ones take a kilobyte.
 _MOST_HEADERS_NBYTES = 2 << 20
 _SHOWN_CHARACTERS = 80
+_REPLACED = (
+    "was replaced since it was indexed; open the dataset again, and make its sidecar and the spec "
+    "again if they are older than the shard"
+)
 
 
 class UnprovenFieldError(FetchError):
     """The headers cannot verify a field; only a read of the whole shard can."""
 
 
-class ExtraFieldError(ShardFormatError):
+class ExtraFieldError(ShardChangedError):
     """The shard seems to have a field that the index does not know."""
 
 
@@ -151,7 +154,7 @@ class FieldProof:
         Raises:
             UnprovenFieldError: They do not state to which member the data belongs.
             ExtraFieldError: There seems to be a field that the index does not know.
-            ShardFormatError: They are of another member.
+            ShardChangedError: They are of another member.
         """
         try:
             files = list(find_files(headers))
@@ -190,16 +193,16 @@ class FieldProof:
             if parts[1] not in {_encoded(extension) for extension, _, _ in known}:
                 raise ExtraFieldError(
                     f"{display_url(self.url)}: found {_shown(name)}, a field that the sidecar does "
-                    f"not know: the shard {replaced_since_indexed()}"
+                    f"not know: the shard {_REPLACED}"
                 )
 
-    def _other(self, piece: Piece, found: str) -> ShardFormatError | UnprovenFieldError:
+    def _other(self, piece: Piece, found: str) -> ShardChangedError | UnprovenFieldError:
         """Return the error for headers that differ from the expected ones."""
         shown = display_url(self.url)
         if not piece.extension:
-            return ShardFormatError(
+            return ShardChangedError(
                 f"{shown}: expected another sample or the end behind {_shown(piece.name)} at byte "
-                f"{piece.start}, found {found}: the shard {replaced_since_indexed()}"
+                f"{piece.start}, found {found}: the shard {_REPLACED}"
             )
         linked = self.index.is_linked(piece.offset)
         if linked or piece.start > self.index.headers_start(piece.offset):
@@ -208,15 +211,10 @@ class FieldProof:
                 f"{shown}: the data at byte {piece.offset} have no header of "
                 f"{_shown(piece.name)} before them, as if it were a hard link"
             )
-        return ShardFormatError(
+        return ShardChangedError(
             f"{shown}: expected the headers of {_shown(piece.name)} with {piece.size} bytes before "
-            f"byte {piece.offset}, found {found}: the shard {replaced_since_indexed()}"
+            f"byte {piece.offset}, found {found}: the shard {_REPLACED}"
         )
-
-
-def replaced_since_indexed() -> str:
-    """Return the end of the message about a shard that does not match its sidecar."""
-    return "was replaced since it was indexed; make its sidecar and the spec again"
 
 
 def _encoded(text: str) -> bytes:

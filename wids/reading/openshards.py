@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from wids.base.shardversion import Version
     from wids.codecs.decode import SampleDecoder
-    from wids.reading.versions import ShardVersion
     from wids.tar.shard import ReadableShard
 
 __all__ = [
@@ -162,7 +162,7 @@ class OpenShard:
         url: URL of the shard.
         dataset: Name of the dataset that it belongs to.
         start: Global index of its first sample.
-        version: What is known of its version; a shard that is read by range may know more.
+        version: What was known of its version when it was opened.
         uses: Number of times it was used.
     """
 
@@ -170,7 +170,7 @@ class OpenShard:
     url: str
     dataset: str | None
     start: int
-    version: ShardVersion
+    version: Version
     uses: int = 0
 
     def label(self, sample: Sample, local_index: int) -> Sample:
@@ -274,6 +274,8 @@ def default_max_open_shards() -> int:
 class OpenShards(dict[int, OpenShard]):
     """Dict of open shards by number that opens missing ones and bounds their number.
 
+    `DatasetShards` says how they are opened.
+
     `opened[shard_index]` is an open shard; the caller adds to its `uses`. A hit is only a look-up
     in a dict. When a shard has to be dropped, those that were used since the last time get a second
     chance (the clock algorithm). No lock is taken, because a lock would have to survive `fork` in a
@@ -281,11 +283,10 @@ class OpenShards(dict[int, OpenShard]):
     one result is kept.
 
     A dropped shard is not closed, because a reader in another thread, or a memoryview, may still
-    use it. Its memory map is freed with the last reference. A pickled copy has nothing open.
+    use it. Its memory map is freed with the last reference.
 
     Args:
         limit: Most shards to keep open; at least 1.
-        open_shard: Opens the shard of a number.
         evictable: Whether the files of open shards may be removed to make room for others.
 
     Attributes:
@@ -293,7 +294,10 @@ class OpenShards(dict[int, OpenShard]):
         misses: Number of times a shard had to be opened.
 
     >>> from types import SimpleNamespace
-    >>> opened = OpenShards(1, open_shard=lambda number: SimpleNamespace(number=number, uses=0))
+    >>> class Numbers(OpenShards):
+    ...     def open_shard(self, shard_index):
+    ...         return SimpleNamespace(number=shard_index, uses=0)
+    >>> opened = Numbers(1)
     >>> opened[0].number, opened[0].number, opened[1].number, opened.misses, len(opened)
     (0, 0, 1, 2, 1)
     """
@@ -301,7 +305,6 @@ class OpenShards(dict[int, OpenShard]):
     def __init__(
         self,
         limit: int,
-        open_shard: Callable[[int], OpenShard],
         *,
         evictable: bool = False,
     ) -> None:
@@ -310,7 +313,6 @@ class OpenShards(dict[int, OpenShard]):
             raise ValueError(f"at least one shard must stay open, got a limit of {limit}")
         self.limit = limit
         self.misses = 0
-        self._open_shard = open_shard
         self._evictable = evictable
         self._spared: dict[int, int] = {}
         self._past_uses = 0
@@ -326,17 +328,21 @@ class OpenShards(dict[int, OpenShard]):
         opened.uses += 1
         return opened
 
+    def open_shard(self, shard_index: int) -> OpenShard:
+        """Open a shard; a subclass says how."""
+        raise NotImplementedError(f"shard {shard_index}: a subclass opens it")
+
     def open_unkept(self, shard_index: int) -> OpenShard:
         """Open a shard without keeping it open."""
         if self._evictable:
             # Dropped, because an evicted file keeps its disk space while it is mapped.
             self.drop(OpenShard.is_evicted, spare_used=True)
         try:
-            return self._open_shard(shard_index)
+            return self.open_shard(shard_index)
         except OSError as error:
             if not self._gives_way(error):
                 raise
-            return self._open_shard(shard_index)
+            return self.open_shard(shard_index)
 
     def __missing__(self, shard_index: int) -> OpenShard:
         from wids.reading.loaderstats import counted_as
@@ -391,13 +397,3 @@ class OpenShards(dict[int, OpenShard]):
             # Counted only if no other thread has dropped the shard meanwhile and counted its uses.
             self._spared.pop(shard_index, None)
             self._past_uses += shard.uses
-
-    def __reduce__(self) -> tuple[Callable[..., OpenShards], tuple[Any, ...]]:
-        # Maps and descriptors belong to one process.
-        return _nothing_open, (self.limit, self._open_shard, self._evictable)
-
-
-def _nothing_open(
-    limit: int, open_shard: Callable[[int], OpenShard], evictable: bool
-) -> OpenShards:
-    return OpenShards(limit, open_shard, evictable=evictable)

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 __all__ = ["PackedIndexes"]
 
 _Part = TypeVar("_Part")
-_NUM_PROBED = 8  # shards whose headers are compared
 _ROW = re.compile(r"(.+)#([0-9]{1,18})", re.DOTALL)
 
 
@@ -60,8 +59,6 @@ class PackedIndexes:
             from wids.specs.packedspec import names_in
 
             self._packs[pack.location] = (pack, names_in(pack))
-        self._compared: set[str] = set()
-        self._outdated: set[str] = set()
 
     def keys_of(
         self, shards: ShardTable, rules: IndexRules, warnings: WarningsOnce
@@ -103,7 +100,7 @@ class PackedIndexes:
         take: Callable[[Pack], _Part | None],
     ) -> _Part | None:
         """Return `take(pack)` for a dataset's pack; None if the pack cannot be used."""
-        if shards.pack is None or shards.pack in self._outdated:
+        if shards.pack is None:
             return None
         try:
             pack, _ = self._opened(shards.pack)
@@ -126,44 +123,19 @@ class PackedIndexes:
         )
         return None
 
-    def is_current(self, shards: ShardTable, open_shard: Callable[[int], object]) -> bool:
-        """Return whether the keys in the pack are still those of all local shards.
-
-        The sizes and dates of all local shards are compared once, and the headers of a few. Whether
-        a remote shard was replaced is not asked.
+    def is_older(self, ref: ShardRef) -> bool:
+        """Return whether a local shard has the packed size and is certainly older than its pack.
 
         Args:
-            shards: The shards of the dataset.
-            open_shard: Opens a shard by its number, which compares it with the pack.
+            ref: Its entry, which names the pack.
         """
-        location = shards.pack
-        if location is None or location in self._outdated:
-            return False
-        if location not in self._compared:
-            self._compared.add(location)
-            pack, _ = self._opened(location)
-            sizes = pack.column("filesize")
-            local = [row for row, url in enumerate(shards.urls) if is_local(url)]
-            if not all(self._is_older(pack, shards.urls[row], int(sizes[row])) for row in local):
-                self._outdated.add(location)
-            elif local:
-                last = len(local) - 1
-                for number in {last * i // (_NUM_PROBED - 1) for i in range(_NUM_PROBED)}:
-                    open_shard(local[number])
-        return location not in self._outdated
-
-    def distrust(self, ref: ShardRef) -> None:
-        """Stop using the keys of a pack, because a shard differs from the one that was packed."""
-        self._outdated.add((ref.pack or "").rpartition("#")[0])
-
-    def _is_older(self, pack: Pack, url: str, nbytes: int) -> bool:
-        """Return whether a local shard has a given size and is certainly older than a pack."""
+        pack, _, row = self._row_of(ref, ref.pack or "")
         try:
-            status = self._cache.starting_folder.path_of(url).stat()
+            status = self._cache.starting_folder.path_of(ref.url).stat()
         except (OSError, ValueError):
             return True  # missing; to read a sample of it says so
         older = pack.status is None or is_newer(pack.status, status)
-        return older and nbytes in {UNKNOWN, status.st_size}
+        return older and int(pack.column("filesize")[row]) in {UNKNOWN, status.st_size}
 
     def find(self, ref: ShardRef, warnings: WarningsOnce) -> TarIndex | None:
         """Return the tar index of a shard; None if no pack has a usable one.
@@ -237,7 +209,7 @@ class PackedIndexes:
         return pack, location, row
 
     def _read(self, pack: Pack, location: str, row: int) -> TarIndex | None:
-        from wids.reading.rangeshard import keep_index
+        from wids.reading.remoteindexes import keep_index
         from wids.tar.sidecar import SIDECAR_SUFFIX
         from wids.tar.tarindex import TarIndex
 

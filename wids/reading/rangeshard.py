@@ -2,55 +2,31 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from wids.base.files import write_atomically
+from wids.base.shardversion import Version, changed_error
 from wids.base.threads import DaemonThreadPool
-from wids.base.urls import display_url, file_name, is_local, local_path, without_secrets
+from wids.base.urls import display_url
 from wids.base.warn import WarningsOnce
-from wids.caching.cache import ShardCache
-from wids.caching.cachefolder import Entry, check_folder
-from wids.caching.unpack import is_compressed_name
-from wids.errors import FetchError, ShardFormatError
-from wids.fetching.fetch import Fetcher
+from wids.errors import FetchError, ShardChangedError, ShardFormatError
 from wids.fetching.responses import FileVersion
-from wids.fetching.transport import (
-    FetchPolicy,
-    RangesNotServedError,
-    ReplacedError,
-    SizeMismatchError,
-)
+from wids.fetching.transport import RangesNotServedError
 from wids.log import logger
-from wids.reading.fieldheaders import (
-    ExtraFieldError,
-    FieldProof,
-    Piece,
-    UnprovenFieldError,
-    replaced_since_indexed,
-)
-from wids.reading.versions import ShardVersion, replaced_error
-from wids.specs.locations import with_suffix
+from wids.reading.fieldheaders import ExtraFieldError, FieldProof, Piece, UnprovenFieldError
 from wids.tar.shard import ReadableShard, Shard, check_part
-from wids.tar.sidecar import SIDECAR_SUFFIX, parse_sidecar
 from wids.tar.tarheader import BLOCK_SIZE
-from wids.tar.tarindex import TarIndex
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Collection, Sequence
-    from pathlib import Path
 
-    from wids.base.shardref import ShardRef
+    from wids.fetching.fetch import Fetcher
+    from wids.tar.tarindex import TarIndex
 
 __all__ = [
     "MOST_SHARDS_AT_ONCE",
     "PlannedSamples",
     "RangeShard",
-    "fetch_index",
-    "keep_index",
-    "peek_index",
     "read_samples",
     "warn_fetched_whole",
 ]
@@ -94,10 +70,10 @@ class RangeShard(ReadableShard):
         fetcher: Reads the byte ranges.
         fetch_whole: Fetches and opens the whole shard; returns it with its version.
         may_fetch: Whether the cache has room for the whole shard.
-        fetch_index: Fetches the tar index again if the current one does not match the shard.
-        filesize: Size of the shard in the spec, or None.
-        note: Called with the version of the shard before its first bytes are returned; returns
-            False if the dataset has seen another version.
+        renew_index: Fetches the tar index again. It is called once if the index, which may have
+            been kept since an earlier day, does not fit the first bytes of the shard.
+        require: Called with the version of the shard before its first bytes are returned; raises
+            if the dataset has used another version.
         warnings: Issues each warning that many shards share only once.
     """
 
@@ -106,12 +82,11 @@ class RangeShard(ReadableShard):
         url: str,
         index: TarIndex,
         fetcher: Fetcher,
-        fetch_whole: Callable[[], tuple[Shard, ShardVersion]],
+        fetch_whole: Callable[[], tuple[Shard, Version]],
         *,
         may_fetch: bool = True,
-        fetch_index: Callable[[], TarIndex] | None = None,
-        filesize: int | None = None,
-        note: Callable[[ShardVersion], bool] = lambda _: True,
+        renew_index: Callable[[], TarIndex] | None = None,
+        require: Callable[[Version], None] = lambda _: None,
         warnings: WarningsOnce | None = None,
     ) -> None:
         self.url = url
@@ -120,19 +95,15 @@ class RangeShard(ReadableShard):
         self._fetcher = fetcher
         self._fetch_whole = fetch_whole
         self._may_fetch = may_fetch
-        self._fetch_index = fetch_index
-        self._filesize = filesize
-        self._note = note
+        self._renew_index = renew_index
+        self._require = require
         self._whole: Shard | None = None
-        # Whether samples were returned: from then on, neither index nor shard may change.
+        # Whether bytes were returned: from then on, neither index nor shard may change.
         self._served = False
         self._changed = False
-        self._use_index(index)
-
-    def _use_index(self, index: TarIndex) -> None:
         self.index = index
-        # Both are exchanged in one assignment, since other threads may be reading.
-        self._basis = _Basis(self.url, index, FileVersion(index.source.nbytes))
+        # Index and version are exchanged in one assignment, since other threads may be reading.
+        self._basis = _Basis(url, index, FileVersion(index.source.nbytes))
 
     def __getitem__(self, local_index: int) -> dict[str, Any]:
         return self.read(local_index)
@@ -149,8 +120,9 @@ class RangeShard(ReadableShard):
 
         Raises:
             IndexError: The sample does not exist.
-            FetchError: The server refuses, all tries failed, or the shard was replaced meanwhile.
-            ShardFormatError: The shard does not match the index.
+            FetchError: The server refuses, or all tries failed.
+            ShardChangedError: The shard was replaced since it was first read or indexed.
+            ShardFormatError: The index is damaged.
         """
         return self.read_many([local_index], fields, copy=copy)[0]
 
@@ -165,19 +137,17 @@ class RangeShard(ReadableShard):
 
         Raises:
             IndexError: One of the samples does not exist.
-            FetchError: The server refuses, all tries failed, or the shard was replaced meanwhile.
-            ShardFormatError: The shard does not match the index.
+            WidsError: As for `read`.
         """
-        whole = self._whole  # read once: another thread may clear it meanwhile
-        if whole is None and self._may_fetch and self.nbytes_read > self._hot_nbytes:
-            whole = self._read_whole()
-        if whole is None:
-            try:
-                return self._checked(partial(self._read_ranges, local_indexes, fields, copy=copy))
-            except (RangesNotServedError, UnprovenFieldError) as error:
-                self._warn_of_fetching(error)
-                whole = self._read_whole()
-        return [whole.read(local_index, fields, copy=copy) for local_index in local_indexes]
+        # After half of the shard, the rest is most likely wanted as well. At worst, one and a half
+        # times the shard is transferred.
+        hot = self.nbytes_read > self.index.source.nbytes // 2
+        if hot and self._may_fetch and self._whole is None:
+            self._read_whole()
+        return self._read(
+            partial(self._read_ranges, local_indexes, fields, copy=copy),
+            lambda whole: [whole.read(index, fields, copy=copy) for index in local_indexes],
+        )
 
     def plan(
         self, local_indexes: Sequence[int], fields: Collection[str] | None
@@ -211,25 +181,19 @@ class RangeShard(ReadableShard):
             copy: Return `bytes` instead of memoryviews.
 
         Raises:
-            FetchError: The server refuses, all tries failed, or the shard was replaced meanwhile.
-            ShardFormatError: The shard does not match the index.
+            WidsError: As for `read`.
         """
+        local_indexes, fields = planned.local_indexes, planned.fields
 
         def read(basis: _Basis) -> list[dict[str, Any]]:
-            current = planned
-            if basis is not planned.basis:  # the index was renewed
-                current = self._planned(planned.local_indexes, planned.fields, basis)
+            same = basis is planned.basis  # else the index was renewed
+            current = planned if same else self._planned(local_indexes, fields, basis)
             blocks = ranges.read_ranges(self.url, current.spans, version=basis.version)
             return self._samples_in(current, blocks, copy=copy)
 
-        whole = self._whole
-        if whole is None:
-            try:
-                return self._checked(read)
-            except (RangesNotServedError, UnprovenFieldError) as error:
-                self._warn_of_fetching(error)
-                whole = self._read_whole()
-        return [whole.read(index, planned.fields, copy=copy) for index in planned.local_indexes]
+        return self._read(
+            read, lambda whole: [whole.read(index, fields, copy=copy) for index in local_indexes]
+        )
 
     def read_heads(
         self, local_indexes: Sequence[int], extension: str, nbytes: int
@@ -238,20 +202,16 @@ class RangeShard(ReadableShard):
 
         Raises:
             IndexError: One of the samples does not exist.
-            FetchError: The server refuses, all tries failed, or the shard was replaced meanwhile.
-            ShardFormatError: The shard does not match the index.
+            WidsError: As for `read`.
         """
-        whole = self._whole
-        if whole is None:
-            try:
-                read = partial(
-                    self._read_ranges, local_indexes, (extension,), copy=False, most_nbytes=nbytes
-                )
-                return [sample.get(extension) for sample in self._checked(read)]
-            except (RangesNotServedError, UnprovenFieldError) as error:
-                self._warn_of_fetching(error)
-                whole = self._read_whole()
-        return whole.read_heads(local_indexes, extension, nbytes)
+
+        def read(basis: _Basis) -> list[bytes | memoryview | None]:
+            samples = self._read_ranges(
+                local_indexes, (extension,), basis, copy=False, most_nbytes=nbytes
+            )
+            return [sample.get(extension) for sample in samples]
+
+        return self._read(read, lambda whole: whole.read_heads(local_indexes, extension, nbytes))
 
     def read_part(self, local_index: int, extension: str, start: int, stop: int) -> bytes:
         """Return the bytes `[start, stop)` of one field, without the rest of it.
@@ -262,32 +222,21 @@ class RangeShard(ReadableShard):
         Raises:
             IndexError: The sample does not exist, or `[start, stop)` lies outside the field.
             KeyError: The sample has no such field.
-            FetchError: The server refuses, all tries failed, or the shard was replaced meanwhile.
-            ShardFormatError: The shard does not match the index.
+            WidsError: As for `read`.
         """
-        whole = self._whole
-        if whole is None:
-            try:
-                return self._checked(partial(self._read_part, local_index, extension, start, stop))
-            except (RangesNotServedError, UnprovenFieldError) as error:
-                self._warn_of_fetching(error)
-                whole = self._read_whole()
-        return bytes(whole.read_part(local_index, extension, start, stop))
+        return self._read(
+            partial(self._read_part, local_index, extension, start, stop),
+            lambda whole: bytes(whole.read_part(local_index, extension, start, stop)),
+        )
 
     def confirm(self) -> None:
         """Check once that the index belongs to the shard, before it is used without the shard.
 
         Raises:
-            FetchError: The server refuses, or all tries failed.
-            ShardFormatError: The shard does not match the index.
+            WidsError: As for `read`.
         """
-        if self._served or self._whole is not None or not len(self):
-            return
-        try:
-            self._checked(self._read_first_headers)
-        except (RangesNotServedError, UnprovenFieldError) as error:
-            self._warn_of_fetching(error)
-            self._read_whole()
+        if not self._served and len(self):
+            self._read(self._read_first_headers, lambda _: None)
 
     @property
     def version(self) -> str | None:
@@ -295,12 +244,86 @@ class RangeShard(ReadableShard):
         validator = self._basis.version.validator
         return None if validator is None else f"{self.nbytes} {self._basis.version.identity}"
 
-    def _warn_of_fetching(self, error: FetchError) -> None:
-        warn_fetched_whole(self._warnings, type(error).__name__, self.url, str(error))
-
     def was_changed(self) -> bool:
         """Return whether the shard was found to have changed since it was opened."""
         return self._changed
+
+    def _read(self, by_range: Callable[[_Basis], T], from_file: Callable[[Shard], T]) -> T:
+        """Read by range, or from the file of a shard that was, or has to be, fetched whole."""
+        whole = self._whole
+        if whole is None:
+            try:
+                return self._read_by_range(by_range)
+            except (RangesNotServedError, UnprovenFieldError) as error:
+                warn_fetched_whole(self._warnings, type(error).__name__, self.url, str(error))
+                whole = self._read_whole()
+        return from_file(whole)
+
+    def _read_by_range(self, read: Callable[[_Basis], T]) -> T:
+        basis = self._basis
+        try:
+            result = read(basis)
+        except (ShardChangedError, ShardFormatError) as error:
+            renewed = self._renewed(basis, error)
+            if renewed is None and isinstance(error, ExtraFieldError):
+                # A name that occurs twice in a shard also leads here; the whole shard tells.
+                raise UnprovenFieldError(str(error)) from error
+            if renewed is None:
+                self._changed = isinstance(error, ShardChangedError)
+                raise
+            basis = renewed
+            result = read(basis)
+        if not self._served:
+            self._require_version(
+                Version.of_index(basis.index.digest, validator=basis.version.identity)
+            )
+            self._served = True
+        return result
+
+    def _renewed(self, basis: _Basis, error: Exception) -> _Basis | None:
+        """Return what to read by if the index does not fit; None if there is no better index.
+
+        Shard and sidecar may both have been replaced since the sidecar was kept, which a spec
+        without digests does not show. Once bytes were returned, that is an error; then the index
+        is exchanged only for an undamaged copy of the same.
+        """
+        renew = self._renew_index
+        if renew is not None:
+            try:
+                index = renew()
+            except (FetchError, ShardFormatError) as failure:
+                logger.warning("%s: no new sidecar: %s", display_url(self.url), failure)
+            else:
+                old = basis.index
+                same = index.digest == old.digest
+                better = isinstance(error, ShardFormatError) if same else not self._served
+                # With another number of samples, the indexes of later shards would be wrong.
+                fits = (
+                    index.num_samples == old.num_samples and index.source.rules == old.source.rules
+                )
+                if self._basis is basis and better and fits:
+                    version = basis.version if same else FileVersion(index.source.nbytes)
+                    self.index, self._basis = index, _Basis(self.url, index, version)
+            # Only now: threads that fail in between would be left with the old index.
+            self._renew_index = None
+        return None if self._basis is basis else self._basis  # perhaps by another thread
+
+    def _read_whole(self) -> Shard:
+        """Fetch the whole shard and read from its file from now on."""
+        whole, version = self._fetch_whole()
+        if whole.index.digest != self.index.digest and (self._served or len(whole) != len(self)):
+            self._changed = True
+            raise changed_error(self.url, Version.of_index(self.index.digest), version)
+        self._require_version(version)
+        self.index, self._whole = whole.index, whole
+        return whole
+
+    def _require_version(self, version: Version) -> None:
+        try:
+            self._require(version)
+        except ShardChangedError:
+            self._changed = True
+            raise
 
     def _read_part(
         self, local_index: int, extension: str, start: int, stop: int, basis: _Basis
@@ -341,130 +364,6 @@ class RangeShard(ReadableShard):
         found = self._fetcher.read_ranges(self.url, wanted, version=basis.version)
         for piece, headers in zip(bare, found, strict=True):
             basis.proof.check(piece, headers)
-
-    def _checked(self, read: Callable[[_Basis], T]) -> T:
-        """Read; if the sidecar does not fit the shard, retry once with a new sidecar.
-
-        Shard and sidecar may have been replaced since the sidecar was cached, which a spec without
-        digests does not show. Once samples were returned, their indexes are in use. The sidecar is
-        then not replaced, since another one may number the samples differently.
-        """
-        basis = self._basis
-        try:
-            result = self._read_by(basis, read)
-        except (ShardFormatError, SizeMismatchError) as error:
-            if not self._renew_index(basis):
-                raise self._misfit(error) from error
-            try:
-                result = self._read_by(self._basis, read)
-            except (ExtraFieldError, SizeMismatchError) as again:
-                raise self._misfit(again) from again
-        if not self._served:
-            self._note_version(ShardVersion(self.index.digest, self._basis.version.identity))
-        self._served = True
-        return result
-
-    def _note_version(self, version: ShardVersion) -> None:
-        """Check that the dataset has seen no other version of the shard.
-
-        Raises:
-            ReplacedError: The dataset has seen another version.
-        """
-        if self._note(version):
-            return
-        self._changed = True
-        raise replaced_error(self.url)
-
-    def _read_by(self, basis: _Basis, read: Callable[[_Basis], T]) -> T:
-        nbytes = basis.index.source.nbytes
-        if self._filesize not in (None, nbytes):
-            raise ShardFormatError(
-                f"{display_url(self.url)}: expected the sidecar of a shard of {self._filesize} "
-                f"bytes, as the spec says, found that of a shard of {nbytes} bytes; write the "
-                "sidecar and the spec again"
-            )
-        try:
-            return read(basis)
-        except ReplacedError:
-            self._changed = self._served
-            if not self._served and self._basis is basis:
-                self._use_index(basis.index)  # the next read is the first again
-            raise
-
-    def _renew_index(self, basis: _Basis) -> bool:
-        """Fetch the sidecar again, once; return whether it was replaced by a usable new one."""
-        if self._basis is not basis:
-            return True  # another thread has replaced it
-        try:
-            index = self._newer_index()
-            if self._basis is not basis:
-                return True  # another thread was faster
-            if index is not None and index.digest == basis.index.digest:
-                # Only the cached copy is damaged; the indexes of the samples stay the same.
-                self.index, self._basis = index, _Basis(self.url, index, basis.version)
-                return True
-            self._changed = self._served
-            if index is None or self._served:
-                return False
-            self._use_index(index)
-            return True
-        finally:
-            # The sidecar is fetched again only once; a shard that never matches would otherwise
-            # request it at every sample. It is cleared after the exchange, since threads that fail
-            # in between would otherwise be left with the old index.
-            self._fetch_index = None
-
-    def _misfit(self, error: Exception) -> ShardFormatError | UnprovenFieldError:
-        """Return the error for a shard that does not fit its sidecar."""
-        text = str(error)
-        if isinstance(error, ExtraFieldError):
-            # A name that occurs twice in a shard also leads here.
-            return UnprovenFieldError(text)
-        if isinstance(error, SizeMismatchError):
-            text = f"{error}: the shard {replaced_since_indexed()}"
-        if self._served:
-            # A new sidecar, if there is one, is in the cache, so opening the shard again uses it.
-            text = f"{text}; if that was done, open the dataset again"
-        return ShardFormatError(text)
-
-    def _newer_index(self) -> TarIndex | None:
-        """Fetch the sidecar again, once; return its index, or None if the old one must stay."""
-        fetch = self._fetch_index  # read once: another thread may clear it meanwhile
-        if fetch is None:
-            return None
-        try:
-            index = fetch()
-        except (FetchError, ShardFormatError) as error:
-            logger.warning("%s: no new sidecar: %s", display_url(self.url), error)
-            return None
-        if index.digest == self.index.digest and _is_sound(self.index):
-            return None
-        same_rules = index.source.rules == self.index.source.rules
-        # With another number of samples, the global indexes of later shards would be wrong.
-        return index if same_rules and index.num_samples == len(self) else None
-
-    def _read_whole(self) -> Shard:
-        """Fetch the whole shard and read from its file from now on."""
-        whole, version = self._fetch_whole()
-        # All names and offsets are compared, since the recorded source covers only a few headers.
-        same = whole.index.digest == self.index.digest
-        if not same and (self._served or len(whole) != len(self)):
-            self._changed = True
-            raise ShardFormatError(
-                f"{display_url(self.url)}: was fetched whole, and its samples are not those of "
-                f"its sidecar: it {replaced_since_indexed()}"
-            )
-        self._note_version(version)
-        # Keys come from the sidecar's index; from now on, bytes come from the index of the file.
-        self._use_index(whole.index)
-        self._whole = whole
-        return whole
-
-    @property
-    def _hot_nbytes(self) -> int:
-        # After half of the shard, the rest is most likely wanted as well. At worst, one and a half
-        # times the shard is transferred.
-        return self.index.source.nbytes // 2
 
     def _planned(
         self, local_indexes: Sequence[int], fields: Collection[str] | None, basis: _Basis
@@ -610,15 +509,6 @@ class PlannedSamples:
         return PlannedSamples(self.basis, self.local_indexes, self.fields, pieces)
 
 
-def _is_sound(index: TarIndex) -> bool:
-    """Return whether a tar index is intact."""
-    try:
-        index.check()
-    except ShardFormatError:
-        return False
-    return True
-
-
 def warn_fetched_whole(
     warnings: WarningsOnce, cause: str, url: str, why: str, *, remedy: str = ""
 ) -> None:
@@ -637,97 +527,6 @@ def warn_fetched_whole(
     warnings.warn(
         cause, f"{shown}: this shard, and others like it, are fetched whole: {reason}{advice}"
     )
-
-
-def peek_index(shard: ShardRef, cache_dir: str | os.PathLike[str] | None = None) -> TarIndex:
-    """Return the tar index of a remote shard from its sidecar, with a single try.
-
-    Raises:
-        FetchError: There is no sidecar, or the server cannot be reached.
-        CacheError: The cache folder cannot be used.
-        ShardFormatError: The sidecar is damaged.
-    """
-    with closing(ShardCache(cache_dir, fetcher=Fetcher(FetchPolicy(attempts=1)))) as cache:
-        url = shard.index or with_suffix(shard.url, SIDECAR_SUFFIX)
-        return fetch_index(url, SIDECAR_SUFFIX, cache, shard)
-
-
-def fetch_index(
-    url: str, suffix: str, cache: ShardCache, shard: ShardRef, *, again: bool = False
-) -> TarIndex:
-    """Return the tar index from a sidecar URL, fetched into the cache folder once.
-
-    Args:
-        url: URL of the sidecar, or its path, where it is used in place.
-        suffix: Suffix of sidecars in the cache folder.
-        cache: Cache that fetches and keeps the sidecar.
-        shard: Entry of the shard. Its digest distinguishes versions of the shard, whose sidecars
-            have the same URL.
-        again: Fetch the sidecar even if it is in the cache.
-
-    Raises:
-        FetchError: It cannot be fetched, or the shard is compressed.
-        CacheError: The folder cannot be used.
-        ShardFormatError: It is damaged or not a sidecar; the cached copy is removed.
-    """
-    if is_compressed_name(file_name(shard.url)):
-        raise FetchError(
-            f"{display_url(shard.url)}: is compressed, and only a plain .tar can be read by range"
-        )
-    if is_local(url):
-        return _local_index(url)
-    check_folder(cache.cache_dir, shared=cache.shared)
-    path = cache.cache_dir / (
-        Entry.of(cache.cache_dir, url, f"sidecar{shard.version}").name + suffix
-    )
-    return keep_index(path, url, cache, partial(cache.fetcher.read, url), again=again)
-
-
-def keep_index(
-    path: Path, url: str, cache: ShardCache, fetch: Callable[[], bytes], *, again: bool = False
-) -> TarIndex:
-    """Return a remote tar index from its copy in the cache folder, which is made if there is none.
-
-    Args:
-        path: The copy.
-        url: Where the index is, for messages.
-        cache: Cache whose bound holds for the copy.
-        fetch: Returns the index as a sidecar.
-        again: Fetch it even if there is a copy.
-
-    Raises:
-        FetchError: It cannot be fetched.
-        ShardFormatError: It is damaged or not a sidecar; the copy is removed.
-    """
-    # No lock is needed: the file is small, and two processes write the same bytes.
-    image = fetch() if again or not path.exists() else None
-    if image is not None:
-        try:
-            with cache.room_for_file(len(image)):
-                write_atomically(path, image)
-        except OSError as error:  # a full disk, or a read-only folder
-            logger.warning("%s: the sidecar cannot be kept: %s", display_url(url), error)
-            return TarIndex(parse_sidecar(memoryview(image), display_url(url)))
-    try:
-        return TarIndex.load(path)
-    except FileNotFoundError:
-        # It was evicted already: the bound of the cache may be too small for a sidecar.
-        if image is not None:
-            return TarIndex(parse_sidecar(memoryview(image), display_url(url)))
-    except ShardFormatError:
-        # A damaged copy is removed, so that another one is fetched, now or at the next try.
-        path.unlink(missing_ok=True)
-        if image is not None:
-            raise
-    return keep_index(path, url, cache, fetch, again=True)
-
-
-def _local_index(location: str) -> TarIndex:
-    try:
-        return TarIndex.load(local_path(location))
-    except OSError as error:
-        cause = without_secrets(error)
-        raise FetchError(f"{display_url(location)}: {error.strerror}") from cause
 
 
 def read_samples(

@@ -38,7 +38,6 @@ __all__ = [
     "SampleSequence",
     "ShardedSequence",
     "datasets_in",
-    "hold_versions",
     "is_sharded",
     "relabelled",
 ]
@@ -338,10 +337,12 @@ class ShardedSequence(SampleSequence, Protocol):
     def column_reader(self, extension: str, *path: str | int) -> ColumnReader:
         """Return a reader of one field, or one value in it, shard by shard."""
 
-    held_versions: str
+    @property
+    def used_versions(self) -> str:
+        """The tar indexes of the shards that were used, as text for a saved view; "" for none."""
 
-    def hold_versions(self) -> None:
-        """Make other versions of the shards that were read so far errors from now on."""
+    def require_versions(self, saved: str) -> None:
+        """Demand the versions of `used_versions` that a view was saved with."""
 
     def drop_if_changed(self, shard_index: int) -> bool:
         """Close a shard that was replaced since it was opened; return whether it was."""
@@ -383,9 +384,3 @@ def datasets_in(samples: Any, sides: Collection[str] = ("left", "right")) -> lis
     inner += getattr(samples, "parts", None) or []
     found = [dataset for each in inner if each is not None for dataset in datasets_in(each, sides)]
     return list({id(dataset): dataset for dataset in found}.values())
-
-
-def hold_versions(samples: Any) -> None:
-    """Call `hold_versions` of all datasets under a sequence; see `ShardList`."""
-    for dataset in datasets_in(samples):
-        dataset.hold_versions()

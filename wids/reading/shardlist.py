@@ -37,7 +37,7 @@ from wids.base.warn import warn
 from wids.caching.cache import ShardCache
 from wids.log import logger, show_if_verbose
 from wids.pack.packformat import PACK_SUFFIX
-from wids.reading.knownshards import KnownShards, NumberedShards
+from wids.reading.datasetshards import DatasetShards
 from wids.reading.openshards import (
     Locator,
     WantedFields,
@@ -47,7 +47,7 @@ from wids.reading.packedindexes import PackedIndexes
 from wids.reading.pipeline import Pipeline, StreamedShard, no_end
 from wids.reading.samplesequence import SampleLocation, relabelled
 from wids.reading.shardopener import Access, ShardOpener, check_access
-from wids.reading.versions import SeenVersions
+from wids.reading.versions import ShardVersions
 from wids.specs.indexrules import rules_of
 from wids.specs.locations import folder_of, name_of
 from wids.specs.shardtable import UNKNOWN
@@ -180,16 +180,15 @@ class ShardList:
         self.shards = shards
         self._locator = Locator(shards.nsamples)
         self._wanted = WantedFields(list(self._pipeline.fields or ()))
-        numbered = NumberedShards(
+        self._opened = DatasetShards(
             shards,
             self._locator.ends,
             self._opener,
-            self.dataset_name,
-            SeenVersions(len(shards)),
-            self._wanted,
+            dataset_name=self.dataset_name,
+            wanted=self._wanted,
+            versions=ShardVersions(shards.urls),
+            limit=self.lru_size,
         )
-        self._known = KnownShards(numbered, self.lru_size)
-        self._opened = self._known.opened
         self._ahead: FetchAhead | None = None
         self.remote_choice: RemoteChoice | None = None
         if logger.isEnabledFor(logging.INFO):
@@ -478,9 +477,8 @@ class ShardList:
         groups = np.split(order, firsts[1:]) if len(order) else []
         # Shard by shard, so that one index is in memory at a time.
         for number, slots in zip(found.tolist(), groups, strict=True):
-            self._known.bind(number)
             start = self._locator.ends[number] - self.shards.nsamples[number]
-            there = self._known.index(number).keys_at(indexes[slots] - start)
+            there = self._opened.index(number).keys_at(indexes[slots] - start)
             for slot, key in zip(slots.tolist(), there, strict=True):
                 keys[slot] = key
         return keys
@@ -492,7 +490,7 @@ class ShardList:
             index: Its index.
         """
         shard_index, local_index = self._locator(operator.index(index))
-        return self._known.index(shard_index).key(local_index)
+        return self._opened.index(shard_index).key(local_index)
 
     def packed_index(self, shard_index: int) -> TarIndex | None:
         """Return the tar index of a shard from a pack, not compared with the shard; or None."""
@@ -505,13 +503,6 @@ class ShardList:
             return None
         return opener.packs.keys_of(self.shards, opener.rules, opener.warnings)
 
-    def packed_keys_are_current(self) -> bool:
-        """Return whether no local shard is known to differ from what the pack was made of."""
-        packs = self._opener.packs
-        return packs is not None and packs.is_current(
-            self.shards, lambda number: self._opened.use(number).shard
-        )
-
     def column_bounds(self, extension: str, *path: str | int) -> ColumnBounds | None:
         """Return the least and largest number of a column in each shard, from the pack.
 
@@ -520,8 +511,8 @@ class ShardList:
             path: As for `column`.
 
         Returns:
-            None if no pack has them, or a shard was replaced since, or the dataset decodes the
-            field in another way. Remote shards that were read or are cached have no bounds.
+            None if no pack has them, or the dataset decodes the field in another way. Local shards
+            that are newer than the pack, and remote ones that were read or are cached, have none.
         """
         opener = self._opener
         if opener.packs is None or not self.column_reader(extension, *path).is_default:
@@ -530,21 +521,13 @@ class ShardList:
             self.shards, opener.rules, opener.warnings, (extension, path)
         )
         # Shards that were replaced since may have other values.
-        if found is None or not self.packed_keys_are_current() or not self._known.bind_packed():
-            return None
-        return found.without(self._known.beyond_pack())
+        return None if found is None else found.without(self._opened.beyond_pack())
 
     def key_hashes(self) -> npt.NDArray[np.uint64]:
         """Return the hash of each sample's key, as `wids.base.keyhash` makes it."""
         packed = self.packed_keys()
-        # Keys of shards that were replaced since would choose other samples than are read.
-        current = packed is not None and self.packed_keys_are_current()
-        if packed is None or not current or not self._known.bind_packed():
-            return self.read_key_hashes()
-        return packed.hashes()
-
-    def read_key_hashes(self) -> npt.NDArray[np.uint64]:
-        """Return the hash of each sample's key, read from the tar indexes of the shards."""
+        if packed is not None:
+            return packed.hashes()
         from wids.base.progress import progress
         from wids.reading.columns import read_key_hashes
 
@@ -553,7 +536,7 @@ class ShardList:
         for number in progress(shards, desc="reading keys", unit="shard"):
             start = int(self._locator.ends[number - 1]) if number else 0
             hashes[start : int(self._locator.ends[number])] = read_key_hashes(
-                self._known, number, self.shards[number], self._opener.rules
+                self._opened, number, self.shards[number], self._opener.rules
             )
         return hashes
 
@@ -571,7 +554,7 @@ class ShardList:
         twin = type(self).__new__(type(self))
         pipeline = self._pipeline.with_options(**options)
         # Both share the set of open shards; a pickled copy would have a set of its own.
-        twin.__setstate__({**self.__getstate__(), "_known": self._known, "_pipeline": pipeline})
+        twin.__setstate__({**self.__getstate__(), "_opened": self._opened, "_pipeline": pipeline})
         if "fields" in options:
             optional = options.get("missing_ok", ())
             expected = [name for name in pipeline.fields or () if name not in optional]
@@ -592,7 +575,7 @@ class ShardList:
             path,
             self._pipeline.decoder,
             rules=self._opener.rules,
-            known=self._known,
+            shards=self._opened,
         )
 
     def gather(self, indexes: Sequence[int], extension: str) -> Values:
@@ -803,25 +786,22 @@ class ShardList:
         shard, local_index, ref = self.locate_sample(check_integer("index", index))
         return StreamedShard(shard), local_index, ref
 
-    def hold_versions(self) -> None:
-        """Make other versions of the shards that were read so far errors from now on.
+    @property
+    def used_versions(self) -> str:
+        """The tar indexes of the shards that were used, as text for a saved view; "" for none."""
+        return self._opened.versions.saved()
 
-        A local shard that was replaced before is warned of, or an error if something depended on
-        it already.
+    def require_versions(self, saved: str) -> None:
+        """Demand the versions that a view was saved with.
+
+        Args:
+            saved: `used_versions` of the dataset then.
 
         Raises:
-            FetchError: A shard was replaced.
+            ValueError: They are of another number of shards.
+            ShardChangedError: A shard was used already, in another version.
         """
-        self._known.bind_all()
-
-    @property
-    def held_versions(self) -> str:
-        """The versions to which the dataset is bound, as text for a saved view; "" for none."""
-        return self._known.versions.saved()
-
-    @held_versions.setter
-    def held_versions(self, saved: str) -> None:
-        self._known.versions.restore(saved)
+        self._opened.versions.restore(saved)
 
     def drop_if_changed(self, shard_index: int) -> bool:
         """Drop a shard that was written to or replaced; the next use opens it as it is then.
@@ -836,7 +816,7 @@ class ShardList:
         Returns:
             Whether it was replaced.
         """
-        return self._known.drop_if_changed(shard_index)
+        return self._opened.drop_if_changed(shard_index)
 
     def fetch_ahead(self, sampler: Foreseeable, index_map: IndexMap | None = None) -> FetchAhead:
         """Fetch the next shards of a sampler in the background.
@@ -896,8 +876,7 @@ class ShardList:
     def _open_anew(self, *, by_range: bool) -> None:
         """Open shards in another way from now on; they must be of the versions seen so far."""
         self._opener = replace(self._opener, by_range=by_range)
-        self._known = self._known.with_opener(self._opener)
-        self._opened = self._known.opened
+        self._opened = self._opened.with_opener(self._opener)
 
     def plan_ranges(self, index_map: IndexMap | None = None) -> list[RangePlanner]:
         """Return the planners that request byte ranges of coming batches; empty if none are needed.
@@ -926,12 +905,13 @@ class ShardList:
     def close(self) -> None:
         """Close the open shards and connections; reading afterwards opens them again.
 
-        A shard that another thread is fetching meanwhile is an error there.
+        A shard that another thread is fetching meanwhile is an error there. Later reads demand the
+        versions of the shards that were read before.
         """
         if self._ahead is not None:
             self._ahead.close()
         self._ahead = self.remote_choice = None
-        self._known.close()
+        self._opened.clear()
         if self._chooses:
             self._open_anew(by_range=True)
         self.cache.close()
@@ -944,8 +924,8 @@ class ShardList:
 
     def __getstate__(self) -> dict[str, Any]:
         # A thread belongs to one process, and open shards to one dataset: a copy has none open.
-        hot = {name: getattr(self, name) for name in _HOT if name != "_opened"}
-        state = {**self.__dict__, **hot, "_known": copy(self._known), "_ahead": None}
+        hot = {name: getattr(self, name) for name in _HOT} | {"_opened": copy(self._opened)}
+        state = {**self.__dict__, **hot, "_ahead": None}
         state.pop("_planned", None)
         return state
 
@@ -953,7 +933,6 @@ class ShardList:
         for name in state.keys() & set(_HOT):
             setattr(self, name, state[name])
         self.__dict__.update((name, each) for name, each in state.items() if name not in _HOT)
-        self._opened = self._known.opened
 
     # To look at.
 

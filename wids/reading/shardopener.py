@@ -9,12 +9,18 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from wids.base.shardversion import Version
 from wids.base.system import num_cores, on_network
 from wids.base.urls import display_url, scheme_of
 from wids.base.warn import WarningsOnce, held_warnings
-from wids.errors import FetchError, SampleCountError, ShardFormatError, WidsError
+from wids.errors import (
+    FetchError,
+    SampleCountError,
+    ShardChangedError,
+    ShardFormatError,
+    WidsError,
+)
 from wids.log import logger
-from wids.reading.versions import ShardVersion
 from wids.reading.waits import WaitLog
 from wids.specs.locations import with_suffix
 from wids.tar.dottedkeys import DOTTED_KEYS
@@ -88,35 +94,34 @@ class ShardOpener:
     access: Access = "auto"
     key_rule_stated: bool = False
 
-    def open(self, ref: ShardRef) -> ReadableShard:
-        """Open a shard: by range if enabled and possible, else as a mapped file.
+    def open(
+        self, ref: ShardRef, require: Callable[[Version], None] = lambda _: None
+    ) -> tuple[ReadableShard, Version]:
+        """Open a shard, by range if enabled and possible, else as a mapped file.
 
         Args:
             ref: The entry of the shard.
+            require: Called with the version of the packed index, and with that of a shard that is
+                read by range once it is known; raises if it is not the wanted one.
+
+        Returns:
+            The shard, and what is known of its version.
 
         Raises:
             FetchError: The shard cannot be fetched.
+            ShardChangedError: It is not of the required version.
             ShardFormatError: It is not a tar, or truncated.
             OSError: It cannot be opened.
         """
-        return self.open_version(ref)[0]
-
-    def open_version(
-        self, ref: ShardRef, note: Callable[[ShardVersion], bool] = lambda _: True
-    ) -> tuple[ReadableShard, ShardVersion]:
-        """Open a shard as `open`, and return it with what is known of its version.
-
-        Args:
-            ref: The entry of the shard.
-            note: Called with the version of a shard that is read by range, once it is known; if it
-                returns False, reading the shard is an error.
-        """
-        ranged = self._open_by_range(ref, note) if self.by_range else None
+        packed = self.packed_index(ref)
+        if packed is not None:
+            require(Version.of_index(packed.digest))
+        ranged = self._open_by_range(ref, packed, require) if self.by_range else None
         # Compared with None, since a shard without samples is false.
         if ranged is not None:
             self._warn_of_losses(ref, ranged.index)
-            return ranged, ShardVersion(ranged.index.digest)
-        mapped, version = self._open_whole(ref)
+            return ranged, Version.of_index(ranged.index.digest)
+        mapped, version = self._open_whole(ref, packed)
         self._warn_of_losses(ref, mapped.index)
         if self.access == "pread" or (self.access == "auto" and on_network(mapped.path)):
             from wids.tar.fileshard import FileShard
@@ -125,29 +130,25 @@ class ShardOpener:
                 return FileShard(mapped), version
         return mapped, version
 
-    def known_version(self, ref: ShardRef) -> ShardVersion:
-        """Return what is known of the file of a shard, here or in the cache, without opening it."""
-        if self.cache.local_path_of(ref) is not None:
-            return ShardVersion(stamp=self.cache.stamp(ref))
-        return ShardVersion(None, *self.cache.version(ref))
-
-    def _open_whole(self, ref: ShardRef) -> tuple[Shard, ShardVersion]:
-        shard = self.open_mapped(ref)
+    def _open_whole(self, ref: ShardRef, packed: TarIndex | None) -> tuple[Shard, Version]:
+        shard = self.open_mapped(ref, packed)
+        version = Version.of_index(shard.index.digest)
         path = self.cache.local_path_of(ref)
         if path is not None:
             # An unpacked file is named after the version of the packed one.
             stamp = shard.version if shard.path == path else shard.path.name
-            return shard, ShardVersion(shard.index.digest, stamp=stamp)
-        version = ShardVersion(shard.index.digest, *self.cache.version(ref))
+            return shard, replace(version, file=stamp)
+        there = self.cache.version_of(ref)
         if shard.was_changed() or shard.is_evicted():  # what the cache says is of another file
-            version = ShardVersion(shard.index.digest)
-        return shard, version
+            return shard, version
+        return shard, version.joined(there)
 
-    def open_mapped(self, ref: ShardRef) -> Shard:
+    def open_mapped(self, ref: ShardRef, packed: TarIndex | None = None) -> Shard:
         """Open a shard as a mapped file; a remote one is fetched first.
 
         Args:
             ref: The entry of the shard.
+            packed: Its tar index from a pack, if there is one.
 
         Raises:
             FetchError: The shard cannot be fetched.
@@ -157,18 +158,18 @@ class ShardOpener:
         """
         shown = display_url(ref.url)
         try:
-            shard = self._open_file(ref)
+            shard = self._open_file(ref, packed)
         except ShardFormatError as error:
             if not self.cache.discard(ref):
                 if self.cache.is_local(ref.url) or str(error).startswith(shown):
                     raise
                 raise ShardFormatError(f"{shown}: {error}") from error  # it names the cached file
             logger.warning("%s: was damaged when it came; fetching it once more", shown)
-            return self._open_again(ref)
+            return self._open_again(ref, packed)
         if ref.nsamples in {None, len(shard)} or not self.cache.discard(ref):
             return shard
         logger.warning("%s: came with another number of samples; fetching it once more", shown)
-        again = self._open_again(ref)
+        again = self._open_again(ref, packed)
         if ref.nsamples != len(again):
             raise SampleCountError(
                 f"{shown}: the spec says {ref.nsamples} samples, the shard was fetched twice and "
@@ -177,16 +178,16 @@ class ShardOpener:
             )
         return again
 
-    def _open_again(self, ref: ShardRef) -> Shard:
+    def _open_again(self, ref: ShardRef, packed: TarIndex | None) -> Shard:
         try:
-            return self._open_file(ref)
+            return self._open_file(ref, packed)
         except ShardFormatError as error:
             shown = display_url(ref.url)
             raise ShardFormatError(
                 f"{shown}: it was fetched twice, damaged each time; the last time: {error}"
             ) from error
 
-    def _open_file(self, ref: ShardRef) -> Shard:
+    def _open_file(self, ref: ShardRef, packed: TarIndex | None) -> Shard:
         from wids.tar.shard import Shard
 
         url = ref.url
@@ -195,7 +196,7 @@ class ShardOpener:
             path = self._get(ref)
             before = _identity(path)
             try:
-                return Shard(path, self._index(ref, path))
+                return Shard(path, self._index(ref, path, packed))
             except (FileNotFoundError, ShardFormatError):
                 # The lease prevents eviction, but not a user who clears the cache, nor eviction
                 # without working locks. The path then has another file or none.
@@ -219,12 +220,15 @@ class ShardOpener:
         finally:
             self.waits.note(began, time.monotonic())
 
-    def _index(self, ref: ShardRef, path: Path) -> TarIndex:
+    def _index(self, ref: ShardRef, path: Path, packed: TarIndex | None) -> TarIndex:
+        """Return the tar index of a local file: from the pack or a sidecar, else of its headers."""
         from wids.tar.sidecar import SIDECAR_SUFFIX
         from wids.tar.tarindex import TarIndex, no_room_needed
 
         url = ref.url
-        kept = self._kept_index(ref, path)
+        if packed is not None and self.cache.is_local(url) and self._is_of(packed, path, url):
+            return packed
+        kept = self._kept_index(url, path)
         if kept is not None:
             return kept
         # A sidecar made with other rules may be in a read-only folder.
@@ -237,15 +241,11 @@ class ShardOpener:
             path, sidecar, **self.rules, lock_path=lock_path, room=room, quiet=True
         )
 
-    def _kept_index(self, ref: ShardRef, path: Path) -> TarIndex | None:
-        """Return the tar index of a local file from a pack or a sidecar; None to make it."""
+    def _kept_index(self, url: str, path: Path) -> TarIndex | None:
         from wids.tar.sidecar import SIDECAR_SUFFIX
         from wids.tar.tarindex import TarIndex
 
-        packed = self._proven_index(ref, path) if self.cache.is_local(ref.url) else None
-        if packed is not None:
-            return packed
-        sidecar = self.cache.sidecar_path(ref.url, path, SIDECAR_SUFFIX)
+        sidecar = self.cache.sidecar_path(url, path, SIDECAR_SUFFIX)
         return None if sidecar is None else TarIndex.kept(path, sidecar, self.rules)
 
     def packed_index(self, ref: ShardRef) -> TarIndex | None:
@@ -258,56 +258,57 @@ class ShardOpener:
         # Under other rules the same members form other samples.
         return index if index is not None and index.source.rules == self.rules else None
 
-    def _proven_index(self, ref: ShardRef, path: Path) -> TarIndex | None:
-        """Return the tar index of a local shard from a pack, if it is proven to match."""
-        if (index := self.packed_index(ref)) is None:
-            return None
-        shown = display_url(ref.url)
+    def _is_of(self, packed: TarIndex, path: Path, url: str) -> bool:
+        """Return whether a local shard is proven to be the packed one; else its headers tell.
+
+        Raises:
+            ShardChangedError: It has another size or other headers.
+        """
+        shown = display_url(url)
         try:
-            if index.belongs_to(path):
-                return None if index.hides_archive(path) else index
-            why = (
-                "the shard or the pack was copied or changed since; pack again (`wids pack`), or "
-                "copy the pack after the shards"
-            )
+            proven = packed.belongs_to(path) and not packed.hides_archive(path)
         except ShardFormatError as error:
-            why = str(error)
-        if self.packs is not None:
-            self.packs.distrust(ref)
-        self.warnings.warn(
-            "pack of other files",
-            f"{shown}: this shard, and perhaps others, are indexed anew, since a pack may not "
-            f"match them: {why}",
-        )
-        return None
+            raise ShardChangedError(
+                f"{shown}: is not the shard that was packed: {error} (`wids pack`)"
+            ) from error
+        if not proven:
+            self.warnings.warn(
+                "pack of older files",
+                f"{shown}: this shard, and perhaps others, is newer than its pack, so its headers "
+                "are read to compare them; copy the pack after the shards, or pack again",
+            )
+        return proven
 
     def _open_by_range(
-        self, ref: ShardRef, note: Callable[[ShardVersion], bool]
+        self, ref: ShardRef, packed: TarIndex | None, require: Callable[[Version], None]
     ) -> RangeShard | None:
         """Open a remote shard by byte range; None if it has to be fetched."""
-        from wids.reading.rangeshard import RangeShard, fetch_index
-        from wids.tar.sidecar import SIDECAR_SUFFIX
+        from wids.reading.rangeshard import RangeShard
+        from wids.reading.remoteindexes import fetch_index
 
-        url = ref.url
         # A local copy need not be fetched again.
-        if self.cache.is_local(url) or self.cache.holds(ref):
+        if self.cache.is_local(ref.url) or self.cache.holds(ref):
             return None
-        index = self._remote_index(ref)
+        index = self._remote_index(ref) if packed is None else packed
         if index is None:
             return None
-        index_url = self._index_url(ref)
+        nbytes = index.source.nbytes
+        if ref.filesize not in {None, nbytes}:
+            raise ShardChangedError(
+                f"{display_url(ref.url)}: expected the tar index of a shard of {ref.filesize} "
+                f"bytes, as the spec says, found that of a shard of {nbytes} bytes; make the "
+                "sidecar or the pack, and the spec, again"
+            )
         bound = self.cache.cache_size
+        renew = partial(fetch_index, self._index_url(ref), self.cache, ref, again=True)
         return RangeShard(
-            url,
+            ref.url,
             index,
             self.cache.fetcher,
-            partial(self._open_whole, ref),
-            may_fetch=bound is None or index.source.nbytes <= bound,
-            fetch_index=partial(
-                fetch_index, index_url, SIDECAR_SUFFIX, self.cache, ref, again=True
-            ),
-            filesize=ref.filesize,
-            note=note,
+            partial(self._open_whole, ref, packed),
+            may_fetch=bound is None or nbytes <= bound,
+            renew_index=renew if packed is None else None,
+            require=require,
             warnings=self.warnings,
         )
 
@@ -349,17 +350,12 @@ class ShardOpener:
             remedy: What makes it unnecessary to fetch the shard, for that warning.
         """
         from wids.fetching.transport import RangesNotServedError, is_unreachable
-        from wids.reading.rangeshard import fetch_index, warn_fetched_whole
-        from wids.tar.sidecar import SIDECAR_SUFFIX
+        from wids.reading.rangeshard import warn_fetched_whole
+        from wids.reading.remoteindexes import fetch_index
 
-        url, index_url = ref.url, self._index_url(ref)
-        if (packed := self.packed_index(ref)) is not None:
-            return packed
+        url = ref.url
         try:
-            index = fetch_index(index_url, SIDECAR_SUFFIX, self.cache, ref)
-            if ref.nsamples not in {None, index.num_samples}:
-                # A cached copy may be older than the spec, which may have no digests.
-                index = fetch_index(index_url, SIDECAR_SUFFIX, self.cache, ref, again=True)
+            index = fetch_index(self._index_url(ref), self.cache, ref)
         except (FetchError, ShardFormatError) as error:
             # Fetching the shard would wait for a silent server once more, minutes in all.
             if is_unreachable(error) and not ref.index:
@@ -464,7 +460,7 @@ class ShardOpener:
         if not cache.is_local(url) or is_compressed_name(url) or cache.localname is not None:
             return None
         try:
-            index = self._kept_index(ref, cache.get(ref))
+            index = self._kept_index(url, cache.get(ref))
         except (WidsError, OSError):
             return None  # raised again when the other shards are counted
         if index is None:
@@ -484,7 +480,7 @@ class ShardOpener:
     def _count_one(self, on_uncounted: OnUncounted | None, why: str, ref: ShardRef) -> int:
         try:
             index = None if self.by_range else self._sidecar(ref, why, _NO_COUNT_REMEDY)
-            return len(self.open(ref)) if index is None else index.num_samples
+            return len(self.open(ref)[0]) if index is None else index.num_samples
         except (WidsError, OSError) as error:
             if on_uncounted is None:
                 raise

@@ -12,7 +12,7 @@ from wids.base.text import clean, format_nbytes
 from wids.base.urls import base_name, display_url, is_local, local_path
 from wids.base.warn import warn
 from wids.errors import WidsError
-from wids.reading.rangeshard import peek_index
+from wids.reading.remoteindexes import peek_index
 from wids.reading.samplesequence import datasets_in
 from wids.reading.shardlist import ShardList
 from wids.specs.shardtable import UNKNOWN, ShardTable

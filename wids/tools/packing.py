@@ -250,7 +250,7 @@ class _Job:
 
     def _check_same(self, reader: ColumnReader, number: int) -> None:
         """Raise if a shard was replaced between adding its index and reading its column."""
-        index, _ = reader.known.index_unkept(number)
+        index, _ = reader.shards.index_unkept(number)
         size = len(index.digest)
         if index.digest != self.digests[size * number : size * (number + 1)]:
             raise ShardFormatError(

@@ -19,7 +19,7 @@ from wids.codecs.formats import field_kind, is_class, wrapper_of
 from wids.codecs.headers import HEADER_FACTS, is_stated, with_colon
 from wids.errors import DecodeError
 from wids.fetching.responses import cut
-from wids.reading.samplesequence import hold_versions, is_sharded
+from wids.reading.samplesequence import is_sharded
 from wids.views.filterlanguage import (
     MISSING,
     OPERATORS,
@@ -75,7 +75,6 @@ def matching(samples: SampleSequence, text: str) -> Mask:
             first sample has.
     """
     typed = parse_filter(text)
-    hold_versions(samples)
     # Looking for names may ask a server, so only a filter that has one waits for that.
     names = samples.class_names if _names_a_class(typed) else {}
     if message := unknown_class(typed, names):

@@ -385,7 +385,7 @@ class _Opener:
         if shards is not None and isinstance(node.get("contents"), Mapping):
             _check_contents(node["contents"], shards, f"{where}: {display_url(str(named))}")
         if shards is not None:
-            _hold_versions(dataset, node.get("versions"), where)
+            _require_versions(dataset, node.get("versions"), where)
         return dataset
 
     def _options_kept(self, node: dict[str, Any], where: str) -> dict[str, Any]:
@@ -634,12 +634,12 @@ def _check_contents(then: Mapping[str, Any], shards: Any, where: str) -> None:
         )
 
 
-def _hold_versions(dataset: Any, saved: Any, where: str) -> None:
+def _require_versions(dataset: Any, saved: Any, where: str) -> None:
     """Make it an error if a shard has changed since samples were chosen by it."""
     if saved is None:
         return
     try:
-        dataset.held_versions = check_text("versions", saved, "what save() wrote")
+        dataset.require_versions(check_text("versions", saved, "what save() wrote"))
     except (TypeError, ValueError) as error:
         raise SpecError(f"{where}: versions: {error}") from error
 

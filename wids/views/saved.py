@@ -39,7 +39,7 @@ import numpy as np
 from wids.base.arguments import check_path
 from wids.base.files import write_output
 from wids.base.urls import base_name, is_local, local_path
-from wids.reading.samplesequence import ShardedSequence, hold_versions, is_sharded
+from wids.reading.samplesequence import ShardedSequence, is_sharded
 from wids.specs.indexrules import USUAL_RULES, unusual_rules
 from wids.specs.locations import name_of
 from wids.views.concatenation import Chain
@@ -100,7 +100,6 @@ def save_view(samples: Any, path: str | os.PathLike[str], made: Sequence[str] = 
             f"path {str(target)!r}: is there already, and is no saved view; choose another name, "
             "or remove the file first"
         )
-    hold_versions(samples)
     node = _Writer(target).node(samples)
     if "base" not in node:
         node = {"base": node}
@@ -208,7 +207,7 @@ class _Writer:
             "nsamples": len(dataset),
             "digest": digest_of(dataset.shards),
             "contents": contents_of(dataset.shards),
-            **({"versions": versions} if (versions := dataset.held_versions) else {}),
+            **({"versions": versions} if (versions := dataset.used_versions) else {}),
             **unusual_rules(rules),
             **said,  # the view keeps what takes precedence over the spec
         }

@@ -39,7 +39,6 @@ from wids.base.numbertext import equal_text
 from wids.base.urls import is_local
 from wids.base.warn import warn
 from wids.reading.ragged import sorted_indexes
-from wids.reading.samplesequence import hold_versions
 from wids.reading.shardlist import ShardList
 from wids.views.concatenation import Chain, Classes, checked_parts
 from wids.views.filling import Filled
@@ -189,8 +188,6 @@ class Viewable(_Sequence):
     def _selected(self, name: str, chosen: Any) -> View:
         """Return the view of what the argument `name` chooses."""
         rows = _index_list(name, chosen, len(self))
-        if not isinstance(chosen, slice | range):
-            hold_versions(self)  # perhaps the indexes were chosen by what the shards hold
         words = _slice_as_written(chosen) if isinstance(chosen, slice) else ""
         return self._chosen(rows, words or f"select({len(rows)} samples)")
 
@@ -531,7 +528,6 @@ class Viewable(_Sequence):
         # In a column, numbers are values like texts, and no indexes.
         keys = _keys_if_any(unwanted) if column in KEY_NAMES else read_keys(unwanted, numbers=True)
         if keys is None:
-            hold_versions(self)
             mask[_index_list("unwanted", unwanted, len(self)).array()] = False
         else:
             rows, indexes = self._pairs(keys, column)
@@ -643,8 +639,6 @@ class Viewable(_Sequence):
             check_mapping("rename", rename, "new names by extension")
         replace = check_flag("replace", replace)
         aligned = None if aligned is None else check_flag("aligned", aligned)
-        for side in (self, right):
-            hold_versions(side)
         if is_table(right):
             cache = cache_of(self)
             copies = joins_folder(self)
@@ -898,12 +892,7 @@ class ShardListDataset(ShardList, Viewable):
         if packed is None:
             return super()._find(key)
         indexes = packed.indexes_of(hash_key(key))
-        found = next((index for index in indexes if self.key_at(index) == key), None)
-        if found is None and (indexes or not self.packed_keys_are_current()):
-            # A shard has changed since it was packed, and may have keys that the pack lacks.
-            indexes = self._kept_table.of(self.read_key_hashes).indexes_of(hash_key(key))
-            return next((index for index in indexes if self.key_at(index) == key), None)
-        return found
+        return next((index for index in indexes if self.key_at(index) == key), None)
 
     def drop_if_changed(self, shard_index: int) -> bool:
         """Drop a shard that was replaced, and the table of keys; see `ShardList`.

@@ -1,0 +1,88 @@
+"""`Version`: what identifies one version of a shard."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, fields, replace
+
+from wids.base.urls import display_url, is_local
+from wids.errors import ShardChangedError
+
+__all__ = ["Version", "changed_error"]
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """What is known of the version of a shard, or of what was made of it; None for the rest.
+
+    Attributes:
+        index: Digest of its tar index, 16 hexadecimal digits: of names, offsets and samples.
+        file: Size and date of a local file.
+        validator: ETag or date that its server sent.
+        content: Digest of the bytes of a file that was fetched.
+
+    >>> before = Version.of_index(bytes(16), validator='"1"')
+    >>> after = Version(validator='"2"')
+    >>> before.is_other(after), before.is_other(Version(content="md5:ab"))
+    (True, False)
+    """
+
+    index: str | None = None
+    file: str | None = None
+    validator: str | None = None
+    content: str | None = None
+
+    @classmethod
+    def of_index(
+        cls,
+        digest: bytes,
+        *,
+        file: str | None = None,
+        validator: str | None = None,
+        content: str | None = None,
+    ) -> Version:
+        """Return the version of a shard whose tar index has a digest."""
+        short = hashlib.blake2b(digest, digest_size=8).hexdigest()
+        return cls(short, file, validator, content)
+
+    def is_other(self, version: Version) -> bool:
+        """Return whether this is certainly another version than the given one."""
+
+        def differ(name: str) -> bool:
+            both = getattr(self, name), getattr(version, name)
+            return None not in both and both[0] != both[1]
+
+        # Replicas may give one file different validators, so the bytes count where they are known.
+        by_content = self.content is not None and version.content is not None
+        return differ("index") or differ("file") or differ("content" if by_content else "validator")
+
+    def joined(self, version: Version) -> Version:
+        """Return what is known of both, the given one first."""
+        known = {each.name: getattr(version, each.name) for each in fields(version)}
+        return replace(self, **{name: fact for name, fact in known.items() if fact is not None})
+
+    def __str__(self) -> str:
+        facts = {
+            "tar index": self.index,
+            "size and date": self.file,
+            "validator": self.validator,
+            "content": self.content,
+        }
+        return ", ".join(f"{name} {fact}" for name, fact in facts.items() if fact is not None)
+
+
+def changed_error(url: str, expected: Version, found: Version) -> ShardChangedError:
+    """Return the error for a shard of another version than before."""
+    cure = (
+        ""
+        if is_local(url)
+        else (
+            "; if several servers behind the URL send different validators for one file, make them "
+            'agree, or open the dataset with remote="whole"'
+        )
+    )
+    return ShardChangedError(
+        f"{display_url(url)}: the shard was replaced since it was first read or indexed: expected "
+        f"{expected}; found {found}; open the dataset again to read the new file, after "
+        f"`wids pack` if it has a pack, and choose its samples again{cure}"
+    )

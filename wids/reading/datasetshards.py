@@ -1,0 +1,231 @@
+"""`DatasetShards`: the shards of a dataset by number, always of one version each.
+
+The open shard, its tar index and its kept columns all come from here. What is returned first of a
+shard decides its version, for as long as the dataset lives; of another version, nothing is returned
+but a `ShardChangedError`. A sample costs no system call for this: versions are compared where a
+shard is opened, and where keys or columns are read.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from wids.base.shardversion import Version
+from wids.base.urls import display_url, is_local
+from wids.errors import SampleCountError, ShardFormatError
+from wids.log import logger
+from wids.reading.openshards import OpenShard, OpenShards
+from wids.specs.shardtable import UNKNOWN
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy.typing as npt
+
+    from wids.reading.keptcolumns import ColumnPart, ColumnSource
+    from wids.reading.openshards import WantedFields
+    from wids.reading.shardopener import ShardOpener
+    from wids.reading.versions import ShardVersions
+    from wids.specs.shardtable import ShardTable
+    from wids.tar.tarindex import TarIndex
+
+__all__ = ["DatasetShards"]
+
+
+class DatasetShards(OpenShards):
+    """The shards of a dataset, opened by number: `shards[number]` is an `OpenShard`.
+
+    Args:
+        table: Their entries in the spec.
+        ends: Running total of their samples; int64, shape `(num_shards,)`.
+        opener: Opens them.
+        dataset_name: Name of the dataset, for shards that name none.
+        wanted: Extensions that the caller wants to read.
+        versions: The version of each.
+        limit: Most shards to keep open.
+
+    Attributes:
+        versions: As given.
+    """
+
+    def __init__(
+        self,
+        table: ShardTable,
+        ends: npt.NDArray[np.int64],
+        opener: ShardOpener,
+        *,
+        dataset_name: str,
+        wanted: WantedFields,
+        versions: ShardVersions,
+        limit: int,
+    ) -> None:
+        super().__init__(limit, evictable=opener.cache.cache_size is not None)
+        self._table = table
+        self._ends = ends
+        self._opener = opener
+        self._dataset_name = dataset_name
+        self._wanted = wanted
+        self.versions = versions
+
+    def with_opener(self, opener: ShardOpener) -> DatasetShards:
+        """Return the same versions of the shards, opened in another way, with none of them open."""
+        return self._make()(self._table, self._ends, opener)
+
+    def __reduce__(self) -> tuple[Callable[..., DatasetShards], tuple[Any, ...]]:
+        # Maps and descriptors belong to one process: a pickled copy has nothing open.
+        return self._make(), (self._table, self._ends, self._opener)
+
+    def _make(self) -> Callable[..., DatasetShards]:
+        return partial(
+            DatasetShards,
+            dataset_name=self._dataset_name,
+            wanted=self._wanted,
+            versions=self.versions,
+            limit=self.limit,
+        )
+
+    def drop_if_changed(self, number: int) -> bool:
+        """Drop a shard that was replaced, and forget its version; return whether it was."""
+        opened, known = self.get(number), self.versions.get(number)
+        there = self._opener.cache.version_of(self._table[number])
+        changed = opened is not None and opened.shard.was_changed()
+        if not changed and (known is None or not known.is_other(there)):
+            return False
+        self.drop(lambda each: each is opened)
+        self.versions.forget(number)
+        return True
+
+    def beyond_pack(self) -> npt.NDArray[np.bool_]:
+        """Return a mask of the shards whose values may differ from those that were packed.
+
+        Tar index and size may be the same all the same. A remote shard counts if it was read or is
+        in the cache; a local one if it is not certainly older than the pack.
+        """
+        table, cache, packs = self._table, self._opener.cache, self._opener.packs
+        found = np.zeros(len(table), bool)
+        found[[*self, *cache.held_rows(table.urls, table.versions())]] = True
+        for number, version in self.versions.items():
+            found[number] |= (version.file or version.validator or version.content) is not None
+        for number, url in enumerate(table.urls):
+            if is_local(url):
+                # Recorded, so that values are read of the file whose bounds are used.
+                self.versions.require(number, cache.version_of(table[number]))
+                found[number] = packs is None or not packs.is_older(table[number])
+        return found
+
+    # Shards.
+
+    def open_shard(self, number: int) -> OpenShard:
+        """Open a shard, and check its version and that it holds as many samples as the spec says.
+
+        Raises:
+            ShardChangedError: It is another version than before, or than the packed one.
+            SampleCountError: The number differs.
+            WidsError: It cannot be fetched or read.
+            OSError: It cannot be opened.
+        """
+        ref = self._table[number]
+        shard, version = self._opener.open(ref, partial(self.versions.require, number))
+        # Of a shard that is read by range, the version is recorded with the first bytes.
+        if shard.memory is not None or self.versions.get(number) is not None:
+            self.versions.require(number, version)
+        expected = int(self._table.nsamples[number])
+        # Checked before any sample is read, since a wrong count shifts the indexes of all later
+        # samples.
+        if expected not in {UNKNOWN, len(shard)}:
+            raise SampleCountError(
+                f"{display_url(ref.url)}: shard {number}: the spec says {expected} samples, the "
+                f"shard holds {len(shard)}; a new spec (`wids create`) or another key_rule may help"
+            )
+        self._wanted.check(shard, ref.url)
+        dataset = ref.dataset or self._dataset_name
+        return OpenShard(shard, ref.url, dataset, int(self._ends[number]) - len(shard), version)
+
+    def index(self, number: int) -> TarIndex:
+        """Return the tar index of a shard, from which keys are read; no shard is fetched for it."""
+        far = self._far_index(number)
+        return self._index_of(number, self.use(number)) if far is None else far
+
+    def index_unkept(self, number: int) -> tuple[TarIndex, OpenShard | None]:
+        """Return the tar index of a shard as `index`, and the shard if it was opened for that."""
+        far = self._far_index(number)
+        if far is not None:
+            return far, None
+        opened = self.open_unkept(number)
+        return self._index_of(number, opened), opened
+
+    def _index_of(self, number: int, opened: OpenShard) -> TarIndex:
+        index = opened.shard.index
+        self.versions.require(number, Version.of_index(index.digest))
+        return index
+
+    def _far_index(self, number: int) -> TarIndex | None:
+        """Return the tar index, in a pack or a sidecar, of a shard that is not fetched yet.
+
+        None for a shard that can be opened without fetching it, or that has no such index.
+        """
+        opener, ref = self._opener, self._table[number]
+        if number in self or opener.is_near(ref):
+            return None
+        index = opener.far_index(ref)
+        if index is None or index.num_samples != ref.nsamples:
+            return None
+        # If the shard is fetched later, it is compared with the index that gave the keys.
+        return index if self.versions.admits(number, Version.of_index(index.digest)) else None
+
+    # Columns.
+
+    def kept(
+        self, number: int, source: ColumnSource, opened: OpenShard | None = None
+    ) -> ColumnPart | None:
+        """Return the kept column of a shard if it was made of the recorded version.
+
+        Args:
+            number: The shard.
+            source: The inputs of the column.
+            opened: The shard, where it is read by range.
+        """
+        from wids.reading.keptcolumns import load_column
+
+        cache, ref = self._opener.cache, self._table[number]
+        path = cache.derived_path(ref, source.suffix)
+        if path is None:
+            return None
+        try:
+            part, made_of = load_column(path, source)
+        except FileNotFoundError:
+            logger.debug("%s: not there yet", path)
+            return None
+        except (OSError, ShardFormatError) as error:
+            logger.warning("%s; it is read from its shard again", error)
+            return None
+        there = cache.version_of(ref)
+        file = there.file or there.content
+        if opened is not None:
+            file = opened.shard.version
+        elif ref.digest_to_check and file is None:
+            file = made_of.file  # the digest in its name says of which version it is
+        version = Version.of_index(bytes.fromhex(made_of.index)).joined(there)
+        return part if made_of.file == file and self.versions.admits(number, version) else None
+
+    def keep(self, number: int, source: ColumnSource, opened: OpenShard, part: ColumnPart) -> None:
+        """Keep a column that was made of an open shard, within the bound of the cache."""
+        from wids.reading.keptcolumns import MadeOf, save_column
+
+        ref, cache = self._table[number], self._opener.cache
+        path = cache.derived_path(ref, source.suffix)
+        file = opened.version.file or opened.version.content
+        if opened.shard.memory is None:
+            file = opened.shard.version
+        if path is None or file is None:
+            return
+        made_of = MadeOf(opened.shard.index.digest.hex(), file)
+        try:
+            # Columns count against the bound like shards, so a new one may evict other files.
+            if save_column(path, source, part, made_of) and cache.cache_size is not None:
+                cache.trim(cache.cache_size)
+        except OSError as error:  # the folder may be read-only; the column is computed again later
+            logger.info("%s: the column is not kept: %s", path, error)

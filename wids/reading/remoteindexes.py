@@ -1,0 +1,118 @@
+"""Tar indexes of remote shards: their sidecars, fetched once and kept in the cache folder."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from functools import partial
+from typing import TYPE_CHECKING
+
+from wids.base.files import write_atomically
+from wids.base.urls import display_url, file_name, is_local, local_path, without_secrets
+from wids.caching.cache import ShardCache
+from wids.caching.cachefolder import Entry, check_folder
+from wids.caching.unpack import is_compressed_name
+from wids.errors import FetchError, ShardFormatError
+from wids.fetching.fetch import Fetcher
+from wids.fetching.transport import FetchPolicy
+from wids.log import logger
+from wids.specs.locations import with_suffix
+from wids.tar.sidecar import SIDECAR_SUFFIX, parse_sidecar
+from wids.tar.tarindex import TarIndex
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from wids.base.shardref import ShardRef
+
+__all__ = ["fetch_index", "keep_index", "peek_index"]
+
+
+def peek_index(shard: ShardRef, cache_dir: str | os.PathLike[str] | None = None) -> TarIndex:
+    """Return the tar index of a remote shard from its sidecar, with a single try.
+
+    Raises:
+        FetchError: There is no sidecar, or the server cannot be reached.
+        CacheError: The cache folder cannot be used.
+        ShardFormatError: The sidecar is damaged.
+    """
+    with closing(ShardCache(cache_dir, fetcher=Fetcher(FetchPolicy(attempts=1)))) as cache:
+        url = shard.index or with_suffix(shard.url, SIDECAR_SUFFIX)
+        return fetch_index(url, cache, shard)
+
+
+def fetch_index(url: str, cache: ShardCache, shard: ShardRef, *, again: bool = False) -> TarIndex:
+    """Return the tar index from a sidecar URL, fetched into the cache folder once.
+
+    Args:
+        url: URL of the sidecar, or its path, where it is used in place.
+        cache: Cache that fetches and keeps the sidecar.
+        shard: Entry of the shard. Its digest distinguishes versions of the shard, whose sidecars
+            have the same URL.
+        again: Fetch the sidecar even if it is in the cache.
+
+    Raises:
+        FetchError: It cannot be fetched, or the shard is compressed.
+        CacheError: The folder cannot be used.
+        ShardFormatError: It is damaged or not a sidecar; the cached copy is removed.
+    """
+    if is_compressed_name(file_name(shard.url)):
+        raise FetchError(
+            f"{display_url(shard.url)}: is compressed, and only a plain .tar can be read by range"
+        )
+    if is_local(url):
+        try:
+            return TarIndex.load(local_path(url))
+        except OSError as error:
+            cause = without_secrets(error)
+            raise FetchError(f"{display_url(url)}: {error.strerror}") from cause
+    check_folder(cache.cache_dir, shared=cache.shared)
+    entry = Entry.of(cache.cache_dir, url, f"sidecar{shard.version}")
+    path = cache.cache_dir / f"{entry.name}{SIDECAR_SUFFIX}"
+    fetch = partial(cache.fetcher.read, url)
+    index = keep_index(path, url, cache, fetch, again=again)
+    counts = shard.nsamples in {None, index.num_samples}
+    if again or (counts and shard.filesize in {None, index.source.nbytes}):
+        return index
+    # The copy may be older than the spec, which may have no digests.
+    return keep_index(path, url, cache, fetch, again=True)
+
+
+def keep_index(
+    path: Path, url: str, cache: ShardCache, fetch: Callable[[], bytes], *, again: bool = False
+) -> TarIndex:
+    """Return a remote tar index from its copy in the cache folder, which is made if there is none.
+
+    Args:
+        path: The copy.
+        url: Where the index is, for messages.
+        cache: Cache whose bound holds for the copy.
+        fetch: Returns the index as a sidecar.
+        again: Fetch it even if there is a copy.
+
+    Raises:
+        FetchError: It cannot be fetched.
+        ShardFormatError: It is damaged or not a sidecar; the copy is removed.
+    """
+    # No lock is needed: the file is small, and two processes write the same bytes.
+    image = fetch() if again or not path.exists() else None
+    if image is not None:
+        try:
+            with cache.room_for_file(len(image)):
+                write_atomically(path, image)
+        except OSError as error:  # a full disk, or a read-only folder
+            logger.warning("%s: the sidecar cannot be kept: %s", display_url(url), error)
+            return TarIndex(parse_sidecar(memoryview(image), display_url(url)))
+    try:
+        return TarIndex.load(path)
+    except FileNotFoundError:
+        # It was evicted already: the bound of the cache may be too small for a sidecar.
+        if image is not None:
+            return TarIndex(parse_sidecar(memoryview(image), display_url(url)))
+    except ShardFormatError:
+        # A damaged copy is removed, so that another one is fetched, now or at the next try.
+        path.unlink(missing_ok=True)
+        if image is not None:
+            raise
+    return keep_index(path, url, cache, fetch, again=True)
