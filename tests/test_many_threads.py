@@ -261,8 +261,8 @@ def test_an_index_is_read_as_it_is_made(shards: list[str]) -> None:
         together(work)
 
 
-def test_statistics_of_a_loader_add_up(tmp_path: Path) -> None:
-    """Spans of many threads are all counted, while others ask for figures and traces."""
+def test_statistics_of_a_loader_add_up() -> None:
+    """Times of many threads are all counted, while others ask for figures."""
     stats = LoaderStats()
 
     def work(chosen: random.Random) -> None:
@@ -271,7 +271,6 @@ def test_statistics_of_a_loader_add_up(tmp_path: Path) -> None:
                 pass
             if number % 200 == 0:
                 assert stats.stage("read").seconds >= 0
-                stats.save_trace(tmp_path / f"{threading.get_ident()}.json")
 
     together(work)
     assert stats.stage("read").times + stats.stage("collate").times == THREADS * 50 * ROUNDS

@@ -174,7 +174,7 @@ class Loader:
             batches = _timed_draws(batches, stats)
         ahead = self._plan(batches)
         if stats is not None:
-            stats.begin_pass(self.num_workers, by_range=ahead is not None)
+            stats.begin_pass(self.num_workers)
         make = checked if ahead is None else ahead.finishing(checked)
         batches = ahead or batches
         threads = None
