@@ -1,7 +1,7 @@
 """Write the measured tables into the docs, between markers; no figure there is typed by hand.
 
-    python benchmarks/table.py            # writes docs/benchmarks.md and README.md
-    python benchmarks/table.py --check    # exit status 1 where one of them is out of date
+    python benchmarks/table.py            # writes docs/benchmarks.md
+    python benchmarks/table.py --check    # exit status 1 where it is out of date
 
 A marker names a results file and, optionally, one of its tables:
 `<!-- table: random_read -->` or `<!-- table: random_read/images -->`, up to `<!-- /table -->`.
@@ -18,7 +18,7 @@ from typing import Any
 from durations import duration_table
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-DOCUMENTS = ("README.md", "docs/benchmarks.md")
+DOCUMENTS = ("docs/benchmarks.md",)
 MARKED = re.compile(r"(<!-- table: ([\w/ -]+?) -->\n).*?(<!-- /table -->)", re.DOTALL)
 BASE = "wids011-lru100"  # the row that others are compared with; else the floor
 

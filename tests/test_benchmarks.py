@@ -228,7 +228,7 @@ def test_peers_that_see_other_bytes_stop_the_run(module):
 
 
 def test_the_tables_in_the_docs_are_current():
-    """README and docs/benchmarks.md show the results of benchmarks/results."""
+    """docs/benchmarks.md shows the results of benchmarks/results."""
     done = run("table.py", "--check")
     assert done.returncode == 0, done.stderr
 
