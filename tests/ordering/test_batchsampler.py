@@ -329,3 +329,33 @@ def test_a_batch_takes_its_epoch_along():
     batches.set_epoch(6)
     batch = pickle.loads(pickle.dumps(next(iter(batches))))
     assert (batch.epoch, batch.seed, len(batch)) == (6, 0, 4)
+
+
+@pytest.mark.parametrize("to", ["numpy", "PIL"])
+def test_random_crops_are_those_of_the_epoch(to, tmp_path):
+    """A crop is the same by any loader and after a resumption, and another in the next epoch."""
+    rng = np.random.default_rng(0)
+    with wids.ShardWriter(f"{tmp_path}/a-%d.tar", maxcount=10) as writer:
+        for number in range(30):
+            pixels = rng.integers(0, 255, (40, 60, 3), dtype=np.uint8)
+            writer.write({"__key__": f"{number}", ".jpg": wids.encode_field(".jpg", pixels)})
+    decoder = wids.ImageDecoder(to, size=wids.RandomResizedCrop(16))
+    dataset = wids.ShardListDataset(str(tmp_path), transformations=decoder)
+
+    def crops(loader, epoch=0, skipped=0):
+        made = [BatchSampler(DistributedShardSampler(dataset, 1, 0, seed=3), 4) for _ in range(2)]
+        made[0].set_epoch(epoch)
+        list(islice(made[0], skipped))
+        made[1].load_state_dict(made[0].state_dict())
+        if loader == "wids":
+            batches = wids.Loader(dataset, batch_sampler=made[1], num_workers=2, tensors=False)
+            return np.stack([np.asarray(each) for batch in batches for each in batch[".jpg"]])
+        samples = DataLoader(dataset, batch_sampler=made[1], collate_fn=list, num_workers=loader)
+        return np.stack([np.asarray(each[".jpg"]) for batch in samples for each in batch])
+
+    first = crops(0)
+    assert (crops(2) == first).all()
+    assert (crops("wids") == first).all()
+    assert (crops(0, skipped=3) == first[12:]).all()
+    sums = [np.sort(each.sum((1, 2, 3))) for each in (first, crops(0, epoch=1))]
+    assert (sums[0] != sums[1]).any()

@@ -102,7 +102,10 @@ class CenterCrop:
 class RandomResizedCrop:
     """Crop of a box of random position, area and aspect ratio, resized to a fixed size.
 
-    The numbers come from Python's `random`, which a DataLoader seeds in each of its workers.
+    In batches of a `wids.BatchSampler` or `wids.Loader`, the box depends on the seed of the
+    sampler, the epoch and the encoded image alone: it is the same for any number of workers and
+    after a resumption. Otherwise it comes from Python's `random`, which a DataLoader seeds in each
+    of its workers.
 
     Attributes:
         size: Side of a square, or (height, width), of the result.
@@ -140,16 +143,20 @@ class RandomResizedCrop:
             The box as `(left, top, right, bottom)`, and the size that it is resized to, as
             `(width, height)`.
         """
+        return self.drawn(width, height, random.Random(random.getrandbits(64)))  # noqa: S311
+
+    def drawn(self, width: int, height: int, rng: random.Random) -> Frame:
+        """Return the random box that a generator draws; as `frame`."""
         out_height, out_width = _pair(self.size)
         low, high = math.log(self.ratio[0]), math.log(self.ratio[1])
         for _ in range(10):
-            area = width * height * random.uniform(*self.scale)  # noqa: S311 (no secrets here)
+            area = width * height * rng.uniform(*self.scale)
             # Uniform in the logarithm: twice as wide is as likely as twice as high.
-            ratio = math.exp(random.uniform(low, high))  # noqa: S311
+            ratio = math.exp(rng.uniform(low, high))
             box_width, box_height = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
             if 0 < box_width <= width and 0 < box_height <= height:
-                left = random.randint(0, width - box_width)  # noqa: S311
-                top = random.randint(0, height - box_height)  # noqa: S311
+                left = rng.randint(0, width - box_width)
+                top = rng.randint(0, height - box_height)
                 return (left, top, left + box_width, top + box_height), (out_width, out_height)
         return self._middle(width, height), (out_width, out_height)
 

@@ -5,12 +5,12 @@ of the batch, a thread-local variable has the epoch.
 """
 
 import sys
-import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 from wids.base.arguments import check_integer
+from wids.base.draws import Draw, current_draw, drawing
 from wids.base.warn import warn
 from wids.ordering.permute import derive_key
 
@@ -59,19 +59,8 @@ class IndexBatch(list[int]):
             )
 
 
-class _Draw(NamedTuple):
-    """Seed and epoch of the samples that a thread is reading."""
-
-    seed: int = 0
-    epoch: int = 0
-    known: bool = True
-
-
 # For a sample that is read by itself, and for one of a batch without an epoch.
-_ALONE, _UNKNOWN = _Draw(), _Draw(known=False)
-
-# Each thread has its own, since a `wids.Loader` reads batches of two epochs at the same time.
-_reading = threading.local()
+_ALONE, _UNKNOWN = Draw(), Draw(known=False)
 
 
 @contextmanager
@@ -85,17 +74,15 @@ def reading_batch(indexes: Sequence[int], length: int) -> Iterator[None]:
     Raises:
         ValueError: The sampler of the batch draws from another sequence.
     """
-    before = getattr(_reading, "draw", _ALONE)
+    draw = current_draw()
     if isinstance(indexes, IndexBatch):
         indexes.check(length)
-        _reading.draw = _Draw(indexes.seed, indexes.epoch)
+        draw = Draw(indexes.seed, indexes.epoch)
     # A plain list within a batch is its part in one dataset of a mixture, and of the same epoch.
-    elif before is _ALONE:
-        _reading.draw = _UNKNOWN
-    try:
+    elif draw is None:
+        draw = _UNKNOWN
+    with drawing(draw):
         yield
-    finally:
-        _reading.draw = before
 
 
 def random_seed(sample: Mapping[str, Any] | int) -> int:
@@ -129,7 +116,7 @@ def random_seed(sample: Mapping[str, Any] | int) -> int:
             )
     else:
         index = check_integer("sample", sample, 0, unless="a sample")
-    draw = getattr(_reading, "draw", _ALONE)
+    draw = current_draw() or _ALONE
     if not draw.known or (draw is _ALONE and _in_loader()):
         warn(
             "random_seed does not know the epoch of this batch, so a sample has one seed in all "

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from wids.base.system import num_cores
+from wids.ordering.randomseeds import reading_batch
 from wids.reading.collate import Allocate, collate
 from wids.reading.pipeline import note_missing_dot
 
@@ -169,7 +170,7 @@ class _FieldBatches:
         self._timed = timed
 
     def __call__(self, indexes: Sequence[int]) -> dict[str, Any]:
-        with self._timed("read"):
+        with self._timed("read"), reading_batch(indexes, len(self._dataset)):
             batch = self._dataset.gather_fields(indexes, self._pools, self._turn)
         # If samples have different fields, collating them one by one gives the right error.
         return self._by_sample(indexes) if batch is None else batch
