@@ -128,26 +128,12 @@ def refuse(error, words, function):
     raise SystemExit(f"expected {error.__name__} with {words!r}, and there was none")
 
 
-def forget_accelerate():
-    """A distributed sampler in a prepared loader is refused."""
-    from accelerate import Accelerator
-
-    sampler = wids.DistributedShardSampler(Echo())
-    loader = Accelerator().prepare(DataLoader(Echo(), BATCH, sampler=sampler))
-    refuse(ValueError, "dealt out twice", lambda: list(loader))
-    # Made for a prepared loader, and not prepared.
-    alone = wids.DistributedShardSampler(Echo(), num_replicas=1, rank=0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", wids.WidsWarning)
-        refuse(wids.WidsWarning, "prepare the loader", lambda: list(alone))
-
-
 def forget_fabric():
     """Loaders of Fabric, which count epochs from 0, leave a restored place with a warning."""
     from lightning.fabric import Fabric
 
     sampler = wids.DistributedShardSampler(Echo(), 2, dist.get_rank())
-    sampler.load_state_dict({**sampler.state_dict(), "epoch": 1, "position": 64})
+    sampler.load_state_dict({**sampler.state_dict(), "epoch": 1, "consumed": 64})
     fabric = Fabric(accelerator="cpu", devices=2, strategy="ddp")
     fabric.launch()
     loader = fabric.setup_dataloaders(DataLoader(Echo(), BATCH, sampler=sampler))
