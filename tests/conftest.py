@@ -59,6 +59,12 @@ settings.register_profile(
 settings.load_profile("long" if os.environ.get("WIDS_LONG_TESTS") else "steady")
 
 
+def pytest_collection_finish() -> None:
+    """Keep thousands of tests out of each collection of garbage, and as they are in forks."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def _private_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep tests out of the user's own cache folder."""

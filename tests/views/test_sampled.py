@@ -95,7 +95,7 @@ def test_a_pass_goes_on_where_it_was_saved(rows: Any, kind: str) -> None:
         wids.DistributedShardSampler(view[1:], 2, 0, interleave=2, streams=2).load_state_dict(state)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["backwards", "concatenation", "table"])
 def test_loaders_give_the_samples_of_the_sampler(rows: Any, kind: str) -> None:
     """A Loader and a DataLoader with workers read what was drawn, in its order."""
     view = open_kind(kind, rows)
