@@ -145,8 +145,6 @@ class Filled:
     ) -> Values:
         """Return the column of some samples, by their indexes in `[0, len)`, unchecked."""
         rows, present = self._present(indexes)
-        if fill is None and not present.all():
-            raise _missing(extension)
         found = self.base.column_at(rows[present], extension, *path, fill=fill)
         return fill_in(found, np.flatnonzero(~present), fill)
 

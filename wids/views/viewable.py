@@ -408,8 +408,8 @@ class Viewable(_Sequence):
         if fill is None:
             return self._column_named(name, "columns")
         values = self._column_with_gaps(name, "columns")
-        has_gaps = isinstance(values, list) and any(each is MISSING for each in values)
-        return self._column_named(name, "columns", fill) if has_gaps else values
+        # With the fill in its gaps a column may be an array, also one that a join has put together.
+        return self._column_named(name, "columns", fill) if isinstance(values, list) else values
 
     def map(self, function: Callable[[Any], Any]) -> MappedView:
         """Return the view whose samples are the results of a function.
