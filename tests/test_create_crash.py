@@ -143,7 +143,7 @@ class TestNotes:
         self, folder: Path, options: list[str]
     ):
         """A killed run of other rules counted other samples, so its entries are not used."""
-        write_shard(Path("x-00.tar"), [{"__key__": "k", ".x.txt": b"x", ".y.txt": b"y"}])
+        write_shard(Path("x-00.tar"), [{"__key__": "k", ".x.txt": b"x", ".y.cls": b"1"}])
         rules = {} if options else {"rules": {"key_rule": "last_dot"}}
         self.note(time.time_ns(), nsamples=1 if options else 2, **rules)
         assert self.created("--resume", *options)["nsamples"] == (2 if options else 1)

@@ -281,17 +281,3 @@ class TestVerify:
 
 
 @pytest.mark.filterwarnings("always::wids.WidsWarning")
-def test_keys_with_dots_that_became_fields_are_said(
-    make_shard: MakeShard, tmp_path: Path, monkeypatch, capsys
-):
-    """`create` and `check` name the cure, which makes a spec that neither complains of."""
-    monkeypatch.chdir(tmp_path)
-    make_shard("x.tar", [{"__key__": "v1", **{f".{n:04}.txt": str(n) for n in range(4)}}])
-    for rule, count in ((), 1), (("--key-rule", "last_dot"), 4):
-        assert main(["create", "x.tar", "-o", "x.json", *rule]) == 0
-        created = capsys.readouterr().err
-        assert main(["check", "x.json"]) == 0
-        checked = "".join(capsys.readouterr())
-        assert f"1 shards, {count} samples" in created
-        for said in (created, checked):
-            assert ("may be 4 samples" in said) == ("--key-rule last_dot" in said) == (count == 1)

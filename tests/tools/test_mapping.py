@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import resource
 import shutil
 import sys
 import tarfile
@@ -401,14 +402,67 @@ def _new(_sample: Any) -> Any:
 
 
 @pytest.mark.usefixtures("folder")
-def test_a_run_with_another_function_begins_anew() -> None:
-    """What another function has made is not kept when a run is resumed."""
+@pytest.mark.parametrize("output", ["new/x-%d.tar", "new.parquet"])
+def test_a_run_of_something_else_is_not_resumed(output: str) -> None:
+    """Another function, other options or fields, or another version of a shard are named."""
     dataset = wids.ShardListDataset("all.json")
-    done = map_samples(dataset, _old, "new/x-%d.tar", workers=1, maxcount=10)
-    assert len(done.failures) == 1
-    map_samples(dataset, _new, "new/x-%d.tar", workers=1, maxcount=10, resume=True)
-    made = wids.ShardListDataset("new/x.json", transformations="bytes")
-    assert {sample[".made"] for sample in made} == {b"new"}
+
+    def run(function: Any = _old, samples: Any = dataset, **options: Any) -> Any:
+        return map_samples(
+            samples, function, output, workers=1, maxcount=10, resume=True, **options
+        )
+
+    assert len(run().failures) == 1
+    with pytest.raises(ValueError, match="resume: .*made with another function"):
+        run(_new)
+    with pytest.raises(ValueError, match="resume: .*another fields"):
+        run(samples=dataset.with_options(fields=[".cls"]))
+    if output.endswith(".tar"):
+        for name, value in {"sidecars": True, "digests": (), "only_new": True}.items():
+            with pytest.raises(ValueError, match=f"resume: .*another {name}"):
+                run(**{name: value})
+    first = Path(dataset.shards[0].url)
+    date = first.stat().st_mtime_ns
+    os.utime(first, ns=(date, date + 1))
+    with pytest.raises(ValueError, match=rf"resume: .*another \S*{first.name}"):
+        run(samples=wids.ShardListDataset("all.json"))
+    os.utime(first, ns=(date, date))
+    last = Path(dataset.shards[-1].url)  # of which nothing was finished
+    os.utime(last, ns=(date, date + 1))
+    assert len(run(samples=wids.ShardListDataset("all.json")).failures) == 1
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_column_is_resumed_after_the_disk_was_full() -> None:
+    """What numpy could not write whole is no part of a later run."""
+    dataset = wids.ShardListDataset("all.json")
+
+    def run() -> Any:
+        return map_samples(dataset, _bytes, "x.npy", workers=1, maxcount=10, resume=True)
+
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits[1]))
+    try:
+        assert run().failures
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not run().failures
+    assert (np.load("x.npy") == 7).all()
+
+
+def _bytes(_sample: Any) -> Any:
+    return np.full(1000, 7, np.uint8)
+
+
+@pytest.mark.usefixtures("folder")
+def test_an_old_spec_is_gone_after_a_run_that_was_killed_at_its_end() -> None:
+    """What was set aside is removed by the resumed run, which has nothing left to write."""
+    dataset = wids.ShardListDataset("all.json")
+    for _ in range(2):
+        map_samples(dataset, _new, "new/x-%d.tar", workers=1)
+    Path("new/x.json.old").write_text("{}")
+    map_samples(dataset, _new, "new/x-%d.tar", workers=1, resume=True)
+    assert not Path("new/x.json.old").exists()
 
 
 def test_a_run_is_continued(folder: Path) -> None:

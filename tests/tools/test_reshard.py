@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -313,6 +315,34 @@ def test_shards_that_were_finished_and_not_noted_are_taken_over(folder: Path):
     assert main(command) == 0
     assert Path("out/y.json").read_text() == spec
     assert all(Path("out", name).stat().st_mtime_ns == time for name, time in before.items())
+
+
+def test_shards_of_something_else_are_not_resumed(folder: Path):
+    """A corrected source, other fields or options are errors that name them."""
+    with wids.ShardListDataset("x.json", transformations=[]) as dataset:
+        (folder / "out" / "y-3.tar").mkdir(parents=True)  # cannot be written
+
+        def run(samples: Any = dataset, **options: Any) -> Any:
+            order = np.arange(len(samples))
+            how = {"maxcount": 5, "workers": 1, "resume": True} | options
+            return reshard(samples, order, "out/y-%d.tar", **how)
+
+        assert list(run(resume=False).failures) == ["out/y-3.tar"]
+        others = {"sidecars": True, "digests": ("md5",), "maxcount": 4, "rekey": True}
+        for name, value in others.items():
+            with pytest.raises(ValueError, match=f"resume: .*another {name}"):
+                run(**{name: value})
+        with pytest.raises(ValueError, match="resume: .*another fields"):
+            run(dataset.with_options(fields=[".txt"]))
+        source = Path(dataset.shards[0].url)
+        date = source.stat().st_mtime_ns
+        (folder / "out" / "y-3.tar").rmdir()
+        os.utime(source, ns=(date, date + 10**12))
+        with pytest.raises(ValueError, match=f"resume: .*another {source.name}"):
+            run(wids.ShardListDataset("x.json"))
+        Path("out/y.json.journal").unlink()
+        with pytest.raises(ValueError, match=f"is older than {source.name}"):
+            run(wids.ShardListDataset("x.json"))
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-__all__ = ["Journal", "is_left_over", "set_aside"]
+__all__ = ["Journal", "is_left_over", "remove_set_aside", "set_aside"]
 
 
 class Journal:
@@ -52,6 +52,12 @@ class Journal:
                 if not self._path.stat().st_size:  # a full disk
                     self._path.unlink()
                 raise
+
+    @property
+    def begun(self) -> Any:
+        """What the run was begun with, or went on with last; None if that was not noted."""
+        noted = [row["begun"] for row in self._rows() if "begun" in row]
+        return noted[-1] if noted else None
 
     def begin(self, paths: Iterable[Path]) -> None:
         """Start a new journal, which records the files that an earlier run left.
@@ -113,6 +119,11 @@ def set_aside(spec: Path, shards: Iterable[Path]) -> Path | None:
     if not spec.is_file() or not any(shard.exists() for shard in shards):
         return None
     return spec.replace(spec.with_name(f"{spec.name}.old"))
+
+
+def remove_set_aside(spec: Path) -> None:
+    """Remove the old spec that `set_aside` renamed, in this run or before it was resumed."""
+    spec.with_name(f"{spec.name}.old").unlink(missing_ok=True)
 
 
 def is_left_over(path: Path, left: set[tuple[str, str]]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BytesIO
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -86,8 +87,10 @@ class _NpyColumn:
                     f"{self.path}: sample {key!r}: {value!r:.80} would become {stored!r:.80} in a "
                     f"column of {array.dtype}; return values of one type, or write a .parquet"
                 )
+        image = BytesIO()  # to a file itself numpy writes in a way that loses late errors
+        np.save(image, array)
         with _published(path) as stream:
-            np.save(stream, array)
+            stream.write(image.getbuffer())
 
     def join(self, parts: Sequence[Path]) -> None:
         arrays = [np.load(part, mmap_mode="r", allow_pickle=False) for part in parts]

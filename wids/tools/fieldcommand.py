@@ -111,6 +111,9 @@ class NamedFunction:
     Args:
         name: `module:function`, or `file.py:function`.
 
+    Attributes:
+        function: The function itself.
+
     Raises:
         ValueError: There is no such module, file or function.
 
@@ -120,14 +123,14 @@ class NamedFunction:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._function = _find(name)
+        self.function = _find(name)
 
     def __repr__(self) -> str:
         return f"NamedFunction({self._name!r})"
 
     def __call__(self, sample: Any) -> Any:
         """Return the result of the function."""
-        return self._function(sample)
+        return self.function(sample)
 
     def __reduce__(self) -> tuple[Callable[[str], NamedFunction], tuple[str]]:
         # A module of a file cannot be imported by its name where a worker unpickles it.

@@ -27,9 +27,10 @@ from wids.base.warn import warn
 from wids.codecs.formats import is_class
 from wids.errors import WidsError
 from wids.specs.classnames import warn_of_names_beside
-from wids.specs.journal import Journal, set_aside
+from wids.specs.journal import Journal, remove_set_aside, set_aside
 from wids.specs.merging import class_names, classes_by_column, without_classes
 from wids.specs.newspec import new_spec, refuse_overwriting
+from wids.tools.begun import begun_with, refuse_other_options, refuse_other_sources
 from wids.tools.columnfile import ColumnFile, column_file
 from wids.tools.copyspec import (
     check_none_left_out,
@@ -46,12 +47,19 @@ from wids.tools.fieldcommand import FieldCommand, NamedFunction
 from wids.views.storage import chosen_shards
 from wids.views.tablejoin import refuse_joined
 from wids.writing.sampleencoder import SampleEncoder
-from wids.writing.shardfile import NewShard, ShardOptions, shard_options, warn_of_older
+from wids.writing.shardfile import (
+    NewShard,
+    ShardOptions,
+    shard_options,
+    warn_of_older,
+)
 from wids.writing.shardwriter import ShardWriter
 from wids.writing.tarwriter import TarWriter
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
+
+    from numpy.typing import NDArray
 
     from wids.reading.samplesequence import SampleSequence
 
@@ -133,8 +141,9 @@ def map_samples(
         maxcount: Most samples in a new shard. By default samples of one shard stay together, 1000
             or more in each.
         on_error: "skip" to leave out samples for which the function fails.
-        resume: Keep the parts that an earlier run with the same arguments has finished. A function
-            counts as the same by its name: if its text has changed, begin anew.
+        resume: Keep the parts that an earlier run with the same arguments has finished. It must
+            have had the same sources, and a function of the same text; what that calls is not
+            compared.
         executor: Executor that maps the parts; a process pool by default.
         workers: Processes of that pool; by default one per core.
         strict: Fail before anything is written if members in no sample or keys of spec entries
@@ -146,8 +155,9 @@ def map_samples(
         is written only where none failed.
 
     Raises:
-        ValueError: There are no samples, the output is none of these, an option is wrong, or data
-            would be left out and `strict` is set.
+        ValueError: There are no samples, the output is none of these, an option is wrong, data
+            would be left out and `strict` is set, or a run is resumed that was begun with something
+            else.
 
     >>> import tempfile, wids
     >>> folder = tempfile.mkdtemp()
@@ -229,6 +239,11 @@ class _Part:
     number: int
     indexes: range
 
+    @property
+    def rows(self) -> NDArray[np.int64]:
+        """The indexes as an array."""
+        return np.arange(self.indexes.start, self.indexes.stop, dtype=np.int64)
+
 
 @dataclass(frozen=True)
 class _Execution:
@@ -265,7 +280,7 @@ class _Maker:
     ) -> None:
         self.samples = samples
         self.skips = skips
-        self._function = function
+        self.function = function
         self.rename = {_dotted(old): _dotted(new) for old, new in rename.items()}
         self.only_new = only_new
         self._origins = {new: old for old, new in self.rename.items()}
@@ -277,7 +292,7 @@ class _Maker:
             WidsError: It failed; the message names the sample and its shard.
         """
         try:
-            return {} if self._function is None else self._function(self.samples[index])
+            return {} if self.function is None else self.function(self.samples[index])
         except Exception as error:
             raise self.error(index, f"{type(error).__name__}: {error}") from error
 
@@ -363,17 +378,23 @@ class _Maker:
         """Return the counts of members in no sample, by shard, if stored fields are copied."""
         return {} if self.only_new else skipped_members(self.samples, indexes)
 
+    def begun(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what a run is begun with."""
+        how = {"rename": self.rename, "only_new": self.only_new, "skips": self.skips}
+        rows = np.arange(len(self.samples), dtype=np.int64)
+        return begun_with(self.samples, rows, {**how, **options}, self.function)
+
     def identity(self, part: _Part) -> str:
         """Return a digest of a part's samples and options, by which a later run recognises it."""
         keys: list[str] | None = None
         try:
-            keys = self.samples.keys_at(np.arange(part.indexes.start, part.indexes.stop))
+            keys = self.samples.keys_at(part.rows)
         except (WidsError, OSError):
             # Samples of a shard that cannot be read are skipped; once it can, the part is new.
             if not self.skips:
                 raise
         renamed = sorted(self.rename.items())
-        how = [part.number, self.only_new, self.skips, renamed, keys, _name_of(self._function)]
+        how = [part.number, self.only_new, self.skips, renamed, keys, _name_of(self.function)]
         return hashlib.sha256(json.dumps(how).encode()).hexdigest()[:32]
 
 
@@ -462,9 +483,14 @@ def _to_shards(
     write = _ShardMaker(make, pattern, options)
     if not run.resume:
         journal.remove()
+    begun = make.begun(options)
+    refuse_other_options(pattern, journal.begun, begun)
     found = _finished(journal, write, parts)
+    finished = ((write.path(part), part.rows) for part in parts if part.number in found)
+    refuse_other_sources(journal.begun, begun, make.samples, finished)
     missing = [part for part in parts if part.number not in found]
     old = set_aside(spec, map(write.path, missing))
+    journal.note({"begun": begun})
 
     def note(part: _Part, outcome: Any) -> None:
         if not isinstance(outcome, Exception):
@@ -494,8 +520,8 @@ def _to_shards(
         warn_of_names_beside(spec, header)
         header |= {"name": spec.stem, "lineage": getattr(make.samples, "lineage", None)}
         write_output(spec, f"{new_spec(done.entries, header).to_json()}\n".encode())
-        if old is not None:
-            old.unlink(missing_ok=True)
+        if old is not None or run.resume:
+            remove_set_aside(spec)
         journal.remove()
         warn_of_older(pattern, len(parts))
     return done
@@ -601,6 +627,11 @@ def _to_column(make: _Maker, parts: list[_Part], column: ColumnFile, run: _Execu
     if not run.resume:
         shutil.rmtree(write.folder, ignore_errors=True)
     write.folder.mkdir(parents=True, exist_ok=True)
+    begun, journal = make.begun({}), Journal(write.folder / "begun")
+    refuse_other_options(str(column.path), journal.begun, begun)
+    finished = ((write.path(part), part.rows) for part in parts if write.path(part).exists())
+    refuse_other_sources(journal.begun, begun, make.samples, finished)
+    journal.note({"begun": begun})
     outcomes = run.each(write, parts, lambda *_: None)
     done = MapResult(
         failures={

@@ -16,9 +16,10 @@ from wids.base.processes import run_each
 from wids.ordering.permute import derive_key, permute
 from wids.reading.samplesequence import is_sharded
 from wids.specs.classnames import warn_of_names_beside
-from wids.specs.journal import Journal, is_left_over, set_aside
+from wids.specs.journal import Journal, is_left_over, remove_set_aside, set_aside
 from wids.specs.newspec import new_spec, refuse_overwriting
 from wids.tar.sidecar import SIDECAR_SUFFIX
+from wids.tools.begun import begun_with, refuse_other_options, refuse_other_sources
 from wids.tools.copying import Part, PartWriter, Target, plan_parts
 from wids.tools.copyspec import (
     has_function,
@@ -107,7 +108,7 @@ def reshard(
         rekey: Replace the keys by numbers, `000000000` and so on; needed if samples of different
             shards have the same key.
         resume: Keep the new shards of an earlier run that was stopped or failed in part. They must
-            have the samples that would be written.
+            have the samples that would be written, and be made of the same sources and options.
         executor: Executor that writes the shards; a process pool by default.
         workers: Processes of that pool; by default one per core.
         strict: Fail before anything is written if members in no sample or keys of spec entries
@@ -117,8 +118,8 @@ def reshard(
     Raises:
         IndexError: An index lies outside the dataset.
         ValueError: `indexes` is empty, a bound is below 1, the pattern is invalid, a new shard
-            would replace one that is read, data would be left out and `strict` is set, or a field
-            is in both sides of a join.
+            would replace one that is read, data would be left out and `strict` is set, a field is
+            in both sides of a join, or a run is resumed that was begun with something else.
 
     >>> import tempfile, wids
     >>> folder = tempfile.mkdtemp()
@@ -143,9 +144,18 @@ def reshard(
     note_entry_keys(read, omissions)
     parts = plan_parts(dataset, indexes, maxcount, maxsize, rekey=rekey, omissions=omissions)
     target = Target(pattern, rekey, written)
-    entries = _found(parts, target, dataset, journal) if resume else {}
-    if not resume:
+    bounds = {"maxcount": maxcount, "maxsize": maxsize, "rekey": rekey, "columns_as": columns_as}
+    begun = begun_with(dataset, indexes % len(dataset), {**bounds, **written})
+    entries = {}
+    if resume:
+        refuse_other_options(pattern, journal.begun, begun)
+        entries = _found(parts, target, dataset, journal)
+        finished = (part for part in parts if part.number in entries)
+        made = ((target.path(part), part.indexes % len(dataset)) for part in finished)
+        refuse_other_sources(journal.begun, begun, dataset, made)
+    else:
         journal.begin(target.path(part) for part in parts)
+    journal.note({"begun": begun})
     # Existing shards are compared by key, sample by sample, before they count as done.
     missing = [part for part in parts if part.number not in entries]
     old = set_aside(spec, map(target.path, missing))
@@ -167,8 +177,8 @@ def reshard(
     rows = [entries[number] for number in sorted(entries)]
     if not failures:
         _write_spec(spec, rows, header_of(dataset) | {"name": spec.stem, "lineage": lineage})
-        if old is not None:
-            old.unlink(missing_ok=True)
+        if old is not None or resume:
+            remove_set_aside(spec)
         journal.remove()
         warn_of_older(pattern, len(parts))
     return Resharded(rows, failures, omissions)
