@@ -278,6 +278,3 @@ class TestVerify:
         for bare in ("bare.json", "x-0.tar"):
             assert main(["check", "--digests", bare]) == 1
             assert "no digest to compare with" in capsys.readouterr().err
-
-
-@pytest.mark.filterwarnings("always::wids.WidsWarning")
