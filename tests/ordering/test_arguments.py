@@ -83,8 +83,9 @@ def test_wrong_epochs_and_states_are_refused(kind: str) -> None:
     for state in others:
         refuses(lambda s=state: make().load_state_dict(s), ValueError, "state_dict")  # type: ignore[misc]
     sampler = make()
+    sampler.shuffle = "no"  # type: ignore[assignment]
     with pytest.raises(TypeError, match="shuffle"):
-        sampler.shuffle = "no"  # type: ignore[assignment]
+        iter(sampler)
 
 
 def chunked() -> wids.ChunkedSampler:
@@ -187,7 +188,8 @@ def test_costs_and_states_of_batches_are_checked_by_name() -> None:
 
 def test_values_of_numpy_and_those_of_0_1_11_are_accepted() -> None:
     """Numbers and flags of numpy are accepted, 0 and 1 for flags, and None as 0.1.11 took it."""
-    plain = list(wids.DistributedChunkedSampler(DATA, 2, 1, seed=3, chunksize=4, num_samples=18))
+    given: Any = {"seed": 3, "chunksize": 4, "num_samples": 18, "lengths": [18]}
+    plain = list(wids.DistributedChunkedSampler(DATA, 2, 1, **given))
     of_numpy = SAMPLERS["DistributedChunkedSampler"](
         num_replicas=np.int64(2),
         rank=np.int64(1),

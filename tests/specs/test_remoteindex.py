@@ -15,7 +15,7 @@ from helpers.stores import Hub
 
 import wids
 from wids.cli import main
-from wids.errors import FetchError, ShardFormatError, SpecError, WidsWarning
+from wids.errors import FetchError, ShardChangedError, ShardFormatError, SpecError, WidsWarning
 from wids.fetching.fetch import Fetcher
 from wids.specs.build import build_spec, index_path, index_shard
 from wids.tar.tarindex import TarIndex
@@ -226,7 +226,7 @@ def test_an_index_of_somebody_elses_shards(
     shard_server.put("set/a-2.tar", tar_of(40, {".png": 100_000, ".cls": 2}))
     with (
         wids.ShardListDataset(str(spec), transformations="bytes", remote="range") as dataset,
-        pytest.raises(ShardFormatError, match=r"a-2\.tar"),
+        pytest.raises(ShardChangedError, match=r"a-2\.tar"),
     ):
         dataset[0]
 

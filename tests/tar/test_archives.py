@@ -172,6 +172,6 @@ def test_all_archives_are_indexed_or_named(tmp_path: Path) -> None:
     for number, content in enumerate(contents):
         shards.append(str(tmp_path / f"{number}.tar"))
         Path(shards[-1]).write_bytes(content)
-    built = build_spec(shards, folder=tmp_path, workers=2, digests=())
+    built = build_spec(shards, folder=tmp_path, workers=2, digests=(), skip_broken=True)
     assert len(built.spec.shards) + len(built.failures) == len(shards)
     assert built.failures.keys() >= set(shards[len(GOOD) :])

@@ -199,8 +199,9 @@ class BatchSampler(TorchBatchSampler):
             TypeError: `consumed` is no integer.
             ValueError: `consumed` is negative, or more than the pass in progress has handed out.
         """
-        if consumed is not None and self._pools is None:
-            consumed = check_integer("consumed", consumed, 0) * self._size
+        if consumed is not None:
+            consumed = check_integer("consumed", consumed, 0)
+            consumed *= 1 if self._pools is not None else self._size
         if consumed and self._pools is not None and self.sampler.__planner__().begun() is None:
             raise ValueError(f"consumed must be 0 or None before a pass begins, got {consumed}")
         return self.sampler.state_dict(consumed)
