@@ -434,3 +434,36 @@ def test_mark_at_the_beginning_of_a_table_is_no_part_of_it(tmp_path: Path):
         assert [sample[".json"] for sample in open_tables([tmp_path / name]).samples] == [
             {"n": "x"}
         ]
+
+
+def test_values_are_named_as_in_filters(
+    tmp_path: Path, make_shard: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Counts and tables take a value in JSON, in a header, or the length of a text."""
+    texts = ["cat", "a dog", None]
+    rows = [
+        {"__key__": f"k{n}", ".json": json.dumps({"src": "web", "text": text}), ".txt": "x" * n}
+        for n, text in enumerate(texts)
+    ]
+    path = str(make_shard("a.tar", rows))
+    dataset = wids.ShardListDataset([path])
+    assert list(dataset.column(".json:text.length", fill=0)) == [3, 5, 0]
+    assert list(dataset.filter(".json:text.length > 3").keys) == ["k1"]
+    dataset[[0, 0, 1]].save(tmp_path / "view.json")
+    for source, count in ((path, 3), (str(tmp_path / "view.json"), 3)):
+        assert main(["stats", source, "--values", ".json:src", "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["values"] == {"web": count}
+    assert main(["stats", path, "--values", ".json:text.length", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["values"] == {"3": 1, "5": 1}
+    names = [".json:text", ".json:text.length", ".txt:length", ".txt"]
+    named = [option for name in names for option in ("--values", name)]
+    assert main(["export", path, str(tmp_path / "t.jsonl"), *named]) == 0
+    lines = [json.loads(line) for line in (tmp_path / "t.jsonl").read_text().splitlines()]
+    assert [[line.get(name) for name in names] for line in lines] == [
+        ["cat", "3", "0", ""],
+        ["a dog", "5", "1", "x"],
+        [None, None, "2", "xx"],
+    ]
+    assert main(["stats", path, "--values", ".json:other"]) == 1
+    assert main(["export", path, str(tmp_path / "t.csv"), "--values", ".json:other"]) == 1
+    assert "no sample has a value 'other' in field '.json'" in capsys.readouterr().err

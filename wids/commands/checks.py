@@ -172,8 +172,8 @@ def stats(args: Arguments) -> int:
     if values is not None and not found.values:
         # An empty table would look like a dataset without classes.
         there = " ".join(found.fields) or "none, as no sample was read"
-        whole = "; --values takes whole fields, not values in them" if ":" in values else ""
-        complain(f"no sample has a field {values}; there are {there}{whole}")
+        what = "value" if ":" in values else "field"
+        complain(f"no sample has a {what} {values}; there are {there}")
     # Zeros for shards that could not be read would look like an empty dataset.
     is_empty = bool(found.failures) and not found.samples.count
     if args.json:
@@ -248,7 +248,9 @@ def _add_stats(commands: Any) -> None:
         ["wids stats train.json", "wids stats train.json --values .cls --plot train.png"],
     )
     parser.add_argument("spec", metavar="SPEC")
-    parser.add_argument("--values", metavar="EXT", help="count the values of this field")
+    parser.add_argument(
+        "--values", metavar="COLUMN", help="count the values, such as .cls or .json:source"
+    )
     parser.add_argument("--plot", metavar="FILE", help="draw histograms into this image")
     add_rules(parser)
     add_workers(parser)

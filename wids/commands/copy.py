@@ -392,8 +392,8 @@ def _add_export(commands: Any) -> None:
         "--values",
         action="append",
         default=[],
-        metavar="EXT",
-        help="add the text of this field as a column",
+        metavar="COLUMN",
+        help="add the values of this column, such as .cls or .json:caption, as text",
     )
     parser.add_argument(
         "--members",

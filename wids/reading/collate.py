@@ -258,8 +258,17 @@ def pack_sequences(sequences: Sequence[Any]) -> PackedRow:
 
 
 def follow_path(value: Any, path: tuple[str | int, ...]) -> Any:
-    """Return the value at a path of keys and indexes in a nested value; None if there is none."""
+    """Return the value at a path of keys and indexes in a nested value; None if there is none.
+
+    The step "length" leads to the length of a text or a list.
+
+    >>> follow_path({"tags": ["cat", "dog"]}, ("tags", 0, "length"))
+    3
+    """
     for step in path:
+        if step == "length" and isinstance(value, str | list):
+            value = len(value)
+            continue
         listed = isinstance(value, (list, tuple, np.ndarray))
         # In a column that is named as a whole, as ".json:tags.0", all steps are texts.
         index = int(step) if listed and isinstance(step, str) and step.isdecimal() else step

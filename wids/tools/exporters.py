@@ -33,6 +33,7 @@ from wids.base.urls import display_url
 from wids.reading.samplesequence import is_sharded
 from wids.specs.merging import class_names
 from wids.tools.copyspec import header_of, skipped_members
+from wids.views.filtering import check_known, column_named, value_text
 from wids.views.storage import StoredField, stored_fields
 from wids.views.tablejoin import refuse_joined
 from wids.views.tablerows import TableRows
@@ -193,7 +194,7 @@ def export_table(
     Args:
         dataset: A dataset or a join; its decoder is not used.
         path: The table: `.csv`, `.jsonl` or `.parquet`.
-        values: Extensions of fields whose text goes into the table, such as ".cls".
+        values: Columns whose text goes into the table, such as ".cls" or ".json:caption".
         omissions: Counts the values that are no UTF-8 text, and have replacement characters, and
             the top-level keys of the spec.
         group_rows: Rows of a row group in Parquet, which is held in memory.
@@ -211,12 +212,14 @@ def export_table(
     refuse_joined(path, dataset)
     fields = _field_columns(dataset) if is_sharded(dataset) else _joined_columns(dataset, rows)
     there = dict.fromkeys(name.partition(" ")[0] for name in fields)
-    for extension in values:
-        if extension not in there:
-            whole = "; values are whole fields, not values in them" if ":" in extension else ""
+    for column in values:
+        field, path_in_field = column_named(column, "values")
+        if field not in there:
             raise ValueError(
-                f"values: no sample has a field {extension!r}; there are {' '.join(there)}{whole}"
+                f"values: no sample has a field {field!r}; there are {' '.join(there)}"
             )
+        if path_in_field:
+            check_known(dataset, field, path_in_field, "values")
     columns = {**_PLACE_COLUMNS, **fields, **dict.fromkeys(values, str)}
     omissions = omissions or Omissions()
     _add_keys(dataset, omissions)
@@ -373,11 +376,26 @@ def _row(
     for extension, offset, size in shard.index.fields(local_index):
         row[f"{extension} offset"], row[f"{extension} size"] = offset, size
     if values:
-        fields = shard.read(local_index, fields=tuple(values))
-        for extension in values:
-            if extension in fields:
-                row[extension] = _text(bytes(fields[extension]), extension, row["key"], omissions)
+        fields = shard.read(local_index, fields=tuple({_field_of(name) for name in values}))
+        _add_values(row, values, fields, omissions)
     return row
+
+
+def _field_of(column: str) -> str:
+    return column_named(column, "values")[0]
+
+
+def _add_values(
+    row: dict[str, Any], values: Sequence[str], fields: Mapping[str, Any], omissions: Omissions
+) -> None:
+    """Add the values of columns to a row, given the raw fields of its sample."""
+    for column in values:
+        if (field := _field_of(column)) not in fields:
+            continue
+        if field == column:
+            row[column] = _text(bytes(fields[field]), column, row["key"], omissions)
+        elif (text := value_text(column, fields[field])) is not None:
+            row[column] = text
 
 
 def _joined_columns(samples: SampleSequence, rows: NDArray[np.int64] | None) -> dict[str, type]:
@@ -443,8 +461,7 @@ def _joined_row(
             row[f"{extension} size"] = len(data)
             if extension not in values:
                 omissions.add(f"bytes of column {extension}, but for their size", key)
-        if extension in values:
-            row[extension] = _text(bytes(data), extension, key, omissions)
+    _add_values(row, values, raw, omissions)
     return row
 
 

@@ -21,6 +21,7 @@ from wids.specs.indexrules import rules_of
 from wids.specs.shardtable import UNKNOWN
 from wids.tar.shard import Shard
 from wids.tar.tarindex import TarIndex
+from wids.views.filtering import column_named, value_text
 
 if TYPE_CHECKING:
     import os
@@ -156,7 +157,7 @@ def spec_stats(
 
     Args:
         spec: The spec.
-        values: Extension of a field whose values are counted, such as ".cls".
+        values: Column whose values are counted, such as ".cls" or ".json:source".
         cache_dir: Where remote shards are kept; by default they are removed when read.
         executor: Executor that reads the shards; a process pool by default.
         workers: Processes of that pool; by default one per core.
@@ -208,17 +209,20 @@ def _shard_stats(
     return Stats(SizeStats.of(samples), sizes, counted)
 
 
-def _count_values(path: Path, index: TarIndex, extension: str) -> Counter[str]:
-    """Count the values of a field, as text."""
+def _count_values(path: Path, index: TarIndex, column: str) -> Counter[str]:
+    """Count the values of a column, as text."""
     shard = Shard(path, index)
+    field, _ = column_named(column, "values")
     # No other field is touched, so that counting the classes of images reads no image.
-    samples = (shard.read(number, fields=(extension,)) for number in range(len(shard)))
-    return Counter(_text(sample[extension]) for sample in samples if extension in sample)
+    samples = (shard.read(number, fields=(field,)) for number in range(len(shard)))
+    texts = (_text(column, sample[field]) for sample in samples if field in sample)
+    return Counter(text for text in texts if text is not None)
 
 
-def _text(field: Any) -> str:
-    """Return the text of a field; a long one is cut."""
-    return bytes(field[:_MAX_VALUE_NBYTES]).decode("utf-8", "replace").strip()
+def _text(column: str, data: Any) -> str | None:
+    """Return the text of a value; a long one is cut. None without a value."""
+    text = value_text(column, data if ":" in column else data[:_MAX_VALUE_NBYTES])
+    return None if text is None else text[:_MAX_VALUE_NBYTES].strip()
 
 
 def view_stats(
@@ -232,7 +236,7 @@ def view_stats(
 
     Args:
         samples: The view; its raw fields are read.
-        values: Extension of a field whose values are counted, such as ".cls".
+        values: Column whose values are counted, such as ".cls" or ".json:source".
         executor: Executor that reads parts of the view; a process pool by default.
         workers: Processes of that pool; by default one per core.
     """
@@ -254,13 +258,15 @@ def _range_stats(samples: SampleSequence, part: range, *, values: str | None) ->
     fields: dict[str, list[int]] = {}
     totals = []
     counted: Counter[str] = Counter()
+    field = None if values is None else column_named(values, "values")[0]
     for index in part:
         sizes = samples.field_sizes(index)
         for extension, size in sizes.items():
             fields.setdefault(extension, []).append(size)
         totals.append(sum(sizes.values()))
-        if values in sizes:
-            counted[_text(samples.read_raw(index, (values,))[values])] += 1
+        if field in sizes:
+            text = _text(values or "", samples.read_raw(index, (field,))[field])
+            counted.update([] if text is None else [text])
     by_field = {extension: SizeStats.of(found) for extension, found in fields.items()}
     return Stats(SizeStats.of(totals), by_field, counted)
 

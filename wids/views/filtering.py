@@ -16,7 +16,7 @@ from wids.base.progress import progress
 from wids.base.warn import warn
 from wids.codecs.decode import decode_field
 from wids.codecs.formats import field_kind, is_class, wrapper_of
-from wids.codecs.headers import HEADER_FACTS, is_stated, with_colon
+from wids.codecs.headers import HEADER_FACTS, is_stated, read_header, with_colon
 from wids.errors import DecodeError
 from wids.fetching.responses import cut
 from wids.reading.samplesequence import is_sharded
@@ -52,6 +52,7 @@ __all__ = [
     "matching_condition",
     "plain_value",
     "unknown_class",
+    "value_text",
     "warn_if_unknown",
 ]
 
@@ -459,6 +460,34 @@ def plain_value(extension: str, data: bytes | memoryview | None) -> Any:
     if data is None:
         return MISSING
     return _PLAIN_VALUES.get(field_kind(extension), _text)(extension, data)
+
+
+def value_text(column: str, data: bytes | memoryview) -> str | None:
+    """Return the value of a column in a raw field as text, as tables and counts show it.
+
+    Args:
+        column: Its name, such as ".json:size.width"; ".txt" for the field as it is.
+        data: The bytes of the field.
+
+    Returns:
+        The text, that of JSON for numbers, truth values, lists and objects; None without a value.
+
+    >>> value_text(".json:size", b'{"size": [640, 480]}'), value_text(".txt:length", b"cat")
+    ('[640, 480]', '3')
+    """
+    field, path = column_named(column)
+    if not path:
+        return bytes(data).decode("utf-8", "replace")
+    if is_stated(field, path):
+        try:
+            value: Any = (read_header(field, data) or {}).get(path[0])
+        except Exception:  # noqa: BLE001 (decoders of other libraries raise anything)
+            return None
+    else:
+        value = follow(plain_value(field, data), path)
+    if value is None or value is MISSING or value is UNREADABLE:
+        return None
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def _text(_extension: str, data: bytes | memoryview) -> Any:

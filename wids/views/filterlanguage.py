@@ -5,7 +5,7 @@
     factor     = "not", factor | "(", filter, ")" | comparison
     comparison = field, operator, value | field, [ "not" ], "in", "(", value, { ",", value }, ")"
     field      = extension, [ ":", step, { ".", step } ] | "key"
-    step       = name or index in a JSON field | 'name' | "name"
+    step       = name or index in a JSON field, "length" of a text or list | 'name' | "name"
     operator   = "==" | "!=" | "<" | "<=" | ">" | ">=" | "contains"
     value      = number | true | false | null | word | 'text' | "text"
 
@@ -263,8 +263,8 @@ def follow(value: Any, path: tuple[str, ...]) -> Any:
 
     Of an `UNREADABLE` field all values are unreadable.
 
-    >>> follow({"size": [640, 480]}, ("size", "1"))
-    480
+    >>> follow({"size": [640, 480]}, ("size", "1")), follow({"text": "cat"}, ("text", "length"))
+    (480, 3)
     """
     for step in path:
         value = _step(value, step)
@@ -279,7 +279,7 @@ def _step(value: Any, step: str) -> Any:
         return value.get(step, MISSING)
     if isinstance(value, list) and step.isdecimal() and int(step) < len(value):
         return value[int(step)]
-    return MISSING
+    return len(value) if isinstance(value, str | list) and step == "length" else MISSING
 
 
 def _same(found: Any, value: Any) -> bool:
