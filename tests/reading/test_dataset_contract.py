@@ -22,6 +22,9 @@ from wids.tar.sidecar import SIDECAR_SUFFIX
 from wids.tools.packing import write_pack
 
 LENGTHS = [5, 0, 4, 3]
+# A mixture is read by index here, not through a sampler.
+pytestmark = pytest.mark.filterwarnings("ignore:a DataLoader without a sampler:wids.WidsWarning")
+
 SAMPLES = [
     {
         "__key__": f"key{number:02d}",
