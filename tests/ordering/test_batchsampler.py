@@ -331,31 +331,70 @@ def test_a_batch_takes_its_epoch_along():
     assert (batch.epoch, batch.seed, len(batch)) == (6, 0, 4)
 
 
-@pytest.mark.parametrize("to", ["numpy", "PIL"])
-def test_random_crops_are_those_of_the_epoch(to, tmp_path):
-    """A crop is the same by any loader and after a resumption, and another in the next epoch."""
-    rng = np.random.default_rng(0)
-    with wids.ShardWriter(f"{tmp_path}/a-%d.tar", maxcount=10) as writer:
+@pytest.fixture(scope="module")
+def copies(tmp_path_factory):
+    """Shards of 30 samples that have the same picture, and a mask of the same size."""
+    folder = tmp_path_factory.mktemp("copies")
+    pixels = np.random.default_rng(0).integers(0, 255, (40, 60, 3), dtype=np.uint8)
+    fields = {".png": wids.encode_field(".png", pixels)}
+    fields[".mask.png"] = fields[".png"]
+    with wids.ShardWriter(f"{folder}/a-%d.tar", maxcount=10) as writer:
         for number in range(30):
-            pixels = rng.integers(0, 255, (40, 60, 3), dtype=np.uint8)
-            writer.write({"__key__": f"{number}", ".jpg": wids.encode_field(".jpg", pixels)})
-    decoder = wids.ImageDecoder(to, size=wids.RandomResizedCrop(16))
-    dataset = wids.ShardListDataset(str(tmp_path), transformations=decoder)
+            writer.write({"__key__": f"{number}", **fields})
+    return str(folder)
 
-    def crops(loader, epoch=0, skipped=0):
-        made = [BatchSampler(DistributedShardSampler(dataset, 1, 0, seed=3), 4) for _ in range(2)]
-        made[0].set_epoch(epoch)
-        list(islice(made[0], skipped))
-        made[1].load_state_dict(made[0].state_dict())
-        if loader == "wids":
-            batches = wids.Loader(dataset, batch_sampler=made[1], num_workers=2, tensors=False)
-            return np.stack([np.asarray(each) for batch in batches for each in batch[".jpg"]])
-        samples = DataLoader(dataset, batch_sampler=made[1], collate_fn=list, num_workers=loader)
-        return np.stack([np.asarray(each[".jpg"]) for batch in samples for each in batch])
 
-    first = crops(0)
-    assert (crops(2) == first).all()
-    assert (crops("wids") == first).all()
-    assert (crops(0, skipped=3) == first[12:]).all()
-    sums = [np.sort(each.sum((1, 2, 3))) for each in (first, crops(0, epoch=1))]
-    assert (sums[0] != sums[1]).any()
+CROP = wids.ImageDecoder("numpy", size=wids.RandomResizedCrop(16))
+
+
+def crop_in_function(sample):
+    return {name: CROP(data) if name[0] == "." else data for name, data in sample.items()}
+
+
+def crops_of(samples, loader, epoch=0, skipped=0):
+    """Return the crops of an epoch, from a batch on; the numbers are workers of a DataLoader."""
+    batches = BatchSampler(DistributedShardSampler(samples, 1, 0, seed=3), 4)
+    batches.set_epoch(epoch)
+    list(islice(batches, skipped))
+    resumed = BatchSampler(DistributedShardSampler(samples, 1, 0, seed=3), 4)
+    resumed.load_state_dict(batches.state_dict())
+    if isinstance(loader, int):
+        made = DataLoader(samples, batch_sampler=resumed, collate_fn=list, num_workers=loader)
+        return np.stack([np.asarray(each[".png"]) for batch in made for each in batch])
+    made = wids.Loader(
+        samples, batch_sampler=resumed, num_workers=2, tensors=False, device=loader or None
+    )
+    return np.concatenate([np.stack([*map(np.asarray, each[".png"])]) for each in made])
+
+
+READERS = {
+    "numpy": lambda folder: wids.ShardListDataset(folder, transformations=CROP),
+    "PIL": lambda folder: wids.ShardListDataset(
+        folder, transformations=wids.ImageDecoder("PIL", size=CROP.size)
+    ),
+    "view": lambda folder: wids.ShardListDataset(folder, transformations=CROP)[::-1],
+    "map": lambda folder: wids.ShardListDataset(folder, transformations="bytes").map(
+        crop_in_function
+    ),
+    "device": lambda folder: wids.ShardListDataset(folder, decoders={".png": bytes}),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_random_crops_are_those_of_the_sample(reader, copies):
+    """They are the same by any loader and after a resumption, and others in the next epoch."""
+    samples = READERS[reader](copies)
+    own = wids.DeviceDecoder("cpu", size=CROP.size) if reader == "device" else ""
+    first = crops_of(samples, own)
+    for loader in (own,) if own else (0, 2):
+        assert (crops_of(samples, loader) == first).all()
+        assert (crops_of(samples, loader, skipped=3) == first[12:]).all()
+    assert len({each.tobytes() for each in [*first, *crops_of(samples, own, epoch=1)]}) > 50
+
+
+def test_pictures_of_a_sample_have_one_crop(copies):
+    """A picture and its mask are cropped alike in a batch; alone, each has a crop of its own."""
+    samples = wids.ShardListDataset(copies, transformations=CROP)
+    for batch in wids.Loader(samples, batch_size=4, shuffle=True):
+        assert (batch[".png"] == batch[".mask.png"]).all()
+    assert any((each[".png"] != each[".mask.png"]).any() for each in islice(samples, 3))

@@ -1,15 +1,12 @@
-"""Seed and epoch of the batch that a thread is reading."""
+"""What a thread is reading: seed and epoch of the batch, and the sample that is being decoded."""
 
 import random
 import threading
-import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-__all__ = ["Draw", "current_draw", "drawing", "random_of"]
-
-_ENDS = 4096  # bytes of both ends of a field, which tell it from others
+__all__ = ["READING", "Draw", "drawing", "random_of_sample", "within_sample"]
 
 
 class Draw(NamedTuple):
@@ -20,39 +17,53 @@ class Draw(NamedTuple):
     known: bool = True
 
 
-# Each thread has its own, since a `wids.Loader` reads batches of two epochs at the same time.
-_reading = threading.local()
+class _Reading(threading.local):
+    """What one thread reads, since a `wids.Loader` reads batches of two epochs at the same time.
+
+    Attributes:
+        draw: Seed and epoch of the batch; None outside of a batch.
+        index: Index of the sample that is being decoded; None if there is none.
+    """
+
+    draw: Draw | None = None
+    index: int | None = None
 
 
-def current_draw() -> Draw | None:
-    """Return what this thread is reading; None if it reads no batch."""
-    draw: Draw | None = getattr(_reading, "draw", None)
-    return draw
+READING = _Reading()
 
 
 @contextmanager
 def drawing(draw: Draw | None) -> Iterator[None]:
-    """Context manager that sets what this thread is reading."""
-    before = current_draw()
-    _reading.draw = draw
+    """Context manager that sets the batch which this thread is reading."""
+    before, READING.draw = READING.draw, draw
     try:
         yield
     finally:
-        _reading.draw = before
+        READING.draw = before
 
 
-def random_of(data: bytes | memoryview) -> random.Random:
-    """Return the random generator for a field of a sample, the same for each reading in an epoch.
-
-    Args:
-        data: The encoded field. Outside of batches of a sampler of wids, it has no influence.
+def within_sample(index: int | None, function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function that decodes a sample, whose random numbers are those of the sample.
 
     >>> with drawing(Draw(seed=1, epoch=2)):
-    ...     random_of(b"one").random() == random_of(b"one").random() != random_of(b"two").random()
+    ...     one, same, two = (within_sample(n, random_of_sample).random() for n in (7, 7, 8))
+    >>> one == same != two
     True
     """
-    draw = current_draw()
-    if draw is None or not draw.known:
+    before, READING.index = READING.index, index
+    try:
+        return function(*arguments)
+    finally:
+        READING.index = before
+
+
+def random_of_sample() -> random.Random:
+    """Return a random generator, the same for each reading of the sample in an epoch.
+
+    Without a sampler of wids, and outside of a sample, it is seeded by Python's `random`.
+    """
+    draw, index = READING.draw, READING.index
+    if draw is None or not draw.known or index is None:
         return random.Random(random.getrandbits(64))  # noqa: S311 (no secrets here)
-    digest = zlib.crc32(data[:_ENDS], zlib.crc32(data[-_ENDS:], len(data)))
-    return random.Random(f"{draw.seed} {draw.epoch} {digest}")  # noqa: S311
+    # Text, because other generators of the sample are seeded by the number of `wids.random_seed`.
+    return random.Random(f"{draw.seed} {draw.epoch} {index}")  # noqa: S311

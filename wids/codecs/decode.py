@@ -13,6 +13,7 @@ from typing import Any
 from wids.base.urls import display_url
 from wids.codecs.documents import DEFAULT_MAX_NBYTES, decode_text
 from wids.codecs.formats import WRAPPERS, Decoder, DecoderSettings, builtin_decoders, unpack_field
+from wids.codecs.framing import RandomResizedCrop
 from wids.codecs.images import ImageDecoder, name_failures
 from wids.errors import DecodeError
 
@@ -66,6 +67,9 @@ class SampleDecoder:
             document, an archive of arrays, sound or video, in bytes; for JSON, msgpack, CBOR and
             compressed text with the document, and with the parser's copy of it where it makes one.
 
+    Attributes:
+        draws: Whether images are cropped at random, by the seed of their sample.
+
     >>> decode = SampleDecoder()
     >>> decode({"__key__": "a", ".cls": b"3", ".TXT": b"three"})
     {'__key__': 'a', '.cls': 3, '.TXT': 'three'}
@@ -94,6 +98,10 @@ class SampleDecoder:
         self._decoder_of = _DecoderOf(table, max_nbytes)
         self._opens_images = any(
             isinstance(decode, ImageDecoder) and decode.to == "PIL" for decode in table.values()
+        )
+        self.draws = any(
+            isinstance(decode, ImageDecoder) and isinstance(decode.size, RandomResizedCrop)
+            for decode in table.values()
         )
 
     def __call__(self, sample: dict[str, Any]) -> dict[str, Any]:

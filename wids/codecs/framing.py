@@ -6,9 +6,10 @@ used in place of these classes.
 """
 
 import math
-import random
 from dataclasses import dataclass
 from typing import Any, Protocol
+
+from wids.base.draws import random_of_sample
 
 __all__ = ["CenterCrop", "Frame", "Framing", "RandomResizedCrop", "Resize"]
 
@@ -103,9 +104,9 @@ class RandomResizedCrop:
     """Crop of a box of random position, area and aspect ratio, resized to a fixed size.
 
     In batches of a `wids.BatchSampler` or `wids.Loader`, the box depends on the seed of the
-    sampler, the epoch and the encoded image alone: it is the same for any number of workers and
-    after a resumption. Otherwise it comes from Python's `random`, which a DataLoader seeds in each
-    of its workers.
+    sampler, the epoch and the index of the sample alone: it is the same for any number of workers
+    and after a resumption, and for all images of the sample that have one size. Otherwise it comes
+    from Python's `random`, which a DataLoader seeds in each of its workers.
 
     Attributes:
         size: Side of a square, or (height, width), of the result.
@@ -133,7 +134,7 @@ class RandomResizedCrop:
             raise ValueError(f"ratio: expected 0 < smallest <= largest, got {self.ratio}")
 
     def frame(self, width: int, height: int) -> Frame:
-        """Return a new random box at each call.
+        """Return a random box: that of the sample in a batch, else a new one at each call.
 
         Args:
             width: Width of the image in pixels.
@@ -143,10 +144,7 @@ class RandomResizedCrop:
             The box as `(left, top, right, bottom)`, and the size that it is resized to, as
             `(width, height)`.
         """
-        return self.drawn(width, height, random.Random(random.getrandbits(64)))  # noqa: S311
-
-    def drawn(self, width: int, height: int, rng: random.Random) -> Frame:
-        """Return the random box that a generator draws; as `frame`."""
+        rng = random_of_sample()
         out_height, out_width = _pair(self.size)
         low, high = math.log(self.ratio[0]), math.log(self.ratio[1])
         for _ in range(10):

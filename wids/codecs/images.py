@@ -19,9 +19,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from wids.base.draws import random_of
 from wids.base.optional import load, load_if_present
-from wids.codecs.framing import Box, Framing, RandomResizedCrop
+from wids.codecs.framing import Box, Framing
 from wids.errors import DecodeError
 
 __all__ = [
@@ -314,7 +313,7 @@ class ImageDecoder:
             if colorspace not in JPEG_MODES or width * height > _pixel_limit():
                 return None
             check_scans(data, width, height)
-            plan = self._plan(width, height, data)
+            plan = self._plan(width, height)
             mode = self._wanted_mode(JPEG_MODES[colorspace])
             pixels = simplejpeg.decode_jpeg(
                 data,
@@ -338,7 +337,7 @@ class ImageDecoder:
         if self._must_turn(data):
             image = load("PIL.ImageOps", "pillow").exif_transpose(image)
         width, height = image.size
-        plan = self._plan(width, height, data)
+        plan = self._plan(width, height)
         mode = self._wanted_mode(image.mode)
         if data[:2] == JPEG_MAGIC:
             # A draft is decoded at 1/divisor of the size, and a grey one from the luma alone.
@@ -354,14 +353,11 @@ class ImageDecoder:
         """Return whether an EXIF orientation has to be applied."""
         return self.exif_transpose and open_image(data).getexif().get(EXIF_ORIENTATION, 1) != 1
 
-    def _plan(self, width: int, height: int, data: bytes | memoryview) -> "_Plan":
+    def _plan(self, width: int, height: int) -> "_Plan":
         """Return the box, final size and decoding scale for an image of the given size."""
         if self.size is None:
             return _Plan(1, None, (width, height))
-        if isinstance(self.size, RandomResizedCrop):
-            box, size = self.size.drawn(width, height, random_of(data))
-        else:
-            box, size = self.size.frame(width, height)
+        box, size = self.size.frame(width, height)
         if min(size) < 1 or size[0] * size[1] > _pixel_limit():
             raise DecodeError(
                 f"an image of {width} x {height} pixels would become {size[0]} x {size[1]} by "

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from wids.base.arguments import check_integer
-from wids.base.draws import Draw, current_draw, drawing
+from wids.base.draws import READING, Draw, drawing
 from wids.base.warn import warn
 from wids.ordering.permute import derive_key
 
@@ -74,7 +74,7 @@ def reading_batch(indexes: Sequence[int], length: int) -> Iterator[None]:
     Raises:
         ValueError: The sampler of the batch draws from another sequence.
     """
-    draw = current_draw()
+    draw = READING.draw
     if isinstance(indexes, IndexBatch):
         indexes.check(length)
         draw = Draw(indexes.seed, indexes.epoch)
@@ -116,7 +116,7 @@ def random_seed(sample: Mapping[str, Any] | int) -> int:
             )
     else:
         index = check_integer("sample", sample, 0, unless="a sample")
-    draw = current_draw() or _ALONE
+    draw = READING.draw or _ALONE
     if not draw.known or (draw is _ALONE and _in_loader()):
         warn(
             "random_seed does not know the epoch of this batch, so a sample has one seed in all "

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from wids.base.arguments import check_extension, check_flag, check_number, check_sized, to_list
+from wids.base.draws import within_sample
 from wids.base.optional import load
 from wids.base.system import num_cores
 from wids.base.threads import DaemonThreadPool, result_of
@@ -203,7 +204,7 @@ class DeviceDecoder:
             images.get(slot) or self._finish_here(started[slot], name, slot, batch)
             for slot in range(len(encoded))
         ]
-        return self._fit(name, decoded, tools)
+        return self._fit(name, decoded, batch, tools)
 
     def _finish_here(
         self, started: Future[Any], name: str, slot: int, batch: Mapping[str, Any]
@@ -218,9 +219,11 @@ class DeviceDecoder:
             tensor = tensor.pin_memory().to(self.device, non_blocking=True)
         return DeviceImage.of(tensor.permute(2, 0, 1))
 
-    def _fit(self, name: str, decoded: Sequence[DeviceImage], tools: _Tools) -> Any:
+    def _fit(
+        self, name: str, decoded: Sequence[DeviceImage], batch: Mapping[str, Any], tools: _Tools
+    ) -> Any:
         torch = load("torch", "torch")
-        boxes, size = self._frames(name, decoded)
+        boxes, size = self._frames(name, decoded, batch)
         layout = torch.channels_last if self.channels_last else torch.contiguous_format
         out = torch.empty(
             (len(decoded), 3, size[1], size[0]),
@@ -232,12 +235,17 @@ class DeviceDecoder:
         return out
 
     def _frames(
-        self, name: str, decoded: Sequence[DeviceImage]
+        self, name: str, decoded: Sequence[DeviceImage], batch: Mapping[str, Any]
     ) -> tuple[list[Box], tuple[int, int]]:
         """Return the crop box of each image, and the common final size: width, height."""
         if self.size is None:
             raise TypeError("a DeviceDecoder without a size decodes nothing")
-        frames = [self.size.frame(*image.shape[::-1]) for image in decoded]
+        frames = [
+            within_sample(
+                _labels(batch, slot).get("__index__"), self.size.frame, *image.shape[::-1]
+            )
+            for slot, image in enumerate(decoded)
+        ]
         sizes = sorted({size for _, size in frames})
         if len(sizes) > 1:
             raise ValueError(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from wids.base.arguments import check_flag, check_integer, check_mapping, check_number, check_sized
 from wids.base.warn import warn
 from wids.ordering.batchsampler import BatchPass, BatchSampler, PlannedPass
+from wids.ordering.randomseeds import reading_batch
 from wids.ordering.samplers import ChunkedSampler, check_drawn_from
 from wids.reading.batches import Batch, Pools, batch_maker, useful_threads
 from wids.reading.collate import as_tensors, pin
@@ -162,7 +163,9 @@ class Loader:
 
         def checked(batch: Sequence[int]) -> Batch:
             try:
-                return finish(batch)
+                # A device draws crops by the epoch of the batch, too.
+                with reading_batch(batch, len(self.dataset)):
+                    return finish(batch)
             except StopIteration as error:
                 raise no_end(f"while reading samples {batch}") from error
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, TypeGuard, Unpack, overload
 
 from wids.base.arguments import check_extension, check_flag, refuse_unknown, to_list
+from wids.base.draws import READING
 from wids.base.urls import display_url
 from wids.codecs.decode import SampleDecoder
 from wids.codecs.images import ImageDecoder
@@ -181,6 +182,8 @@ class Pipeline:
         ):
             wrap_in_streams(sample)
         label = sample["__index__"], sample["__key__"], sample["__shard__"]
+        # As `within_sample`, whose call would cost each sample some time.
+        before, READING.index = READING.index, label[0]
         try:
             for transformation in transformations:
                 sample = transformation(sample)
@@ -193,6 +196,8 @@ class Pipeline:
             note_decoded_field(error)
             note_missing_dot(error, sample)
             raise
+        finally:
+            READING.index = before
         return sample
 
     @property
@@ -201,9 +206,11 @@ class Pipeline:
         if self.raw_kind is not None:
             return "samples" if self.transformations else "raw"
         only = self.transformations[0] if len(self.transformations) == 1 else None
-        # A decoder that collects errors puts them into the sample, so it needs whole samples.
-        decodes_alone = isinstance(only, SampleDecoder) and only.on_error != "collect"
-        return "decoded" if decodes_alone else "samples"
+        if not isinstance(only, SampleDecoder):
+            return "samples"
+        # A decoder that collects errors puts them into the sample, and one that crops at random
+        # draws by the index of the sample.
+        return "samples" if only.on_error == "collect" or only.draws else "decoded"
 
     @property
     def decoder(self) -> SampleDecoder:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from wids.base.arguments import checked_position, checked_positions
+from wids.base.draws import within_sample
 from wids.errors import DecodeError
 from wids.reading.pipeline import (
     no_end,
@@ -308,7 +309,7 @@ class Mapped(Selection):
 
     def _mapped(self, sample: Any, index: int, number: int) -> Any:
         try:
-            return self.function(sample)
+            return within_sample(number, self.function, sample)
         except Exception as error:
             url = self.base.locate(index).shard.url
             action = while_reading(number, self.base.key_at(index), url)

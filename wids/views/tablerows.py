@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wids.base.arguments import checked_positions
+from wids.base.draws import within_sample
 from wids.base.numbertext import equal_text
 from wids.errors import DecodeError
 from wids.reading.pipeline import Pipeline
@@ -133,7 +134,7 @@ class TableRows:
                 merged[name] = value
                 continue
             try:
-                merged[name] = finish(value)
+                merged[name] = within_sample(number, finish, value)
             except Exception as error:  # noqa: BLE001 (handled by `on_error` of the decoder)
                 merged[name] = self._answer(error, name, row, number)
         # A field that was there before would have been replaced.
