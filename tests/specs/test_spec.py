@@ -13,9 +13,7 @@ from hypothesis import strategies as st
 
 import wids
 from wids.errors import SpecError
-from wids.specs.shardtable import ShardTable
 from wids.specs.spec import DatasetSpec
-from wids.specs.textcolumns import Parts, TextColumn
 
 SHARD = {"url": "a.tar", "nsamples": 3}
 
@@ -415,51 +413,3 @@ def test_a_million_shards_fit_what_a_worker_is_handed() -> None:
     table = parse(rows).shards
     assert len(pickle.dumps(table)) < 20_000 * 30
     assert pickle.loads(pickle.dumps(table))[19_999] == table[19_999]
-
-
-def table_of(names: list[str], **columns: Any) -> ShardTable:
-    """Make a table of shards of ten samples, by rows."""
-    rows = [{"url": name, "nsamples": 10} for name in names]
-    for key, values in columns.items():
-        for row, value in zip(rows, values, strict=True):
-            row[key] = value
-    return ShardTable(rows)
-
-
-@pytest.mark.parametrize("count", [1, 9, 1100])
-def test_digests_of_a_table_do_not_depend_on_where_it_is(count: int):
-    """Copies in another folder, tokens of URLs, and how columns are cut do not count."""
-    names = [f"train-{number}.tar" for number in range(count)]
-    local = table_of([f"/data/{name}" for name in names])
-    signed = table_of([f"https://host/set/{name}?token={n}" for n, name in enumerate(names)])
-    shared = table_of([f"s3://bucket/{name}?a/b" for name in names])
-    uncut = Parts(
-        count, b"", b"", "".join(names).encode(), np.cumsum([len(name) for name in names])
-    )
-    whole = ShardTable.of_columns(TextColumn(uncut), local.nsamples, local.filesize, {})
-    digests = local.digests_of_blocks()
-    for other in (signed, shared, whole):
-        assert other.digests_of_blocks() == digests
-    assert len(json.dumps(digests)) < 5000
-
-
-@pytest.mark.parametrize("count", [9, 1100])
-def test_digests_of_a_table_differ_in_the_block_of_a_shard(count: int):
-    """Name, number of samples, size and digest of one shard change one block of one digest."""
-    names = [f"train-{number:05}.tar" for number in range(count)]
-    columns = {"filesize": [512 + n for n in range(count)], "md5sum": ["ab" * 16] * count}
-    before = table_of(names, **columns).digests_of_blocks()
-    changed = count - 2
-    changes = {"filesize": ("sizes", 7), "md5sum": ("md5sum", "cd" * 16)}
-    changes |= {"nsamples": ("numbers of samples", 3), "url": ("names", "x-1.tar")}
-    for key, (what, value) in changes.items():
-        table = [dict(row) for row in table_of(names, **columns)]
-        table[changed][key] = value
-        after = ShardTable(table).digests_of_blocks()
-        assert [name for name in before if before[name] != after[name]] == [what]
-        blocks = [slice(at, at + 8) for at in range(0, len(before[what]), 8)]
-        differing = [n for n, each in enumerate(blocks) if before[what][each] != after[what][each]]
-        assert differing == [changed // before["step"]]
-    without = table_of(names, filesize=[None, *columns["filesize"][1:]]).digests_of_blocks()
-    assert "sizes" not in without
-    assert "md5sum" not in without

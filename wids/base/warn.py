@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
 
-__all__ = ["WarningsOnce", "held_warnings", "lines_of_callers", "warn"]
+__all__ = ["WarningsOnce", "held_warnings", "warn"]
 
 # Through these modules the package is called: by properties, context managers, progress bars, and
 # by the loaders of torch, whose lines say nothing to the user.
@@ -47,32 +47,15 @@ def warn(message: str) -> None:
         held.append(message)
         return
     # Level 1 is this function, and `_caller` counts from itself.
-    warnings.warn(message, WidsWarning, stacklevel=_caller()[1] - 1)
+    warnings.warn(message, WidsWarning, stacklevel=_caller() - 1)
 
 
-def lines_of_callers(most: int = 8) -> str:
-    """Return the lines of the program that led to this package, as "data.py:12 train.py:40".
-
-    Args:
-        most: Most lines, beginning with the one that called the package.
-
-    >>> lines_of_callers(1).startswith("<doctest")
-    True
-    """
-    frame: FrameType | None = _caller()[0]
-    lines: list[str] = []
-    while frame is not None and len(lines) < most:
-        lines.append(f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}")
-        frame = frame.f_back
-    return " ".join(lines)
-
-
-def _caller() -> tuple[FrameType, int]:
-    """Return the frame outside of this package that led here, and its level above this function."""
+def _caller() -> int:
+    """Return the level, above this function, of the frame outside of this package."""
     frame, level = sys._getframe(2), 3  # noqa: SLF001 (inspect.stack() reads source files)
     while _is_passed(frame) and frame.f_back is not None:
         frame, level = frame.f_back, level + 1
-    return frame, level
+    return level
 
 
 @contextmanager

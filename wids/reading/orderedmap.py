@@ -7,7 +7,7 @@ import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Sized
+from collections.abc import Callable, Iterator
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
@@ -47,20 +47,6 @@ class _Job(Generic[Task, Result]):
         self.done.release()
 
 
-class _Outstanding:
-    """Number of tasks whose results were not returned yet; can be read after the end."""
-
-    def __init__(self, pending: Sized) -> None:
-        self._pending = pending
-
-    def __len__(self) -> int:
-        return len(self._pending)
-
-    def keep(self) -> None:
-        """Keep the present number, and not the tasks."""
-        self._pending = range(len(self._pending))
-
-
 class OrderedMap(Iterator[Result], Generic[Task, Result]):
     """Iterator over `function(task)` for each task, in order, computed ahead by threads.
 
@@ -74,10 +60,6 @@ class OrderedMap(Iterator[Result], Generic[Task, Result]):
         num_threads: Number of threads, at least 1.
         ahead: Number of tasks that are started before their results are requested, at least 1.
         timeout_seconds: Time to wait for one result; None for no limit.
-
-    Attributes:
-        drawn_ahead: Its length is the number of tasks that were taken and whose results were not
-            returned. A sampler that makes the tasks finds it on the call stack.
 
     >>> list(OrderedMap(abs, iter([-3, 2, -1]), num_threads=2, ahead=4))
     [3, 2, 1]
@@ -97,7 +79,6 @@ class OrderedMap(Iterator[Result], Generic[Task, Result]):
         self._timeout = -1 if timeout_seconds is None else timeout_seconds
         self._pid = os.getpid()
         self._pending: deque[_Job[Task, Result]] = deque()
-        self.drawn_ahead = _Outstanding(self._pending)
         self._queue: SimpleQueue[_Job[Task, Result] | None] = SimpleQueue()
         # The threads refer to queue and function only. If they referred to this object, it would
         # never be freed.
@@ -144,7 +125,6 @@ class OrderedMap(Iterator[Result], Generic[Task, Result]):
     def close(self) -> None:
         """End the threads after their current tasks; may be called at any time."""
         self._tasks = None
-        self.drawn_ahead.keep()
         self._pending.clear()
         if self._finalizer.detach():
             _end(self._queue, self._threads, self._pid, None)

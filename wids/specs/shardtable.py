@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, SupportsIndex, overload
@@ -30,8 +28,6 @@ __all__ = [
 
 UNKNOWN = -1  # in the columns of counts: not given by the spec
 MOST_SAMPLES = 2**62  # sums and differences of global indexes stay within int64
-_MOST_BLOCKS = 256  # so that the first one that differs is found in what a rank tells another
-_COMMIT = re.compile(rb"hf://[^@]*@([0-9a-f]{40})/")
 # Keys that have a column of their own; other keys of a shard are stored in the extras, as JSON.
 COLUMNS = ("url", "nsamples", "filesize", *DIGESTS)
 
@@ -190,40 +186,6 @@ class ShardTable(Sequence[ShardRef]):
             digest = next(filter(None, each), b"")
             yield digest.hex() or (str(size) if size > 0 else "")
 
-    def digests_of_blocks(self) -> dict[str, Any]:
-        """Return what tells a table from those of other shards, in some kilobytes of plain values.
-
-        It is the same for copies of the shards in another folder. Of what the table does not have
-        for all shards, nothing is returned, so that tables may be compared by what both have.
-
-        Returns:
-            The number of shards and of shards in a block; digests of the blocks, 8 hexadecimal
-            digits each, by what they are of; and the commit of a hub, if known.
-
-        >>> table = ShardTable([{"url": "/data/a.tar", "nsamples": 2}])
-        >>> table.digests_of_blocks()["shards"]
-        1
-        """
-        count = len(self)
-        step = max(1, -(-count // _MOST_BLOCKS))
-        names, skipped = self.urls.names()
-        numbers: dict[str, NDArray[np.int64]] = {"numbers of samples": self.nsamples}
-        if count and self.filesize.min() > 0:
-            numbers["sizes"] = self.filesize
-        rows = {"names": (names, skipped)}
-        for field, column in self.digests.items():
-            if column.shortest:
-                rows[field] = (column, 0)
-        blocks = [(start, min(start + step, count)) for start in range(0, count, step)]
-        found: dict[str, Any] = {"shards": count, "step": step}
-        for what, (column, first) in rows.items():
-            found[what] = "".join(_short(column.lines(*block, first)) for block in blocks)
-        for what, values in numbers.items():
-            stored = values.astype("<i8", copy=False)
-            found[what] = "".join(_short(stored[start:stop].tobytes()) for start, stop in blocks)
-        commit = _COMMIT.match(names.parts.prefix)
-        return found | ({} if commit is None else {"commit": commit[1].decode()})
-
     def __len__(self) -> int:
         return len(self.urls)
 
@@ -295,10 +257,6 @@ def _counts(rows: list[Mapping[str, Any]], field: str) -> NDArray[np.int64]:
     return np.fromiter(
         (UNKNOWN if count is None else count for count in found), np.int64, len(rows)
     )
-
-
-def _short(data: bytes) -> str:
-    return hashlib.blake2b(data, digest_size=4).hexdigest()
 
 
 def _known(count: np.int64) -> int | None:

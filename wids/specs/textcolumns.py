@@ -97,17 +97,6 @@ class BytesColumn(Sequence[bytes]):
         table = 0 if parts.ends is None else parts.ends.nbytes
         return len(parts.prefix) + len(parts.suffix) + len(parts.blob) + table
 
-    @property
-    def shortest(self) -> int:
-        """Length of the shortest row in bytes; 0 if there is none."""
-        parts = self.parts
-        if not parts.num_rows:
-            return 0
-        rest = self._width
-        if parts.ends is not None:
-            rest = int(np.diff(parts.ends.astype(np.int64), prepend=0).min())
-        return len(parts.prefix) + rest + len(parts.suffix)
-
     def __len__(self) -> int:
         return self.parts.num_rows
 
@@ -141,37 +130,6 @@ class BytesColumn(Sequence[bytes]):
         for end in stops:
             yield b"".join((parts.prefix, parts.blob[start:end], parts.suffix))
             start = end
-
-    def lines(self, start: int, stop: int, skipped: int = 0) -> bytes:
-        r"""Return rows `[start, stop)`, each ended by a line feed, however they are cut into parts.
-
-        Args:
-            start: The first row.
-            stop: The row after the last one.
-            skipped: Bytes of the common prefix that are left out of each.
-
-        >>> BytesColumn([b"a-0", b"a-1", b"a-2"]).lines(1, 3, 2)
-        b'1\n2\n'
-        """
-        parts, count = self.parts, stop - start
-        head, tail = parts.prefix[skipped:], parts.suffix + b"\n"
-        if parts.ends is None:
-            ends = np.arange(start, stop + 1) * self._width
-        else:
-            first = int(parts.ends[start - 1]) if start else 0
-            ends = np.concatenate([[first], parts.ends[start:stop].astype(np.int64)])
-        text = parts.blob[int(ends[0]) : int(ends[-1])]
-        widths = np.diff(ends)
-        if not count or (widths != widths[0]).any():
-            bounds, text = pairwise((ends - ends[0]).tolist()), bytes(text)
-            return b"".join([b"".join((head, text[i:j], tail)) for i, j in bounds])
-        # Rows of one width, as those of most blocks are: copied at once.
-        end = len(head) + int(widths[0])
-        lines = np.empty((count, end + len(tail)), np.uint8)
-        lines[:, : len(head)] = np.frombuffer(head, np.uint8)
-        lines[:, len(head) : end] = np.frombuffer(text, np.uint8).reshape(count, int(widths[0]))
-        lines[:, end:] = np.frombuffer(tail, np.uint8)
-        return lines.tobytes()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, BytesColumn) and list(self) == list(other)
@@ -262,18 +220,6 @@ class TextColumn(Sequence[str]):
             texts.add(text)
         return np.array(repeated, np.int64)
 
-    def names(self) -> tuple[BytesColumn, int]:
-        """Return locations without queries, and the length of the folder that all have in common.
-
-        >>> TextColumn(["/data/a-0.tar?token", "/data/a-1.tar?token"]).names()[1]
-        6
-        """
-        parts = self.parts
-        if b"?" in parts.prefix or b"?" in bytes(parts.blob):
-            return TextColumn(text.partition("?")[0] for text in self).names()
-        rows = BytesColumn(replace(parts, suffix=parts.suffix.partition(b"?")[0]))
-        return rows, parts.prefix.rfind(b"/") + 1
-
     def plain_ends(self) -> list[str] | None:
         """Return what follows the last slash of each location; None if that is not safe to cut out.
 
@@ -344,10 +290,6 @@ class CheckedTexts(Sequence[str]):
     def repeated_rows(self) -> NDArray[np.int64]:
         """Return the rows that have the text of an earlier row, in ascending order."""
         return self._column.repeated_rows()
-
-    def names(self) -> tuple[BytesColumn, int]:
-        """Return the strings as they are stored; see `TextColumn`."""
-        return self._column.names()
 
     def plain_ends(self) -> list[str] | None:
         """Return None, as rows are converted one by one."""
