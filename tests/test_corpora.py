@@ -116,7 +116,7 @@ def test_real_archives_are_indexed_or_named(tmp_path: Path):
     for number, archive in enumerate(archives):
         copies.append(str(tmp_path / f"{number}.tar"))
         shutil.copyfile(archive, copies[-1])
-    built = build_spec(copies, folder=tmp_path, workers=2, digests=())
+    built = build_spec(copies, folder=tmp_path, workers=2, digests=(), skip_broken=True)
     assert len(built.spec.shards) + len(built.failures) == len(archives)
     assert len(built.spec.shards) > len(archives) // 2
 

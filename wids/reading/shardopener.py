@@ -367,8 +367,9 @@ class ShardOpener:
                     self.cache.fetcher.read_ranges(url, [(1, 2)])
                 except RangesNotServedError as refusal:
                     warn_fetched_whole(self.warnings, no_ranges, url, str(refusal))
-                except FetchError:
-                    pass  # fetching the shard says it
+                except FetchError as failure:
+                    if is_unreachable(failure):
+                        raise
             if no_ranges in self.warnings:
                 return None
             warn_fetched_whole(
