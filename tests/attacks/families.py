@@ -12,6 +12,7 @@ from attacks.sidecars import SIDECARS
 from attacks.specs import SPECS
 from attacks.tables import TABLES
 from attacks.tars import COMPRESSED_TARS, TARS
+from attacks.views import VIEWS
 
 FAMILIES: dict[str, Family] = {
     "tars": TARS,
@@ -22,6 +23,7 @@ FAMILIES: dict[str, Family] = {
     "pictures": PICTURES,
     "specs": SPECS,
     "tables": TABLES,
+    "views": VIEWS,
     "sidecars": SIDECARS,
     "packs": PACKS,
     "servers": SERVERS,

@@ -11,7 +11,7 @@ import pyarrow as pa
 from helpers.shards import write_shard
 
 from attacks.runner import RIGHT, Attack, Family, Scene, Wrong
-from wids.views.opening import open_samples
+from wids.views.opening import open as open_samples
 from wids.views.table import stamp_of
 
 ROWS = [{"__key__": f"{number}", ".txt": f"{number}"} for number in range(3)]
@@ -45,7 +45,8 @@ def _joined(name: str, make: Callable[[random.Random], bytes]) -> Attack:
                 value = sample[".caption"]
                 # What is neither in the file nor what it stands for is memory of the process.
                 for text in value if isinstance(value, list) else [value]:
-                    if text is not None and str(text).encode() not in data:
+                    held = text.getvalue() if isinstance(text, io.BytesIO) else str(text).encode()
+                    if text is not None and held not in data:
                         raise Wrong(f"a value of elsewhere: {value!r:.200}")
             return RIGHT
 

@@ -55,6 +55,9 @@ class _Range:
     def held(self) -> int:
         return len(self.range)
 
+    def lies_within(self, total: int) -> bool:
+        return all(0 <= index < total for index in (self.range[0], self.range[-1]))
+
 
 class _Runs:
     """Form of runs of adjacent indexes: `starts`, and `ends`, the running total of lengths."""
@@ -79,6 +82,14 @@ class _Runs:
 
     def held(self) -> int | None:
         return int(self._ends[-1]) if (np.diff(self._ends, prepend=0) > 0).all() else None
+
+    def lies_within(self, total: int) -> bool:
+        """Return whether the runs ascend, and end before `total`."""
+        starts = self._shifts + np.concatenate([self._ends[:0], [0], self._ends[:-1]])
+        if starts.min() < 0 or starts.max() >= total or self._ends[-1] > total:
+            return False  # before the sums, which could overflow
+        stops = starts + np.diff(self._ends, prepend=0)
+        return bool((starts[1:] >= stops[:-1]).all() and stops[-1] <= total)
 
 
 class _Low:
@@ -315,7 +326,10 @@ class IndexList:
         if not isinstance(about, dict) or about.get("is") != cls._ABOUT:
             raise ValueError(f"{path}: expected a file of chosen indexes, found {about!r:.80}")
         _check_layout(about.get("kind"), arrays, str(path))
-        return cls(about["kind"], arrays, about["count"], about["ascending"], path)
+        count, ascending = about.get("count"), about.get("ascending")
+        if type(count) is not int or not 0 <= count < 1 << 62 or type(ascending) is not bool:
+            raise ValueError(f"{path}: malformed head: {about!r:.200}")
+        return cls(about["kind"], arrays, count, ascending, path)
 
     def check(self, total: int) -> None:
         """Check arrays that were read from a file, so that every position is inside them.
@@ -328,6 +342,10 @@ class IndexList:
         """
         if self._form.held() != self.count:
             raise ValueError(f"expected {self.count} chosen indexes, found {self._form.held()}")
+        if self.kind in ("range", "runs"):  # whose few numbers may claim any count of indexes
+            if self.count and not self._form.lies_within(total):
+                raise ValueError(f"an index lies outside the {total} samples chosen from")
+            return
         before = -1
         for first in range(0, self.count, _BLOCK):
             stop = min(first + _BLOCK, self.count)
@@ -424,7 +442,7 @@ def _counts_of(words: npt.NDArray[np.uint16]) -> Integers:
 
 def _check_layout(kind: Any, arrays: Arrays, where: str) -> None:
     """Raise ValueError unless arrays have the names and types of a form and are not empty."""
-    names, types = _LAYOUT.get(kind, ([], []))
+    names, types = _LAYOUT.get(kind if isinstance(kind, str) else "", ([], []))
     fits = sorted(arrays) == sorted(names) and all(
         array.ndim == 1 and len(array) and array.dtype in types for array in arrays.values()
     )

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from wids.base.arguments import checked_position, checked_positions
 from wids.base.warn import warn
-from wids.errors import DecodeError, WidsError
+from wids.errors import DecodeError, SpecError, WidsError
 from wids.reading.ragged import Ragged, equals_fill, join, take
 from wids.reading.samplesequence import is_sharded
 from wids.views.concatenation import Chain, Together, other_classes
@@ -650,17 +650,17 @@ def _unchanged(indexes: Integers) -> Integers:
     return indexes
 
 
-def _other_key(number: int, key: str, other: str) -> ValueError:
+def _other_key(number: int, key: str, other: str) -> SpecError:
     """Return the error for a sample to which one with another key is joined."""
-    return ValueError(
+    return SpecError(
         f"join: sample {number} has the key {key!r}, the one joined to it {other!r}: their shards "
         "hold other keys, or in another order; join with aligned=False"
     )
 
 
-def _in_both(twice: Sequence[str], where: str = "") -> ValueError:
+def _in_both(twice: Sequence[str], where: str = "") -> SpecError:
     """Return the error for fields that both sides of a join have."""
-    return ValueError(
+    return SpecError(
         f"join: {where}both datasets have {', '.join(map(repr, twice))}; pass "
         f"rename={{{twice[0]!r}: '.other'}}, fields= without it, or replace=True"
     )

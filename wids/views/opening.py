@@ -7,6 +7,7 @@ import os
 import re
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,11 +20,13 @@ from wids.base.arguments import check_text
 from wids.base.keyhash import hash_keys
 from wids.base.lineage import lineage_in
 from wids.base.urls import base_name, display_url, file_name, is_local, local_path, scheme_of
+from wids.base.valuesizes import json_nbytes
 from wids.base.warn import held_warnings, warn
 from wids.errors import SpecError
-from wids.specs.indexrules import USUAL_RULES
+from wids.specs.indexrules import USUAL_RULES, rules_of
 from wids.specs.locations import folder_of, join
 from wids.specs.rows import check_location
+from wids.specs.shardtable import MOST_SAMPLES
 from wids.specs.sources import find_shards, read_document
 from wids.specs.spec import DatasetSpec
 from wids.specs.uniquekeys import unique_keys
@@ -64,6 +67,66 @@ _CHOICE_KEYS = {"wids_version", "name", "nsamples", "made", "base"} | {
     *("indexes", "exclude", "patch", "append", "lineage")
 }
 _MOST_DOCUMENTS = 8  # each of which names the next; one may name itself
+# Of one view, since each document may name the next one ten times.
+_MOST_IN_ALL = {"documents and datasets": 1000, "bases": 10_000}
+_MOST_VALUES_NBYTES = 1 << 30  # of memory, as estimated before a document is parsed
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < MOST_SAMPLES
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(each, str) for each in value)
+
+
+def _are_fields(value: Any) -> bool:
+    pairs = value.items() if isinstance(value, dict) else ()
+    return _are_texts(value) or (
+        isinstance(value, dict) and all(name[:1] == "." and _is_text(to) for name, to in pairs)
+    )
+
+
+def _are_pair(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+# What the keys of a document hold, besides locations and bases, which are checked as they are met.
+_KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "nsamples": ("a count", _is_count),
+    "nbytes": ("a count", _is_count),
+    "missing": ("a count", _is_count),
+    "digest": ("a text", _is_text),
+    "versions": ("a text", _is_text),
+    "classes": ("a text", _is_text),
+    "names": ("a list of texts", _are_texts),
+    "fields": ("a list of extensions, or the column of each", _are_fields),
+    "on": (
+        "a field and a column",
+        lambda on: _are_pair(on) and {*map(type, on)} <= {str, type(None)},
+    ),
+    "join": ("a list of two bases", _are_pair),
+    "concat": ("a list of bases", lambda parts: isinstance(parts, list) and len(parts) > 0),
+    "rename": (
+        "an object of extensions",
+        lambda names: isinstance(names, dict) and _are_texts(list(names.values())),
+    ),
+    "replace": ("true or false", lambda value: isinstance(value, bool)),
+    "shardlist": ("a list of shards", lambda rows: isinstance(rows, list)),
+    "contents": ("an object of digests", lambda facts: isinstance(facts, dict)),
+    "made": ("a list of texts", _are_texts),
+}
+
+
+def _check_kinds(node: dict[str, Any], where: str) -> None:
+    """Raise SpecError unless the keys of an object of a document hold what they should."""
+    for key, (kind, holds) in _KINDS.items():
+        if node.get(key) is not None and not holds(node[key]):
+            raise SpecError(f"{where}: {key}: expected {kind}, found {node[key]!r:.60}")
 
 
 def open(source: Any, **options: Any) -> Any:  # noqa: A001 (it is `wids.open`)
@@ -107,7 +170,12 @@ def open(source: Any, **options: Any) -> Any:  # noqa: A001 (it is `wids.open`)
         from wids.views import dataset
 
         make = dataset.ShardListDataset
-    return _Opener(make, options).open(source)
+    try:
+        return _Opener(make, options).open(source)
+    except MemoryError:  # of billions of samples, perhaps, which a document only claims
+        raise SpecError(
+            f"{source!r:.200}: not enough memory for the samples that it names"
+        ) from None
 
 
 def is_saved_view(source: Any) -> bool:
@@ -202,12 +270,20 @@ class _Opener:
         make: Function that opens a dataset.
         options: Its options.
         documents: Number of documents, each of which names the next, that led here.
+        counts: Numbers of what was opened for the view so far.
     """
 
-    def __init__(self, make: Open, options: dict[str, Any], documents: int = 0) -> None:
+    def __init__(
+        self,
+        make: Open,
+        options: dict[str, Any],
+        documents: int = 0,
+        counts: Counter[str] | None = None,
+    ) -> None:
         self._make = make
         self._options = options
         self._documents = documents
+        self._counts = Counter() if counts is None else counts
 
     def open(self, source: Any) -> Any:
         """Open the view or dataset that a location names, or the parts of a list as one."""
@@ -233,7 +309,7 @@ class _Opener:
             return self.base(node, home, 0)
         # They are names in the view: a join may have renamed those of its sides.
         options = {name: self._options[name] for name in self._options if name != "fields"}
-        whole = _Opener(self._make, options, self._documents).base(node, home, 0)
+        whole = _Opener(self._make, options, self._documents, self._counts).base(node, home, 0)
         return whole.with_options(fields=fields)
 
     def base(self, node: Any, home: str, depth: int) -> Any:
@@ -253,10 +329,13 @@ class _Opener:
             )
         if depth > MOST_NESTED:
             raise SpecError(f"{where}: {too_nested()}")
+        self._count("bases", where)
         if isinstance(node, str):
+            self._count("documents and datasets", where)
             return self._inner({}).open(self._located(node, home))
         if not isinstance(node, dict):
             raise SpecError(f"{where}: base: expected a location or an object, found {node!r:.60}")
+        _check_kinds(node, where)
         known = _CHOICE_KEYS if "base" in node else _BASE_KEYS
         if unknown := [key for key in node if key not in known]:
             warn(
@@ -265,11 +344,11 @@ class _Opener:
             )
         if "base" in node:
             return self._chosen(node, home, depth)
-        if isinstance(node.get("concat"), list) and node["concat"]:
+        if node.get("concat") is not None:
             parts = [self.base(part, home, depth + 1) for part in node["concat"]]
             with _said_of(where):
                 return concat(parts, node.get("names"), classes=node.get("classes", "same"))
-        if isinstance(node.get("join"), list) and len(node["join"]) == 2:
+        if node.get("join") is not None:
             left = self.base(node["join"][0], home, depth + 1)
             right = self._right_side(node["join"][1], left, home, depth)
             _check_count(right, len(left), where)
@@ -294,16 +373,17 @@ class _Opener:
         from wids.views.tablesources import remote_table, table_source
 
         where = display_url(home)
+        _check_kinds(node, where)
         on, fields = node.get("on"), node.get("fields")
-        numbers = (node.get("nbytes"), node.get("missing", 0))
         if (
-            not (isinstance(on, list) and len(on) == 2)
-            or not all(each is None or isinstance(each, str) for each in on)
-            or not (isinstance(fields, dict) and all(map(_is_text_pair, fields.items())))
-            or not all(type(number) is int for number in numbers)
-            or not isinstance(node.get("digest"), str)
+            on is None
+            or not isinstance(fields, dict)
+            or None in map(node.get, ("nbytes", "digest"))
         ):
-            raise SpecError(f"{where}: join: expected a table as it is saved, found {node!r:.200}")
+            raise SpecError(
+                f"{where}: join: expected a table as it is saved, with on, fields (an object), "
+                f"nbytes and digest, found the keys {', '.join(map(repr, node)):.200}"
+            )
         stamp = FileStamp(node["nbytes"], node["digest"])
         named = self._located(node.get("table", node.get("tables")), home)
         try:
@@ -313,7 +393,7 @@ class _Opener:
                     pattern = named
                 # What is relative lies beside the shards, and the name of one may be "file:x".
                 for shard in shards:
-                    self._check_permitted(table_beside(pattern, shard), home)
+                    self._check_location(table_beside(pattern, shard), home)
                 source = beside_shards(
                     pattern, shards, missing="fill", stamp=stamp, cache=cache_of(left)
                 )
@@ -338,10 +418,21 @@ class _Opener:
 
     def _inner(self, options: dict[str, Any]) -> _Opener:
         """Return an opener of the documents inside this one; these options take precedence."""
-        return _Opener(self._make, self._options | options, self._documents + 1)
+        return _Opener(self._make, self._options | options, self._documents + 1, self._counts)
+
+    def _count(self, what: str, where: str) -> None:
+        """Count what is opened; kilobytes may name each other millions of times."""
+        self._counts[what] += 1
+        if self._counts[what] > (most := _MOST_IN_ALL[what]):
+            raise SpecError(
+                f"{where}: expected at most {most} {what} in all, found more; write the samples "
+                "as shards (wids.reshard), or merge the specs of datasets (`wids merge`)"
+            )
 
     def _dataset(self, node: dict[str, Any], home: str) -> Any:
         where = display_url(home)
+        self._count("documents and datasets", where)
+        rules_of(node, where)
         own = {name: node[name] for name in USUAL_RULES if name in node}
         for name, kept in own.items():
             if self._options.get(name) not in (None, kept):
@@ -351,7 +442,12 @@ class _Opener:
                 )
         if options := self._options_kept(node, where):
             own["options"] = options
-        own |= _fields_kept(node, where)
+        if node.get("fields") is not None:
+            if not isinstance(node["fields"], list):
+                raise SpecError(
+                    f"{where}: fields: expected a list of extensions, found {node['fields']!r:.60}"
+                )
+            own["fields"] = node["fields"]
         opener = self._inner(own)
         if "spec" in node:
             named = node["spec"]
@@ -359,7 +455,7 @@ class _Opener:
             if is_local(location) and file_name(location).endswith(".json"):
                 _check_there(local_path(location), where)
             dataset = opener.open(location)
-        elif isinstance(node.get("shardlist"), list):
+        elif node.get("shardlist") is not None:
             allow_local = bool(self._options.get("allow_local"))
             listed = {"shardlist": node["shardlist"]}
             spec = DatasetSpec.parse(listed, home, allow_local=allow_local)
@@ -382,7 +478,7 @@ class _Opener:
                 f"{len(dataset)} samples or other shards; make the view again, or restore the "
                 "dataset"
             )
-        if shards is not None and isinstance(node.get("contents"), Mapping):
+        if shards is not None and node.get("contents") is not None:
             _check_contents(node["contents"], shards, f"{where}: {display_url(str(named))}")
         if shards is not None:
             _require_versions(dataset, node.get("versions"), where)
@@ -433,15 +529,16 @@ class _Opener:
             with _said_of(where):
                 samples = concat([samples, *parts])
         _check_count(samples, node.get("nsamples", len(samples)), where)
-        if isinstance(samples, View) and isinstance(node.get("made"), list):
-            made = [*map(str, node["made"]), *patches]
+        if isinstance(samples, View) and node.get("made") is not None:
+            made = [*node["made"], *patches]
             return View(samples.base, samples.rows, made, samples.lineage)
         return samples
 
     def _indexes(self, node: Any, total: int, home: str) -> IndexList:
         where = display_url(home)
-        if not isinstance(node, Mapping):
+        if not isinstance(node, dict):
             raise SpecError(f"{where}: indexes: expected an object, found {node!r:.60}")
+        _check_kinds(node, where)
         try:
             if "file" not in node:
                 rows = indexes_from(node, None, where)
@@ -478,15 +575,24 @@ class _Opener:
         """Resolve a location in a document against the document's folder."""
         check_location(named, display_url(home), "location")
         location = join(folder_of(home), named)
-        self._check_permitted(location, home)
+        self._check_location(location, home)
         return location
 
-    def _check_permitted(self, location: str, home: str) -> None:
-        """Raise SpecError if a document from a server names a file of this machine."""
-        if is_local(location) and not (is_local(home) or self._options.get("allow_local")):
+    def _check_location(self, location: str, home: str) -> None:
+        """Raise SpecError for a pipe or a device, and for a local file that a server names."""
+        if not is_local(location):
+            return
+        if not (is_local(home) or self._options.get("allow_local")):
             raise SpecError(
                 f"{display_url(home)}: {location!r:.200} is a file of this machine, which a "
                 "document from a server may not name; allow_local=True permits it"
+            )
+        path = local_path(location)
+        # By functions of `os.path`, which are False for a name that no file can have.
+        if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):  # noqa: PTH110, PTH112, PTH113
+            raise SpecError(
+                f"{display_url(home)}: {display_url(location):.200}: expected a file or a folder, "
+                "found a pipe or a device, which may have no end"
             )
 
 
@@ -549,20 +655,6 @@ def patched(samples: Any, patch: Any) -> Any:
     return concat([joined, samples.select(others)]).select(order)
 
 
-def _fields_kept(node: dict[str, Any], where: str) -> dict[str, list[str]]:
-    """Return the option that gives a dataset the fields that it has in a join; {} for all."""
-    if "fields" not in node:
-        return {}
-    fields = node["fields"]
-    if not isinstance(fields, list) or not all(isinstance(each, str) for each in fields):
-        raise SpecError(f"{where}: fields: expected a list of extensions, found {fields!r:.60}")
-    return {"fields": fields}
-
-
-def _is_text_pair(item: tuple[Any, Any]) -> bool:
-    return isinstance(item[1], str) and item[0][:1] == "."
-
-
 @contextmanager
 def _said_of(where: str) -> Iterator[None]:
     """Context manager that adds the name of the document to errors."""
@@ -597,10 +689,18 @@ def _saved_document(source: Any) -> dict[str, Any] | None:
     text = read_document(location)
     if _VERSION.search(text) is None:  # a spec may have megabytes, which `load_spec` caches parsed
         return None
+    shown = display_url(location)
+    if json_nbytes(text, _MOST_VALUES_NBYTES) > _MOST_VALUES_NBYTES:
+        raise SpecError(
+            f"{shown}: its values could take more than {_MOST_VALUES_NBYTES} bytes of memory; "
+            "expected a saved view, with its indexes in a file of their own"
+        )
     try:
-        document = json.loads(text, object_pairs_hook=unique_keys(display_url(location)))
+        document = json.loads(text, object_pairs_hook=unique_keys(shown))
     except SpecError:
         raise
+    except RecursionError:
+        raise SpecError(f"{shown}: expected a saved view, found JSON nested too deeply") from None
     except ValueError:  # the parser of specs then raises an error with the reason
         return None
     version = document.get("wids_version") if isinstance(document, dict) else None

@@ -42,6 +42,7 @@ from wids.base.urls import base_name, is_local, local_path
 from wids.reading.samplesequence import ShardedSequence, is_sharded
 from wids.specs.indexrules import USUAL_RULES, unusual_rules
 from wids.specs.locations import name_of
+from wids.specs.shardtable import MOST_SAMPLES
 from wids.views.concatenation import Chain
 from wids.views.filling import Filled
 from wids.views.indexlist import IndexList
@@ -371,7 +372,9 @@ def indexes_from(node: Any, path: Path | None, where: str) -> IndexList:
             )
         return loaded
     numbers = node.get("range", node.get("list"))
-    whole = isinstance(numbers, list) and all(type(number) is int for number in numbers)
+    whole = isinstance(numbers, list) and all(
+        type(number) is int and abs(number) < MOST_SAMPLES for number in numbers
+    )
     if not whole or ("range" in node and (len(numbers) != 3 or numbers[2] == 0)):
         raise ValueError(
             f"{where}: indexes: expected a range, a list or a file, found {node!r:.80}"

@@ -498,7 +498,9 @@ def _buffer(array: Any, number: int, kind: Any, count: int) -> np.ndarray:
 
 
 def _open_npy(path: Path, unpacked: _Unpacked) -> TableSource:
-    array = np.load(path, mmap_mode="r", allow_pickle=False)
+    array = np.lib.format.open_memmap(path, "r")
+    if array.size == 0 < len(array):  # each of any number of rows would hold nothing
+        raise SpecError(f"{path}: expected values in each row, found the shape {array.shape}")
     # Arrays are fields of their own format, single numbers are values.
     name = unpacked.stem if array.ndim == 1 else f"{unpacked.stem}.npy"
     columns = _columns_of_array(array, name)

@@ -518,7 +518,6 @@ class Viewable(_Sequence):
         """
         from wids.views.keytable import Keys, read_keys
 
-        mask = np.ones(len(self), np.bool_)
         lineage = common_lineage([self.lineage, getattr(unwanted, "lineage", None)])
         if column in KEY_NAMES and isinstance(unwanted, View):
             indexes = self._indexes_of(unwanted)
@@ -528,11 +527,13 @@ class Viewable(_Sequence):
         # In a column, numbers are values like texts, and no indexes.
         keys = _keys_if_any(unwanted) if column in KEY_NAMES else read_keys(unwanted, numbers=True)
         if keys is None:
-            mask[_index_list("unwanted", unwanted, len(self)).array()] = False
+            indexes = _index_list("unwanted", unwanted, len(self)).array()
         else:
             rows, indexes = self._pairs(keys, column)
             self._check_found(keys, rows, column, missing)
-            mask[indexes] = False
+        # After the keys were read: a document may claim any number of samples.
+        mask = np.ones(len(self), np.bool_)
+        mask[indexes] = False
         rows = IndexList.of(np.flatnonzero(mask))
         return self._chosen(rows, f"exclude({len(self) - len(rows)} samples)", lineage)
 
