@@ -283,3 +283,38 @@ def test_what_is_read_from_a_server_is_shown_without_secrets(
     captured = capsys.readouterr()
     said += [captured.out, captured.err]
     assert not [text for text in said if _shows_it(text)]
+
+
+def test_tables_at_urls_are_shown_without_secrets(
+    shard_server: ShardServer, tmp_path: Path
+) -> None:
+    """Joins with them, what is missing or has changed, and what a saved view says of them."""
+    shard = write_shard(tmp_path / "a.tar", [{"__key__": f"{n}", ".txt": "one"} for n in range(3)])
+    secret = ("http://", "http://me:hushhush@")
+    urls = [
+        shard_server.put(name, data).replace(*secret) + "?sig=hushhush"
+        for name, data in (("a.tar", shard.read_bytes()), ("a.csv", b"key,caption\n0,a\n1,b\n"))
+    ]
+    dataset = wids.open([(urls[0], 3)])
+    joined = dataset.join(urls[1], missing="fill")
+    beside = dataset.join_tables(urls[1].replace("a.csv", "{shard}.csv"), missing="fill")
+    said = [repr(joined), repr(beside)]
+    for call in (
+        lambda: dataset.join(urls[1]),
+        lambda: joined.column(".caption"),
+        lambda: dataset.join_tables(urls[1].replace("a.csv", "{shard}.csv")),
+        lambda: dataset.join_tables(urls[1]),
+    ):
+        with pytest.raises((ValueError, WidsError)) as caught:
+            call()
+        said += _said_by(caught.value)
+    beside.save(tmp_path / "v.json")
+    for changes in ({"digest": "another"}, {"on": urls[:1]}, {"nbytes": None}, {"fields": urls}):
+        document = json.loads((tmp_path / "v.json").read_text())
+        document["base"]["join"][1] |= changes
+        (tmp_path / "w.json").write_text(json.dumps(document))
+        with pytest.raises(WidsError) as caught:
+            wids.open(tmp_path / "w.json")
+        said += _said_by(caught.value)
+    assert len(said) > 10
+    assert not [text for text in said if _shows_it(text)]

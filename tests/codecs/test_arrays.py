@@ -269,6 +269,13 @@ def test_types_without_a_numpy_name_come_as_torch_tensors():
     assert got["plain"].tolist() == [0, 1, 2, 3]
 
 
+def test_too_many_empty_tensors_are_refused():
+    """They would take seconds for nothing."""
+    entry = {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}
+    with pytest.raises(DecodeError, match="at most 100000 tensors, found 100001"):
+        decode_safetensors(safetensors_with(dict.fromkeys(map(str, range(100_001)), entry)))
+
+
 def test_the_metadata_of_safetensors_is_no_tensor():
     """The metadata of a file are not among its tensors."""
     library = pytest.importorskip("safetensors.numpy")

@@ -6,6 +6,7 @@ Source:
 
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,6 +18,7 @@ from wids.errors import DecodeError
 
 __all__ = ["decode_safetensors", "encode_safetensors", "safetensors_metadata"]
 
+MAX_TENSORS = 100_000  # real files have some thousand; each takes 10 us, however small it is
 MAX_NDIM = 64  # numpy's limit
 HEADER_LIMIT = 100_000_000  # bytes; the limit of the reference implementation
 MAX_VALUES_NBYTES = 1 << 30  # of the header as Python objects, bounded before it is parsed
@@ -70,6 +72,11 @@ def decode_safetensors(data: bytes | memoryview) -> dict[str, Any]:
     """
     header, start = _parse_header(data)
     header.pop("__metadata__", None)
+    if len(header) > MAX_TENSORS:
+        raise DecodeError(
+            f"safetensors: expected at most {MAX_TENSORS} tensors, found {len(header)}; decode "
+            "such fields by a function of your own (decoders=)"
+        )
     try:
         # In the order of their starts, each range must begin where the previous range ended.
         spans = sorted(entry["data_offsets"] for entry in header.values())
@@ -114,8 +121,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     # `json` keeps the last value of a repeated name, so a tensor would be lost without an error.
     made = dict(pairs)
     if len(made) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in made if names.count(name) > 1)
+        twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
         raise ValueError(f"the name {twice!r:.80} occurs twice")
     return made
 

@@ -358,6 +358,8 @@ def _find_named(location: str) -> list[str] | None:
         except RecursionError:
             shown = display_url(location)
             raise SpecError(f"{shown:.200}: expected a pattern of fewer folders") from None
+        except ValueError as error:  # a name that no file can have
+            raise SpecError(f"{display_url(location):.200}: malformed pattern: {error}") from None
         shards = [name for name in found if not os.path.isdir(name)]  # noqa: PTH112 (as above)
         return _in_order(shards, location, "no file matches")
     return [location] if is_shard_name(file_name(location)) else None

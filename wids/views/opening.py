@@ -19,7 +19,15 @@ import numpy.typing as npt
 from wids.base.arguments import check_text
 from wids.base.keyhash import hash_keys
 from wids.base.lineage import lineage_in
-from wids.base.urls import base_name, display_url, file_name, is_local, local_path, scheme_of
+from wids.base.urls import (
+    base_name,
+    display_url,
+    file_name,
+    hide_credentials,
+    is_local,
+    local_path,
+    scheme_of,
+)
 from wids.base.valuesizes import json_nbytes
 from wids.base.warn import held_warnings, warn
 from wids.errors import SpecError
@@ -69,6 +77,7 @@ _CHOICE_KEYS = {"wids_version", "name", "nsamples", "made", "base"} | {
 _MOST_DOCUMENTS = 8  # each of which names the next; one may name itself
 # Of one view, since each document may name the next one ten times.
 _MOST_IN_ALL = {"documents and datasets": 1000, "bases": 10_000}
+_MOST_SHOWN = 8192  # characters in which URLs are looked for
 _MOST_VALUES_NBYTES = 1 << 30  # of memory, as estimated before a document is parsed
 
 
@@ -122,11 +131,16 @@ _KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
 }
 
 
+def _shown(value: Any) -> str:
+    """Return the text of a value of a document for messages, without credentials of URLs."""
+    return f"{hide_credentials(repr(value)[:_MOST_SHOWN]):.80}"
+
+
 def _check_kinds(node: dict[str, Any], where: str) -> None:
     """Raise SpecError unless the keys of an object of a document hold what they should."""
     for key, (kind, holds) in _KINDS.items():
         if node.get(key) is not None and not holds(node[key]):
-            raise SpecError(f"{where}: {key}: expected {kind}, found {node[key]!r:.60}")
+            raise SpecError(f"{where}: {key}: expected {kind}, found {_shown(node[key])}")
 
 
 def open(source: Any, **options: Any) -> Any:  # noqa: A001 (it is `wids.open`)
@@ -174,7 +188,7 @@ def open(source: Any, **options: Any) -> Any:  # noqa: A001 (it is `wids.open`)
         return _Opener(make, options).open(source)
     except MemoryError:  # of billions of samples, perhaps, which a document only claims
         raise SpecError(
-            f"{source!r:.200}: not enough memory for the samples that it names"
+            f"{_shown(source)}: not enough memory for the samples that it names"
         ) from None
 
 
@@ -334,7 +348,9 @@ class _Opener:
             self._count("documents and datasets", where)
             return self._inner({}).open(self._located(node, home))
         if not isinstance(node, dict):
-            raise SpecError(f"{where}: base: expected a location or an object, found {node!r:.60}")
+            raise SpecError(
+                f"{where}: base: expected a location or an object, found {_shown(node)}"
+            )
         _check_kinds(node, where)
         known = _CHOICE_KEYS if "base" in node else _BASE_KEYS
         if unknown := [key for key in node if key not in known]:
@@ -445,7 +461,8 @@ class _Opener:
         if node.get("fields") is not None:
             if not isinstance(node["fields"], list):
                 raise SpecError(
-                    f"{where}: fields: expected a list of extensions, found {node['fields']!r:.60}"
+                    f"{where}: fields: expected a list of extensions, found "
+                    f"{_shown(node['fields'])}"
                 )
             own["fields"] = node["fields"]
         opener = self._inner(own)
@@ -490,7 +507,7 @@ class _Opener:
         if not isinstance(kept, dict) or OWN_SHARDS & kept.keys():
             raise SpecError(
                 f"{where}: options: expected an object of top-level keys without shards and base, "
-                f"found {kept!r:.60}"
+                f"found {_shown(kept)}"
             )
         given = self._options.get("options") or {}
         named = {"name"} if self._options.get("dataset_name") else set()
@@ -506,7 +523,7 @@ class _Opener:
                 if (lineage := lineage_in(node)) is None:
                     raise SpecError(
                         f"{where}: lineage: expected 16 hexadecimal digits as they were saved, "
-                        f"found {node['lineage']!r:.60}"
+                        f"found {_shown(node['lineage'])}"
                     )
                 samples = View(samples.base, samples.rows, samples.made, lineage)
         if node.get("exclude") is not None:
@@ -514,9 +531,9 @@ class _Opener:
         patches: list[str] = []
         for patch in _as_list(node.get("patch"), where, "patch"):
             new = self.base(patch, home, depth + 1)
-            _check_classes(base, new, f"{where}: patch {patch!r:.80}")
+            _check_classes(base, new, f"{where}: patch {_shown(patch)}")
             _warn_of_unknown_keys(base, new, where)
-            steps = [*getattr(samples, "made", ()), f"patch({patch!r:.80})"]
+            steps = [*getattr(samples, "made", ()), f"patch({_shown(patch)})"]
             patches.append(steps[-1])
             samples = patched(samples, new)
             if isinstance(samples, View):
@@ -537,7 +554,7 @@ class _Opener:
     def _indexes(self, node: Any, total: int, home: str) -> IndexList:
         where = display_url(home)
         if not isinstance(node, dict):
-            raise SpecError(f"{where}: indexes: expected an object, found {node!r:.60}")
+            raise SpecError(f"{where}: indexes: expected an object, found {_shown(node)}")
         _check_kinds(node, where)
         try:
             if "file" not in node:
@@ -562,7 +579,7 @@ class _Opener:
             other = next(key for key in listed if not isinstance(key, str))
             raise SpecError(
                 f"{display_url(home)}: exclude: expected a list of keys, which are texts, or the "
-                f"location of a file, found {other!r:.60}; write a key that is a number in quotes"
+                f"location of a file, found {_shown(other)}; write a key that is a number in quotes"
             )
         location = self._located(named, home)
         try:
@@ -749,7 +766,7 @@ def _as_list(value: Any, where: str, name: str) -> list[Any]:
         return []
     found = value if isinstance(value, list) else [value]
     if not all(isinstance(each, str | dict) for each in found):
-        raise SpecError(f"{where}: {name}: expected locations, found {value!r:.60}")
+        raise SpecError(f"{where}: {name}: expected locations, found {_shown(value)}")
     return found
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wids.base.arrayfile import read_arrays, write_arrays
+from wids.base.urls import display_url
 from wids.errors import SpecError, WidsError
 from wids.views.tablecolumns import Column, Numbers, Objects, Records, Texts
 
@@ -135,8 +136,8 @@ class Table:
 
     @property
     def name(self) -> str:
-        """The path of the file, or "the table"."""
-        return "the table" if self.origin is None else self.origin.location
+        """The location of the file for messages, without credentials; or "the table"."""
+        return "the table" if self.origin is None else display_url(self.origin.location)
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._reopen is not None:

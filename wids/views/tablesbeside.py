@@ -63,7 +63,8 @@ def beside_shards(
     """
     if "{shard}" not in pattern:
         raise ValueError(
-            f"join_tables: expected a pattern such as '{{shard}}.parquet', got {pattern!r}; one "
+            f"join_tables: expected a pattern such as '{{shard}}.parquet', got "
+            f"{display_url(pattern)!r}; one "
             "table for all shards is joined by join()"
         )
     locations = [table_beside(pattern, shard) for shard in shards]
@@ -80,8 +81,8 @@ def beside_shards(
     found = _stamp_of_all(zip(map(base_name, there), stamps, strict=True))
     if stamp is not None and stamp.digest != found.digest:
         raise SpecError(
-            f"{pattern}: the tables beside the shards have changed since they were joined; join "
-            "them again, or restore the files"
+            f"{display_url(pattern)}: the tables beside the shards have changed since they were "
+            "joined; join them again, or restore the files"
         )
     sources = [source for source, _ in opened]
     names = [name for name in sources[0].names if all(name in source.names for source in sources)]
@@ -99,7 +100,7 @@ def beside_shards(
         return Table(columns, Origin(pattern, found, is_pattern=True))
 
     lacking = _partial_columns(there, sources, names)
-    return TableSource(names, read, f"the tables {pattern}", lacking=lacking)
+    return TableSource(names, read, f"the tables {display_url(pattern)}", lacking=lacking)
 
 
 def _partial_columns(
