@@ -41,7 +41,7 @@ def open_mapped(path: Path, _: ShardServer) -> ReadableShard:
 
 
 def open_by_position(path: Path, _: ShardServer) -> ReadableShard:
-    shard = ShardOpener(ShardCache(), RULES, access="pread").open(ShardRef(str(path)))
+    shard = ShardOpener(ShardCache(), RULES, access="pread").open(ShardRef(str(path)))[0]
     assert isinstance(shard, FileShard)
     return shard
 
@@ -49,7 +49,7 @@ def open_by_position(path: Path, _: ShardServer) -> ReadableShard:
 def open_remote(path: Path, server: ShardServer, *, by_range: bool) -> ReadableShard:
     server.put(path.name + SIDECAR_SUFFIX, Path(f"{path}{SIDECAR_SUFFIX}").read_bytes())
     url = server.put(path.name, path.read_bytes())
-    return ShardOpener(ShardCache(), RULES, by_range).open(ShardRef(url))
+    return ShardOpener(ShardCache(), RULES, by_range).open(ShardRef(url))[0]
 
 
 def open_fetched(path: Path, server: ShardServer) -> ReadableShard:
