@@ -312,11 +312,12 @@ import encodings.ascii, filelock, os, sys
 import requests
 from wids.base.shardref import ShardRef
 from wids.caching.cache import ShardCache
+cache = ShardCache(sys.argv[1])
+cache.make_ready([sys.argv[2]])
 if os.geteuid() == 0:
     os.setgroups([])
     os.setgid(65534)
     os.setuid(65534)
-cache = ShardCache(sys.argv[1])
 sys.stdout.buffer.write(cache.get(ShardRef.of(sys.argv[2], md5sum=sys.argv[3])).read_bytes())
 """
 
