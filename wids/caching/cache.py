@@ -133,9 +133,9 @@ class ShardCache:
 
     def make_ready(self, urls: Iterable[str]) -> None:
         """Import the modules that downloads of these URLs need, before this process is forked."""
-        import encodings.ascii  # of the lock's record
+        import encodings.ascii  # noqa: F401 (of a lock's record)
 
-        import wids.caching.download  # noqa: F401
+        import wids.caching.download
         import wids.caching.store  # noqa: F401
         from wids.caching.unpack import load_libraries
 
