@@ -225,3 +225,17 @@ def test_checks_return_plain_values() -> None:
     refuses(lambda: check_integer("n", np.array([1, 2])), TypeError, "n must be an integer")
     refuses(lambda: check_number("x", True), TypeError, "x must be a number")
     refuses(lambda: check_integer("n", 4, most=3, unless="None"), ValueError, "n", "3", "None")
+
+
+def test_costs_may_be_an_array_for_a_sampler_without_a_dataset() -> None:
+    """Costs of numpy give the number of samples where nothing else does."""
+    sampler = wids.ShardListSampler(None, lengths=[3, 2])
+    batches = wids.BatchSampler(sampler, cost=np.ones(5), max_cost=2)
+    assert sorted(index for batch in batches for index in batch) == list(range(5))
+
+
+def test_old_and_new_name_of_streams_exclude_each_other() -> None:
+    """`lanes` is accepted alone, and refused beside `streams`."""
+    assert wids.DistributedChunkedSampler(DATA, 2, 0, lanes=2).streams == 2
+    with pytest.raises(ValueError, match="old name of streams"):
+        wids.DistributedChunkedSampler(DATA, 2, 0, lanes=2, streams=1)

@@ -128,11 +128,8 @@ class BatchSampler(TorchBatchSampler):
         self.batch_size = None if differ else self._size  # type: ignore[assignment]
         self._pools: _Pools | None = None
         self._kind = str(self._size)
-        length = (
-            len(sampler.dataset)
-            if hasattr(sampler.dataset, "__len__")
-            else len(cost or shape or ())
-        )
+        planned = next((each for each in (cost, shape) if each is not None), ())
+        length = len(sampler.dataset if hasattr(sampler.dataset, "__len__") else planned)
         if cost is not None and max_cost is not None:
             kind = PackPlan if pack else CostPlan
             self._kind = f"{kind.name} up to {max_cost}"

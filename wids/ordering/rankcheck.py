@@ -9,6 +9,11 @@ from wids.ordering.samplers import ChunkedSampler, probe
 __all__ = ["check_ranks"]
 
 _NUM_PROBED = 1000
+# What the names of the state stand for, where that is not their meaning as arguments.
+_MEANT = {
+    "layout": " (a hash of the lengths of shards, chunksize, weights, balance and parts)",
+    "tail": " (of drop_last and pad)",
+}
 
 
 def check_ranks(sampler: ChunkedSampler | BatchSampler) -> None:
@@ -45,7 +50,7 @@ def check_ranks(sampler: ChunkedSampler | BatchSampler) -> None:
     expected = told[0][1]
     for number, (_, facts) in enumerate(told):
         words = [
-            f"{name} is {facts.get(name)!r}, on rank 0 {expected.get(name)!r}"
+            f"{name}{_MEANT.get(name, '')} is {facts.get(name)!r}, on rank 0 {expected.get(name)!r}"
             for name in dict.fromkeys([*expected, *facts])
             if name != "locations" and facts.get(name) != expected.get(name)
         ]
@@ -79,7 +84,7 @@ def _facts(sampler: ChunkedSampler | BatchSampler, alone: ChunkedSampler) -> dic
         "class": type(alone).__name__,
         **alone.state_dict(),
         "num_replicas": alone.num_replicas,
-        "drop_last": getattr(alone, "drop_last", False),
+        "tail": alone.tail,
         "length": len(alone.dataset) if hasattr(alone.dataset, "__len__") else None,
         "batches": sampler.fingerprint if isinstance(sampler, BatchSampler) else None,
         "locations": locations,

@@ -102,7 +102,8 @@ class ChunkedSampler(Sampler[int]):
     rank = 0
     num_replicas = 1
     streams = 1
-    _tail = "pad"
+    # What is done where the ranks cannot share evenly: "pad", "drop" or "ragged" (`pad=False`).
+    tail = "pad"
 
     def __init__(
         self,
@@ -217,7 +218,7 @@ class ChunkedSampler(Sampler[int]):
         if state.partition == "uniform" and streams == self.num_replicas:
             streams = 1
         n = state.num_samples
-        return Share(n, self.rank, self.num_replicas, streams, state.consumed, self._tail)
+        return Share(n, self.rank, self.num_replicas, streams, state.consumed, self.tail)
 
     def _begin(self, begun: Pass) -> None:
         """Record that a pass is about to hand out its first index."""
@@ -242,9 +243,9 @@ class ChunkedSampler(Sampler[int]):
     def __len__(self) -> int:
         """Number of indexes that a whole epoch yields on this rank."""
         # The streams matter only if the ranks may differ in length.
-        streams = self.streams if self._tail == "ragged" else 1
+        streams = self.streams if self.tail == "ragged" else 1
         n = self._source.num_samples
-        return Share(n, self.rank, self.num_replicas, streams, 0, self._tail).count
+        return Share(n, self.rank, self.num_replicas, streams, 0, self.tail).count
 
     def __iter__(self) -> IndexPass:
         """Return a pass from the restored position, else from the start of the epoch."""
@@ -272,7 +273,7 @@ class ChunkedSampler(Sampler[int]):
             rank = [f"rank {self.rank} of {self.num_replicas}"] if self.num_replicas > 1 else []
         except ValueError:  # as long as only the number of ranks is known
             rank = ["rank unknown"]
-        tail = {"drop": ["drop_last=True"], "ragged": ["pad=False"]}.get(self._tail, [])
+        tail = {"drop": ["drop_last=True"], "ragged": ["pad=False"]}.get(self.tail, [])
         parts = [drawn, *order, *rank, *tail, f"seed {self.seed}", f"epoch {self.epoch}"]
         return f"{type(self).__name__}({', '.join(parts)})"
 
@@ -693,7 +694,9 @@ class DistributedChunkedSampler(ChunkedSampler, DistributedSampler[int]):
                 "drop_last=True and pad=False exclude each other: drop_last leaves out what the "
                 "ranks cannot share evenly, pad=False deals it to some of them; pass one of the two"
             )
-        self._tail = "drop" if self.drop_last else "pad" if pad else "ragged"
+        self.tail = "drop" if self.drop_last else "pad" if pad else "ragged"
+        if lanes is not None and streams != "rank":
+            raise ValueError(f"lanes={lanes!r} is the old name of streams={streams!r}: pass one")
         self._streams = check_streams(streams if lanes is None else lanes)
         self._set_samples(dataset, num_samples, chunksize, lengths, partition)
         self._set_order(seed, shuffle, shufflefirst, interleave)
@@ -721,7 +724,7 @@ class DistributedChunkedSampler(ChunkedSampler, DistributedSampler[int]):
     @property
     def total_size(self) -> int:  # type: ignore[override]  # computed here, stored there
         """Number of indexes per epoch on all ranks; the name is that of torch's class."""
-        ragged = self._tail == "ragged"
+        ragged = self.tail == "ragged"
         return self._source.num_samples if ragged else len(self) * self.num_replicas
 
     def __getstate__(self) -> dict[str, Any]:
