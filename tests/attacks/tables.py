@@ -1,4 +1,4 @@
-"""Tables of strangers: offsets and indexes that lie outside of their buffers, and damage."""
+"""Tables of strangers: offsets outside of their buffers, damage, and gigabytes in kilobytes."""
 
 import io
 import json
@@ -7,8 +7,10 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from helpers.shards import write_shard
+from pyarrow import parquet as pq
 
 from attacks.runner import RIGHT, Attack, Family, Scene, Wrong
 from wids.views.opening import open as open_samples
@@ -20,12 +22,13 @@ TEXT = "caption of a sample" * 5
 OFFSETS = (1, 95, 4096, 1 << 20, 1 << 30, (1 << 31) - 1, -1, -(1 << 31))
 
 
-def _joined(name: str, make: Callable[[random.Random], bytes]) -> Attack:
+def _joined(name: str, make: Callable[[random.Random], bytes], *, plain: bool = True) -> Attack:
     """Return the attack by a table, which a saved view joins to a good shard."""
 
     def attack(scene: Scene) -> Callable[[], str]:
         write_shard(scene.folder / "a.tar", ROWS)
         data = make(scene.chance)
+        pa.default_memory_pool().release_unused()
         stamp = stamp_of(scene.write(name, data))
         right = {
             "table": name,
@@ -46,7 +49,7 @@ def _joined(name: str, make: Callable[[random.Random], bytes]) -> Attack:
                 # What is neither in the file nor what it stands for is memory of the process.
                 for text in value if isinstance(value, list) else [value]:
                     held = text.getvalue() if isinstance(text, io.BytesIO) else str(text).encode()
-                    if text is not None and held not in data:
+                    if text is not None and held not in data and plain:
                         raise Wrong(f"a value of elsewhere: {value!r:.200}")
             return RIGHT
 
@@ -110,12 +113,109 @@ def _changed_bytes(chance: random.Random) -> bytes:
     return bytes(data)
 
 
+def _compressed(chance: random.Random) -> bytes:
+    """Compress gigabytes, or state a size that a buffer does not have."""
+    nbytes = 50 << 20
+    zeros = pa.py_buffer(bytes(nbytes))
+    offsets = pa.py_buffer(np.array([0, nbytes // 2, nbytes - 1, nbytes], np.int64))
+    captions = pa.Array.from_buffers(pa.large_binary(), 3, [None, offsets, zeros])
+    batch = pa.record_batch({"key": KEYS, "caption": captions})
+    make = chance.choice([pa.ipc.new_stream, pa.ipc.new_file])
+    options = pa.ipc.IpcWriteOptions(compression=chance.choice(["zstd", "lz4"]))
+    is_lie = chance.random() < 0.3
+    sink = io.BytesIO()
+    with make(sink, batch.schema, options=options) as writer:
+        for _ in range(1 if is_lie else 40):
+            writer.write_batch(batch)
+    data = sink.getvalue()
+    return data.replace(struct.pack("<q", nbytes), struct.pack("<q", 2**50)) if is_lie else data
+
+
+def _many_rows(chance: random.Random) -> bytes:
+    """State a number of rows that take no bytes."""
+    batch = pa.record_batch({"key": pa.nulls(7777), "caption": pa.nulls(7777)})
+    sink = io.BytesIO()
+    with chance.choice([pa.ipc.new_stream, pa.ipc.new_file])(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return sink.getvalue().replace(struct.pack("<q", 7777), struct.pack("<q", 2**40))
+
+
+def _coded(chance: random.Random) -> Any:
+    count = chance.choice([4000, 100_000])
+    codes = pa.array(np.zeros(count, np.int32))
+    captions = pa.DictionaryArray.from_arrays(codes, [TEXT * chance.choice([1, 10_000])])
+    return pa.table({"key": [f"{n}" for n in range(count)], "caption": captions})
+
+
+def _repeated(chance: random.Random) -> bytes:
+    """Let one value stand for many rows: one of the dictionary, or that of the row before."""
+    sink, table, times = io.BytesIO(), _coded(chance), 1
+    options: dict[str, Any] = {"compression": chance.choice(["zstd", "snappy"])}
+    if chance.random() < 0.3:
+        table, times = pa.table({"key": KEYS * 10, "caption": [TEXT * 10_000] * 30}), 50
+        options |= {"use_dictionary": False, "column_encoding": {"caption": "DELTA_BYTE_ARRAY"}}
+    with pq.ParquetWriter(sink, table.schema, store_schema=False, **options) as writer:
+        for _ in range(times):
+            writer.write_table(table)
+    return sink.getvalue()
+
+
+def _repeated_by_arrow(chance: random.Random) -> bytes:
+    sink, table = io.BytesIO(), _coded(chance)
+    with pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue()
+
+
+def _paged(chance: random.Random) -> bytes:
+    """Compress pages of gigabytes, and state another size in the metadata."""
+    table = pa.table({"key": [f"{n}" for n in range(50)], "caption": ["x" * 1_000_000] * 50})
+    sink = io.BytesIO()
+    options: dict[str, Any] = {"use_dictionary": False, "write_statistics": False}
+    with pq.ParquetWriter(sink, table.schema, compression="zstd", **options) as writer:
+        for _ in range(40):
+            writer.write_table(table)
+    data = bytearray(sink.getvalue())
+    size = pq.read_metadata(io.BytesIO(data)).row_group(0).column(1).total_uncompressed_size
+    stated, lie = _varint(size << 1), _varint(1000 << 1)
+    lie = bytes(byte | 128 for byte in lie) + bytes([128] * (len(stated) - len(lie) - 1) + [0])
+    return bytes(data.replace(stated, lie) if chance.random() < 0.7 else data)
+
+
+def _varint(number: int) -> bytes:
+    return (
+        b""
+        if number < 0
+        else bytes([number & 127])
+        if number < 128
+        else (bytes([number & 127 | 128]) + _varint(number >> 7))
+    )
+
+
+def _changed_parquet(chance: random.Random) -> bytes:
+    """Change some bytes of a good Parquet file, most of them of its metadata."""
+    table = pa.table({"key": KEYS, "caption": [TEXT] * 3})
+    sink = io.BytesIO()
+    pq.write_table(table, sink, use_dictionary=chance.random() < 0.5)
+    data = bytearray(sink.getvalue())
+    for _ in range(chance.choice([1, 1, 3, 9])):
+        first = chance.choice([0, len(data) - 400])
+        data[chance.randrange(first, len(data))] = chance.choice([0, 1, 127, 128, 255])
+    return bytes(data)
+
+
 TABLES = Family(
     {
         "string view": _joined("t.arrow", _string_view),
         "offsets": _joined("t.arrow", _offsets),
         "dictionary": _joined("t.arrow", _dictionary),
         "bytes": _joined("t.arrow", _changed_bytes),
+        "compressed": _joined("t.arrow", _compressed, plain=False),
+        "rows": _joined("t.arrow", _many_rows),
+        "repeated": _joined("t.parquet", _repeated, plain=False),
+        "repeated by arrow": _joined("t.arrow", _repeated_by_arrow),
+        "pages": _joined("t.parquet", _paged, plain=False),
+        "parquet": _joined("t.parquet", _changed_parquet, plain=False),
     },
-    usual=24,
+    usual=20,
 )

@@ -184,6 +184,6 @@ VIEWS = Family(
         "nested": _tried(_nested),
         "indexes": _tried(_indexes),
     },
-    usual=30,
+    usual=18,
     setup=_quiet,
 )

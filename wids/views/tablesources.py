@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import mmap
 import os
 from collections.abc import Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from wids.base.decompression import allowed_nbytes
 from wids.base.files import atomic_file
 from wids.base.numbertext import SURE_DIGITS, is_exact_float
 from wids.base.optional import load
@@ -21,6 +24,7 @@ from wids.base.urls import display_url, file_name
 from wids.errors import SpecError
 from wids.reading.ragged import RaggedText, pack
 from wids.views.table import FileStamp, Origin, Table, stamp_of
+from wids.views.tablebounds import arrow_nbytes, decoded_nbytes, pages_nbytes
 from wids.views.tablecolumns import Column, Numbers, Objects, Piece, Texts
 
 if TYPE_CHECKING:
@@ -33,6 +37,7 @@ __all__ = ["TableSource", "is_table", "remote_table", "table_source"]
 # A larger Parquet or CSV file is unpacked once, into a file that all processes map.
 _MOST_HELD_NBYTES = 64 << 20
 _BLOCK_NBYTES = 1 << 20
+_DELTA = "DELTA_BYTE_ARRAY"  # an encoding of Parquet, by what a text shares with the one before
 _INTEGER = r"^-?(0|[1-9][0-9]*)$"
 _NUMBER = r"^-?(0|[1-9][0-9]*)?(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
 _LEADING_ZERO = r"^-?0[0-9]"
@@ -257,32 +262,128 @@ def _open_parquet(path: Path, unpacked: _Unpacked) -> TableSource:
     parquet, arrow = load("pyarrow.parquet", "parquet"), load("pyarrow", "parquet")
     try:
         file = parquet.ParquetFile(path)
-    except arrow.ArrowInvalid as error:
-        raise ValueError(f"{path}: is no Parquet file, or is damaged: {error}") from error
+    except (arrow.ArrowException, OSError) as error:
+        raise SpecError(f"{path}: is no Parquet file, or is damaged: {error}") from error
 
     def read(names: Sequence[str]) -> Mapping[str, Column]:
-        metadata = file.metadata
-        nbytes = sum(
-            metadata.row_group(group).column(column).total_uncompressed_size
+        metadata, most = file.metadata, allowed_nbytes(unpacked.stamp.nbytes)
+        chunks = [
+            (group, chunk)
             for group in range(metadata.num_row_groups)
-            for column in range(metadata.num_columns)
-            if metadata.row_group(group).column(column).path_in_schema.split(".")[0] in names
-        )
-        at_once = _MOST_HELD_NBYTES * max(1, metadata.num_rows) // max(1, nbytes)
-        num_rows = min(max(1, at_once), 1 << 20)
-        batches = partial(file.iter_batches, num_rows, columns=list(names))
+            for chunk in map(metadata.row_group(group).column, range(metadata.num_columns))
+            if chunk.path_in_schema.split(".")[0] in names
+        ]
+        with _mapped(path, "Parquet") as data:
+            nbytes = sum(_pages_nbytes(data, chunk) for _, chunk in chunks)
+            _check_size(max(nbytes, sum(each.num_values for _, each in chunks)), most, str(path))
+            # One value of a dictionary may stand for thousands of rows.
+            repeated = sum(_repeated_nbytes(path, data, *each) for each in chunks)
+        deltas = {each.path_in_schema for _, each in chunks if _DELTA in each.encodings}
+        coded = {each.path_in_schema for _, each in chunks if _has_texts(each)} - deltas
+        # Slower by far: what each batch would take is counted before its values are copied.
+        is_counted = nbytes + repeated > most
+        reader = parquet.ParquetFile(path, read_dictionary=sorted(coded) if is_counted else None)
+        # A value may repeat the one before it, as a row may repeat a dictionary's.
+        widest = nbytes if deltas else nbytes // max(1, metadata.num_rows)
+        num_rows = min(max(1, _MOST_HELD_NBYTES // max(1, widest)), 1 << 20)
+
+        def batches() -> Iterator[Any]:
+            found = reader.iter_batches(num_rows, columns=list(names))
+            return _decoded(found, file.schema_arrow, most, str(path))
+
         copy = unpacked.columns(nbytes, names, batches)
-        return copy or _columns_of_arrow(file.read(columns=list(names)), names)
+        if copy is None:
+            kinds = arrow.schema([file.schema_arrow.field(name) for name in names])
+            copy = _columns_of_arrow(arrow.Table.from_batches(batches(), kinds), names)
+        return copy
 
     names = file.schema_arrow.names
     return TableSource(names, partial(_of_file, path, unpacked, read), str(path))
 
 
+def _has_texts(chunk: Any) -> bool:
+    """Return whether a column chunk of a Parquet file has a dictionary of texts or bytes."""
+    return bool(chunk.physical_type == "BYTE_ARRAY" and chunk.has_dictionary_page)
+
+
+def _pages_nbytes(data: memoryview, chunk: Any, *, only_first: bool = False) -> int:
+    """Return the uncompressed size of a column chunk of a Parquet file, or of its first page."""
+    start = chunk.data_page_offset
+    if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < start:
+        start = chunk.dictionary_page_offset
+    return pages_nbytes(data, start, start + (only_first or chunk.total_compressed_size))
+
+
+def _repeated_nbytes(path: Path, data: memoryview, group: int, chunk: Any) -> int:
+    """Return a bound of what the values of the dictionary of a column chunk take in all rows."""
+    parquet, compute = load("pyarrow.parquet", "parquet"), load("pyarrow.compute", "parquet")
+    arrow = load("pyarrow", "parquet")
+    if not _has_texts(chunk) or not chunk.num_values:
+        return 0
+    name = chunk.path_in_schema
+    reader = parquet.ParquetFile(path, read_dictionary=[name])
+    try:
+        first = next(reader.iter_batches(1, row_groups=[group], columns=[name])).column(0)
+        lengths = compute.binary_length(first.dictionary)
+    except (AttributeError, StopIteration):  # inside of a list or a struct
+        return 1 << 62
+    except (arrow.ArrowException, OSError) as error:
+        raise SpecError(f"{path}: cannot be read, or is damaged: {error}") from error
+    # In the dictionary's page four bytes stand before each; else this is another dictionary.
+    found = (compute.sum(lengths).as_py() or 0) + 4 * len(lengths)
+    if found != _pages_nbytes(data, chunk, only_first=True):
+        return 1 << 62
+    return int(compute.max(lengths).as_py() or 0) * int(chunk.num_values)
+
+
+@contextmanager
+def _mapped(path: Path, kind: str) -> Iterator[memoryview]:
+    """Context manager of the bytes of a file; a ValueError raised for them names the file."""
+    try:
+        with (
+            path.open("rb") as stream,
+            mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as held,
+            memoryview(held) as data,
+        ):
+            yield data
+    except ValueError as error:
+        raise SpecError(f"{path}: is no {kind} file, or is damaged: {error}") from None
+
+
+def _check_size(nbytes: int, most: int, title: str) -> None:
+    """Raise SpecError if a table unpacks to more than is allowed."""
+    if nbytes > most:
+        raise SpecError(
+            f"{title}: unpacks to {nbytes} bytes or more, where {most} are allowed, 64 MiB and 200 "
+            "times the size of the file; write the table without compression and dictionaries"
+        )
+
+
+def _decoded(batches: Iterable[Any], schema: Any, most: int, title: str) -> Iterator[Any]:
+    """Yield batches with the types of a schema; those of a damaged file raise SpecError."""
+    arrow, total = load("pyarrow", "parquet"), 0
+    try:
+        for batch in batches:
+            total += sum(map(decoded_nbytes, batch.columns))
+            _check_size(total, most, title)
+            names = batch.schema.names
+            kinds = [schema.field(name).type for name in names]
+            pairs = zip(batch.columns, kinds, strict=True)
+            yield arrow.record_batch([each.cast(kind) for each, kind in pairs], names=names)
+    except (arrow.ArrowException, OSError) as error:
+        raise SpecError(f"{title}: cannot be read, or is damaged: {error}") from error
+
+
 def _open_arrow(path: Path, unpacked: _Unpacked) -> TableSource:
+    most = allowed_nbytes(unpacked.stamp.nbytes)
+    with _mapped(path, "Arrow") as data:
+        _check_size(arrow_nbytes(data), most, str(path))
     found = _mapped_arrow(path)
 
     def read(names: Sequence[str]) -> Mapping[str, Column]:
         chosen = _validated(found.select(list(names)), str(path))
+        chunks = (chunk for column in chosen.columns for chunk in column.chunks)
+        _check_size(sum(map(decoded_nbytes, chunks)), most, str(path))
         # What takes more memory than the file was compressed; else it is mapped as it is.
         nbytes = chosen.nbytes if chosen.nbytes > unpacked.stamp.nbytes else 0
         copy = unpacked.columns(nbytes, names, chosen.to_batches)
