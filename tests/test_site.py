@@ -68,8 +68,8 @@ def test_links_stay_within_the_site(pages):
 
 def test_source_files_are_shown_whole(pages):
     """A document's link to a source file leads to a page with its text."""
-    shown = (pages / "source" / "tests" / "test_ddp.py.md").read_text()
-    assert (REPOSITORY / "tests" / "test_ddp.py").read_text() in shown
+    shown = (pages / "source" / "tests" / "test_drop_in.py.md").read_text()
+    assert (REPOSITORY / "tests" / "test_drop_in.py").read_text() in shown
 
 
 def test_links_show_titles_in_place_of_file_names(prepare, tmp_path):

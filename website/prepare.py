@@ -33,11 +33,11 @@ LANGUAGES = {".py": "python", ".sh": "bash", ".ipynb": "json", "": "text"}
 # the page of `SampleSequence`, which describes those that samplers, loaders and views call.
 INTERNAL = """
 batch_kind choose_remote column_at column_bounds column_reader drop_if_changed gather_fields
-held_versions hold_versions index_rules is_near key_hashes keys_at locate_batch packed_index
-packed_keys packed_keys_are_current pipeline plan_ranges read_as read_batch_as
-read_key_hashes read_raw shard_numbers wanted_fields
+index_rules is_near key_hashes keys_at locate_batch packed_index
+packed_keys pipeline plan_ranges read_as read_batch_as
+read_raw shard_numbers wanted_fields
 
-add_span add_time answer begin_pass note note_first_wait of_thread receive timed
+add_time answer begin_pass of_thread receive timed
 
 announce confirm is_evicted read_heads read_spans version was_changed
 
@@ -45,7 +45,7 @@ check_rows check_sample find_spans from_bytes from_pack headers_start hides_arch
 kept matches next_header_end probes
 
 arrived_nbytes derived_path index_lock_path joins_folder local_path_of make_ready prepare
-room_for_file sidecar_path stamp touch
+room_for_file sidecar_path touch
 """
 SUMMARY = "Random access to WebDataset tar shards, with exact, resumable, distributed epochs."
 

@@ -53,7 +53,7 @@ def test_order_refuses_nonsense(folder: Path, capsys: pytest.CaptureFixture[str]
     assert "--nodes: expected a whole number, >= 1" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("option", ["interleave", "cache-shards", "lanes", "chunksize"])
+@pytest.mark.parametrize("option", ["interleave", "cache-shards", "streams", "chunksize"])
 def test_order_refuses_counts_below_one(
     option: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -67,7 +67,7 @@ def test_order_takes_lanes_and_chunks(folder: Path, capsys: pytest.CaptureFixtur
     options = ["--lanes", "2", "--chunksize", "5", "--interleave", "8", "--json"]
     assert main(["order", str(folder), *options]) == 0
     (report,) = json.loads(capsys.readouterr().out)
-    assert (report["lanes"], report["interleave"]) == (2, 8)
+    assert (report["streams"], report["interleave"]) == (2, 8)
 
 
 def test_order_of_a_full_shuffle_has_no_lanes(

@@ -687,8 +687,7 @@ def test_a_restored_loader_goes_on_where_it_was(
         else:
             seen += batch["__index__"].tolist()
     state = pickle.loads(pickle.dumps(stopped.state_dict()))
-    used_up = state["finished"] and state["sampler"]["consumed"] > 0
-    epoch = state["sampler"]["epoch"] + used_up
+    epoch = state["sampler"]["epoch"]
     restored = make(1)
     restored.load_state_dict(state)
     rest = flat(restored)

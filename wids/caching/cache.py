@@ -273,6 +273,9 @@ class ShardCache:
     def version_of(self, shard: ShardRef | str) -> Version:
         """Return what is known of the version of a shard's file, without opening or fetching it.
 
+        Args:
+            shard: The shard, or its URL.
+
         >>> ShardCache("/no/such/folder").version_of("https://host/a.tar") == Version()
         True
         """

@@ -36,7 +36,6 @@ from wids.codecs.documents import (
 )
 from wids.codecs.images import IMAGE_TARGETS, ImageDecoder, encode_image
 from wids.codecs.safetensors import decode_safetensors, encode_safetensors
-from wids.codecs.tenbin import decode_tenbin, encode_tenbin
 from wids.errors import DecodeError
 
 __all__ = [
@@ -186,6 +185,19 @@ def _encode_sound(name: str, sound: Any) -> bytes:
     return encode_sound(name, sound)
 
 
+# Few shards have tenbin, so its module is loaded with the first of them.
+def _decode_tenbin(data: Any) -> Any:
+    from wids.codecs.tenbin import decode_tenbin
+
+    return decode_tenbin(data)
+
+
+def _encode_tenbin(value: Any) -> bytes:
+    from wids.codecs.tenbin import encode_tenbin
+
+    return encode_tenbin(value)
+
+
 def _picture(name: str) -> Encoder:
     """Return the encoder of an image format, given Pillow's name of the format."""
     return partial(encode_image, name)
@@ -204,7 +216,7 @@ FORMATS = (
     Format((".npy",), "array", _npy, encode_npy),
     Format((".npz",), "array", _bounded(decode_npz), encode_npz),
     Format((".safetensors",), "array", _array(decode_safetensors), encode_safetensors),
-    Format((".tb", ".ten"), "array", _array(decode_tenbin), encode_tenbin),
+    Format((".tb", ".ten"), "array", _array(_decode_tenbin), _encode_tenbin),
     Format((".avif",), "image", _image, media_type="image/avif"),
     Format((".bmp",), "image", _image, _picture("BMP"), "image/bmp"),
     Format((".gif",), "image", _image, media_type="image/gif"),

@@ -23,7 +23,6 @@ from wids.errors import (
 from wids.log import logger
 from wids.reading.waits import WaitLog
 from wids.specs.locations import with_suffix
-from wids.tar.dottedkeys import DOTTED_KEYS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -471,6 +470,7 @@ class ShardOpener:
 
     def _warn_of_losses(self, ref: ShardRef, index: TarIndex) -> None:
         """Warn of links without data, of last members that may be zeros, and of merged samples."""
+        from wids.tar.dottedkeys import DOTTED_KEYS
         from wids.tar.tarindex import losses
 
         for cause, message in losses(ref.url, index.skipped, index.source).items():

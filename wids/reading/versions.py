@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from wids.base.shardversion import Version, changed_error
 from wids.base.system import boot_id, name_of_machine
-from wids.tar.sidecar import VERSION as SIDECAR_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -67,11 +66,13 @@ class ShardVersions:
 
     def saved(self) -> str:
         """Return the tar indexes that were used, as text for a saved view; "" without any."""
+        from wids.tar.sidecar import VERSION
+
         digests = bytearray(_NBYTES * len(self._urls))
         for number, version in self.items():
             if version.index is not None:
                 digests[number * _NBYTES : (number + 1) * _NBYTES] = bytes.fromhex(version.index)
-        return f"{SIDECAR_VERSION}:{b64encode(digests).decode()}" if any(digests) else ""
+        return f"{VERSION}:{b64encode(digests).decode()}" if any(digests) else ""
 
     def restore(self, saved: str) -> None:
         """Demand the tar indexes that a view was saved with.
@@ -80,11 +81,13 @@ class ShardVersions:
             ValueError: They are of another number of shards.
             ShardChangedError: A shard was used already, in another version.
         """
+        from wids.tar.sidecar import VERSION
+
         form, _, text = saved.partition(":")
         digests = b64decode(text, validate=True)
         if len(digests) != _NBYTES * len(self._urls):
             raise ValueError(f"expected {len(self._urls)} shards, found {len(digests) // _NBYTES}")
-        if form != str(SIDECAR_VERSION):  # indexes of another form have other digests
+        if form != str(VERSION):  # indexes of another form have other digests
             return
         for number in range(len(self._urls)):
             digest = digests[number * _NBYTES : (number + 1) * _NBYTES]

@@ -45,7 +45,6 @@ from wids.views.filling import Filled
 from wids.views.filterlanguage import KEY_NAMES, MISSING, compared_text
 from wids.views.indexlist import IndexList
 from wids.views.joining import Offered, Pairing, counterparts
-from wids.views.saved import save_view
 from wids.views.selection import Mapped, Selection
 from wids.views.tablerows import TableRows
 
@@ -829,6 +828,8 @@ class Viewable(_Sequence):
             TypeError: The view has a function or weights.
             OSError: A file cannot be written.
         """
+        from wids.views.saved import save_view  # which opening a dataset does not need
+
         save_view(self, path, getattr(self, "made", ()))
 
     @property
