@@ -125,7 +125,7 @@ def _compressed(chance: random.Random) -> bytes:
     is_lie = chance.random() < 0.3
     sink = io.BytesIO()
     with make(sink, batch.schema, options=options) as writer:
-        for _ in range(1 if is_lie else 40):
+        for _ in range(1 if is_lie else 24):
             writer.write_batch(batch)
     data = sink.getvalue()
     return data.replace(struct.pack("<q", nbytes), struct.pack("<q", 2**50)) if is_lie else data
@@ -173,7 +173,7 @@ def _paged(chance: random.Random) -> bytes:
     sink = io.BytesIO()
     options: dict[str, Any] = {"use_dictionary": False, "write_statistics": False}
     with pq.ParquetWriter(sink, table.schema, compression="zstd", **options) as writer:
-        for _ in range(40):
+        for _ in range(24):
             writer.write_table(table)
     data = bytearray(sink.getvalue())
     size = pq.read_metadata(io.BytesIO(data)).row_group(0).column(1).total_uncompressed_size
@@ -217,5 +217,5 @@ TABLES = Family(
         "pages": _joined("t.parquet", _paged, plain=False),
         "parquet": _joined("t.parquet", _changed_parquet, plain=False),
     },
-    usual=20,
+    usual=10,
 )
