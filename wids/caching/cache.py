@@ -461,7 +461,6 @@ class ShardCache:
         self._store.clear()
 
     def _local(self, path: Path, shard: ShardRef) -> Path:
-        from wids.caching.download import Unpacking
         from wids.caching.unpack import is_compressed_name
 
         try:
@@ -477,6 +476,8 @@ class ShardCache:
         shard.check_size(display_url(str(path)), status.st_size, remedy=_OTHER_VERSION)
         if not is_compressed_name(path.name):
             return path
+        from wids.caching.download import Unpacking  # which plain shards do not need
+
         entry = self._entry_of_local(path)
         if not self._lease(entry):
             self._fill(entry, Unpacking(path, entry.path, self._store))

@@ -120,11 +120,6 @@ class FileVersion:
         return identity_of(*self._first["answer"][1:]) if self._first else None
 
     @property
-    def is_named(self) -> bool:
-        """Whether responses have a validator to compare two by; True before the first response."""
-        return not self._first or self.validator is not None
-
-    @property
     def nbytes(self) -> int | None:
         """Size of the file; None before the first response or if the server does not say it."""
         return self._first["answer"].nbytes if self._first else self._nbytes
