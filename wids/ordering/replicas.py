@@ -156,6 +156,13 @@ def check_streams(streams: int | str) -> int | str:
     return check_integer("streams", streams, 1, MOST_STREAMS)
 
 
+def streams_or_lanes(streams: int | str, lanes: int | str | None, default: str) -> int | str:
+    """Return `streams`, or `lanes`, its old name; raise where both are given."""
+    if lanes is not None and streams != default:
+        raise ValueError(f"lanes={lanes!r} is the old name of streams={streams!r}: pass one")
+    return streams if lanes is None else lanes
+
+
 def count_streams(streams: int | str, num_replicas: int) -> int:
     """Return the number of streams for the argument `streams`.
 

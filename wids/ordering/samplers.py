@@ -23,7 +23,7 @@ from wids.ordering.mixtureorder import MixtureChunks
 from wids.ordering.order import Chunks, Share, check_partition
 from wids.ordering.passes import IndexPass, OrderState, Pass, Planner
 from wids.ordering.permute import Integers
-from wids.ordering.replicas import Replica, check_streams, count_streams
+from wids.ordering.replicas import Replica, check_streams, count_streams, streams_or_lanes
 from wids.ordering.weighted import WeightedChunks, read_classes, read_weights
 
 if TYPE_CHECKING:
@@ -695,9 +695,7 @@ class DistributedChunkedSampler(ChunkedSampler, DistributedSampler[int]):
                 "ranks cannot share evenly, pad=False deals it to some of them; pass one of the two"
             )
         self.tail = "drop" if self.drop_last else "pad" if pad else "ragged"
-        if lanes is not None and streams != "rank":
-            raise ValueError(f"lanes={lanes!r} is the old name of streams={streams!r}: pass one")
-        self._streams = check_streams(streams if lanes is None else lanes)
+        self._streams = check_streams(streams_or_lanes(streams, lanes, "rank"))
         self._set_samples(dataset, num_samples, chunksize, lengths, partition)
         self._set_order(seed, shuffle, shufflefirst, interleave)
 
@@ -808,7 +806,7 @@ class DistributedShardSampler(DistributedChunkedSampler):
             "lengths": _lengths_of(dataset) if lengths is None and not mixed else lengths,
             "partition": partition,
             "interleave": interleave,
-            "streams": streams,
+            "streams": streams_or_lanes(streams, options.pop("lanes", None), "node"),
             **options,
         }
         super().__init__(dataset, num_replicas, rank, **options)
