@@ -47,6 +47,7 @@ from wids.reading.packedindexes import PackedIndexes
 from wids.reading.pipeline import Pipeline, StreamedShard, no_end
 from wids.reading.samplesequence import SampleLocation, relabelled
 from wids.reading.shardopener import Access, ShardOpener, check_access
+from wids.reading.unevensamples import explain_missing
 from wids.reading.versions import ShardVersions
 from wids.specs.indexrules import rules_of
 from wids.specs.locations import folder_of, name_of
@@ -288,7 +289,7 @@ class ShardList:
         # All indexes are checked first, so that one out of range fails before a shard is fetched.
         wanted = self._locator.each_position(indexes)
         with reading_batch(indexes, len(self)):
-            return self.read_batch_as(wanted, wanted)
+            return explain_missing(self.read_batch_as(wanted, wanted))
 
     def read_batch_as(
         self, indexes: Sequence[int], numbers: Sequence[int], dataset: str | None = None

@@ -40,6 +40,7 @@ from wids.base.urls import is_local
 from wids.base.warn import warn
 from wids.reading.ragged import sorted_indexes
 from wids.reading.shardlist import ShardList
+from wids.reading.unevensamples import explain_missing
 from wids.views.concatenation import Chain, Classes, checked_parts
 from wids.views.filling import Filled
 from wids.views.filterlanguage import KEY_NAMES, MISSING, compared_text
@@ -158,7 +159,7 @@ class Viewable(_Sequence):
 
         numbers = checked_positions(indexes, len(self)).tolist()
         with reading_batch(indexes, len(self)):
-            return self.read_batch_as(numbers, numbers)
+            return explain_missing(self.read_batch_as(numbers, numbers))
 
     def __iter__(self) -> Iterator[Any]:
         """Yield all samples in order."""
