@@ -474,6 +474,15 @@ class TestShowAndCat:
         assert main(["cat", "train-000.tar", "key02", ".txt"]) == 0
         assert capfdbinary.readouterr().out == b"caption 2"
 
+    def test_a_number_with_leading_zeros_is_a_key(self, tmp_path: Path, capfdbinary):
+        """The usual keys are numbers, whose first one is not always 0."""
+        with wids.ShardWriter(str(tmp_path / "numbered-%d.tar")) as writer:
+            for number in range(1, 4):
+                writer.write({"__key__": f"{number:06d}", ".txt": f"caption {number}"})
+        for named, caption in (("1", b"2"), ("000001", b"1"), ("0", b"1"), ("-1", b"3")):
+            assert main(["cat", str(tmp_path / "numbered-0.tar"), named, ".txt"]) == 0
+            assert capfdbinary.readouterr().out == b"caption " + caption
+
     def test_cat_of_a_missing_field_lists_the_fields(self, spec: str, capsys):
         """The error lists the fields of the sample, without its labels."""
         for field in (".jpg", "__key__"):

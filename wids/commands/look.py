@@ -165,8 +165,8 @@ def cat(args: Arguments) -> int:
 
 
 def _chosen(dataset: Any, sample: str) -> dict[str, Any]:
-    """Return the sample at an index, or that with a key; a whole number is an index."""
-    is_index = re.fullmatch(r"-?[0-9]+", sample) is not None
+    """Return the sample at an index, or that with a key; keys are written with leading zeros."""
+    is_index = re.fullmatch(r"-?(0|[1-9][0-9]*)", sample) is not None
     found: dict[str, Any] = dataset[int(sample)] if is_index else dataset.get(sample)
     return found
 

@@ -83,7 +83,8 @@ def add_sample_arguments(parser: Any) -> None:
     parser.add_argument(
         "sample",
         metavar="INDEX|KEY",
-        help="index of the sample, where a negative one counts from the end, or its key",
+        help="index of the sample, where a negative one counts from the end, or its key; 139 is an "
+        "index, 000139 a key",
     )
 
 
