@@ -8,11 +8,9 @@ import re
 import shutil
 import subprocess
 import sys
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 from helpers.shards import REPOSITORY
 from PIL import Image
@@ -76,19 +74,6 @@ def results_of(script: str, folder: Path, out: Path, peers: list[str]) -> dict:
 
 
 @pytest.mark.slow
-def test_browse_measures_every_question(images: Path, tmp_path: Path):
-    """A small run has a figure for each request and round."""
-    pytest.importorskip("starlette", reason="the browser is an extra")
-    small = ("--shards", "12", "--samples", "80", "--rounds", "2")
-    done = run("browse.py", "--data", images, "--out", tmp_path / "out", *small)
-    assert done.returncode == 0, done.stderr
-    figures = json.loads((tmp_path / "out" / "browse.json").read_text())["figures"]
-    assert {len(values) for values in figures.values()} == {2}
-    assert all(value > 0 for values in figures.values() for value in values)
-    assert "60 thumbnails, again" in done.stdout
-
-
-@pytest.mark.slow
 def test_random_read_measures_every_peer(images: Path, tmp_path: Path):
     """Each row has its passes, with every sample's bytes, and a median between the extremes."""
     peers = ["floor", "ours", "ours-views", "ours-streams", "ours-gather"]
@@ -115,84 +100,6 @@ def test_loader_carries_every_byte(images: Path, tmp_path: Path):
 
 
 @pytest.mark.slow
-def test_peers_of_today_read_the_same_samples(images: Path, tmp_path: Path):
-    """A library that converts the shards reads all of their bytes, at random and in epochs."""
-    pytest.importorskip("datasets", reason="one of the libraries")
-    whole = sum(len(data) for sample in image_samples(70) for data in sample.values())
-    (rows,) = results_of(
-        "peers_random.py", images, tmp_path / "out", ["ours", "datasets", "datasets-256"]
-    )["tables"].values()
-    assert [{one["nbytes"] for one in row["passes"]} for row in rows] == [{whole}] * 3
-    raw, decoded = results_of("peers_epoch.py", images, tmp_path / "out", ["ours", "datasets"])[
-        "tables"
-    ].values()
-    assert [{one["nbytes"] for one in row["passes"]} for row in raw] == [{whole}] * 2
-    assert [{one["samples"] for one in row["passes"]} for row in decoded] == [{70}] * 2
-
-
-@pytest.mark.slow
-def test_what_a_peer_costs_is_measured(module, images: Path, tmp_path: Path):
-    """Conversion, its size, the first batch and the memory have a figure, and a column each."""
-    results = results_of("peers_cost.py", images, tmp_path / "out", ["ours", "webdataset"])
-    ours, streamed = results["tables"]["images"]
-    assert ours["conversion"]["nbytes"] > 0
-    assert all(seconds > 0 and nbytes > 1 << 20 for seconds, nbytes in ours["starts"])
-    assert streamed["cells"]["converted"] == "-"
-    heads, _, *lines = module("table").section("peers_cost", tmp_path / "out").splitlines()
-    assert heads == "| images | converted | beside the tars | first batch | memory |"
-    assert lines[0].startswith("| wids, DataLoader | ")
-
-
-@pytest.mark.slow
-def test_memory_does_not_grow_with_samples(tmp_path: Path):
-    """A small run measures the same samples in a short and a long dataset."""
-    done = run("memory.py", "--samples", "1000", "3000", "--out", tmp_path)
-    assert done.returncode == 0, done.stderr
-    rows = json.loads((tmp_path / "memory.json").read_text())["rows"]
-    assert [row["samples"] for row in rows] == [1000, 3000]
-    assert all(row["private_mib"] > 0 for row in rows)
-
-
-@pytest.mark.slow
-def test_epoch_loader_delivers_whole_epochs(images: Path, tmp_path: Path):
-    """Raw epochs have all bytes, and decoded ones 224 x 224 x 3 bytes for each sample."""
-    results = results_of("epoch_loader.py", images, tmp_path / "out", ["floor", "ours"])
-    assert list(results["tables"]) == ["images raw", "images decoded"]
-    for row in results["tables"]["images decoded"]:
-        assert {one["nbytes"] for one in row["passes"]} == {70 * 224 * 224 * 3}
-    for row in results["tables"]["images raw"]:
-        assert {one["samples"] for one in row["passes"]} == {70}
-
-
-@pytest.mark.slow
-def test_write_shards_tells_the_disk_from_the_work(tmp_path: Path):
-    """Every writer writes all samples, and waiting for the disk is never faster."""
-    peers = ["ours", "floor", "ours-plain"]
-    arguments = ("--count", "40", "--rounds", "1", "--out", tmp_path, "--peers", *peers)
-    done = run("write_shards.py", *arguments)
-    assert done.returncode == 0, done.stderr
-    tables = json.loads((tmp_path / "write_shards.json").read_text())["tables"]
-    assert {row["peer"] for row in tables["disk"]} == set(peers)
-    for left, synced in zip(tables["disk"], tables["disk, synced"], strict=True):
-        assert left["passes"][0]["samples"] == 40
-        assert synced["median"] <= left["median"]
-
-
-@pytest.mark.slow
-def test_create_spec_measures_commands(tmp_path: Path):
-    """Each row is a command that indexed all shards."""
-    peers = ["floor", "ours", "tar"]
-    arguments = ("--samples", "2", "--rounds", "1", "--out", tmp_path, "--peers", *peers)
-    done = run("create_spec.py", *arguments)
-    assert done.returncode == 0, done.stderr
-    results = json.loads((tmp_path / "create_spec.json").read_text())
-    rows = {title: [row["peer"] for row in table] for title, table in results["tables"].items()}
-    assert rows == {"digests": ["floor", "ours"], "headers": ["floor", "ours", "tar"]}
-    nbytes = 30 * (1024 + 2 * (512 + 20_480 + 512 + 512))
-    assert results["tables"]["digests"][0]["passes"][0]["samples"] == nbytes / 1e6
-
-
-@pytest.mark.slow
 def test_decode_loader_delivers_pictures_of_every_library(images: Path, tmp_path: Path):
     """Each row has all samples with 224 x 224 x 3 bytes, and the docs stay unchanged."""
     document = (REPOSITORY / "docs" / "decoding.md").read_bytes()
@@ -203,28 +110,6 @@ def test_decode_loader_delivers_pictures_of_every_library(images: Path, tmp_path
     for row in rows:
         assert {one["nbytes"] for one in row["passes"]} == {70 * 224 * 224 * 3}
     assert (REPOSITORY / "docs" / "decoding.md").read_bytes() == document
-
-
-def test_data_lies_where_its_table_says(images: Path):
-    """The floor's table has the offsets that tarfile finds."""
-    table = np.load(images / "table.npz")
-    spec = json.loads((images / "spec.json").read_text())
-    found = []
-    for shard in spec["shardlist"]:
-        with tarfile.open(shard["url"]) as archive:
-            found += [(member.offset_data, member.size) for member in archive]
-    assert table["places"].reshape(-1, 2).tolist() == [list(place) for place in found]
-    lengths = [shard["nsamples"] for shard in spec["shardlist"]]
-    assert table["shards"].tolist() == np.repeat(range(3), lengths).tolist()
-
-
-def test_peers_that_see_other_bytes_stop_the_run(module):
-    """A pass in which two libraries read different numbers of bytes is an error."""
-    common = module("common")
-    same = {"samples": 5, "nbytes": 10}
-    common._check_bytes(0, {"floor": [same], "ours": [same]})
-    with pytest.raises(RuntimeError, match="ours saw 11 bytes, floor 10"):
-        common._check_bytes(0, {"floor": [same], "ours": [{"samples": 5, "nbytes": 11}]})
 
 
 def test_the_tables_in_the_docs_are_current():
@@ -263,27 +148,6 @@ def test_the_docs_name_every_script():
         assert docstring.split("\n", 1)[0].endswith("?")
         assert f"python benchmarks/{name}.py" in docstring
         assert re.search(rf"<!-- table: {name}\b", page)
-
-
-@pytest.mark.slow
-def test_a_big_spec_is_measured_in_a_small_form(tmp_path: Path):
-    """Both rows have figures for loading, lookup and pickling."""
-    done = run("big_spec.py", "--shards", "30000", "--out", tmp_path, "--only", "first", "again")
-    assert done.returncode == 0, done.stderr
-    rows = json.loads((tmp_path / "big_spec.json").read_text())["tables"]
-    assert set(rows) == {"first", "again"}
-    assert all(row["pickled_mib"] > 0 for row in rows.values())
-    assert "| wids, again |" in (tmp_path / "big_spec.md").read_text()
-
-
-@pytest.mark.slow
-def test_resharding_is_measured_in_a_small_form(tmp_path: Path):
-    """Every row copied the same samples."""
-    done = run("reshard.py", "--count", "200", "--rounds", "1", "--out", tmp_path)
-    assert done.returncode == 0, done.stderr
-    rows = json.loads((tmp_path / "reshard.json").read_text())["tables"]["disk"]
-    assert [row["peer"] for row in rows] == ["floor", "ours", "ours-plain", "ours-resize"]
-    assert all(row["median"] > 0 for row in rows)
 
 
 @pytest.mark.slow
