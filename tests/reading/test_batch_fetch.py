@@ -1,11 +1,10 @@
 """`__getitems__` reads a batch in the order of storage and returns the samples of its indexes."""
 
 import itertools
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from helpers.interpreters import run_python
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -81,7 +80,8 @@ def test_reading_from_disk_gives_the_same(make_shard):
     path = make_shard(
         "a.tar", [{"__key__": f"{i:02d}", ".bin": b"%02d" % i * 50_000} for i in range(60)]
     )
-    subprocess.run([sys.executable, "-c", COLD, str(path)], check=True)
+    done = run_python("-c", COLD, path)
+    assert done.returncode == 0, done.stderr
 
 
 def test_announcing_reads_nothing_and_breaks_nothing(make_shard, shards):

@@ -130,7 +130,7 @@ def test_what_a_subclass_adds_travels(spec: Path) -> None:
         assert dataset[0] == expected[0]
 
 
-@pytest.mark.parametrize("start", ["fork", "spawn"])
+@pytest.mark.parametrize("start", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
 def test_views_of_memory_come_out_of_a_worker(spec: Path, start: str) -> None:
     """A batch of memoryviews reaches the parent of a DataLoader."""
     dataset = ShardListDataset(spec, transformations="memoryview")
@@ -258,7 +258,9 @@ def test_a_batch_honours_an_overridden_getitem(spec: Path) -> None:
     assert [batch.tolist() for batch in loader] == [[0, 1, 2, 10], [20, 21, 22, 23]]
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize(
+    "method", ["fork", "spawn", pytest.param("forkserver", marks=pytest.mark.slow)]
+)
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_workers_read_what_the_parent_reads(spec: Path, method: str) -> None:
     """Under each start method, workers return the same samples as the parent."""

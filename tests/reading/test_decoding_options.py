@@ -56,7 +56,7 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize("name", ANSWERS)
-@pytest.mark.parametrize("method", [None, "fork", "spawn"])
+@pytest.mark.parametrize("method", [None, "fork", pytest.param("spawn", marks=pytest.mark.slow)])
 def test_damaged_fields_are_answered_in_every_worker(shards, name, method):
     """`on_error` applies in this process and in forked and spawned workers."""
     on_error, answer = ANSWERS[name]

@@ -329,6 +329,7 @@ print(sorted(set(sys.modules) - set(before)))
 """
 
 
+@pytest.mark.slow
 def test_the_thread_imports_nothing(shard_server: ShardServer, tmp_path: Path) -> None:
     """The thread imports no module, since a fork during an import would block the worker."""
     zstandard = pytest.importorskip("zstandard")

@@ -4,8 +4,6 @@ import gc
 import itertools
 import json
 import random
-import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -17,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.interpreters import run_python
 from helpers.server import Faults, Request, ShardServer
 from helpers.specimens import npy
 from helpers.stores import use_s3
@@ -618,12 +617,6 @@ def test_a_read_only_cache_is_not_chosen_for_whole_shards(
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o555)
         folders = [str(tmp_path / "cache"), folder]
-        done = subprocess.run(
-            [sys.executable, "-c", AUTO_WITHOUT_RIGHTS, *folders, options],
-            input=json.dumps(shards),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = run_python("-c", AUTO_WITHOUT_RIGHTS, *folders, options, input=json.dumps(shards))
     expected = f"{NUM_SHARDS * PER_SHARD} by range, since the cache folder cannot be written to\n"
     assert done.stdout == expected, done.stderr

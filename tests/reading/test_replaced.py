@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.cacheprocesses import LONG
 from helpers.server import Faults, ShardServer
 
 from wids import ShardListDataset, TarIndex
@@ -25,7 +26,7 @@ from wids.tar.sidecar import SIDECAR_SUFFIX
 
 PATIENCE = FetchPolicy(backoff_seconds=0.0, attempts=3)
 KEYS = [f"{number:03d}" for number in range(6)]
-LONG = "ein-sehr-langer-name-" * 8
+LONG_NAME = "ein-sehr-langer-name-" * 8
 
 
 def content(version: str, name: str, nbytes: int = 900) -> bytes:
@@ -340,7 +341,7 @@ def test_long_names_are_compared_to_their_end(
     put: Callable[..., str], shard_server: ShardServer, tmp_path: Path, tar_format: int
 ) -> None:
     """Names that need a prefix or headers of their own cost no request more, and are compared."""
-    folders = "folder/" * 16 if tar_format == tarfile.USTAR_FORMAT else LONG
+    folders = "folder/" * 16 if tar_format == tarfile.USTAR_FORMAT else LONG_NAME
     keys = [f"{folders}{number}" for number in range(4)]
     old, new = (
         tar_of("old", keys, tar_format=tar_format),
@@ -624,7 +625,7 @@ _WAYS: list[dict[str, bool]] = [
 def test_random_exchanges_give_right_bytes_or_an_error(
     put: Callable[..., str], shard_server: ShardServer, tmp_path: Path
 ) -> None:
-    """Shard, sidecar or both are exchanged between any two requests, two thousand times."""
+    """Shard, sidecar or both are exchanged between any two requests, in hundreds of readings."""
     rng = random.Random(20261121)
     versions = {
         "old": OLD,
@@ -633,10 +634,12 @@ def test_random_exchanges_give_right_bytes_or_an_error(
         "other names": tar_of("other names", [f"n{key}" for key in KEYS[1:]] + KEYS[:1]),
         "other fields": tar_of("other fields", KEYS, extensions=(".cls", ".bin")),
         "long names": tar_of(
-            "long names", [LONG + key for key in KEYS], tar_format=tarfile.GNU_FORMAT
+            "long names", [LONG_NAME + key for key in KEYS], tar_format=tarfile.GNU_FORMAT
         ),
         "long names swapped": tar_of(
-            "long names swapped", [LONG + key for key in KEYS[::-1]], tar_format=tarfile.GNU_FORMAT
+            "long names swapped",
+            [LONG_NAME + key for key in KEYS[::-1]],
+            tar_format=tarfile.GNU_FORMAT,
         ),
     }
     sidecars = {name: sidecar_of(tar, tmp_path) for name, tar in versions.items()}
@@ -658,7 +661,8 @@ def test_random_exchanges_give_right_bytes_or_an_error(
             exchange()
 
     shard_server.before_answer = before_answer
-    for number in range(2_000):
+    rounds = 2_000 if LONG > 1 else 200
+    for number in range(rounds):
         likely = rng.choice([0.05, 0.2, 0.5])
         kind = rng.choice(_WAYS)
         cut = rng.choice([0.0, 0.0, 0.2])
@@ -682,7 +686,7 @@ def test_random_exchanges_give_right_bytes_or_an_error(
                     seen |= check(sample, names)
             # A server that names its versions is held to one of them.
             assert len(seen) <= 1 or "no_etag" in kind or roomy
-    assert min(tally.values()) > 1_000, tally
+    assert min(tally.values()) > rounds // 2, tally
 
 
 def _read_at_random(rng: random.Random, dataset: ShardListDataset) -> list[dict[str, Any]]:
