@@ -3,6 +3,7 @@
 import gc
 import os
 import re
+import sys
 import tarfile
 from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
@@ -63,6 +64,10 @@ def pytest_collection_finish() -> None:
     """Keep thousands of tests out of each collection of garbage, and as they are in forks."""
     gc.collect()
     gc.freeze()
+    # The iterator of a DataLoader that an error keeps in a cycle cannot tell its workers to end
+    # when it is collected: it waits this long for each of them, in whatever test that happens.
+    if "torch.utils.data" in sys.modules:
+        sys.modules["torch.utils.data._utils"].MP_STATUS_CHECK_INTERVAL = 0.5
 
 
 @pytest.fixture(autouse=True)

@@ -69,8 +69,8 @@ def loader_of(batches: wids.SharedBatches, **options: Any) -> DataLoader:
     ("workers", "start", "transformations"),
     [
         *((workers, None, kind) for workers in (0, 2) for kind in ("bytes", "memoryview", None)),
-        (1, "spawn", "bytes"),
-        (2, "forkserver", None),
+        pytest.param(1, "spawn", "bytes", marks=pytest.mark.slow),
+        pytest.param(2, "forkserver", None, marks=pytest.mark.slow),
     ],
 )
 def test_batches_are_those_of_the_loader(
@@ -446,7 +446,7 @@ def resident_nbytes() -> int:
 
 
 @pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="Linux tells what is resident")
-@pytest.mark.parametrize("start", ["fork", "spawn"])
+@pytest.mark.parametrize("start", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
 def test_ended_workers_leave_no_memory_but_that_of_kept_batches(start: str) -> None:
     """When the workers have ended, only kept batches take memory, and they stay whole."""
     gc.collect()
