@@ -7,8 +7,8 @@ Every row is a fresh process, limited to 15 GB and 120 s: it makes the sampler f
 then a million more as Python ints, then starts again in the middle. Peers run in environments of
 their own; what is not installed there is left out and said so.
 
-Why ours is flat: an index is computed from its position by arithmetic on the chunk grid; nothing of
-the size of the epoch is ever made. Ragged shards need one table of the shards.
+Why ours is flat: an index is computed from its position by arithmetic and a table of the chunks;
+nothing of the size of the epoch is ever made.
 """
 
 import argparse
@@ -50,14 +50,14 @@ def uneven_lengths(size):
 def ours(dataset, **options):
     from wids.ordering.samplers import DistributedChunkedSampler
 
-    options = {"partition": "global", "interleave": 16, "lanes": 4, "chunksize": SHARD, **options}
+    options = {"partition": "global", "interleave": 16, "streams": 4, "chunksize": SHARD, **options}
     return DistributedChunkedSampler(dataset, RANKS, RANK, **options)
 
 
 def ours_uneven(dataset):
     from wids.ordering.samplers import DistributedShardSampler
 
-    return DistributedShardSampler(dataset, RANKS, RANK, lanes=4)
+    return DistributedShardSampler(dataset, RANKS, RANK, streams=4)
 
 
 def wids011(dataset):
@@ -116,13 +116,15 @@ def litdata(dataset):
 
 # name: (what it is, environment, maker)
 ROWS = {
-    "ours": ("wids, grid of 10,000, 16 mixed", None, ours),
+    "ours": ("wids, chunks of 10,000, 16 mixed", None, ours),
     "ours-uneven": ("wids, uneven shards, 16 mixed", None, ours_uneven),
     "ours-uniform": ("wids, full shuffle", None, lambda n: ours(n, partition="uniform")),
     "ours-contiguous": (
         "wids, DistributedChunkedSampler as by default",
         None,
-        lambda n: ours(n, partition="contiguous", interleave=1, lanes="rank", chunksize=1_000_000),
+        lambda n: ours(
+            n, partition="contiguous", interleave=1, streams="rank", chunksize=1_000_000
+        ),
     ),
     "wids011": ("wids 0.1.11, chunks of 2,000", "order-wids", wids011),
     "wids011-default": ("wids 0.1.11, distributed default", "order-wids", wids011_default),
@@ -165,7 +167,7 @@ def measure(name, size):
     taken = sum(1 for _ in islice(iterator, count))
     row |= {"rate": taken / (time.process_time() - clock), "rss_mib": rss() - before}
     if name.startswith("ours"):
-        state = {**sampler.state_dict(), "position": size // 2 // RANKS * RANKS}
+        state = {**sampler.state_dict(), "consumed": size // 2 // RANKS * RANKS}
         start = time.perf_counter()
         sampler.load_state_dict(state)
         next(iter(sampler))

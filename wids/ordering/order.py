@@ -21,6 +21,7 @@ step. So any rank begins at any position at once, and any number of ranks goes o
 """
 
 import hashlib
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -55,10 +56,8 @@ _LINE, _STREAM, _BLOCKS, _SAMPLES, _ALL = range(1, 6)
 # Turns of a block for each sequence. With more, a rank that has a stream of its own draws less
 # evenly from the sequences; with fewer, ranks that share a stream take longer.
 _TURNS = 2
-# A table of blocks and sequences has at most so many cells.
-_MOST_CELLS = 1 << 22
-# Blocks that are looked up together if turns lie far apart.
-_FAR_TURNS = 64
+# Turns that are looked up at a time, whose tables fit into the processor's cache.
+_PIECE = 8192
 
 
 def check_partition(partition: str) -> str:
@@ -218,55 +217,64 @@ class Interleave:
         # Products of turns and blocks stay below 2**63.
         self.num_blocks = max(1, min(self.total // block, (1 << 62) // max(1, self.total)))
         self._key, self._bits = key, (block - 1).bit_length()
-        self._ramp = max(1, min(ramp, self.num_blocks // 2))
+        self._ramp = min(ramp, self.num_blocks // 2)
         self._leads = np.zeros_like(lengths)
         if leads is not None and self.num_blocks > 1:
             # A sequence is at most half as fast or half again as fast as the mean, so `x_s` never
             # falls: it gains at least one element in a block, and the lead takes half of that.
             most = lengths * self._ramp // (2 * self.num_blocks)
             self._leads = np.where(lengths < self.num_blocks, 0, np.clip(leads, -most, most))
-        # The number of elements taken before a block differs from `total * i // num_blocks` by at
-        # most this many blocks.
-        uneven = abs(int(self._leads.sum())) + lengths.size
-        self._margin = 1 + uneven // max(1, self.total // self.num_blocks)
+        # Between these three blocks and the end, turns are in proportion to blocks, but for two
+        # roundings a sequence; in the outer parts there are at least half as many in a block.
+        ends = np.array([0, self._ramp, self.num_blocks - self._ramp, self.num_blocks])
+        self._ends = self._taken(ends).sum(1), ends
+        self._margin = 1 + 4 * lengths.size // max(1, self.total // self.num_blocks)
+
+    def _taken(self, blocks: Integers) -> Integers:
+        """Return `x_s` before each of some blocks; shape `(num_blocks, k)`."""
+        ramp = np.minimum(np.minimum(blocks, self.num_blocks - blocks), self._ramp)
+        taken = self.lengths * blocks[:, None]
+        taken //= self.num_blocks
+        if ramp.min() == self._ramp:  # in the middle, where a division is saved
+            taken += self._leads
+        else:
+            taken += self._leads * ramp[:, None] // self._ramp
+        return taken
 
     def at(self, turns: Integers) -> tuple[Integers, Integers]:
         """Return the sequence of each turn, and its place in that sequence."""
-        if self.lengths.size == 1:
+        if self.lengths.size == 1 or not turns.size:
             return np.zeros_like(turns), turns
         if self._key is not None and self._bits:
             turns = shuffle_windows(turns, self.total, self._bits, self._key)
-        guess = turns * self.num_blocks // self.total
-        low = max(0, int(guess.min(initial=self.num_blocks)) - self._margin)
-        high = min(self.num_blocks, int(guess.max(initial=0)) + self._margin + 1)
-        if (high - low) * self.lengths.size <= _MOST_CELLS or turns.size <= 1:
-            return self._find(turns, np.arange(low, high + 1, dtype=np.int64))
-        return self._find_far(turns, guess)
-
-    def _find(self, turns: Integers, blocks: Integers) -> tuple[Integers, Integers]:
-        """Return sequence and place of turns in adjacent blocks; the last one ends them."""
-        ramp = np.minimum(np.minimum(blocks, self.num_blocks - blocks), self._ramp)[:, None]
-        # taken: (blocks, k), x_s before each block
-        taken = self.lengths * blocks[:, None] // self.num_blocks
-        taken += self._leads * ramp // self._ramp
-        counts = np.diff(taken, axis=0)
-        # The first turn of each sequence in each block; within a block, sequence after sequence.
-        firsts = (counts.cumsum(1) - counts + taken[:-1].sum(1)[:, None]).ravel()
-        cells = np.searchsorted(firsts, turns, side="right") - 1
-        return cells % self.lengths.size, (taken[:-1].ravel() - firsts)[cells] + turns
-
-    def _find_far(self, turns: Integers, guess: Integers) -> tuple[Integers, Integers]:
-        """Return sequence and place of turns that lie far apart, without the blocks between."""
         sequences, places = np.empty_like(turns), np.empty_like(turns)
-        near = np.arange(-self._margin, self._margin + 2)
-        for part in np.array_split(np.argsort(turns), -(-turns.size // _FAR_TURNS)):
-            blocks = np.unique((guess[part][:, None] + near).clip(0, self.num_blocks))
-            runs = np.split(blocks, np.flatnonzero(np.diff(blocks) > 1) + 1)
-            homes = np.searchsorted([run[-1] for run in runs], guess[part])
-            for number, run in enumerate(runs):
-                mine = part[homes == number]
-                sequences[mine], places[mine] = self._find(turns[mine], run)
+        for start in range(0, turns.size, _PIECE):
+            part = slice(start, start + _PIECE)
+            sequences[part], places[part] = self._find(turns[part])
         return sequences, places
+
+    def _find(self, turns: Integers) -> tuple[Integers, Integers]:
+        """Return sequence and place of turns that are shuffled already, by a table of blocks."""
+        guess = np.interp(turns, *self._ends).astype(np.int64)
+        low, high = int(guess.min()) - self._margin, int(guess.max()) + self._margin + 1
+        # A table of all blocks between, unless most of them hold none of the turns.
+        dense = high - low <= turns.size * (2 * self._margin + 2)
+        if dense:
+            blocks = np.arange(max(0, low), min(high, self.num_blocks) + 1)
+        else:
+            near = np.arange(-self._margin, self._margin + 2)
+            blocks = np.unique((guess[:, None] + near).clip(0, self.num_blocks))
+        taken = self._taken(blocks)
+        # How many turns each sequence has in each block; within a block, sequence after sequence.
+        # Blocks that are left out count as one, in which none of the turns lies.
+        counts = np.diff(taken, axis=0).ravel()
+        firsts = _running_total(counts)
+        turns = turns - taken[0].sum()
+        if dense:
+            cells = np.repeat(np.arange(counts.size), counts)[turns]
+        else:
+            cells = np.searchsorted(firsts, turns, side="right") - 1
+        return cells % self.lengths.size, taken.ravel()[cells] + turns - firsts[cells]
 
 
 class EpochOrder:
@@ -466,11 +474,12 @@ class Share:
         return positions
 
     def _seats(self, begins: Integers) -> Integers:
-        """Return which position of each step is this rank's, counted from the step's first one."""
-        residues, which = np.unique(begins % self.streams, return_inverse=True)
-        seats = np.arange(self.num_replicas)
-        by_residue = [
-            np.argsort((residue + seats) % self.streams, kind="stable")[self.rank]
-            for residue in residues
+        """Return which position of each of some adjacent steps is this rank's."""
+        # Steps recur when a step begins at the same stream again.
+        period = self.streams // math.gcd(self.streams, self.num_replicas)
+        numbers = np.arange(self.num_replicas)
+        seats = [
+            np.argsort((begin + numbers) % self.streams, kind="stable")[self.rank]
+            for begin in begins[:period].tolist()
         ]
-        return np.array(by_residue, np.int64)[which.reshape(-1)]
+        return np.array(seats, np.int64)[np.arange(begins.size) % period]
