@@ -2,6 +2,7 @@
 
 import ast
 import re
+import subprocess
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
@@ -122,3 +123,11 @@ def test_imports_run_one_way() -> None:
 
     for name in modules():
         visit(name, ())
+
+
+def test_the_repository_holds_no_shard_and_no_index() -> None:
+    """No shard and no index that a trial left behind is part of the repository."""
+    root = PACKAGE.parent
+    run = ["git", "ls-files", "*.tar", "*.widx", "*.part", "*.lock"]
+    if (root / ".git").exists():
+        assert not subprocess.run(run, cwd=root, capture_output=True, text=True, check=True).stdout

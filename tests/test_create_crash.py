@@ -120,6 +120,11 @@ class TestNotes:
         self.note(time.time_ns())
         assert self.created("--resume")["md5sum"] == "0" * 32
 
+    def test_without_resume_all_is_read(self, folder: Path):
+        """Without --resume, the journal is ignored."""
+        self.note(time.time_ns())
+        assert self.created()["md5sum"] != "0" * 32
+
     def test_shard_that_changed_since_is_read_again(self, folder: Path):
         """A shard with another size or a later date is read again."""
         self.note(1)
@@ -127,6 +132,11 @@ class TestNotes:
         Path("a.json").unlink()
         self.note(time.time_ns(), filesize=7)
         assert self.created("--resume")["md5sum"] != "0" * 32
+
+    def test_note_without_the_digest_that_is_wanted_does_not_count(self, folder: Path):
+        """A shard whose entry lacks a requested digest is read again."""
+        self.note(time.time_ns())
+        assert len(self.created("--resume", "--sha256")["sha256"]) == 64
 
     @pytest.mark.parametrize("options", [["--key-rule", "last_dot"], []], ids=["other", "usual"])
     def test_shard_that_was_counted_by_other_rules_is_read_again(
@@ -150,3 +160,9 @@ class TestNotes:
         journal.note({**journal.entries()["x-00.tar"], "md5sum": "0" * 32})
         assert main([*options, "--resume"]) == 0
         assert json.loads(Path("a.json").read_text())["shardlist"][0]["md5sum"] == "0" * 32
+
+    def test_line_that_was_cut_off_is_left_out(self, folder: Path):
+        """A truncated line of the journal is ignored."""
+        Path("a.json.indexing").write_text('{"url": "x-00.tar", "nsam')
+        self.note(time.time_ns())
+        assert self.created("--resume")["md5sum"] == "0" * 32

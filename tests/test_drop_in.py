@@ -7,6 +7,7 @@ half has one test for each fault that was seen in 0.1.11.
 import gzip
 import io
 import json
+import logging
 import pickle
 import subprocess
 import sys
@@ -305,6 +306,22 @@ def test_negative_indexes_count_from_the_end(spec: Path) -> None:
         dataset[30]
 
 
+@pytest.mark.parametrize("tar_format", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])
+def test_long_names_are_whole(make_shard: Maker, tar_format: int) -> None:
+    """PAX and GNU long names are complete."""
+    key = "k" * 150
+    path = make_shard("long.tar", [{"__key__": key, ".txt": "x"}], tar_format)
+    assert [s["__key__"] for s in ShardListDataset([(str(path), 1)])] == [key]
+
+
+def test_the_ustar_prefix_belongs_to_the_name(make_shard: Maker) -> None:
+    """Equal names in two folders by ustar prefix are two keys."""
+    folders = ["a" * 90, "b" * 90]
+    samples = [{"__key__": f"{folder}/x{'y' * 30}", ".txt": folder[0]} for folder in folders]
+    dataset = ShardListDataset([(str(make_shard("prefix.tar", samples)), 2)])
+    assert [sample[".txt"] for sample in dataset] == ["a", "b"]
+
+
 def test_a_doubled_member_is_an_error_that_names_both_places(tmp_path: Path) -> None:
     """A member stored twice is an error that names both offsets."""
     path = tmp_path / "double.tar"
@@ -332,6 +349,14 @@ def test_a_truncated_shard_is_an_error_with_the_offset(make_shard: Maker) -> Non
     path = make_shard("cut.tar", [{"__key__": "a", ".bin": bytes(3000)}])
     path.write_bytes(path.read_bytes()[:1500])
     with pytest.raises(wids.ShardFormatError, match=r"cut.tar.*\d{3,}"):
+        ShardListDataset([(str(path), 1)])[0]
+
+
+def test_a_page_in_place_of_a_shard_is_named_as_such(tmp_path: Path) -> None:
+    """The error for an HTML page in place of a shard says so."""
+    path = tmp_path / "page.tar"
+    path.write_bytes(b"<html><body>Please log in</body></html>" * 40)
+    with pytest.raises(wids.ShardFormatError, match="page.tar"):
         ShardListDataset([(str(path), 1)])[0]
 
 
@@ -399,6 +424,23 @@ def test_an_explicit_epoch_stays_and_others_advance() -> None:
     assert sampler.epoch == 3
     advancing = ChunkedSampler(range(100), chunksize=10)
     assert list(advancing) != list(advancing)
+
+
+def test_a_dataset_pickles_after_its_first_read(spec: Path) -> None:
+    """A dataset can be pickled after a read."""
+    dataset = ShardListDataset(str(spec))
+    dataset[0]
+    assert pickle.loads(pickle.dumps(dataset))[7][".txt"] == "7"
+
+
+def test_construction_prints_nothing(
+    spec: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Opening a dataset prints nothing."""
+    with caplog.at_level(logging.INFO, logger="wids"):
+        ShardListDataset(str(spec))
+    assert capfd.readouterr() == ("", "")
+    assert "samples: 30" in caplog.text
 
 
 def test_the_banner_shows_on_request(spec: Path) -> None:

@@ -2,9 +2,11 @@
 
 import bz2
 import gzip
+import io
 import json
 import os
 import pickle
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -201,6 +203,17 @@ def test_errors_of_fields_name_the_sample(extension: str, tmp_path: Path) -> Non
         assert word in message
 
 
+def test_a_wrong_count_names_both_numbers(tmp_path: Path) -> None:
+    """The error for a wrong count names the shard, both numbers and a remedy."""
+    path = write_shard(tmp_path / "x.tar", [{"__key__": "a", ".txt": "x"}])
+    dataset = wids.ShardListDataset([(str(path), 5)])
+    with dataset, pytest.raises(wids.SampleCountError) as raised:
+        dataset[0]
+    message = str(raised.value)
+    for word in ("x.tar: shard 0", "the spec says 5", "the shard holds 1", "wids create"):
+        assert word in message
+
+
 FAULTS: dict[str, tuple[Faults, dict[str, Any], list[str]]] = {
     "missing": (Faults(status=404), {}, ["404"]),
     "forbidden": (Faults(status=403), {}, ["403"]),
@@ -236,3 +249,23 @@ def test_errors_of_downloads_tell_the_cause_and_no_secret(
         assert word.lower() in message.lower()
     assert cache.shards() == []
     cache.close()
+
+
+def test_every_member_of_a_long_archive_is_counted_up_to_the_damage(tmp_path: Path) -> None:
+    """The byte in the message is that of the first damage."""
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as archive:
+        for number in range(200):
+            info = tarfile.TarInfo(f"{number:03}.txt")
+            info.size = number
+            archive.addfile(info, io.BytesIO(bytes(number)))
+    data = bytearray(stream.getvalue())
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        offsets = [each.offset for each in archive.getmembers()]
+    path = tmp_path / "x.tar"
+    for place in (0, 1, 57, 199):
+        torn = bytearray(data)
+        torn[offsets[place] : offsets[place] + 512] = b"!" * 512
+        path.write_bytes(torn)
+        with pytest.raises(wids.ShardFormatError, match=f"at byte {offsets[place]}: "):
+            wids.TarIndex.from_tar(path)

@@ -151,6 +151,24 @@ def test_resuming_on_other_ranks_misses_nothing(digits: Path):
     assert "4,001 of 4,001 samples" in text
 
 
+@pytest.mark.parametrize(
+    ("seen_by_rank", "exact"),
+    [
+        ([[0, 1], [2, 3]], True),
+        ([[0, 1], [3, 2]], True),
+        ([[0, 1], [2, 2]], False),  # 3 is missing
+        ([[0, 1, 2], [3]], False),  # uneven ranks
+    ],
+)
+def test_the_report_tells_inexact_epochs(example, capsys, seen_by_rank, exact):
+    """The report on an epoch is computed from the samples of the ranks."""
+    report = example("train_ddp").report
+    assert report(0, seen_by_rank, 4) is exact
+    assert ("exactly the dataset" in capsys.readouterr().out) == (
+        {i for seen in seen_by_rank for i in seen} == {0, 1, 2, 3}
+    )
+
+
 @pytest.mark.slow
 def test_the_demo_runs(tmp_path: Path):
     """The demo runs all steps and fetches each shard once."""
@@ -158,6 +176,15 @@ def test_the_demo_runs(tmp_path: Path):
     assert "each of the 8 shards from the server once" in text
     assert text.count("exactly the dataset") == 2
     assert "What to try next" in text
+
+
+def test_the_demo_spares_what_is_there(tmp_path: Path):
+    """The demo refuses a folder with files."""
+    (tmp_path / "mine.txt").write_text("mine")
+    done = run_python(EXAMPLES / "demo.py", tmp_path)
+    assert done.returncode == 1
+    assert "holds files already" in done.stderr
+    assert (tmp_path / "mine.txt").read_text() == "mine"
 
 
 def test_decoding_on_a_gpu_falls_back_to_the_processor(monkeypatch):

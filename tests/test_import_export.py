@@ -84,6 +84,26 @@ class TestImageFolder:
             digests.append([hashlib.sha256(path.read_bytes()).hexdigest() for path in files])
         assert digests[0] == digests[1]
 
+    def test_two_files_of_one_key_are_named(self, pictures: Path, capsys):
+        """The error for two files with one key names both."""
+        for name in ("a.b.jpg", "a_b.jpg"):
+            (pictures / "dog" / name).write_bytes(jpeg(9))
+        assert main(["import", "pictures", "-o", "out/x-%03d.tar"]) == 1
+        said = capsys.readouterr().err
+        assert all(part in said for part in ("dog/a.b.jpg", "dog/a_b.jpg", "--rekey"))
+        assert not list(Path().glob("out/*.tar"))
+        assert main(["import", "pictures", "-o", "out/x-%03d.tar", "--rekey"]) == 0
+        assert [sample["__key__"][-2:] for sample in samples_of("out/x.json")] == [
+            f"{number:02}" for number in range(6)
+        ]
+
+    def test_files_that_differ_in_suffix_only_stay_apart(self, pictures: Path):
+        """`a.jpg` and `a.png` are two samples."""
+        Image.new("RGB", (4, 4)).save(pictures / "dog" / "a.png")
+        assert main(["import", "pictures", "-o", "out/x-%03d.tar"]) == 0
+        keys = [sample["__key__"] for sample in samples_of("out/x.json")]
+        assert keys[-2:] == ["dog/a_jpg", "dog/a_png"]
+
     def test_links_lead_to_what_they_name(self, pictures: Path, tmp_path: Path):
         """Linked files, folders and classes are imported, as by torchvision."""
         (tmp_path / "elsewhere").mkdir()
@@ -95,6 +115,33 @@ class TestImageFolder:
             for sample in open_image_folder([str(pictures)], ImportOptions()).samples
         }
         assert (keys["cat/more/f"], keys["eel/f"], len(keys)) == (1, 3, 6)
+
+    @pytest.mark.parametrize(
+        ("target", "error"),
+        [
+            (".", "this link leads back to"),
+            ("../nowhere.jpg", "the target of this link does not exist"),
+        ],
+    )
+    def test_links_that_lead_astray_are_named(self, pictures: Path, target: str, error: str):
+        """A broken link is an error that names it."""
+        (pictures / "cat" / "link.jpg").symlink_to(target)
+        with pytest.raises((ValueError, FileNotFoundError), match=f"link.jpg: {error}"):
+            list(open_image_folder([str(pictures)], ImportOptions()).samples)
+
+    def test_folder_without_classes_is_refused(self, pictures: Path, capsys):
+        """A folder without classes is refused with the expected layout."""
+        command = ["import", "--from", "imagefolder", "pictures/dog", "-o", "out/x-%03d.tar"]
+        assert main(command) == 1
+        assert "one folder per class" in capsys.readouterr().err
+
+    def test_resumed_import_is_the_same(self, pictures: Path):
+        """Resuming a finished import changes nothing."""
+        command = ["import", "pictures", "-o", "out/x-%03d.tar", "--maxcount", "2", "--resume"]
+        assert main(command) == 0
+        before = {path: path.stat().st_mtime_ns for path in Path("out").glob("*.tar")}
+        assert main(command) == 0
+        assert {path: path.stat().st_mtime_ns for path in Path("out").glob("*.tar")} == before
 
 
 ROWS = [
@@ -136,6 +183,16 @@ class TestTables:
         number = 1 if suffix in {".csv", ".tsv"} else "1"  # a CSV has no types, and 1 is a number
         assert json.loads(samples[0][".json"]) == {"path": "pictures/dog/a.jpg", "n": number}
 
+    def test_rows_without_a_key_are_numbered(self, pictures: Path):
+        """Without a key column, the key is the number of the row."""
+        Path("t.jsonl").write_text('{"text": "a"}\n{"text": "b"}\n')
+        assert main(["import", "t.jsonl", "-o", "out/x-%d.tar", "--field", "text=txt"]) == 0
+        samples = samples_of("out/x.json")
+        assert samples == [
+            {"__key__": "000000000", ".txt": b"a"},
+            {"__key__": "000000001", ".txt": b"b"},
+        ]
+
     @pytest.mark.parametrize(
         ("text", "options", "message"),
         [
@@ -155,6 +212,12 @@ class TestTables:
         assert main(["import", "t.jsonl", "-o", "out/x-%d.tar", *options]) == 1
         assert message in capsys.readouterr().err
         assert not Path("out/x.json").exists()
+
+    def test_unknown_kind_is_refused(self, pictures: Path, capsys):
+        """An unknown kind is an error that lists the known ones."""
+        Path("t.xlsx").write_bytes(b"")
+        assert main(["import", "t.xlsx", "-o", "out/x-%d.tar"]) == 1
+        assert ".parquet" in capsys.readouterr().err
 
 
 class TestExport:
@@ -224,6 +287,16 @@ class TestExport:
             assert main(["export", "a/x.json", "files"]) == 1
         assert {path: path.read_bytes() for path in Path("files").rglob("*.*")} == before
 
+    def test_a_table_of_unknown_kind_is_no_folder(self, pictures: Path, capsys):
+        """`t.xlsx` is refused; a folder with a dot needs a slash or must exist."""
+        main(["import", "pictures", "-o", "a/x-%03d.tar"])
+        assert main(["export", "a/x.json", "t.xlsx"]) == 1
+        assert ".parquet" in capsys.readouterr().err
+        assert not Path("t.xlsx").exists()
+        assert main(["export", "a/x.json", "v1.2/"]) == 0
+        assert main(["export", "a/x.json", "v1.2"]) == 0
+        assert Path("v1.2/dog/a.jpg").exists()
+
     @pytest.mark.parametrize("key", ["../escape", "/etc/escape", "a/../../escape"])
     def test_names_cannot_lead_out_of_the_folder(
         self, tmp_path: Path, make_shard: MakeShard, key: str, capsys
@@ -255,6 +328,14 @@ def read_table(path: Path) -> list[dict]:
     return pytest.importorskip("pyarrow.parquet").read_table(path).to_pylist()
 
 
+def test_two_columns_of_one_name_are_refused(tmp_path: Path, monkeypatch, capsys):
+    """Two columns with one name are refused."""
+    monkeypatch.chdir(tmp_path)
+    Path("t.csv").write_text("a,b,a\n1,2,3\n")
+    assert main(["import", "t.csv", "-o", "out/x-%d.tar"]) == 1
+    assert "two columns have the name 'a'" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("source", ["folder", "classes", "a.csv", "a.jsonl", "a.tfrecord", "a.tar"])
 def test_importing_nothing_is_an_error_that_leaves_older_shards_alone(
     source: str, tmp_path: Path, monkeypatch, capsys
@@ -277,6 +358,29 @@ def test_importing_nothing_is_an_error_that_leaves_older_shards_alone(
     assert not Path("new").exists()
 
 
+def test_keys_that_clash_in_a_table_name_the_row(tmp_path: Path, monkeypatch, capsys):
+    """The error for a duplicate key names the row and how to number the samples."""
+    monkeypatch.chdir(tmp_path)
+    Path("a.jsonl").write_text('{"id": "a", "n": 1}\n{"id": "b", "n": 2}\n{"id": "a", "n": 3}\n')
+    assert main(["import", "a.jsonl", "-o", "out/x-%d.tar"]) == 1
+    said = capsys.readouterr().err
+    assert "a.jsonl: sample 2: sample 'a'" in said
+    assert "--rekey" in said
+    assert main(["import", "a.jsonl", "-o", "out/x-%d.tar", "--rekey"]) == 0
+    with wids.ShardListDataset("out/x.json") as dataset:
+        found = [(sample["__key__"], sample[".json"]) for sample in dataset]
+    assert found[2] == ("000000002", {"id": "a", "n": 3})
+
+
+def test_samples_of_several_tables_are_counted_through(tmp_path: Path, monkeypatch, capsys):
+    """An error names the first of the tables, how many follow, and the number of the sample."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.csv", "b.csv", "c.csv"):
+        Path(name).write_text("id,n\n1,2\n")
+    assert main(["import", "a.csv", "b.csv", "c.csv", "-o", "out/x-%d.tar"]) == 1
+    assert "a.csv and 2 more: sample 1: sample '1' is in" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "output", ["http://host/out", "s3://me:secret@bucket/out/", "gs://b/t.csv"]
 )
@@ -289,6 +393,15 @@ def test_exporting_to_a_url_is_refused(output: str, make_shard: MakeShard, monke
     assert "looks like a URL; output is written to paths of this machine" in said
     assert "secret" not in said
     assert [path.name for path in folder.iterdir() if ":" in path.name] == []
+
+
+@pytest.mark.parametrize("output", ["files", "table.csv"])
+def test_exporting_nothing_is_an_error(output: str, make_shard: MakeShard, monkeypatch, capsys):
+    """Exporting an empty dataset to a table is an error."""
+    monkeypatch.chdir(make_shard("e.tar", []).parent)
+    assert main(["export", "e.tar", output]) == 1
+    assert "no samples" in capsys.readouterr().err
+    assert not Path(output).exists()
 
 
 @pytest.mark.parametrize(
@@ -305,6 +418,22 @@ def test_cells_that_cannot_be_read_name_the_table(tmp_path: Path, name: str, dat
     fields = {"label": "cls"} if b"label" in data else {}
     with pytest.raises(ValueError, match=error):
         list(open_tables([tmp_path / name], ImportOptions(fields=fields)).samples)
+
+
+def test_urls_in_a_table_of_files_are_named_as_such(tmp_path: Path):
+    """A URL in a column of files is refused as a URL."""
+    (tmp_path / "x.csv").write_text("path\nhttps://host.example/a.jpg\n")
+    with pytest.raises(ValueError, match=r"x\.csv: row 0: 'https://host.example/a.jpg' is a URL"):
+        list(open_tables([tmp_path / "x.csv"]).samples)
+
+
+def test_mark_at_the_beginning_of_a_table_is_no_part_of_it(tmp_path: Path):
+    """A byte order mark is ignored, also in JSON lines."""
+    for name, data in (("a.csv", "n\nx\n"), ("a.jsonl", '{"n": "x"}\n')):
+        (tmp_path / name).write_text(data, encoding="utf-8-sig")
+        assert [sample[".json"] for sample in open_tables([tmp_path / name]).samples] == [
+            {"n": "x"}
+        ]
 
 
 def test_values_are_named_as_in_filters(

@@ -23,6 +23,7 @@ from wids.fetching.fetch import Fetcher
 from wids.fetching.rangepool import PlannedRange, RangePool
 from wids.fetching.responses import FileVersion
 from wids.reading.batches import BufferPool
+from wids.reading.loaderstats import LoaderStats
 from wids.reading.sharedbuffers import BufferReceiver, BufferSender, SharedBuffer
 
 SHARDS, PER_SHARD, THREADS, ROUNDS = 9, 11, 8, 10
@@ -145,6 +146,30 @@ def test_loaders(dataset: wids.ShardListDataset) -> None:
     together(work)
 
 
+def test_closing_while_others_read(shards: list[str]) -> None:
+    """Shards that one thread closes are opened again for the others, which read right values."""
+    dataset = wids.ShardListDataset(shards)
+    done = threading.Event()
+
+    def close() -> None:
+        while not done.wait(0.001):
+            dataset.close()
+
+    def work(chosen: random.Random) -> None:
+        for _ in range(ROUNDS):
+            index = chosen.randrange(TOTAL)
+            assert dataset[index][".txt"] == text(index)
+
+    closing = threading.Thread(target=close)
+    closing.start()
+    try:
+        together(work)
+    finally:
+        done.set()
+        closing.join(60)
+    assert not closing.is_alive()
+
+
 def test_memory_of_batches_is_lent_once() -> None:
     """No two batches that are alive share memory of a pool, whichever thread made or drops them."""
     pool = BufferPool()
@@ -234,6 +259,21 @@ def test_an_index_is_read_as_it_is_made(shards: list[str]) -> None:
             assert fresh.names == known.names
 
         together(work)
+
+
+def test_statistics_of_a_loader_add_up() -> None:
+    """Times of many threads are all counted, while others ask for figures."""
+    stats = LoaderStats()
+
+    def work(chosen: random.Random) -> None:
+        for number in range(50 * ROUNDS):
+            with stats.timed(chosen.choice(("read", "collate"))):
+                pass
+            if number % 200 == 0:
+                assert stats.stage("read").seconds >= 0
+
+    together(work)
+    assert stats.stage("read").times + stats.stage("collate").times == THREADS * 50 * ROUNDS
 
 
 def test_ranges_of_a_pool(shard_server: ShardServer) -> None:

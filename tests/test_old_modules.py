@@ -4,8 +4,13 @@ import gzip
 import io
 import json
 import os
+import pickle
+import random
+import re
 import subprocess
 import sys
+import tarfile
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,12 +21,17 @@ import pytest
 from helpers.shards import REPOSITORY, write_shard
 
 import wids
+from wids.codecs.formats import FORMAT_OF
 from wids.wids import (
     IndexedTarSamples,
+    ShardListDataset,
+    compute_file_md5sum,
     compute_num_samples,
     group_by_key,
+    iterate_ranges,
+    splitname,
 )
-from wids.wids_decode import decode_all_gz
+from wids.wids_decode import decode_all_gz, decode_basic, default_decoder
 from wids.wids_mmtar import MMIndexedTar
 
 Maker = Callable[..., Path]
@@ -162,6 +172,23 @@ def test_the_old_default_decodes_what_it_decoded(found: dict[str, Any]) -> None:
 # Right where 0.1.11 was wrong.
 
 
+@pytest.mark.parametrize("tar_format", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])
+def test_long_names_are_whole(make_shard: Maker, tar_format: int) -> None:
+    """PAX and GNU long names are complete."""
+    key = "k" * 150
+    path = make_shard("long.tar", [{"__key__": key, ".txt": "one"}], tar_format)
+    assert MMIndexedTar(path).names() == [f"{key}.txt"]
+    assert IndexedTarSamples(path=path)[0]["__key__"] == key
+    assert compute_num_samples(path) == 1
+
+
+def test_folders_of_long_names_are_kept(make_shard: Maker) -> None:
+    """The ustar prefix is part of the name."""
+    samples = [{"__key__": f"{folder * 90}/{'x' * 30}", ".txt": folder} for folder in "ab"]
+    reader = MMIndexedTar(make_shard("prefix.tar", samples))
+    assert [(name[0], data) for name, data in reader] == [("a", b"a"), ("b", b"b")]
+
+
 def test_a_doubled_member_shifts_no_name(make_shard: Maker) -> None:
     """Names and data of a doubled member stay together; as a sample it is an error."""
     one, two = {"__key__": "a", ".txt": "first"}, {"__key__": "a", ".txt": "second"}
@@ -188,6 +215,38 @@ def test_samples_that_lie_apart_are_an_error(make_shard: Maker) -> None:
         IndexedTarSamples(path=path)
 
 
+def test_a_truncated_tar_is_an_error_with_the_offset(make_shard: Maker) -> None:
+    """A truncated tar is an error with the byte offset."""
+    path = make_shard("cut.tar", [{"__key__": "a", ".bin": bytes(3000)}])
+    path.write_bytes(path.read_bytes()[:1500])
+    for open_tar in (MMIndexedTar, lambda path: IndexedTarSamples(path=path)):
+        with pytest.raises(wids.ShardFormatError, match=r"cut\.tar.*byte"):
+            open_tar(path)
+
+
+def test_names_that_belong_to_no_sample_are_left_out() -> None:
+    """Names with dots in folders keep their keys, and hidden files are left out."""
+    assert group_by_key(["v1.2/README", "a/.hidden.txt", "a.txt", "__meta__/x.json"]) == [[2]]
+    for name in ("v1.2/README", ".hidden.txt", "__meta__/x.json"):
+        with pytest.raises(ValueError, match="has no key and extension"):
+            splitname(name)
+    assert splitname("v1.2/a.seg.png") == ("v1.2/a", ".seg.png")
+
+
+@pytest.mark.parametrize("extension", [".pkl", ".pth"])
+def test_pickles_are_refused(tmp_path: Path, extension: str) -> None:
+    """Pickles are refused."""
+
+    class Touch:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return (tmp_path / "ran").touch, ()
+
+    for decode in (decode_basic, default_decoder):
+        with pytest.raises(wids.DecodeError, match="cannot decode field"):
+            decode({"__key__": "a", extension: pickle.dumps(Touch())})
+    assert not (tmp_path / "ran").exists()
+
+
 def test_a_bomb_does_not_fill_the_memory() -> None:
     """The decompressed size of a `.gz` is bounded, and the error names the sample."""
     bomb = gzip.compress(bytes(513 << 20), compresslevel=1, mtime=0)
@@ -196,6 +255,75 @@ def test_a_bomb_does_not_fill_the_memory() -> None:
 
 
 # Further ways to call them.
+
+
+def test_a_file_without_a_name_can_be_read(make_shard: Maker) -> None:
+    """An open file can be read although its name is now another file's."""
+    path = make_shard("a.tar", PLAIN)
+    with tempfile.TemporaryFile() as nameless:
+        nameless.write(path.read_bytes())
+        nameless.flush()
+        assert len(IndexedTarSamples(stream=nameless)) == 3
+    with path.open("rb") as opened:
+        make_shard("other.tar", PLAIN[:1]).replace(path)
+        assert len(MMIndexedTar(opened)) == 9
+        assert compute_file_md5sum(opened) != compute_file_md5sum(path)
+
+
+def test_a_tar_is_checked_against_what_is_expected(make_shard: Maker) -> None:
+    """A wrong `md5sum` or `expected_size` raises an error of the library."""
+    path = make_shard("a.tar", PLAIN)
+    digest = compute_file_md5sum(path)
+    with IndexedTarSamples(path=path, md5sum=digest.upper(), expected_size=3).reader.get_file(0)[1]:
+        pass
+    with pytest.raises(wids.IntegrityError, match=f"expected MD5 {'0' * 32}, found {digest}"):
+        IndexedTarSamples(path=path, md5sum="0" * 32)
+    with pytest.raises(wids.SampleCountError, match="expected 4 samples, found 3"):
+        IndexedTarSamples(path=path, expected_size=4)
+    with pytest.raises(ValueError, match="expected a path or a stream"):
+        IndexedTarSamples()
+
+
+@pytest.mark.usefixtures("no_fd_leaks")
+def test_samples_count_from_the_end_and_close(make_shard: Maker) -> None:
+    """Negative indexes, iteration and closing work as for a sequence."""
+    samples = IndexedTarSamples(path=make_shard("a.tar", PLAIN))
+    assert samples[-1]["__key__"] == "c"
+    assert [sample["__key__"] for sample in samples] == ["a", "dir/b", "c"]
+    with pytest.raises(IndexError):
+        samples[3]
+    samples.close()
+    for read in (lambda: samples[0], lambda: samples.reader[0]):
+        with pytest.raises(ValueError, match="closed"):
+            read()
+
+
+def test_ranges_are_shuffled_as_in_0_1_11() -> None:
+    """The same `random.Random` gives the order of 0.1.11."""
+    ranges = [(0, 3), (10, 13), (20, 23)]
+    printed_by_0_1_11 = [0, 1, 2, 11, 10, 12, 22, 20, 21]
+    assert list(iterate_ranges(ranges, random.Random(5))) == printed_by_0_1_11
+
+
+def test_the_old_default_restores_the_old_formats(make_shard: Maker) -> None:
+    """As a transformation, `default_decoder` keeps the streams of 0.1.11."""
+    path = make_shard("a.tar", [{"__key__": "a", ".jpeg": png(), ".cls": "3", ".png": png()}])
+    sample = ShardListDataset([(str(path), 1)], transformations=default_decoder)[0]
+    assert (sample[".jpeg"].read(), sample[".cls"]) == (png(), 3)
+    assert sample[".png"].size == (2, 1)
+    with pytest.raises(ValueError, match="expected 'PIL' or 'numpy', got 'torch'"):
+        default_decoder({}, format="torch")
+
+
+def test_the_page_lists_the_formats_that_were_streams() -> None:
+    """The page lists the formats that 0.1.11 decoded and those decoded now."""
+    page = (REPOSITORY / "docs" / "coming-from-wids-0.1.11.md").read_text()
+    section = page.partition("## Formats that were streams")[2].partition("```")[0]
+    old, new = (set(re.findall(r"`(\.\w+)`", part)) for part in section.split("All\nother fields"))
+    decode = wids.SampleDecoder()
+    decoded = {suffix for suffix in FORMAT_OF if decode.decoder_of(suffix) is not io.BytesIO}
+    assert old <= decoded
+    assert new == decoded - old | {".zst"}
 
 
 def test_the_old_modules_are_attributes_of_the_package() -> None:

@@ -53,6 +53,15 @@ def test_one_function_opens_anything(spec: Path) -> None:
         assert len(wids.open(stream)) == 10
 
 
+def test_the_old_name_says_what_opens_a_saved_view(spec: Path) -> None:
+    """`ShardListDataset` opens no saved view, and `open_view` is gone; both name `wids.open`."""
+    wids.open(spec).take(3).save("some.json")
+    with pytest.raises(wids.SpecError, match=r"saved view.*wids\.open"):
+        wids.ShardListDataset("some.json")
+    with pytest.raises(AttributeError, match=r"wids\.open opens saved views"):
+        wids.open_view  # noqa: B018
+
+
 def every_kind(dataset: Any) -> list[Any]:
     """Return the dataset and views of it."""
     chosen = dataset.select([1, 2])
@@ -68,6 +77,21 @@ def test_where_torch_is_loaded_all_are_torchs(spec: Path) -> None:
             assert [sample[".cls"] for sample in each] == [sample[".cls"] for sample in samples]
     assert isinstance(wids.open(spec), wids.ShardListDataset)
     assert repr(wids.open(spec)) == repr(viewable.ShardListDataset(spec))
+
+
+class Doubled(wids.Concatenation):
+    """Subclass of a user."""
+
+    def __getitem__(self, index: Any) -> Any:
+        return [super().__getitem__(index)] * 2
+
+
+def test_a_subclass_is_one_too(spec: Path) -> None:
+    """An instance of a subclass of a user is a torch Dataset, and is pickled as what it is."""
+    doubled = pickle.loads(pickle.dumps(Doubled([wids.open(spec), wids.open(spec)])))
+    assert isinstance(doubled, Dataset)
+    assert isinstance(doubled, Doubled)
+    assert [each["__key__"] for each in doubled[11]] == ["1", "1"]
 
 
 WITHOUT_TORCH = """

@@ -126,6 +126,16 @@ def test_every_public_name_loads() -> None:
         wids.nothing  # noqa: B018
 
 
+def test_with_torch_the_classes_are_torchs() -> None:
+    """Datasets and samplers are subclasses of torch's classes."""
+    from torch.utils.data import Dataset, DistributedSampler, Sampler
+
+    assert issubclass(wids.ShardListDataset, Dataset)
+    assert issubclass(wids.ChunkedSampler, Sampler)
+    assert issubclass(wids.ShardListSampler, Sampler)
+    assert issubclass(wids.DistributedChunkedSampler, DistributedSampler)
+
+
 def test_without_torch_everything_but_training_works() -> None:
     """Datasets, samplers, writers and shards work without torch."""
     code = (
@@ -144,3 +154,22 @@ def test_the_version_is_written_once() -> None:
     if "WIDS_TEST_INSTALLED" in os.environ:
         assert version("wids") == wids.__version__
     assert f'__version__ = "{wids.__version__}"' in (REPOSITORY / "wids/__init__.py").read_text()
+
+
+def test_the_extra_all_has_every_library_but_torch() -> None:
+    """`all` names every other extra but `torch`, whose build depends on the machine."""
+    import tomllib
+
+    extras = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    (named,) = extras["all"]
+    assert set(named.removeprefix("wids[").removesuffix("]").split(",")) == set(extras) - {
+        "all",
+        "torch",
+    }
+
+
+def test_the_citation_has_the_version_of_the_package() -> None:
+    """CITATION.cff names the version that is released."""
+    assert f"\nversion: {wids.__version__}\n" in (REPOSITORY / "CITATION.cff").read_text()

@@ -1,6 +1,7 @@
 """The samplers in torch's DataLoader and torchdata's StatefulDataLoader, with workers."""
 
 import json
+from itertools import islice
 
 import pytest
 from helpers.interpreters import run_python
@@ -8,7 +9,7 @@ from helpers.workers import Echo
 from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
-from wids import DistributedChunkedSampler, DistributedShardSampler
+from wids import ChunkedSampler, DistributedChunkedSampler, DistributedShardSampler
 
 pytestmark = [
     # Three workers are one more than some machines have cores.
@@ -50,6 +51,27 @@ def test_workers_do_not_change_the_order(context, persistent):
     )
     for _ in range(2):
         assert batches_of(loader) == batches_of(expected)
+
+
+@pytest.mark.parametrize("workers", [0, 1, 3])
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_the_order_does_not_depend_on_the_number_of_workers(workers, drop_last):
+    """Any number of workers delivers the same batches, `len(loader)` in number."""
+    loader = DataLoader(
+        Echo(), BATCH, sampler=make_sampler(), num_workers=workers, drop_last=drop_last
+    )
+    indexes = list(make_sampler())
+    batches = batches_of(loader)
+    assert [index for batch in batches for index in batch] == indexes[: len(batches) * BATCH]
+    assert len(loader) == len(batches)
+
+
+def test_epochs_advance_through_a_loader_that_is_left_early():
+    """Each pass takes a new epoch, even one that ended early."""
+    sampler = ChunkedSampler(Echo())
+    loader = DataLoader(Echo(), BATCH, sampler=sampler)
+    passes = [[batch.tolist() for batch in islice(loader, 3)] for _ in range(3)]
+    assert len({json.dumps(batches) for batches in passes}) == 3
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -101,6 +123,45 @@ def test_stateful_loader_resumes_anywhere(workers, every, persistent, steps):
     assert head + batches_of(resumed) == epochs[0]
     assert batches_of(resumed) == epochs[1]
     assert batches_of(resumed) == epochs[2]
+
+
+@pytest.mark.parametrize(("workers", "every", "persistent"), LOADERS)
+def test_stateful_loader_resumes_between_epochs(workers, every, persistent):
+    """A state taken after an epoch resumes with the next epoch."""
+    whole = stateful_loader()
+    epochs = [batches_of(whole) for _ in range(3)]
+    stopped = stateful_loader(workers, every, persistent)
+    batches_of(stopped)
+    resumed = stateful_loader(workers, every, persistent)
+    resumed.load_state_dict(stopped.state_dict())
+    assert [batches_of(resumed) for _ in range(2)] == epochs[1:]
+
+
+@pytest.mark.parametrize(("workers", "every", "persistent"), LOADERS)
+@pytest.mark.parametrize("steps", [4])
+def test_stateful_loader_resumes_a_set_epoch(workers, every, persistent, steps):
+    """With `set_epoch` before each epoch, a resumed run equals an uninterrupted one."""
+    reference = stateful_loader()
+    reference.sampler.set_epoch(5)
+    fifth = batches_of(reference)
+    reference.sampler.set_epoch(6)
+    sixth = batches_of(reference)
+    stopped = stateful_loader(workers, every, persistent, set_epoch=5)
+    iterator = iter(stopped)
+    head = [next(iterator).tolist() for _ in range(steps)]
+    resumed = stateful_loader(workers, every, persistent)
+    resumed.load_state_dict(stopped.state_dict())
+    resumed.sampler.set_epoch(5)
+    assert head + batches_of(resumed) == fifth
+    resumed.sampler.set_epoch(6)
+    assert batches_of(resumed) == sixth
+
+
+def test_stateful_loader_saves_before_it_begins():
+    """A state taken before the first batch resumes at the beginning."""
+    loader, resumed = stateful_loader(), stateful_loader()
+    resumed.load_state_dict(loader.state_dict())
+    assert batches_of(resumed) == batches_of(stateful_loader())
 
 
 RESUME_ELSEWHERE = """

@@ -45,6 +45,12 @@ def test_the_front_page_leads_to_every_document(pages):
     assert {name: listed.count(name) for name in documents} == dict.fromkeys(documents, 1)
 
 
+def test_titles_of_pages_differ(prepare):
+    """No two documents have the same title, since the site shows titles alone."""
+    titles = [prepare.title_of(path) for path in prepare.documents()]
+    assert sorted(set(titles)) == sorted(titles)
+
+
 def test_each_public_name_has_its_reference(pages):
     """The page of public names links a page of reference for each of them."""
     api = (pages / "api.md").read_text()
@@ -58,6 +64,32 @@ def test_links_stay_within_the_site(pages):
         text = re.sub(r"^(`{3,}).*?^\1$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
         for target in re.findall(r"\]\(([^)\s#]+)", text):
             assert re.match("[a-z]+:", target) or (page.parent / target).exists(), (page, target)
+
+
+def test_source_files_are_shown_whole(pages):
+    """A document's link to a source file leads to a page with its text."""
+    shown = (pages / "source" / "tests" / "test_drop_in.py.md").read_text()
+    assert (REPOSITORY / "tests" / "test_drop_in.py").read_text() in shown
+
+
+def test_links_show_titles_in_place_of_file_names(prepare, tmp_path):
+    """A link that shows the name of a document shows its title on the site; code is kept."""
+    document = tmp_path / "page.md"
+    views = REPOSITORY / "docs" / "views.md"
+    document.write_text(
+        f"[views.md]({views}) and [chosen]({views}#keys)\n```\n[views.md](x)\n```\n"
+    )
+    title = prepare.title_of(views)
+    expected = f"[{title}](views.md) and [chosen](views.md#keys)\n```\n[views.md](x)\n```\n"
+    assert prepare.with_links_of_the_site(document, set()) == expected
+
+
+def test_a_link_that_leads_nowhere_is_an_error(prepare, tmp_path):
+    """A relative link to no file is an error that names the document and the link."""
+    document = tmp_path / "page.md"
+    document.write_text("[gone](gone.md)")
+    with pytest.raises(ValueError, match=r"page\.md: the link 'gone\.md' leads to no file"):
+        prepare.with_links_of_the_site(document, set())
 
 
 def test_language_models_get_a_list_of_pages(pages):
@@ -109,3 +141,9 @@ def test_the_reference_describes_arguments_and_results_of_methods(prepare, name)
         if returns and not re.search(r"^(Return|Yield)|^(Returns|Yields):", text, re.MULTILINE):
             lacking.append(f"{method} -> {signature.return_annotation}")
     assert lacking == []
+
+
+def test_methods_that_the_reference_leaves_out_exist(prepare):
+    """Each name that is left out of the pages is a member of a public class."""
+    members = {n for name in NAMES for n in dir(getattr(wids, name))}
+    assert set(prepare.INTERNAL.split()) - members == set()

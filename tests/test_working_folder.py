@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from helpers.workers import read_all
 
-from wids import ShardListDataset
+from wids import Shard, ShardListDataset, TarIndex
 from wids.caching.cache import StartingFolder
 
 TEXTS = ["00", "01", "10", "11"]
@@ -76,6 +76,17 @@ def test_a_process_that_starts_elsewhere_reads_the_same(
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         samples = pool.submit(read_all, dataset).result()
     assert [sample[".txt"].decode() for sample in samples] == TEXTS
+
+
+def test_an_index_is_pickled_after_a_move(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pickled index finds its sidecar after the folder changed."""
+    TarIndex.open("data/0.tar", "0.widx")
+    index, again = TarIndex.load("0.widx", tar="data/0.tar"), TarIndex.open("data/0.tar", "0.widx")
+    monkeypatch.chdir(home / "elsewhere")
+    for each in (index, again):
+        copy = pickle.loads(pickle.dumps(each))
+        assert copy.names == ["00.txt", "01.txt"]
+        assert bytes(Shard(home / "data" / "0.tar", copy)[1][".txt"]) == b"01"
 
 
 def test_paths_stay_as_they_were_given_until_somebody_moves(

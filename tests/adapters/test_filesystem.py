@@ -181,6 +181,17 @@ def test_what_is_not_there(folder: Path) -> None:
         fsspec.filesystem("wids", fo=whole(folder), fields=(".cls",))
 
 
+def test_fsspecs_own_readers_of_parts_find_the_size(folder: Path) -> None:
+    """Blocks, and ranges that count from the end, are those of the field."""
+    files = SampleFileSystem(whole(folder))
+    path, data = "a-0.tar/003.bin", bytes(whole(folder)[3][".bin"])
+    assert files.read_block(path, 10, 5) == data[10:15]
+    assert files.read_block(path, 10, None) == data[10:]
+    assert files.cat_file(path, start=-5) == data[-5:]
+    assert files.cat_file(path, end=-5) == data[:-5]
+    assert files.cat_ranges([path], [-5], [None]) == [data[-5:]]
+
+
 @pytest.mark.parametrize(
     ("names", "expected"),
     [

@@ -44,6 +44,16 @@ def test_arrays_outlive_their_file(tmp_path: Path) -> None:
     assert found["x"].tolist() == list(range(5000))
 
 
+@pytest.mark.parametrize(
+    "array", [np.array(["text"]), np.array([{}]), np.array(0, "M8[s]"), np.zeros(2, "i4,f4")]
+)
+def test_only_numbers_are_kept(tmp_path: Path, array: Any) -> None:
+    """Text, objects, dates and records are refused and leave no file."""
+    with pytest.raises(ValueError, match="'x': expected numbers"):
+        write_arrays(tmp_path / "a", None, {"x": array})
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_damage_anywhere_is_noticed(tmp_path: Path) -> None:
     """A flipped bit, a cut or appended bytes raise an error at any position."""
     path = tmp_path / "a"
@@ -97,4 +107,13 @@ def test_a_forged_entry_is_refused(tmp_path: Path, entry: Any) -> None:
     write_arrays(tmp_path / "a", {}, {"x": np.arange(8, dtype=np.uint8)})
     forge(tmp_path / "a", {"arrays": {"x": entry}})
     with pytest.raises(ValueError, match="malformed head"):
+        read_arrays(tmp_path / "a")
+
+
+@pytest.mark.parametrize("head", [b"[]", b"7", b"{}", b"no JSON", b"[" * 9999, {"arrays": []}])
+def test_a_forged_head_is_refused(tmp_path: Path, head: Any) -> None:
+    """A head of another form raises a ValueError."""
+    write_arrays(tmp_path / "a", {}, {})
+    forge(tmp_path / "a", head)
+    with pytest.raises(ValueError, match=r"head|damaged|JSON|Expecting"):
         read_arrays(tmp_path / "a")

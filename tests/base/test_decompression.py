@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wids.base.decompression import (
+    COMPRESSIONS,
     DecompressedStream,
     DecompressionError,
     TooLargeError,
@@ -64,6 +65,11 @@ def test_a_stream_comes_back_however_it_is_cut(kind: str, texts: list[bytes], si
     assert decompress(data, kind, 2000) == b"".join(texts)
 
 
+def test_every_compression_is_tested() -> None:
+    """The tables of this file have every compression that is read."""
+    assert set(ALL) == set(COMPRESSIONS)
+
+
 @given(st.sampled_from(sorted(SINGLE)), st.binary(max_size=300), st.integers(1, 50))
 def test_a_single_block_comes_back_however_it_is_cut(kind: str, text: bytes, size: int) -> None:
     """Formats without members give their one output from blocks of any size."""
@@ -92,6 +98,13 @@ def test_without_a_bound_the_ratio_to_the_input_counts(kind: str) -> None:
     with pytest.raises(TooLargeError, match=f"{kind}: decompresses to more than"):
         decompress(bomb, kind)
     assert len(decompress(ALL[kind](bytes(1 << 20)), kind)) == 1 << 20
+
+
+@pytest.mark.parametrize("stated", [b"\xff\xff\xff\xff\x0f", b"\xff\x7f", b"\xff" * 9, b""])
+def test_a_snappy_block_that_states_too_much_allocates_nothing(stated: bytes) -> None:
+    """The size at its beginning is compared with what so few bytes can hold."""
+    with pytest.raises(DecompressionError, match=r"snappy: states \d+ bytes of output for \d+"):
+        decompress(stated, "snappy", 1 << 40)
 
 
 @pytest.mark.parametrize("kind", COMPRESS)

@@ -7,8 +7,24 @@ from pathlib import Path
 
 import pytest
 
-from wids.base.files import new_part_path, remove_parts, write_atomically
+from wids.base.files import host_token, is_running, new_part_path, remove_parts, write_atomically
 from wids.caching.eviction import sweep
+
+
+def test_readers_see_the_old_file_or_the_new_one(tmp_path: Path) -> None:
+    """A replaced file is a new inode, and readers of the old one keep it."""
+    path = tmp_path / "a.json"
+    write_atomically(path, b"old")
+    with path.open("rb") as reader:
+        write_atomically(path, memoryview(b"new"), sync=True)
+        assert (reader.read(), path.read_bytes()) == (b"old", b"new")
+    assert [each.name for each in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_the_date_can_be_given(tmp_path: Path) -> None:
+    """The modification time can be set."""
+    write_atomically(tmp_path / "a.ok", b"", mtime=1e9)
+    assert (tmp_path / "a.ok").stat().st_mtime == 1e9
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_part(
@@ -51,6 +67,15 @@ def test_what_a_killed_process_left_is_swept(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 2
     assert sweep(tmp_path) == 1
     assert list(tmp_path.iterdir()) == [mine]
+
+
+def test_processes_are_told_apart() -> None:
+    """`is_running` distinguishes running and ended processes; the host token is constant."""
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    assert is_running(process.pid)
+    process.communicate(b"\n")
+    assert not is_running(process.pid)
+    assert host_token() == host_token()
 
 
 def test_parts_of_the_dead_are_removed_and_nothing_else(tmp_path: Path) -> None:

@@ -26,6 +26,11 @@ def test_a_file_made_later_is_newer(pair: tuple[Path, Path]) -> None:
     assert not is_newer(original.stat(), derived.stat())
 
 
+def test_a_file_is_not_newer_than_itself(pair: tuple[Path, Path]) -> None:
+    """Equal times do not count as newer."""
+    assert not is_newer(pair[0].stat(), pair[0].stat())
+
+
 def test_a_change_under_an_old_date_counts(pair: tuple[Path, Path]) -> None:
     """A change is noticed although the modification time was set back."""
     derived, original = pair
@@ -34,6 +39,13 @@ def test_a_change_under_an_old_date_counts(pair: tuple[Path, Path]) -> None:
     original.write_bytes(b"3")
     os.utime(original, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert original.stat().st_mtime_ns == before.st_mtime_ns
+    assert not is_newer(derived.stat(), original.stat())
+
+
+def test_an_older_date_counts_though_it_was_set_later(pair: tuple[Path, Path]) -> None:
+    """A copy that keeps the old date of its original is not newer."""
+    derived, original = pair
+    os.utime(derived, ns=(5, 5))
     assert not is_newer(derived.stat(), original.stat())
 
 

@@ -1,6 +1,7 @@
 """Digests of files, also if the machine's OpenSSL refuses MD5."""
 
 import hashlib
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,25 @@ import pytest
 from helpers.downloads import SHARD
 from helpers.server import ShardServer
 
+from wids.base.hashing import DIGESTS, hash_file
 from wids.base.shardref import ShardRef
 from wids.caching.cache import ShardCache
+
+
+def test_digests_are_those_of_hashlib(tmp_path: Path) -> None:
+    """A file of several blocks has the digests of hashlib in all algorithms."""
+    path = tmp_path / "large.bin"
+    path.write_bytes(os.urandom(2_500_001))
+    digests = hash_file(path, ("md5", "sha256"))
+    assert digests["md5"] == hashlib.md5(path.read_bytes()).hexdigest()
+    assert digests["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert hash_file(tmp_path / "missing", ()) == {}
+
+
+@pytest.mark.parametrize("name", DIGESTS)
+def test_the_table_has_the_length_of_each_digest(name: str) -> None:
+    """The table states the number of digits of each digest."""
+    assert len(hashlib.new(DIGESTS[name].algorithm).hexdigest()) == DIGESTS[name].num_hex
 
 
 @pytest.fixture

@@ -31,3 +31,12 @@ def test_hashes_never_change() -> None:
         "f1ff96daa767a151",
         "986a392a6dfeb6fc",
     ]
+
+
+def test_similar_keys_are_spread() -> None:
+    """Keys that count up fill a hundred cells evenly, and no two share a hash."""
+    num_keys = 100_000
+    hashes = hash_keys([f"{number:09d}" for number in range(num_keys)])
+    assert len(np.unique(hashes)) == num_keys
+    counts = np.bincount((hashes >> np.uint64(57)).astype(np.int64), minlength=128)
+    assert abs(counts - num_keys / 128).max() < 6 * (num_keys / 128) ** 0.5

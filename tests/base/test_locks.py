@@ -121,6 +121,26 @@ def test_a_process_that_gets_on_is_waited_for(tmp_path: Path) -> None:
     assert entered.is_set()
 
 
+def test_threads_take_turns(tmp_path: Path) -> None:
+    """Only one of many threads holds the lock at a time."""
+    inside, most = [], []
+
+    def enter() -> None:
+        for _ in range(5):
+            with locked(tmp_path / "lock"):
+                inside.append(1)
+                most.append(len(inside))
+                time.sleep(0.001)
+                inside.pop()
+
+    threads = [threading.Thread(target=enter) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == [1] * 20
+
+
 def test_a_child_that_was_forked_meanwhile_holds_no_lock(tmp_path: Path) -> None:
     """A released lock is free although a forked child has its descriptor."""
     read_end, write_end = os.pipe()
@@ -146,6 +166,13 @@ def test_without_locks_nobody_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(fcntl, "flock", no_locks)
     with locked(tmp_path / "lock"), locked(tmp_path / "lock"):
+        pass
+
+
+def test_in_a_folder_that_cannot_be_written_nobody_waits(tmp_path: Path) -> None:
+    """In a read-only folder, the work is done without a lock."""
+    (tmp_path / "file").touch()
+    with locked(tmp_path / "file" / "lock"), locked(Path("/proc/no-such-folder/lock")):
         pass
 
 

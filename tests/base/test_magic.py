@@ -4,16 +4,19 @@ import bz2
 import gzip
 import io
 import lzma
+import sqlite3
 import wave
 import zipfile
 from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
 
 import numpy as np
 import pytest
 import zstandard
 from PIL import Image
 
-from wids.base.magic import file_type
+from wids.base.magic import FILE_TYPES, file_type
 
 
 def picture(name: str) -> bytes:
@@ -82,3 +85,16 @@ def test_what_a_library_wrote_is_recognised(suffix: str) -> None:
     known = file_type(WRITTEN[suffix]()[:16])
     assert known is not None
     assert known.suffix == suffix
+
+
+def test_a_database_is_recognised(tmp_path: Path) -> None:
+    """A database of SQLite is recognised by its first page."""
+    with closing(sqlite3.connect(tmp_path / "a.sqlite")) as database:
+        database.execute("create table a (b)")
+    assert file_type((tmp_path / "a.sqlite").read_bytes()[:16]) in FILE_TYPES
+
+
+@pytest.mark.parametrize("head", [b"", b"0001.jpg", b"BMW is a car", b"RIFF....XXXX", bytes(512)])
+def test_other_bytes_have_no_type(head: bytes) -> None:
+    """Texts, zeros and other bytes have no type."""
+    assert file_type(head) is None

@@ -31,3 +31,15 @@ def test_strict_omissions_are_errors() -> None:
     with pytest.raises(ValueError, match=r"notes.txt: would be left out \(files of no sample\)"):
         omissions.add("files of no sample", "notes.txt")
     assert omissions.lines() == []
+
+
+def test_directories_of_a_tar_are_no_loss() -> None:
+    """Directories are not counted, and every other member without a sample is."""
+    omissions = Omissions()
+    omissions.add_members({"directory": 5, "hidden": 2}, "a.tar")
+    omissions.add_members({"hidden": 1}, "b.tar")
+    assert omissions.lines() == ["members of tars that are in no sample (hidden): 3, such as a.tar"]
+    strict = Omissions(strict=True)
+    strict.add_members({"directory": 5}, "a.tar")
+    with pytest.raises(ValueError, match=r"a.tar: would be left out .*\(hidden\)"):
+        strict.add_members({"hidden": 1}, "a.tar")

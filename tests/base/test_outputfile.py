@@ -1,12 +1,23 @@
 """`OutputFile`: the file gets its name when it is complete, with one writer at a time."""
 
 import multiprocessing
+import os
 from pathlib import Path
 
 import pytest
 
 import wids
 from wids.base.files import OutputFile, write_output
+
+
+def test_name_appears_on_publishing(tmp_path: Path, no_fd_leaks: None):
+    """Before `publish` only the temporary file exists, after it only the file."""
+    out = OutputFile(tmp_path / "deep" / "a.txt")
+    out.stream.write(b"content")
+    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["a.txt.part"]
+    out.publish()
+    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["a.txt"]
+    assert out.path.read_bytes() == b"content"
 
 
 def test_old_file_stays_until_the_new_one_is_whole(tmp_path: Path):
@@ -36,6 +47,13 @@ def test_discarding_leaves_nothing_and_touches_nothing(tmp_path: Path, no_fd_lea
     assert path.read_bytes() == b""
 
 
+def test_part_of_the_dead_is_emptied(tmp_path: Path):
+    """The rest of a killed process is not part of the new file."""
+    (tmp_path / "a.txt.part").write_bytes(b"x" * 1000)
+    write_output(tmp_path / "a.txt", b"new")
+    assert (tmp_path / "a.txt").read_bytes() == b"new"
+
+
 def test_second_writer_is_told_and_the_first_goes_on(tmp_path: Path, no_fd_leaks: None):
     """A second writer gets an error, and the first one continues."""
     first = OutputFile(tmp_path / "a.txt")
@@ -44,6 +62,18 @@ def test_second_writer_is_told_and_the_first_goes_on(tmp_path: Path, no_fd_leaks
     first.stream.write(b"first")
     first.publish()
     assert (tmp_path / "a.txt").read_bytes() == b"first"
+
+
+def test_error_while_writing_leaves_nothing(tmp_path: Path, monkeypatch):
+    """An error while writing leaves neither the temporary file nor the file."""
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", fail)
+    with pytest.raises(OSError, match="No space"):
+        write_output(tmp_path / "a.txt", b"data")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("plant", [Path.symlink_to, Path.hardlink_to])
@@ -56,6 +86,13 @@ def test_a_planted_link_is_not_written_through(tmp_path: Path, plant, no_fd_leak
         write_output(tmp_path / "a.txt", b"new")
     assert victim.read_bytes() == b"precious"
     assert not (tmp_path / "a.txt").exists()
+
+
+def test_a_pipe_in_the_place_of_the_part_is_refused(tmp_path: Path, no_fd_leaks: None):
+    """A pipe in place of the temporary file is refused."""
+    os.mkfifo(tmp_path / "a.txt.part")
+    with pytest.raises(OSError, match="found a link or device"):
+        write_output(tmp_path / "a.txt", b"new")
 
 
 def write_often(path: Path, letter: bytes, results: "multiprocessing.Queue[int]") -> None:
@@ -90,6 +127,16 @@ def test_writers_in_a_race_never_mix_and_never_truncate(tmp_path: Path):
         writer.join()
     assert sum(results.get() for _ in writers) < 600
     assert [entry.name for entry in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_permissions_follow_the_umask(tmp_path: Path):
+    """A published file has the permissions of the umask."""
+    old = os.umask(0o027)
+    try:
+        write_output(tmp_path / "a.txt", b"")
+    finally:
+        os.umask(old)
+    assert (tmp_path / "a.txt").stat().st_mode & 0o777 == 0o640
 
 
 @pytest.mark.parametrize(
@@ -130,3 +177,10 @@ def test_a_folder_at_the_place_of_a_file_is_refused_at_once(way: str, tmp_path: 
     with pytest.raises(IsADirectoryError, match=expected):
         ways[way]()
     assert [path.name for path in tmp_path.rglob("*")] == ["x-0.tar"]
+
+
+@pytest.mark.parametrize("name", ["a@b.json", "a:1.json", "sets/a:1@b.json", "x.tar?a=1"])
+def test_signs_of_urls_may_be_in_file_names(name: str, tmp_path: Path) -> None:
+    """Names with colons, ats and question marks are names, and written as they are."""
+    write_output(tmp_path / name, b"data")
+    assert (tmp_path / name).read_bytes() == b"data"

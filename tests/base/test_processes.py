@@ -1,6 +1,7 @@
 """Worker processes: every item gets a result or error, and no process outlives its parent."""
 
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -8,13 +9,17 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import Pipe
+from multiprocessing.context import ForkServerContext, SpawnContext
+from pathlib import Path
 from typing import Any
 
 import pytest
 from helpers.waiting import eventually
 
 from wids.base.files import is_running
-from wids.base.processes import run_each
+from wids.base.memorymaps import allow_pickling_views
+from wids.base.processes import fresh_python, run_each
 
 
 def my_process(_item: object) -> int:
@@ -50,6 +55,26 @@ def fails_oddly(_item: object) -> None:
     raise OddError("this", "that")
 
 
+def leaves(_item: object) -> None:
+    """Call `sys.exit`."""
+    sys.exit(3)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_work_is_done_by_so_many_processes(workers: int) -> None:
+    """One worker is this process itself; more workers are that many other processes."""
+    processes = set(run_each(my_process, range(30), workers=workers))
+    assert len(processes) <= workers
+    assert (os.getpid() in processes) is (workers == 1)
+    assert not any(isinstance(each, Exception) for each in processes)
+
+
+def test_no_process_is_left_afterwards() -> None:
+    """The workers have ended when the results are returned."""
+    processes = set(run_each(my_process, range(8), workers=2))
+    assert not any(is_running(each) for each in processes)
+
+
 def test_results_larger_than_a_pipe_come_whole() -> None:
     """Megabytes are sent in both directions without a deadlock."""
     assert list(map(len, run_each(megabytes, [3, 1, 2, 4], workers=2))) == [
@@ -64,6 +89,12 @@ def test_an_error_that_cannot_be_rebuilt_is_an_error_all_the_same() -> None:
     outcomes = run_each(fails_oddly, range(3), workers=2)
     assert len(outcomes) == 3
     assert all(isinstance(each, Exception) for each in outcomes)
+
+
+def test_a_worker_that_exits_is_an_error_of_its_item() -> None:
+    """`sys.exit` in a worker is an error of its item and does not end the run."""
+    outcomes = run_each(leaves, range(3), workers=2)
+    assert [type(each) for each in outcomes] == [ChildProcessError] * 3
 
 
 def test_each_outcome_is_told_as_soon_as_it_is_known() -> None:
@@ -130,3 +161,37 @@ def test_a_signal_to_one_worker_costs_its_item_alone() -> None:
     assert isinstance(outcomes[1], ChildProcessError)
     assert outcomes[:1] + outcomes[2:] == [0, 2, 3]
     assert "fewer workers" in str(outcomes[1])
+
+
+def test_a_fresh_interpreter_runs_no_module_of_the_working_folder(tmp_path: Path) -> None:
+    """The interpreter finds this package and no modules of the working folder."""
+    (tmp_path / "json.py").write_text("raise SystemExit('a stranger ran')")
+    (tmp_path / "wids.py").write_text("raise SystemExit('a stranger ran')")
+    command, environment = fresh_python("-c", "import json, wids; print(wids.__file__)")
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
+    import wids
+
+    assert Path(done.stdout.strip()).samefile(wids.__file__)
+
+
+@pytest.mark.parametrize("context", [SpawnContext(), ForkServerContext()], ids=["spawn", "server"])
+def test_views_are_sent_to_processes_as_copies(context: Any) -> None:
+    """A memoryview is sent to a process as a copy; other views are refused."""
+    allow_pickling_views()
+    here, there = context.Pipe()
+    here.send([memoryview(b"catalogue")[:3], memoryview(b"")])
+    assert [bytes(each) for each in there.recv()] == [b"cat", b""]
+    with pytest.raises(TypeError, match="cannot pickle memoryview objects of elements"):
+        here.send(memoryview(b"12345678").cast("I"))
+
+
+def test_pickle_itself_still_refuses_views() -> None:
+    """`pickle.dumps` of a memoryview is still an error."""
+    allow_pickling_views()
+    with pytest.raises(TypeError, match="cannot pickle"):
+        pickle.dumps(memoryview(b"cat"))
+    here, there = Pipe()
+    here.send(memoryview(b"x"))
+    assert bytes(there.recv()) == b"x"

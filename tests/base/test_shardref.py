@@ -1,5 +1,6 @@
 """`ShardRef`: the entry of a shard as a value, which old code can read as a dict."""
 
+import pickle
 from typing import Any
 
 import pytest
@@ -34,6 +35,27 @@ def test_a_reference_reads_like_the_dict_of_its_entry() -> None:
     assert ref.get("license", "none") == "none"
 
 
+@pytest.mark.parametrize("key", ["nsamples", "filesize", "md5sum", "index", "dataset", "license"])
+def test_what_an_entry_does_not_say_is_no_key(key: str) -> None:
+    """A value that the entry does not state is not a key."""
+    ref = ShardRef.of({"url": "a.tar", "md5sum": "", "nsamples": None})
+    assert ref == {"url": "a.tar"}
+    assert key not in ref
+    with pytest.raises(KeyError, match=key):
+        ref[key]
+
+
+def test_a_reference_is_a_value() -> None:
+    """It is immutable and hashable, equals its copy, and can be pickled."""
+    ref = ShardRef.of(ENTRY)
+    copy = pickle.loads(pickle.dumps(ref))
+    assert copy == ref
+    assert {ref: 1}[copy] == 1
+    assert ref != ShardRef.of(ENTRY, filesize=7)
+    with pytest.raises(AttributeError):
+        ref.url = "b.tar"  # type: ignore[misc]
+
+
 @pytest.mark.parametrize(
     ("said", "version"),
     [
@@ -57,3 +79,11 @@ def test_every_digest_that_a_spec_can_name_is_checked(name: str) -> None:
     ref.check("a.tar", 1, {algorithm: "ab" * (num_hex // 2)})
     with pytest.raises(IntegrityError, match=f"a.tar: {algorithm} 00"):
         ref.check("a.tar", 1, {algorithm: "00" * (num_hex // 2)})
+
+
+def test_a_reference_shows_no_credentials() -> None:
+    """The `repr` shows no credentials of the shard's or the sidecar's URL."""
+    url = "https://user:SECRET@host/a.tar?sig=SECRET"
+    shown = repr(ShardRef.of({"url": url, "index": f"{url}&x", "source_url": url}))
+    assert "SECRET" not in shown
+    assert "https://host/a.tar?..." in shown

@@ -1,6 +1,7 @@
 """Calls that not every system has, systems without them, and kinds of file systems."""
 
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -169,6 +170,19 @@ def test_names_that_a_system_may_lack_are_in_one_module():
     assert found == {"base/system.py"}
 
 
+def test_cores_are_those_that_this_process_may_use():
+    """Only the cores that the process may use are counted."""
+    code = (
+        "import os\n"
+        "os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
+        "from wids.base.system import num_cores\n"
+        "print(num_cores())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(done.stdout) == 1
+    assert system.num_cores() == len(os.sched_getaffinity(0))
+
+
 def test_locks_exclude_each_other(tmp_path: Path):
     """A shared lock keeps others from locking alone, until it ends."""
     path = tmp_path / "file"
@@ -184,6 +198,12 @@ def test_locks_exclude_each_other(tmp_path: Path):
     finally:
         os.close(first)
         os.close(second)
+
+
+def test_boot_and_namespace_are_known_on_linux():
+    """They are the same at each call, and belong to this machine."""
+    assert system.boot_id() == system.boot_id() != ""
+    assert system.process_namespace() == str(Path("/proc/self/ns/pid").stat().st_ino)
 
 
 def test_memory_that_is_reserved_and_unused_does_not_count_as_taken():
@@ -204,6 +224,11 @@ def test_memory_that_is_reserved_and_unused_does_not_count_as_taken():
     assert done.stdout.split("\n") == ["60", "no more", ""]
 
 
+def test_descriptors_are_those_of_the_process():
+    """The soft limit counts."""
+    assert system.max_descriptors() == resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
 FINDMNT = shutil.which("findmnt")
 
 
@@ -214,3 +239,15 @@ def test_the_kind_is_that_of_findmnt(path: str) -> None:
     run = [str(FINDMNT), "-n", "-o", "FSTYPE", "-T", path]
     told = subprocess.run(run, capture_output=True, text=True, check=True).stdout.split()
     assert system.file_system_of(Path(path).stat().st_dev) in told
+
+
+@pytest.mark.parametrize("kind", ["nfs", "nfs4", "lustre", "cifs", "ceph", "fuse.gcsfuse", "9p"])
+def test_file_systems_of_clusters_are_of_networks(kind: str) -> None:
+    """What clusters and clouds mount is read by position."""
+    assert system.is_of_network(kind)
+
+
+@pytest.mark.parametrize("kind", ["ext4", "xfs", "btrfs", "zfs", "tmpfs", "overlay", "fuseblk"])
+def test_file_systems_of_disks_are_not(kind: str) -> None:
+    """What lies on a disk of the machine, or in its memory, is mapped."""
+    assert not system.is_of_network(kind)

@@ -52,6 +52,31 @@ def test_there_are_no_more_threads_than_asked_for() -> None:
     crew.close()
 
 
+def test_tasks_of_a_new_pool_run_at_once() -> None:
+    """As many tasks run at once as may, whatever the first thread does when they are submitted."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)  # so that threads take turns at any step
+    try:
+        for _ in range(5000):
+            with DaemonThreadPool(3, "test-at-once") as crew:
+                crew.submit(int).result()
+                # As above, any task that is left to a busy thread breaks the barrier.
+                meeting = threading.Barrier(3, timeout=60)
+                for future in [crew.submit(meeting.wait) for _ in range(3)]:
+                    future.result()
+    finally:
+        sys.setswitchinterval(interval)
+
+
+def test_one_of_its_own_threads_may_close_a_crew() -> None:
+    """As the garbage collector does there; the other threads end, and so does this one."""
+    crew = DaemonThreadPool(2, "test-own")
+    crew.submit(crew.close).result()
+    for thread in named("test-own"):
+        thread.join(60)
+    assert not named("test-own")
+
+
 def test_a_forgotten_crew_ends_its_threads() -> None:
     """The threads of a pool that was not closed end with the pool."""
     crew = DaemonThreadPool(2, "test-forgotten")

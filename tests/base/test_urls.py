@@ -5,7 +5,7 @@ from pathlib import Path
 from urllib.parse import quote, urlsplit, urlunsplit
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from wids.base.urls import (
@@ -87,6 +87,22 @@ def test_any_path_survives_a_file_url(name: str) -> None:
     assert local_path(path) == Path(path)
 
 
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("file://server/a.tar", ["not of a server", "write file:///path"]),
+        ("file:///a%00b.tar", ["names no file", "null"]),
+        ("~no-such-user-here/a.tar", ["names no file"]),
+    ],
+)
+def test_what_names_no_file_is_refused(url: str, words: list[str]) -> None:
+    """A file URL that names no local path is refused with a remedy."""
+    with pytest.raises(FetchError) as raised:
+        local_path(url)
+    for word in words:
+        assert word in str(raised.value)
+
+
 @given(st.text(max_size=300))
 def test_any_url_has_a_safe_file_name(url: str) -> None:
     """The name is short, plain, not hidden, without folders, and always the same."""
@@ -98,6 +114,14 @@ def test_any_url_has_a_safe_file_name(url: str) -> None:
     assert base_name(url) == name
 
 
+@given(PATHS, WORD, SECRET)
+def test_the_name_of_a_file_is_the_end_of_its_path(folder: str, name: str, secret: str) -> None:
+    """Query and fragment are not part of the name."""
+    assume(not name.startswith(".") and "~" not in name and name.strip("."))
+    for end in ("", f"?{secret}", f"#{secret}"):
+        assert base_name(f"https://host{folder}/{name}{end}") == name
+
+
 @given(st.text("ab/:?=&%", max_size=9), st.integers(0, 31) | st.just(127))
 def test_control_characters_are_refused_and_not_repeated(url: str, code: int) -> None:
     """A URL with control characters is refused, and the error does not repeat them."""
@@ -106,6 +130,12 @@ def test_control_characters_are_refused_and_not_repeated(url: str, code: int) ->
         check_url(location)
     assert chr(code) not in str(raised.value)
     check_url(location.replace(chr(code), quote(chr(code))))
+
+
+def test_lone_surrogates_are_no_url() -> None:
+    """A URL with lone surrogates is refused."""
+    with pytest.raises(FetchError, match="is no text"):
+        check_url("https://host/\ud800.tar")
 
 
 @pytest.mark.parametrize(

@@ -1,13 +1,16 @@
 """Warnings: their category, the line at which they point, and their number."""
 
+import pickle
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
 from torch.utils.data import DataLoader
 
 import wids
+from wids.base.warn import WarningsOnce
 
 
 def test_a_warning_points_at_the_line_of_the_program() -> None:
@@ -34,3 +37,19 @@ def test_a_program_sees_warnings_without_setting_up_a_logger(tmp_path: Path) -> 
     command = [sys.executable, "-W", "default", str(program)]
     result = subprocess.run(command, capture_output=True, text=True, check=True)
     assert f"{program}:2: WidsWarning: dslength_per_replica=3 has no effect" in result.stderr
+
+
+def test_warnings_can_be_silenced_by_their_category() -> None:
+    """A filter for the category silences all warnings."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.simplefilter("ignore", wids.WidsWarning)
+        wids.ChunkedSampler(range(10), dslength_per_replica=3)
+
+
+def test_a_copy_in_a_worker_does_not_repeat_a_warning() -> None:
+    """A pickled copy does not repeat warnings of the original."""
+    original = WarningsOnce()
+    with pytest.warns(wids.WidsWarning, match="first"):
+        assert original.warn("cause", "first")
+    assert not pickle.loads(pickle.dumps(original)).warn("cause", "second")

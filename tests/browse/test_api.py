@@ -4,14 +4,17 @@ import io
 import json
 import os
 import random
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import requests
 from helpers.browsing import Browsing, Command, browsing
 from helpers.downloads import PATIENT
 from helpers.server import Faults, ShardServer
@@ -22,6 +25,7 @@ from PIL import Image
 
 import wids
 from wids import TarIndex
+from wids.base.files import new_part_path
 from wids.browse.orders import parse_indexes
 from wids.tar.sidecar import SIDECAR_SUFFIX
 
@@ -104,6 +108,14 @@ def test_a_tile_says_what_the_sample_is(served: Browsing):
     assert first["picture"] == 0
     assert json.loads(first["caption"]) == {"number": 10, "name": "n0"}
     assert page["tiles"][1]["label"] == {"value": 2, "name": None}
+
+
+def test_pages_end_where_the_dataset_ends(served: Browsing):
+    """There are no tiles after the last position, and a page has a bounded size."""
+    assert len(served.ask("page", at=25, count=60)["tiles"]) == 5
+    assert served.ask("page", at=30)["tiles"] == []
+    assert served.ask("page", at=10**18)["tiles"] == []
+    assert len(served.ask("page", count=10**9)["tiles"]) == 30
 
 
 def test_a_sample_has_every_field_by_its_kind(served: Browsing):
@@ -222,6 +234,13 @@ def test_a_range_that_is_none_is_no_part(served: Browsing, asked: str, status: i
         assert len(response.content) == 3000
 
 
+def test_head_tells_the_size_without_the_bytes(served: Browsing):
+    """A HEAD of a field has its length and no body."""
+    response = served.session.head(served.url + "raw", params={"i": 3, "f": 3}, timeout=100)
+    assert response.headers["Content-Length"] == "3000"
+    assert response.content == b""
+
+
 def test_a_thumbnail_is_small_and_drawn_anew(served: Browsing):
     """A thumbnail has the requested size and only pixels of the file."""
     response = served.get("thumb", i=5, f=0, s=96)
@@ -252,6 +271,14 @@ def test_browsers_keep_pictures_of_the_version_that_they_name(tmp_path: Path):
             write("blue")
     assert seen[0][0] != seen[1][0]
     assert [colour for _, colour in seen] == [(255, 0, 0), (0, 0, 255)]
+
+
+def test_what_makes_no_picture_is_a_picture_that_says_so(served: Browsing):
+    """A field that cannot be drawn gets a placeholder picture."""
+    response = served.get("thumb", i=5, f=3, s=96)
+    assert response.status_code == 200
+    assert response.headers["Content-Type"] == "image/svg+xml"
+    assert "immutable" not in response.headers["Cache-Control"]
 
 
 def test_keys_are_found_by_a_part_and_whole(served: Browsing):
@@ -347,6 +374,18 @@ def test_damaged_and_missing_shards_leave_the_others_alone(tmp_path: Path):
         page = server.ask_until_finished("page", where=".cls == 1")
         assert page["filtering"]["skipped"] == 2
         assert page["total"] == sum(sample[".cls"] == "1" for sample in samples_of(0))
+
+
+def test_an_empty_dataset_is_shown(tmp_path: Path):
+    """An empty dataset is shown without an error."""
+    path = write_shard(tmp_path / "empty.tar", [])
+    with browsing([(str(path), 0)]) as server:
+        assert server.ask("dataset")["num_samples"] == 0
+        for order in ("stored", "shuffled", "shards", "chunks"):
+            assert server.ask("page", order=order)["tiles"] == []
+        assert server.search("a")["hits"] == []
+        assert server.ask_until_finished("statistics")["fields"] == []
+        assert server.get("api/sample", i=0).status_code == 404
 
 
 def serve_remotely(folder: Path, shard_server: Any, *, sidecars: bool = True) -> list[Any]:
@@ -457,6 +496,47 @@ def test_a_server_that_keeps_silent_is_waited_for_once(
         assert states == ["local", *(["remote"] if sidecars else ["cached"]) * 2]
 
 
+def test_a_server_that_answers_again_is_held_against_no_shard(folder: Path, shard_server: Any):
+    """After one shard could be opened, the other shards of its server are tried."""
+    rows = serve_remotely(folder, shard_server)
+    with browsing(rows, patience=TWICE, retry_seconds=3600) as server:
+        shard_server.faults = Faults(refuse=True)
+        assert server.get("api/sample", i=5).status_code == 500
+        shard_server.heal()
+        failures = server.handlers.reader.failures
+        failures.retry_seconds = 0
+        assert server.ask("sample", i=15)["key"] == "part1/005"
+        failures.retry_seconds = 3600
+        assert server.ask("sample", i=5)["key"] == "part0/005"
+        assert [row["state"] for row in server.ask("shards")["shards"]] == ["remote"] * 3
+
+
+@pytest.mark.parametrize("faults", [Faults(status=500, times=2), Faults(cut_at=10, times=2)])
+def test_a_shard_that_a_server_fails_to_send_is_held_against_no_other(
+    folder: Path, shard_server: Any, faults: Faults
+):
+    """After an error for one shard, other shards of the server are requested and shown."""
+    rows = serve_remotely(folder, shard_server)
+    with browsing(rows, patience=TWICE, retry_seconds=3600) as server:
+        shard_server.faults = faults
+        tiles = server.ask("page")["tiles"]
+        assert ["error" in tile for tile in tiles] == [True] * 10 + [False] * 20
+        states = [row["state"] for row in server.ask("shards")["shards"]]
+        assert states == ["unreachable", "remote", "remote"]
+
+
+def test_a_server_that_fails_for_many_shards_is_not_asked_for_all(folder: Path, shard_server: Any):
+    """After three failed shards of a server, the rest is not requested."""
+    rows = serve_remotely(folder, shard_server) * 4
+    with browsing(rows, patience=TWICE, retry_seconds=3600) as server:
+        shard_server.faults = Faults(status=500)
+        asked = len(shard_server.requests)
+        assert all("HTTP status 500" in each["error"] for each in server.ask("page")["tiles"])
+        assert len(shard_server.requests) - asked == 3 * 2
+        states = {row["state"] for row in server.ask("shards")["shards"]}
+        assert states == {"unreachable"}
+
+
 @pytest.mark.parametrize(("status", "state"), [(404, "missing"), (403, "denied")])
 def test_a_shard_that_a_server_refuses_is_not_called_damaged(
     folder: Path, shard_server: Any, status: int, state: str
@@ -470,6 +550,50 @@ def test_a_shard_that_a_server_refuses_is_not_called_damaged(
         assert server.ask("sample", i=15)["key"] == "part1/005"
         states = [row["state"] for row in server.ask("shards")["shards"]]
         assert states == [state, "remote", "remote"]
+
+
+def test_how_much_of_a_shard_has_come_is_told(
+    folder: Path, shard_server: Any, monkeypatch: pytest.MonkeyPatch
+):
+    """The list of waits has the bytes that have arrived."""
+    rows = serve_remotely(folder, shard_server, sidecars=False)
+    began, go_on = threading.Event(), threading.Event()
+    with browsing(rows) as server, ThreadPoolExecutor(1) as pool:
+        dataset = server.handlers.reader.dataset
+        whole = Path(dataset.cache.get(rows[1][0]))
+        whole.unlink()
+        new_part_path(whole).write_bytes(bytes(1234))
+        locate = dataset.locate_sample
+
+        def slowly(index: int) -> Any:
+            began.set()
+            assert go_on.wait(60)
+            return locate(index)
+
+        monkeypatch.setattr(dataset, "locate_sample", slowly)
+        assert server.ask("waiting") == {"shards": []}
+        asked = pool.submit(requests.get, f"{server.url}api/sample?i=15", timeout=60)
+        try:
+            assert began.wait(60)
+            (wait,) = server.ask("waiting")["shards"]
+        finally:
+            go_on.set()
+        assert (wait["shard"], wait["arrived"]) == (1, 1234)
+        assert asked.result().status_code == 200
+
+
+def test_many_ask_at_once(served: Browsing):
+    """Concurrent requests each get their own response."""
+
+    def ask(number: int) -> bool:
+        index = number % 30
+        sample = samples_of(index // 10)[index % 10]
+        assert served.ask("sample", i=index)["key"] == sample["__key__"]
+        assert served.get("raw", i=index, f=3).content == sample[".bin"]
+        return served.get("thumb", i=index, f=0, s=96).status_code == 200
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(ask, range(60)))
 
 
 def test_a_tile_without_a_picture_says_what_there_is(tmp_path: Path):
@@ -527,6 +651,17 @@ def test_a_shard_that_is_cut_short_ends_no_server(tmp_path: Path):
         paths[0].write_bytes(whole)
     with browsing(tmp_path) as mended:
         assert mended.ask("sample", i=9)["key"] == "part0/009"
+
+
+def test_a_shard_that_is_written_anew_is_shown_as_it_is_now(tmp_path: Path):
+    """A replaced shard shows its new samples."""
+    path = write_shard(tmp_path / "s.tar", samples_of(0))
+    with browsing(tmp_path) as server:
+        assert server.ask("sample", i=3)["key"] == "part0/003"
+        path.write_bytes(write_shard(tmp_path / "other", samples_of(1)).read_bytes())
+        assert server.ask("sample", i=3)["key"] == "part1/003"
+        path.unlink()
+        assert server.ask("sample", i=4)["key"] == "part1/004"
 
 
 def test_what_was_found_in_a_replaced_shard_is_found_anew(tmp_path: Path):
@@ -680,6 +815,23 @@ def test_a_tile_shows_the_likeliest_picture(tmp_path: Path):
     with browsing([str(write_shard(tmp_path / "a.tar", [sample]))]) as server:
         (tile,) = server.ask("page")["tiles"]
         assert tile["fields"][tile["picture"]] == ".jpg"
+
+
+@pytest.mark.slow
+def test_of_a_million_samples_those_left_out_are_listed(tmp_path: Path) -> None:
+    """A document of a large dataset lists the keys that are left out, and not all others."""
+    samples = [{"__key__": f"{number:04d}", ".cls": "1"} for number in range(1000)]
+    path = write_shard(tmp_path / "a.tar", samples)
+    TarIndex.from_tar(path).save(Path(f"{path}{SIDECAR_SUFFIX}"))
+    rows = []
+    for number in range(1001):
+        for suffix in ("", SIDECAR_SUFFIX):
+            os.link(f"{path}{suffix}", tmp_path / f"{number}.tar{suffix}")
+        rows.append((str(tmp_path / f"{number}.tar"), 1000))
+    with browsing(rows) as server:
+        document = server.selection(without="3,7-8")
+        assert document["exclude"] == ["0003", "0007", "0008"]
+        assert document["nsamples"] == 1_000_997
 
 
 def test_those_left_out_are_listed_where_no_others_have_their_keys(tmp_path: Path) -> None:

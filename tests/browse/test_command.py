@@ -1,8 +1,10 @@
 """`wids browse` as a command: its output, its end, and its errors."""
 
+import io
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +16,7 @@ import requests
 from helpers.browsing import Command
 from helpers.server import Faults, ShardServer
 from helpers.shards import write_shard
+from PIL import Image
 
 import wids
 from wids import TarIndex
@@ -56,6 +59,30 @@ def test_json_prints_the_url_and_nothing_else(shard: Path):
     assert process.returncode == 0
 
 
+def test_a_person_is_told_the_url_and_how_to_end_it(shard: Path):
+    """Standard output has only the URL; hints, over SSH of the tunnel, go to standard error."""
+    process = start(shard, "--port", "0", SSH_CONNECTION="1.2.3.4 5 6.7.8.9 22")
+    url = process.stdout.readline().strip()
+    assert requests.get(url, timeout=100).status_code == 200
+    process.send_signal(signal.SIGINT)
+    out, said = process.communicate(timeout=100)
+    assert (out, process.returncode) == ("", 0)
+    port = urlsplit(url).port
+    assert f"ssh -L {port}:localhost:{port} " in said
+    assert said.endswith("Ctrl-C ends it\n")
+
+
+def test_it_ends_while_someone_still_downloads(shard: Path, tmp_path: Path):
+    """The server ends although a connection is open."""
+    with Command(shard, tmp_path) as server:
+        port = urlsplit(server.url).port
+        with socket.create_connection(("127.0.0.1", port)) as connection:
+            connection.sendall(b"GET /api/dataset HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert connection.recv(12) == b"HTTP/1.1 200"
+            server.process.send_signal(signal.SIGINT)
+            assert server.process.wait(100) == 0
+
+
 @pytest.mark.parametrize("known", [False, True])
 def test_it_ends_while_a_server_of_shards_hangs(
     shard: Path, tmp_path: Path, shard_server: ShardServer, known: bool
@@ -93,6 +120,21 @@ def test_names_of_classes_and_a_report_are_read_from_files(shard: Path, tmp_path
         assert server.get("api/shards").json()["shards"][0]["state"] == "damaged"
 
 
+def test_a_report_beside_the_spec_is_found(shard: Path, tmp_path: Path):
+    """`train.check.json` is found for `train.json`; a damaged report is ignored."""
+    spec = tmp_path / "train.json"
+    spec.write_text(json.dumps({"shardlist": [{"url": shard.name, "nsamples": 5}]}))
+    report = tmp_path / "train.check.json"
+    for text, checked in (
+        ('{"num_shards": 1, "num_errors": 0, "faults": []}', {"num_shards": 1, "num_errors": 0}),
+        ("[1", None),
+    ):
+        report.write_text(text)
+        with Command(spec, tmp_path) as server:
+            dataset = server.get("api/dataset").json()
+        assert (dataset["checked"], dataset["title"]) == (checked, "train")
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -122,6 +164,50 @@ def test_what_cannot_be_is_said_before_anything_is_served(
     assert captured.err.count("\n") == 1
 
 
+@pytest.fixture
+def damaged_tiff(tmp_path: Path) -> Path:
+    """Make a shard with a TIFF for which Pillow warns, since its table of tags is truncated."""
+    stream = io.BytesIO()
+    Image.new("RGB", (32, 32)).save(stream, "TIFF")
+    data = stream.getvalue()
+    start = int.from_bytes(data[4:8], "little")
+    table = data[start : start + 2 + 12 * int.from_bytes(data[start : start + 2], "little")]
+    data = data[:4] + len(data).to_bytes(4, "little") + data[8:] + table[:-5]
+    with pytest.warns(UserWarning, match="Corrupt EXIF"):
+        Image.open(io.BytesIO(data)).load()
+    return write_shard(tmp_path / "tiff.tar", [{"__key__": "a", ".tif": data}])
+
+
+def test_warnings_are_told_and_those_of_others_are_not(
+    damaged_tiff: Path, shard: Path, shard_server: ShardServer
+):
+    """Warnings of the library are printed, and those of Pillow are not."""
+    (damaged_tiff.parent / "classes.json").write_text("no names")
+    url = shard_server.put("five.tar", shard.read_bytes())
+    rows = [{"url": str(damaged_tiff), "nsamples": 1}, {"url": url}]
+    spec = damaged_tiff.parent / "two.json"
+    spec.write_text(json.dumps({"shardlist": rows}))
+    for options, told in ([], True), (["--json"], False):
+        process = start(
+            spec, "--port", "0", "--no-token", *options, WIDS_CACHE=str(spec.parent / "cache")
+        )
+        line = process.stdout.readline()
+        page = json.loads(line)["url"] if options else line.strip()
+        for question in ("api/page", "api/sample?i=0", "thumb?i=0&f=0&s=96", "api/sample?i=2"):
+            assert requests.get(page + question, timeout=60).status_code == 200
+        process.send_signal(signal.SIGINT)
+        out, said = process.communicate(timeout=100)
+        assert (process.returncode, out) == (0, "")
+        assert "EXIF" not in said
+        assert "UserWarning" not in said
+        found = [
+            each in said
+            for each in ("are fetched whole: there is no usable sidecar", "classes.json: expected")
+        ]
+        assert found == [told, told]
+        assert ("Ctrl-C" in said) is told
+
+
 def test_a_port_that_is_taken_is_named(
     shard: Path, capsys: pytest.CaptureFixture[str], no_fd_leaks: None
 ):
@@ -130,6 +216,31 @@ def test_a_port_that_is_taken_is_named(
         port = taken.getsockname()[1]
         assert main(["browse", str(shard), "--port", str(port)]) == 1
     assert f"cannot listen on 127.0.0.1, port {port}" in capsys.readouterr().err
+
+
+def test_an_address_that_is_not_ours_is_named_with_the_port_that_was_meant(
+    shard: Path, capsys: pytest.CaptureFixture[str]
+):
+    """An address of another machine is an error that names the port."""
+    assert main(["browse", str(shard), "--host", "192.0.2.1", "--no-browser"]) == 1
+    assert "cannot listen on 192.0.2.1, port 8765" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("port", ["70000", "-1", "x"])
+def test_a_port_that_cannot_be_is_a_wrong_command(
+    shard: Path, capsys: pytest.CaptureFixture[str], port: str
+):
+    """An invalid port is refused with the usage."""
+    with pytest.raises(SystemExit, match="2"):
+        main(["browse", str(shard), "--port", port])
+    assert "--port" in capsys.readouterr().err
+
+
+def test_without_a_wish_any_port_will_do():
+    """Two servers without --port get different ports, and small responses are not delayed."""
+    with bind("127.0.0.1", None) as first, bind("127.0.0.1", None) as second:
+        assert first.getsockname() != second.getsockname()
+        assert first.proto == socket.IPPROTO_TCP
 
 
 def test_a_missing_library_is_named(

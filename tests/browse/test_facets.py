@@ -103,6 +103,17 @@ def test_no_number_is_lost_in_a_histogram(parts: list[list[float]]) -> None:
         assert math.isfinite(told["low"])
 
 
+def test_bins_are_those_of_numpy() -> None:
+    """Numbers that are spread evenly are counted as NumPy counts them."""
+    numbers = np.random.default_rng(0).uniform(0, 1, 5000)
+    tally = NumberTally()
+    for part in np.split(numbers, 5):
+        tally.add(part)
+    told = tally.as_dict()
+    edges = told["low"] + told["width"] * np.arange(len(told["bins"]) + 1)
+    assert told["bins"] == np.histogram(numbers, edges)[0].tolist()
+
+
 OPERATIONS = {"==": op.eq, "!=": op.ne, "<": op.lt, "<=": op.le, ">": op.gt, ">=": op.ge}
 
 
@@ -353,6 +364,21 @@ def test_values_of_a_facet_are_those_that_a_filter_tells_apart(tmp_path: Path) -
                 assert (where, page["filtering"]["found"]) == (where, count)
                 (now,) = facets_of(server, where=where)[name]["values"]
                 assert now[:2] == [value, count]
+
+
+def test_shards_that_cannot_be_read_keep_their_place(tmp_path: Path) -> None:
+    """The counts by shard have one for each shard, 0 where it is damaged."""
+    rows = []
+    for shard in range(5):
+        samples = [{"__key__": f"{shard}-{n}", ".cls": "1"} for n in range(10 + shard)]
+        rows.append((str(write_shard(tmp_path / f"{shard}.tar", samples)), 10 + shard))
+    for damaged in (0, 2):
+        Path(rows[damaged][0]).write_bytes(b"no archive" * 1000)
+    with browsing(rows) as server:
+        found = server.ask_until_finished("facets")
+        assert found["by_shard"] == {"step": 1, "counts": [0, 11, 0, 13, 14]}
+        some = server.ask_until_finished("facets", shard="1-3")
+        assert some["by_shard"] == {"step": 1, "counts": [11, 0, 13]}
 
 
 def written(folder: Path, hue: str) -> Path:

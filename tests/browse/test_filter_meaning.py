@@ -12,6 +12,7 @@ from wids.views.filtering import plain_value
 from wids.views.filterlanguage import (
     MISSING,
     OPERATORS,
+    Combination,
     Comparison,
     comparisons_of,
     evaluate,
@@ -118,6 +119,14 @@ def test_blanks_do_not_change_the_meaning(pair: Pair, data: st.DataObject) -> No
     assert parse_filter("'".join(pieces)) == parse_filter(text)
 
 
+@given(CONDITIONS)
+def test_comparisons_are_listed_from_left_to_right(pair: Pair) -> None:
+    """Each comparison is listed once, in the order of the text."""
+    condition = parse_filter(pair[0])
+    listed = [each.path[0] for each in comparisons_of(condition)]
+    assert listed == [piece[0] for piece in pair[0].split(".json:")[1:]]
+
+
 @given(CONDITIONS, st.lists(SAMPLES, min_size=1, max_size=6))
 def test_whole_columns_give_what_samples_give(pair: Pair, samples: list[dict[str, Any]]) -> None:
     """A filter gives the same result by columns as by samples."""
@@ -154,6 +163,20 @@ def test_columns_of_floats_compare_as_single_floats(
     comparison = Comparison(".score", (), symbol, (value,) if symbol == "in" else value)
     found = comparison.holds_each(np.array(column, np.float64))
     assert found.tolist() == [comparison.holds(each) for each in column]
+
+
+@pytest.mark.parametrize(
+    ("text", "numeric"),
+    [
+        (".cls == 3", True), (".cls in (1, 2.5)", True), (".cls == true", False),
+        (".cls == null", False), (".cls == cat", False), (".cls in (1, cat)", False),
+        (".cls contains 3", False), (".cls == '3'", False),
+    ],
+)  # fmt: skip
+def test_only_comparisons_with_numbers_can_use_columns(text: str, numeric: bool) -> None:
+    """Booleans and texts are compared sample by sample."""
+    (comparison,) = comparisons_of(parse_filter(text))
+    assert comparison.is_numeric is numeric
 
 
 @pytest.mark.parametrize(
@@ -286,3 +309,20 @@ def test_nesting_is_read_up_to_its_bound(depth: int) -> None:
     """Parentheses and `not` may be nested up to a bound."""
     assert truth("(" * depth + ".json:a == 1" + ")" * depth, {"a": 1})
     assert truth("not " * depth + ".json:a == 1", {"a": 1}) is (depth % 2 == 0)
+
+
+def test_an_error_shows_where_reading_stopped() -> None:
+    """The error shows a part of the remaining text."""
+    with pytest.raises(ValueError, match=r"cannot read '\)\) trailing'"):
+        parse_filter("(.a == 1 and .b == 2))) trailing")
+    with pytest.raises(ValueError, match=r"cannot read '\(the end\)'"):
+        parse_filter(".a == 1 and ")
+
+
+def test_a_condition_is_a_tree_of_its_words() -> None:
+    """`and` binds closer than `or`, and several parts of one operator are one node."""
+    condition = parse_filter(".a == 1 or .b == 2 and .c == 3 or .d == 4")
+    assert isinstance(condition, Combination)
+    assert (condition.word, len(condition.parts)) == ("or", 3)
+    assert isinstance(condition.parts[1], Combination)
+    assert condition.parts[1].word == "and"

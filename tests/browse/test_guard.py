@@ -11,6 +11,8 @@ from helpers.browsing import Command, browsing
 from helpers.shards import write_shard
 from helpers.waiting import eventually
 
+from wids.browse.guard import host_name, new_token
+
 
 @pytest.fixture
 def served(tmp_path):
@@ -126,6 +128,30 @@ def test_beyond_the_loopback_the_token_opens_the_door_once(tmp_path):
         assert (again.status_code, again.headers["Location"]) == (303, ".?i=3")
         refused = {"Host": "evil.example"}
         assert server.get("api/dataset", refused).status_code == 400
+
+
+def test_a_program_sends_the_token_with_each_question(tmp_path):
+    """A request with the right token is answered without a cookie."""
+    path = write_shard(tmp_path / "a.tar", [{"__key__": "k", ".txt": "x"}])
+    with browsing([str(path)], host="0.0.0.0", token=True) as server:
+        for question in ("api/dataset", "api/sample?i=0", "raw?i=0&f=0"):
+            server.session.cookies.clear()
+            assert server.get(question, token=server.token).status_code == 200
+            assert server.get(question, token="wrong").status_code == 403
+
+
+def test_tokens_are_long_and_never_the_same():
+    """Tokens are long and distinct."""
+    tokens = {new_token() for _ in range(100)}
+    assert len(tokens) == 100
+    assert min(map(len, tokens)) >= 32
+
+
+def test_host_headers_are_read_as_they_are_written():
+    """Ports and brackets are removed, and malformed names do not match."""
+    assert host_name("[::1]") == "::1"
+    assert host_name(" A.Example:80 ") == "a.example"
+    assert host_name("[::1") == "::1"
 
 
 def test_other_users_of_the_machine_are_not_answered(tmp_path, open_page):

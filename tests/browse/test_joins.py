@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from helpers.waiting import when_finished
 
@@ -13,6 +14,7 @@ import wids
 from wids.browse.fieldreader import FieldReader
 from wids.browse.handlers import ApiHandlers
 from wids.browse.joinedfields import JoinedFields
+from wids.cli import main
 from wids.views.opening import shards_and_rows
 
 COUNT = 12
@@ -97,6 +99,43 @@ def test_filters_ask_for_joined_fields(
         assert sorted(some.filter(text).keys) == wanted
         Path("found.json").write_text(json.dumps(handlers.selection({"where": text})))
         assert sorted(wids.open("found.json").keys) == wanted
+
+
+def test_unknown_fields_and_repeated_samples_are_said(joined: Any, tmp_path: Path) -> None:
+    """A field that neither side has is refused; so is a join that has a sample twice."""
+    with (
+        page_of(joined, tmp_path / "cache") as handlers,
+        pytest.raises(ValueError, match=r"no sample has a field '\.wdth'.*\.width"),
+    ):
+        finished(handlers, ".wdth > 3")
+    with pytest.raises(wids.SpecError, match="several times"):
+        JoinedFields(joined, np.array([0, 1, 1]))
+
+
+def test_replaced_fields_are_those_of_the_right_side(joined: Any, tmp_path: Path) -> None:
+    """A patched field is read from the other shards, and stored once."""
+    new = joined.left.left.join(
+        joined.left.right, rename={".cap.txt": ".txt"}, replace=True, aligned=False
+    )
+    with page_of(new, tmp_path / "cache") as handlers:
+        fields = handlers.sample({"i": "2"})["fields"]
+        assert [each["extension"] for each in fields] == [".cls", ".txt"]
+        assert fields[1]["summary"]["text"] == "the caption of k02"
+    assert main(["info", "page.json"]) == 0
+
+
+def test_short_fields_of_the_right_side_are_shown(
+    make_shard: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tiles of a join show its text, also if no field is longer than what a tile reads."""
+    monkeypatch.chdir(tmp_path)
+    left = make_shard("l.tar", [{"__key__": key, ".json": "{}"} for key in KEYS])
+    right = make_shard("r.tar", [{"__key__": key, ".o.txt": "x"} for key in reversed(KEYS)])
+    joined = wids.ShardListDataset([str(left)]).join(wids.ShardListDataset([str(right)]))
+    with page_of(joined, tmp_path / "cache") as handlers:
+        assert [tile["key"] for tile in handlers.page({})["tiles"]] == KEYS
+        located = handlers.reader.locate(0)
+        assert bytes(handlers.reader.read(located, 1, 0, 16_000)) == b"x"
 
 
 def test_an_old_value_is_not_shown_where_a_join_gives_none(joined: Any, tmp_path: Path) -> None:

@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 from matplotlib.path import Path as Polygon
 
 import wids
-from wids.browse.maps import inside_polygon, principal_plane
+from wids.browse.fieldreader import FieldReader, LocatedSample
+from wids.browse.maps import VectorVisitor, inside_polygon, principal_plane
+from wids.reading.samplesequence import ShardedSequence
 
 
 @pytest.mark.parametrize("width", [3, 40, 300])
@@ -202,3 +204,55 @@ def test_lists_in_json_and_joined_columns_are_vectors(tmp_path: Path) -> None:
         around = ",".join([".json:clip.emb", *map(str, (-99, -99, 99, -99, 99, 99, -99, 99))])
         tiles = command.get("api/page", inside=around, count=60).json()["tiles"]
         assert [tile["index"] for tile in tiles] == listed["indexes"]
+
+
+class _Counting(FieldReader):
+    """Reader that notes which samples are located singly."""
+
+    def __init__(self, dataset: ShardedSequence) -> None:
+        super().__init__(dataset)
+        self.located: list[int] = []
+
+    def locate(self, index: int) -> LocatedSample:
+        """Locate a sample, and note it."""
+        self.located.append(index)
+        return super().locate(index)
+
+
+@pytest.mark.parametrize("kind", ["f4", "f2", "<f8", "u1", ">f4"])
+def test_vectors_of_a_local_shard_are_read_together(tmp_path: Path, kind: str) -> None:
+    """Only what is unlike most vectors is located singly; all are as numpy reads them."""
+    vectors = np.random.default_rng(0).integers(0, 200, (600, 12)).astype(kind)
+    samples = [
+        {"__key__": f"{n:03d}", ".cls": "1", ".npy": npy(vector)}
+        for n, vector in enumerate(vectors)
+    ]
+    samples[40][".npy"] = npy(np.ones(9, kind))
+    samples[300][".npy"] = b""
+    for number in (20, 599):
+        samples[number].pop(".npy")
+    path = write_shard(tmp_path / "a.tar", samples)
+    with wids.ShardListDataset([path]) as dataset:
+        reader = _Counting(dataset)
+        visitor = VectorVisitor(reader, ".npy")
+        assert visitor.visit(0)
+    # The first few tell how wide vectors are. Arrays of another byte order are decoded singly.
+    singly = {0, 1, 2, 3, 4, 5, 40, 300}
+    assert set(reader.located) == singly or (kind == ">f4" and singly < set(reader.located))
+    indexes, found = visitor.take()
+    wanted = np.setdiff1d(np.arange(600), [20, 40, 300, 599])
+    assert indexes.tolist() == wanted.tolist()
+    assert found.dtype == np.float32
+    assert (found == vectors[wanted].astype("f4")).all()
+    counted = {"no vector": 3, "NaN or infinite": 0, "of another width": 1}
+    assert (visitor.num_wanted, visitor.left_out) == (600, counted)
+
+
+def test_without_vectors_there_is_no_map(tmp_path: Path) -> None:
+    """A dataset of pictures or packed arrays offers no map, and says so where one asks for it."""
+    shard = write_shard(tmp_path / "a.tar", [{"__key__": "a", ".txt": "b", ".npy": npy(np.eye(3))}])
+    with browsing([str(shard)]) as server:
+        assert server.ask("page")["looks"]["vectors"] == []
+        answer = server.get("api/map")
+        assert answer.status_code == 404
+        assert "no field that is a vector" in answer.json()["error"]

@@ -96,6 +96,52 @@ def test_outliers_are_farthest_from_their_neighbours(served: Browsing) -> None:
     assert said == pytest.approx(np.sort(fifth)[::-1][:10].tolist(), abs=1e-3)
 
 
+def test_they_go_together_with_filters_marks_facets_and_selections(served: Browsing) -> None:
+    """A filter narrows near-duplicates, facets count them, a selection holds them."""
+    near = ".emb.npy,0.999"
+    asked(served, near=near)
+    page = served.ask_until_finished("page", near=near, where=".cls == 1", count=240)
+    assert sorted(indexes(page)) == [17, 61, 203]
+    assert page["comparing"]["copies"] == [203]
+    about = page["comparing"]["about"]
+    assert (about["num_found"], about["num_groups"]) == (5, 2)
+    assert (about["num_shown"], about["groups_shown"]) == (3, 2)
+    counted = served.ask_until_finished("facets", near=near)
+    assert counted["samples"] == 5
+    document = served.selection(near=near)
+    assert document["nsamples"] == 5
+    assert document["made"] == [f"near({near})"]
+    first = indexes(asked(served, near=near))[0]
+    assert served.ask("sample", p=0, near=near)["index"] == first
+    found = served.ask_until_finished("map", near=near)
+    assert sum(found["chosen"]) == 5
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ({"near": ".emb.npy"}, "near: expected a field and a number, such as .emb.npy,0.98"),
+        ({"near": ".emb.npy,nan"}, "near: expected a field and a number"),
+        ({"far": ".emb.npy,-1"}, "far: expected a field and a number, such as .emb.npy,100"),
+        ({"near": ".emb.npy,0.9", "far": ".emb.npy,9"}, "near, far: expected one of the two"),
+        ({"near": ".emb.npy,0.9", "order": "shards"}, "a sampler's order is of all samples"),
+    ],
+)
+def test_wrong_requests_are_refused(served: Browsing, query: dict[str, str], message: str) -> None:
+    """What cannot be compared is named."""
+    answer = served.get("api/page", **query)
+    assert answer.status_code == 400
+    assert message in answer.json()["error"]
+
+
+def test_a_field_without_vectors_singles_nothing_out(served: Browsing) -> None:
+    """A field that no sample has gives an empty page that says how many samples have none."""
+    page = asked(served, near=".nosuch.npy,0.9")
+    assert page["total"] == 0
+    assert page["comparing"]["about"]["left_out"] == {"no vector": TOTAL}
+    assert asked(served, far=".nosuch.npy,9")["total"] == 0
+
+
 def test_places_of_a_plane_are_compared_by_their_distance(tmp_path: Path) -> None:
     """Vectors of two numbers are no directions: near and far are those of the map."""
     places = np.random.default_rng(0).uniform(100, 101, (50, 2))

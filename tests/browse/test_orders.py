@@ -1,5 +1,7 @@
 """The orders of the grid equal those of the samplers at any size."""
 
+import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -59,3 +61,39 @@ def test_a_billion_samples_are_ordered_at_once():
         assert len(set(page)) == 5
         assert all(0 <= index < total for index in page)
     assert OrderQuery("shuffled", 3).over([total]).slice(0, 3) != [0, 1, 2]
+
+
+def test_a_filter_is_ordered_as_stored_or_shuffled():
+    """Matches of a filter are ordered as stored or shuffled, each once."""
+    chosen = np.array([4, 8, 15, 16, 23, 42])
+    assert OrderQuery().within(chosen).slice(1, 3) == [8, 15, 16]
+    drawn = OrderQuery("shuffled", 1).within(chosen).slice(0, 99)
+    assert sorted(drawn) == chosen.tolist() != drawn
+    assert OrderQuery().within(np.arange(0)).slice(0, 9) == []
+    with pytest.raises(ValueError, match="a sampler's order is of all samples"):
+        OrderQuery("shards").within(chosen)
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ({"order": "sideways"}, "order: expected one of stored, shuffled, shards, chunks, got 'si"),
+        ({"seed": "x" * 99}, "seed: expected a whole number, got 'xxx"),
+        ({"rank": "2", "replicas": "2"}, "rank: expected a number from 0 to 1, got 2"),
+        ({"rank": "-1"}, "rank: expected a number from 0 on, got -1"),
+        ({"replicas": "0"}, "replicas: expected a number from 1 on, got 0"),
+        ({"lanes": "99999999"}, "lanes: expected a number from 1 to 4096, got 99999999"),
+        ({"chunksize": "0"}, "chunksize"),
+        ({"seed": "9" * 5000}, "seed"),
+    ],
+)
+def test_a_bad_order_is_refused_by_name(query, message):
+    """A wrong parameter is an error that names it and its value."""
+    with pytest.raises(ValueError, match=message):
+        OrderQuery.parse(query)
+
+
+def test_an_empty_dataset_has_no_positions():
+    """The orders of an empty dataset are empty."""
+    for kind in ("stored", "shuffled", "shards", "chunks"):
+        assert OrderQuery(kind).over([0, 0]).slice(0, 60) == []

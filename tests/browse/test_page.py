@@ -1,7 +1,9 @@
 """The page in a real browser: mouse, keyboard, states and accessibility."""
 
 import json
+import os
 import re
+import shutil
 import threading
 import wave
 from collections.abc import Callable, Iterator
@@ -166,6 +168,20 @@ def test_every_state_is_a_url(served: Browsing, open_page: Open):
     other = open_page(page.url)
     other.locator(".tile").nth(59).wait_for()
     assert keys_shown(other) == keys_shown(page)
+
+
+def test_a_damaged_link_leads_to_the_samples(served: Browsing, chromium: Any):
+    """Invalid parts of a link are ignored; an unknown order is named, and the toolbar usable."""
+    page = chromium.new_page()
+    page.set_default_timeout(WAIT_MILLISECONDS)
+    for query in ("size=toString&view=x", "at=1e30", "at=-5", "at=99999999999999999999"):
+        page.goto(f"{served.url}?{query}")
+        page.locator(".tile").nth(59).wait_for()
+        assert keys_shown(page)[0] == "set/00000"
+    page.goto(f"{served.url}?order=toString")
+    assert "order: expected one of" in page.locator("[role=alert]").inner_text()
+    assert page.get_by_label("Order").input_value() == ""
+    page.close()
 
 
 def test_a_tile_that_cannot_be_read_says_why(
@@ -334,6 +350,31 @@ def test_boxes_are_drawn_over_the_image(tmp_path: Path, open_page: Open):
         assert box_drawn(page, 299) == [299 % 80, 299 % 70, 10, 10]
 
 
+@pytest.mark.parametrize("own", [False, True], ids=["alone", "beside a class"])
+def test_numbers_of_boxes_are_named_by_the_classes(tmp_path: Path, open_page: Open, own: bool):
+    """Boxes are named as masks are; long labels end in their picture."""
+    document = {
+        "boxes": [[5, 40, 20, 20], [80, 60, 20, 20], [60, 20, 9, 9], [9, 9, 9, 9]],
+        "labels": [1, "x" * 300, 9, "tree"],
+        "more": {"id": 1, "bbox": [5, 70, 20, 20]},
+        "last": [{"bbox": [9, 9, 9, 9], "label": label} for label in (1.0, "1")],
+    }
+    sample = {"__key__": "a", ".jpg": picture(1), ".json": json.dumps(document)}
+    path = write_shard(tmp_path / "a.tar", [sample | ({".cls": "1"} if own else {})])
+    with browsing([str(path)], class_names={0: "cat", 1: "dog"}) as server:
+        page = open_page(f"{server.url}?i=0")
+        page.locator(".tag").first.wait_for()
+        tags = page.locator(".tag").all()
+        words = [tag.inner_text() for tag in tags]
+        assert words[0] == ("1" if own else "1 dog")
+        assert words[2:5] == ["9", "tree", "1"]
+        assert words[5:] == (["1.0", "1"] if own else ["1 dog", "1 dog"])
+        stage = page.locator(".stage").bounding_box()
+        long = tags[1].bounding_box()
+        assert long["x"] + long["width"] <= stage["x"] + stage["width"] + 1
+        assert long["width"] > 30
+
+
 def encoded(image: Image.Image, orientation: int = 1, kind: str = "PNG") -> bytes:
     exif = Image.Exif()
     exif[EXIF_ORIENTATION] = orientation
@@ -395,6 +436,28 @@ def test_a_mask_lies_as_the_image_whose_pixels_it_names(tmp_path: Path, open_pag
         page.goto(f"{server.url}?i={len(samples) - 1}")  # a mask that EXIF turns itself
         assert lies_as(page, turned(square, 6) > 0)
         assert switch.count() == 0
+
+
+def test_a_mask_is_seen_on_any_picture(tmp_path: Path, open_page: Open):
+    """Labels of a mask colour the picture, be it dark or white, and label 0 leaves it as it is."""
+    labels = np.zeros((80, 160), np.uint8)
+    labels[:, :40], labels[:, 40:80] = 1, 3
+    mask, levels = encoded(Image.fromarray(labels)), (0, 128, 255)
+    samples = [
+        {"__key__": f"{n}", ".png": encoded(Image.new("L", (160, 80), n)), ".seg.png": mask}
+        for n in levels
+    ]
+    with browsing([str(write_shard(tmp_path / "a.tar", samples))]) as server:
+        page = open_page(server.url)
+        for number, level in enumerate(levels):
+            page.goto(f"{server.url}?i={number}")
+            wait_until(page, "document.querySelector('.mask')?.naturalWidth === 160")
+            shot = Image.open(BytesIO(page.locator(".stage").screenshot())).convert("RGB")
+            shown = np.asarray(shot.resize((160, 80)), int)
+            first, second, background = (shown[40, column] for column in (20, 60, 120))
+            assert np.abs(background - level).max() <= 2
+            for one, two in ((first, background), (second, background), (first, second)):
+                assert np.abs(one - two).max() > 40
 
 
 def test_shapes_of_the_stored_pixels_are_turned(tmp_path: Path, open_page: Open):
@@ -623,6 +686,21 @@ def test_nothing_of_a_hostile_dataset_runs(tmp_path: Path, open_page: Open):
             page.keyboard.press("j")
 
 
+def test_a_drawing_opened_as_a_page_is_saved_instead(tmp_path: Path, chromium: Any):
+    """An SVG or HTML field that is opened as a page is downloaded."""
+    with browsing([str(write_hostile(tmp_path) / "hostile-0.tar")]) as server:
+        keys = [sample["__key__"] for sample in hostile_samples()]
+        page = chromium.new_page()
+        page.set_default_timeout(WAIT_MILLISECONDS)
+        page.goto(server.url)
+        for key in ("page", "drawing"):
+            address = f"{server.url}raw?i={keys.index(key)}&f=0"
+            with page.expect_download():
+                page.evaluate("address => { location.href = address; }", address)
+            assert page.evaluate("window.broken_into") is None
+        page.close()
+
+
 def focused_key(page: Any) -> str:
     return page.evaluate("document.activeElement.querySelector('.key')?.textContent ?? ''")
 
@@ -663,6 +741,27 @@ def test_sounds_and_films_have_pictures(tmp_path: Path, open_page: Open):
         assert page.locator(".badge").all_inner_texts() == ["♪", "▶"]
         page.locator(".tile").first.click()
         wait_until(page, "document.querySelector('.wave')?.naturalWidth === 640")
+
+
+def test_remote_shards_without_sidecars_are_explained(
+    spec: Path, open_page: Open, shard_server: ShardServer
+):
+    """The page explains why a shard was fetched whole and what a search left out."""
+    rows = [
+        (shard_server.put(f"{number}.tar", (spec.parent / f"page-{number}.tar").read_bytes()), 50)
+        for number in range(4)
+    ]
+    with browsing(rows) as server:
+        page = open_page(f"{server.url}?size=l")
+        page.get_by_text("1 remote shard had no sidecar").wait_for()
+        page.keyboard.press("/")
+        page.keyboard.type("set/0000")
+        page.keyboard.press("Enter")
+        page.locator("#view").get_by_text("3 remote shards without a sidecar left out").wait_for()
+        assert page.locator(".tile").count() == 10
+        page.goto(f"{server.url}?view=dataset")
+        page.locator("#view").get_by_text("3 remote shards without a sidecar left out").wait_for()
+        assert page.locator(".state").all_inner_texts() == ["in the cache", *["remote"] * 3]
 
 
 def test_the_page_is_of_use_beside_a_server_that_is_down(
@@ -735,6 +834,45 @@ def test_what_is_long_comes_on_request(tmp_path: Path, open_page: Open):
         assert page.get_by_role("button", name="more fields").count() == 0
 
 
+def test_a_page_begins_at_its_top_and_back_restores_the_place(served: Browsing, open_page: Open):
+    """A new page is shown from its top, and back restores the scroll position."""
+    page = open_page(served.url)
+    page.locator(".tile").first.wait_for()
+    page.evaluate("scrollTo(0, document.body.scrollHeight)")
+    wait_until(page, "history.state?.top === scrollY && scrollY > 500")
+    bottom = page.evaluate("scrollY")
+    page.get_by_role("link", name="Next page").click()
+    page.locator(".tile[data-place='60']").wait_for()
+    wait_until(page, "scrollY === 0")
+    page.go_back()
+    page.locator(".tile[data-place='0']").wait_for()
+    wait_until(page, f"scrollY === {bottom}")
+    page.locator(".tile").nth(57).click()
+    page.locator(".card").first.wait_for()
+    wait_until(page, "scrollY === 0")
+    page.go_back()
+    page.locator(".tile").first.wait_for()
+    wait_until(page, f"scrollY === {bottom}")
+
+
+def test_a_damaged_sample_is_no_dead_end(tmp_path: Path, chromium: Any):
+    """Keys lead from an unreadable sample to its neighbours and the grid."""
+    paths = [write_shard(tmp_path / f"{name}.tar", [sample_of(1)]) for name in "abc"]
+    with browsing([(str(path), 1) for path in paths]) as server:
+        paths[1].write_bytes(b"no tar" * 1000)
+        context = chromium.new_context()
+        page = context.new_page()
+        page.goto(f"{server.url}?i=1")
+        page.get_by_text("This sample cannot be read").wait_for()
+        for key, index in (("j", 2), ("k", 1), ("ArrowLeft", 0), ("j", 1)):
+            page.keyboard.press(key)
+            page.wait_for_url(f"**/?i={index}")
+            page.locator(".failure" if index == 1 else ".card").first.wait_for()
+        page.keyboard.press("Escape")
+        page.locator(".tile").first.wait_for()
+        context.close()
+
+
 def test_a_mask_has_a_legend(tmp_path: Path, open_page: Open):
     """A class-index mask is drawn in colours with a legend."""
     mask = np.zeros((60, 80), np.uint8)
@@ -780,6 +918,21 @@ def test_every_press_counts(served: Browsing, open_page: Open):
     wait_for_key(page, 13)
 
 
+def test_pictures_have_the_pixels_that_are_shown(tmp_path: Path, open_page: Open):
+    """Thumbnails are never enlarged, at two device pixels and after the window was widened."""
+    stream = BytesIO()
+    Image.effect_noise((1400, 1400), 50).convert("RGB").save(stream, "JPEG")
+    path = write_shard(tmp_path / "a.tar", [{"__key__": "a", ".jpg": stream.getvalue()}])
+    image = "document.querySelector('.tile img')"
+    sharp = f"{image}?.naturalWidth >= {image}?.clientWidth * devicePixelRatio - 1"
+    with browsing([str(path)]) as server:
+        for query, ratio in (("?size=s", 1), ("", 2), ("?size=l", 2)):
+            page = open_page(server.url + query, 700, device_scale_factor=ratio)
+            wait_until(page, f"{image}?.naturalWidth > 0 && {sharp}")
+        page.set_viewport_size({"width": 600, "height": 860})
+        wait_until(page, f"{image}.clientWidth > 500 && {sharp}")
+
+
 def test_a_key_cannot_turn_the_page_around(tmp_path: Path, open_page: Open):
     """A character that turns the direction of text is written out wherever a key is shown."""
     path = write_shard(tmp_path / "a.tar", [{"__key__": "a\u202egpj", ".txt": "x\u2066y"}])
@@ -792,6 +945,25 @@ def test_a_key_cannot_turn_the_page_around(tmp_path: Path, open_page: Open):
         seen = page.evaluate("document.title + document.body.innerText")
         assert "\u202e" not in seen
         assert "\u2066" not in seen
+
+
+def test_settings_of_the_browser_are_kept(served: Browsing, open_page: Open):
+    """Single keys are switched off and colours chosen for good; Escape acts all the same."""
+    page = open_page(served.url)
+    page.locator(".tile").first.wait_for()
+    page.keyboard.press("?")
+    page.get_by_label("Single keys act").uncheck()
+    page.get_by_label("Colours").select_option("dark")
+    page.get_by_role("button", name="Close").click()
+    page.reload()
+    page.locator(".tile").first.wait_for()
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(19, 20, 22)"
+    page.keyboard.press("n")
+    page.locator(".tile").first.click()
+    wait_for_key(page, 0)
+    page.keyboard.press("Escape")
+    page.locator(".tile").first.wait_for()
+    assert "at=" not in page.url
 
 
 def test_films_that_no_browser_plays_are_shown_as_frames(tmp_path: Path, open_page: Open):
@@ -949,6 +1121,27 @@ def test_marked_samples_are_shown_and_saved(
     assert page.locator(".tray").is_hidden()
 
 
+def test_tabs_of_a_browser_share_their_marks(served: Browsing, open_page: Open):
+    """What one tab marks is marked in the other, and neither takes a mark of the other away."""
+    page = open_page(served.url)
+    other = page.context.new_page()
+    other.goto(served.url)
+    for one, number, count in (
+        (page, 3, "1 sample"),
+        (other, 7, "2 samples"),
+        (page, 9, "3 samples"),
+    ):
+        one.get_by_role("button", name=f"Mark sample {number}", exact=True).click()
+        for each in (page, other):
+            each.get_by_text(f"{count} marked").wait_for()
+    here = other.get_by_role("button", name="Mark sample 9", exact=True)
+    assert here.get_attribute("aria-pressed") == "true"
+    other.reload()
+    other.get_by_text("3 samples marked").wait_for()
+    other.get_by_role("button", name="Clear", exact=True).click()
+    wait_until(page, "document.querySelector('.tray').hidden")
+
+
 def identity_of(spec: Any) -> str:
     with browsing(spec) as server:
         return server.ask("dataset")["identity"]
@@ -973,3 +1166,33 @@ def test_marks_are_of_the_very_shards(tmp_path: Path) -> None:
         identity("one", "a" * 513, many),
     ]
     assert len(set(found)) == len(found)
+
+
+def test_marks_outlive_a_copy_and_a_new_date(tmp_path: Path, open_page: Open) -> None:
+    """A touched shard and a copy of the folder under another name have the marks of the original.
+
+    A shard of another name has not, nor one that became a pipe.
+    """
+    (tmp_path / "one").mkdir()
+    samples = [{"__key__": f"{n}", ".txt": "a"} for n in range(5)]
+    path = write_shard(tmp_path / "one" / "a.tar", samples)
+    before = identity_of([(str(path), 5)])
+    os.utime(path, ns=(1, 1))
+    assert identity_of([(str(path), 5)]) == before
+    other = shutil.copytree(path.parent, tmp_path / "two") / "a.tar"
+    os.utime(other)
+    assert identity_of([(str(other), 5)]) == before
+    assert identity_of([(str(other.rename(tmp_path / "two" / "b.tar")), 5)]) != before
+    os.mkfifo(other)
+    assert identity_of([(str(other), 5)]) != before
+    with browsing([(str(path), 5)], title="one") as server:
+        page = open_page(server.url)
+        page.get_by_role("button", name="Mark sample 3", exact=True).click()
+        page.get_by_text("1 sample marked").wait_for()
+        kept = page.evaluate("JSON.stringify(localStorage)")
+    copied = shutil.copytree(path.parent, tmp_path / "three") / "a.tar"
+    with browsing([(str(copied), 5)], title="three") as server:
+        page = open_page(server.url)
+        page.evaluate(f"Object.assign(localStorage, JSON.parse({json.dumps(kept)}))")
+        page.reload()
+        page.get_by_text("1 sample marked").wait_for()

@@ -64,3 +64,26 @@ def test_what_was_not_read_is_not_compared(tmp_path: Path, open_page: Open) -> N
         assert verdicts[:3] == [".000.txt begins alike", ".001.txt differs", ".052.txt is equal"]
         assert set(verdicts[2:]) == {f".{name:03d}.txt is equal" for name in range(52, 200)}
         assert page.get_by_text("has no .240.txt among its first 200 fields").count() == 1
+
+
+def test_a_document_without_a_tree_shows_its_bytes(tmp_path: Path, open_page: Open) -> None:
+    """Packed documents that are too large for a tree are not called empty."""
+    samples = [{"__key__": "k", ".msgpack": b"\xdd\x00\x08\x00\x00" + b"\x01" * (1 << 19)}]
+    with browsing([str(write_shard(tmp_path / "a.tar", samples))]) as server:
+        page = open_page(f"{server.url}?i=0")
+        page.get_by_text("Too large or too deep for a tree").wait_for()
+        page.get_by_text("00000000  dd 00 08 00 00 01").wait_for()
+        assert page.get_by_text("Empty.").count() == 0
+
+
+def test_what_is_side_by_side_has_names_of_its_own(tmp_path: Path, open_page: Open) -> None:
+    """Texts and bytes of several samples are regions whose names tell them apart."""
+    samples = [{"__key__": f"k{n}", ".txt": f"text {n}", ".bin": bytes([n] * 40)} for n in range(4)]
+    with browsing([str(write_shard(tmp_path / "a.tar", samples))]) as server:
+        page = open_page(f"{server.url}?compare=1,2,3")
+        for index in (1, 2, 3):
+            page.get_by_role("region", name=f"Text .txt of sample {index}", exact=True).wait_for()
+        regions = page.get_by_role("region", name="Bytes of .bin of sample")
+        assert regions.count() == 3
+        found = Axe().run(page)
+        assert found.violations_count == 0, found.generate_report()

@@ -1,11 +1,12 @@
 """The dataset page in a real browser: changes over the shards, sizes and lengths."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from helpers.browsing import Browsing, browsing
+from helpers.browsing import Browsing, Command, browsing
 from helpers.pictures import draw, save
 from helpers.shards import write_shard
 
@@ -83,3 +84,55 @@ def test_the_dataset_page_fits_any_window(
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     found = Axe().run(page).response["violations"]
     assert [(each["id"], each["nodes"][0]["html"]) for each in found] == []
+
+
+def test_the_head_names_shards_that_are_left_out(tmp_path: Path, open_page: Open) -> None:
+    """A shard that cannot be counted is named above the grid, not on the dataset page alone."""
+    folder = tmp_path / "shards"
+    folder.mkdir()
+    good = write_shard(folder / "a.tar", [{"__key__": "a", ".txt": "b"}])
+    with Command(folder, tmp_path) as server:
+        facts = open_page(server.url).locator("#facts")
+        facts.get_by_text("1 sample · 1 shard").wait_for()
+        assert "left out" not in facts.inner_text()
+    (folder / "b.tar").write_bytes(good.read_bytes()[:100] + bytes(range(200, 250)) * 100)
+    with Command(folder, tmp_path) as server:
+        page = open_page(server.url)
+        page.get_by_text("1 sample · 2 shards · 1 shard left out").wait_for()
+
+
+def test_what_is_alike_in_all_samples_is_said_in_words(tmp_path: Path, open_page: Open) -> None:
+    """A column of one value has no histogram, and classes of one size no range."""
+    samples = [
+        {"__key__": f"{n}", ".cls": str(n), ".jpg": save(draw(40, 30, n), "JPEG")} for n in range(2)
+    ]
+    with browsing([str(write_shard(tmp_path / "a.tar", samples))]) as server:
+        page = open_page(f"{server.url}?view=dataset")
+        page.get_by_text("2 classes, 1 sample each. They are balanced.").wait_for()
+        page.get_by_text("40 in all 2 samples that have it").wait_for()
+        assert page.locator(".histogram").count() == 0
+        page.goto(server.url)
+        page.locator(".tile").first.wait_for()
+        page.get_by_role("button", name="S: small tiles").click()
+        page.wait_for_url("**?size=s*")
+        page.keyboard.press("s")
+        page.locator(".facets").get_by_text("30 in all 2 samples that have it").wait_for()
+
+
+def test_an_empty_class_is_none_and_the_balance_is_exact(tmp_path: Path, open_page: Open) -> None:
+    """As in the facets, samples with an empty class have none; 255 are 255 times as many as 1."""
+    labels = ["0"] * 255 + ["1.5", "", " "]
+    samples = [{"__key__": f"{n:03d}", ".cls": each} for n, each in enumerate(labels)]
+    paths = [str(write_shard(tmp_path / f"{k}.tar", samples[k::2])) for k in range(2)]
+    with browsing(paths, class_names={0: "square"}) as server:
+        assert server.ask_until_finished("statistics")["unclassed"] == 2
+        facet = server.ask_until_finished("facets")["facets"][0]
+        assert (facet["missing"], facet["num_values"]) == (2, 2)
+        page = open_page(f"{server.url}?view=dataset")
+        page.get_by_text("Its one field is in every sample.").wait_for()
+        page.get_by_text(
+            "2 classes, 1 to 255 samples each, median 128. The commonest, square, has 255 times as "
+            "many as the rarest, 1.5. 2 samples without a class."
+        ).wait_for()
+        legend = page.locator(".over-shards .legend li")
+        assert legend.all_inner_texts() == ["square", "1.5"]

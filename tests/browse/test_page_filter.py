@@ -208,6 +208,9 @@ def test_a_click_on_a_value_finds_as_many_as_it_counts(tmp_path: Path, open_page
             wait_until(page, "!document.querySelector('.facets [aria-pressed=true]')")
 
 
+BOTH = """it's 5" wide"""
+
+
 def test_a_field_with_a_blank_is_offered_in_quotes(odd: Browsing, open_page: Open):
     """Its name is completed to what the filter reads, also after a quote was typed."""
     page = open_page(odd.url)
@@ -254,6 +257,18 @@ def test_words_are_those_of_the_dataset(served: Browsing):
     assert columns[".cls"]["values"] == [[0, 30, "red"], [1, 30, "green"], [7, 0, "blue"]]
     assert {value for value, *_ in columns[".json:animal"]["values"]} == {"cat", "dog", "sea lion"}
     assert columns[".json:'the width'"]["kind"] == "numbers"
+
+
+def test_words_of_a_folder_of_shards_come_from_a_few(tmp_path: Path):
+    """Values are counted in three evenly spaced shards, however many there are."""
+    rows = []
+    for shard in range(9):
+        samples = [{"__key__": f"{shard}{n}", ".cls": str(shard)} for n in range(5)]
+        rows.append((str(write_shard(tmp_path / f"{shard}.tar", samples)), 5))
+    with browsing(rows) as server:
+        (column,) = server.ask_until_finished("words")["columns"]
+    assert sum(count for _, count, _ in column["values"]) == 15
+    assert len(column["values"]) == 3
 
 
 def test_a_range_of_large_numbers_finds_what_its_bar_counts(tmp_path: Path, open_page: Open):

@@ -159,6 +159,19 @@ def test_turns_are_shown_as_markdown_and_as_they_are_written(tmp_path: Path, ope
         page.locator(".formatted").first.wait_for()
 
 
+def test_indented_code_is_shown_as_code_without_another_sign(tmp_path: Path, open_page: Open):
+    """A turn with no other Markdown than lines of code has these as code, and keeps its lines."""
+    texts = ["So:\n\n    a = 1\n      b = 2\n\nthus", "No code:\n    it goes on\n    here"]
+    said = [{"from": "gpt", "value": text} for text in texts]
+    samples = [{"__key__": f"{n}", ".json": json.dumps({"conversations": said})} for n in range(2)]
+    with browsing([str(write_shard(tmp_path / "a.tar", samples))]) as server:
+        page = open_page(server.url)
+        page.locator(".turn pre").first.wait_for()
+        assert page.locator(".turn").first.locator("pre").all_inner_texts() == ["a = 1\n  b = 2"]
+        assert page.locator(".turn").nth(1).locator("pre").count() == 0
+        assert "    here" in page.locator(".turn").nth(1).inner_text()
+
+
 @pytest.mark.parametrize(
     "text", ["`" * 19_000, "**a " * 5000, "*a" * 9000, "[" * 19_000, "- a\n" * 5000, "[a](" * 5000]
 )
@@ -278,6 +291,26 @@ def test_videos_of_the_grid_play_in_their_tiles(tmp_path: Path, open_page: Open)
         page.goto("about:blank")  # nothing is asked of a server that ends
 
 
+def test_the_tile_of_a_broken_video_shows_the_next_one(tmp_path: Path, open_page: Open):
+    """Where the first video of a sample cannot be drawn, its second is drawn and played."""
+    samples = [
+        {"__key__": "a", ".a.mp4": b"no film", ".b.avi": b"nor that", ".c.webm": film()},
+        {"__key__": "b", ".a.mp4": b"no film", ".b.mp4": b"nor that"},
+    ]
+    with browsing([str(write_shard(tmp_path / "v.tar", samples))]) as server:
+        page = open_page(server.url)
+        wait_until(page, "document.querySelector('.tile img')?.naturalWidth === 64")
+        page.mouse.move(2, 2)
+        page.keyboard.press("j")
+        page.keyboard.press(" ")
+        wait_until(page, "document.querySelector('.tile video')?.currentTime > 0.1")
+        page.keyboard.press("j")
+        page.keyboard.press(" ")
+        page.locator(".film.said", has_text="No frame of it can be drawn.").wait_for()
+        assert page.locator(".picture > .film").count() == 1
+        page.goto("about:blank")
+
+
 def test_the_list_shows_pictures_texts_and_values(tmp_path: Path, open_page: Open):
     """A row of the list has the picture, the text and the single values of its sample."""
     samples = [
@@ -360,3 +393,19 @@ def test_no_name_overflows_a_narrow_page(tmp_path: Path, open_page: Open):
             page.goto(server.url + shown)
             page.locator(ready).first.wait_for()
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), shown
+
+
+def test_pictures_fill_their_tiles_if_one_chooses(tmp_path: Path, open_page: Open):
+    """The setting cuts the pictures of the grid at their sides, and this browser keeps it."""
+    sample = {"__key__": "a", ".jpg": save(draw(400, 100, 1), "JPEG")}
+    with browsing([str(write_shard(tmp_path / "a.tar", [sample]))]) as server:
+        page = open_page(server.url)
+        fit = "getComputedStyle(document.querySelector('.tile img')).objectFit"
+        wait_until(page, "document.querySelector('.tile img')?.naturalWidth > 3")
+        assert page.evaluate(fit) == "contain"
+        page.keyboard.press("?")
+        page.get_by_label("Pictures fill their tiles").check()
+        assert page.evaluate(fit) == "cover"
+        page.reload()
+        wait_until(page, "document.querySelector('.tile img')?.naturalWidth > 3")
+        assert page.evaluate(fit) == "cover"

@@ -62,6 +62,24 @@ def place_of(
     return box["x"] + box["width"] / 2 + left, box["y"] + box["height"] / 2 - top
 
 
+def test_the_map_says_what_vectors_it_shortens(tmp_path: Path, open_page: Open):
+    """Beside the share of the variance stands how many vectors were shortened for it."""
+    vectors = np.random.default_rng(0).normal(size=(60, 8)).astype("f4")
+    samples = []
+    for place, vector in enumerate(vectors):
+        np.save(stream := BytesIO(), vector * (1e4 if place in (7, 9) else 1))
+        samples.append({"__key__": f"s{place}", ".npy": stream.getvalue()})
+    for count, said in ((60, "after 2 vectors beyond 100 times the median length"), (7, "")):
+        path = write_shard(tmp_path / f"{count}.tar", samples[:count])
+        with browsing([str(path)]) as server:
+            page = open_page(f"{server.url}?look=map")
+            facts = page.locator(".map-facts", has_text="of the variance")
+            facts.wait_for()
+            assert said in facts.inner_text()
+            assert ("shortened" in facts.inner_text()) == bool(said)
+            page.close()
+
+
 def test_a_box_on_the_map_chooses_a_group(served: Browsing, open_page: Open):
     """A box around a group is shown as a grid of its class, which a link and "back" restore."""
     page = open_page(served.url)
@@ -129,6 +147,26 @@ def test_pointing_and_clicking_find_the_sample(served: Browsing, open_page: Open
         for n, x, y in zip(range(150), found["places"][::2], found["places"][1::2], strict=True)
         if np.hypot(x - point[0], y - point[1]) < 0.4
     }
+
+
+def test_the_map_takes_a_theme_at_once(served: Browsing, open_page: Open):
+    """The outline has the colour of the text as soon as a theme is chosen."""
+    page = open_page(f"{served.url}?look=map")
+    canvas = map_of(page)
+    canvas.focus()
+    for key in (*["Shift+ArrowRight", "Shift+ArrowDown"] * 20, "Enter"):
+        page.keyboard.press(key)
+    page.get_by_text("samples inside").wait_for()
+    drawn = "document.querySelector('canvas.map').toDataURL()"
+    # Two frames, after which nothing of the keys is left to draw.
+    settled = (
+        f"new Promise((r) => requestAnimationFrame(() => requestAnimationFrame(() => r({drawn}))))"
+    )
+    before = page.evaluate(settled)
+    page.keyboard.press("?")
+    page.get_by_label("Colours").select_option("dark")
+    page.evaluate(f"window.lightMap = {json.dumps(before)}")
+    wait_until(page, f"{drawn} !== window.lightMap")
 
 
 @pytest.mark.parametrize("more", [0, 48], ids=["three crowds", "and one as small as a point"])

@@ -173,6 +173,23 @@ def test_the_bound_holds_for_a_loader(folder: Path, urls: list[str], bound: Boun
     assert found.most <= max(bound.value, 2 * SHARD_NBYTES)
 
 
+def test_the_larger_of_two_bounds_holds_for_both(folder: Path, urls: list[str]) -> None:
+    """A cache evicts down to its own bound, whatever the bounds of others."""
+    small, large = Bound(2), Bound(4)
+    with (
+        watched(folder) as found,
+        open_dataset(urls, folder, small.value) as one,
+        open_dataset(urls, folder, large.value) as two,
+    ):
+        for index in range(0, len(one), 10):
+            assert len(two[index][".bin"]) == len(one[index - 60][".bin"])
+        assert found.most <= large.value
+        two.cache.clear()
+        assert len(one[0][".bin"]) == len(one[60][".bin"])
+        one.close()
+        assert held_nbytes(folder) <= small.value
+
+
 def test_who_ends_a_lease_restores_the_bound_of_another(folder: Path, urls: list[str]) -> None:
     """A leased shard that another cache wanted to evict is evicted when the lease ends."""
     bound = Bound(1)
@@ -199,6 +216,19 @@ def test_a_damaged_shard_goes_although_another_was_given_it(folder: Path, urls: 
     assert not path.exists()
     first.close()
     second.close()
+
+
+def test_a_size_that_is_not_announced_evicts_little(
+    folder: Path, shard_server: ShardServer, urls: list[str]
+) -> None:
+    """Without a stated size, shards are evicted in proportion to the received bytes."""
+    bound = Bound(5)
+    cache = ShardCache(folder, cache_size=bound.value, fetcher=Fetcher(PATIENT))
+    paths = [cache.get(url) for url in urls[:4]]
+    shard_server.faults = Faults(chunked=True)
+    cache.get(shard_server.put("small.tar", tar_of(3)))
+    cache.close()
+    assert sum(path.exists() for path in paths) >= 3
 
 
 def test_what_a_killed_process_left_gives_way(

@@ -3,10 +3,12 @@
 import dataclasses
 import errno
 import gzip
+import hashlib
 import json
 import logging
 import mmap
 import os
+import pickle
 import shutil
 import socket
 import stat
@@ -17,6 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers.downloads import MD5, QUICK, SHARD, leftovers, tar_of
@@ -25,9 +28,10 @@ from helpers.server import Faults, ShardServer
 from wids import ShardListDataset
 from wids.base.shardref import ShardRef
 from wids.caching.cache import ShardCache
-from wids.caching.cachefolder import Entry
+from wids.caching.cachefolder import Entry, Record
 from wids.errors import CacheError, FetchError, IntegrityError, WidsError
 from wids.fetching.fetch import Fetcher, FetchPolicy
+from wids.specs.shardtable import ShardTable
 
 NOBODY = 65534
 
@@ -59,6 +63,21 @@ def test_local_shards_are_used_where_they_lie(cache: ShardCache, tmp_path: Path,
     assert not cache.cache_dir.exists()
 
 
+def test_home_is_expanded(
+    cache: ShardCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`~` means the user's home."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "a.tar").write_bytes(SHARD)
+    assert cache.get("~/a.tar") == tmp_path / "a.tar"
+
+
+def test_a_missing_local_shard_is_named(cache: ShardCache) -> None:
+    """A path without a file is an error that names it."""
+    with pytest.raises(FetchError, match=r"/no/such\.tar: No such file"):
+        cache.get("/no/such.tar")
+
+
 def test_a_local_shard_of_another_size_is_refused(cache: ShardCache, tmp_path: Path) -> None:
     """The spec's filesize counts for local shards too."""
     path = tmp_path / "a.tar"
@@ -85,6 +104,30 @@ def test_equal_base_names_do_not_collide(cache: ShardCache, shard_server: ShardS
     assert all(path.name.endswith("-a.tar") for path in (first, second, third))
 
 
+def test_one_look_tells_which_of_many_shards_are_there(
+    cache: ShardCache, shard_server: ShardServer
+) -> None:
+    """It says of each what `holds` says, whatever its entry promises, and what else lies there."""
+    promised = [
+        {},
+        {"filesize": len(SHARD)},
+        {"md5sum": MD5.upper()},
+        {"filesize": len(SHARD), "md5sum": MD5, "sha256": hashlib.sha256(SHARD).hexdigest()},
+    ]
+    url = shard_server.put("a.tar", SHARD)
+    table = ShardTable([{"url": url, **each} for each in promised * 2] + [{"url": "/a.tar"}])
+    rows = list(table)
+    assert list(table.versions()) == [row.version for row in rows]
+    assert list(cache.held_rows(table.urls, table.versions())) == []
+    for number, row in enumerate(rows[:4]):
+        cache.get(row)
+        held = list(cache.held_rows(table.urls, table.versions()))
+        assert held == [place for place, each in enumerate(rows[:-1]) if cache.holds(each)]
+        assert len(held) == 2 * number + 2
+    Path(cache.get(rows[0])).unlink()  # its record stays
+    assert list(cache.held_rows(table.urls, table.versions())) == [1, 2, 3, 5, 6, 7]
+
+
 @pytest.mark.parametrize(
     "path",
     ["a" * 3000 + ".tar", "..%2F..%2Fetc.tar", "ä ö.tar", ".hidden.tar", "%00x.tar", "x;y.tar"],
@@ -95,6 +138,16 @@ def test_no_url_leaves_the_folder(cache: ShardCache, shard_server: ShardServer, 
     assert got.parent == cache.cache_dir
     assert len(got.name) < 120
     assert set(got.name) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+
+
+def test_a_new_digest_means_a_new_shard(cache: ShardCache, shard_server: ShardServer) -> None:
+    """Another md5 for the same URL makes the cache fetch the shard again."""
+    url = shard_server.put("a.tar", SHARD)
+    cache.get(ShardRef.of(url, md5sum=MD5))
+    new = tar_of(100, seed=6)
+    shard_server.put("a.tar", new)
+    assert cache.get(ShardRef.of(url, md5sum=hashlib.md5(new).hexdigest())).read_bytes() == new
+    assert cache.get(ShardRef.of(url, md5sum=MD5.upper())).read_bytes() == SHARD
 
 
 # The folder
@@ -110,6 +163,12 @@ def test_the_folder_is_chosen_by_argument_environment_and_user(
     monkeypatch.delenv("WIDS_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
     assert ShardCache().cache_dir == tmp_path / "user" / "wids"
+
+
+def test_a_new_folder_is_private(cache: ShardCache, shard_server: ShardServer) -> None:
+    """A folder that the cache makes is accessible to its owner alone."""
+    cache.get(shard_server.put("a.tar", SHARD))
+    assert stat.S_IMODE(cache.cache_dir.stat().st_mode) == 0o700
 
 
 @pytest.mark.parametrize("mode", [0o770, 0o777, 0o1777, 0o702])
@@ -150,6 +209,21 @@ def test_a_shared_folder_is_used_on_request(tmp_path: Path, shard_server: ShardS
     folder.chmod(0o2775)
     cache = ShardCache(folder, shared=True)
     assert cache.get(shard_server.put("a.tar", SHARD)).read_bytes() == SHARD
+
+
+def test_a_file_in_place_of_the_folder_is_named(tmp_path: Path, shard_server: ShardServer) -> None:
+    """A cache folder must be a folder."""
+    (tmp_path / "cache").write_bytes(b"")
+    with pytest.raises(CacheError, match="is not a folder"):
+        ShardCache(tmp_path / "cache").get(shard_server.put("a.tar", SHARD))
+
+
+def test_import_and_construction_touch_nothing(tmp_path: Path) -> None:
+    """Neither the import nor a cache that is not used makes a folder."""
+    code = "import wids.caching.cache; wids.caching.cache.ShardCache()"
+    environment = {**os.environ, "WIDS_CACHE": str(tmp_path / "none"), "HOME": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_links_are_not_followed(cache: ShardCache, shard_server: ShardServer) -> None:
@@ -198,6 +272,31 @@ def test_what_is_no_file_gives_way_to_the_shard(
     assert cache.get(url).read_bytes() == SHARD
     assert (path.is_symlink(), path.is_file()) == (False, True)
     assert len(shard_server.requests) == 2
+
+
+@pytest.mark.parametrize("folder", ["s3://bucket/cache", "//me:secret@host/cache", "http:/host/c"])
+def test_a_url_is_refused_as_cache_folder(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A URL as cache folder is refused."""
+    with pytest.raises(CacheError, match="is a URL; set cache_dir or WIDS_CACHE") as caught:
+        ShardCache(folder)
+    assert "secret" not in str(caught.value)
+    monkeypatch.setenv("WIDS_CACHE", folder)
+    with pytest.raises(CacheError, match="is a URL"):
+        ShardCache()
+
+
+def test_a_folder_in_the_place_of_a_shard_is_named(
+    cache: ShardCache, shard_server: ShardServer
+) -> None:
+    """A folder in place of a shard raises an error before anything is fetched."""
+    url = shard_server.put("a.tar", SHARD)
+    path = cache.get(url)
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(CacheError, match="expected a shard, found a folder") as caught:
+        cache.get(url)
+    assert str(caught.value).startswith(f"{url}: {path}: ")
+    assert len(shard_server.requests) == 1
 
 
 FILL = """
@@ -354,6 +453,35 @@ def test_cache_size_bounds_the_folder(tmp_path: Path, shard_server: ShardServer)
     assert [path.exists() for path in paths] == [False] * 5 + [True] * 3
 
 
+def test_a_used_shard_stays_longer(tmp_path: Path, shard_server: ShardServer) -> None:
+    """The least recently used shard is evicted, not the oldest."""
+    cache = ShardCache(tmp_path / "cache", cache_size=3 * len(SHARD) + 20_000)
+    first, second, _ = fetch_many(cache, shard_server, 3)
+    os.utime(second.with_name(second.name + ".ok"), (1e9, 1e9))
+    cache.get(f"{shard_server.url}/0.tar")
+    cache.get(shard_server.put("9.tar", SHARD))
+    assert first.exists()
+    assert not second.exists()
+
+
+def test_two_datasets_share_one_bound(tmp_path: Path, shard_server: ShardServer) -> None:
+    """The bound counts the shards of all datasets in the folder."""
+    bound = 3 * len(SHARD) + 20_000
+    one, two = (ShardCache(tmp_path / "cache", cache_size=bound) for _ in range(2))
+    fetch_many(one, shard_server, 3)
+    two.get(shard_server.put("other.tar", SHARD))
+    assert held_nbytes(two) <= bound
+
+
+def test_a_bound_below_one_shard_works(tmp_path: Path, shard_server: ShardServer) -> None:
+    """With a bound below one shard, each shard evicts the previous one."""
+    cache = ShardCache(tmp_path / "cache", cache_size=1000)
+    for number in range(4):
+        path = cache.get(shard_server.put(f"{number}.tar", SHARD))
+        assert path.read_bytes() == SHARD
+    assert [shard.path for shard in cache.shards()] == [path]
+
+
 @pytest.mark.parametrize(("claimed", "lost_nbytes"), [(2**62, 0), (10**9, 9 << 20)])
 def test_a_false_size_evicts_next_to_nothing(
     tmp_path: Path, shard_server: ShardServer, claimed: int, lost_nbytes: int
@@ -368,6 +496,16 @@ def test_a_false_size_evicts_next_to_nothing(
     with pytest.raises((CacheError, FetchError), match=r"false\.tar|no space"):
         cache.get(url)
     assert before - held_nbytes(cache) <= lost_nbytes
+
+
+def test_an_open_shard_outlives_its_eviction(tmp_path: Path, shard_server: ShardServer) -> None:
+    """A reader of an open shard continues after its eviction."""
+    cache = ShardCache(tmp_path / "cache", cache_size=1000)
+    path = cache.get(shard_server.put("a.tar", SHARD))
+    with path.open("rb") as stream:
+        cache.get(shard_server.put("b.tar", SHARD))
+        assert not path.exists()
+        assert stream.read() == SHARD
 
 
 def test_an_open_shard_outlives_what_takes_its_place(
@@ -481,6 +619,16 @@ def test_sidecars_of_local_shards_lie_in_the_cache(cache: ShardCache, tmp_path: 
     assert cache.sidecar_path(str(path), path, ".idx") != first
 
 
+def test_a_sidecar_beside_a_local_shard_is_found(cache: ShardCache, tmp_path: Path) -> None:
+    """What the user put beside the shard is used."""
+    path = tmp_path / "a.tar"
+    path.write_bytes(SHARD)
+    beside = tmp_path / "a.tar.idx"
+    beside.write_bytes(b"")
+    assert cache.sidecar_path(str(path), path, ".idx") == beside
+    assert not cache.cache_dir.exists()
+
+
 def test_an_older_sidecar_that_must_stay_is_not_used(
     cache: ShardCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -512,6 +660,19 @@ def test_a_sidecar_that_must_stay_is_used_but_never_renewed(
     assert chosen.parent == cache.cache_dir
 
 
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
+def test_what_is_no_file_is_no_sidecar(
+    cache: ShardCache, tmp_path: Path, make: Callable[[Path], object]
+) -> None:
+    """Where something else has the sidecar's name, the cache folder keeps one."""
+    path = tmp_path / "a.tar"
+    path.write_bytes(SHARD)
+    make(tmp_path / "a.tar.idx")
+    chosen = cache.sidecar_path(str(path), path, ".idx")
+    assert chosen is not None
+    assert chosen.parent == cache.cache_dir
+
+
 def test_local_shards_need_no_usable_folder(
     cache: ShardCache, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -525,6 +686,16 @@ def test_local_shards_need_no_usable_folder(
 
 
 # localname
+
+
+def test_localname_names_files_that_are_there(tmp_path: Path) -> None:
+    """`lambda url: url` means that every URL is a local path."""
+    path = tmp_path / "a.tar"
+    path.write_bytes(SHARD)
+    cache = ShardCache(tmp_path / "cache", localname=lambda url: url)
+    assert cache.get(str(path)) == path
+    with pytest.raises(FetchError, match="No such file"):
+        cache.get(str(tmp_path / "b.tar"))
 
 
 def test_localname_names_where_to_fetch_to(tmp_path: Path, shard_server: ShardServer) -> None:
@@ -576,6 +747,13 @@ def test_a_full_disk_is_a_clear_error(
     assert (str(len(large)) in str(caught.value)) == announced
     assert leftovers(cache) == [first.name, f"{first.name}.ok"]
     assert cache.get(f"{shard_server.url}/a.tar").read_bytes() == SHARD
+
+
+def test_a_bound_makes_room_on_a_small_disk(small_disk: Path, shard_server: ShardServer) -> None:
+    """With a suitable bound, any number of shards passes through a small disk."""
+    cache = ShardCache(small_disk / "cache", cache_size=700_000)
+    for number in range(10):
+        assert cache.get(shard_server.put(f"{number}.tar", SHARD)).read_bytes() == SHARD
 
 
 def test_a_folder_that_is_removed_is_made_anew(
@@ -649,6 +827,17 @@ def test_a_part_of_another_file_is_thrown_away(
     assert leftovers(cache) == [path.name, f"{path.name}.ok"]
 
 
+def test_a_living_process_keeps_its_part(cache: ShardCache, shard_server: ShardServer) -> None:
+    """Without locks, two downloads of one shard use different files."""
+    url = shard_server.put("a.tar", SHARD)
+    part = leave_part(cache, url, SHARD[:1000], f'"{MD5}"')
+    words = part.name.split(".")
+    words[-4] = str(os.getppid())
+    living = part.rename(part.with_name(".".join(words)))
+    assert cache.get(url).read_bytes() == SHARD
+    assert living.stat().st_size == 1000
+
+
 def test_old_parts_are_swept(cache: ShardCache, shard_server: ShardServer) -> None:
     """Abandoned parts are removed by the next process that fetches."""
     part = leave_part(cache, shard_server.put("a.tar", SHARD), SHARD[:1000], '"x"')
@@ -669,6 +858,25 @@ def test_trim_and_clear_leave_what_they_say(cache: ShardCache, shard_server: Sha
     cache.clear()
     assert leftovers(cache) == []
     assert list(specs.iterdir()) == []
+
+
+def test_clearing_takes_nothing_that_is_not_the_caches(tmp_path: Path) -> None:
+    """`clear` keeps files that the cache did not make."""
+    names = ["a.tar", "specs/train.json", "specs/a.columns", "specs/old/b.json", ".hidden.part"]
+    for name in names:
+        path = tmp_path / "mine" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"mine")
+    ShardCache(tmp_path / "mine").clear()
+    assert all((tmp_path / "mine" / name).read_bytes() == b"mine" for name in names)
+
+
+def test_an_unused_cache_can_be_listed(cache: ShardCache) -> None:
+    """Listing a missing folder gives nothing, and does not make it."""
+    assert cache.shards() == cache.verify() == []
+    assert cache.trim(0) == 0
+    cache.clear()
+    assert not cache.cache_dir.exists()
 
 
 # Failing disks
@@ -763,7 +971,56 @@ def test_a_power_cut_serves_no_wrong_byte(
     assert len(shard_server.requests) == (1 if cut == "nothing lost" else 2)
 
 
+def test_a_settled_shard_is_not_read_again(cache: ShardCache, shard_server: ShardServer) -> None:
+    """A shard known to be on disk is not checked again after a boot."""
+    url = shard_server.put("a.tar", SHARD)
+    path = cache.get(url)
+    cache.close()
+    overwrite(path, 0, b"x")  # to see that nobody looks
+    assert ShardCache(cache.cache_dir).get(url) == path
+    assert len(shard_server.requests) == 1
+
+
+def test_an_eviction_while_a_shard_settles_leaves_nothing(
+    cache: ShardCache, shard_server: ShardServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If a shard is evicted while its record is written, the record is removed too."""
+    save = Entry.save_record
+
+    def save_late(entry: Entry, record: Record, *, used: bool) -> None:
+        # The final one, which waits here until the shard is let go and evicted.
+        while not used and cache.trim(0):
+            time.sleep(0.005)
+        save(entry, record, used=used)
+
+    monkeypatch.setattr(Entry, "save_record", save_late)
+    cache.get(shard_server.put("a.tar", SHARD))
+    cache.get(shard_server.put("b.tar", SHARD))  # lets go of the first
+    cache.close()
+    assert cache.shards() == []
+    assert leftovers(cache) == []
+
+
+def test_a_record_without_its_shard_is_no_shard(
+    cache: ShardCache, shard_server: ShardServer
+) -> None:
+    """A record whose shard was removed does not count as a shard."""
+    path = cache.get(shard_server.put("a.tar", SHARD))
+    cache.close()
+    path.unlink()
+    assert cache.shards() == []
+
+
 # Processes
+
+
+def test_a_cache_travels(cache: ShardCache, shard_server: ShardServer) -> None:
+    """A used cache can be pickled, and the copy uses the same folder."""
+    url = shard_server.put("a.tar", SHARD)
+    path = cache.get(url)
+    copy = pickle.loads(pickle.dumps(cache))
+    assert copy.get(url) == path
+    assert len(shard_server.requests) == 1
 
 
 def test_threads_fetch_a_shard_once(cache: ShardCache, shard_server: ShardServer) -> None:
@@ -781,6 +1038,15 @@ def test_threads_fetch_a_shard_once(cache: ShardCache, shard_server: ShardServer
         thread.join()
     assert found == [SHARD] * 16
     assert len(shard_server.requests) == 1
+
+
+def test_closing_frees_every_descriptor(
+    cache: ShardCache, shard_server: ShardServer, no_fd_leaks: None
+) -> None:
+    """After `close` no file is open, and the cache can still be used."""
+    for number in range(3):
+        cache.get(shard_server.put(f"{number}.tar", SHARD))
+    cache.close()
 
 
 def test_what_is_fetched_is_logged_without_secrets(
@@ -805,6 +1071,16 @@ def test_unpacked_local_shards_lie_in_the_cache(cache: ShardCache, tmp_path: Pat
     assert cache.get(f"file://{path}") == first
     path.write_bytes(gzip.compress(tar_of(3)))
     assert cache.get(str(path)).read_bytes() == tar_of(3)
+
+
+@pytest.mark.parametrize(
+    ("bound", "error"),
+    [("10GB", TypeError), (True, TypeError), (-1, ValueError), (float("nan"), ValueError)],
+)
+def test_a_bound_that_cannot_be_meant_is_refused(bound: Any, error: type[Exception]) -> None:
+    """A `cache_size` that is not a number of bytes raises when the cache is made."""
+    with pytest.raises(error, match="cache_size: expected"):
+        ShardCache(cache_size=bound)
 
 
 ODD_URLS = [

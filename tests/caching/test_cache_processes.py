@@ -130,6 +130,25 @@ def test_kills_while_indexing_leave_nothing_wrong(folder: Path, tmp_path: Path) 
     assert (found["wrong"], found["left"]) == (0, [])
 
 
+def test_a_program_ends_quietly_with_a_shard_in_use(
+    folder: Path, shard_server: ShardServer
+) -> None:
+    """The shard that a thread got last is given back without a traceback when the program ends."""
+    url = shard_server.put("0.tar", SHARD)
+    program = (
+        "import sys, wids; d = wids.ShardListDataset([(sys.argv[1], 1)], cache_dir=sys.argv[2])"
+    )
+    for _ in range(2):
+        ran = subprocess.run(
+            [sys.executable, "-c", f"{program}; d.cache.get(sys.argv[1])", url, str(folder)],
+            capture_output=True,
+            timeout=60,
+            text=True,
+            check=False,
+        )
+        assert (ran.returncode, ran.stderr) == (0, "")
+
+
 def test_the_bound_holds_under_many_readers(folder: Path, shard_server: ShardServer) -> None:
     """Eight processes read at random under a third of the data: no error, no wrong byte."""
     digests = put_shards(shard_server, 30)
@@ -146,6 +165,17 @@ def test_the_bound_holds_under_many_readers(folder: Path, shard_server: ShardSer
     assert found["statuses"] == [0] * 8
     assert found["most"] <= bound
     assert len(shard_server.requests) > 30
+
+
+def test_a_bound_below_one_shard_works_for_many(folder: Path, shard_server: ShardServer) -> None:
+    """With a bound below one shard, each process still reads each shard."""
+    digests = put_shards(shard_server, 10)
+    nbytes = len(tar_of(30))
+    found = run_worker(
+        "soak", folder=str(folder), digests=digests, processes=4, reads=40 * LONG, bound=1000
+    )
+    assert found["statuses"] == [0] * 4
+    assert found["most"] <= 1000 + 2 * 4 * nbytes  # what each holds and what each fetches
 
 
 def test_any_call_may_fail(tmp_path: Path, shard_server: ShardServer) -> None:

@@ -3,22 +3,24 @@
 import bz2
 import gzip
 import hashlib
+import io
 import logging
 import lzma
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import zstandard
-from helpers.downloads import SHARD, leftovers
+from helpers.downloads import SHARD, leftovers, tar_of
 from helpers.server import ShardServer
 
 from wids.base.optional import load
 from wids.base.shardref import ShardRef
 from wids.caching.cache import ShardCache
-from wids.caching.unpack import unpack
-from wids.errors import ShardFormatError
+from wids.caching.unpack import compression_of, unpack
+from wids.errors import FetchError, IntegrityError, ShardFormatError
 from wids.fetching.partfile import PartFile
 
 
@@ -134,6 +136,23 @@ def test_a_damaged_fetched_shard_is_a_clear_error(
     assert leftovers(cache) == []
 
 
+def test_a_compressed_page_is_no_shard(cache: ShardCache, shard_server: ShardServer) -> None:
+    """Compressed data other than a tar are refused."""
+    url = shard_server.put("a.tar.gz", gzip.compress(b"<html>" * 1000))
+    with pytest.raises(FetchError, match="expected a tar archive"):
+        cache.get(url)
+    assert leftovers(cache) == []
+
+
+def test_the_digest_is_checked_before_anything_is_unpacked(
+    cache: ShardCache, shard_server: ShardServer
+) -> None:
+    """A file with a wrong digest is not decompressed."""
+    url = shard_server.put("a.tar.gz", gzip.compress(SHARD)[:-40])
+    with pytest.raises(IntegrityError, match="sha256"):
+        cache.get(ShardRef.of(url, sha256="0" * 64))
+
+
 @pytest.mark.parametrize("compress", [gzip.compress, zst], ids=["gzip", "zstd"])
 def test_bombs_are_refused(
     cache: ShardCache, tmp_path: Path, compress: Callable[[bytes], bytes]
@@ -143,6 +162,23 @@ def test_bombs_are_refused(
     with pytest.raises(ShardFormatError, match=r"decompresses to more than \d+ bytes"):
         cache.get(str(tmp_path / "bomb.tar.gz"))
     assert leftovers(cache) == []
+
+
+def test_a_small_shard_of_zeros_is_no_bomb(cache: ShardCache, tmp_path: Path) -> None:
+    """A small shard that compresses well is read."""
+    shard = tar_of(3)[: -1024 * 5] + bytes(20 << 20)
+    (tmp_path / "a.tar.gz").write_bytes(gzip.compress(shard))
+    assert cache.get(str(tmp_path / "a.tar.gz")).read_bytes() == shard
+
+
+def test_compressions_are_known_by_their_first_bytes() -> None:
+    """Each compression of shards is recognised by its first bytes."""
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as stream:
+        stream.writestr("a", b"")
+    packed = [gzip.compress(b""), bz2.compress(b""), lzma.compress(b""), zst(b"")]
+    found = [compression_of(data) for data in [*packed, archive.getvalue(), SHARD]]
+    assert found == ["gzip", "bzip2", "xz", "zstd", "zip", None]
 
 
 def test_missing_zstandard_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 import importlib
 import io
 import json
+import math
 import struct
 import zipfile
 
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from wids.codecs.arrays import decode_npy, decode_npz, encode_npz
+from wids.codecs.arrays import decode_npy, decode_npz, encode_npy, encode_npz
 from wids.codecs.safetensors import decode_safetensors, encode_safetensors, safetensors_metadata
 from wids.errors import DecodeError
 
@@ -74,6 +75,20 @@ def test_unusual_npy_files_read_as_numpy_reads_them(array):
     assert got.dtype == array.dtype
     assert got.flags.f_contiguous == array.flags.f_contiguous
     assert got.tobytes() == array.tobytes()
+
+
+def test_npy_copies_nothing():
+    """The array is a view of the given bytes, and is writable only if they are."""
+    data = numpy_saves(np.arange(1000))
+    array = decode_npy(memoryview(data))
+    assert np.shares_memory(array, np.frombuffer(data, np.uint8))
+    assert not array.flags.writeable
+    assert decode_npy(memoryview(bytearray(data))).flags.writeable
+
+
+def test_bytes_after_the_array_are_ignored_as_by_numpy():
+    """A file may be longer than its array."""
+    assert decode_npy(numpy_saves(np.arange(3)) + b"more").tolist() == [0, 1, 2]
 
 
 def test_object_arrays_are_refused_with_the_name_of_the_opt_in():
@@ -171,6 +186,15 @@ def test_npz_that_we_write_is_read_by_numpy_and_always_the_same():
         assert {member.date_time[0] for member in archive.infolist()} == {1980}
 
 
+def test_an_npz_bomb_is_refused_before_it_unpacks():
+    """An archive whose stated sizes exceed `max_nbytes` is refused before it is unpacked."""
+    stream = io.BytesIO()
+    np.savez_compressed(stream, zeros=np.zeros(1_000_000))
+    assert len(stream.getvalue()) < 20_000
+    with pytest.raises(DecodeError, match="max_nbytes is 1000000"):
+        decode_npz(stream.getvalue(), max_nbytes=1_000_000)
+
+
 def test_an_npz_archive_that_states_too_small_a_size_is_refused():
     """A member that lies about its size cannot unpack to more than it states."""
     stream = io.BytesIO()
@@ -180,6 +204,21 @@ def test_an_npz_archive_that_states_too_small_a_size_is_refused():
     assert data.count(size) >= 1
     with pytest.raises(DecodeError):
         decode_npz(data.replace(size, struct.pack("<I", 1000)), max_nbytes=10_000)
+
+
+@pytest.mark.parametrize("data", [b"", b"no zip at all", encode_npz({"a": [1]})[:-10]])
+def test_what_is_no_npz_is_refused(data):
+    """Data that are not an archive raise a DecodeError that names the format."""
+    with pytest.raises(DecodeError, match="npz"):
+        decode_npz(data, max_nbytes=1000)
+
+
+def test_objects_inside_npz_are_refused():
+    """Arrays of Python objects in an archive are refused."""
+    stream = io.BytesIO()
+    np.savez(stream, allow_pickle=True, x=np.array([{}], dtype=object))
+    with pytest.raises(PermissionError):
+        decode_npz(stream.getvalue(), max_nbytes=10_000)
 
 
 @given(
@@ -204,6 +243,13 @@ def test_safetensors_reads_and_writes_as_the_library_does(tensors):
         np.testing.assert_array_equal(got[name], array)
 
 
+def test_safetensors_copies_nothing():
+    """The arrays lie in the given bytes."""
+    data = encode_safetensors({"w": np.arange(1000), "b": np.zeros(3, "f4")})
+    for array in decode_safetensors(memoryview(data)).values():
+        assert np.shares_memory(array, np.frombuffer(data, np.uint8))
+
+
 def test_types_without_a_numpy_name_come_as_torch_tensors():
     """bfloat16 and float8 are torch tensors, equal to those of the library, in both directions."""
     torch = pytest.importorskip("torch")
@@ -223,6 +269,20 @@ def test_types_without_a_numpy_name_come_as_torch_tensors():
     assert got["plain"].tolist() == [0, 1, 2, 3]
 
 
+def test_too_many_empty_tensors_are_refused():
+    """They would take seconds for nothing."""
+    entry = {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}
+    with pytest.raises(DecodeError, match="at most 100000 tensors, found 100001"):
+        decode_safetensors(safetensors_with(dict.fromkeys(map(str, range(100_001)), entry)))
+
+
+def test_the_metadata_of_safetensors_is_no_tensor():
+    """The metadata of a file are not among its tensors."""
+    library = pytest.importorskip("safetensors.numpy")
+    data = library.save({"a": np.zeros(1)}, metadata={"format": "np"})
+    assert list(decode_safetensors(data)) == ["a"]
+
+
 def entry(begin, end, shape=(1,), kind="U8"):
     return {"dtype": kind, "shape": list(shape), "data_offsets": [begin, end]}
 
@@ -239,6 +299,13 @@ def test_metadata_is_written_as_the_library_writes_it(tmp_path):
     theirs = importlib.import_module("safetensors.numpy").save(tensors, metadata=metadata)
     assert safetensors_metadata(theirs) == metadata
     assert safetensors_metadata(encode_safetensors(tensors)) == {}
+
+
+@pytest.mark.parametrize("metadata", [[], {"a": 1}, "text"])
+def test_metadata_of_another_kind_is_refused(metadata):
+    """Metadata that are not strings by name raise DecodeError."""
+    with pytest.raises(DecodeError, match="expected strings by name"):
+        safetensors_metadata(safetensors_with({"__metadata__": metadata}))
 
 
 @pytest.mark.parametrize(
@@ -267,3 +334,32 @@ def test_malformed_safetensors_files_are_refused(data, message):
     """Headers that overlap, leave holes or cannot be parsed raise DecodeError."""
     with pytest.raises(DecodeError, match=message):
         decode_safetensors(data)
+
+
+def test_what_the_library_refuses_is_refused_here():
+    """Both we and the library refuse a file that is cut at any byte."""
+    library = pytest.importorskip("safetensors")
+    data = encode_safetensors({"w": np.arange(5)})
+    for cut in range(len(data)):
+        with pytest.raises(library.SafetensorError):
+            library.deserialize(data[:cut])
+        with pytest.raises(DecodeError):
+            decode_safetensors(data[:cut])
+
+
+def test_objects_are_not_written():
+    """Each of the three formats refuses an array of Python objects."""
+    objects = np.array([{}], dtype=object)
+    with pytest.raises(ValueError, match="Object arrays"):
+        encode_npy(objects)
+    with pytest.raises(ValueError, match="Object arrays"):
+        encode_npz({"a": objects})
+    with pytest.raises(ValueError, match="expected one of the types .* got object"):
+        encode_safetensors({"a": objects})
+
+
+def test_big_arrays_round_trip():
+    """Arrays larger than one read or one page are written and read unchanged."""
+    array = np.arange(math.prod((7, 300, 300)), dtype="f4").reshape(7, 300, 300)
+    np.testing.assert_array_equal(decode_npy(encode_npy(array)), array)
+    np.testing.assert_array_equal(decode_safetensors(encode_safetensors({"a": array}))["a"], array)

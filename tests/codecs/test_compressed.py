@@ -36,6 +36,23 @@ def test_zstd_data_unpacks_as_zstandard_does(content, level):
     assert zstandard.ZstdDecompressor().decompress(zstd_bytes(content)) == content
 
 
+def test_several_members_are_one_text():
+    """Concatenated gzip members, with padding after them, and zstd frames read as one."""
+    assert (
+        gunzip(gzip.compress(b"one ", mtime=0) + gzip.compress(b"two", mtime=0) + bytes(7), BOUND)
+        == b"one two"
+    )
+    frames = zstandard.compress(b"one ") + zstandard.compress(b"two")
+    assert unzstd(frames, BOUND) == b"one two"
+
+
+def test_packing_leaves_no_trace_of_time():
+    """Equal bytes are compressed to equal bytes at any time."""
+    assert gzip_bytes(b"text")[4:8] == bytes(4)
+    assert gzip_bytes(b"text") == gzip_bytes(b"text")
+    assert zstd_bytes(b"text") == zstd_bytes(b"text")
+
+
 @pytest.mark.parametrize("unpack", [gunzip, unzstd])
 def test_the_bound_holds_to_the_byte(unpack):
     """`max_nbytes` bytes are accepted, and one more raises an error that names the setting."""
@@ -91,6 +108,21 @@ def test_damaged_zstd_data_is_refused(data):
     """Wrong magic, truncation, a wrong checksum and rubbish at the end are DecodeErrors."""
     with pytest.raises(DecodeError, match="zstd"):
         unzstd(data, BOUND)
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[:-4], lambda data: data + b"junk"])
+def test_the_end_of_damaged_gzip_data_is_not_taken_for_a_size(damage):
+    """The error for truncated or trailing data names these and not a wrong size."""
+    data = damage(gzip.compress(bytes(range(256)) * 4))
+    assert int.from_bytes(data[-4:], "little") > 1 << 20
+    with pytest.raises(DecodeError, match=r"breaks off|header"):
+        gunzip(data, 1 << 20)
+
+
+def test_no_bytes_are_no_gzip_text():
+    """Data without bytes are an error and not an empty text."""
+    with pytest.raises(DecodeError, match="gzip"):
+        gunzip(b"", BOUND)
 
 
 def refusal_of(bomb):

@@ -8,6 +8,7 @@ import multiprocessing
 import pickle
 import random
 import re
+import subprocess
 import sys
 import tracemalloc
 import warnings
@@ -20,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wids.codecs.arrays import encode_npy, encode_npz
-from wids.codecs.decode import SampleDecoder
+from wids.codecs.decode import SampleDecoder, decode_field
 from wids.codecs.formats import encode_field, pack_field
 from wids.codecs.images import ImageDecoder
 from wids.codecs.safetensors import encode_safetensors
@@ -81,6 +82,13 @@ def test_the_fields_of_old_datasets_become_what_old_code_expects():
     }
 
 
+def test_the_sample_given_is_not_changed():
+    """Decoding makes a new dict."""
+    sample = {"__key__": "a", ".cls": b"1"}
+    SampleDecoder()(sample)
+    assert sample == {"__key__": "a", ".cls": b"1"}
+
+
 @pytest.mark.parametrize("wrap", [bytes, memoryview, io.BytesIO])
 def test_fields_may_be_bytes_views_or_streams(wrap):
     """Bytes, memoryviews and streams of the same field decode to the same value."""
@@ -89,6 +97,15 @@ def test_fields_may_be_bytes_views_or_streams(wrap):
     assert decoded[".cls"] == 12
     assert decoded[".npy"].tolist() == [1.5]
     np.testing.assert_array_equal(decoded[".png"], PICTURE)
+
+
+def test_values_that_are_decoded_already_stay():
+    """A second pass over a sample changes nothing."""
+    decode = SampleDecoder()
+    once = decode({"__key__": "a", ".cls": b"1", ".json": b"[1]", ".bin": b"x"})
+    stream = once[".bin"]
+    assert decode(once) == once
+    assert decode(once)[".bin"] is stream
 
 
 @pytest.mark.parametrize(
@@ -105,6 +122,21 @@ def test_fields_may_be_bytes_views_or_streams(wrap):
 def test_extensions_match_by_their_last_parts_in_any_case(extension, data, value):
     """An extension is matched by its last components, in upper or lower case."""
     assert decode_one(extension, data) == value
+
+
+@pytest.mark.parametrize("extension", [".gz", ".zst", ".txt.gz.gz", ".", "..", ".jpg2", ".txtx"])
+def test_what_no_entry_names_stays_a_stream(extension):
+    """Unknown extensions, and wrappers alone or doubled, become binary streams."""
+    data = pack_field(".gz", b"text")
+    value = decode_one(extension, data)
+    assert isinstance(value, io.BytesIO)
+    if extension != ".txt.gz.gz":
+        assert value.getvalue() == data
+
+
+def test_an_unknown_field_in_a_wrapper_is_unpacked():
+    """The stream of an unknown extension with a wrapper holds the decompressed bytes."""
+    assert decode_one(".bin.gz", pack_field(".gz", b"content")).getvalue() == b"content"
 
 
 @pytest.mark.parametrize(
@@ -194,6 +226,46 @@ def test_the_users_entries_come_first_and_the_longest_suffix_wins():
     assert decoded[".json"].getvalue() == b"[1]"
 
 
+def test_an_entry_may_name_the_wrapper_itself():
+    """A decoder for .txt.gz gets the compressed bytes."""
+    assert decode_one(".txt.gz", b"raw", decoders={".txt.gz": len}) == 3
+    assert decode_one(".txt.gz", b"raw", decoders={".gz": shout}) == "RAW"
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"images": "jpeg"}, ValueError, "'PIL', 'numpy', 'torch'"),
+        ({"decoders": [".txt"]}, TypeError, "expected a dict of functions"),
+        ({"on_error": "ignore"}, ValueError, "placeholders by extension"),
+        ({"decoders": {"txt": len}}, ValueError, "begins with a dot"),
+        ({"decoders": {".txt": "utf8"}}, TypeError, "function or None"),
+    ],
+)
+def test_wrong_settings_are_named_at_once(options, error, message):
+    """A wrong setting raises when the decoder is made, not at the first sample."""
+    with pytest.raises(error, match=re.escape(message)):
+        SampleDecoder(**options)
+
+
+@pytest.mark.parametrize(
+    ("images", "check"),
+    [
+        ("PIL", lambda value: value.size == (40, 30)),
+        ("pil", lambda value: value.size == (40, 30)),
+        ("numpy", lambda value: value.shape == (30, 40, 3)),
+        ("torch", lambda value: tuple(value.shape) == (3, 30, 40)),
+        ("raw", lambda value: value.getvalue() == PNG),
+        (ImageDecoder("numpy", mode="L"), lambda value: value.shape == (30, 40)),
+    ],
+)
+def test_images_become_what_was_asked_for(images, check):
+    """The first argument sets the form of images."""
+    if images == "torch":
+        pytest.importorskip("torch")
+    assert check(decode_one(".png", PNG, images=images))
+
+
 def test_an_error_names_the_field_and_the_sample():
     """The message has index, key, extension, shard and cause, but not the URL's query."""
     sample = {
@@ -209,6 +281,19 @@ def test_an_error_names_the_field_and_the_sample():
         assert part in message
     assert "secret" not in message
     assert isinstance(caught.value.__cause__, json.JSONDecodeError)
+
+
+def test_an_error_without_a_sample_names_the_field():
+    """The error of `decode_field` names the extension and the cause."""
+    with pytest.raises(DecodeError, match=r"field '\.cls': ValueError: invalid literal"):
+        decode_field(".cls", b"cat")
+
+
+def test_any_exception_of_a_decoder_is_a_decode_error():
+    """Any exception of a built-in or user decoder is the cause of a DecodeError."""
+    with pytest.raises(DecodeError, match="KeyError: 'x'") as caught:
+        decode_one(".txt", b"", decoders={".txt": lambda data: {}["x"]})
+    assert isinstance(caught.value.__cause__, KeyError)
 
 
 def test_lack_of_memory_names_the_field_and_ctrl_c_passes():
@@ -239,6 +324,24 @@ def test_collect_puts_the_messages_into_the_sample():
     assert list(decoded["__errors__"]) == [".cls", ".npy"]
     assert "'.cls' of key 'a'" in decoded["__errors__"][".cls"]
     assert "__errors__" not in SampleDecoder(on_error="collect")({".cls": b"1"})
+
+
+def test_a_handler_returns_the_placeholder():
+    """A handler gets the error, the extension and the raw sample, and returns the field's value."""
+    decoded = SampleDecoder(on_error=fail)({"__key__": "a", ".cls": b"cat", ".txt": b"t"})
+    message, extension, key = decoded[".cls"]
+    assert "invalid literal" in message
+    assert (extension, key, decoded[".txt"]) == (".cls", "a", "t")
+
+
+def test_a_handler_may_raise():
+    """An exception of the handler reaches the caller."""
+
+    def refuse(error, extension, sample):
+        raise LookupError(extension)
+
+    with pytest.raises(LookupError, match=r"\.cls"):
+        SampleDecoder(on_error=refuse)({".cls": b"cat"})
 
 
 @pytest.mark.parametrize("on_error", ["collect", fail])
@@ -281,6 +384,12 @@ def test_a_missing_library_is_named_with_its_extra(extension, module, extra, mon
     clear_loaded()
 
 
+def test_sound_and_video_stay_streams_unless_asked_for():
+    """Sound and video are binary streams by default."""
+    for extension in (".wav", ".mp3", ".mp4", ".webm"):
+        assert decode_one(extension, b"data").getvalue() == b"data"
+
+
 def test_the_bound_reaches_the_wrappers_and_archives():
     """max_nbytes holds for .gz, .zst and .npz."""
     packed = {
@@ -314,6 +423,13 @@ def test_the_bound_counts_values_beside_the_bytes_that_they_come_from(extension:
         assert peak < max_nbytes + (3 << 20)  # pieces of decompression
 
 
+def test_the_decoder_of_one_extension_serves_columns():
+    """`decoder_of` returns the function that decodes this field of a sample."""
+    decode = SampleDecoder().decoder_of(".target.cls")
+    assert [decode(data) for data in (b"1", memoryview(b"2"))] == [1, 2]
+    assert SampleDecoder().decoder_of("__key__") is None
+
+
 def test_decoders_travel_between_processes():
     """A pickled decoder decodes in another process, also a spawned one."""
     decoder = SampleDecoder(
@@ -331,6 +447,36 @@ def test_decoders_travel_between_processes():
             ".cls": 4,
             ".json": [1],
         }
+
+
+def test_threads_may_share_a_decoder():
+    """Many threads get the same values from one decoder as one thread."""
+    decode = SampleDecoder("numpy")
+    samples = [
+        {"__key__": str(i), f".{i % 7}.cls": b"%d" % i, ".png": PNG, ".npy": encode_npy([i])}
+        for i in range(200)
+    ]
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        for i, decoded in enumerate(pool.map(decode, samples)):
+            assert decoded[f".{i % 7}.cls"] == i
+            assert decoded[".npy"].tolist() == [i]
+            np.testing.assert_array_equal(decoded[".png"], PICTURE)
+
+
+def test_the_representation_is_short_and_stable():
+    """`repr` shows the settings that differ from the defaults, without addresses."""
+    assert repr(SampleDecoder()) == "SampleDecoder('PIL')"
+    shown = repr(SampleDecoder("numpy", decoders={".b": shout, ".a": None}, on_error=fail))
+    assert shown == "SampleDecoder('numpy', decoders for .a, .b, on_error=fail)"
+
+
+def test_many_extensions_do_not_fill_the_memory():
+    """The memo of extensions is bounded, and decoding works beyond the bound."""
+    decode = SampleDecoder()
+    for start in range(0, 30_000, 1000):
+        sample = {f".{number}.cls": b"1" for number in range(start, start + 1000)}
+        assert set(decode(sample).values()) == {1}
+    assert len(pickle.dumps(decode)) < 1000
 
 
 @given(st.text(max_size=30), st.binary(max_size=30))
@@ -351,3 +497,15 @@ def test_rubbish_under_a_known_extension_is_a_decode_error(extension, data):
     """Random bytes give a DecodeError or a value under each known extension."""
     sample = SampleDecoder("numpy", on_error="collect", media=True)({extension: data})
     assert extension in sample
+
+
+def test_importing_the_table_loads_no_heavy_library():
+    """Pillow, torch and the rest are imported when a field first needs them."""
+    code = (
+        "import sys, wids.codecs.decode, wids.codecs.formats;"
+        "heavy = {'PIL', 'torch', 'cv2', 'av', 'soundfile', 'msgpack', 'cbor2', 'orjson',"
+        "'zstandard', 'simplejpeg', 'safetensors'};"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"

@@ -1,5 +1,6 @@
 """Text, classes, JSON, msgpack, CBOR and torch files against their own libraries."""
 
+import io
 import json
 import math
 import pickle
@@ -11,11 +12,14 @@ from hypothesis import strategies as st
 
 from wids.codecs.documents import (
     decode_cbor,
+    decode_class,
     decode_json,
     decode_msgpack,
     decode_text,
     refuse_pickle,
+    refuse_torch,
     unpickle,
+    unpickle_torch,
 )
 
 VALUES = st.recursive(
@@ -63,10 +67,29 @@ def test_what_is_no_json_is_an_error_for_both(document):
         decode_json(document)
 
 
+def test_json_without_orjson_is_the_same(monkeypatch):
+    """Values are equal with and without orjson."""
+    monkeypatch.setattr("wids.codecs.documents.load_if_present", lambda name: None)
+    assert decode_json(memoryview(b'{"a": [1, 2.5]}')) == {"a": [1, 2.5]}
+
+
 def test_json_nested_without_end_is_an_error_and_no_crash():
     """A hundred thousand brackets raise an exception and do not crash."""
     with pytest.raises((ValueError, RecursionError)):
         decode_json(b"[" * 100_000)
+
+
+@pytest.mark.parametrize(("data", "number"), [(b"7", 7), (b" -3\n", -3), (b"007", 7), (b"0", 0)])
+def test_classes_are_integers(data, number):
+    """Digits with white space around them are a class number."""
+    assert decode_class(memoryview(data)) == number
+
+
+@pytest.mark.parametrize("data", [b"", b"cat", b"1.5", b"0x10", b"1 2", b"9" * 5000, b"\xff"])
+def test_what_is_no_integer_is_an_error(data):
+    """A class that is not an integer is an error."""
+    with pytest.raises(ValueError):
+        decode_class(data)
 
 
 def test_text_is_utf8():
@@ -87,6 +110,13 @@ def test_msgpack_and_cbor_read_as_their_libraries_read_them(value):
     except OverflowError:  # msgpack ends at 64 bits
         return
     assert repr(decode_msgpack(memoryview(packed))) == repr(msgpack.unpackb(packed))
+
+
+def test_keys_of_msgpack_maps_may_be_numbers():
+    """Maps with integer keys, such as class numbers, keep them."""
+    msgpack = import_module("msgpack")
+    names = {0: "cat", -1: "none", 2**63: "x", "other": {1.5: b"y"}}
+    assert decode_msgpack(msgpack.packb(names)) == names
 
 
 @pytest.mark.parametrize(
@@ -118,6 +148,18 @@ class Marker:
 
     def __reduce__(self):
         return open, (self.path, "w")
+
+
+def test_torch_files_are_refused_unread_and_read_only_by_the_other_function(tmp_path):
+    """Files of torch.save are refused unread, and decoded only by the opt-in function."""
+    torch = pytest.importorskip("torch")
+    stream = io.BytesIO()
+    torch.save({"x": Marker(str(tmp_path / "trace"))}, stream)
+    with pytest.raises(PermissionError, match="allow_pickle=True"):
+        refuse_torch(stream.getvalue())
+    assert not (tmp_path / "trace").exists()
+    unpickle_torch(stream.getvalue())["x"].close()
+    assert (tmp_path / "trace").exists()
 
 
 def test_pickles_are_refused_unread_and_read_only_by_the_other_function(tmp_path):

@@ -1,6 +1,8 @@
 """Encoding by extension: what decoding gives back, the same bytes always, and what is refused."""
 
+import gzip
 import io
+import json
 import pickle
 import re
 import subprocess
@@ -68,6 +70,11 @@ def test_any_document_survives(value):
     assert decode_field(".txt", encode_field(".txt", str(value))) == str(value)
 
 
+def test_json_is_compact_utf8_in_the_order_of_the_dict():
+    """The bytes are those of json.dumps without spaces and escapes."""
+    assert encode_field(".json", VALUES[".json"]) == '{"b":[1,2.5,null,true],"a":"ü"}'.encode()
+
+
 FOLDER = Path(__file__).parent
 
 
@@ -91,6 +98,13 @@ def _environment():
     import os
 
     return dict(os.environ)
+
+
+@pytest.mark.parametrize("wrap", [bytes, bytearray, memoryview])
+@pytest.mark.parametrize("extension", [".jpg", ".json", ".txt.gz", ".whatever", ".cls"])
+def test_bytes_are_taken_as_they_are(extension, wrap):
+    """Bytes are written unchanged for any extension."""
+    assert encode_field(extension, wrap(b"\x00raw\xff")) == b"\x00raw\xff"
 
 
 def test_jpegs_are_close_to_the_picture():
@@ -136,6 +150,30 @@ def test_tensors_and_objects_go_through_their_own_libraries():
     assert pickle.loads(encode_field(".pkl", {1, 2})) == {1, 2}
 
 
+def test_numpy_numbers_and_digits_are_classes():
+    """Integers of numpy and texts of digits are written as classes."""
+    values = (7, np.int64(7), np.uint8(7), "7", " 7\n")
+    assert {encode_field(".cls", value) for value in values} == {b"7"}
+
+
+def test_one_array_is_a_list_of_one_for_tenbin():
+    """One array is written as a list of one array."""
+    assert encode_field(".ten", np.arange(3)) == encode_field(".ten", [np.arange(3)])
+
+
+def test_text_under_any_unknown_extension_is_utf8():
+    """Text is written as UTF-8 under unknown extensions, and compressed for a wrapper."""
+    assert encode_field(".caption", "ü") == "ü".encode()
+    assert gzip.decompress(encode_field(".caption.gz", "ü")) == "ü".encode()
+
+
+def test_text_for_json_is_json_already():
+    """Text for .json must be valid JSON, and is written as it is."""
+    assert encode_field(".json", '{"a": 1}') == b'{"a": 1}'
+    with pytest.raises(json.JSONDecodeError):
+        encode_field(".json", "plain text")
+
+
 @pytest.mark.parametrize(
     ("extension", "value", "error", "message"),
     [
@@ -162,3 +200,24 @@ def test_values_that_do_not_fit_are_refused_with_what_would(extension, value, er
     """The message names the extension, the type and what is expected."""
     with pytest.raises(error, match=re.escape(message)):
         encode_field(extension, value)
+
+
+def test_a_missing_library_is_named_with_its_extra(monkeypatch):
+    """The message names the library and the command that installs it."""
+    from wids.base.optional import load
+
+    monkeypatch.setitem(sys.modules, "cbor2", None)
+    load.cache_clear()
+    with pytest.raises(ModuleNotFoundError, match=r"wids\[cbor\].*: pip install cbor2$"):
+        encode_field(".cbor", [1])
+    load.cache_clear()
+
+
+@pytest.mark.parametrize(
+    "document", [{1: "a", "1": "b"}, [{"x": ({True: 1, "true": 2},)}], {None: 1, "null": 2}]
+)
+def test_keys_that_become_one_in_json_are_refused(document):
+    """Two keys of a dict that JSON writes alike are refused by name; other keys are kept."""
+    with pytest.raises(ValueError, match=r"the keys .* are both '(1|true|null)' in JSON"):
+        encode_field(".json", document)
+    assert encode_field(".json", {1: "a", "2": {3.5: "b"}}) == b'{"1":"a","2":{"3.5":"b"}}'

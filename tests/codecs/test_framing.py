@@ -2,6 +2,7 @@
 
 import random
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -72,3 +73,35 @@ def test_random_crops_follow_the_seed_of_the_random_module():
     random.seed(5)
     assert [RandomResizedCrop(10).frame(300, 200) for _ in range(5)] == first
     assert len(set(first)) == 5
+
+
+def test_an_image_too_thin_for_any_box_gives_its_middle():
+    """If no random box fits, the crop is the largest allowed box in the middle."""
+    assert RandomResizedCrop(10).frame(1, 3000)[0] == (0, 1499, 1, 1500)
+    assert RandomResizedCrop(10).frame(3000, 30)[0] == (1480, 0, 1520, 30)
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: Resize(0), ValueError, "size: expected at least 1 pixel, got 0"),
+        (lambda: Resize((4, -1)), ValueError, "at least 1 pixel"),
+        (lambda: Resize(()), ValueError, "at least 1 pixel"),
+        (lambda: Resize("224"), TypeError, r"a number or \(height, width\), got '224'"),
+        (lambda: Resize((1, 2, 3)), TypeError, "a number or"),
+        (lambda: CenterCrop(2.5), TypeError, "a number or"),
+        (lambda: CenterCrop(8, resize=0), ValueError, "resize: expected at least 1 pixel"),
+        (lambda: RandomResizedCrop(8, scale=(0, 1)), ValueError, "scale: expected 0 <"),
+        (lambda: RandomResizedCrop(8, scale=(0.5, 2)), ValueError, "scale: expected 0 <"),
+        (lambda: RandomResizedCrop(8, ratio=(2, 1)), ValueError, "ratio: expected 0 <"),
+    ],
+)
+def test_sizes_that_no_picture_can_have_are_refused(make, error, message):
+    """An impossible size raises when the framing is made."""
+    with pytest.raises(error, match=message):
+        make()
+
+
+def test_numpys_numbers_are_sizes():
+    """Integers of numpy are accepted as sizes."""
+    assert Resize(np.int64(8)).frame(16, 32) == ((0, 0, 16, 32), (8, 16))

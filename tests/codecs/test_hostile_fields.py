@@ -16,6 +16,7 @@ import zstandard
 from helpers.pictures import many_scans
 from PIL import Image
 
+from wids.codecs.arrays import MAX_MEMBERS
 from wids.codecs.decode import SampleDecoder, decode_field
 from wids.errors import DecodeError
 
@@ -169,9 +170,87 @@ def test_document_parser_and_values_stay_within_the_bound(
     assert taken < LIMIT // 4 + 16 * MEBIBYTE
 
 
+@pytest.mark.parametrize(
+    ("extension", "data"),
+    [
+        (".json", json.dumps({"box": list(range(300_000)), "text": "a" * 5_000_000}).encode()),
+        (".json.gz", pack(json.dumps(["a" * 20_000_000]).encode())),
+        (".msgpack", b"\xc6" + struct.pack(">I", 20_000_000) + NOISE + NOISE),
+        (".cbor", b"\x5a" + struct.pack(">I", 10_000_000) + NOISE),
+    ],
+)
+def test_large_documents_are_decoded(extension: str, data: bytes) -> None:
+    """Documents of tens of megabytes are decoded."""
+    assert decoded(extension, data)[0] == "decoded"
+
+
+def test_lack_of_memory_is_the_fields_error() -> None:
+    """MemoryError becomes a DecodeError that names sample, shard and field."""
+    said, _ = decoded(".txt.gz", pack(bytes(450 * MEBIBYTE)))
+    assert said == "decoded" or "MemoryError" in said
+    if "MemoryError" in said:
+        assert "key '0001', shard 'a.tar'" in said
+
+
+def test_arrays_within_their_size_are_decoded() -> None:
+    """Archives within the bound are decoded, stored and deflated."""
+    for save in (np.savez, np.savez_compressed):
+        stream = io.BytesIO()
+        save(stream, a=np.zeros((1000, 1000)))
+        assert decoded(".npz", stream.getvalue())[0] == "decoded"
+
+
+def test_an_npz_has_a_largest_number_of_members() -> None:
+    """The entries of an archive are counted before an object is made for each."""
+    stream = io.BytesIO()
+    np.savez(stream, **{f"a{number}": np.int8(number) for number in range(30)})
+    entry = b"PK\x01\x02"  # a zip may have any bytes before its first member
+    assert len(decode_field(".npz", entry * (MAX_MEMBERS - 30) + stream.getvalue())) == 30
+    with pytest.raises(DecodeError, match=f"npz: expected {MAX_MEMBERS} members at most"):
+        decode_field(".npz", entry * (MAX_MEMBERS - 29) + stream.getvalue())
+
+
 def tensors(header: str) -> bytes:
     """Return a .safetensors of four bytes of data with a header of any text."""
     return struct.pack("<Q", len(header)) + header.encode() + bytes(4)
+
+
+ENTRY = '{"dtype":"U8","shape":[4],"data_offsets":[0,4]}'
+EMPTY = '{"dtype":"U8","shape":[0],"data_offsets":[4,4]}'
+NINES, LONG = "9" * 5000, "x" * 10**6
+HEADERS = {
+    "list": (f"[{ENTRY}]", "expected a JSON object"),
+    "entries are lists": ('{"a":[0,4]}', "malformed header"),
+    "a name twice": (f'{{"a":{ENTRY},"b":{EMPTY},"b":{EMPTY}}}', "the name 'b' occurs twice"),
+    "a key twice": ('{"a":{"dtype":"U8","shape":[4],"shape":[4]}}', "'shape' occurs twice"),
+    "deep": ("[" * 100_000, "not valid JSON"),
+    "long number": (
+        '{"a":{"dtype":"U8","shape":[$],"data_offsets":[0,4]}}'.replace("$", NINES),
+        "JSON",
+    ),
+    "long type": (
+        '{"a":{"dtype":"$","shape":[4],"data_offsets":[0,4]}}'.replace("$", LONG),
+        "KeyError",
+    ),
+    "long name": (
+        '{"$":{"dtype":"U8","shape":[5],"data_offsets":[0,4]}}'.replace("$", LONG),
+        "tensor 'x",
+    ),
+    "long offsets": ('{"a":{"data_offsets":["$","b"]}}'.replace("$", LONG), "without hole"),
+    "negative": ('{"a":{"dtype":"U8","shape":[-2,-2],"data_offsets":[0,4]}}', "impossible shape"),
+    "truth": ('{"a":{"dtype":"U8","shape":[true,4],"data_offsets":[0,4]}}', "impossible shape"),
+    "fractions": ('{"a":{"dtype":"U8","shape":[4],"data_offsets":[0.5,4]}}', "without hole"),
+}
+
+
+@pytest.mark.parametrize("kind", HEADERS)
+def test_odd_headers_of_tensors_are_short_errors(kind: str) -> None:
+    """The error names field and fault, and shortens long values."""
+    header, reason = HEADERS[kind]
+    with pytest.raises(DecodeError, match=reason) as caught:
+        decode_field(".safetensors", tensors(header))
+    assert "cannot decode field '.safetensors'" in str(caught.value)
+    assert len(str(caught.value)) < 3000
 
 
 def test_millions_of_values_in_a_header_of_tensors_are_refused_before_parsing() -> None:
@@ -190,6 +269,12 @@ def test_a_jpeg_of_very_many_scans_is_refused(images: str) -> None:
     decode({".jpg": many_scans(500)})
     with pytest.raises(DecodeError, match="8192 x 8192 pixels with over 64 scans"):
         decode({".jpg": many_scans(80, side=8192)})
+
+
+def test_only_scans_of_the_image_itself_count() -> None:
+    """Scan markers in a thumbnail, or behind the end of the image, are not counted."""
+    data = many_scans(40, side=8192, tail=b"\xff\xda\0\0" * 1000)
+    assert SampleDecoder("PIL")({".jpg": data})[".jpg"].size == (8192, 8192)
 
 
 def text_chunk(kind: bytes, content: bytes) -> bytes:
@@ -219,3 +304,9 @@ def test_large_chunks_of_a_picture_are_bounded(kind: str) -> None:
     said, taken = decoded(".png", data[:33] + CHUNKS[kind]() + data[33:])
     assert said == "decoded" or "cannot decode field '.png'" in said
     assert taken < 300 * MEBIBYTE
+
+
+def test_wrappers_in_wrappers_are_unpacked_once() -> None:
+    """Data compressed twice are decompressed once, to a stream, so the bound holds."""
+    twice = pack(pack(b"[" + b"1," * 1000 + b"1]"))
+    assert decode_field(".json.gz.gz", twice).read(2) == b"\x1f\x8b"

@@ -3,6 +3,9 @@
 import io
 import itertools
 import mmap
+import pickle
+import random
+import re
 import struct
 import sys
 import tracemalloc
@@ -19,7 +22,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from wids.base.optional import load_if_present
 from wids.codecs.decode import SampleDecoder
-from wids.codecs.framing import CenterCrop, Resize
+from wids.codecs.framing import CenterCrop, RandomResizedCrop, Resize
 from wids.codecs.images import ImageDecoder, image_size, open_image
 from wids.errors import DecodeError
 
@@ -94,6 +97,12 @@ def test_modes_are_pillows_conversions(name, mode):
     np.testing.assert_array_equal(got, pillow(FILES[name], mode))
 
 
+def test_the_luma_of_a_jpeg_is_nearly_the_grey_of_its_colours():
+    """The luma plane equals the grey of the RGB pixels, except where colours were clipped."""
+    luma = ImageDecoder("numpy", mode="L")(JPEG)
+    assert psnr(luma, np.asarray(Image.fromarray(pillow(JPEG)).convert("L"))) > 45
+
+
 @pytest.mark.parametrize("name", [name for name in FILES if name.startswith("jpeg")])
 @pytest.mark.parametrize("mode", [None, "L", "RGB", "RGBA"])
 @pytest.mark.parametrize("size", [None, Resize(50), CenterCrop(64, resize=80)])
@@ -140,6 +149,14 @@ def test_a_real_photo_in_every_flavour_of_jpeg(flavour):
     whole = Image.fromarray(pillow(data, "RGB"))
     slow = np.asarray(whole.resize((100, 120), Image.Resampling.BILINEAR))
     assert np.abs(fast.astype(int) - slow).max() <= 1
+
+
+@pytest.mark.parametrize("file_format", ["PNG", "WEBP", "AVIF", "JPEG2000", "TIFF", "BMP", "GIF"])
+def test_a_real_photo_in_every_other_format(file_format):
+    """All other formats give Pillow's pixels."""
+    data = save(Image.open(io.BytesIO(PHOTO)).resize((130, 150)), file_format)
+    np.testing.assert_array_equal(ImageDecoder("numpy")(data), pillow(data))
+    np.testing.assert_array_equal(ImageDecoder("numpy", "RGB")(data), pillow(data, "RGB"))
 
 
 DEEP = (np.arange(64 * 48).reshape(48, 64) * 21).astype(np.uint16)
@@ -210,6 +227,14 @@ def test_pil_images_are_opened_lazily_in_their_own_mode():
         np.testing.assert_array_equal(np.asarray(ImageDecoder()(data)), pillow(data))
 
 
+def test_pil_images_can_be_asked_for_in_a_mode_and_size():
+    """PIL images of a mode and size have the pixels of the array."""
+    assert ImageDecoder("PIL", "L")(JPEG).mode == "L"
+    image = ImageDecoder("PIL", "RGBA", Resize((20, 30)))(JPEG)
+    assert (image.mode, image.size) == ("RGBA", (30, 20))
+    assert ImageDecoder("PIL", size=Resize(9))(FILES["png palette"]).mode == "RGB"
+
+
 def test_torch_images_have_their_channels_first():
     """Tensors are uint8, contiguous, channels first, and RGB by default."""
     torch = pytest.importorskip("torch")
@@ -246,6 +271,42 @@ def test_scaled_decoding_stays_close_to_full_decoding(backend, shrink):
     assert 28 < psnr(scaled, full) < np.inf
 
 
+def test_scaled_decoding_is_the_same_through_both_libraries():
+    """Simplejpeg and Pillow's draft use the same scale."""
+    for size in (Resize(453), Resize(200), CenterCrop(100, resize=113), Resize(90)):
+        fast = ImageDecoder("numpy", size=size)(LARGE)
+        slow = ImageDecoder("numpy", size=size, backend="pillow")(LARGE)
+        assert np.abs(fast.astype(int) - slow).max() <= 1
+
+
+def test_without_antialiasing_the_picture_differs_and_says_so():
+    """With antialias=True the result is Pillow's resize, without it pixels are skipped."""
+    size = Resize((60, 90))
+    smooth = ImageDecoder("numpy", size=size, scaled=False)(JPEG)
+    rough = ImageDecoder("numpy", size=size, scaled=False, antialias=False)(JPEG)
+    reference = Image.fromarray(pillow(JPEG)).resize((90, 60), Image.Resampling.BILINEAR)
+    assert psnr(smooth, reference) > 45
+    assert psnr(rough, reference) < 40
+
+
+def test_fast_decoding_is_close_to_exact_decoding():
+    """`fast=True` is off by default and changes pixels little."""
+    assert 35 < psnr(ImageDecoder("numpy", fast=True)(JPEG), pillow(JPEG)) < 60
+    small = ImageDecoder("numpy", size=Resize(90), fast=True)(JPEG)
+    assert psnr(small, ImageDecoder("numpy", size=Resize(90))(JPEG)) > 35
+
+
+def test_random_crops_are_repeated_by_the_seed():
+    """Equal seeds give equal crops, and different seeds different ones."""
+    decode = ImageDecoder("numpy", size=RandomResizedCrop(32))
+    random.seed(3)
+    one, two = decode(JPEG), decode(JPEG)
+    random.seed(3)
+    np.testing.assert_array_equal(decode(JPEG), one)
+    assert one.shape == two.shape == (32, 32, 3)
+    assert not np.array_equal(one, two)
+
+
 @pytest.mark.parametrize("orientation", range(1, 9))
 @pytest.mark.parametrize("to", ["PIL", "numpy"])
 def test_exif_orientation_counts_only_where_asked_for(orientation, to):
@@ -259,6 +320,13 @@ def test_exif_orientation_counts_only_where_asked_for(orientation, to):
     assert resized.shape == ((50, 74, 3) if orientation < 5 else (74, 50, 3))
 
 
+def test_a_name_may_lie_about_the_format():
+    """The content decides the format, not the extension."""
+    assert ImageDecoder("numpy")(FILES["png"]).shape == (203, 301, 3)
+    sample = SampleDecoder("numpy")({".jpg": FILES["webp"], ".png": JPEG})
+    assert (sample[".jpg"].shape, sample[".png"].shape) == ((203, 301, 4), (203, 301, 3))
+
+
 @pytest.mark.parametrize("name", ["EPS", "PDF"])
 def test_formats_that_run_programs_are_no_images(name):
     """PostScript, which Pillow would give to Ghostscript, is refused under any name."""
@@ -266,6 +334,14 @@ def test_formats_that_run_programs_are_no_images(name):
         open_image(save(PICTURE, name))
     with pytest.raises(DecodeError, match="expected an image of a known format"):
         SampleDecoder("PIL")({".jpg": save(PICTURE, name)})
+
+
+def test_what_is_no_image_is_shown_by_its_first_bytes():
+    """The error shows the first bytes, such as those of a page of HTML."""
+    for data, first in ((b"<!DOCTYPE html><html", b"<!DOCTYPE html><"), (b"", b"")):
+        message = re.escape(f"found {len(data)} bytes that begin with {first!r}") + "$"
+        with pytest.raises(DecodeError, match=message):
+            SampleDecoder("PIL")({".jpg": data})
 
 
 def png_of_size(width, height):
@@ -305,6 +381,24 @@ def test_pillows_limit_is_the_users_to_set(monkeypatch):
     assert ImageDecoder("numpy")(JPEG).shape == (203, 301, 3)
 
 
+def test_a_thin_image_cannot_blow_up_by_its_aspect():
+    """An image of one row whose resized form would take gigabytes is refused."""
+    line = save(np.zeros((1, 65_000, 3), np.uint8), "PNG")
+    with pytest.raises(DecodeError, match="MAX_IMAGE_PIXELS"):
+        ImageDecoder("numpy", size=Resize(256))(line)
+    wide = save(np.zeros((1, 60_000, 3), np.uint8), "JPEG")
+    with pytest.raises(DecodeError, match="MAX_IMAGE_PIXELS"):
+        ImageDecoder("numpy", size=Resize(256))(wide)
+
+
+@pytest.mark.parametrize("data", [b"", b"\xff\xd8", b"\xff\xd8\xff\xe0", JPEG[:100], b"GIF89a"])
+def test_what_is_no_image_is_an_error(data):
+    """Broken headers raise Pillow's error on both paths."""
+    for decode in (ImageDecoder(), ImageDecoder("numpy"), ImageDecoder("torch", size=Resize(9))):
+        with pytest.raises((OSError, SyntaxError)):
+            decode(data)
+
+
 def test_a_truncated_jpeg_is_an_error_and_never_grey_pixels():
     """A truncated JPEG raises on both paths; no pixels are made up."""
     for backend in ("auto", "pillow"):
@@ -327,6 +421,31 @@ def test_it_works_with_pillow_alone(monkeypatch):
     assert np.abs(fast[1] - slow[1]).max() <= 1
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [({"to": "tf"}, "to: expected"), ({"mode": "XYZ"}, "mode:"), ({"backend": "x"}, "backend:")],
+)
+def test_wrong_settings_are_named(settings, message):
+    """A wrong setting raises when the decoder is made."""
+    with pytest.raises(ValueError, match=message):
+        ImageDecoder(**settings)
+
+
+@pytest.mark.parametrize("size", [224, (224, 224), "224"])
+def test_a_bare_number_is_no_framing(size):
+    """A number as `size` is refused, since it does not say whether to crop or to resize."""
+    with pytest.raises(TypeError, match=r"size: expected Resize\(...\), CenterCrop"):
+        ImageDecoder(size=size)
+
+
+def test_decoders_are_values():
+    """Decoders compare, pickle and print by their settings."""
+    decode = ImageDecoder("torch", "RGB", CenterCrop(224, resize=256), antialias=False)
+    assert pickle.loads(pickle.dumps(decode)) == decode
+    assert "CenterCrop(size=224, resize=256)" in repr(decode)
+    assert repr(decode) in repr(SampleDecoder(decode))
+
+
 @given(
     st.sampled_from(["jpeg", "jpeg progressive", "png palette", "gif", "tiff", "webp", "bmp"]),
     st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 255)), min_size=1, max_size=8),
@@ -343,6 +462,17 @@ def test_damaged_images_are_an_error_or_a_picture(name, changes, cut):
         decoded = SampleDecoder(images, on_error="collect")({".img.jpg": data})
         if decoded[".img.jpg"] is None:
             assert "cannot decode field '.img.jpg'" in decoded["__errors__"][".img.jpg"]
+
+
+def test_real_digits_survive_png(digits):
+    """Handwritten digits, encoded without loss by Pillow, come back pixel by pixel."""
+    for digit in digits:
+        for images in ("numpy", ImageDecoder("numpy", "L", Resize((28, 28)))):
+            decoded = SampleDecoder(images)(
+                {".png": save(digit, "PNG"), ".pgm": save(digit, "PPM")}
+            )
+            np.testing.assert_array_equal(decoded[".png"], digit)
+            np.testing.assert_array_equal(decoded[".pgm"], digit)
 
 
 @pytest.fixture

@@ -55,6 +55,15 @@ def test_sound_reads_as_soundfile_reads_it(file_format, channels):
     assert samples.ndim == channels
 
 
+def test_sound_without_loss_is_what_was_written():
+    """A float WAV gives the written samples, and integers on request."""
+    samples, _ = decode_audio(sound("WAV", subtype="FLOAT"), max_nbytes=BOUND)
+    np.testing.assert_array_equal(samples, tone()[:, 0])
+    integers, _ = decode_audio(sound("WAV"), max_nbytes=BOUND, dtype="int16")
+    assert integers.dtype == np.int16
+    assert np.abs(integers / 32768 - tone()[:, 0]).max() < 1e-4
+
+
 @pytest.mark.parametrize(
     "data", [b"", b"no sound", sound("FLAC")[:50], b"RIFF\xff\xff\xff\xffWAVE"]
 )
@@ -62,6 +71,13 @@ def test_what_is_no_sound_is_refused(data):
     """Random bytes and broken headers raise DecodeError."""
     with pytest.raises(DecodeError, match="audio"):
         decode_audio(data, max_nbytes=BOUND)
+
+
+def test_sound_larger_than_the_bound_is_refused():
+    """Sound whose header states more than `max_nbytes` is refused before it is decoded."""
+    decode_audio(sound("FLAC"), max_nbytes=16_000)
+    with pytest.raises(DecodeError, match="max_nbytes=15999 bytes of samples, found 16000"):
+        decode_audio(sound("FLAC"), max_nbytes=15_999)
 
 
 @pytest.mark.parametrize(
@@ -79,6 +95,14 @@ def test_video_reads_as_pyav_reads_it(extension, container, codec):
     assert rate == 10.0
     np.testing.assert_array_equal(frames, expected)
     assert all(psnr(frame, draw(64, 48, seed)) > 20 for seed, frame in enumerate(frames))
+
+
+def test_frames_can_be_skipped():
+    """stride=3 gives every third frame, at a third of the rate."""
+    data = film()
+    frames, rate = decode_video(data, max_nbytes=BOUND, stride=3)
+    np.testing.assert_array_equal(frames, decode_video(data, max_nbytes=BOUND)[0][::3])
+    assert rate == pytest.approx(10 / 3)
 
 
 @pytest.mark.parametrize(

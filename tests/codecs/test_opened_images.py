@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageFile, features
 
-from wids.codecs.decode import SampleDecoder
+from wids.codecs.decode import SampleDecoder, decode_field
 from wids.errors import DecodeError
 
 FORMATS = {".jpg": "JPEG", ".png": "PNG", ".gif": "GIF", ".bmp": "BMP", ".tif": "TIFF"}
@@ -92,6 +92,16 @@ def test_an_image_does_not_outlive_its_use() -> None:
         assert known() is None
     finally:
         gc.enable()
+
+
+def test_images_of_a_decoder_of_ones_own_and_in_wrappers_are_named_too() -> None:
+    """Images of a user's decoder and in wrappers raise the same error."""
+    cut = written(".jpg")[:700]
+    decode = SampleDecoder(decoders={".x": lambda data: Image.open(io.BytesIO(data))})
+    with pytest.raises(DecodeError, match=r"field '\.x' of key 'a'"):
+        decode({"__key__": "a", ".x": cut})[".x"].load()
+    with pytest.raises(DecodeError, match=r"cannot decode field '\.jpg': OSError"):
+        decode_field(".jpg", cut).load()
 
 
 @given(extension=st.sampled_from(sorted(FORMATS)), data=st.data())

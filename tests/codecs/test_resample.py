@@ -1,5 +1,6 @@
 """Resizing: every way against Pillow, and what antialiasing is for."""
 
+import subprocess
 import sys
 
 import numpy as np
@@ -27,6 +28,18 @@ def test_antialiased_results_are_pillows_to_one_level(pixels, size):
     np.testing.assert_array_equal(exact, expected)
 
 
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("pixels", [PICTURE, PICTURE[..., 0], PICTURE[5:80, 7:90]])
+def test_both_ways_without_antialiasing_agree(pixels, size):
+    """OpenCV and Pillow agree to one level without antialiasing."""
+    fast = resample(pixels, size, antialias=False).astype(int)
+    slow = resample(pixels, size, antialias=False, backend="pillow").astype(int)
+    assert fast.shape == slow.shape
+    # The border is extrapolated by one and repeated by the other.
+    inner = np.abs(fast - slow)[1:-1, 1:-1]
+    assert inner.size == 0 or inner.max() <= 2
+
+
 def test_antialiasing_keeps_a_fine_pattern_grey():
     """A pattern finer than the result becomes its mean with antialiasing, and aliases without."""
     stripes = np.tile(np.uint8([0, 0, 255, 255, 0]), 80)[None].repeat(200, axis=0)
@@ -42,6 +55,30 @@ def test_colours_are_weighed_by_their_alpha():
     pixels[:, :4] = (255, 0, 0, 255)  # opaque red beside transparent green
     pixels[:, 4:] = (0, 255, 0, 0)
     assert resample(pixels, (3, 3), antialias=True)[1, 1].tolist()[:2] == [255, 0]
+
+
+COUNT_THREADS = """
+import os, sys, threading
+import numpy as np, torch
+from wids.codecs.images import resample
+
+torch.set_num_threads(8)
+pixels = np.zeros((375, 500, 3), np.uint8)
+before = len(os.listdir("/proc/self/task"))
+for part in (pixels, pixels[10:300, 20:400], pixels[10:300, 20:400, 0]):
+    resample(part, (224, 224), antialias=True)
+print(len(os.listdir("/proc/self/task")) - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts threads in /proc")
+def test_resizing_starts_no_threads_of_its_own():
+    """Resizing uses the calling thread alone, for any crop."""
+    pytest.importorskip("torch")
+    done = subprocess.run(
+        [sys.executable, "-c", COUNT_THREADS], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "0\n"
 
 
 def test_it_works_with_pillow_alone(monkeypatch):

@@ -33,6 +33,12 @@ def test_a_file_built_by_hand_reads_as_its_numbers():
     assert array.tolist() == [[1, 2, 3], [4, 5, 6]]
 
 
+def test_writing_gives_the_bytes_built_by_hand():
+    """The written bytes are those of the documented layout."""
+    expected = header(b"u1", b"", 1, 3) + chunk(b"abc")
+    assert encode_tenbin([np.frombuffer(b"abc", np.uint8)]) == expected
+
+
 def test_webdataset_itself_agrees():
     """webdataset, if installed, and we read each other's files."""
     theirs = pytest.importorskip("webdataset.tenbin")
@@ -58,6 +64,21 @@ def test_any_arrays_survive(arrays):
     for got, expected in zip(back, arrays, strict=True):
         assert got.dtype == expected.dtype
         np.testing.assert_array_equal(got, expected)
+
+
+def test_reading_copies_nothing():
+    """The arrays are views of the given bytes, and are writable only if they are."""
+    data = encode_tenbin([np.arange(1000)])
+    [array] = decode_tenbin(memoryview(data))
+    assert np.shares_memory(array, np.frombuffer(data, np.uint8))
+    assert not array.flags.writeable
+
+
+def test_arrays_in_fortran_order_and_big_endian_are_written_as_their_values():
+    """Memory layout and byte order do not change the written values."""
+    array = np.asfortranarray(np.arange(6, dtype=">i4").reshape(2, 3))
+    [back] = decode_tenbin(encode_tenbin([array]))
+    assert back.tolist() == array.tolist()
 
 
 @pytest.mark.parametrize(
@@ -95,3 +116,20 @@ def test_damage_is_an_error_or_other_numbers_but_nothing_else(tail, position, by
     except DecodeError:
         return
     assert sum(array.nbytes for array in arrays) <= len(data)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "names", "message"),
+    [
+        ([np.array([True])], None, "got bool"),
+        ([np.array(["text"])], None, "got <U4"),
+        ([np.zeros([1] * 10)], None, "9 dimensions"),
+        ([np.zeros(1)], ["nine long"], "up to 8 ASCII"),
+        ([np.zeros(1)], ["ü"], "up to 8 ASCII"),
+        ([np.zeros(1)], [], "a name for each of 1"),
+    ],
+)
+def test_what_the_format_cannot_hold_is_refused(arrays, names, message):
+    """Arrays and names that the format cannot hold are refused, with the reason."""
+    with pytest.raises(ValueError, match=message):
+        encode_tenbin(arrays, names)

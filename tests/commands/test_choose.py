@@ -61,6 +61,46 @@ def test_samples_are_selected(folder: Path, options: list[str], chosen: list[int
     assert keys("some.json") == [KEYS[n] for n in chosen]
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["merge", "all.json", "some.json", "-o", "out.json"],
+        ["update", "some.json", "--name", "x"],
+        ["create", "some.json", "-o", "out.json"],
+    ],
+)
+def test_commands_that_take_specs_alone_say_so(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A saved view in place of a spec is named as one, and stays as it is."""
+    assert main(["select", "all.json", "--take", "5", "-o", "some.json"]) == 0
+    before = Path("some.json").read_bytes()
+    assert main(command) != 0
+    assert "some.json: is a saved view" in capsys.readouterr().err
+    assert Path("some.json").read_bytes() == before
+    assert not Path("out.json").exists()
+
+
+def test_a_spec_is_no_shard(capsys: pytest.CaptureFixture[str]) -> None:
+    """`create` names the commands that take specs."""
+    before = Path("all.json").read_bytes()
+    assert main(["create", "all.json", "-o", "out.json"]) != 0
+    assert "all.json: is no shard; create takes tars" in capsys.readouterr().err
+    assert Path("all.json").read_bytes() == before
+    assert not Path("out.json").exists()
+
+
+def test_lists_of_keys_at_a_url_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    """The message says to fetch the list, here and in Python."""
+    with pytest.raises(TypeError, match=r"got the URL 'http://h/a\.txt'; fetch it first"):
+        wids.ShardListDataset("all.json").exclude("http://h/a.txt")
+    assert main(["select", "all.json", "--exclude", "http://h/a.txt", "-o", "some.json"]) != 0
+    assert (
+        "http://h/a.txt: expected a file of keys on this machine; fetch it first"
+        in capsys.readouterr().err
+    )
+
+
 def test_a_split_writes_a_view_a_part(capsys: pytest.CaptureFixture[str]) -> None:
     """A split writes a file for each part; parts are disjoint and together complete."""
     split = ["--split", "fit=.75,val=.25", "--stratify", ".cls", "-o", "part-{split}.json"]
@@ -205,6 +245,21 @@ def test_every_command_takes_a_saved_view(capfd: pytest.CaptureFixture[str]) -> 
     assert keys("new/x.json") == keys("new/y.json") == keys("three.json")
 
 
+def test_info_of_a_view_names_its_dataset_and_the_bytes_of_its_shards(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    """The size is that of the shards that hold the samples; an average would mislead."""
+    wids.ShardListDataset("all.json").select([0, 1, 25]).save("some.json")
+    capsys.readouterr()
+    assert main(["info", "some.json"]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    lines = dict(line.strip().split(": ", 1) for line in printed if line)
+    nbytes = sum((folder / name).stat().st_size for name in ("0.tar", "2.tar"))
+    assert lines["base"] == "all.json"
+    assert lines["total size"].startswith(f"{nbytes:,} bytes")
+    assert lines["avg sample size"] == "unknown"
+
+
 def test_statistics_of_a_view_count_each_sample_as_often_as_it_was_chosen(
     capsys: pytest.CaptureFixture[str], folder: Path
 ) -> None:
@@ -222,3 +277,29 @@ def test_statistics_of_a_view_count_each_sample_as_often_as_it_was_chosen(
     for command in ("stats", "check"):
         assert main([command, "some.json", "--json"]) == 1
         assert "2.tar" in capsys.readouterr().out
+
+
+def test_check_of_a_view_decodes_only_its_samples(
+    make_shard: Callable[..., Path], capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    """`check` of a view does not decode samples that the view leaves out."""
+    samples = [{"__key__": key, ".json": "{" if key == "b" else "{}"} for key in "abc"]
+    (folder / "bad.tar").write_bytes(make_shard("set/bad.tar", samples).read_bytes())
+    assert main(["select", "bad.tar", "--keys", "good.txt", "-o", "good.json"]) == 1
+    (folder / "good.txt").write_text("a\nc\n")
+    assert main(["select", "bad.tar", "--keys", "good.txt", "-o", "good.json"]) == 0
+    capsys.readouterr()
+    assert main(["check", "bad.tar", "--decode"]) == 1
+    assert "sample 1 (b), field .json" in capsys.readouterr().out
+    assert main(["check", "good.json", "--decode"]) == 0
+
+
+def test_lists_with_saved_views_are_one_sequence() -> None:
+    """A list of locations and parsed documents is opened in its order."""
+    assert main(["select", "all.json", "--where", ".cls == 3", "-o", "three.json"]) == 0
+    few = {"wids_version": 2, "base": "all.json", "indexes": {"list": [1, 0]}}
+    assert list(wids.open(few).keys) == ["k01", "k00"]
+    both = wids.open(["three.json", "3.tar"])
+    assert list(both.keys) == [key for key in KEYS if int(key[1:]) % 4 == 3] + KEYS[30:]
+    with pytest.raises(wids.SpecError, match=r"by wids\.open"):
+        wids.ShardListDataset("three.json")

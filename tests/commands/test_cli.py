@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import pty
 import re
 import subprocess
 import sys
@@ -89,6 +90,12 @@ class TestCreate:
         urls = [shard["url"] for shard in json.loads(Path("x.json").read_text())["shardlist"]]
         assert urls == ["train-000.tar", "train-001.tar"]
 
+    def test_list_comes_from_standard_input(self, folder: Path, capsys, monkeypatch):
+        """`-` reads one shard per line, and ignores empty lines."""
+        monkeypatch.setattr("sys.stdin", io.StringIO("train-001.tar\n\ntrain-000.tar\n"))
+        assert run(capsys, "create", "-", "-o", "x.json")[0] == 0
+        assert len(json.loads(Path("x.json").read_text())["shardlist"]) == 2
+
     def test_indexes_for_other_tools(self, folder: Path, capsys):
         """DALI's and Energon's indexes are written beside shards; check finds wrong ones."""
         given = ["--dali-index", "--energon-index", "-o", "x.json"]
@@ -101,6 +108,13 @@ class TestCreate:
         assert code != 0
         assert "entry 0 is wrong" in out
 
+    def test_an_empty_list_is_refused(self, folder: Path, capsys, monkeypatch):
+        """An empty standard input is refused with the expectation."""
+        monkeypatch.setattr("sys.stdin", io.StringIO("\n"))
+        code, _, err = run(capsys, "create", "-", "-o", "x.json")
+        assert code == 1
+        assert "standard input named no shards" in err
+
     def test_spec_goes_to_standard_output(self, folder: Path, capsys):
         """`-o -` prints the spec and nothing else."""
         code, out, _ = run(capsys, "create", "train-000.tar", "-o", "-")
@@ -111,6 +125,32 @@ class TestCreate:
         """Shards are relative to the spec's folder, not to the working directory."""
         assert run(capsys, "create", "train-000.tar", "-o", "specs/x.json")[0] == 0
         assert len(wids.ShardListDataset("specs/x.json")) == 3
+
+    def test_header_options(self, folder: Path, capsys):
+        """Name, description and base are in the spec; with a base, names stay as given."""
+        Path("about.txt").write_text("All about it.\n")
+        given = ["-n", "mine", "-i", "about.txt", "-b", "https://host/x", "-o", "x.json"]
+        assert run(capsys, "create", "train-000.tar", *given)[0] == 0
+        document = json.loads(Path("x.json").read_text())
+        assert document["name"] == "mine"
+        assert document["info"] == "All about it.\n"
+        assert document["base"] == "https://host/x"
+        assert document["shardlist"][0]["url"] == "train-000.tar"
+
+    def test_digests_are_chosen(self, folder: Path, capsys):
+        """`--no-digest` records none, `--sha256` both."""
+        run(capsys, "create", "train-000.tar", "-o", "a.json", "--no-digest")
+        run(capsys, "create", "train-000.tar", "-o", "b.json", "--sha256")
+        entries = [
+            json.loads(Path(name).read_text())["shardlist"][0] for name in ("a.json", "b.json")
+        ]
+        assert "md5sum" not in entries[0]
+        assert {"md5sum", "sha256"} <= set(entries[1])
+
+    def test_sidecars_on_request(self, folder: Path, capsys):
+        """`--sidecars` puts a tar index beside each shard."""
+        run(capsys, "create", "train-{000..001}.tar", "--sidecars")
+        assert len(list(folder.glob("train-*.tar.*"))) == 2
 
     @pytest.mark.filterwarnings("always")
     def test_no_spec_lacks_a_broken_shard_in_silence(self, folder: Path, capsys):
@@ -167,6 +207,13 @@ class TestCreate:
         run(capsys, "create", "train-000.tar", "-o", "x.json", "--resume")
         assert Path("x.json").read_text() == first
 
+    def test_resume_reads_shards_again_for_another_digest(self, folder: Path, capsys):
+        """A shard whose entry lacks the requested digest is read again."""
+        run(capsys, "create", "train-000.tar", "-o", "x.json")
+        run(capsys, "create", "train-000.tar", "-o", "x.json", "--resume", "--sha256")
+        (shard,) = json.loads(Path("x.json").read_text())["shardlist"]
+        assert {"md5sum", "sha256"} <= set(shard)
+
     def test_resume_does_not_fetch_what_the_spec_has(self, folder: Path, shard_server, capsys):
         """Remote shards with an entry are not fetched again."""
         url = shard_server.put("a.tar", Path("train-000.tar").read_bytes())
@@ -176,6 +223,21 @@ class TestCreate:
         assert run(capsys, "create", url, "-o", "x.json", "--resume")[0] == 0
         assert len(shard_server.requests) == requests
         assert Path("x.json").read_text() == before
+
+    def test_resume_from_what_is_no_spec_is_refused(self, folder: Path, capsys):
+        """A file that is not a spec is refused by name, and unchanged."""
+        Path("x.json").write_text("no json")
+        code, _, err = run(capsys, "create", "train-000.tar", "-o", "x.json", "--resume")
+        assert (code, "x.json: expected JSON" in err) == (1, True)
+        assert Path("x.json").read_text() == "no json"
+
+    @pytest.mark.parametrize("workers", ["0", "-1", "two", ""])
+    def test_workers_must_be_a_number(self, folder: Path, capsys, workers: str):
+        """The message says what is expected."""
+        with pytest.raises(SystemExit) as ended:
+            main(["create", "train-000.tar", f"--workers={workers}"])
+        assert ended.value.code == 2
+        assert "expected a whole number, >= 1" in capsys.readouterr().err
 
     def test_output_that_cannot_be_written_is_told_before_the_work(self, folder: Path, capsys):
         """An output that cannot be written is refused before shards are read."""
@@ -189,6 +251,30 @@ class TestCreate:
             assert code == 1
             assert message in err
             assert "train-000.tar" not in err
+
+    def test_interrupt_ends_quietly(self, folder: Path, monkeypatch, capsys):
+        """Ctrl-C gives exit code 130 and no traceback."""
+
+        def interrupt(*_: object, **__: object) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr("wids.specs.build.build_spec", interrupt)
+        assert run(capsys, "create", "train-000.tar") == (130, "", "")
+
+    def test_nothing_to_index_writes_nothing(self, folder: Path, capsys):
+        """When no shard can be read, no spec appears."""
+        code, _, err = run(capsys, "create", "missing.tar", "-o", "x.json")
+        assert code == 1
+        assert "none of 1 shards" in err
+        assert not Path("x.json").exists()
+
+    def test_json_report(self, folder: Path, capsys):
+        """`--json` prints totals and failures."""
+        create = ("create", "train-000.tar", "gone.tar", "-o", "x.json", "--json")
+        out = run(capsys, *create, "--skip-broken")[1]
+        report = json.loads(out)
+        assert (report["num_shards"], report["nsamples"]) == (1, 3)
+        assert list(report["failures"]) == ["gone.tar"]
 
 
 class TestInfoAndLs:
@@ -205,6 +291,12 @@ class TestInfoAndLs:
         assert facts["total size"].startswith(f"{nbytes:,} bytes")
         assert "fields" in facts
         assert "\t" not in out
+
+    def test_info_as_json(self, spec: str, capsys):
+        """`info --json` prints integers."""
+        facts = json.loads(run(capsys, "info", spec, "--json")[1])
+        sizes = sum(path.stat().st_size for path in Path().glob("*.tar"))
+        assert (facts["nsamples"], facts["filesize"], facts["num_shards"]) == (5, sizes, 2)
 
     @pytest.mark.parametrize("source", [".", "train-*.tar", "train-{000..001}.tar"])
     def test_info_counts_what_no_spec_says(self, folder: Path, source: str, capsys):
@@ -225,6 +317,19 @@ class TestInfoAndLs:
             str(nbytes),
             "5",
         ]
+
+    def test_info_counts_remote_shards_by_their_sidecars(
+        self, folder: Path, shard_server, capsys, monkeypatch
+    ):
+        """Remote shards are counted by their sidecars, without fetching a shard."""
+        monkeypatch.setenv("WIDS_CACHE", str(folder / "cache"))
+        run(capsys, "create", "train-000.tar", "-o", "x.json", "--sidecars")
+        for name in ("train-000.tar", "train-000.tar.widx"):
+            url = shard_server.put(name, Path(name).read_bytes())
+        facts = json.loads(run(capsys, "info", url.removesuffix(".widx"), "--json")[1])
+        assert facts["nsamples"] == 3
+        assert facts["fields"]
+        assert not list((folder / "cache").glob("*.tar"))
 
     def test_ls_lists_shards_with_their_first_index(self, spec: str, capsys):
         """`ls` prints a line per shard, with numbers aligned to the right."""
@@ -252,6 +357,13 @@ class TestInfoAndLs:
         assert rows == json.loads(run(capsys, "ls", spec, wanted, "--json")[1])
         assert [row["key"] for row in rows] == keys
         assert all(set(row["fields"]) == {".png", ".cls", ".txt"} for row in rows)
+
+    @pytest.mark.parametrize("wanted", ["x", "1:2:3:4", "", "99"])
+    def test_ls_refuses_what_is_no_range(self, spec: str, wanted: str, capsys):
+        """The message shows the form of a range, or the number of samples."""
+        code, _, err = run(capsys, "ls", spec, wanted)
+        assert code == 1
+        assert "such as 0:10" in err or "5 samples" in err
 
 
 class TestShowAndCat:
@@ -315,6 +427,36 @@ class TestShowAndCat:
         red, blue = "\x1b[38;2;255;0;0;48;2;255;0;0m▀", "\x1b[38;2;0;0;255;48;2;0;0;255m▀"
         assert drawn == [red * 4 + blue * 4 + "\x1b[0m"] * 2
 
+    def test_terminals_of_256_colours_are_drawn_for(self, spec: str, capsys, monkeypatch):
+        """Without a sign of 24-bit colours, 256 colours are used."""
+        monkeypatch.delenv("COLORTERM", raising=False)
+        out = run(capsys, "show", spec, "0", "--image")[1]
+        red, blue = "\x1b[38;5;196;48;5;196m▀", "\x1b[38;5;21;48;5;21m▀"
+        assert out.split(".png\n")[-1].splitlines() == [red * 4 + blue * 4 + "\x1b[0m"] * 2
+
+    def test_image_appears_on_a_terminal_only(self, spec: str):
+        """A terminal shows the image unless an option forbids it; a pipe never does."""
+        assert "▀" not in run_process("show", spec, "0").stdout
+        assert "▀" in run_on_terminal("show", spec, "0")
+        assert "▀" not in run_on_terminal("show", spec, "0", "--no-image")
+        assert "▀" not in run_on_terminal("show", spec, "0", NO_COLOR="1")
+
+    def test_letters_that_cannot_be_written_become_escapes(self, make_shard: MakeShard):
+        """Letters that the output's encoding lacks are printed as escapes."""
+        path = make_shard("x.tar", [{"__key__": "a", ".txt": "grün 日本", ".cls": "1"}])
+        ascii_only = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+        latin = {"PYTHONIOENCODING": "latin-1"}
+        for settings, shown in (
+            (ascii_only, rb"gr\xfcn \u65e5\u672c"),
+            (latin, b"gr\xfcn \\u65e5\\u672c"),
+        ):
+            command = [sys.executable, "-m", "wids", "show", str(path), "0"]
+            done = subprocess.run(
+                command, env={**os.environ, **settings}, capture_output=True, check=True
+            )
+            assert shown in done.stdout
+            assert b".cls" in done.stdout
+
     def test_cat_writes_the_bytes(self, folder: Path, capfdbinary):
         """`cat` writes the bytes of a field, given with its dot or without."""
         for field in (".png", "png"):
@@ -327,6 +469,11 @@ class TestShowAndCat:
         code, _, err = run(capsys, "show", spec, "key99")
         assert (code, "no sample of 5 has the key 'key99'" in err) == (1, True)
 
+    def test_cat_takes_a_key(self, folder: Path, capfdbinary):
+        """`cat` takes a key where it takes an index."""
+        assert main(["cat", "train-000.tar", "key02", ".txt"]) == 0
+        assert capfdbinary.readouterr().out == b"caption 2"
+
     def test_a_number_with_leading_zeros_is_a_key(self, tmp_path: Path, capfdbinary):
         """The usual keys are numbers, whose first one is not always 0."""
         with wids.ShardWriter(str(tmp_path / "numbered-%d.tar")) as writer:
@@ -335,6 +482,32 @@ class TestShowAndCat:
         for named, caption in (("1", b"2"), ("000001", b"1"), ("0", b"1"), ("-1", b"3")):
             assert main(["cat", str(tmp_path / "numbered-0.tar"), named, ".txt"]) == 0
             assert capfdbinary.readouterr().out == b"caption " + caption
+
+    def test_cat_of_a_missing_field_lists_the_fields(self, spec: str, capsys):
+        """The error lists the fields of the sample, without its labels."""
+        for field in (".jpg", "__key__"):
+            code, out, err = run(capsys, "cat", spec, "0", field)
+            assert (code, out) == (1, "")
+            assert "it has .png .cls .txt" in err
+
+
+def run_on_terminal(*arguments: str, **environment: str) -> str:
+    """Run the command on a pseudo-terminal and return what it printed."""
+    leader, follower = pty.openpty()
+    command = [sys.executable, "-m", "wids", *arguments]
+    settings = {"TERM": "xterm", **os.environ, **environment}
+    with subprocess.Popen(command, stdout=follower, env=settings) as process:
+        os.close(follower)
+        printed = b""
+        try:
+            while block := os.read(leader, 65536):
+                printed += block
+        except OSError:  # Linux ends a pseudo-terminal so
+            pass
+        finally:
+            os.close(leader)
+        assert process.wait() == 0
+    return printed.decode()
 
 
 class TestErrors:
@@ -353,6 +526,23 @@ class TestErrors:
             assert (done.returncode, done.stdout) == (1, "")
             assert len(done.stderr.splitlines()) == 1
             assert done.stderr.startswith("wids: ")
+
+    @pytest.mark.parametrize(
+        "arguments",
+        [
+            [],
+            ["unheard"],
+            ["show"],
+            ["create"],
+            ["create", "x", "--workers", "0"],
+        ],
+    )
+    def test_wrong_usage_is_code_2(self, arguments: list[str], capsys):
+        """Argparse says what is wrong."""
+        with pytest.raises(SystemExit) as stopped:
+            main(arguments)
+        assert stopped.value.code == 2
+        assert "usage:" in capsys.readouterr().err
 
     def test_reader_that_stops_early_is_no_error(self, folder: Path, make_shard: MakeShard):
         """`wids ls ... | head -c 1` ends quietly."""
@@ -404,6 +594,13 @@ class TestErrors:
 class TestStart:
     """How the command starts."""
 
+    def test_version(self, capsys):
+        """`--version` says the package's version."""
+        with pytest.raises(SystemExit) as stopped:
+            main(["--version"])
+        assert stopped.value.code == 0
+        assert capsys.readouterr().out.strip() == f"wids {wids.__version__}"
+
     @pytest.mark.parametrize("command", ["create", "info", "ls", "show", "cat", "update", "sample"])
     def test_help_teaches_by_examples(self, command: str, capsys):
         """Every command's help ends with examples that call it."""
@@ -420,6 +617,17 @@ class TestStart:
             "from wids.cli import main\n"
             "try: main(['--help'])\n"
             "except SystemExit: sys.exit(bool({'torch', 'numpy', 'PIL'} & set(sys.modules)))"
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+        assert done.returncode == 0
+
+    def test_no_command_imports_torch(self, spec: str):
+        """No command of indexing and showing imports torch."""
+        code = (
+            "import sys\n"
+            "from wids.cli import main\n"
+            f"main(['show', {spec!r}, '0']); main(['create', 'train-000.tar', '-o', '-'])\n"
+            "sys.exit('torch' in sys.modules)"
         )
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
         assert done.returncode == 0

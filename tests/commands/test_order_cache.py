@@ -30,11 +30,54 @@ def test_order_compares_interleaves(folder: Path, capsys: pytest.CaptureFixture[
     assert one["downloads_least"] == four["downloads_least"] == 4
 
 
+def test_order_prints_for_people(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without --json, numbers are printed with words."""
+    assert main(["order", str(folder), "--nodes", "2"]) == 0
+    told = capsys.readouterr().out
+    assert "downloads per node and epoch" in told
+    assert "61.4 kB as whole shards, 61.4 kB by range" in told  # half of the four shards
+
+
+def test_order_draws_a_picture(folder: Path, tmp_path: Path) -> None:
+    """--plot writes an image file."""
+    pytest.importorskip("matplotlib")
+    picture = tmp_path / "order.png"
+    assert main(["order", str(folder), "--interleave", "1", "2", "--plot", str(picture)]) == 0
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
 def test_order_refuses_nonsense(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A count below one gives exit code 2 and names its option."""
     with pytest.raises(SystemExit, match="2"):
         main(["order", str(folder), "--nodes", "0"])
     assert "--nodes: expected a whole number, >= 1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["interleave", "cache-shards", "streams", "chunksize"])
+def test_order_refuses_counts_below_one(
+    option: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each count below one is refused by name."""
+    assert main(["order", str(folder), f"--{option}", "0"]) == 1
+    assert f"{option.replace('-', '_')} must be at least 1, got 0" in capsys.readouterr().err
+
+
+def test_order_takes_lanes_and_chunks(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """More lanes and shorter chunks change the report as they change the order."""
+    options = ["--lanes", "2", "--chunksize", "5", "--interleave", "8", "--json"]
+    assert main(["order", str(folder), *options]) == 0
+    (report,) = json.loads(capsys.readouterr().out)
+    assert (report["streams"], report["interleave"]) == (2, 8)
+
+
+def test_order_of_a_full_shuffle_has_no_lanes(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The report of a "uniform" order has no lanes and no interleave."""
+    assert main(["order", str(folder), "--partition", "uniform"]) == 0
+    printed = capsys.readouterr().out
+    assert "uniform" in printed
+    assert "lanes" not in printed
 
 
 @pytest.fixture
@@ -87,3 +130,9 @@ def test_cache_trim_takes_a_bound(cache_dir: Path, capsys: pytest.CaptureFixture
     assert len(listed(cache_dir, capsys)) == 2
     assert main(["cache", "trim", "0", "--cache-dir", str(cache_dir)]) == 0
     assert listed(cache_dir, capsys) == []
+
+
+def test_cache_path_is_fit_for_scripts(cache_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`path` prints the folder and nothing else."""
+    assert main(["cache", "path", "--cache-dir", str(cache_dir)]) == 0
+    assert capsys.readouterr().out == f"{cache_dir}\n"

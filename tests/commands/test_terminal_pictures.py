@@ -2,6 +2,7 @@
 
 import base64
 import fcntl
+import json
 import os
 import pty
 import re
@@ -18,6 +19,8 @@ import pytest
 from helpers.pictures import save
 from helpers.shards import write_shard
 from PIL import Image
+
+CELL = 10, 20
 
 
 def gradient() -> Image.Image:
@@ -91,6 +94,16 @@ def test_kitty_is_sent_pngs(shard: str) -> None:
         assert len(np.unique(mask.reshape(-1, 3), axis=0)) == 2
 
 
+def test_large_pictures_become_as_large_as_the_window(tmp_path: Path) -> None:
+    """Half of the window is filled at most, in pixels of the terminal."""
+    noise = np.random.default_rng(0).integers(0, 255, (1500, 900, 3), np.uint8)
+    path = write_shard(
+        tmp_path / "a.tar", [{"__key__": "k", ".png": save(Image.fromarray(noise), "PNG")}]
+    )
+    (picture,) = pixels_of_kitty(on_terminal("show", str(path), "0", "--pictures", "kitty"))
+    assert picture.shape[0] == 28 * CELL[1]
+
+
 def test_other_terminals_get_half_blocks_or_nothing(shard: str) -> None:
     """Where no picture is wanted or can be, no escapes are printed; tmux draws half blocks."""
     for words, settings in (
@@ -113,3 +126,19 @@ def test_label_maps_have_a_legend(shard: str) -> None:
     plain = re.sub(r"\x1b\[[0-9;]*m", "", printed)
     assert "0 sky 50 %" in plain
     assert "1 earth 50 %" in plain
+
+
+def test_masks_are_laid_over_the_picture(shard: str) -> None:
+    """After the picture as it is comes the picture with its mask."""
+    printed = on_terminal("show", shard, "0", "--pictures", "kitty")
+    assert b".png with .seg.png" in printed
+    assert len(pixels_of_kitty(printed)) == 3
+
+
+def test_shapes_that_are_left_out_are_said(tmp_path: Path) -> None:
+    """Below the picture with its first shapes stands how many there are."""
+    boxes = {"boxes": [[n % 60, n % 40, 5, 5] for n in range(350)]}
+    sample = {"__key__": "k", ".png": save(gradient(), "PNG"), ".json": json.dumps(boxes)}
+    path = write_shard(tmp_path / "a.tar", [sample])
+    printed = on_terminal("show", str(path), "0", "--pictures", "blocks").decode()
+    assert "The first 300 of 350 shapes are drawn." in printed

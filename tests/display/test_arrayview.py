@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from wids.codecs.formats import FORMAT_OF, Format
-from wids.display.arrayview import describe_array, summarise_arrays
+from wids.display.arrayview import MAX_ELEMENTS, describe_array, summarise_arrays
 
 numbers = arrays.arrays(
     st.one_of(arrays.boolean_dtypes(), arrays.integer_dtypes(), arrays.floating_dtypes()),
@@ -49,6 +49,22 @@ def test_integers_are_exact(number: int) -> None:
     assert int(figures["min"]) == int(figures["max"]) == int(figures["values"][0]) == number
 
 
+@pytest.mark.parametrize(
+    ("array", "values"),
+    [
+        (np.float32([0.1]), [0.1]),
+        (np.array([1 + 2j]), ["(1+2j)"]),
+        (np.array(["text", "x" * 500]), ["text", "x" * 99 + "…"]),
+        (np.array(["2020-01-02", "NaT"], "M8[D]"), ["2020-01-02", "NaT"]),
+        (np.array([(1, 2.5)], "i4,f4"), ["(1, 2.5)"]),
+        (np.array(b"ab"), ["b'ab'"]),
+    ],
+)
+def test_first_values_of_all_types_are_shown(array: np.ndarray, values: list) -> None:
+    """Numbers are shown with all their digits, other values as short text."""
+    assert describe_array("", array)["values"] == values
+
+
 def test_values_along_one_axis_make_a_curve() -> None:
     """The curve has the least and greatest value of each part; a part without numbers is a gap."""
     values = np.sin(np.arange(1600) / 100).reshape(1, -1)
@@ -61,6 +77,12 @@ def test_values_along_one_axis_make_a_curve() -> None:
     assert "curve" not in describe_array("", np.arange(9.0))
     assert "curve" not in describe_array("", np.ones((20, 20)))
     assert "curve" not in describe_array("", np.array(["x"] * 20))
+
+
+def test_complex_numbers_are_measured_by_their_size() -> None:
+    """Complex numbers are described by their modulus."""
+    figures = describe_array("", np.array([3 + 4j, 0]))
+    assert (figures["min"], figures["max"], figures["mean"]) == (0, 5, 2.5)
 
 
 @pytest.mark.parametrize("dtype", ["u2", "u4", "u8"])
@@ -79,6 +101,18 @@ def test_histograms_of_extreme_ranges(values: list[float]) -> None:
     """Ranges too wide or too narrow have no histogram; a single value has one bin."""
     histogram = describe_array("", np.array(values))["histogram"]
     assert histogram is None or histogram["counts"] == [2]
+
+
+def test_large_arrays_are_sampled_over_their_length() -> None:
+    """Statistics of a large array use a million elements spread over it, and state that."""
+    array = np.arange(5 * MAX_ELEMENTS, dtype=np.int32)
+    figures = describe_array("", array)
+    assert figures["sampled"]
+    assert (figures["min"], figures["max"]) == (0, 5 * MAX_ELEMENTS - 1)
+    assert figures["mean"] == pytest.approx(array.mean(), rel=0.01)
+    assert sum(figures["histogram"]["counts"]) == MAX_ELEMENTS
+    whole = array[:MAX_ELEMENTS].reshape(1024, -1)
+    assert not describe_array("", np.asfortranarray(whole))["sampled"]
 
 
 def test_a_format_in_the_table_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:

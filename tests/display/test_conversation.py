@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wids.display.conversation import Part, read_turns
+from wids.display.fieldview import view_field
 
 
 def document(turns: list[object]) -> bytes:
@@ -67,3 +68,20 @@ def test_a_page_of_turns_is_that_of_the_whole_document(
     if cut is not None:
         assert len(cut.shown) <= len(wanted)
         assert (cut.more, cut.total) == (True, None)
+
+
+def test_a_long_conversation_takes_bounded_memory() -> None:
+    """Turns of megabytes, and a hundred thousand of them, make a summary of bounded size."""
+    for turns in (
+        [{"role": "user", "content": "x" * 100_000}] * 50,
+        [{"role": "u", "content": "x"}] * 100_000,
+    ):
+        view = view_field(".json", document(turns))
+        assert view.error is None
+        conversation = view.summary["conversation"]
+        assert conversation["more"]
+        assert len(json.dumps(conversation)) < 400_000
+        last = conversation["start"] + len(conversation["turns"])
+        found = read_turns(document(turns), start=last)
+        assert found is not None
+        assert found.shown

@@ -1,6 +1,7 @@
 """Views of fields: what each kind shows, and that no bytes can do harm."""
 
 import gzip
+import io
 import json
 import mmap
 import os
@@ -9,16 +10,18 @@ import sys
 import tempfile
 
 import cbor2
+import msgpack
 import numpy as np
 import pytest
 from helpers.pictures import save
-from helpers.specimens import npy, npz_bomb, png_bomb, specimens, tone
+from helpers.specimens import npy, npz_bomb, png_bomb, specimens, tone, turned_jpeg
 from hypothesis import example, given
 from hypothesis import strategies as st
 from PIL import Image
 
 from wids.codecs.formats import FORMAT_OF, field_kind, media_type
-from wids.display.fieldview import FieldView, hex_rows, view_field
+from wids.display.fieldview import FieldView, hex_rows, unpacked, view_field
+from wids.display.thumbnails import thumbnail
 
 pytest.importorskip("soundfile")
 pytest.importorskip("av")
@@ -92,6 +95,12 @@ def test_documents_become_trees(value: object) -> None:
     assert view.summary["tree"] == plain
 
 
+def test_numbers_that_json_lacks_become_text() -> None:
+    """NaN, infinities and integers that JavaScript would round become text."""
+    view = view_field(".json", b"[NaN, -Infinity, 9007199254740993, 9007199254740992]")
+    assert view.summary["tree"] == ["NaN", "-Infinity", "9007199254740993", 9007199254740992]
+
+
 @pytest.mark.parametrize(
     "data",
     [
@@ -123,12 +132,59 @@ def test_documents_that_hold_themselves_are_refused_as_trees() -> None:
     assert "tree" not in view_field(".cbor", laughs).summary
 
 
+def test_values_that_json_lacks_become_text() -> None:
+    """Bytes, dates and keys of other types, as in msgpack and CBOR, become text."""
+    packed = msgpack.packb({1: b"\x00\xff", "time": 1.5}, strict_types=False)
+    assert view_field(".mp", packed).summary["tree"] == {"1": "b'\\x00\\xff'", "time": 1.5}
+    tree = view_field(
+        ".cbor", cbor2.dumps({1: b"\x00\xff", None: cbor2.CBORTag(4000, [1])})
+    ).summary
+    assert tree["tree"] == {"1": "b'\\x00\\xff'", "None": {"tag 4000": [1]}}
+
+
+def test_half_a_character_hides_nothing_behind_it() -> None:
+    """A lone surrogate in JSON is shown as an escape, with the text after it."""
+    view = view_field(".json", rb'{"a": "\ud800 and more"}')
+    assert view.summary["tree"] == {"a": "\\ud800 and more"}
+
+
 class TestText:
     """Text, cut if it is long."""
+
+    @given(st.text(min_size=1, max_size=50), st.integers(19_990, 20_010))
+    def test_long_text_is_cut_between_characters(self, text: str, length: int) -> None:
+        """Long text is cut between characters and marked as truncated."""
+        long = (text * (length // len(text) + 1))[:length]
+        summary = view_field(".txt", long.encode()).summary
+        assert summary["truncated"] == (length > 20_000)
+        assert long.startswith(summary["text"].removesuffix("…"))
+
+    def test_bytes_that_are_no_text_are_named_and_shown(self) -> None:
+        """Latin-1 in a `.txt` is an error that names the byte, with the readable text."""
+        view = view_field(".txt", "grün".encode("latin-1"))
+        assert "byte 0xfc in position 2" in view.error
+        assert view.summary["text"] == "gr\ufffdn"
+        assert view.summary["hex"][0].startswith("00000000  67 72 fc 6e")
+
+    def test_unknown_fields_that_read_as_text_are_text(self) -> None:
+        """A field of unknown extension is text if it is printable, else a dump."""
+        assert view_field(".transcript", "größer\n".encode()).kind == "text"
+        assert view_field(".transcript", b"ab\x00c").kind == "bytes"
+        assert view_field(".transcript", b"").kind == "bytes"
+        cut = ("x" * 1023 + "ü" * 100).encode()  # the part that is looked at ends inside an ü
+        assert view_field(".transcript", cut).kind == "text"
 
 
 class TestLargeDocuments:
     """Fields of documents and classes that are far larger than these are."""
+
+    @pytest.mark.parametrize("label", [b"1" * 5000, b"1" + b" " * 30_000 + b"2", b"7" * 30_000])
+    def test_a_class_of_many_bytes_is_refused(self, label: bytes) -> None:
+        """A class is read whole or not at all, and the reason names its size."""
+        view = view_field(".cls", label)
+        assert (
+            view.error == f"a class is a number of a few digits, this field has {len(label)} bytes"
+        )
 
 
 class TestClass:
@@ -144,6 +200,24 @@ class TestClass:
         summary = view_field(".cls", b"2", class_names=names).summary
         assert summary == {"value": 2, "name": shown}
 
+    def test_negative_numbers_do_not_count_from_the_end(self) -> None:
+        """Class -1 has no name."""
+        assert view_field(".cls", b"-1", class_names=["a", "b"]).summary["name"] is None
+
+    def test_words_are_an_error_that_shows_them(self) -> None:
+        """A class that is no number is an error that shows the text."""
+        view = view_field(".cls", b"cat")
+        assert view.kind == "class"
+        assert "'cat'" in view.error
+        assert view.summary["text"] == "cat"
+
+    @given(st.integers())
+    def test_all_integers_are_shown(self, number: int) -> None:
+        """Integers beyond 2**53 are shown as their digits."""
+        value = view_field(".cls", str(number).encode()).summary["value"]
+        assert int(value) == number
+        assert isinstance(value, int) == (abs(number) <= 2**53)
+
 
 class TestImages:
     """Images by their headers."""
@@ -156,11 +230,29 @@ class TestImages:
             "width": 7, "height": 5, "mode": mode, "format": "PNG", "orientation": 1
         }  # fmt: skip
 
+    @pytest.mark.parametrize("orientation", range(1, 9))
+    def test_exif_orientation_is_told(self, orientation: int) -> None:
+        """The summary has the stored size and the EXIF orientation."""
+        summary = view_field(".jpg", turned_jpeg(orientation)).summary
+        assert (summary["width"], summary["height"]) == (40, 30)
+        assert summary["orientation"] == orientation
+
+    @pytest.mark.parametrize("orientation", [0, 9, 77])
+    def test_orientations_that_do_not_exist_count_as_upright(self, orientation: int) -> None:
+        """An invalid orientation counts as upright."""
+        assert view_field(".jpg", turned_jpeg(orientation)).summary["orientation"] == 1
+
     def test_bombs_are_described_or_refused_undecoded(self) -> None:
         """A PNG that claims 3.6 gigapixels is an error, and is not unpacked."""
         view = view_field(".png", png_bomb())
         check_json(view)
         assert "decompression bomb" in view.error
+
+    def test_what_is_no_image_says_what_it_begins_with(self) -> None:
+        """The error for a login page named `.jpg` shows its first bytes and no memory address."""
+        view = view_field(".jpg", b"<!DOCTYPE html>")
+        assert "b'<!DOCTYP'" in view.error
+        assert " at 0x" not in view.error
 
 
 class TestMedia:
@@ -187,6 +279,33 @@ class TestMedia:
         view = view_field(".mp4", b"#EXTM3U\n#EXTINF:1,\nfile:///etc/passwd\n")
         assert view.error is not None
 
+    def test_a_film_without_picture_is_an_error(self) -> None:
+        """A sound file with the extension of a video is an error that says so."""
+        error = view_field(".mp4", specimens()[".wav"]).error
+        assert error is not None
+        assert "the bytes are WAVE sound, the extension is .mp4" in error
+
+    @pytest.mark.parametrize("extension", [".avi", ".mkv", ".ogv", ".webm"])
+    def test_films_of_another_extension_are_read(self, extension: str) -> None:
+        """A video is read as what its bytes are, which is said beside its figures."""
+        data = specimens()[".mp4"]
+        found, right = view_field(extension, data), view_field(".mp4", data)
+        assert found.error is None
+        assert (
+            found.summary.pop("unlike")
+            == f"the bytes are an MP4 video, the extension is {extension}"
+        )
+        assert found.summary == right.summary
+        assert "unlike" not in view_field(".mov", data).summary
+        assert thumbnail(extension, data, size=64) == thumbnail(".mp4", data, size=64)
+
+    def test_sounds_of_another_extension_are_named(self) -> None:
+        """A refused sound, or a page of HTML in its place, is named by its first bytes."""
+        for data, what in ((specimens()[".mp4"], "an MP4 video"), (b"<html>404", "HTML or XML")):
+            error = view_field(".wav", data).error
+            assert error is not None
+            assert error.endswith(f"; the bytes are {what}, the extension is .wav")
+
 
 class TestBytes:
     """The hex dump of other fields."""
@@ -201,6 +320,12 @@ class TestBytes:
         assert "".join(row[59:] for row in rows) == "".join(
             chr(byte) if 32 <= byte < 127 else "." for byte in data
         )
+
+    def test_the_dump_is_cut(self) -> None:
+        """Four kilobytes are shown, and the dump is marked as truncated."""
+        summary = view_field(".bin", b"\0" * 5000).summary
+        assert len(summary["hex"]) == 256
+        assert summary["truncated"]
 
     def test_pickles_are_dumped_not_read(self, tmp_path) -> None:
         """A pickle that would create a file is only dumped."""
@@ -231,6 +356,11 @@ class TestCompressed:
             check_json(view)
             assert "max_nbytes" in view.error
         assert view_field(".npz", npz_bomb()).error is not None
+
+    def test_a_bare_wrapper_says_nothing_of_its_content(self) -> None:
+        """A field named `.gz` is not unpacked."""
+        assert unpacked(".gz", b"as they are") == b"as they are"
+        assert view_field(".gz", gzip.compress(b"x")).kind == "bytes"
 
 
 @pytest.mark.parametrize("extension", [".bin", ".txt", ".json", ".npy", ".cls", ".jpg", ".wav"])
@@ -287,3 +417,19 @@ def test_media_types_are_from_the_list(extension: str) -> None:
     kind = media_type(extension)
     assert kind.split("/")[0] in {"image", "audio", "video"} or kind == "application/octet-stream"
     assert kind.replace("/", "").replace("-", "").isalnum()
+
+
+def test_kinds_and_media_types_agree() -> None:
+    """A field that a browser may play or show has the same kind in its view."""
+    for extension in FORMAT_OF:
+        top = media_type(extension).split("/")[0]
+        assert top in {field_kind(extension), "application"}
+
+
+def test_streams_are_left_alone() -> None:
+    """A view does not change the data."""
+    data = bytearray(specimens()[".npy"])
+    before = bytes(data)
+    view_field(".npy", memoryview(data))
+    assert bytes(data) == before
+    assert io.BytesIO(data).read() == before

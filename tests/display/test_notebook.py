@@ -19,7 +19,7 @@ from PIL import Image
 
 import wids
 from wids import ShardListDataset, ShardWriter, TarIndex
-from wids.display.notebook import DatasetFacts, SampleView, dataset_html, sample_html
+from wids.display.notebook import DatasetFacts, Markup, SampleView, dataset_html, sample_html, tag
 
 MakeShard = Callable[..., Path]
 
@@ -107,6 +107,17 @@ def test_a_dataset_shows_its_facts_and_first_samples(make_shard: MakeShard, tmp_
         assert np.array_equal(np.asarray(picture), draw(40, 30, number))
 
 
+def test_samples_of_all_kinds_have_a_tile_and_a_page(kinds: ShardListDataset) -> None:
+    """For all kinds of fields, the page is well formed and shows no error."""
+    checked(kinds._repr_html_())
+    page = checked(kinds.show(-1)._repr_html_())
+    assert "cannot be decoded" not in page.text
+    for extension in specimens():
+        assert extension in page.text
+        checked(kinds.show(list(specimens()).index(extension))._repr_html_())
+    assert {name for name, _ in page.tags} >= {"audio", "video", "img", "pre"}
+
+
 @pytest.mark.parametrize("extension", sorted(specimens()))
 def test_strangers_content_never_becomes_markup(extension: str) -> None:
     """Scripts in keys, names, text, documents, errors and URLs are shown as text."""
@@ -141,6 +152,12 @@ def test_any_sample_has_a_page(key: str, name: str, data: bytes, suffix: str) ->
     facts = DatasetFacts("ShardList", name, 1, 1, 2, [(name, 1)])
     checked(dataset_html(facts, [view, KeyError(key)]))
     assert all(line.isprintable() for line in repr(view).splitlines())
+
+
+def test_control_characters_are_shown_as_escapes() -> None:
+    """Characters that control the cursor, the bell or the direction are escaped."""
+    page = checked(SampleView.of({".txt": "a\x1b[2J\x07\u202eb\nc".encode()})._repr_html_())
+    assert "a\\x1b[2J\\x07\\u202eb\nc" in page.text
 
 
 def test_pages_are_bounded() -> None:
@@ -186,6 +203,25 @@ def test_the_style_sheets_of_notebooks_do_not_lay_columns_over_each_other(
         assert cells[1].bounding_box()["width"] > 20
 
 
+def test_a_damaged_shard_is_shown_as_such(make_shard: MakeShard) -> None:
+    """A dataset whose shard is damaged or missing has a page that says so."""
+    path = make_shard("a.tar", [{"__key__": "a", ".txt": "x"}])
+    dataset = ShardListDataset([(str(path), 1)])
+    path.write_bytes(b"no tar at all" * 100)
+    assert "ShardFormatError" in checked(dataset._repr_html_()).text
+    assert repr(dataset).endswith("1 sample, 1 shard, 1.3 kB)")
+    path.unlink()
+    assert "Error" in checked(dataset._repr_html_()).text
+    assert repr(dataset).endswith("1 sample, 1 shard)")
+
+
+def test_an_empty_dataset_has_a_page(make_shard: MakeShard) -> None:
+    """An empty dataset has a page without a grid."""
+    dataset = ShardListDataset([make_shard("a.tar", [])])
+    assert "0 samples · 1 shard" in checked(dataset._repr_html_()).text
+    assert repr(dataset).endswith("0 samples, 1 shard, 10.2 kB)")
+
+
 class TestRemote:
     """Datasets with remote shards."""
 
@@ -211,6 +247,15 @@ class TestRemote:
         assert "show(0)" not in checked(dataset._repr_html_()).text
         assert repr(dataset) == described  # what a checkpoint may hold does not depend on the cache
 
+    def test_samples_are_read_by_range_where_that_was_asked_for(
+        self, url: str, shard_server: Any
+    ) -> None:
+        """With `remote="range"`, only the samples of the grid are read."""
+        dataset = ShardListDataset([(url, 30)], remote="range")
+        assert "text 11" in checked(dataset._repr_html_()).text
+        shard, _, _ = dataset.locate_sample(0)
+        assert shard.nbytes_read < 1_500_000
+
 
 class TestRepr:
     """The one-line `repr` of a dataset."""
@@ -235,6 +280,20 @@ class TestRepr:
             f"ShardListDataset('x', 1 sample, 1 shard, {path.stat().st_size / 1000:.1f} kB)"
         )
 
+    def test_sizes_are_those_of_the_spec_or_else_of_the_files(self, make_shard: MakeShard) -> None:
+        """Without sizes in a spec, the sizes of local files are used, and unknown ones are left
+        out.
+        """
+        paths = [make_shard(f"{n}.tar", [{"__key__": "a", ".txt": b"1" * n}]) for n in (1, 20_000)]
+        total = sum(path.stat().st_size for path in paths)
+        assert f", {total / 1000:.1f} kB, .txt)" in repr(ShardListDataset(str(paths[0].parent)))
+        rows = [{"url": str(paths[0]), "nsamples": 1, "filesize": 5_000_000}, (str(paths[1]), 1)]
+        assert f", {5 + paths[1].stat().st_size / 1e6:.1f} MB, " in repr(ShardListDataset(rows))
+        for url in ("/no/such/a.tar", "http://127.0.0.1:9/a.tar"):
+            assert "B, " not in repr(ShardListDataset([*rows, (url, 1)]))
+        named = ShardListDataset(rows, localname=lambda url: url)
+        assert "B" not in repr(named).replace("ShardListDataset", "")
+
     def test_nothing_is_opened_or_kept_open(self, make_shard: MakeShard, no_fd_leaks: None) -> None:
         """The `repr` takes a few reads, writes no sidecar and leaves nothing open."""
         path = make_shard("a.tar", [{"__key__": "a", ".txt": b"1"}])
@@ -242,6 +301,20 @@ class TestRepr:
         assert ".txt" in repr(dataset)
         assert dataset.get_stats() == (0, 0)
         assert not list(path.parent.rglob("*.widx"))
+
+    def test_strange_shards_have_no_fields(self, tmp_path: Path) -> None:
+        """A header that claims a name of a gigabyte shows no fields."""
+        import tarfile
+
+        for kind in (tarfile.GNUTYPE_LONGNAME, tarfile.XHDTYPE):
+            member = tarfile.TarInfo("././@LongLink")
+            member.type, member.size = kind, 1 << 30
+            path = tmp_path / "a.tar"
+            with path.open("wb") as stream:
+                stream.write(member.tobuf(tarfile.USTAR_FORMAT))
+                stream.truncate(1 << 31)
+            dataset = ShardListDataset([(str(path), 1)], dataset_name="x")
+            assert repr(dataset) == "ShardListDataset('x', 1 sample, 1 shard, 2.1 GB)"
 
 
 class TestShow:
@@ -254,6 +327,18 @@ class TestShow:
         assert len(lines) == 1 + len(specimens())
         assert max(map(len, lines)) <= 120
         assert "JPEG image, 40 x 30, RGB" in "\n".join(lines)
+
+    def test_transformations_do_not_matter(self, kinds: ShardListDataset) -> None:
+        """Fields are shown as stored, with their shard."""
+        plain = repr(kinds.show(3))
+        kinds.transformations = lambda _sample: 1 / 0
+        assert repr(kinds.show(3)) == plain
+        assert "kinds-0.tar, sample 3 in it" in checked(kinds.show(3)._repr_html_()).text
+
+    def test_outside_there_is_nothing_to_show(self, kinds: ShardListDataset) -> None:
+        """An index out of range is an IndexError."""
+        with pytest.raises(IndexError, match="1000"):
+            kinds.show(1000)
 
     @pytest.mark.parametrize("transformations", ["PIL", "numpy", "bytes", "memoryview", []])
     def test_decoded_samples_can_be_shown(
@@ -305,6 +390,29 @@ class TestShow:
         assert ["buffer", "4", "B", "'grey'"] in lines
         assert "Broken, which cannot be shown: no words" in repr(wids.show(sample))
 
+    def test_what_is_no_sample_is_refused(self) -> None:
+        """An object that is no sample is refused."""
+        with pytest.raises(TypeError, match="expected a sample, a dict of fields, got a tuple"):
+            wids.show((1, 2))  # type: ignore[arg-type]
+
+
+@given(st.text(), st.text())
+def test_text_is_escaped_unless_it_is_markup(text: str, title: str) -> None:
+    """Text in an element comes unchanged out of a parser."""
+    page = Page(tag("div", text, tag("b", text), title=title))
+    assert page.tags[0][1] == {"title": title}
+    assert Markup("<i>") in tag("div", Markup("<i>"))
+    assert page.text == text * 2
+
+
+def test_masks_have_a_legend_with_the_names_of_their_classes() -> None:
+    """A class-index mask is drawn as a label map with a legend of class names."""
+    mask = np.zeros((40, 40), np.uint8)
+    mask[10:20], mask[20:] = 1, 2
+    page = sample_html(SampleView.of({".png": save(mask, "PNG")}, ["sky", "cat", "dog"]))
+    shown = [text for text in ("0 sky 25.0%", "1 cat 25.0%", "2 dog 50.0%") if text in page]
+    assert len(shown) == 3, page
+
 
 @pytest.mark.parametrize("extension", [".png", ".seg.png", ".seg.npy"])
 def test_masks_of_a_dataset_have_the_names_of_its_classes(
@@ -318,3 +426,9 @@ def test_masks_of_a_dataset_have_the_names_of_its_classes(
     path.with_name("class_names.json").write_text('{"3": "three"}')
     page = checked(ShardListDataset([path]).show(0)._repr_html_())
     assert "3 three 25.0%" in page.text
+
+
+def test_stretched_pictures_say_their_range() -> None:
+    """A depth map shows the values of black and white."""
+    depth = np.arange(1600, dtype=np.float32).reshape(40, 40)
+    assert "black 0, white 1599" in sample_html(SampleView.of({".depth": depth}))

@@ -1,6 +1,7 @@
 """`Fetcher`: documents, byte ranges, schemes, and the rules of redirects and credentials."""
 
 import base64
+import contextlib
 import datetime as dt
 import ipaddress
 import multiprocessing
@@ -17,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from helpers.downloads import QUICK, SHARD
+from helpers.downloads import IMPATIENT, QUICK, SHARD
 from helpers.server import Faults, ShardServer, serve, stop
 from helpers.spawned import read_until_interrupted
 from hypothesis import given
@@ -38,6 +39,32 @@ def fetcher() -> Iterator[Fetcher]:
 
 
 # Documents
+
+
+@pytest.mark.parametrize("form", ["{}", "file://{}"])
+def test_a_local_document_is_read(tmp_path: Path, form: str) -> None:
+    """A path or file: URL gives the file's bytes."""
+    (tmp_path / "spec.json").write_bytes(b"{}")
+    assert open_url(form.format(tmp_path / "spec.json")) == b"{}"
+
+
+@pytest.mark.parametrize("faults", [Faults(), Faults(times=2, status=503), Faults(chunked=True)])
+def test_a_remote_document_is_read(
+    fetcher: Fetcher, shard_server: ShardServer, faults: Faults
+) -> None:
+    """A document comes over HTTP, with the retries of a shard."""
+    shard_server.faults = faults
+    assert open_url(shard_server.put("spec.json", b'{"a": 1}'), fetcher) == b'{"a": 1}'
+    assert open_url(f"{shard_server.url}/spec.json") == b'{"a": 1}'
+
+
+def test_a_cut_document_is_never_half(fetcher: Fetcher, shard_server: ShardServer) -> None:
+    """A truncated document raises an error."""
+    shard_server.faults = Faults(times=1, cut_at=3)
+    assert fetcher.read(shard_server.put("spec.json", b'{"a": 1}')) == b'{"a": 1}'
+    shard_server.faults = Faults(cut_at=3)
+    with pytest.raises(FetchError, match="gave up after 5 attempts"):
+        fetcher.read(f"{shard_server.url}/spec.json")
 
 
 @pytest.mark.parametrize("faults", [Faults(), Faults(chunked=True)])
@@ -87,6 +114,18 @@ def patient() -> Iterator[Fetcher]:
     fetcher = Fetcher()
     yield fetcher
     fetcher.close()
+
+
+def test_many_ranges_use_few_connections(patient: Fetcher, shard_server: ShardServer) -> None:
+    """A batch of 64 far-off members makes at most 64 requests, several at once."""
+    url = shard_server.put("a.tar", bytes(range(256)) * 16_384)
+    ranges = [(number * 65_536, number * 65_536 + 1000) for number in range(64)]
+    shard_server.hold_until(2)
+    found = patient.read_ranges(url, ranges)
+    assert [len(data) for data in found] == [1000] * 64
+    assert len(shard_server.requests) == 64
+    assert shard_server.nbytes == 64_000
+    assert 1 < shard_server.connections <= 8
 
 
 def test_the_bound_on_connections_is_that_of_all_threads(
@@ -165,6 +204,14 @@ def test_absurd_headers_are_no_surprise(header: str) -> None:
             thread.join()
 
 
+def test_one_range_that_fails_ends_the_batch(fetcher: Fetcher, shard_server: ShardServer) -> None:
+    """After a failed range, no further range of the batch is requested."""
+    ranges = [(number * 20_000, number * 20_000 + 10) for number in range(2000)]
+    with pytest.raises(FetchError, match="404"):
+        fetcher.read_ranges(f"{shard_server.url}/missing.tar", ranges)
+    assert len(shard_server.requests) < 1900
+
+
 @pytest.mark.parametrize(
     "faults",
     [
@@ -183,6 +230,16 @@ def test_ranges_survive_faults(fetcher: Fetcher, shard_server: ShardServer, faul
     shard_server.faults = faults
     ranges = [(1000, 3000), (100_000, 103_000)]
     assert fetcher.read_ranges(url, ranges) == [SHARD[start:stop] for start, stop in ranges]
+
+
+def test_ranges_survive_a_server_that_stalls(shard_server: ShardServer) -> None:
+    """The rest of a range is requested again after a server stalls."""
+    url = shard_server.put("a.tar", SHARD)
+    shard_server.faults = Faults(times=1, stall_at=100)
+    ranges = [(1000, 3000), (100_000, 103_000)]
+    with contextlib.closing(Fetcher(IMPATIENT)) as fetcher:
+        found = fetcher.read_ranges(url, ranges)
+    assert found == [SHARD[start:stop] for start, stop in ranges]
 
 
 @pytest.mark.parametrize("faults", [Faults(stall_at=5000), Faults(status=503, retry_after="50")])
@@ -215,6 +272,16 @@ def test_a_server_without_ranges_is_told_apart(
     shard_server.faults = Faults(ignore_range=True)
     with pytest.raises(RangesNotServedError, match="the whole file"):
         fetcher.read_ranges(url, [(start, start + 2000)])
+
+
+def test_a_server_that_cuts_its_ranges_from_a_compressed_form_is_told_apart(
+    fetcher: Fetcher, shard_server: ShardServer
+) -> None:
+    """Ranges of a compressed body raise an error by which the caller can fetch the whole shard."""
+    url = shard_server.put("a.tar", SHARD)
+    shard_server.faults = Faults(gzip=True)
+    with pytest.raises(RangesNotServedError, match=r"a\.tar: asked for .* gzip form"):
+        fetcher.read_ranges(url, [(1000, 3000)])
 
 
 @pytest.mark.parametrize("span", [(len(SHARD) - 10, len(SHARD) + 10), (10**9, 10**9 + 5)])
@@ -260,7 +327,22 @@ def test_spans_cover_each_range_once(
             reached = max(reached, last)
 
 
+def test_impossible_ranges_are_refused(fetcher: Fetcher) -> None:
+    """A range that ends before it starts is refused."""
+    with pytest.raises(ValueError, match=r"got \[10, 5\)"):
+        fetcher.read_ranges("http://host/a", [(10, 5)])
+
+
 # Commands
+
+
+def test_a_command_gives_its_output(tmp_path: Path) -> None:
+    """With `allow_pipe`, `pipe:` runs a command without a shell."""
+    (tmp_path / "a b").write_bytes(b"content")
+    fetcher = Fetcher(QUICK, allow_pipe=True)
+    assert fetcher.read(f"pipe:cat '{tmp_path}/a b'") == b"content"
+    assert fetcher.read(f"pipe:cp '{tmp_path}/a b' {{local}}") == b"content"
+    assert fetcher.read("pipe:sh -c 'printf x; printf y'") == b"xy"
 
 
 @pytest.mark.parametrize(
@@ -308,6 +390,13 @@ def test_no_shell_reads_a_command(tmp_path: Path) -> None:
     assert not mark.exists()
 
 
+def test_a_talkative_command_does_not_stall() -> None:
+    """The error output of a command is read while it runs."""
+    code = "import sys; sys.stderr.write('e' * 300000); print('done')"
+    fetcher = Fetcher(QUICK, allow_pipe=True)
+    assert fetcher.read(f'pipe:python3 -c "{code}"') == b"done\n"
+
+
 # The hub
 
 
@@ -342,6 +431,19 @@ def test_the_hub_token_is_found_in_its_file(
     shard_server.put("me/model/resolve/main/a.tar", b"data")
     assert fetcher.read("hf://me/model/a.tar") == b"data"
     assert shard_server.requests[0].headers["Authorization"] == "Bearer from_file"
+
+
+def test_a_bucket_of_the_hub_is_refused_at_once() -> None:
+    """`hf://buckets/` is not taken for a model, and the error says what works."""
+    with pytest.raises(FetchError, match="S3 gateway"):
+        Fetcher().read("hf://buckets/me/birds/a.tar")
+
+
+@pytest.mark.parametrize("url", ["hf://datasets/me/birds", "hf://datasets/me", "hf://"])
+def test_a_hub_url_names_a_file(fetcher: Fetcher, url: str) -> None:
+    """The error for a URL without repository or file shows the expected form."""
+    with pytest.raises(FetchError, match="hf://datasets/<owner>/<name>/<path>"):
+        fetcher.read(url)
 
 
 # Redirects, credentials, proxies
@@ -418,6 +520,15 @@ def test_no_disguise_leads_from_https_to_http(
     assert shard_server.requests == []
 
 
+def test_http_may_lead_to_https(
+    fetcher: Fetcher, secure_server: ShardServer, shard_server: ShardServer
+) -> None:
+    """A redirect to https is followed."""
+    shard_server.put("a.tar", b"")
+    shard_server.faults = Faults(location=secure_server.put("a.tar", b"safe"))
+    assert fetcher.read(f"{shard_server.url}/a.tar") == b"safe"
+
+
 def test_an_unknown_certificate_is_refused_at_once(
     fetcher: Fetcher, secure_server: ShardServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -465,6 +576,19 @@ def test_a_proxy_from_the_environment_is_used(
     monkeypatch.setenv("no_proxy", "")
     assert fetcher.read("http://shards.example/a.tar") == b"by proxy"
     assert shard_server.requests[0].path == "http://shards.example/a.tar"
+
+
+def test_ipv6_addresses_work(fetcher: Fetcher) -> None:
+    """A URL may name an IPv6 address."""
+    if not socket.has_ipv6:
+        pytest.skip("no IPv6 here")
+    state = ShardServer()
+    try:
+        server = serve(state, "::1")
+    except OSError:
+        pytest.skip("no IPv6 here")
+    assert fetcher.read(state.put("a.tar", b"data")) == b"data"
+    stop(server)
 
 
 # Life
@@ -519,7 +643,29 @@ def test_threads_that_come_first_at_once_share_connections(shard_server: ShardSe
     fetcher.close()
 
 
+def test_threads_may_share_a_fetcher(fetcher: Fetcher, shard_server: ShardServer) -> None:
+    """Many threads read through one fetcher."""
+    url = shard_server.put("a.tar", SHARD)
+    found: list[bytes] = []
+    threads = [threading.Thread(target=lambda: found.append(fetcher.read(url))) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [SHARD] * 16
+
+
 # Ranges of a URL that was requested before
+
+
+def test_a_later_redirect_is_followed(fetcher: Fetcher, shard_server: ShardServer) -> None:
+    """A URL that gave ranges itself may lead elsewhere from then on."""
+    url, moved = shard_server.put("a.tar", SHARD), shard_server.put("b.tar", SHARD)
+    for start in range(3):
+        assert fetcher.read_ranges(url, [(start, 9)]) == [SHARD[start:9]]
+    shard_server.faults = Faults(times=2, location=moved)
+    assert fetcher.read_ranges(url, [(5, 9)]) == [SHARD[5:9]]
+    assert shard_server.requests[-1].path == "/b.tar"
 
 
 def test_no_header_of_one_range_is_sent_with_another(
@@ -535,3 +681,14 @@ def test_no_header_of_one_range_is_sent_with_another(
     shard_server.put("a.tar", other)
     assert fetcher.read_ranges(url, [(0, 9)]) == [other[:9]]
     assert "If-Range" not in shard_server.requests[-1].headers
+
+
+def test_later_ranges_have_the_credentials_of_the_url(
+    fetcher: Fetcher, shard_server: ShardServer
+) -> None:
+    """Each request for a range has the login that the URL names."""
+    url = shard_server.put("a.tar", SHARD).replace("://", "://me:secret@")
+    for start in range(3):
+        assert fetcher.read_ranges(url, [(start, 9)]) == [SHARD[start:9]]
+    sent = {each.headers.get("Authorization") for each in shard_server.requests}
+    assert sent == {f"Basic {base64.b64encode(b'me:secret').decode()}"}

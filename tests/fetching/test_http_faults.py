@@ -35,19 +35,22 @@ Where each fault that readers of remote shards meet is tested (here, where no fi
     what is no file in a shard's place    test_cache.py: test_what_is_no_file_gives_way_...
 """
 
+import gzip
 import hashlib
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from email.utils import formatdate
 from pathlib import Path
+from typing import Any
 
 import pytest
-from helpers.downloads import MD5, QUICK, SEGMENTS, SHARD, leftovers, tar_of
+from helpers.downloads import IMPATIENT, MD5, QUICK, SEGMENTS, SHARD, leftovers, tar_of
 from helpers.server import LOGIN_PAGE, Faults, ShardServer
 
 from wids.base.shardref import ShardRef
 from wids.caching.cache import ShardCache
-from wids.errors import FetchError
+from wids.errors import FetchError, IntegrityError, ShardFormatError
 from wids.fetching.fetch import Fetcher, FetchPolicy
 
 MEMBER_BOUNDARY = 512 * 5 * 50  # header and four blocks for each of 50 members
@@ -57,6 +60,12 @@ MEMBER_BOUNDARY = 512 * 5 * 50  # header and four blocks for each of 50 members
 def cache(tmp_path: Path) -> ShardCache:
     """A cache in a folder of its own, with short waits between attempts."""
     return ShardCache(tmp_path / "cache", fetcher=Fetcher(QUICK))
+
+
+@pytest.fixture
+def impatient_cache(tmp_path: Path) -> ShardCache:
+    """A cache in a folder of its own that soon gives up on a silent server."""
+    return ShardCache(tmp_path / "cache", fetcher=Fetcher(IMPATIENT))
 
 
 HEALING = {
@@ -90,6 +99,18 @@ def test_passing_faults_are_survived(
     path = cache.get(ShardRef.of(url, **promised))
     assert path.read_bytes() == SHARD
     assert leftovers(cache) == [path.name, f"{path.name}.ok"]
+
+
+@pytest.mark.parametrize("promise", [{"md5sum": MD5}, {"filesize": len(SHARD)}, {}])
+def test_a_stalled_download_goes_on(
+    impatient_cache: ShardCache, shard_server: ShardServer, promise: dict[str, Any]
+) -> None:
+    """The rest of a shard is requested again after the server stalls."""
+    url = shard_server.put("a.tar", SHARD)
+    shard_server.faults = Faults(times=1, stall_at=50_000)
+    path = impatient_cache.get(ShardRef.of(url, **promise))
+    assert path.read_bytes() == SHARD
+    assert leftovers(impatient_cache) == [path.name, f"{path.name}.ok"]
 
 
 def test_a_cut_download_goes_on_where_it_ended(
@@ -137,6 +158,20 @@ def test_lasting_faults_are_clear_errors(
     assert leftovers(cache) == []
     shard_server.heal()
     assert cache.get(f"{url}?token=secret").read_bytes() == SHARD
+
+
+def test_a_server_that_keeps_silent_is_a_clear_error(
+    impatient_cache: ShardCache, shard_server: ShardServer
+) -> None:
+    """After five tries without an answer the error says so, and nothing is left in the cache."""
+    url = shard_server.put("a.tar", SHARD)
+    shard_server.faults = Faults(stall_at=0)
+    with pytest.raises(FetchError, match=r"a\.tar.*timed out"):
+        impatient_cache.get(url)
+    assert shard_server.wait_for_requests(5) == 5
+    assert leftovers(impatient_cache) == []
+    shard_server.heal()
+    assert impatient_cache.get(url).read_bytes() == SHARD
 
 
 WRONG_CONTENT = {
@@ -198,6 +233,26 @@ def test_a_cut_that_nothing_tells_is_seen_at_the_end_of_the_archive(
     with pytest.raises(FetchError, match=r"does not end as a tar|expected a tar archive"):
         cache.get(url)
     assert leftovers(cache) == []
+
+
+@pytest.mark.parametrize(
+    "faults", [Faults(no_length=True), Faults(chunked=True)], ids=["no length", "chunked"]
+)
+def test_a_whole_shard_needs_no_length(
+    cache: ShardCache, shard_server: ShardServer, faults: Faults
+) -> None:
+    """A body without a length is accepted if its end is marked otherwise."""
+    url = shard_server.put("a.tar", SHARD)
+    shard_server.faults = faults
+    assert cache.get(url).read_bytes() == SHARD
+
+
+def test_the_login_page_is_shown_in_the_error(cache: ShardCache, shard_server: ShardServer) -> None:
+    """The error shows type and first bytes of a page that came instead of a tar."""
+    url = shard_server.put("a.tar", LOGIN_PAGE)
+    shard_server.faults = Faults(html=True)
+    with pytest.raises(FetchError, match=r"text/html.*<!DOCTYPE html>.*nothing was kept"):
+        cache.get(url)
 
 
 @pytest.mark.parametrize("chunked", [False, True])
@@ -269,6 +324,24 @@ def test_retry_after_is_waited_for(
     assert 300 < sum(waits) < 500.1  # of the date, what is left when it was read
 
 
+def test_a_trickle_counts_as_stalled(tmp_path: Path, shard_server: ShardServer) -> None:
+    """A server that sends single bytes now and then is given up."""
+    policy = replace(IMPATIENT, attempts=2, backoff_seconds=0.0, min_nbytes_per_second=1e6)
+    cache = ShardCache(tmp_path / "cache", fetcher=Fetcher(policy))
+    url = shard_server.put("a.tar", SHARD)
+    shard_server.faults = Faults(rate=1000, piece=10)
+    with pytest.raises(FetchError, match="timed out"):
+        cache.get(url)
+
+
+def test_a_redirect_is_followed(cache: ShardCache, shard_server: ShardServer) -> None:
+    """A shard behind a redirect is stored under the requested URL."""
+    target = shard_server.put("b.tar", SHARD)
+    url = shard_server.put("a.tar", b"")
+    shard_server.faults = Faults(times=1, location=target)
+    assert cache.get(url).name.endswith("-a.tar")
+
+
 @pytest.mark.parametrize("faults", [Faults(), Faults(cut_at=100_000)], ids=["whole", "cut"])
 def test_parallel_segments_are_put_in_order(
     tmp_path: Path, shard_server: ShardServer, faults: Faults
@@ -315,6 +388,27 @@ def test_servers_unfit_for_segments_are_asked_for_the_whole(
     url = shard_server.put("a.tar", SHARD)
     shard_server.faults = BAD_FOR_PARALLEL[fault]
     assert cache.get(url).read_bytes() == SHARD
+
+
+def test_segments_of_the_wrong_place_are_caught_by_the_digest(
+    tmp_path: Path, shard_server: ShardServer
+) -> None:
+    """Segments with wrong bytes fail the digest of the spec."""
+    cache = ShardCache(tmp_path / "cache", fetcher=Fetcher(SEGMENTS))
+    url = shard_server.put("a.tar", SHARD)
+    shard_server.faults = Faults(lie_range="bytes")
+    with pytest.raises(IntegrityError, match="md5"):
+        cache.get(ShardRef.of(url, md5sum=MD5))
+    assert leftovers(cache) == []
+
+
+def test_a_cut_compressed_shard_is_an_error(cache: ShardCache, shard_server: ShardServer) -> None:
+    """A truncated compressed shard without a length raises an error when it is decompressed."""
+    url = shard_server.put("a.tar.gz", gzip.compress(SHARD))
+    shard_server.faults = Faults(no_length=True, cut_at=50_000, ignore_range=True)
+    with pytest.raises(ShardFormatError, match="damaged gzip"):
+        cache.get(url)
+    assert leftovers(cache) == []
 
 
 def test_one_connection_serves_many_requests(

@@ -1,11 +1,13 @@
 """Hostile HTTP servers take less than a minute of time and some megabytes of memory."""
 
+import gzip
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 
 import pytest
+from helpers.downloads import PATIENT
 from helpers.server import Answer, Faults, ShardServer, answering
 
 from wids.errors import FetchError
@@ -91,3 +93,20 @@ def test_a_compressed_body_decompresses_within_bounds(
             FetchError, match=r"a\.json: .* decompresses to more than \d+ bytes; refused"
         ):
             fetcher.read(url)
+
+
+@pytest.mark.parametrize("encoding", ["gzip, gzip", "br", "x" * 5000])
+def test_an_encoding_that_nobody_asked_for_is_refused(
+    serve: Callable[[Answer], str], encoding: str
+) -> None:
+    """An unknown Content-Encoding raises an error that names it."""
+    body = gzip.compress(gzip.compress(bytes(1_000_000)))
+
+    def answer(
+        send: Callable[[bytes], None], _stopped: threading.Event, _head: list[bytes]
+    ) -> None:
+        head = f"HTTP/1.1 200 OK\r\nContent-Encoding: {encoding}\r\nContent-Length: {len(body)}"
+        send(f"{head}\r\n\r\n".encode() + body)
+
+    with pytest.raises(FetchError, match=f"Content-Encoding '{encoding[:9]}"):
+        Fetcher(PATIENT).read(serve(answer))

@@ -13,7 +13,7 @@ from wids.errors import FetchError
 from wids.fetching.fetch import Fetcher
 from wids.fetching.hub import HubSource
 from wids.fetching.objectstore import ObjectSource
-from wids.fetching.transport import Lister
+from wids.fetching.transport import AbsentError, Lister
 
 NAMES = [
     "a b.tar",
@@ -127,6 +127,17 @@ def test_a_key_that_no_library_reads_is_named(
         Fetcher(QUICK).list_folder("s3://listed/odd/")
 
 
+def test_the_marker_of_a_folder_beside_a_file_is_no_file(
+    s3_endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A key that differs from a file's by a slash at its end does not list the file twice."""
+    client = use_s3(s3_endpoint, monkeypatch, "listed")
+    for key, body in {"marked/a.tar": b"x", "marked/a.tar/": b"", "marked/b.tar": b"yz"}.items():
+        client.put_object(Bucket="listed", Key=key, Body=body)
+    files = Fetcher(QUICK).list_folder("s3://listed/marked/").files
+    assert {name: file.nbytes for name, file in files.items()} == {"a.tar": 1, "b.tar": 2}
+
+
 def test_the_files_of_one_commit_are_listed(hub: Hub) -> None:
     """A branch is resolved once; pages of one listing are of one commit, whatever comes later."""
     hub.page_length = 2
@@ -162,6 +173,22 @@ def test_the_hub_is_asked_as_its_own_library_asks_it(hub: Hub) -> None:
     assert len(ours) == 2 == len([path for path in hub.paths if "/tree/" in path]) // 2
 
 
+def test_an_absent_file_of_the_hub_is_named_as_it_was_asked_for(hub: Hub) -> None:
+    """The error names the hf: URL beside that of the request."""
+    hub.commit({"a.tar": b"a"})
+    wanted = pytest.raises(AbsentError, match=r"^hf://datasets/me/birds/b\.tar: http.* 404")
+    with closing(Fetcher(QUICK)) as fetcher, wanted:
+        fetcher.read("hf://datasets/me/birds/b.tar")
+
+
+def test_the_hub_may_be_busy_for_a_while(hub: Hub) -> None:
+    """Retry-After is obeyed, and the listing goes on at the page that failed."""
+    hub.page_length = 2
+    hub.commit({f"{number}.tar": b"x" for number in range(6)})
+    hub.failures = 2
+    assert len(Fetcher(QUICK).list_folder("hf://datasets/me/birds").files) == 6
+
+
 def test_a_private_repository_needs_a_token(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the token the error names HF_TOKEN; the token itself is never shown."""
     hub.commit({"a.tar": b"x"})
@@ -185,3 +212,22 @@ def test_a_listing_without_end_is_an_error(hub: Hub, endless: str) -> None:
     with pytest.raises(FetchError, match="hf://datasets/me/birds@.*(twice|3000 files at most)"):
         Fetcher(policy).list_folder("hf://datasets/me/birds")
     assert len(hub.paths) < 50
+
+
+@pytest.mark.parametrize(
+    "page", [b"no json", b"{}", b'[{"type": "file", "path": 1}]', b"[" * 10**5]
+)
+def test_a_malformed_page_is_an_error(
+    hub: Hub, page: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is no listing of the hub is shown in the error."""
+    commit = hub.commit({"a.tar": b"x"})
+    hub.page = page
+    with pytest.raises(FetchError, match=f"hf://datasets/me/birds@{commit}/?: expected"):
+        Fetcher(QUICK).list_folder(f"hf://datasets/me/birds@{commit}")
+
+
+def test_a_web_server_lists_nothing() -> None:
+    """A scheme without listings is named in the error."""
+    with pytest.raises(FetchError, match="https://host/shards/: .*cannot be asked"):
+        Fetcher(QUICK).list_folder("https://host/shards/")

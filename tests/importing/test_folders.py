@@ -101,6 +101,17 @@ def test_parts_are_not_taken_for_classes(names: list[str], capsys) -> None:
     )
 
 
+def test_classes_can_be_numbered_by_the_user(capsys) -> None:
+    """Given class numbers are kept for parts that lack a class; unknown classes are refused."""
+    write({"p/dog/1.jpg": jpeg(), "p/eel/1.jpg": jpeg()})
+    Path("names.txt").write_text("cat\ndog\neel\n")
+    assert [sample[".cls"] for sample in run("p", "--classes", "names.txt")] == [b"1", b"2"]
+    assert classes() == ["cat", "dog", "eel"]
+    assert "classes without a folder: 1, such as cat" in capsys.readouterr().err
+    assert main(["import", "p", "--classes", "cat,dog", "-o", "out/x-%d.tar"]) == 1
+    assert "p/eel: is none of the classes cat, dog" in capsys.readouterr().err
+
+
 def test_flat_folders_are_samples(capsys) -> None:
     """Files of one folder are grouped into samples by key, as in a tar."""
     write(
@@ -132,6 +143,31 @@ def test_what_was_exported_comes_back() -> None:
     assert run("--from", "samples", "files") == [dict(sorted(each.items())) for each in before]
 
 
+def test_pictures_beside_folders_are_asked_about(capsys) -> None:
+    """Pictures beside folders are refused until an option says what they are."""
+    write({"p/1.jpg": jpeg(), "p/cat/2.jpg": jpeg()})
+    assert main(["import", "p", "-o", "out/x-%d.tar"]) == 1
+    said = capsys.readouterr().err
+    assert "p: holds 1.jpg beside the folder cat" in said
+    assert "--from imagefolder" in said
+    assert [sample["__key__"] for sample in run("--from", "samples", "p")] == ["1", "cat/2"]
+    assert [sample["__key__"] for sample in run("--from", "imagefolder", "p")] == ["cat/2"]
+    assert "files that lie in no class: 1, such as p/1.jpg" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "names", [("train", "extra"), ("TRAIN", "holdout"), ("training_set", "unlabeled")]
+)
+def test_one_part_of_class_folders_is_asked_about(capsys, names: tuple[str, str]) -> None:
+    """A folder named like a part that holds folders alone is no class unless the user says so."""
+    write({f"N/{part}/{name}/1.jpg": jpeg() for part in names for name in ("a", "b")})
+    assert main(["import", "N", "-o", "x/x-%d.tar"]) == 1
+    assert f"N: {names[0]} may be parts of a dataset or classes" in capsys.readouterr().err
+    assert main(["import", "N", "-o", "x/x-%d.tar", "--classes", "auto"]) == 0
+    assert main(["import", "N", "-o", "y/y-%d.tar", "--split", names[0]]) == 0
+    assert json.loads(Path("y/y.json").read_text())["classes"] == ["a", "b"]
+
+
 def test_splits_with_different_classes_are_refused(capsys) -> None:
     """One number for two classes is refused until an option numbers the classes."""
     write({"p/train/cat/1.jpg": jpeg(), "p/val/dog/2.jpg": jpeg(), "p/test/3.jpg": jpeg()})
@@ -143,6 +179,34 @@ def test_splits_with_different_classes_are_refused(capsys) -> None:
     assert [each[".cls"] for each in run("p", "--split", "val", "--classes", "auto")] == [b"0"]
 
 
+def test_sound_by_class_is_imported() -> None:
+    """Folders of classes may hold sound instead of pictures."""
+    write({"p/bark/1.wav": b"RIFF....WAVE", "p/bark/1.txt": b"wuff"})
+    (sample,) = run("p")
+    assert (sample[".wav"], sample[".txt"], sample[".cls"]) == (b"RIFF....WAVE", b"wuff", b"0")
+
+
+@pytest.mark.parametrize(
+    "names", [["train2017", "val2017"], ["test_set", "train_set"], ["annotations", "train", "val"]]
+)
+def test_parts_with_other_names_are_not_taken_for_classes(names: list[str], capsys) -> None:
+    """Parts with a year or a word in their names, or beside other folders, are not classes."""
+    write({f"p/{name}/1.jpg": jpeg() for name in names})
+    assert main(["import", "p", "-o", "out/x-%d.tar"]) == 1
+    said = capsys.readouterr().err
+    assert "may be parts of a dataset or classes" in said
+    assert "annotations" not in said
+    run("p", "--classes", "auto")
+    assert classes() == names
+
+
+def test_a_class_may_be_called_train() -> None:
+    """A folder `train` without another part is a class."""
+    write({"p/train/1.jpg": jpeg(), "p/boat/1.jpg": jpeg()})
+    run("p")
+    assert classes() == ["boat", "train"]
+
+
 def test_a_folder_around_the_classes_is_not_the_class(capsys) -> None:
     """`images/cat/1.jpg` is not a sample of a class `images`, unless an option says so."""
     write({"p/images/cat/1.jpg": jpeg(), "p/images/dog/1.jpg": jpeg()})
@@ -152,3 +216,11 @@ def test_a_folder_around_the_classes_is_not_the_class(capsys) -> None:
     assert classes() == ["cat", "dog"]
     run("p", "--classes", "auto")
     assert classes() == ["images"]
+
+
+def test_only_documentation_is_left_out_without_a_word(capsys) -> None:
+    """Files such as LICENSE and README_en.md are ignored; license_plates.csv is listed."""
+    names = ["LICENSE", "README_en.md", "license_plates.csv", "citations.json"]
+    write({"p/cat/1.jpg": jpeg(), **{f"p/{name}": b"x" for name in names}})
+    assert main(["import", "p", "--from", "imagefolder", "-o", "out/x-%d.tar"]) == 0
+    assert "files that lie in no class: 2, such as p/citations.json" in capsys.readouterr().err

@@ -127,6 +127,25 @@ def test_bytes_inside_of_lists_of_a_parquet_file_are_refused(tmp_path: Path, cap
     assert [path.name for path in tmp_path.iterdir()] == ["x.parquet"]
 
 
+def test_streamed_datasets_are_read_too(dataset) -> None:
+    """A streamed dataset, which has no length, gives the same samples."""
+    from wids.importing.huggingface import open_huggingface
+
+    streamed = open_huggingface(dataset.to_iterable_dataset())
+    assert streamed.total is None
+    assert list(streamed.samples) == list(open_huggingface(dataset).samples)
+
+
+def test_bytes_inside_of_lists_are_refused(dataset) -> None:
+    """The message names the column and what to do."""
+    from wids.importing.huggingface import open_huggingface
+
+    features = datasets.Features({"pages": datasets.Sequence(datasets.Image())})
+    nested = datasets.Dataset.from_dict({"pages": [[]]}, features=features)
+    with pytest.raises(ValueError, match=r"'pages' has bytes inside of .*flatten"):
+        open_huggingface(nested)
+
+
 def test_what_shards_will_not_have_is_counted(tmp_path: Path, dataset, capsys) -> None:
     """Missing values, other bytes and stray files are counted; `--strict` leaves nothing behind."""
     saved = tmp_path / "saved"
@@ -148,3 +167,10 @@ def test_what_shards_will_not_have_is_counted(tmp_path: Path, dataset, capsys) -
         "left out: samples without a value in the column 'image': 1",
         "left out: samples without a value in the column 'label': 1",
     ]
+
+
+def test_a_saved_dataset_without_rows_is_named(tmp_path: Path, capsys) -> None:
+    """What `datasets` cannot load again is an error that names the folder."""
+    datasets.Dataset.from_dict({"a": []}).save_to_disk(str(tmp_path / "none"))
+    assert main(["import", str(tmp_path / "none"), "-o", str(tmp_path / "x-%d.tar")]) == 1
+    assert f"{tmp_path / 'none'}: the library datasets cannot load it" in capsys.readouterr().err

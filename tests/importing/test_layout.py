@@ -7,7 +7,8 @@ import pytest
 
 from wids.base.omissions import Omissions
 from wids.cli import main
-from wids.importing.layout import Blob, ColumnMapping
+from wids.importing.importers import importer_for
+from wids.importing.layout import Blob, ColumnMapping, clean_key, read_listed_file, sniffed
 from wids.importing.options import ImportOptions
 
 
@@ -37,6 +38,22 @@ def test_two_columns_of_a_kind_keep_their_names() -> None:
     }
 
 
+def test_users_have_the_last_word() -> None:
+    """A column is written to the field that the user names, with or without its dot."""
+    layout = mapping({"image": "image", "n": "plain", "id": "plain"}, {"image": ".x", "n": "txt"})
+    sample = layout.sample(0, {"image": JPEG, "n": "5", "id": "a.b/c.d"})
+    assert sample == {"__key__": "a.b/c_d", ".x": b"j", ".txt": "5", ".json": {"id": "a.b/c.d"}}
+
+
+def test_none_is_no_field() -> None:
+    """A picture of None is no field of its sample; in JSON it is null."""
+    layout = mapping({"image": "image", "n": "plain"})
+    assert layout.sample(0, {"image": None, "n": None}) == {
+        "__key__": "000000000",
+        ".json": {"n": None},
+    }
+
+
 @pytest.mark.parametrize(
     ("kinds", "fields", "row", "message"),
     [
@@ -58,6 +75,48 @@ def test_what_would_be_lost_is_an_error(kinds: Any, fields: Any, row: Any, messa
         mapping(kinds, fields).sample(0, row)
 
 
+@pytest.mark.parametrize("name", ["fields", "key"])
+def test_a_column_that_is_missing_is_named(name: str) -> None:
+    """The message lists the columns there are."""
+    wanted: dict[str, Any] = {"fields": {"z": "txt"}} if name == "fields" else {"key": "z"}
+    with pytest.raises(ValueError, match="no column 'z'; its columns are a, b"):
+        mapping({"a": "image", "b": "plain"}, **wanted)
+
+
+def test_first_bytes_tell_what_data_is() -> None:
+    """Formats are recognised by their first bytes."""
+    heads = {
+        b"\xff\xd8\xff\xe1": ".jpg",
+        b"\x89PNG\r\n\x1a\n": ".png",
+        b"RIFF\0\0\0\0WEBPVP8 ": ".webp",
+        b"\0\0\0\x18ftypmp42": ".mp4",
+        b"": ".bin",
+        b"RIFF": ".bin",
+    }
+    assert {head: sniffed(head).suffix for head in heads} == heads
+
+
+def test_keys_lose_the_dots_that_would_begin_an_extension() -> None:
+    """Dots in the last component of a key are replaced; dots of folders stay."""
+    assert [clean_key(key) for key in ("a.b", "v1.2/x", "x")] == ["a_b", "v1.2/x", "x"]
+
+
+def test_folders_are_known_by_what_lies_in_them(tmp_path: Path) -> None:
+    """The kind of a folder is recognised by its files; by default it holds images by class."""
+    marks = {
+        "mds": "index.json",
+        "lmdb": "data.mdb",
+        "huggingface": "dataset_info.json",
+        "tfrecord": "x.tfrecord-00000-of-00001",
+        "webdataset": "a.tar",
+        "imagefolder": "notes",
+    }
+    for kind, name in marks.items():
+        (tmp_path / kind).mkdir()
+        (tmp_path / kind / name).touch()
+        assert importer_for(str(tmp_path / kind)).kind == kind
+
+
 @pytest.mark.parametrize(
     ("sources", "message"),
     [
@@ -75,6 +134,13 @@ def test_sources_that_cannot_be_are_one_line(
     assert main(["import", *sources, "-o", "out/x-%d.tar"]) == 1
     assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_a_cell_that_is_no_path_is_shown_in_short(tmp_path: Path) -> None:
+    """A long cell that is no path is shortened in the message."""
+    with pytest.raises(FileNotFoundError, match="row 3: names the file .*, which does") as found:
+        read_listed_file(tmp_path, "iVBORw0KGgo" * 100_000, "row 3")
+    assert len(str(found.value)) < 300
 
 
 def test_a_key_whose_dots_find_no_place_is_counted() -> None:

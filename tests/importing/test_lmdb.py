@@ -57,6 +57,41 @@ def test_a_pattern_says_what_keys_mean(tmp_path: Path) -> None:
     assert samples == [{"__key__": f"{i:09}", ".jpg": b"image", ".txt": b"label"} for i in (1, 2)]
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--pattern", "("], "pattern"),
+        (["--pattern", r"(\d+)"], "expected groups named key and ext"),
+        (["--pattern", r"(?P<key>z)(?P<ext>z)"], "expected keys of the form"),
+        (["--field", "nope=jpg"], "has no field 'nope'"),
+    ],
+)
+def test_what_cannot_be_is_one_line(tmp_path: Path, capsys, options: list[str], message: str):
+    """An impossible option gives one line with the expectation."""
+    path = make(tmp_path / "db", {"0001": JPEG})
+    assert main(["import", str(path), "-o", str(tmp_path / "x-%d.tar"), *options]) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_what_is_no_database_is_named(tmp_path: Path, capsys) -> None:
+    """A file that is not a database is refused by its path."""
+    path = tmp_path / "x.lmdb"
+    path.write_bytes(b"hello" * 5000)
+    assert main(["import", str(path), "-o", str(tmp_path / "x-%d.tar")]) == 1
+    assert "x.lmdb: cannot be read as an LMDB" in capsys.readouterr().err
+    assert list(tmp_path.glob("*.tar*")) == []
+
+
+def test_nothing_is_written_beside_the_database(tmp_path: Path) -> None:
+    """A database on a read-only disk is read."""
+    path = make(tmp_path / "db", {"0001": JPEG})
+    (path / "lock.mdb").unlink()
+    before = (path / "data.mdb").read_bytes()
+    assert len(list(open_lmdb([path]).samples)) == 1
+    assert [entry.name for entry in path.iterdir()] == ["data.mdb"]
+    assert (path / "data.mdb").read_bytes() == before
+
+
 def test_database_that_was_cut_off_is_an_error(tmp_path: Path) -> None:
     """A truncated database raises an error and does not end the process."""
     path = make(tmp_path / "db", {f"{i:03}.jpg": JPEG * 50 for i in range(100)})
@@ -64,6 +99,19 @@ def test_database_that_was_cut_off_is_an_error(tmp_path: Path) -> None:
     (path / "data.mdb").write_bytes(data[: len(data) // 2])
     with pytest.raises(ValueError, match="it is truncated"):
         open_lmdb([path])
+
+
+def test_databases_inside_of_a_database_are_refused(tmp_path: Path) -> None:
+    """A database that contains other databases is refused."""
+    path = tmp_path / "db"
+    with library.open(str(path), map_size=1 << 20, max_dbs=2) as opened:
+        for name in (b"images", b"labels"):
+            with opened.begin(write=True, db=opened.open_db(name)) as view:
+                view.put(b"1", JPEG)
+    with pytest.raises(ValueError, match="contains the named database b'images'"):
+        open_lmdb([path])
+    plain = make(tmp_path / "plain", {"1.bin": b"48 bytes".ljust(48, b".")})
+    assert [sample[".bin"][:8] for sample in open_lmdb([plain]).samples] == [b"48 bytes"]
 
 
 def test_the_layout_of_text_recognition_is_recognised(tmp_path: Path, capsys) -> None:
@@ -81,6 +129,51 @@ def test_the_layout_of_text_recognition_is_recognised(tmp_path: Path, capsys) ->
         ("000000002", JPEG, b"word"),
         ("000000003", JPEG, None),
     ]
+
+
+@pytest.mark.parametrize("digits", [1, 9])
+def test_other_keys_tear_no_labels_from_their_images(tmp_path: Path, capsys, digits: int) -> None:
+    """A key of another form is listed; keys of one word only are no pairs."""
+    rows = {f"{word}-{i:0{digits}}": JPEG for i in (1, 2) for word in ("image", "label")}
+    path = make(tmp_path / "db", rows | {"extra": b"?"})
+    assert main(["import", str(path), "-o", str(tmp_path / "x-%d.tar")]) == 0
+    assert "keys that do not match the pattern: 1, such as extra" in capsys.readouterr().err
+    with wids.ShardListDataset(tmp_path / "x.json", transformations="bytes") as dataset:
+        assert [(s[".jpg"], s[".txt"]) for s in dataset] == [(JPEG, JPEG)] * 2
+    pictures = make(tmp_path / "pictures", {f"cat-{i}": JPEG for i in range(3)})
+    assert len(list(open_lmdb([pictures]).samples)) == 3
+
+
+def test_keys_that_a_pattern_leaves_out_are_counted(tmp_path: Path, capsys) -> None:
+    """Keys that do not match the pattern are listed, and refused with --strict."""
+    path = make(tmp_path / "db", {"a-1": b"x", "other": b"y"})
+    command = ["import", str(path), "-o", str(tmp_path / "x-%d.tar")]
+    command += ["--pattern", r"(?P<ext>\w+)-(?P<key>\d+)"]
+    assert main(command) == 0
+    assert "keys that do not match the pattern: 1, such as other" in capsys.readouterr().err
+    assert main([*command, "--strict"]) == 1
+
+
+def test_pictures_are_samples_whatever_their_keys(tmp_path: Path, capsys) -> None:
+    """A picture under a key such as `length` is a sample; other such keys are listed."""
+    rows = {"len": JPEG, "length": b"3", "__x__": JPEG, "__meta__": b"{}", "__keys__": b"k"}
+    path = make(tmp_path / "db", rows)
+    assert main(["import", str(path), "-o", str(tmp_path / "x-%d.tar")]) == 0
+    assert "keys that describe the whole database: 3, such as __keys__" in capsys.readouterr().err
+    with wids.ShardListDataset(tmp_path / "x.json", transformations="bytes") as dataset:
+        assert [sample["__key__"] for sample in dataset] == ["__x__", "len"]
+    assert main(["import", str(path), "-o", str(tmp_path / "y-%d.tar"), "--strict"]) == 1
+    assert "__keys__: would be left out" in capsys.readouterr().err
+
+
+def test_keys_that_become_one_text_are_refused(tmp_path: Path) -> None:
+    """Two keys that become equal as text are refused."""
+    path = tmp_path / "db"
+    with library.open(str(path), map_size=1 << 20) as database, database.begin(write=True) as view:
+        view.put(b"a\xff", JPEG)
+        view.put(rb"a\xff", JPEG)
+    with pytest.raises(ValueError, match=r"db: the keys .* are the same text; rename one"):
+        open_lmdb([path])
 
 
 def test_a_key_that_cannot_be_found_again_is_damage(tmp_path: Path) -> None:

@@ -83,6 +83,12 @@ def test_packed_shards_hold_the_same(packed: str) -> None:
     assert samples_of(WRITTEN / packed) == samples_of(WRITTEN / "plain")
 
 
+def test_pickles_stay_bytes(tmp_path: Path) -> None:
+    """Pickles are imported as bytes, and are not loaded."""
+    (first, *_) = samples_of(WRITTEN / "plain")
+    assert first[".pkl"].startswith(b"\x80")
+
+
 def test_the_command_makes_shards_of_it(tmp_path: Path) -> None:
     """Columns become the fields that the user names, and keys come from the named column."""
     command = ["import", str(WRITTEN / "zstd"), "-o", str(tmp_path / "x-%d.tar")]
@@ -137,6 +143,17 @@ def test_a_bomb_unpacks_to_no_more_than_promised(tmp_path: Path) -> None:
     with pytest.raises(
         ValueError, match="shard.00000.mds: cannot be unpacked: .*more than 11143 bytes"
     ):
+        samples_of(copy)
+
+
+def test_an_index_that_promises_gigabytes_does_not_allow_them(tmp_path: Path) -> None:
+    """A large size in the index does not raise the bound on the compression ratio."""
+    import gzip
+
+    copy = Path(shutil.copytree(WRITTEN / "gz", tmp_path / "mds"))
+    (copy / "shard.00000.mds.gz").write_bytes(gzip.compress(bytes(10**8)))
+    edit(copy, lambda shard: shard["raw_data"].update(bytes=2**32 - 1))
+    with pytest.raises(ValueError, match=r"shard\.00000\.mds: .* decompresses to more than 8"):
         samples_of(copy)
 
 
@@ -206,6 +223,15 @@ def test_brotli_and_snappy_are_unpacked(tmp_path: Path, packed: str) -> None:
         samples_of(tmp_path)
 
 
+def test_other_files_in_the_folder_are_no_longer_strict(tmp_path: Path, capsys) -> None:
+    """With --strict, a file that the index does not name is refused before anything is written."""
+    shutil.copytree(WRITTEN / "plain", tmp_path / "mds")
+    (tmp_path / "mds" / "labels.csv").write_text("a,b")
+    command = ["import", str(tmp_path / "mds"), "-o", str(tmp_path / "x-%d.tar"), "--strict"]
+    assert main(command) == 1
+    assert "labels.csv: would be left out (files of another kind)" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("mode", ["L", "I;16", "RGB", "RGBA", "1"])
 def test_raw_images_of_every_mode_keep_their_pixels(tmp_path: Path, mode: str) -> None:
     """Images keep pixels and mode, as PNG."""
@@ -218,3 +244,11 @@ def test_raw_images_of_every_mode_keep_their_pixels(tmp_path: Path, mode: str) -
     (data,) = (value for key, value in sample.items() if key in {".png", ".tif"})
     found = Image.open(io.BytesIO(data))
     assert (found.mode, found.tobytes()) == (mode, image.tobytes())
+
+
+def test_raw_images_that_no_file_holds_become_arrays(tmp_path: Path) -> None:
+    """The pixels of a mode that PNG lacks are kept."""
+    pixels = struct.pack("<3I", 1, 1, 3) + b"HSV" + bytes([1, 2, 3])
+    write_mds(tmp_path, "pil", pixels)
+    (sample,) = samples_of(tmp_path)
+    assert np.load(io.BytesIO(sample[".npy"])).tolist() == [[[1, 2, 3]]]

@@ -3,6 +3,8 @@
 import csv
 import io
 import json
+import os
+import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from pyarrow import parquet
 
 import wids
 from wids.cli import main
+from wids.importing.layout import clean_key
 from wids.importing.tables import read_rows
 
 PICTURE = save(draw(8, 8), "JPEG")
@@ -83,11 +86,91 @@ def test_tables_that_would_lose_something_name_the_line(
         assert word in message
 
 
+def test_bytes_inside_of_lists_are_refused(capsys) -> None:
+    """A list of pictures is refused; the message names column and type."""
+    table = pa.table({"pictures": pa.array([[b"1", b"2"]])})
+    parquet.write_table(table, "t.parquet")
+    message = refused("t.parquet", capsys)
+    assert "column 'pictures' has bytes inside of list" in message
+
+
+def test_tables_of_other_types_are_refused_together(capsys) -> None:
+    """Tables whose column has bytes in one and text in another are refused."""
+    parquet.write_table(pa.table({"a": [b"\xff"]}), "one.parquet")
+    parquet.write_table(pa.table({"a": ["x"]}), "two.parquet")
+    assert "two.parquet: expected the columns, types" in refused("one.parquet two.parquet", capsys)
+
+
+def test_classes_that_a_table_names_itself_are_kept_or_refused(capsys) -> None:
+    """`--classes` is refused for a column whose class names the file has."""
+    note = {"info": {"features": {"label": {"_type": "ClassLabel", "names": ["b", "a"]}}}}
+    table = pa.table({"label": [0, 1]})
+    table = table.replace_schema_metadata({b"huggingface": json.dumps(note).encode()})
+    parquet.write_table(table, "t.parquet")
+    assert "names the classes of 'label' itself" in refused("t.parquet --classes auto", capsys)
+    assert [sample[".cls"] for sample in imported("t.parquet")] == [b"0", b"1"]
+    assert json.loads(Path("out/x.json").read_text())["classes"] == ["b", "a"]
+
+
+# Files, options, and words of the message.
+FOLDERS = [
+    ({"p/cat/1.jpg": PICTURE}, "p --split val", ["--split with one of its folders (cat)", "'val'"]),
+    ({"p/1.txt": b"x"}, "p --from imagefolder --split val", ["(it has none)", "'val'"]),
+    ({"p/cat/1.jpg": PICTURE}, "p --classes dog,owl", ["p/cat: is none of the classes dog, owl"]),
+    (
+        {"p/cat/1.jpg": PICTURE, "p/cat/1.cls": b"7"}, "p",
+        ["p/cat/1.cls: says the class '7'", "class 0", "--from samples"],
+    ),
+    (
+        {"p/cat/a.b.jpg": PICTURE, "p/cat/a_b.jpg": PICTURE}, "p",
+        ["both get the key 'cat/a_b'", "--rekey"],
+    ),
+    (
+        {"p/a.b.jpg": PICTURE, "p/a_b.jpg": PICTURE}, "p --from samples",
+        ["both get the key 'a_b'", "--rekey"],
+    ),
+    ({"p/cat/1.JPG": PICTURE, "p/cat/1.txt": b"", "p/cat/1.TXT": b""}, "p", ["are both '.txt'"]),
+    ({"p/1.jpg": PICTURE, "p/1.JPG": PICTURE}, "p --from samples", ["are both '.jpg' of 1"]),
+    ({"p/train/1.jpg": PICTURE, "p/val/1.jpg": PICTURE}, "p", ["--split train", "--classes"]),
+    ({"p/all/cat/1.jpg": PICTURE}, "p", ["--split all", "--classes auto"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("files", "arguments", "words"), FOLDERS)
+def test_folders_that_could_mean_two_things_are_asked_about(
+    files: dict[str, bytes], arguments: str, words: list[str], capsys
+) -> None:
+    """Ambiguous folders are refused by a message with the options to choose from."""
+    write(files)
+    message = refused(arguments, capsys)
+    for word in words:
+        assert word in message
+
+
+def test_a_link_that_leads_nowhere_is_named(capsys) -> None:
+    """A broken link to a picture is an error."""
+    write({"p/cat/1.jpg": PICTURE})
+    Path("p/cat/2.jpg").symlink_to("gone.jpg")
+    assert (
+        "p/cat/2.jpg: the target of this link does not exist; correct or remove the link"
+        in refused("p", capsys)
+    )
+
+
 def test_a_link_to_a_folder_around_it_is_named(capsys) -> None:
     """A link to a folder that contains it is an error."""
     write({"p/cat/1.jpg": PICTURE})
     Path("p/cat/again").symlink_to(Path("p/cat").resolve())
     assert "leads back to" in refused("p", capsys)
+
+
+def test_links_to_folders_elsewhere_are_followed() -> None:
+    """Links to other folders are followed."""
+    write({"store/cat/1.jpg": PICTURE, "store/dog/2.jpg": PICTURE, "p/owl/3.jpg": PICTURE})
+    Path("p/cat").symlink_to(Path("store/cat").resolve())
+    Path("p/owl/4.jpg").symlink_to(Path("store/dog/2.jpg").resolve())
+    samples = imported("p")
+    assert [sample["__key__"] for sample in samples] == ["cat/1", "owl/3", "owl/4"]
 
 
 LEFT_OUT = [
@@ -116,6 +199,16 @@ def test_what_is_left_out_is_counted_or_refused(
     assert main(["import", *arguments.split(), "--strict", "-o", "strict/x-%d.tar"]) == 1
     assert "which --strict forbids" in capsys.readouterr().err
     assert not list(Path().glob("strict/*.tar"))
+
+
+def test_pipes_and_sockets_are_left_out(capsys) -> None:
+    """Pipes and sockets are left out without waiting."""
+    write({"p/cat/1.jpg": PICTURE})
+    os.mkfifo("p/cat/2.jpg")
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.bind("p/cat/3.jpg")
+        assert len(imported("p")) == 1
+    assert "pipes, sockets and devices: 2" in capsys.readouterr().err
 
 
 CELLS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=6)
@@ -163,6 +256,15 @@ def test_parquet_rows_are_those_that_pyarrow_wrote(rows: list[dict[str, Any]], g
     """Rows of all row groups come in order, with 64-bit integers unchanged."""
     parquet.write_table(pa.Table.from_pylist(rows), "t.parquet", row_group_size=group)
     assert list(read_rows(Path("t.parquet"))) == rows
+
+
+@given(st.text(st.characters(exclude_categories=["Cs", "Cc"])))
+def test_keys_have_no_dot_in_their_last_part(text: str) -> None:
+    """Dots in the last component of a key are replaced, and those of folders kept."""
+    key = clean_key(text)
+    assert "." not in key.rpartition("/")[2]
+    assert key.rpartition("/")[0] == text.rpartition("/")[0]
+    assert len(key) == len(text)
 
 
 def test_a_damaged_parquet_is_named(capsys) -> None:

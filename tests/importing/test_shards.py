@@ -74,6 +74,27 @@ def test_shards_of_a_server_become_others(tmp_path: Path, shard_server) -> None:
         assert [sample["__key__"] for sample in dataset] == ["000000000", "000000001"]
 
 
+def test_keys_with_dots_are_numbered_on_request(tmp_path: Path, capsys) -> None:
+    """Keys that shards cannot have are refused by a message with the option that numbers them."""
+    (tmp_path / "dots.tar").write_bytes(tar_of(["v1.0001.txt", "v1.0002.txt"]))
+    command = ["import", str(tmp_path / "dots.tar"), "-o", str(tmp_path / "x-%d.tar")]
+    command += ["--key-rule", "last_dot"]
+    assert main(command) == 1
+    assert "the key has a dot in its last part" in (said := capsys.readouterr().err)
+    assert "--rekey" in said
+    assert main([*command, "--rekey"]) == 0
+    with wids.ShardListDataset(tmp_path / "x.json") as dataset:
+        assert list(dataset.keys) == ["000000000", "000000001"]
+
+
+def test_members_that_lie_apart_are_named(tmp_path: Path, capsys) -> None:
+    """Without --grouping shard, members that are not adjacent are an error."""
+    (tmp_path / "old.tar").write_bytes(tar_of(APART))
+    assert main(["import", str(tmp_path / "old.tar"), "-o", str(tmp_path / "x-%d.tar")]) == 1
+    assert "old.tar" in capsys.readouterr().err
+    assert list(tmp_path.glob("x*")) == []
+
+
 @pytest.mark.parametrize("data", [b"", b"<html>Not found</html>", tar_of(PLAIN)[:3000]])
 def test_what_is_no_whole_tar_is_refused(tmp_path: Path, data: bytes) -> None:
     """An empty pipe, a page and a truncated tar are refused, and no shard is written."""
@@ -82,6 +103,47 @@ def test_what_is_no_whole_tar_is_refused(tmp_path: Path, data: bytes) -> None:
     assert run.returncode == 1
     assert run.stderr.startswith(b"wids: ")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", ["import", "reshard"])
+def test_a_concatenated_file_is_read_whole_or_refused(tmp_path: Path, command: str, capsys) -> None:
+    """A file of two archives is refused by a message with the option that reads both."""
+    (tmp_path / "ab.tar").write_bytes(tar_of(["a.cls", "a.jpg"]) + tar_of(["b.cls", "b.jpg"]))
+    run = [command, str(tmp_path / "ab.tar"), "-o", str(tmp_path / "out" / "x-%d.tar")]
+    assert main(run) == 1
+    assert f"wids {command} --concatenated" in capsys.readouterr().err
+    assert main([*run, "--concatenated"]) == 0
+    assert keys_of(tmp_path / "out" / "x.json") == ["a", "b"]
+
+
+def test_what_a_folder_of_shards_holds_besides_is_listed(tmp_path: Path, capsys) -> None:
+    """Subfolders with shards and other files are listed; indexes and specs are ignored."""
+    (tmp_path / "in" / "more").mkdir(parents=True)
+    (tmp_path / "in" / "a.tar").write_bytes(tar_of(["a.cls", "a.jpg"]))
+    (tmp_path / "in" / "labels.csv").write_text("a\n")
+    (tmp_path / "in" / "a.json").write_text("{}")
+    command = [
+        "import",
+        "--from",
+        "webdataset",
+        str(tmp_path / "in"),
+        "-o",
+        str(tmp_path / "x-%d.tar"),
+    ]
+    assert main(command) == 0
+    said = capsys.readouterr().err
+    assert f"folders that are not searched: 1, such as {tmp_path / 'in' / 'more'}" in said
+    assert "files of another kind: 1, such as" in said
+    assert main([*command, "--strict"]) == 1
+
+
+def test_members_of_no_sample_are_listed(tmp_path: Path, capsys) -> None:
+    """Members without an extension are listed."""
+    (tmp_path / "old.tar").write_bytes(tar_of(["a.cls", "a.jpg", "README"]))
+    command = ["import", str(tmp_path / "old.tar"), "-o", str(tmp_path / "x-%d.tar")]
+    assert main(command) == 0
+    assert "members of tars that are in no sample" in capsys.readouterr().err
+    assert main([*command, "--strict"]) == 1
 
 
 @pytest.mark.parametrize(
@@ -192,6 +254,21 @@ def test_files_of_an_export_never_replace_each_other(
     assert main(["export", str(tmp_path / "a.tar"), str(tmp_path / "out")]) == 1
     assert said in (message := capsys.readouterr().err)
     assert "(wids reshard --rekey)" in message
+
+
+def test_a_link_that_leads_to_nothing_is_said_once(tmp_path: Path) -> None:
+    """A dataset warns of a hard link whose file is not in the tar, where the program opens it."""
+    names = [tmp_path / name for name in ("a.tar", "b.tar")]
+    for name in names:
+        with tarfile.open(name, "w") as archive:
+            archive.addfile(tarfile.TarInfo(f"{name.stem}.cls"))
+            link = tarfile.TarInfo("lost.cls")
+            link.type, link.linkname = tarfile.LNKTYPE, "gone.cls"
+            archive.addfile(link)
+    for _ in range(2):  # counted by threads, then from sidecars
+        with pytest.warns(wids.WidsWarning, match=r"\.tar: 1 hard links lead to no") as caught:
+            assert len(wids.ShardListDataset(list(map(str, names)))) == 2
+        assert [each.filename for each in caught] == [__file__]
 
 
 @pytest.mark.parametrize("beside", ["spec", "classes.txt"])

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,34 @@ class TestParquetOfHuggingFace:
         assert [sample[".jpg"] for sample in samples] == [jpeg(i) for i in range(3)]
         assert json.loads(samples[2][".json"])["image.path"] == "2.jpg"
 
+    def test_a_picture_that_is_not_there_is_an_error(self, capsys) -> None:
+        """A missing picture raises an error with row and file."""
+        rows = [{"image": {"bytes": None, "path": "gone.jpg"}}]
+        parquet.write_table(pyarrow.Table.from_pylist(rows), "x.parquet")
+        assert main(["import", "x.parquet", "-o", "out/x-%d.tar"]) == 1
+        said = capsys.readouterr().err
+        assert "x.parquet: row 0: names the file gone.jpg, which does not exist" in said
+        assert not Path("out/x.json").exists()
+
+    def test_rows_without_a_picture_are_counted(self, capsys) -> None:
+        """A null in a column of pictures is reported, and refused with --strict."""
+        images = [{"bytes": jpeg(), "path": None}, None, None]
+        dataset = datasets.Dataset.from_dict(
+            {"image": images, "caption": ["a", None, "c"]},
+            features=datasets.Features(
+                {"image": datasets.Image(), "caption": datasets.Value("string")}
+            ),
+        )
+        dataset.to_parquet("x.parquet")
+        dataset.save_to_disk("saved")
+        for source in ("x.parquet", "saved"):
+            samples = run(source)
+            assert [".jpg" in sample for sample in samples] == [True, False, False]
+            assert json.loads(samples[1][".json"]) == {"caption": None}
+            said = capsys.readouterr().err
+            assert "samples without a value in the column 'image': 2, such as 000000001" in said
+            assert main(["import", source, "--strict", "-o", "strict/x-%d.tar"]) == 1
+
     def test_a_downloaded_folder_needs_no_options(self, capsys) -> None:
         """A folder of the hub is imported without options; one of several parts must be chosen."""
         features = datasets.Features({"label": datasets.ClassLabel(names=["cat", "dog"])})
@@ -117,6 +146,13 @@ class TestSeveral:
         assert [sample[".txt"] for sample in samples] == [b"one", b"two", b"three"]
         assert [sample["__key__"] for sample in samples] == [f"{i:09}" for i in range(3)]
 
+    def test_tables_of_other_columns_are_refused(self, capsys) -> None:
+        """Tables with different columns are refused."""
+        Path("a.csv").write_text("text\none\n")
+        Path("b.csv").write_text("text,more\none,two\n")
+        assert main(["import", "a.csv", "b.csv", "-o", "out/x-%d.tar"]) == 1
+        assert "b.csv: expected the columns, types and classes of a.csv" in capsys.readouterr().err
+
     def test_columns_in_another_order_are_the_same(self) -> None:
         """Columns are told by their names, and all samples have them in the first table's order."""
         Path("a.csv").write_text("word,count\none,1\n")
@@ -139,6 +175,14 @@ class TestSeveral:
         Path("p/more/2.jpg").write_bytes(jpeg(2))
         run("p")
         assert "files that no row names: 1, such as p/more/2.jpg" in capsys.readouterr().err
+
+    def test_a_table_beside_pictures_is_asked_about(self, capsys) -> None:
+        """A table beside folders of pictures is refused until an option says its meaning."""
+        Path("p/cat").mkdir(parents=True)
+        Path("p/cat/1.jpg").write_bytes(jpeg(1))
+        Path("p/labels.csv").write_text("path,label\ncat/1.jpg,0\n")
+        assert main(["import", "p", "-o", "out/x-%d.tar"]) == 1
+        assert "p: contains labels.csv beside images or folders" in capsys.readouterr().err
 
 
 class TestCells:
@@ -189,6 +233,18 @@ class TestCells:
         assert [sample[".cls"] for sample in samples] == numbers
         assert header()["classes"] == (expected or named.split(","))
 
+    def test_a_class_that_is_none_is_named(self, capsys) -> None:
+        """An unknown class raises an error with row and remedy."""
+        Path("t.csv").write_text("label\ndog\ncta\n")
+        assert main(["import", "t.csv", "--classes", "cat,dog", "-o", "out/x-%d.tar"]) == 1
+        said = capsys.readouterr().err
+        assert (
+            "t.csv: row 1: column 'label' has the value 'cta', which is not one of the classes"
+            in said
+        )
+        assert main(["import", "t.csv", "--field", "label=cls", "-o", "out/x-%d.tar"]) == 1
+        assert "--classes auto" in capsys.readouterr().err
+
     def test_long_cells_are_read(self) -> None:
         """A cell longer than 128 KiB, the limit of `csv`, is read."""
         limit = csv.field_size_limit()
@@ -197,6 +253,87 @@ class TestCells:
         (sample,) = run("t.csv", "--field", "text=txt")
         assert sample[".txt"].decode() == text
         assert csv.field_size_limit() == limit
+
+
+def test_an_option_that_means_nothing_is_refused(capsys) -> None:
+    """An option that the kind of source does not have is refused."""
+    Path("t.csv").write_text("a\n1\n")
+    assert main(["import", "t.csv", "--pattern", "(?P<key>.)(?P<ext>.)", "-o", "o/x-%d.tar"]) == 1
+    assert "--pattern does not apply to a source of the kind 'table'" in capsys.readouterr().err
+
+
+def test_files_of_another_kind_in_the_folder_are_listed(capsys) -> None:
+    """Files that the importer does not read are listed with their number."""
+    Path("p").mkdir()
+    Path("p/train.csv").write_text("a\n1\n")
+    Path("p/extra.bin").write_bytes(b"?")
+    run("p")
+    assert "files that no row names: 1, such as p/extra.bin" in capsys.readouterr().err
+    assert main(["import", "p", "--strict", "-o", "strict/x-%d.tar"]) == 1
+
+
+def test_declaring_the_command_imports_no_importer() -> None:
+    """`wids --help` imports no library that reads data."""
+    import subprocess
+
+    code = "import sys; import wids.importing.importers; print('numpy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_parquet_with_two_columns_of_one_name_is_refused(capsys) -> None:
+    """A Parquet file with two columns of one name is refused."""
+    columns = [pyarrow.array([1]), pyarrow.array([2])]
+    parquet.write_table(pyarrow.Table.from_arrays(columns, names=["a", "a"]), "t.parquet")
+    assert main(["import", "t.parquet", "-o", "out/x-%d.tar"]) == 1
+    assert "two columns have the name 'a'" in capsys.readouterr().err
+
+
+def test_files_that_a_folder_lacks_are_counted(capsys) -> None:
+    """Missing files of a numbered set are counted; a broken link is an error."""
+    Path("hub/data").mkdir(parents=True)
+    for number in (0, 2):
+        table = pyarrow.table({"text": [str(number)]})
+        parquet.write_table(table, f"hub/data/train-{number:05d}-of-00005.parquet")
+    assert len(run("hub")) == 2
+    missing = "such as hub/data/train-00001-of-00005.parquet"
+    assert f"files missing from a numbered set: 3, {missing}" in capsys.readouterr().err
+    assert main(["import", "hub", "--strict", "-o", "out/y-%d.tar"]) == 1
+    assert len(run("hub/data/train-00002-of-00005.parquet", "--strict")) == 1
+    Path("hub/data/train-00001-of-00005.parquet").symlink_to("gone")
+    assert main(["import", "hub", "-o", "out/y-%d.tar"]) == 1
+    assert (
+        "train-00001-of-00005.parquet: the target of this link does not exist"
+        in capsys.readouterr().err
+    )
+
+
+PICTURE = b"\x89PNG\r\n\x1a\n and more, IEND\xaeB`\x82"
+
+
+@pytest.mark.parametrize("noted", [b"no JSON", b"[]", b'{"info": 3}'])
+def test_class_names_that_cannot_be_read_are_an_error(noted: bytes, tmp_path: Path, capsys) -> None:
+    """Class names in an unknown form of metadata are an error."""
+    arrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    table = arrow.table({"label": [1]}).replace_schema_metadata({b"huggingface": noted})
+    parquet.write_table(table, tmp_path / "x.parquet")
+    assert main(["import", str(tmp_path / "x.parquet"), "-o", str(tmp_path / "o-%d.tar")]) == 1
+    assert "x.parquet: the metadata of the library 'datasets'" in capsys.readouterr().err
+
+
+def test_columns_in_the_names_of_folders_are_counted(tmp_path: Path, capsys) -> None:
+    """Columns that `write_to_dataset` stores in folder names are reported as missing."""
+    pa = pytest.importorskip("pyarrow")
+    table = pa.table({"x": [1, 2, 3], "label": ["cat", "dog", "cat"]})
+    pa.parquet.write_to_dataset(table, tmp_path / "rows", partition_cols=["label"])
+    parts = sorted(map(str, tmp_path.glob("rows/*/*.parquet")))
+    command = ["import", *parts, "-o", str(tmp_path / "x-%d.tar")]
+    assert main(command) == 0
+    said = capsys.readouterr().err
+    assert "tables whose column 'label' is in the names of folders: 2, such as" in said
+    assert main([*command, "--strict"]) == 1
+    assert "label=cat" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -222,6 +359,20 @@ def test_rows_that_would_lose_something_are_refused(
     assert re.search(message, capsys.readouterr().err)
 
 
+def test_keys_that_become_equal_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    """`a.b` and `a_b` are one key, in one shard or in two; that is listed, or refused."""
+    Path("k.csv").write_text("key,text\na.b,1\nc,2\nd,3\na_b,4\n")
+    command = ["import", "k.csv", "-o", "out/x-%d.tar", "--maxcount", "2"]
+    assert main(command) == 0
+    said = capsys.readouterr().err
+    assert "samples with the key of an earlier one (--rekey numbers them): 1, such as" in said
+    assert "samples 0 and 3" in said
+    assert main([*command, "--strict"]) == 1
+    assert "samples 0 and 3" in capsys.readouterr().err
+    assert main([*command, "--rekey", "--strict"]) == 0
+    assert "earlier one" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("cell", "value"),
     [
@@ -238,3 +389,11 @@ def test_numbers_of_a_csv_that_no_float_holds_stay_texts(cell: str, value: Any) 
     Path("a.csv").write_text(f"number,text\n{cell},x\n")
     (sample,) = run("a.csv")
     assert json.loads(sample[".json"])["number"] == value
+
+
+def test_rows_without_a_field_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    """They do not stop an import."""
+    parquet.write_table(pyarrow.table({"jpg": [jpeg(), None, jpeg()]}), "b.parquet")
+    assert [sample["__key__"] for sample in run("b.parquet")] == ["000000000", "000000002"]
+    assert "samples without any field: 1, such as 000000001" in capsys.readouterr().err
+    assert main(["import", "b.parquet", "-o", "new/x-%d.tar", "--strict"]) == 1

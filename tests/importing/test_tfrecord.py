@@ -5,6 +5,7 @@ import json
 import random
 import re
 import struct
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import wids
+from wids.base.optional import load
 from wids.cli import main
 from wids.importing.options import ImportOptions
 from wids.importing.tfrecord import open_tfrecords, parse_example, read_records
@@ -67,6 +69,18 @@ def test_what_another_library_wrote_reads_as_it_was_given(tmp_path: Path, name: 
             assert np.float32(rest["floats"]).tolist() == np.float32([0.1, 2.5, -3e30]).tolist()
 
 
+def test_several_files_and_folders_follow_each_other(tmp_path: Path) -> None:
+    """Files come in the given order, those of a folder sorted, numbered on."""
+    data = (WRITTEN / "written.tfrecord").read_bytes()
+    for number in range(2):
+        (tmp_path / f"x.tfrecord-0000{number}-of-00002").write_bytes(data)
+    (tmp_path / "z.tfrecord").write_bytes(gzip.compress(data))
+    paths = [str(tmp_path), str(tmp_path / "z.tfrecord")]
+    assert main(["import", *paths, "-o", str(tmp_path / "out" / "x-%d.tar")]) == 0
+    with wids.ShardListDataset(tmp_path / "out" / "x.json", transformations="bytes") as dataset:
+        assert [sample["__key__"] for sample in dataset] == [f"{i:09d}" for i in range(12)]
+
+
 PICTURE = b"\xff\xd8\xff\xda and so on\xff\xd9"
 
 
@@ -109,6 +123,32 @@ def test_classes_of_several_objects_are_no_class_of_the_sample(tmp_path: Path) -
     ]
     labelled = imported(tmp_path, records, fields={"image/object/class/label": "all.json"})
     assert [sample.get(".all.json") for sample in labelled] == [4, [1, 2, 3], None]
+
+
+def test_second_label_after_many_single_ones_is_named_with_its_cure(tmp_path: Path) -> None:
+    """After `.cls` was chosen, a record of two labels raises an error with a remedy."""
+    records = [{"label": small_ints(1)}] * 200 + [{"label": small_ints(1, 2)}]
+    with pytest.raises(ValueError, match="'label' is taken for a class.*--field label="):
+        imported(tmp_path, records)
+
+
+def test_late_text_of_another_encoding_keeps_the_name_of_its_column(tmp_path: Path) -> None:
+    """Bytes in a column of texts become a field with the name of the column."""
+    records = [{"image": texts(PICTURE), "caption": texts(b"x")}] * 100
+    late = {"image": texts(PICTURE), "caption": texts(b"caf\xe9")}
+    assert imported(tmp_path, [*records, late])[100] == {
+        "__key__": "000000100",
+        ".jpg": PICTURE,
+        ".caption.bin": b"caf\xe9",
+    }
+
+
+def test_feature_that_the_first_record_lacks_can_be_named(tmp_path: Path) -> None:
+    """An option may name a feature that the first record does not have."""
+    records = [{"label": small_ints(1)}, {"label": small_ints(2), "image": texts(PICTURE)}]
+    assert imported(tmp_path, records)[1] == {"__key__": "000000001", ".cls": 2, ".jpg": PICTURE}
+    named = imported(tmp_path, records, fields={"image": "left.jpg"})
+    assert named[1][".left.jpg"] == PICTURE
 
 
 @given(st.lists(st.binary(max_size=600), max_size=5))
@@ -192,6 +232,21 @@ def test_hostile_messages_are_value_errors() -> None:
     assert refused
 
 
+def test_an_empty_file_has_no_samples(tmp_path: Path) -> None:
+    """An empty file gives no samples."""
+    path = tmp_path / "x.tfrecord"
+    path.write_bytes(b"")
+    assert list(open_tfrecords([path]).samples) == []
+
+
+def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the library for checksums, the error says what to install."""
+    load.cache_clear()  # it remembers what was found before
+    monkeypatch.setitem(sys.modules, "google_crc32c", None)
+    with pytest.raises(ModuleNotFoundError, match=r"wids\[tfrecord\].*pip install google-crc32c"):
+        list(read_records(WRITTEN / "written.tfrecord"))
+
+
 def listed(capsys: pytest.CaptureFixture[str]) -> list[str]:
     """Return what the last import listed as left out: counts by reason."""
     lines = capsys.readouterr().err.splitlines()
@@ -201,6 +256,7 @@ def listed(capsys: pytest.CaptureFixture[str]) -> list[str]:
 
 
 CAPTION = example({"caption": texts(b"x")})
+FEATURE = message(1, b"caption") + message(2, texts(b"x"))
 OMITTED = {
     "nothing": (example({"image": texts(PICTURE), "caption": texts(b"x")}), []),
     "missing": (CAPTION, ["samples without a value in the column 'image': 1"]),
@@ -225,6 +281,21 @@ def test_what_shards_will_not_have_is_counted(
     assert ("which --strict forbids" in capsys.readouterr().err) is bool(expected)
     assert main(command) == 0
     assert listed(capsys) == expected
+
+
+@pytest.mark.parametrize(
+    ("record", "message_expected"),
+    [
+        (message(1, 2 * message(1, FEATURE)), "'caption' twice"),
+        (message(1, message(1, FEATURE + message(2, texts(b"y")))), "'caption' twice"),
+        (example({"caption": texts(b"x") + small_ints(5)}), "'caption' twice"),
+        (CAPTION + message(2, b""), "SequenceExample"),
+    ],
+)
+def test_values_given_twice_are_refused(record: bytes, message_expected: str) -> None:
+    """A record of which only some values would be read is refused."""
+    with pytest.raises(ValueError, match=message_expected):
+        parse_example(record)
 
 
 @pytest.mark.parametrize(

@@ -121,6 +121,23 @@ def test_a_shard_that_is_ruled_out_is_not_read(
         assert set(tmp_path.rglob("*.column")) == columns
 
 
+def test_a_column_without_numbers_rules_nothing_out(make_shard: Callable[..., Path]) -> None:
+    """A text that is a number fulfils a comparison with a number, though bounds have none of it."""
+    path = packed(make_shard, [["7", 1], [2, 3]], ".json:x")
+    with wids.ShardListDataset(str(path)) as dataset:
+        assert keys_of(dataset.filter(".json:x > 5")) == ["k0"]
+
+
+def test_a_name_that_no_sample_has_is_an_error(make_shard: Callable[..., Path]) -> None:
+    """A column of which no shard has a value is refused as without bounds."""
+    path = packed(make_shard, [[1], [2]], ".json:y")
+    with (
+        wids.ShardListDataset(str(path)) as dataset,
+        pytest.raises(ValueError, match="no sample has a value 'y'"),
+    ):
+        dataset.filter(".json:y > 5")
+
+
 def test_a_shard_that_was_replaced_is_refused(make_shard: Callable[..., Path]) -> None:
     """The bounds of a pack rule out no shard of this machine that was written since."""
     path = packed(make_shard, [[1], [2]], ".json:x")
@@ -144,6 +161,14 @@ def test_a_shard_of_the_same_headers_has_its_own_values(make_shard: Callable[...
         pytest.warns(wids.WidsWarning, match="newer than its pack"),
     ):
         assert keys_of(dataset.filter(".json:x > 5")) == ["k0"]
+
+
+def test_other_decoders_use_no_bounds(make_shard: Callable[..., Path]) -> None:
+    """Where the user decodes the field, its values are not those of the pack."""
+    path = packed(make_shard, [[1], [2]], ".json:x")
+    decoders = {".json": lambda data: {"x": 10 * json.loads(bytes(data))["x"]}}
+    with wids.ShardListDataset(str(path), decoders=decoders) as dataset:
+        assert dataset.column_bounds(".json", "x") is None
 
 
 def test_a_remote_shard_that_is_ruled_out_is_not_requested(
@@ -201,3 +226,10 @@ def test_malformed_bounds_are_not_used(make_shard: Callable[..., Path], bounds: 
         with pytest.warns(wids.WidsWarning, match=r"all\.wpack: the bounds of columns"):
             found = dataset.filter(".json:x > 5")
         assert keys_of(found) == ["k1"]
+
+
+@pytest.mark.parametrize("name", [".txt", "cls", ".json", ".json:x.0"])
+def test_columns_without_bounds_are_refused(make_shard: Callable[..., Path], name: str) -> None:
+    """Only a column of numbers can have bounds; others are named before any shard is read."""
+    with pytest.raises(ValueError, match="bounds: .*column such as|bounds: expected a column of"):
+        packed(make_shard, [[1]], name)

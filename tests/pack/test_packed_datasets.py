@@ -1,5 +1,6 @@
 """Datasets through packs, local and remote: the samples are those of the shards, or an error."""
 
+import gzip
 import json
 import os
 import pickle
@@ -8,7 +9,9 @@ import sys
 import tarfile
 import threading
 import warnings
+from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +24,12 @@ from helpers.stores import use_azure, use_s3
 from helpers.waiting import eventually
 
 import wids
+from wids.base.files import OutputFile
 from wids.base.text import format_nbytes
 from wids.errors import ShardFormatError, SpecError, WidsError
+from wids.fetching.fetch import Fetcher
 from wids.reading.shardlist import ShardList
+from wids.specs.journal import Journal
 from wids.specs.sources import load_spec
 from wids.tools.packing import write_pack
 
@@ -98,6 +104,17 @@ def test_a_dataset_travels(folder: Path, name: str) -> None:
     assert done.stdout.decode().split() == [each[0] for each in EXPECTED]
 
 
+def test_a_pickled_table_has_no_copy_of_the_columns(make_shard: Callable[..., Path]) -> None:
+    """What a worker gets does not grow with the columns of the pack."""
+    path = make_shard("many/0.tar", [sample(0)])
+    spec = load_spec([(str(path), 1)] * 2000)
+    write_pack(spec, path.with_name("many.wpack"))
+    table = load_spec(str(path.with_name("many.wpack"))).shards
+    assert len(pickle.dumps(table)) < 1000
+    again = pickle.loads(pickle.dumps(table))
+    assert (again[1999], len(again)) == (table[1999], 2000)
+
+
 def test_a_pack_that_was_replaced_is_refused_by_a_pickled_dataset(folder: Path) -> None:
     """Another pack under the same name cannot number the samples of a worker differently."""
     pickled = pickle.dumps(wids.ShardListDataset(folder / "train.wpack"))
@@ -135,6 +152,19 @@ def test_a_shard_that_is_newer_than_its_pack_is_compared_by_its_headers(
     with pytest.warns(UserWarning, match=r"0\.tar: this shard.*newer than its pack"):
         assert contents(dataset) == EXPECTED
     assert dataset.index_of("k2") == 2
+
+
+def test_a_shard_with_another_number_of_samples_is_refused(
+    folder: Path, make_shard: Callable[..., Path]
+) -> None:
+    """A shard that has one sample less than the pack says is an error that names it."""
+    make_shard("data/0.tar", [sample(number) for number in range(3)])
+    dataset = wids.ShardListDataset(folder / "train.wpack")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(WidsError, match=r"0\.tar"):
+            dataset[0]
+    assert dataset[4]["__key__"] == "k4"
 
 
 def test_the_pack_of_other_shards_is_not_used(folder: Path) -> None:
@@ -190,6 +220,26 @@ def both_json(folder: Path) -> str:
     return json.dumps({**document, "base": str(folder)})
 
 
+def test_a_compressed_shard_has_no_index_in_the_pack(folder: Path) -> None:
+    """Its samples are counted, and it is read as without a pack."""
+    subprocess.run(["gzip", "-k", str(folder / "2.tar")], check=True)
+    spec = load_spec([str(folder / "0.tar"), str(folder / "2.tar.gz")])
+    packed = write_pack(spec, folder / "mixed.wpack")
+    assert (packed.num_samples, packed.num_without) == (7, 1)
+    dataset = wids.ShardListDataset(folder / "mixed.wpack")
+    assert [each["__key__"] for each in dataset] == [f"k{number}" for number in range(7)]
+    assert dataset.index_of("k6") == 6
+
+
+def test_a_spec_that_lies_is_not_packed(folder: Path) -> None:
+    """Another number of samples, or another size, ends the packing, and nothing is written."""
+    for fields in ({"nsamples": 5}, {"nsamples": 4, "filesize": 10}):
+        spec = load_spec([{"url": str(folder / "0.tar"), **fields}])
+        with pytest.raises(WidsError, match=r"0\.tar: .*the spec says"):
+            write_pack(spec, folder / "no.wpack")
+    assert sorted(path.name for path in folder.glob("no*")) == []
+
+
 # On a server.
 
 
@@ -232,6 +282,44 @@ def bucket(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
         return f"s3://{name}"
     use_azure(endpoint, monkeypatch, name)
     return f"az://{name}"
+
+
+@with_spec_and_pack
+def test_a_pack_in_a_bucket_serves_its_shards(
+    folder: Path, name: str, bucket: str, tmp_path: Path
+) -> None:
+    """Packs in object stores are read by range; keys are found, and no sidecar is needed."""
+    root = f"{bucket}/set"
+    with closing(Fetcher()) as fetcher:
+        for each in [*TARS, "train.json", "train.wpack"]:
+            fetcher.put(f"{root}/{each}", folder / each)
+    with wids.ShardListDataset(f"{root}/{name}", remote="range") as dataset:
+        assert contents(dataset) == EXPECTED
+        assert dataset.index_of("k7") == 7
+        sampler = wids.DistributedShardSampler(dataset, 1, 0)
+        batches = wids.Loader(dataset, 5, sampler=sampler, tensors=False)
+        assert sorted(key for batch in batches for key in batch["__key__"]) == sorted(
+            key for key, *_ in EXPECTED
+        )
+    assert not list((tmp_path / "wids-cache").glob("*.tar"))
+
+
+@with_spec_and_pack
+def test_keys_of_a_remote_pack_fetch_no_shard(
+    folder: Path, name: str, shard_server: ShardServer
+) -> None:
+    """A key is found, compared and read again by the pack alone, where shards are fetched whole."""
+    serve(folder, shard_server, *TARS, "train.json", "train.wpack")
+    dataset = wids.ShardListDataset(f"{shard_server.url}/set/{name}")
+    assert [dataset.index_of(key) for key in ("k11", "k0")] == [11, 0]
+    assert "nobody" not in dataset.keys
+    assert dataset.keys[3:6] == ["k3", "k4", "k5"]
+    assert not [each for each in shard_server.requests if each.path.endswith(".tar")]
+    assert dataset.get("k5")[".txt"] == EXPECTED[5][1]
+    paths = [each.path for each in shard_server.requests]
+    assert [path for path in paths if path.endswith(".tar")] == ["/set/2.tar"]
+    unpacked = wids.ShardListDataset([str(folder / each) for each in TARS])
+    assert np.array_equal(dataset.key_hashes(), unpacked.key_hashes())
 
 
 def test_a_pack_that_is_replaced_on_its_server(folder: Path, shard_server: ShardServer) -> None:
@@ -318,6 +406,16 @@ def run(*arguments: Any) -> subprocess.CompletedProcess[str]:
     return run_python("-m", "wids", *arguments)
 
 
+def test_create_names_its_pack(folder: Path) -> None:
+    """`create --pack` writes both, and the spec names the pack relative to itself."""
+    done = run("create", folder, "-o", folder / "new.json", "--pack", folder / "new.wpack")
+    assert done.returncode == 0, done.stderr
+    assert json.loads((folder / "new.json").read_text())["pack"] == "new.wpack"
+    moved = folder.rename(folder.with_name("moved"))
+    assert contents(wids.ShardListDataset(moved / "new.json")) == EXPECTED
+    assert run("info", moved / "new.wpack", "--json").stdout.count('"nsamples": 12') == 1
+
+
 def test_the_members_as_a_table(folder: Path, shard_server: ShardServer, tmp_path: Path) -> None:
     """DuckDB's files say where each field lies, as tarfile does; no remote shard is fetched."""
     parquet = pytest.importorskip("pyarrow.parquet")
@@ -362,11 +460,113 @@ def test_create_requests_each_header_once(
     assert contents(wids.ShardListDataset(new, remote="range")) == EXPECTED
 
 
+def bytes_sent(server: ShardServer) -> Counter[str]:
+    """Return the number of bytes that were sent of each shard, and forget them."""
+    sent: Counter[str] = Counter()
+    for each in server.requests:
+        if ".tar" in (name := each.path.rpartition("/")[2]) and not name.endswith(".widx"):
+            sent[name] += each.nbytes
+    del server.requests[:]
+    return sent
+
+
+@pytest.mark.parametrize("others", [["--index", "indexes"], ["3.tar"], ["--bounds", ".cls"]])
+def test_create_fetches_a_compressed_shard_once(
+    folder: Path, shard_server: ShardServer, tmp_path: Path, others: list[str]
+) -> None:
+    """Spec and pack need the bytes of each shard once; bounds, once more for the values."""
+    zstandard = pytest.importorskip("zstandard")
+    plain = [(folder / name).read_bytes() for name in TARS]
+    packed = [gzip.compress(plain[0]), zstandard.compress(plain[2])]
+    shard_server.put("set/1.tar", plain[1])
+    urls = [
+        shard_server.put("set/0.tar.gz", packed[0]),
+        f"{shard_server.url}/set/1.tar",
+        f"{shard_server.put('set/2.tar.zst', packed[1])}?token=x",
+    ]
+    out = tmp_path / "out"
+    options = [folder / each if each == "3.tar" else each for each in others]
+    options = [out / each if each == "indexes" else each for each in options]
+    without_pack = options[:0] if "--bounds" in others else options
+    assert run("create", *urls, *without_pack, "-o", out / "a.json").returncode == 0
+    once = bytes_sent(shard_server)
+    assert once["0.tar.gz"] == len(packed[0])
+    done = run("create", *urls, *options, "-o", out / "b.json", "--pack", out / "b.wpack")
+    assert done.returncode == 0, done.stderr
+    sent = bytes_sent(shard_server)
+    if "--bounds" in others:
+        for name in ("0.tar.gz", "2.tar.zst?token=x"):
+            assert sent.pop(name) in range(2 * once[name], 2 * once.pop(name) + 2)
+    assert sent == once
+    rows = [json.loads((out / name).read_text())["shardlist"] for name in ("a.json", "b.json")]
+    assert rows[0] == rows[1]
+    assert {each.name for each in out.iterdir()} <= {"a.json", "b.json", "b.wpack", "indexes"}
+    local = wids.ShardListDataset([str(folder / each) for each in TARS[: len(rows[0])]])
+    remote = wids.ShardListDataset(out / "b.wpack", cache_dir=tmp_path / "cache")
+    texts = {each["__key__"]: each[".txt"] for each in local}
+    assert {each["__key__"]: each[".txt"] for each in remote} == texts
+    assert all(remote[remote.index_of(key)]["__key__"] == key for key in texts)
+
+
+def test_a_killed_run_of_compressed_shards_is_resumed(
+    folder: Path, shard_server: ShardServer, tmp_path: Path
+) -> None:
+    """What was indexed before the pack could be written is not fetched again."""
+    url = shard_server.put("set/0.tar.gz", gzip.compress((folder / "0.tar").read_bytes()))
+    command = ["create", url, "-o", tmp_path / "new.json", "--pack", tmp_path / "new.wpack"]
+    being_written = OutputFile(tmp_path / "new.wpack")
+    try:
+        assert run(*command).returncode == 1
+    finally:
+        being_written.discard()
+    del shard_server.requests[:]
+    done = run(*command, "--resume")
+    assert done.returncode == 0, done.stderr
+    assert not bytes_sent(shard_server)
+    assert json.loads((tmp_path / "new.json").read_text())["shardlist"] == [
+        {"url": url, "nsamples": 4}
+    ]
+    assert run("create", url, "-o", tmp_path / "new.json", "--resume").returncode == 0
+    assert not bytes_sent(shard_server)
+
+
 def tars_asked(server: ShardServer) -> set[str]:
     """Return the names of the shards that were asked for, and forget them."""
     asked = {each.path.rpartition("/")[2] for each in server.requests}
     del server.requests[:]
     return {name for name in asked if name.endswith(".tar")}
+
+
+def test_a_killed_run_is_resumed_with_its_pack(
+    folder: Path, shard_server: ShardServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spec and pack are completed by asking for the missing shard alone; nothing else is left."""
+    serve(folder, shard_server, *TARS)
+    temporary, out = tmp_path / "temporary", tmp_path / "out"
+    temporary.mkdir()
+    out.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    urls, free = f"{shard_server.url}/set/{{0..3}}.tar", threading.Event()
+    shard_server.hold = lambda request: "3.tar" in request.path and free.wait(60)
+    command = ["create", urls, "-o", out / "new.json", "--pack", out / "new.wpack"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "wids", *map(str, command)],
+        env=environment,
+        stderr=subprocess.DEVNULL,
+    )
+    journal = Journal(out / "new.json.indexing")
+    assert eventually(lambda: len(journal.entries()) == 3)
+    process.kill()
+    process.wait()
+    free.set()
+    assert not list(temporary.iterdir())
+    tars_asked(shard_server)
+    done = run(*command, "--resume")
+    assert done.returncode == 0, done.stderr
+    assert tars_asked(shard_server) == {"3.tar"}
+    assert {each.name for each in out.iterdir()} == {"new.json", "new.wpack"}
+    assert contents(wids.ShardListDataset(out / "new.json", remote="range")) == EXPECTED
 
 
 @pytest.mark.parametrize(
@@ -450,6 +650,21 @@ def test_a_pack_is_extended_by_what_is_new(
     assert (tmp_path / "new.wpack").read_bytes() == packed
 
 
+def test_the_spec_is_written_after_the_pack_that_it_names(folder: Path) -> None:
+    """Where the pack cannot be made, no spec names it, and what was indexed is kept."""
+    files = ["-o", folder / "new.json", "--pack", folder / "new.wpack"]
+    being_written = OutputFile(folder / "new.wpack")
+    try:
+        done = run("create", folder, *files)
+    finally:
+        being_written.discard()
+    assert (done.returncode, "is writing this file" in done.stderr) == (1, True)
+    assert not (folder / "new.json").exists()
+    assert len(Journal(folder / "new.json.indexing").entries()) == 4
+    assert run("create", folder, *files, "--resume").returncode == 0
+    assert (folder / "new.json").exists()
+
+
 def test_two_packs_at_once(folder: Path) -> None:
     """Of two that write one pack, each succeeds or says who writes it; the pack is whole."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
@@ -475,6 +690,16 @@ def test_two_packs_at_once(folder: Path) -> None:
     assert not list(folder.glob("*.part"))
 
 
+def test_commands_read_a_remote_pack(folder: Path, shard_server: ShardServer) -> None:
+    """`info` names the fields without a shard or sidecar; a copy leaves no key out for it."""
+    url = serve(folder, shard_server, *TARS, "train.wpack")
+    done = run("info", url, "--json")
+    assert json.loads(done.stdout)["fields"] == [".cls", ".txt"]
+    assert {each.path for each in shard_server.requests} == {"/set/train.wpack"}
+    done = run("reshard", folder / "train.wpack", "-o", folder.parent / "new-%03d.tar")
+    assert (done.returncode, "pack" in done.stderr) == (0, False), done.stderr
+
+
 def test_check_compares_packs_with_shards(folder: Path, make_shard: Callable[..., Path]) -> None:
     """`wids check` finds a shard whose index in the pack is another one, and a damaged pack."""
     assert run("check", folder / "train.wpack").returncode == 0
@@ -485,3 +710,11 @@ def test_check_compares_packs_with_shards(folder: Path, make_shard: Callable[...
     (folder / "train.wpack").write_bytes(b"widspck")
     done = run("check", folder / "train.json")
     assert "no usable pack" in done.stdout + done.stderr
+
+
+def test_wrong_names_are_refused_before_shards_are_read(folder: Path) -> None:
+    """A pack has its suffix, and a spec on standard output cannot name one."""
+    done = run("pack", folder / "train.json", "-o", folder / "train.pack")
+    assert (done.returncode, "ends in .wpack" in done.stderr) == (1, True)
+    done = run("create", folder, "-o", "-", "--pack", folder / "x.wpack")
+    assert (done.returncode, "needs a spec that is a file" in done.stderr) == (1, True)

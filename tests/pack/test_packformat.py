@@ -14,7 +14,7 @@ from helpers.packbytes import digest, resealed
 
 from wids.base.keyhash import hash_key
 from wids.errors import ShardFormatError
-from wids.pack.packfile import open_pack
+from wids.pack.packfile import Pack, open_pack
 from wids.pack.packkeys import BLOCK_LENGTH, KeySorter
 from wids.specs.sources import load_spec
 from wids.tar.tarindex import TarIndex
@@ -79,6 +79,15 @@ def test_the_documented_parts_read_by_hand(pack: Path, shards: list[Path]) -> No
     assert (block[:, 7:] == 2**64 - 1).all()
     assert array("key fences").tolist() == [expected[0][0]]
     assert array("key checks").tolist() == [crc32(block.tobytes())]
+
+
+def test_the_same_shards_give_the_same_bytes(pack: Path, shards: list[Path]) -> None:
+    """A second pack, made from sidecars in another number of threads, has the same bytes."""
+    for path in shards:
+        TarIndex.from_tar(path).save(f"{path}.widx")
+    again = pack.with_name("again.wpack")
+    write_pack(load_spec(str(pack.parent)), again, workers=1)
+    assert again.read_bytes() == pack.read_bytes()
 
 
 def read_all(path: Path) -> list[Any]:
@@ -146,6 +155,26 @@ def test_a_forged_pack_is_refused(pack: Path, lie: str) -> None:
     pack.write_bytes(resealed(pack.read_bytes(), change, **header))
     with pytest.raises(ShardFormatError, match="no usable pack"):
         load_spec(str(pack))
+
+
+def test_places_of_keys_lie_in_the_dataset(pack: Path) -> None:
+    """A block of keys whose check fits is refused if it names samples that are not there."""
+    image = bytearray(pack.read_bytes())
+    directory = json.loads(image[struct.unpack_from("<Q", image, 48)[0] :])
+    start = directory["arrays"]["key blocks"]["start"]
+    image[start + 4096 : start + 4104] = struct.pack("<Q", 7)
+    checks = struct.pack("<I", crc32(image[start : start + 8192]))
+    place = directory["arrays"]["key checks"]
+    image[place["start"] : place["start"] + 4] = checks
+    pack.write_bytes(
+        resealed(
+            bytes(image), lambda d: d["arrays"]["key checks"].update(digest=digest(checks).hex())
+        )
+    )
+    opened: Pack = open_pack(pack)
+    assert opened.keys is not None
+    with pytest.raises(ShardFormatError, match="of samples that exist"):
+        opened.keys.hashes()
 
 
 @pytest.mark.parametrize("most_waiting", [100, 1 << 20])

@@ -1,7 +1,7 @@
 """Batches of samples: stacked values are exact, and other values are unchanged."""
 
 import math
-from collections import UserDict
+from collections import UserDict, namedtuple
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as hnp
 from torch.utils.data import default_collate
 
 import wids
-from wids.reading.collate import as_tensors, collate, column_of
+from wids.reading.collate import as_tensors, collate, column_of, pin
 from wids.reading.ragged import Ragged
 
 DTYPES = ["u1", "i1", "i2", "i4", "i8", "f2", "f4", "f8", "?"]
@@ -95,6 +95,12 @@ def test_what_does_not_stack_stays_a_list(values: list[Any]) -> None:
     assert all(one is other for one, other in zip(found, values, strict=True))
 
 
+def test_tensors_are_stacked() -> None:
+    """Tensors of one type and shape become one, as torch stacks them."""
+    tensors = [torch.arange(6).reshape(2, 3) + number for number in range(3)]
+    assert torch.equal(column_of(tensors), torch.stack(tensors))
+
+
 def test_samples_of_every_form_are_collated() -> None:
     """Dicts give a dict, tuples a list, named tuples a named tuple, others one column."""
     rows = [(np.full(2, n), n, f"t{n}") for n in range(3)]
@@ -122,6 +128,12 @@ def test_tuples_inside_of_samples_are_collated_too() -> None:
     assert batch["pair"][0].tolist() == [0, 1]
     assert batch["pair"][1][0].tolist() == [0.5, 1.5]
     assert batch["pair"][1][1] == ["x", "x"]
+
+
+def test_tuples_of_different_lengths_are_refused() -> None:
+    """The error names the lengths and a remedy."""
+    with pytest.raises(ValueError, match=r"got lengths \[1, 2\]; pass a collate_fn"):
+        collate([(1, 2), (3,)])
 
 
 def test_samples_with_different_fields_are_refused() -> None:
@@ -162,6 +174,15 @@ def test_batches_in_memory_of_the_caller_hold_the_same(arrays: list[np.ndarray])
     assert [memory.nbytes for memory in given_out] == [batch.nbytes]
     assert np.shares_memory(batch, given_out[0])
     np.testing.assert_array_equal(batch, np.stack(arrays))
+
+
+def test_empty_arrays_need_no_memory() -> None:
+    """A batch of arrays without elements is an array without elements."""
+
+    def allocate(nbytes: int) -> np.ndarray:
+        raise AssertionError(nbytes)
+
+    assert column_of([np.zeros((0, 2))] * 3, allocate).shape == (3, 0, 2)
 
 
 def test_tensors_share_the_memory_of_arrays_that_can_be_written() -> None:
@@ -214,12 +235,27 @@ def test_every_form_of_batch_gets_tensors() -> None:
     assert torch.is_tensor(batch["ragged"].values)
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="tells what happens where there is no GPU")
+def test_without_a_gpu_nothing_is_pinned() -> None:
+    """Without a GPU, a batch is returned unchanged."""
+    batch = {"x": torch.zeros(2)}
+    assert pin(batch) is batch
+
+
 @given(st.lists(st.floats(width=32), min_size=1))
 def test_scalars_of_numpy_become_an_array_of_their_type(numbers: list[float]) -> None:
     """Scalars of numpy become an array of their type."""
     found = column_of([np.float32(each) for each in numbers])
     assert found.dtype == np.float32
     assert all(one == other or math.isnan(other) for one, other in zip(found, numbers, strict=True))
+
+
+def test_a_class_that_is_a_named_tuple_is_rebuilt() -> None:
+    """A named tuple of `collections` keeps its class."""
+    Point = namedtuple("Point", "x y")  # noqa: PYI024 (as users write it)
+    point = collate([Point(1, 2), Point(3, 4)])
+    assert type(point) is Point
+    assert (point.x.tolist(), point.y.tolist()) == ([1, 3], [2, 4])
 
 
 def test_sequences_are_packed_side_by_side() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wids.reading.ragged import Ragged, fill_in, join, pack
+from wids.reading.ragged import Ragged, RaggedText, fill_in, join, pack
 
 BIG = 2**53
 SCALARS = (
@@ -88,11 +88,38 @@ def test_what_fits_an_array_is_one(values, dtype):
     assert len(column) == len(values)
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        [1, True],
+        [1.5, BIG + 1],
+        [2**64],
+        [1, None],
+        [{"a": 1}],
+        [np.zeros(2), np.zeros((2, 2))],
+        [np.zeros(2, "f4"), np.zeros(2, "f8")],
+        [np.array([None])],
+        [np.array(1), np.array([1])],
+    ],
+)
+def test_what_would_be_changed_stays_a_list(values):
+    """Mixed types, numbers too large for a float, and objects stay a list."""
+    assert pack(values) is values
+
+
 def test_arrays_of_one_shape_a_shard_meet_as_ragged():
     """Arrays whose length differs between shards become a `Ragged`."""
     column = join([np.zeros((3, 2)), np.ones((1, 4))])
     assert isinstance(column, Ragged)
     assert [len(item) for item in column] == [2, 2, 2, 4]
+
+
+def test_ragged_columns_join_to_one():
+    """Slices of ragged columns are joined without their other elements."""
+    column = join([RaggedText.of(["a", "bc", "d"])[1:], RaggedText.of(["e"])])
+    assert isinstance(column, RaggedText)
+    assert list(column) == ["bc", "d", "e"]
+    assert len(column.values) == 4
 
 
 def test_types_meet_where_all_are_exact():
@@ -102,3 +129,15 @@ def test_types_meet_where_all_are_exact():
     assert isinstance(join([np.array([BIG + 1]), np.array([0.5])]), list)
     assert isinstance(join([np.array([True]), np.array([1])]), list)
     assert join([np.array([1], "i8"), np.array([2], "u8")]).dtype == np.int64
+
+
+def test_a_number_fills_a_whole_array():
+    """A number as the fill value fills a whole array."""
+    column = fill_in(np.ones((2, 3, 3), "u1"), np.array([1]), 0)
+    assert column.shape == (3, 3, 3)
+    assert column[1].tolist() == [[0] * 3] * 3
+
+
+def test_nothing_is_an_empty_array():
+    """A dataset without samples has an empty column."""
+    assert len(join([])) == len(join([pack([])])) == 0

@@ -28,6 +28,12 @@ def test_a_column_of_text_is_the_list_it_was_made_from(rows: list[str]) -> None:
     assert column == TextColumn(rows)
 
 
+def test_undecodable_names_come_back_unchanged() -> None:
+    """Bytes that are not UTF-8 are read back as surrogates."""
+    name = b"caf\xe9.tar".decode("utf-8", "surrogateescape")
+    assert TextColumn([name])[0] == name
+
+
 def test_what_rows_share_is_stored_once() -> None:
     """A thousand URLs that differ in six digits take little more than those digits."""
     column = TextColumn(f"https://host/a/long/folder/train-{i:06d}.tar" for i in range(1000))

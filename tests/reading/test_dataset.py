@@ -3,23 +3,29 @@
 import copy
 import io
 import json
+import multiprocessing
 import os
 import pickle
+import random
 import tarfile
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from helpers.workers import key_and_class
-from torch.utils.data import DataLoader
+import torch
+from helpers.workers import key_and_class, read_all
+from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset
 
 import wids
 from wids import ShardListDataset
 from wids.base.shardref import ShardRef
 from wids.caching.cache import ShardCache
 from wids.errors import WidsWarning
+from wids.reading.shardlist import ShardList
 from wids.reading.shardopener import ShardOpener
 from wids.tar.sidecar import IndexRules
 
@@ -158,6 +164,16 @@ def test_a_sample_says_where_it_comes_from(spec: Path) -> None:
     assert sample[".bin"].getvalue() == bytes([2, 3]) * 50
 
 
+def test_numpy_integers_are_indexes(spec: Path) -> None:
+    """Integers of NumPy and torch are indexes, and `__index__` is a Python int."""
+    dataset = ShardListDataset(spec)
+    for index in (np.int64(4), np.uint8(4), torch.tensor(4)):
+        assert type(dataset[index]["__index__"]) is int
+        assert dataset[index]["__key__"] == dataset[4]["__key__"]
+    with pytest.raises(TypeError):
+        dataset[1.5]
+
+
 def test_names_and_options_reach_the_samples(spec: Path) -> None:
     """`dataset_name` names the dataset of a sample; `options` apply to a list and a JSON."""
     shards = json.loads(_absolute(spec))["shardlist"]
@@ -166,7 +182,39 @@ def test_names_and_options_reach_the_samples(spec: Path) -> None:
     assert (listed[0]["__dataset__"], listed.dataset_name) == ("given", "given")
 
 
+def test_a_loader_can_stack_samples_that_nobody_named(spec: Path) -> None:
+    """Every sample has a dataset name, because a DataLoader cannot collate None."""
+    dataset = ShardListDataset(json.loads(_absolute(spec))["shardlist"], fields=[".cls"])
+    batch = next(iter(DataLoader(dataset, batch_size=3)))
+    assert batch["__dataset__"] == [dataset.dataset_name] * 3
+
+
+def test_the_number_of_open_shards_is_an_attribute(spec: Path) -> None:
+    """Samplers compare it with what they need."""
+    assert ShardListDataset(spec, lru_size=3).lru_size == 3
+    assert ShardListDataset(spec).lru_size >= 1
+
+
 # Transformations.
+
+
+def test_raw_fields_come_copied_or_not(spec: Path) -> None:
+    """Raw fields are copied with "bytes" and not with "memoryview"; both outlive the dataset."""
+    copied = ShardListDataset(spec, transformations="bytes")[5]
+    dataset = ShardListDataset(spec, transformations="memoryview")
+    view = dataset[5]
+    dataset.close()
+    del dataset
+    assert type(copied[".txt"]) is bytes
+    assert type(view[".txt"]) is memoryview
+    assert view[".txt"] == copied[".txt"] == b"text 2.1"
+
+
+def test_without_transformations_fields_are_streams(spec: Path) -> None:
+    """With [] fields are binary streams."""
+    dataset = ShardListDataset(spec, transformations=[])
+    assert dataset[0][".txt"].read() == b"text 0.0"
+    assert dataset[0][".txt"].getvalue() == b"text 0.0"
 
 
 def test_callables_get_streams_and_make_the_sample(spec: Path) -> None:
@@ -187,6 +235,25 @@ def test_transforms_are_added_and_assigned(spec: Path) -> None:
     assert dataset[7][".cls"] == b"23"
 
 
+def test_only_the_fields_asked_for_are_read(spec: Path) -> None:
+    """Only the extensions in `fields=` are in the sample."""
+    dataset = ShardListDataset(spec, fields=(".cls",))
+    assert {key for key in dataset[0] if key.startswith(".")} == {".cls"}
+    assert dataset[0][".cls"] == 0
+    with pytest.raises(ValueError, match="starts with a dot, got 'cls'"):
+        ShardListDataset(spec, fields=["cls"])
+    with pytest.raises(ValueError, match=r"give \['.cls', '.txt'\]"):
+        ShardListDataset(spec, fields=".cls,.txt")
+
+
+def test_an_unknown_transformation_is_refused(spec: Path) -> None:
+    """The error lists the allowed names."""
+    with pytest.raises(
+        TypeError, match="'PIL', 'numpy', 'torch', 'bytes', 'memoryview'.* got 'jpeg'"
+    ):
+        ShardListDataset(spec, transformations="jpeg")
+
+
 def test_a_misspelt_argument_is_refused_with_the_right_name(spec: Path) -> None:
     """The dataset and its options name the argument that was meant, and all others."""
     with pytest.raises(
@@ -197,6 +264,13 @@ def test_a_misspelt_argument_is_refused_with_the_right_name(spec: Path) -> None:
         ShardListDataset(spec, quick=True)
     with pytest.raises(TypeError, match="with_options has no .*'onerror'; did you mean 'on_error'"):
         ShardListDataset(spec).with_options(onerror="collect")
+
+
+@pytest.mark.parametrize("url", ["s3://", "gs:///"])
+def test_a_url_of_nothing_is_refused(url: str) -> None:
+    """A scheme alone is no place; the message shows a URL with one."""
+    with pytest.raises(wids.WidsError, match="s3://bucket"):
+        ShardListDataset(url)
 
 
 # Faults.
@@ -210,6 +284,13 @@ def test_a_wrong_count_in_the_spec_is_found(spec: Path, claimed: int) -> None:
     dataset = ShardListDataset(shards)
     with pytest.raises(wids.SampleCountError, match=rf"train-0.tar: shard 0: .* {claimed} .* 3;"):
         dataset[0]
+
+
+def test_a_missing_shard_is_named(spec: Path) -> None:
+    """The error names the missing file."""
+    (spec.parent / "train-1.tar").unlink()
+    with pytest.raises(OSError, match="train-1.tar"):
+        ShardListDataset(spec)[3]
 
 
 def test_a_truncated_shard_is_never_served(spec: Path) -> None:
@@ -247,6 +328,15 @@ def test_errors_of_every_kind_survive_a_worker(spec: Path) -> None:
 # Batches, workers, threads.
 
 
+def test_a_batch_is_what_its_samples_are(spec: Path) -> None:
+    """`__getitems__` returns samples in the requested order, also repeated and negative ones."""
+    dataset = ShardListDataset(spec, transformations="bytes")
+    indexes = [7, 0, 3, 3, -1, 5]
+    assert dataset.__getitems__(indexes) == [dataset[index] for index in indexes]
+    with pytest.raises(IndexError, match="index 8"):
+        dataset.__getitems__([0, 8])
+
+
 def test_a_batch_honours_an_overridden_getitem(spec: Path) -> None:
     """A DataLoader gets the samples of an overridden `__getitem__`."""
 
@@ -270,7 +360,40 @@ def test_workers_read_what_the_parent_reads(spec: Path, method: str) -> None:
     assert [tuple(pair) for pair in loader] == expected
 
 
+def test_threads_share_a_dataset(spec: Path) -> None:
+    """Eight threads with one open shard read right samples."""
+    dataset = ShardListDataset(spec, transformations="bytes", lru_size=1)
+    expected = list(dataset)
+    indexes = [random.Random(3).randrange(len(dataset)) for _ in range(2000)]
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(dataset.__getitem__, indexes)) == [expected[i] for i in indexes]
+
+
+def test_processes_share_a_cache_folder(spec: Path) -> None:
+    """Four processes that open the same fresh dataset at once see the same samples."""
+    dataset = ShardListDataset(spec, transformations="bytes")
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(4, mp_context=context) as pool:
+        results = list(pool.map(read_all, [dataset] * 4))
+    assert all(result == list(dataset) for result in results)
+
+
 # As torch knows it.
+
+
+def test_it_is_a_torch_dataset(spec: Path) -> None:
+    """With torch installed, the class is a torch Dataset, and torch's views work with it."""
+    dataset = ShardListDataset(spec)
+    assert isinstance(dataset, Dataset)
+    assert Subset(dataset, [4])[0]["__index__"] == 4
+    assert ConcatDataset([dataset, dataset])[8]["__index__"] == 0
+    assert len(dataset + dataset) == 16
+
+
+def test_the_torch_free_class_gives_the_same_samples(spec: Path) -> None:
+    """`ShardList` and `ShardListDataset` return the same samples."""
+    expected = list(ShardListDataset(spec, transformations="bytes"))
+    assert list(ShardList(spec, transformations="bytes")) == expected
 
 
 # Keys and groups.
@@ -382,6 +505,17 @@ def test_fields_in_another_case_are_warned_of(make_shard):
         assert len(caught) == 1
 
 
+@pytest.mark.parametrize("fields", [[".jpg", ".JPG"], [".txt"], None])
+def test_fields_of_one_case_are_not_warned_of(make_shard, fields):
+    """Nothing is said where all cases are named, or the other case is of no wanted field."""
+    samples = [
+        {"__key__": f"{i}", end: b"x", ".txt": b"x"} for i, end in enumerate([".jpg", ".JPG"])
+    ]
+    shard = make_shard("a.tar", samples)
+    with ShardListDataset([str(shard)], transformations="bytes", fields=fields) as dataset:
+        list(dataset)  # a warning would be an error here
+
+
 def test_a_warning_that_is_an_error_comes_each_time(spec):
     """With warnings as errors, no later read goes on without a field in silence."""
     with ShardListDataset(spec, fields=[".cls", ".typo"]) as dataset, warnings.catch_warnings():
@@ -389,6 +523,17 @@ def test_a_warning_that_is_an_error_comes_each_time(spec):
         for _ in range(2):
             with pytest.raises(WidsWarning, match=r"has '\.typo'"):
                 dataset[0]
+
+
+def test_fields_that_are_chosen_later_are_checked_too(spec):
+    """`with_options` warns of a field that no sample has, whether a shard is open or not yet."""
+    with ShardListDataset(spec) as dataset:
+        later = dataset.with_options(fields=[".typo"])
+        with pytest.warns(WidsWarning, match=r"fields: no sample of .* has '\.typo'"):
+            later[0]
+        with pytest.warns(WidsWarning, match=r"fields: no sample of .* has '\.other'"):
+            dataset.with_options(fields=[".other", ".cls"])
+        assert ".cls" in dataset.with_options(fields=[".cls"])[0]  # without a warning
 
 
 def _class_of(sample):

@@ -89,6 +89,23 @@ def test_a_column_is_the_field_of_every_sample(shards, path):
             np.testing.assert_array_equal(value, raw)
 
 
+@pytest.mark.parametrize("transformations", ["bytes", "memoryview", [], "PIL", "torch", str])
+def test_columns_are_decoded_whatever_samples_are(shards, transformations):
+    """A dataset of raw fields has decoded columns, with images as arrays."""
+    dataset = ShardListDataset(shards, transformations=transformations)
+    assert dataset.column(".cls").tolist() == [number % 5 for number in range(19)]
+    np.testing.assert_array_equal(dataset.column(".png"), PICTURES)
+
+
+@pytest.mark.usefixtures("no_fd_leaks")
+def test_arrays_can_be_written_to(shards):
+    """The arrays are writable, also those from a stored column."""
+    for _ in range(2):
+        column = ShardListDataset(shards[:1]).column(".cls")
+        column += 1
+    assert ShardListDataset(shards[:1]).column(".cls").tolist() == [0, 1, 2, 3, 4, 0, 1]
+
+
 def test_images_come_at_the_size_of_the_dataset(shards, tmp_path):
     """Images have the size of the dataset's decoder, and columns of other sizes are separate."""
     for side in (8, 4):
@@ -222,6 +239,14 @@ def test_fill_stands_for_what_is_missing(shards):
         assert boxes.tolist() == [1] * 19
 
 
+def test_null_is_missing(make_shard):
+    """JSON's null counts as missing."""
+    samples = [{"__key__": f"k{i}", ".json": text} for i, text in enumerate(["null", "[1]", "[]"])]
+    dataset = ShardListDataset([make_shard("null.tar", samples)])
+    assert dataset.column(".json", fill=0) == [0, [1], []]
+    assert dataset.column(".json", 0, fill=0).tolist() == [0, 1, 0]
+
+
 @pytest.fixture
 def damaged(make_shard):
     """Make a shard whose sample 1 has a malformed class."""
@@ -252,6 +277,12 @@ def test_decoders_of_the_user_count_and_nothing_is_kept(shards, tmp_path):
     assert ShardListDataset(shards, decoders={".txt": shouted}).column(".txt")[3] == "TEXT 3"
 
 
+def test_an_image_decoder_among_the_decoders_counts(shards):
+    """An `ImageDecoder` in `decoders` makes arrays of its size."""
+    decoders = {".png": ImageDecoder("PIL", size=Resize((4, 6)))}
+    assert ShardListDataset(shards, decoders=decoders).column(".png").shape == (19, 4, 6, 3)
+
+
 def test_a_path_leads_into_arrays_too(make_shard):
     """A path can have keys and indexes."""
     samples = [
@@ -263,6 +294,13 @@ def test_a_path_leads_into_arrays_too(make_shard):
         assert dataset.column(".npz", "a", 2, fill=-1).tolist() == [-1, -1, -1]
 
 
+@pytest.mark.parametrize("step", [["a", "b"], {"a": 1}, 0.5, None])
+def test_a_path_is_keys_and_places(shards, step):
+    """A path given as one argument is an error that shows the right call."""
+    with pytest.raises(TypeError, match=r'column\("\.json", "box", 0\)'):
+        ShardListDataset(shards).column(".json", step)
+
+
 def test_what_is_as_large_as_the_data_is_not_kept(make_shard, tmp_path):
     """A column of full pictures is not stored."""
     noughts = encode_npy(np.zeros((5 << 20,), np.uint64))
@@ -271,11 +309,36 @@ def test_what_is_as_large_as_the_data_is_not_kept(make_shard, tmp_path):
     assert kept(tmp_path) == []
 
 
+def test_pickles_are_refused_in_columns_too(make_shard, tmp_path):
+    """Pickles are refused, also after a dataset that allows them."""
+    path = make_shard("p.tar", [{"__key__": "a", ".pkl": pickle.dumps(3)}])
+    assert ShardListDataset([path], allow_pickle=True).column(".pkl").tolist() == [3]
+    with pytest.raises(DecodeError, match="allow_pickle=True"):
+        ShardListDataset([path]).column(".pkl")
+
+
+@pytest.mark.parametrize("extension", ["cls", ""])
+def test_an_extension_begins_with_a_dot(shards, extension):
+    """An extension without a dot is refused at once."""
+    with pytest.raises(ValueError, match="starts with a dot"):
+        ShardListDataset(shards).column(extension)
+
+
 def test_without_a_cache_folder_columns_are_read_each_time(shards, tmp_path):
     """Without a usable cache folder, columns are computed each time."""
     (tmp_path / "file").touch()
     dataset = ShardListDataset(shards, cache_dir=tmp_path / "file")
     assert dataset.column(".cls").tolist() == ShardListDataset(shards).column(".cls").tolist()
+
+
+def test_columns_count_for_the_bound_of_the_folder(shards, tmp_path):
+    """Stored columns count for the bound of the cache folder."""
+    dataset = ShardListDataset(shards, cache_size=200_000)
+    for _ in range(2):
+        for path in COLUMNS:
+            assert len(dataset.column(*path)) == 19
+        nbytes = sum(file.stat().st_size for file in (tmp_path / "wids-cache").glob("*.*"))
+        assert nbytes <= 200_000
 
 
 class Columns(Dataset):

@@ -11,7 +11,7 @@ from PIL import Image
 from torch.utils.data import DataLoader
 
 import wids
-from wids import ImageDecoder, ShardListDataset
+from wids import DecodeError, ImageDecoder, ShardListDataset
 
 PICTURES = [draw(40, 30, seed) for seed in range(6)]
 CLASSES = [b"0", b"1", b"cat", b"3", b"", b"5"]
@@ -38,6 +38,14 @@ def test_images_come_as_the_dataset_is_told(shards):
     small = ImageDecoder("numpy", "L", wids.CenterCrop(16))
     sample = ShardListDataset(shards, transformations=small)[0]
     assert (sample[".png"].shape, sample[".cls"]) == ((16, 16), 0)
+
+
+def test_decoded_fields_go_on_to_further_transformations(shards):
+    """A callable after "numpy" in a list gets decoded fields."""
+    dataset = ShardListDataset(
+        shards, transformations=["torch", lambda sample: (sample[".png"].shape, sample[".cls"])]
+    )
+    assert dataset[1] == ((3, 30, 40), 1)
 
 
 def test_decoders_of_the_user_replace_those_of_the_table(shards):
@@ -73,6 +81,15 @@ def test_damaged_fields_are_answered_in_every_worker(shards, name, method):
         assert "__errors__" not in samples[3]
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_unanswered_damage_names_its_place(shards, workers):
+    """The error names index, key, extension and shard, also from a worker."""
+    dataset = ShardListDataset(shards, fields=(".cls",), on_error={".txt": ""})
+    loader = DataLoader(dataset, batch_size=None, num_workers=workers)
+    with pytest.raises(DecodeError, match=r"'\.cls' of sample 2, key 'k2', shard '.*0\.tar'"):
+        list(loader)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -88,3 +105,12 @@ def test_settings_that_cannot_count_are_refused(shards, options, message):
     """A setting that can never have an effect is refused."""
     with pytest.raises(ValueError, match=message):
         ShardListDataset(shards, **options)
+
+
+def test_the_settings_outlive_another_choice_of_images(shards):
+    """Transformations that are assigned later use the same `on_error`."""
+    dataset = ShardListDataset(shards, on_error={".cls": -7})
+    dataset.transformations = "numpy"
+    assert dataset[2][".cls"] == -7
+    dataset.transformations = "bytes"
+    assert dataset[2][".cls"] == b"cat"

@@ -100,6 +100,15 @@ def test_without_a_size_batches_are_only_moved(dataset):
         assert batch[".cls"].tolist() == [0, 1, 2, 3, 4]
 
 
+def test_random_crops_have_one_size(dataset):
+    """Crops of random boxes fill a batch, and differ from pass to pass."""
+    decoder = wids.DeviceDecoder("cpu", size=wids.RandomResizedCrop(16))
+    loader = wids.Loader(dataset, 5, device=decoder)
+    first, second = (next(iter(loader))[".jpg"] for _ in range(2))
+    assert first.shape == second.shape == (5, 3, 16, 16)
+    assert not torch.equal(first, second)
+
+
 def test_a_saved_loader_goes_on_where_it_was(dataset):
     """The state of a loader counts the batches that were used, not those decoded ahead."""
     decoder = wids.DeviceDecoder("cpu", size=CROP)
@@ -131,6 +140,31 @@ def test_damaged_pictures_are_errors_that_name_them(tmp_path, damaged):
         loader = wids.Loader(dataset, 2, device=wids.DeviceDecoder("cpu", size=CROP))
         with pytest.raises(wids.DecodeError, match=r"'\.jpg' of sample 1, key 'bad'"):
             next(iter(loader))
+
+
+def test_pictures_of_different_sizes_are_refused(dataset):
+    """A resize that keeps aspect ratios makes no batch, and the message says what does."""
+    decoder = wids.DeviceDecoder("cpu", size=wids.Resize(16))
+    with pytest.raises(ValueError, match="expected one size for all images"):
+        batch_of(dataset, decoder)
+
+
+def test_decoded_pictures_are_refused(folder):
+    """Pictures that the dataset decoded already are refused with the way to leave them raw."""
+    with (
+        wids.ShardListDataset(folder, transformations="PIL") as decoded,
+        pytest.raises(TypeError, match=r"expected raw images.*decoders="),
+    ):
+        batch_of(decoded, wids.DeviceDecoder("cpu", size=CROP))
+
+
+def test_batches_without_names_are_refused(dataset):
+    """A batch made by a `collate_fn` that returns no dict is refused."""
+    loader = wids.Loader(
+        dataset, 2, collate_fn=len, tensors=False, device=wids.DeviceDecoder("cpu")
+    )
+    with pytest.raises(TypeError, match="expected a batch with fields by name, got int"):
+        next(iter(loader))
 
 
 @pytest.mark.parametrize(

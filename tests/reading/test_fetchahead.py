@@ -1,10 +1,12 @@
 """Fetching ahead follows the sampler, stays in the bound, and does not delay readers."""
 
+import gc
 import gzip
 import hashlib
 import logging
 import multiprocessing
 import os
+import pickle
 import re
 import subprocess
 import sys
@@ -121,6 +123,32 @@ def test_shards_come_in_the_order_of_the_sampler(
     assert len(shard_server.requests) == 8
 
 
+def test_two_shards_come_at_once(remote: OpenRemote, shard_server: ShardServer) -> None:
+    """The next shard comes beside the first."""
+    dataset = remote(16)
+    shard_server.faults = Faults(rate=SHARD_NBYTES / 4, slow_until=2, piece=2048)
+    sampler = wids.ShardListSampler(dataset, shuffle=False)
+    ahead = dataset.fetch_ahead(sampler)
+    assert eventually(lambda: ahead.num_fetched == 16)
+    assert shard_server.peak == 2
+    assert sorted(paths(shard_server)) == sorted(f"/{number}.tar" for number in range(16))
+
+
+def test_several_at_once_stay_in_the_bound(remote: OpenRemote, shard_server: ShardServer) -> None:
+    """Shards of unknown size that come at once never take more room than the cache has."""
+    dataset = remote(12, room=4, lru_size=1)
+    shard_server.faults = Faults(rate=SHARD_NBYTES / 0.1, piece=2048)
+    sampler = wids.ShardListSampler(dataset, shuffle=False)
+    dataset.fetch_ahead(sampler)
+    most, indexes = 0, []
+    for index in sampler:
+        indexes.append(dataset[index]["__index__"])
+        most = max(most, held_nbytes(dataset.cache))
+    assert indexes == list(range(12 * NSAMPLES))
+    assert most <= dataset.cache.cache_size
+    assert len(set(paths(shard_server)[:12])) == 12  # then those of the next epoch
+
+
 def test_no_further_ahead_than_the_bound_allows(
     remote: OpenRemote, shard_server: ShardServer
 ) -> None:
@@ -160,6 +188,15 @@ def held_nbytes(cache: ShardCache) -> int:
     return nbytes
 
 
+def test_a_bound_below_two_shards_works(remote: OpenRemote, shard_server: ShardServer) -> None:
+    """With room for at most one shard, the epoch is right and slower."""
+    for room in (1.5, 0.0):
+        dataset = remote(4, room=room, lru_size=1, cache_dir=None)
+        sampler = wids.ShardListSampler(dataset, seed=1)
+        dataset.fetch_ahead(sampler)
+        assert sorted(read_all(dataset, sampler)) == list(range(4 * NSAMPLES))
+
+
 def test_the_next_epoch_begins_to_come_in_this_one(
     remote: OpenRemote, shard_server: ShardServer
 ) -> None:
@@ -185,6 +222,20 @@ def test_a_jump_of_the_sampler_is_followed(remote: OpenRemote, shard_server: Sha
     assert eventually(lambda: paths(shard_server)[2:] == ["/5.tar", "/6.tar"])
 
 
+def test_an_epoch_left_early_and_begun_again(remote: OpenRemote) -> None:
+    """After a pass that was left early, later passes read all samples."""
+    dataset = remote(6, room=3)
+    sampler = wids.ShardListSampler(dataset, seed=1)
+    sampler.set_epoch(0)
+    dataset.fetch_ahead(sampler)
+    for index in sampler:
+        dataset[index]
+        if dataset[index]["__shardindex__"] == NSAMPLES // 2:
+            break
+    for _ in range(2):
+        assert sorted(read_all(dataset, sampler)) == list(range(6 * NSAMPLES))
+
+
 def test_readers_find_what_came_and_the_wait_is_told(
     remote: OpenRemote, shard_server: ShardServer, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -201,6 +252,43 @@ def test_readers_find_what_came_and_the_wait_is_told(
     assert waited > 0
     assert ahead.waited_seconds == pytest.approx(waited)
     assert f"epoch 0: readers waited {waited:.1f} s for shards; 6 shards came ahead" in caplog.text
+
+
+def test_without_help_the_wait_is_that_of_every_shard(
+    remote: OpenRemote, shard_server: ShardServer
+) -> None:
+    """If nothing can be fetched ahead, the wait counts each download."""
+    dataset = remote(4, room=0.0)
+    sampler = wids.ShardListSampler(dataset, shuffle=False)
+    ahead = dataset.fetch_ahead(sampler)
+    shard_server.faults = Faults(rate=SHARD_NBYTES / 0.1, piece=4096)
+    read_all(dataset, sampler)
+    assert ahead.waited_seconds > 0.2
+
+
+def test_each_epoch_counts_anew(
+    remote: OpenRemote, shard_server: ShardServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In the second epoch, all shards are cached and the wait is zero."""
+    dataset = remote(3)
+    sampler = wids.ShardListSampler(dataset)
+    reader_waits = hold_first_answer(shard_server)
+    with caplog.at_level(logging.INFO, "wids"):
+        ahead = dataset.fetch_ahead(sampler)
+        assert eventually(lambda: shard_server.requests)  # not by the reader
+        read_behind(dataset, sampler, reader_waits)
+        assert ahead.waited_seconds > 0.05
+        second = iter(sampler)
+        dataset[next(second)]
+        assert eventually(lambda: ahead.waited_seconds == 0.0)  # the thread has seen its beginning
+        read_all(dataset, second)
+        assert ahead.waited_seconds == 0.0
+        dataset.close()
+    assert "epoch 1: readers waited 0.0 s for shards" in caplog.text
+    # A download counts once, in the epoch in which the thread notes its end.
+    came = [int(number) for number in re.findall(r"; (\d+) shards came ahead", caplog.text)]
+    assert len(came) == 2
+    assert sum(came) == ahead.num_fetched
 
 
 def test_failures_are_left_to_the_reader(
@@ -230,6 +318,20 @@ def test_closing_gives_up_the_download(remote: OpenRemote, shard_server: ShardSe
     assert not [path for path in dataset.cache_dir.iterdir() if path.name.startswith(".")]
     shard_server.heal()
     assert dataset[0]["__index__"] == 0
+
+
+def test_closing_waits_for_no_server_that_is_busy(
+    remote: OpenRemote, shard_server: ShardServer
+) -> None:
+    """`close` ends the thread while it waits for the next attempt."""
+    dataset = remote(1)
+    shard_server.faults = Faults(status=503, retry_after="3600")
+    sampler = wids.ShardListSampler(dataset)
+    dataset.fetch_ahead(sampler)
+    assert eventually(lambda: len(shard_server.requests) == 1)
+    dataset.close()
+    assert not [thread for thread in threading.enumerate() if thread.name == "wids-fetch-ahead"]
+    assert len(shard_server.requests) == 1
 
 
 @pytest.mark.parametrize("faults", [Faults(stall_at=0), Faults(stall_at=20_000)])
@@ -268,6 +370,44 @@ def test_an_eviction_right_after_the_fetch_ends_nothing(
     assert read_all(dataset, sampler) == list(range(3 * NSAMPLES))
 
 
+def threads_ahead() -> list[threading.Thread]:
+    """Return the threads that fetch shards ahead in this process."""
+    return [each for each in threading.enumerate() if each.name == "wids-fetch-ahead"]
+
+
+def test_a_forgotten_sampler_ends_the_thread(remote: OpenRemote) -> None:
+    """The thread ends when its sampler is freed."""
+    dataset = remote(3)
+    sampler = wids.ShardListSampler(dataset)
+    ahead = dataset.fetch_ahead(sampler)
+    assert eventually(lambda: ahead.num_fetched == 3)
+    del sampler
+    gc.collect()
+    assert eventually(lambda: not threads_ahead())
+
+
+def test_a_new_sampler_takes_the_place_of_the_old(remote: OpenRemote) -> None:
+    """A second call ends the thread of the first one."""
+    dataset = remote(3)
+    samplers = [wids.ShardListSampler(dataset) for _ in range(2)]
+    first = dataset.fetch_ahead(samplers[0])
+    (before,) = threads_ahead()
+    second = dataset.fetch_ahead(samplers[1])
+    assert first is not second
+    (after,) = threads_ahead()
+    assert after is not before
+
+
+def test_local_shards_need_no_thread(make_shard: Callable[..., Path]) -> None:
+    """A local dataset starts no thread."""
+    path = make_shard("a.tar", [{"__key__": "0", ".txt": b"x"}])
+    with ShardList([path]) as dataset:
+        ahead = dataset.fetch_ahead(wids.ShardListSampler(dataset))
+        assert (ahead.num_fetched, ahead.waited_seconds) == (0, 0.0)
+        assert not threads_ahead()
+    assert not dataset.cache_dir.exists() or not list(dataset.cache_dir.glob(".waits*"))
+
+
 def test_shards_that_another_evicts_are_not_fetched_over_and_over(
     remote: OpenRemote, shard_server: ShardServer
 ) -> None:
@@ -282,6 +422,41 @@ def test_shards_that_another_evicts_are_not_fetched_over_and_over(
     assert read_all(dataset, sampler) == list(range(3 * NSAMPLES))
     assert len(shard_server.requests) == 6
     ahead.close()
+
+
+def test_what_is_to_come_counts_as_used(remote: OpenRemote) -> None:
+    """The shards ahead count as just used, and the next one as the most recent."""
+    dataset = remote(3)
+    other = ShardCache(dataset.cache_dir)
+    sampler = wids.ShardListSampler(dataset, shuffle=False)
+    ahead = ahead_of(dataset, sampler)
+    assert eventually(lambda: ahead.num_fetched == 3)
+    used_elsewhere = other.get(dataset.shards[2]["url"])
+    order = lambda: [shard.path.name[33:] for shard in other.shards()]  # noqa: E731
+    assert eventually(lambda: order() == ["2.tar", "1.tar", "0.tar"])
+    assert used_elsewhere.exists()
+    ahead.close()
+
+
+def test_shards_under_names_of_the_user(
+    remote: OpenRemote, shard_server: ShardServer, tmp_path: Path
+) -> None:
+    """With `localname`, shards are fetched to the user's paths and never evicted."""
+    dataset = remote(4, room=1, localname=lambda url: tmp_path / "mine" / url.rpartition("/")[2])
+    sampler = wids.ShardListSampler(dataset)
+    dataset.fetch_ahead(sampler)
+    assert eventually(lambda: len(list((tmp_path / "mine").glob("*.tar"))) == 4)
+
+
+def test_a_dataset_travels_without_its_thread(remote: OpenRemote) -> None:
+    """A pickled copy fetches nothing ahead."""
+    dataset = remote(3)
+    sampler = wids.ShardListSampler(dataset)
+    ahead = dataset.fetch_ahead(sampler)
+    copy = pickle.loads(pickle.dumps(dataset))
+    assert copy[0]["__index__"] == 0
+    copy.close()
+    assert eventually(lambda: ahead.num_fetched >= 2)
 
 
 def test_a_folder_that_may_only_be_read(
@@ -304,6 +479,18 @@ def test_a_folder_that_may_only_be_read(
     assert sorted(read_all(dataset, sampler)) == list(range(2 * NSAMPLES))
     # To look for a shard in the cache folder counts as waiting, too.
     assert (round(ahead.waited_seconds), len(shard_server.requests)) == (0, 2)
+
+
+def test_what_cannot_look_ahead_is_refused(remote: OpenRemote) -> None:
+    """A sampler of another library is refused with a remedy."""
+    dataset = remote(2)
+    with pytest.raises(TypeError, match="DistributedShardSampler; got list"):
+        dataset.fetch_ahead([1, 2, 3])
+    with pytest.raises(ValueError, match="draws from 10 samples, this dataset has 40"):
+        dataset.fetch_ahead(wids.ChunkedSampler(range(10)))
+    by_range = remote(2, remote="range")
+    with pytest.raises(ValueError, match='open the dataset with remote="whole"'):
+        by_range.fetch_ahead(wids.ShardListSampler(by_range))
 
 
 IMPORTS = """

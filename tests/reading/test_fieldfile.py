@@ -125,6 +125,37 @@ def test_only_the_parts_that_are_read_are_fetched(
             file.read(1000)
 
 
+def test_a_clip_moves_little_besides_its_frames(tmp_path: Path, shard_server: ShardServer) -> None:
+    """The index of a video of large frames says what a clip needs, which comes in one part."""
+    av = pytest.importorskip("av")
+    stream, rng = io.BytesIO(), np.random.default_rng(0)
+    with av.open(stream, "w", format="mp4") as output:
+        track = output.add_stream("mjpeg", rate=Fraction(10))
+        track.width, track.height, track.pix_fmt = 256, 256, "yuvj420p"
+        for _ in range(200):
+            pixels = rng.integers(0, 256, (256, 256, 3), np.uint8)
+            output.mux(track.encode(av.VideoFrame.from_ndarray(pixels, "rgb24")))
+        output.mux(track.encode())
+    data = stream.getvalue()
+    path = shard_of(tmp_path, data)
+    wids.TarIndex.open(path).save(f"{path}.widx")
+    for name in ("a.tar", "a.tar.widx"):
+        shard_server.put(name, (tmp_path / name).read_bytes())
+    dataset = wids.ShardListDataset([(f"{shard_server.url}/a.tar", 2)], remote="range")
+    for start, count in ((10.0, 16), (3.33, 40), (0.0, 5), (19.8, 16)):
+        options = {"max_nbytes": 1 << 30, "start_seconds": start, "num_frames": count}
+        expected, _ = wids.decode_video(data, **options)
+        before, asked = shard_server.nbytes, len(shard_server.requests)
+        with dataset.open_field(0, ".mp4") as file:
+            frames, _ = wids.decode_video(file, **options)
+        np.testing.assert_array_equal(frames, expected)
+        needed = len(data) / 200 * len(expected)
+        assert shard_server.nbytes - before < 1.1 * needed + (300 << 10)
+        assert len(shard_server.requests) - asked <= 10
+    with dataset.open_field(0, ".mp4") as file, pytest.raises(wids.DecodeError, match="at nan s"):
+        wids.decode_video(file, max_nbytes=1 << 30, start_seconds=float("nan"), num_frames=2)
+
+
 @pytest.mark.parametrize("start", [-5, 0, 100_000])
 def test_announced_bytes_come_in_one_part(start: int) -> None:
     """What is read behind them comes in small parts again, and false announcements do no harm."""
@@ -147,6 +178,22 @@ def test_announced_bytes_come_in_one_part(start: int) -> None:
     file.expect(8_000_000, 1 << 60)
     file.seek(8_000_000)
     assert file.readall() == data[8_000_000:]
+
+
+def test_announced_bytes_are_kept_within_a_bound() -> None:
+    """Much that is read at once is not kept by the file, announced or not."""
+    asked: list[int] = []
+
+    def read_part(start: int, stop: int) -> bytes:
+        asked.append(stop - start)
+        return bytes(stop - start)
+
+    file = FieldFile(read_part, 50_000_000, "a.mp4")
+    file.expect(0, 40_000_000)
+    file.read(20_000_000)
+    file.seek(0)
+    file.read(10)
+    assert asked == [20_000_000, 8 << 20]
 
 
 def test_a_clip_moves_little_of_a_video(tmp_path: Path, shard_server: ShardServer) -> None:

@@ -1,5 +1,7 @@
 """`gather` and `gather_bytes` return the same fields as reading samples one by one."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from helpers.specimens import npy
@@ -7,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import wids
+from wids.codecs.arrays import Windows, stack_classes
 from wids.errors import DecodeError
 from wids.reading.ragged import Ragged
 
@@ -90,6 +93,22 @@ def test_a_batch_of_arrays_and_numbers_is_one_array(shards):
     assert isinstance(dataset.gather(range(9), ".ragged.npy"), Ragged)
 
 
+def test_what_is_gathered_belongs_to_the_caller(shards):
+    """A batch is writable and independent of later batches."""
+    dataset = wids.ShardListDataset(shards)
+    batch = dataset.gather([1, 2], ".fixed.npy")
+    batch[:] = 0
+    assert dataset.gather([1, 2], ".fixed.npy").all(axis=(1, 2)).all()
+
+
+def test_columns_and_gathering_agree(shards):
+    """All indexes in order give the column."""
+    dataset = wids.ShardListDataset(shards)
+    for extension in (".cls", ".fixed.npy"):
+        gathered = dataset.gather(range(TOTAL), extension)
+        assert same(gathered, dataset.column(extension))
+
+
 @pytest.mark.parametrize(
     ("classes", "expected"),
     [
@@ -127,6 +146,16 @@ def test_a_decoder_of_the_user_and_a_placeholder_count(make_shard):
     assert own.gather([0, 1], ".cls").tolist() == [1, 1]
 
 
+def test_a_damaged_array_among_good_ones_is_named(make_shard):
+    """A truncated array among good ones is an error that names it."""
+    whole = npy(np.arange(40))
+    samples = [{"__key__": str(i), ".npy": whole[: len(whole) - 8 * (i == 2)]} for i in range(4)]
+    dataset = wids.ShardListDataset([make_shard("a.tar", samples)])
+    assert dataset.gather([0, 3], ".npy").shape == (2, 40)
+    with pytest.raises(DecodeError, match="sample 2, key '2'.* promises 320 bytes"):
+        dataset.gather([0, 1, 2], ".npy")
+
+
 def test_arrays_of_any_kind_are_what_numpy_loads(make_shard):
     """Arrays of any memory order, byte order, size and type are those that numpy loads."""
     kinds = [
@@ -143,12 +172,49 @@ def test_arrays_of_any_kind_are_what_numpy_loads(make_shard):
             assert row.dtype.newbyteorder("=") == kind.dtype.newbyteorder("=")
 
 
+def test_an_object_array_is_refused(make_shard):
+    """An array of objects is refused."""
+    array = npy(np.array([1, "a"], object))
+    dataset = wids.ShardListDataset([make_shard("a.tar", [{"__key__": "0", ".npy": array}])])
+    with pytest.raises(DecodeError, match="allow_pickle"):
+        dataset.gather([0], ".npy")
+
+
+def test_a_missing_field_is_named(make_shard):
+    """The error names the sample, the missing field and the existing ones."""
+    path = make_shard("a.tar", [{"__key__": "0", ".cls": "1"}, {"__key__": "1", ".txt": "1"}])
+    dataset = wids.ShardListDataset([path])
+    for gather in (dataset.gather, dataset.gather_bytes):
+        with pytest.raises(DecodeError, match=r"sample 1, key '1'.*field '.cls', found .txt"):
+            gather([0, 1], ".cls")
+
+
+@pytest.mark.parametrize("indexes", [[TOTAL], [0, -TOTAL - 1], np.array([TOTAL])])
+def test_an_index_out_of_range_is_named(shards, indexes):
+    """An index out of range is an error that names it."""
+    with pytest.raises(IndexError, match=f"out of range for a dataset of {TOTAL} samples"):
+        wids.ShardListDataset(shards).gather(indexes, ".cls")
+
+
+@pytest.mark.parametrize("indexes", [[0.0], np.array([0.5]), ["0"], [None], np.array([[1, 2]])])
+def test_what_is_no_index_is_refused(shards, indexes):
+    """Fractions, texts and tables are refused as indexes."""
+    with pytest.raises(TypeError):
+        wids.ShardListDataset(shards).gather(indexes, ".cls")
+
+
 @pytest.mark.parametrize(
     "indexes", [np.array([3, -1], np.int8), np.array([3, 107], np.uint64), range(3, 108, 104)]
 )
 def test_indexes_of_any_integer_type(shards, indexes):
     """Arrays of any integer type and ranges are accepted as indexes."""
     assert wids.ShardListDataset(shards).gather(indexes, ".cls").tolist() == [21, 7 * (TOTAL - 1)]
+
+
+def test_no_indexes_give_an_empty_batch(shards):
+    """No indexes give an empty batch."""
+    dataset = wids.ShardListDataset(shards)
+    assert len(dataset.gather([], ".cls")) == len(dataset.gather_bytes([], ".txt")) == 0
 
 
 def test_remote_shards_are_gathered_by_range(shards, shard_server):
@@ -168,3 +234,36 @@ def test_remote_shards_are_gathered_by_range(shards, shard_server):
     assert dataset.gather_bytes(indexes, ".txt").values.tobytes() == (
         local.gather_bytes(indexes, ".txt").values.tobytes()
     )
+
+
+def test_threads_gather_from_one_dataset(shards):
+    """Many threads read right batches through few open shards."""
+    dataset = wids.ShardListDataset(shards, lru_size=2)
+    batches = [[(13 * i + j) % TOTAL for j in range(7)] for i in range(300)]
+    with ThreadPoolExecutor(8) as pool:
+        gathered = pool.map(lambda batch: dataset.gather(batch, ".cls"), batches)
+        for batch, classes in zip(batches, gathered, strict=True):
+            assert classes.tolist() == [7 * number for number in batch]
+
+
+def test_a_field_at_the_very_end_of_its_shard(make_shard):
+    """Short fields at the end of a shard are read one by one."""
+    path = make_shard("a.tar", [{"__key__": "0", ".cls": "1" * 17}, {"__key__": "1", ".cls": "7"}])
+    shard = wids.Shard(path)
+    spans = shard.index.find_spans(np.arange(2), (".cls",))[:, 0]
+    fields = Windows([shard.memory[: int(spans[-1].sum())]], [0, 2], spans)
+    assert stack_classes(fields) is None
+    assert [bytes(view) for view in fields.views()] == [b"1" * 17, b"7"]
+
+
+@pytest.mark.parametrize("lru_size", [1, 100])
+def test_samples_of_a_batch_come_in_the_order_of_storage(shards, lru_size):
+    """Samples come in the order of storage with their slot in the batch."""
+    indexes = [107, 3, 50, 3, 95, 0]
+    with wids.ShardListDataset(shards, lru_size=lru_size) as dataset:
+        found = [
+            (slot, opened.shard.index.key(place))
+            for slot, opened, place in dataset.locate_batch(indexes).samples()
+        ]
+    assert [key for _, key in found] == ["k000", "k003", "k003", "k050", "k095", "k107"]
+    assert dict(found) == {slot: f"k{index:03}" for slot, index in enumerate(indexes)}

@@ -18,9 +18,10 @@ import torch
 from helpers.specimens import npy
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader
+from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
 
 import wids
+from wids.errors import DecodeError
 from wids.reading.ragged import Ragged
 
 RELAXED = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -162,6 +163,12 @@ def test_what_a_batch_is_made_of(shards):
     assert [len(row) for row in decoded[".ragged.npy"]] == [0, 1, 2]
 
 
+def test_only_the_fields_asked_for(shards):
+    """Batches have only the fields of the dataset."""
+    dataset = wids.ShardListDataset(shards, fields=(".cls", ".npy"))
+    assert set(next(iter(wids.Loader(dataset, 4)))) == {"__key__", "__index__", ".cls", ".npy"}
+
+
 def test_transformations_run_in_the_threads_and_are_collated(shards):
     """Transformed samples are collated as by a DataLoader."""
     names = set()
@@ -187,6 +194,37 @@ def test_a_collate_fn_gets_the_samples(shards):
     assert list(loader) == [8, 8, 8, 8, 6]
 
 
+def test_a_stream_is_refused(shards):
+    """A Loader reads by index; a stream is named in the error, with what takes it."""
+    dataset = wids.ShardListDataset(shards)
+    stream = dataset.as_iterable(wids.ChunkedSampler(dataset))
+    with pytest.raises(TypeError, match="got the stream SampleIterable; give a DataLoader"):
+        wids.Loader(stream)
+
+
+def test_the_path_of_a_dataset_is_no_dataset():
+    """A text, which has a length and items, is refused where a dataset is expected."""
+    for take in (wids.Loader, wids.SharedBatches, wids.ChunkedSampler):
+        with pytest.raises(TypeError, match=r"^dataset must be .*got the text 'train\.json'$"):
+            take("train.json")
+
+
+def test_any_map_style_dataset_will_do():
+    """A list, or a torch dataset, can be loaded."""
+    assert torch.cat(list(wids.Loader(list(range(9)), 4))).tolist() == list(range(9))
+    dataset = torch.utils.data.TensorDataset(torch.arange(6))
+    assert [column.tolist() for (column,) in wids.Loader(dataset, 4)] == [[0, 1, 2, 3], [4, 5]]
+
+
+def test_batch_samplers(shards):
+    """A batch sampler gives the indexes of each batch."""
+    dataset = wids.ShardListDataset(shards)
+    batches = BatchSampler(SequentialSampler(dataset), 7, drop_last=True)
+    loader = wids.Loader(dataset, batch_sampler=batches)
+    assert len(loader) == 5
+    assert indexes_of(loader) == list(batches)
+
+
 def test_epochs_differ_and_can_be_set(shards):
     """Shuffled epochs differ, and `set_epoch` repeats an epoch."""
     loader = wids.Loader(wids.ShardListDataset(shards), 5, shuffle=True, seed=1)
@@ -199,6 +237,22 @@ def test_epochs_differ_and_can_be_set(shards):
 
 
 # --- memory ---
+
+
+def test_batches_that_are_kept_do_not_change(shards):
+    """Batches that are kept do not change."""
+    dataset = wids.ShardListDataset(shards, transformations="bytes")
+    for _ in range(3):
+        batches = list(wids.Loader(dataset, 4, num_workers=2))
+        texts = [bytes(text.tolist()).decode() for batch in batches for text in batch[".txt"]]
+        assert texts == [f"text {i}" for i in range(TOTAL)]
+
+
+def test_parts_of_a_batch_keep_their_memory(shards):
+    """A row keeps its memory after its batch is freed."""
+    dataset = wids.ShardListDataset(shards, transformations="bytes")
+    rows = [batch[".txt"][0] for batch in wids.Loader(dataset, 1, num_workers=2)]
+    assert [bytes(row.tolist()) for row in rows] == [b"text %d" % i for i in range(TOTAL)]
 
 
 def test_memory_of_batches_is_used_again(make_shard):
@@ -249,6 +303,14 @@ def test_an_error_keeps_its_type_and_says_which_sample(shards):
     assert next(loader).tolist() == [12, 13, 14, 15]
 
 
+def test_a_damaged_field_is_named(make_shard):
+    """The error of a decoder names index, key, field and shard."""
+    samples = [{"__key__": f"k{i}", ".json": "{" if i == 5 else "{}"} for i in range(8)]
+    dataset = wids.ShardListDataset([make_shard("a.tar", samples)])
+    with pytest.raises(DecodeError, match=r"'.json' of sample 5, key 'k5', shard '.*a.tar'"):
+        list(wids.Loader(dataset, 4, num_workers=2))
+
+
 def test_answers_to_damaged_fields_hold_in_batches(make_shard):
     """Placeholders are in the column, and collected errors in `__errors__`."""
     samples = [{"__key__": f"k{i}", ".cls": "x" if i == 2 else str(i)} for i in range(4)]
@@ -259,6 +321,27 @@ def test_answers_to_damaged_fields_hold_in_batches(make_shard):
     batch = next(iter(wids.Loader(collected, 4)))
     assert batch[".cls"] == [0, 1, None, 3]
     assert [bool(errors) for errors in batch["__errors__"]] == [False, False, True, False]
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_handler_of_errors_sees_in_a_batch_what_it_sees_in_a_sample(make_shard, num_workers):
+    """A function as `on_error` gets the whole raw sample."""
+    samples = [{"__key__": f"k{i}", ".cls": "x" if i == 2 else str(i), ".txt": f"{10 * i}"}
+               for i in range(4)]  # fmt: skip
+    seen = []
+
+    def handler(error, extension, sample):
+        seen.append({name: plain(value) for name, value in sample.items()})
+        return int(str(sample[".txt"], "utf-8"))
+
+    dataset = wids.ShardListDataset([make_shard("a.tar", samples)], on_error=handler)
+    assert dataset[2][".cls"] == 20
+    loader = wids.Loader(dataset, 4, num_workers=num_workers)
+    assert [batch[".cls"].tolist() for batch in loader] == [[0, 1, 20, 3]]
+    assert dataset.gather([2, 1], ".cls").tolist() == [20, 1]
+    assert dataset.column(".cls").tolist() == [0, 1, 20, 3]
+    assert len(seen) == 4
+    assert all(each == seen[0] for each in seen)
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
@@ -340,6 +423,21 @@ def test_stop_iteration_does_not_end_a_torch_loader_in_silence(make_shard, name)
         list(DataLoader(dataset, 2, collate_fn=list))
 
 
+def collate_until_five(samples):
+    return stop() if 5 in samples else samples
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_stop_iteration_does_not_end_shared_batches_in_silence(num_workers):
+    """StopIteration from a dataset of one's own or a `collate_fn` is an error with the batch."""
+    shared = wids.SharedBatches(Exhausted(range(8)))
+    collated = wids.SharedBatches(range(8), collate_fn=collate_until_five)
+    for batches in (shared, collated):
+        loader = DataLoader(batches, 2, num_workers=num_workers, collate_fn=batches.collate)
+        with pytest.raises(RuntimeError, match=r"StopIteration while reading samples \[4, 5\]"):
+            list(loader)
+
+
 def test_samples_with_other_fields_are_named(make_shard):
     """A batch of samples with different fields is an error that names them."""
     path = make_shard("a.tar", [{"__key__": "a", ".cls": "1"}, {"__key__": "b", ".txt": "x"}])
@@ -348,6 +446,14 @@ def test_samples_with_other_fields_are_named(make_shard):
             ValueError, match=r"sample 1, key 'b'.*\.cls, \.txt.*\('\.cls != null'\)"
         ):
             list(wids.Loader(wids.ShardListDataset([path], transformations=kind), 2))
+
+
+def test_samples_without_labels_are_named_by_their_indexes():
+    """Samples of a dataset of one's own, are named by the indexes of their batch."""
+    own = [{"a": 1}, {"a": 2}, {"a": 3}, {"b": 4}]
+    with pytest.raises(ValueError, match=r"sample 1 of a batch.* a, b") as caught:
+        list(wids.Loader(own, 2))
+    assert caught.value.__notes__ == ["while collating samples [2, 3]"]
 
 
 def test_a_sampler_that_fails_is_heard_in_its_turn(shards):
@@ -363,6 +469,12 @@ def test_a_sampler_that_fails_is_heard_in_its_turn(shards):
         next(loader)
     with pytest.raises(StopIteration):
         next(loader)
+
+
+def test_an_index_out_of_range_is_an_error(shards):
+    """An index out of range is an error that names it."""
+    with pytest.raises(IndexError, match=f"index {TOTAL} is out of range"):
+        list(wids.Loader(wids.ShardListDataset(shards), 2, sampler=[0, TOTAL], num_workers=2))
 
 
 def test_a_timeout_can_be_waited_for_again():
@@ -402,6 +514,14 @@ def test_arguments_out_of_range_are_refused(options, message):
     """A wrong argument is refused by name when the loader is made."""
     with pytest.raises(ValueError, match=message):
         wids.Loader([1, 2, 3], **options)
+
+
+@pytest.mark.parametrize("name", ["batch_size", "num_workers", "prefetch_factor"])
+@pytest.mark.parametrize("value", [1.5, "2"])
+def test_counts_that_are_none_are_refused_by_name(name, value):
+    """A count that is no integer is refused."""
+    with pytest.raises(TypeError, match=f"{name} must be an integer of at least ., got {value!r}"):
+        wids.Loader([1, 2, 3], **{name: value})
 
 
 # --- ends ---
@@ -525,6 +645,12 @@ def test_descriptors_are_given_back(shards, no_fd_leaks):
             next(iter(wids.Loader(dataset, 4, num_workers=2)))
 
 
+def test_a_loader_pickles(shards):
+    """A loader can be pickled between passes."""
+    loader = wids.Loader(wids.ShardListDataset(shards), 4, shuffle=True, seed=3)
+    assert indexes_of(pickle.loads(pickle.dumps(loader))) == indexes_of(loader)
+
+
 # --- state ---
 
 
@@ -608,6 +734,24 @@ def test_states_of_ranks_fit_together(shards):
     assert len(seen) <= TOTAL + 4
 
 
+def test_a_sampler_without_state_is_refused(shards):
+    """The state of a sampler without state is refused."""
+    dataset = wids.ShardListDataset(shards)
+    for options in ({"sampler": SequentialSampler(dataset)}, {"batch_sampler": [[1], [2]]}):
+        loader = wids.Loader(dataset, **options)
+        with pytest.raises(TypeError, match="cannot say where it stands"):
+            loader.state_dict()
+        with pytest.raises(TypeError, match="cannot say where it stands"):
+            loader.load_state_dict({"sampler": {}})
+
+
+@pytest.mark.parametrize("state", [{}, {"epoch": 1}, {"sampler": {}}])
+def test_what_is_no_state_is_refused(shards, state):
+    """A malformed state is refused with the expected form."""
+    with pytest.raises(ValueError, match="state"):
+        wids.Loader(wids.ShardListDataset(shards)).load_state_dict(state)
+
+
 # --- load ---
 
 
@@ -628,11 +772,36 @@ def test_many_loaders_at_once(shards):
     assert sums == [5 * sum(range(TOTAL))] * 8
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "cure"),
+    [
+        ("sampler", 3, "give a sampler or a list"),
+        ("batch_sampler", 2, "give a sampler or a list"),
+        ("collate_fn", "list", "give one, or None"),
+        ("drop_last", "no", "give one of them"),
+        ("drop_last", None, "give one of them"),
+    ],
+)
+def test_an_argument_of_a_wrong_type_is_named_at_once(name: str, value: object, cure: str):
+    """The error comes from the constructor, with the argument, what was given and what to give."""
+    with pytest.raises(TypeError, match=f"^{name} must .*got {value!r}.*{cure}$"):
+        wids.Loader(range(5), **{name: value})
+
+
 def test_any_iterable_of_indexes_is_a_sampler():
     """A list, a generator, and flags of numpy are accepted as before."""
     for sampler in ([3, 1], iter([3, 1])):
         loader = wids.Loader(range(5), 2, sampler=sampler, drop_last=np.True_, collate_fn=list)
         assert list(loader) == [[3, 1]]
+
+
+def test_exchanged_kinds_of_samplers_name_the_other_argument():
+    """A batch sampler given as sampler, and the reverse, is an error that names the cure."""
+    sampler = wids.DistributedShardSampler(range(9), 1, 0, lengths=[9])
+    with pytest.raises(TypeError, match="give batch_sampler="):
+        wids.Loader(range(9), 3, sampler=wids.BatchSampler(sampler, 3))
+    with pytest.raises(TypeError, match="give it as sampler=, or wrap it in wids.BatchSampler"):
+        wids.Loader(range(9), batch_sampler=sampler)
 
 
 @pytest.mark.parametrize("others", [{}, {"sampler": range(9)}, {"shuffle": False}])

@@ -1,5 +1,6 @@
 """`Loader.stats()`: where the time of a loader goes."""
 
+import threading
 import time
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -53,6 +54,27 @@ def test_every_stage_is_counted_once_for_each_batch(workers: int) -> None:
     assert stats.stage("draw").times >= 10
     assert stats.num_batches == 10
     assert loader.stats() is stats
+
+
+def test_a_pass_that_was_begun_before_is_not_counted() -> None:
+    """Counting begins with the next pass."""
+    loader = wids.Loader(Numbers(), 8, num_workers=2)
+    iterator = iter(loader)
+    stats = loader.stats()
+    assert len(list(iterator)) == 5
+    assert (stats.num_batches, str(stats)[:15]) == (0, "loop: 0 batches")
+
+
+def test_errors_pass_through() -> None:
+    """An error of a sample comes where it would without counting, and later batches come."""
+    loader = wids.Loader(Numbers(damaged=9), 8, num_workers=2)
+    stats = loader.stats()
+    iterator = iter(loader)
+    next(iterator)
+    with pytest.raises(ValueError, match="damaged"):
+        next(iterator)
+    assert len(list(iterator)) == 3
+    assert stats.num_batches == 4
 
 
 @pytest.fixture
@@ -174,6 +196,38 @@ def slow_server(shard: str, shard_server: ShardServer) -> tuple[list[dict[str, A
     return [row], held
 
 
+class Slow:
+    """A dataset of 16 samples that waits before it returns one."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def __len__(self) -> int:
+        return 16
+
+    def __getitem__(self, index: int) -> dict[str, int]:
+        time.sleep(self.seconds)
+        return {"x": index}
+
+
+class SlowStart:
+    """A dataset of 16 samples that waits before it returns the first one."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.all_read = threading.Event()
+
+    def __len__(self) -> int:
+        return 16
+
+    def __getitem__(self, index: int) -> dict[str, int]:
+        if index == 0:
+            time.sleep(self.seconds)
+        if index == 15:
+            self.all_read.set()
+        return {"x": index}
+
+
 class OneByOne:
     """A dataset whose samples are read by index alone, so that no batch is requested ahead."""
 
@@ -205,6 +259,61 @@ def test_fetching_a_shard_counts_as_storage(
         assert max(held) <= stats.stage("storage").seconds <= seconds_in_threads(stats) <= elapsed
 
 
+def test_ranges_that_a_reader_waits_for_count_as_storage(
+    slow_server: tuple[list[dict[str, Any]], list[float]], tmp_path: Path
+) -> None:
+    """Bytes that were requested ahead and are awaited are storage, in columns and in samples."""
+    spec, held = slow_server
+    for number, transform in enumerate(([], [dict])):
+        held.clear()
+        dataset = wids.ShardListDataset(spec, cache_dir=tmp_path / str(number), remote="range")
+        for each in transform:
+            dataset.add_transform(each)
+        loader = wids.Loader(dataset, 5, num_workers=1)
+        stats = loader.stats()
+        assert len(list(loader)) == stats.stage("storage").times == NUM_SAMPLES // 5
+        assert held
+        assert stats.stage("storage").seconds > stats.stage("decode").seconds
+        assert stats.stage("storage").seconds > stats.stage("read").seconds
+
+
+class FaultsOf:
+    """Decoder that counts the page faults while it reads a field."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self, view: Any) -> int:
+        before = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
+        found = int(np.frombuffer(view, np.uint8).max())
+        self.count += resource.getrusage(resource.RUSAGE_THREAD).ru_minflt - before
+        return found
+
+
+@pytest.mark.skipif(not hasattr(resource, "RUSAGE_THREAD"), reason="faults are not counted apart")
+@pytest.mark.parametrize("transformed", [False, True])
+def test_pages_of_mapped_fields_are_touched_before_they_are_decoded(
+    transformed: bool, tmp_path: Path
+) -> None:
+    """Decoders of a counted pass find the pages of their fields there; without, they fault."""
+    with wids.ShardWriter(f"{tmp_path}/s-%03d.tar") as writer:
+        for number in range(4):
+            writer.write({"__key__": str(number), ".bin": bytes([number]) * (1 << 20)})
+    faults = []
+    for counted in (False, True):
+        decode = FaultsOf()
+        dataset = wids.ShardListDataset(str(tmp_path), decoders={".bin": decode})
+        if transformed:
+            dataset.add_transform(dict)
+        loader = wids.Loader(dataset, 2, num_workers=0)
+        if counted:
+            loader.stats()
+        assert [batch[".bin"].tolist() for batch in loader] == [[0, 1], [2, 3]]
+        faults.append(decode.count)
+        dataset.close()
+    assert faults[1] * 4 < faults[0]
+
+
 def test_a_part_within_a_part_is_counted_once(shard: str) -> None:
     """A transformation that reads another dataset decodes there, and its storage is storage."""
     other = wids.ShardListDataset(shard, decoders={".txt": sleeping}).add_transform(dict)
@@ -220,6 +329,27 @@ def test_a_part_within_a_part_is_counted_once(shard: str) -> None:
     assert stats.stage("decode").seconds >= NUM_SAMPLES * SLEEP_SECONDS
     assert stats.stage("decode").times == NUM_SAMPLES // 5
     assert seconds_in_threads(stats) <= elapsed
+
+
+def test_time_until_an_error_is_counted(shard: str) -> None:
+    """A batch that fails is counted up to its error, and the next ones are counted as ever."""
+
+    def failing(view: Any) -> int:
+        number = int(bytes(view))
+        if number == 7:
+            raise OSError("broken")
+        return number
+
+    dataset = wids.ShardListDataset(shard, decoders={".cls": failing}, fields=[".cls"])
+    for each in (dataset, wids.ShardListDataset(shard, decoders={".cls": failing}).map(dict)):
+        loader = wids.Loader(each, 5, num_workers=1)
+        stats = loader.stats()
+        iterator = iter(loader)
+        next(iterator)
+        with pytest.raises(wids.DecodeError):
+            next(iterator)
+        assert len(list(iterator)) == 2
+        assert stats.stage("read").times == stats.stage("storage").times == 4
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from helpers.cacheprocesses import LONG, run_worker
 from helpers.downloads import tar_of
-from helpers.server import ShardServer
+from helpers.server import Faults, ShardServer
 
 from wids.base.shardref import ShardRef
 from wids.caching.cache import ShardCache
@@ -58,6 +58,15 @@ def test_a_shard_removed_before_it_was_opened_is_fetched_again(
     assert len(shard_server.requests) == robberies + 1
 
 
+def test_it_is_not_tried_for_ever(cache: RobbedCache, shard_server: ShardServer) -> None:
+    """If the shard is removed each time, the error says that the file is missing."""
+    url = shard_server.put("a.tar", tar_of(NSAMPLES))
+    cache.robberies = 100
+    with pytest.raises(FileNotFoundError):
+        ShardOpener(cache, RULES).open(ShardRef(url))
+    assert len(shard_server.requests) == 5
+
+
 def damaged() -> bytes:
     """Return a shard with a bit of the second member's checksum flipped."""
     shard = bytearray(tar_of(NSAMPLES))
@@ -79,6 +88,17 @@ def test_a_shard_that_came_damaged_is_fetched_once_more(
     assert len(shard_server.requests) == 2
 
 
+def test_a_shard_that_came_damaged_twice_is_an_error(
+    cache: RobbedCache, shard_server: ShardServer
+) -> None:
+    """A shard that is damaged twice is an error and not fetched again."""
+    url = shard_server.put("a.tar", damaged())
+    for message in ("fetched twice, damaged each time.*checksum", "checksum"):
+        with pytest.raises(ShardFormatError, match=f"{url}: .*{message}"):
+            ShardOpener(cache, RULES).open(ShardRef(url))
+    assert len(shard_server.requests) == 2
+
+
 def test_a_shard_that_came_twice_with_another_count_is_an_error_that_says_so(
     cache: RobbedCache, shard_server: ShardServer
 ) -> None:
@@ -90,6 +110,17 @@ def test_a_shard_that_came_twice_with_another_count_is_an_error_that_says_so(
     )
     with pytest.raises(SampleCountError, match=message):
         ShardOpener(cache, RULES).open(ShardRef(url, nsamples=NSAMPLES))
+    assert len(shard_server.requests) == 2
+
+
+def test_a_cut_compressed_shard_is_fetched_once_more(
+    cache: RobbedCache, shard_server: ShardServer
+) -> None:
+    """Nothing of it is kept, and the next download may be whole."""
+    whole = gzip.compress(tar_of(NSAMPLES), mtime=0)
+    url = shard_server.put("a.tar.gz", whole)
+    shard_server.faults = Faults(times=1, no_length=True, cut_at=len(whole) - 40)
+    assert len(ShardOpener(cache, RULES).open(ShardRef(url))[0]) == NSAMPLES
     assert len(shard_server.requests) == 2
 
 
@@ -117,6 +148,12 @@ def test_a_damaged_shard_with_the_promised_digest_is_not_fetched_again(
     with pytest.raises(ShardFormatError, match="checksum"):
         ShardOpener(cache, RULES).open(ShardRef.of(url, md5sum=md5sum))
     assert len(shard_server.requests) == 1
+
+
+def test_a_local_shard_that_is_missing_is_an_error_at_once(tmp_path: Path) -> None:
+    """A missing local shard is an error at once."""
+    with pytest.raises(OSError, match="No such file"):
+        ShardOpener(ShardCache(tmp_path / "cache"), RULES).open(ShardRef(str(tmp_path / "a.tar")))
 
 
 @pytest.mark.parametrize("name", ["pipe.tar", "pipe.tar.gz"])

@@ -47,6 +47,16 @@ def test_any_access_returns_the_right_shard_within_the_bound(limit: int, asked: 
     assert opened.misses >= len(set(asked))
 
 
+def test_what_is_used_again_and_again_stays_open() -> None:
+    """A shard in steady use stays open."""
+    opened = opening(3)
+    for passing in range(1, 20):
+        use(opened, 0)
+        use(opened, passing)
+    use(opened, 0)
+    assert opened.misses == 20
+
+
 def test_a_failure_to_open_is_passed_on_and_not_remembered() -> None:
     """After an error, the next access tries again."""
     outcomes = iter([OSError("gone"), Opened(0)])
@@ -98,6 +108,22 @@ def test_threads_that_share_it_get_right_shards() -> None:
     with ThreadPoolExecutor(8) as pool:
         asked = [i % 7 for i in range(4000)]
         assert list(pool.map(partial(use, opened), asked)) == asked
+
+
+def test_uses_are_counted_whatever_became_of_the_shards() -> None:
+    """Uses of dropped shards are counted."""
+    opened = opening(2)
+    for shard_index in (0, 1, 2, 0, 3):
+        use(opened, shard_index)
+    opened.clear()
+    use(opened, 0)
+    assert (opened.accesses, len(opened)) == (6, 1)
+
+
+def test_a_limit_below_one_is_refused() -> None:
+    """A limit below one is refused."""
+    with pytest.raises(ValueError, match="limit of 0"):
+        opening(0)
 
 
 @pytest.mark.parametrize(("descriptors", "expected"), [(256, 32), (3, 1), (10**6, 4096)])

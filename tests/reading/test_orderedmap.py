@@ -2,6 +2,9 @@
 
 import gc
 import itertools
+import os
+import subprocess
+import sys
 import threading
 import weakref
 from collections.abc import Iterator
@@ -69,6 +72,21 @@ def test_tasks_are_taken_in_the_thread_that_asks() -> None:
     assert takers == {threading.get_ident()}
     assert threading.get_ident() not in workers
     assert 1 <= len(workers) <= 2
+
+
+def test_an_error_of_the_stream_comes_when_it_is_its_turn() -> None:
+    """An error of the stream is raised after all earlier results."""
+
+    def stream() -> Iterator[int]:
+        yield from (1, 2)
+        raise KeyError("no more")
+
+    results = OrderedMap(abs, stream(), num_threads=2, ahead=4)
+    assert [next(results), next(results)] == [1, 2]
+    with pytest.raises(KeyError, match="no more"):
+        next(results)
+    with pytest.raises(StopIteration):
+        next(results)
 
 
 def test_a_result_that_is_late_can_be_waited_for_again() -> None:
@@ -150,3 +168,40 @@ def test_an_error_keeps_no_frame_alive() -> None:
     del raised
     gc.collect()
     assert watched[0]() is None
+
+
+def test_a_map_from_before_a_fork_says_so() -> None:
+    """After a fork, the child gets an error."""
+    results = OrderedMap(abs, iter(range(100)), num_threads=2, ahead=4)
+    next(results)
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:  # nothing of pytest may run here
+        try:
+            next(results)
+        except RuntimeError as error:
+            os.write(writer, str(error).encode())
+        finally:
+            results.close()
+            os._exit(0)
+    os.close(writer)
+    os.waitpid(pid, 0)
+    with os.fdopen(reader, "rb") as stream:
+        assert b"begin a new one here" in stream.read()
+    assert next(results) == 1  # nor is the parent disturbed
+    results.close()
+
+
+def test_a_process_ends_while_a_task_hangs() -> None:
+    """A process ends although a task hangs."""
+    code = (
+        "import threading\n"
+        "from wids.reading.orderedmap import OrderedMap\n"
+        "hang = lambda task: threading.Event().wait() if task else 'first'\n"
+        "results = OrderedMap(hang, iter(range(4)), num_threads=2, ahead=4)\n"
+        "print(next(results))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300
+    )
+    assert (done.stdout, done.stderr) == ("first\n", "")

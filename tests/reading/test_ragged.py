@@ -51,6 +51,19 @@ def test_items_are_views():
     assert np.shares_memory(ragged[1:][0], ragged.values)
 
 
+@pytest.mark.parametrize("index", [2, -3])
+def test_an_index_outside_is_named(index):
+    """The error for an index out of range names the index and the number of items."""
+    with pytest.raises(IndexError, match=f"index {index} is out of range for 2 items"):
+        RaggedText.of(["a", "b"])[index]
+
+
+def test_a_slice_with_gaps_is_refused():
+    """A slice with a step is refused, because it could not share the memory."""
+    with pytest.raises(ValueError, match="got step 2"):
+        RaggedText.of(["a", "b"])[::2]
+
+
 @pytest.mark.parametrize("offsets", [[], [0, 2, 1], [-1, 2], [0, 4]])
 def test_offsets_that_lead_astray_are_refused(offsets):
     """Offsets that do not ascend or are out of bounds are refused."""
@@ -58,3 +71,9 @@ def test_offsets_that_lead_astray_are_refused(offsets):
         Ragged(np.arange(3), np.array(offsets, np.int64))
     with pytest.raises(ValueError, match="expected ascending numbers within"):
         RaggedText(np.zeros(3, np.uint8), np.array(offsets, np.int64))
+
+
+def test_the_repr_has_items_type_and_elements():
+    """The `repr` shows the number of items, the type, and the number of elements."""
+    assert repr(Ragged.of([np.zeros(3)])) == "Ragged(1 items, float64, 3 elements)"
+    assert repr(RaggedText.of(["one", "two"])) == "RaggedText(2 items, uint8, 6 elements)"

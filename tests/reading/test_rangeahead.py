@@ -165,6 +165,33 @@ def test_a_pass_resumes_in_its_middle(remote: Callable[..., Any], shards: list[P
     assert head + [batch["__index__"].tolist() for batch in second] == expected
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda dataset: dataset.select(range(0, len(dataset), 3)),
+        lambda dataset: dataset.filter(".cls < 9"),
+        lambda dataset: wids.concat([dataset, dataset[:30]]),
+        lambda dataset: dataset.with_options(fields=[".cls"]).join(
+            dataset[20:70].with_options(fields=[".bin"]), missing="fill"
+        ),
+        lambda dataset: dataset.map(lambda sample: {"key": sample["__key__"]}),
+        lambda dataset: wids.Mixture([dataset[:40], dataset[100:]], weights=[1, 2]),
+    ],
+    ids=["selection", "filter", "concatenation", "join", "map", "mixture"],
+)
+@pytest.mark.filterwarnings("ignore:a Loader without a sampler reads each sample of a Mixture")
+def test_views_are_planned_too(remote: Callable[..., Any], shards: list[Path], make: Any) -> None:
+    """A view by range has the batches of the view from disk."""
+    local = make(ShardListDataset(shards, transformations="bytes"))
+    far = make(remote())
+    found = list(map(plain, Loader(far, batch_size=16, tensors=False)))
+    expected = list(map(plain, Loader(local, batch_size=16, tensors=False)))
+    for one, other in zip(found, expected, strict=True):
+        assert {name: one[name] for name in one if name not in ("__shard__", "__dataset__")} == {
+            name: other[name] for name in other if name not in ("__shard__", "__dataset__")
+        }
+
+
 def test_memory_stays_below_its_bound(remote: Callable[..., Any]) -> None:
     """However far the loop is behind, no more bytes are held than allowed."""
     dataset = remote(memory=300_000)
@@ -367,6 +394,25 @@ def test_a_loop_that_ends_leaves_the_equal_batches_of_another_one(
     assert sorted(seen) == list(range(len(dataset)))
 
 
+def test_all_of_a_sample_is_one_range(remote: Callable[..., Any]) -> None:
+    """Its fields and the headers behind it come together, whatever a further request costs."""
+    dataset = remote()
+    shard = dataset.locate_sample(3)[0]
+    far_apart = shard.plan([0, 4, 9], None)
+    assert len(far_apart.spans) == 3
+    assert sum(stop - start for start, stop in far_apart.spans) < 3 * (NBYTES + 6 * 512)
+    assert len(shard.plan([4, 5, 6], None).spans) == 1
+
+
+def test_fields_alone_are_requested(remote: Callable[..., Any], shard_server: ShardServer) -> None:
+    """With `fields=`, the bytes of other fields stay where they are."""
+    dataset = remote(fields=[".cls"])
+    count = sum(len(batch[".cls"]) for batch in loader_of(dataset))
+    asked = [each for each in shard_server.requests if each.path.endswith(".tar")]
+    assert count == NUM_SHARDS * PER_SHARD
+    assert sum(each.nbytes for each in asked) < count * 2000 < count * NBYTES
+
+
 def test_no_more_than_a_quarter_of_what_is_wanted_comes_besides(
     remote: Callable[..., Any], shard_server: ShardServer
 ) -> None:
@@ -495,6 +541,20 @@ def asked_spans(shard_server: ShardServer) -> list[tuple[int, int]]:
     """Return the half-open byte ranges that were requested, in ascending order."""
     headers = [each.headers["Range"].removeprefix("bytes=") for each in shard_server.requests]
     return sorted((int(first), int(last) + 1) for first, last in (h.split("-") for h in headers))
+
+
+def test_gaps_of_equal_size_stay_few(shard_server: ShardServer) -> None:
+    """Where every second sample is wanted, the others are not fetched with them."""
+    data = random.Random(4).randbytes(2 << 20)
+    url, version = shard_server.put("a.tar", data), FileVersion()
+    spans = [(start, start + 10_000) for start in range(0, 2_000_000, 20_000)]
+    planned = [PlannedRange(url, version, *span, need=0) for span in spans]
+    pool = RangePool(Fetcher(PATIENCE), 4 << 20)
+    pool.plan(planned)
+    found = pool.read_ranges(url, spans, version=version)
+    assert [bytes(each) for each in found] == [data[start:stop] for start, stop in spans]
+    assert sum(stop - start for start, stop in asked_spans(shard_server)) <= 1.25 * 1_000_000
+    pool.close()
 
 
 def test_what_is_needed_later_comes_with_its_neighbours(shard_server: ShardServer) -> None:

@@ -5,6 +5,7 @@ import io
 import json
 import pickle
 import random
+import re
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -196,6 +197,17 @@ def test_a_server_without_ranges_gives_the_whole_shard(remote: Open, shard_serve
     assert len(caught) == 1
 
 
+def test_a_server_without_ranges_is_named_where_sidecars_lack_too(
+    remote: Open, shard_server: Any
+) -> None:
+    """Who is told to write sidecars would write them in vain for such a server."""
+    shard_server.faults.ignore_range = True
+    dataset = remote(sidecars=False)
+    with pytest.warns(WidsWarning, match="sent the whole file, as `python -m http") as caught:
+        assert [dataset[index][".cls"] for index in (7, 8, 27)] == [b"7", b"8", b"7"]
+    assert len(caught) == 1
+
+
 def test_a_server_that_compresses_its_ranges_gives_the_whole_shard(
     remote: Open, shard_server: Any
 ) -> None:
@@ -204,6 +216,29 @@ def test_a_server_that_compresses_its_ranges_gives_the_whole_shard(
     dataset = remote()
     with pytest.warns(WidsWarning, match="others like it, are fetched whole: .*of its gzip form"):
         assert [dataset[index][".cls"] for index in (7, 8, 27)] == [b"7", b"8", b"7"]
+
+
+def test_what_is_fetched_whole_is_said_in_one_form(remote: Open, shard_server: Any) -> None:
+    """Whatever the cause: which shard, that it is fetched whole, why, and what to do."""
+    url = f"{shard_server.url}/0.tar"
+    beginning = re.escape(f"{url}: this shard, and others like it, are fetched whole: ")
+    causes = {
+        "there is no usable sidecar": lambda: remote(sidecars=False)[7],
+        "its sidecar was made with": lambda: remote(key_rule="last_dot")[7],
+        "asked for a byte range, the server sent": lambda: remote()[7],
+        "the spec does not say how many samples": lambda: ShardListDataset([url]),
+    }
+    for number, (cause, read) in enumerate(causes.items()):
+        shard_server.files.clear()
+        shard_server.faults = Faults(ignore_range=cause.startswith("asked"))
+        remote()  # serves the shards
+        if "no usable" in cause or "not say" in cause:
+            del shard_server.files[f"/0.tar{SIDECAR_SUFFIX}"]
+        with pytest.warns(WidsWarning, match=f"^{beginning}{cause}"):
+            read()
+        # Moved and not removed, because a thread may still write a file there.
+        cache = ShardCache().cache_dir
+        cache.rename(cache.with_name(f"old-{number}"))
 
 
 def test_a_shard_in_steady_use_is_fetched_whole(remote: Open, shard_server: Any) -> None:
@@ -216,6 +251,17 @@ def test_a_shard_in_steady_use_is_fetched_whole(remote: Open, shard_server: Any)
     for index in range(20):
         bounded[index]
     assert not list(Path(bounded.cache_dir).glob("*.tar"))
+
+
+def test_a_replaced_shard_is_an_error_never_other_bytes(
+    remote: Open, shard_server: Any, make_shard: Callable[..., Path]
+) -> None:
+    """When the shard no longer fits its sidecar, reading says so."""
+    dataset = remote()
+    other = make_shard("other.tar", [{"__key__": "x", ".bin": bytes(600_000)}])
+    shard_server.put("0.tar", other.read_bytes())
+    with pytest.raises(wids.ShardChangedError, match="expected a file of|since it was indexed"):
+        dataset[7]
 
 
 def test_a_batch_over_many_shards_keeps_to_its_bounds(
@@ -247,6 +293,15 @@ def test_a_batch_over_many_shards_keeps_to_its_bounds(
     assert shard_server.connections <= 8
 
 
+def test_a_sidecar_that_is_none_is_not_kept(remote: Open, shard_server: Any) -> None:
+    """A page in its place leads to the whole shard, and leaves nothing behind."""
+    dataset = remote()
+    for shard in range(3):
+        shard_server.put(f"{shard}.tar{SIDECAR_SUFFIX}", b"<html>not found</html>")
+    with pytest.warns(WidsWarning, match="there is no usable sidecar"):
+        assert dataset[7][".cls"] == b"7"
+
+
 def test_another_key_rule_is_not_served_from_the_sidecar(remote: Open) -> None:
     """A sidecar made by other rules is not used."""
     dataset = remote(key_rule="last_dot")
@@ -276,6 +331,19 @@ def test_concatenated_archives_are_served_by_range(
         ShardListDataset([(url, 1)], **options)[-1]
 
 
+@pytest.mark.parametrize("way", [["range"], {}, None, True, "Range", ""])
+def test_what_is_no_way_is_refused(way: Any) -> None:
+    """Whatever is given, even what has no hash, the error names the ways that there are."""
+    with pytest.raises(ValueError, match=r'remote: expected "whole", "range" or "auto", got'):
+        ShardListDataset(["a.tar"], remote=way)
+
+
+def test_an_unknown_way_is_refused() -> None:
+    """The error names those that there are."""
+    with pytest.raises(ValueError, match='expected "whole", "range" or "auto", got \'stream\''):
+        ShardListDataset(["a.tar"], remote="stream")
+
+
 def test_a_part_of_a_field_is_read_alone(remote: Open, shard_server: Any):
     """Bytes out of the middle of a field cost about as many bytes of the wire, and are checked."""
     with remote(remote="range", transformations="bytes") as dataset:
@@ -289,6 +357,28 @@ def test_a_part_of_a_field_is_read_alone(remote: Open, shard_server: Any):
             shard.read_part(place, ".bin", 5, 20_001)
         with pytest.raises(KeyError):
             shard.read_part(place, ".jpg", 0, 1)
+
+
+def test_a_part_comes_from_the_whole_shard_where_ranges_are_not_served(
+    remote: Open, shard_server: Any
+):
+    """A server without byte ranges gives the same bytes."""
+    shard_server.faults.ignore_range = True
+    with remote(remote="range", transformations="bytes") as dataset:
+        shard, place, _ = dataset.locate_sample(3)
+        with pytest.warns(WidsWarning, match="fetched whole"):
+            part = shard.read_part(place, ".bin", 10, 20)
+        assert part == dataset[3][".bin"][10:20]
+
+
+def test_the_cache_knows_what_it_holds(remote: Open, shards: list[Path]):
+    """A shard is held once it was fetched whole, in the version that the spec asks for."""
+    with remote(remote="whole") as dataset:
+        entry = dataset.shards[0]
+        assert not dataset.cache.holds(entry["url"])
+        assert dataset[0][".cls"] == b"0"
+        assert dataset.cache.holds(entry)
+        assert not dataset.cache.holds(ShardRef.of(entry["url"], sha256="0" * 64))
 
 
 def test_commands_that_look_fetch_what_they_show(

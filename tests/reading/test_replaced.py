@@ -334,6 +334,15 @@ def test_a_sidecar_that_states_three_gigabytes_allocates_nothing(
     assert ended.stdout.split() == ["ShardChangedError"] * 4, ended.stderr[-2000:]
 
 
+def test_a_document_that_claims_to_be_huge_is_not_begun(shard_server: ShardServer) -> None:
+    """A sidecar or spec beyond the bound is refused by the size that the server states."""
+    url = shard_server.put("a.widx", b"x" * 100)
+    shard_server.faults = Faults(length=2**62)
+    with pytest.raises(FetchError, match="larger than the 268435456 bytes"):
+        Fetcher(PATIENCE).read(url)
+    assert len(shard_server.requests) == 1
+
+
 @pytest.mark.parametrize(
     "tar_format", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]
 )

@@ -33,6 +33,13 @@ def test_notes_of_many_threads_are_all_there() -> None:
     assert waits.seconds(since=0.0) == 800
 
 
+def test_what_takes_no_time_is_no_wait() -> None:
+    """Very short waits are not recorded."""
+    waits = WaitLog()
+    waits.note(5.0, 5.0005)
+    assert waits.seconds(0.0) == 0.0
+
+
 def test_forgotten_waits_count_no_more() -> None:
     """Only waits that ended before the time are forgotten."""
     waits = WaitLog()

@@ -24,6 +24,11 @@ def taken(window: Window, step: int) -> list[int]:
 ONE_BY_ONE = [Visit(shard, 10 * shard, 10 * shard + 9) for shard in range(8)]
 
 
+def test_all_come_where_there_is_no_bound() -> None:
+    """Without a bound, all shards are taken in order."""
+    assert taken(window_of(ONE_BY_ONE, room=None), step=0) == list(range(8))
+
+
 def test_room_is_kept_for_those_who_lag_behind() -> None:
     """A quarter of the room stays free at each step."""
     window = window_of(ONE_BY_ONE, room=40)
@@ -34,11 +39,33 @@ def test_room_is_kept_for_those_who_lag_behind() -> None:
     assert list(window) == [3, 4, 5]
 
 
+def test_one_comes_ahead_if_it_fits_at_all() -> None:
+    """With room for two shards, one is taken ahead; with room for one, none."""
+    assert taken(window_of(ONE_BY_ONE, room=20), 0) == [0, 1]
+    one = window_of(ONE_BY_ONE, room=19)
+    assert (taken(one, 0), taken(one, 10)) == ([0], [1])
+
+
 def test_a_shard_too_large_for_the_room_is_passed_over() -> None:
     """A shard larger than the room is skipped."""
     sizes = {0: 10, 1: 1000, 2: 10}
     window = Window(iter([ONE_BY_ONE[:3]]), sizes.__getitem__, 40, 100)
     assert (taken(window, 0), taken(window, 15), taken(window, 20)) == ([0], [], [2])
+
+
+def test_a_shard_needed_again_keeps_its_room() -> None:
+    """A shard that is needed again soon stays in the window."""
+    visits = [Visit(0, 0, 9), Visit(1, 5, 14), Visit(0, 12, 30), Visit(2, 31, 40)]
+    window = window_of(visits, room=40)
+    assert taken(window, 0) == [0, 1, 2]
+    assert list(window) == [0, 1, 2]
+    taken(window, 20)
+    assert list(window) == [0, 2]
+
+
+def test_a_jump_forward_skips_what_was_passed() -> None:
+    """Shards whose steps have passed are not taken."""
+    assert taken(window_of(ONE_BY_ONE, room=40), step=45) == [4, 5, 6]
 
 
 def test_the_number_is_bounded_too() -> None:

@@ -2,11 +2,15 @@
 
 import gzip
 import hashlib
+import json
 import os
+import pickle
 import time
 from collections.abc import Callable
 from concurrent.futures import (
+    BrokenExecutor,
     Executor,
+    Future,
     ProcessPoolExecutor,
     ThreadPoolExecutor,
 )
@@ -17,7 +21,10 @@ import pytest
 import wids
 from wids.base.processes import run_each
 from wids.errors import FetchError, ShardFormatError, SpecError
-from wids.specs.build import build_spec, index_shard
+from wids.specs.build import build_spec, default_name, index_shard
+from wids.specs.spec import DatasetSpec
+from wids.tar.foreign import check_foreign_index
+from wids.tar.tarindex import TarIndex
 from wids.tools.check import check_shard
 
 MakeShard = Callable[..., Path]
@@ -52,6 +59,33 @@ def test_spec_holds_counts_sizes_and_digests(shards: list[str], tmp_path: Path):
         }
 
 
+def test_written_spec_is_read_back(shards: list[str], tmp_path: Path):
+    """The JSON opens as a spec again, with its header."""
+    header = {"name": "x", "info": "a description", "base": None}
+    text = build_spec(shards, folder=tmp_path, header=header, workers=1).spec.to_json()
+    document = json.loads(text)
+    assert (document["wids_version"], document["__kind__"]) == (1, "wids-shard-index-v1")
+    assert (document["name"], document["info"], "base" in document) == ("x", "a description", False)
+    spec = DatasetSpec.parse(text, str(tmp_path / "x.json"))
+    assert list(spec.shards.urls) == shards
+
+
+def test_shards_are_sorted_by_name_whatever_order_they_came_in(shards: list[str], tmp_path: Path):
+    """Shards are sorted by name, in whatever order they are given."""
+    built = build_spec(shards[::-1], folder=tmp_path, workers=1)
+    assert [shard["nsamples"] for shard in built.spec.shards] == [3, 1, 2]
+
+
+def test_numbers_in_names_count_by_value(shards: list[str], tmp_path: Path):
+    """A spec numbers the samples as the folder does that it was made of: 9 before 10."""
+    for old, new in zip(shards, (9, 10, 100), strict=True):
+        Path(old).rename(tmp_path / f"a-{new}.tar")
+    given = [str(tmp_path / f"a-{number}.tar") for number in (10, 100, 9)]
+    built = build_spec(given, folder=tmp_path, workers=1)
+    assert list(built.spec.shards.urls) == ["a-9.tar", "a-10.tar", "a-100.tar"]
+    assert [shard["nsamples"] for shard in built.spec.shards] == [3, 1, 2]
+
+
 def test_names_count_from_the_folder_of_the_spec(shards: list[str], tmp_path: Path, monkeypatch):
     """Shards are named relative to the spec's folder, whatever the working directory."""
     monkeypatch.chdir(tmp_path.parent)
@@ -63,6 +97,11 @@ def test_names_count_from_the_folder_of_the_spec(shards: list[str], tmp_path: Pa
     absolute = build_spec(shards[:1], folder=tmp_path / "specs", workers=1)
     assert list(absolute.spec.shards.urls) == [shards[0]]
     assert list(build_spec(given[:1], workers=1).spec.shards.urls) == given[:1]
+
+
+def test_without_digests_only_headers_are_read(shards: list[str]):
+    """No digest is computed when none is asked for."""
+    assert set(index_shard(shards[0], digests=()).entry) == {"url", "nsamples", "filesize"}
 
 
 def test_failed_shard_is_reported_and_the_rest_goes_on(shards: list[str], tmp_path: Path):
@@ -78,6 +117,54 @@ def test_failed_shard_is_reported_and_the_rest_goes_on(shards: list[str], tmp_pa
     assert set(built.failures) == {shards[1], missing}
     assert isinstance(built.failures[shards[1]], ShardFormatError)
     assert isinstance(built.failures[missing], FetchError)
+
+
+def test_known_shards_are_not_read_again(shards: list[str], tmp_path: Path):
+    """Known entries are kept without reading their shards."""
+    known = {"x-1.tar": {"url": "x-1.tar", "nsamples": 7, "filesize": 1}}
+    Path(shards[1]).unlink()
+    built = build_spec(shards, folder=tmp_path, known=known, workers=1)
+    assert [shard["nsamples"] for shard in built.spec.shards] == [3, 7, 2]
+    assert [record.url for record in built.records] == [shards[0], shards[2]]
+
+
+def test_shard_listed_twice_is_refused(shards: list[str], tmp_path: Path):
+    """One file under two paths is refused."""
+    twice = str(tmp_path / "." / "sub" / ".." / "x-0.tar")
+    with pytest.raises(ValueError, match=r"x-0\.tar: is listed twice"):
+        build_spec([*shards, twice], folder=tmp_path)
+
+
+def test_sidecars_are_written_on_request(shards: list[str]):
+    """A sidecar holds the same tar index as a scan."""
+    index_shard(shards[0], sidecar=True)
+    (sidecar,) = (path for path in Path(shards[0]).parent.iterdir() if path.name[-4:] == "widx")
+    loaded = TarIndex.load(sidecar, tar=shards[0])
+    assert list(loaded.keys) == list(TarIndex.from_tar(shards[0]).keys)
+
+
+def test_indexes_of_other_tools_are_written_on_request(shards: list[str]):
+    """DALI's and Energon's indexes are correct and at the paths those tools expect."""
+    index_shard(shards[0], indexes=["dali", "energon"])
+    path = Path(shards[0])
+    assert check_foreign_index(path.with_suffix(".idx"), path) == len(TarIndex.from_tar(path))
+    assert check_foreign_index(path.with_suffix(".tar.idx"), path) == 4
+
+
+def test_no_index_is_written_for_what_was_unpacked(shards: list[str], tmp_path: Path):
+    """No index for other tools is written for a decompressed shard."""
+    packed = tmp_path / "packed.tar.gz"
+    packed.write_bytes(gzip.compress(Path(shards[0]).read_bytes()))
+    with pytest.raises(ShardFormatError, match="expected a local, uncompressed tar"):
+        index_shard(str(packed), indexes=["dali"], cache_dir=tmp_path / "cache")
+
+
+def test_records_tell_what_no_sample_holds(make_shard: MakeShard):
+    """Members of no sample are counted by reason."""
+    path = make_shard("odd.tar", [*shard_samples(1), {"__key__": "README", "": "no dot"}])
+    record = index_shard(str(path))
+    assert record.entry["nsamples"] == 1
+    assert sum(record.skipped.values()) == 1
 
 
 def test_remote_shards_are_indexed_and_not_kept(shard_server, tmp_path: Path, monkeypatch):
@@ -111,6 +198,19 @@ def test_compressed_shards_are_described_as_they_are_stored(shards: list[str], t
     (tmp_path / "packed.json").write_text(built.spec.to_json())
     assert len(list(wids.ShardListDataset(tmp_path / "packed.json"))) == 3
     assert check_shard({**entry, "url": str(packed)}) == []
+
+
+def test_compressed_shard_from_a_server_is_counted_only(shard_server, shards: list[str]):
+    """A remote compressed shard gets a count, but no size and digest."""
+    url = shard_server.put("a.tar.gz", gzip.compress(Path(shards[0]).read_bytes()))
+    assert index_shard(url).entry == {"url": url, "nsamples": 3}
+
+
+def test_function_for_executors_is_picklable(shards: list[str]):
+    """Function and result can be pickled for another machine."""
+    job = pickle.loads(pickle.dumps(index_shard))
+    record = job(shards[0])
+    assert pickle.loads(pickle.dumps(record)) == record
 
 
 @pytest.mark.parametrize("make_executor", [ThreadPoolExecutor, ProcessPoolExecutor])
@@ -154,11 +254,24 @@ def test_results_keep_the_order_of_the_items():
     assert str(outcomes[2]) == "negative: -2"
 
 
+def test_more_items_than_the_window_are_all_done():
+    """Thousands of items are submitted to an executor a window at a time."""
+    with ThreadPoolExecutor(2) as executor:
+        assert run_each(abs, range(-2500, 0), executor=executor) == list(range(2500, 0, -1))
+    assert run_each(abs, [], workers=4) == []
+
+
 def die(number: int) -> int:
     """End the process that runs this, as the kernel does when memory is short."""
     if number == 1:
         os._exit(9)
     return number
+
+
+def test_killed_worker_is_an_error_of_the_items_it_took():
+    """A worker that dies is reported as the error of its items."""
+    outcomes = run_each(die, [1, 1], workers=2)
+    assert all(isinstance(outcome, Exception) for outcome in outcomes)
 
 
 def test_killed_worker_takes_no_other_item_with_it():
@@ -170,6 +283,30 @@ def test_killed_worker_takes_no_other_item_with_it():
     assert outcomes[:1] + outcomes[2:] == [0, *range(2, 2100)]
     assert isinstance(outcomes[1], ChildProcessError)
     assert sorted(item for item, _ in known) == list(range(2100))
+
+
+class BreakingExecutor(Executor):
+    """An executor that takes two calls and then no more, as one does that lost its processes."""
+
+    def __init__(self) -> None:
+        self.left = 2
+
+    def submit(self, function, /, *args, **kwargs):
+        if not self.left:
+            raise BrokenExecutor("a process is gone")
+        self.left -= 1
+        future = Future()
+        future.set_result(function(*args, **kwargs))
+        return future
+
+
+def test_broken_executor_is_an_error_of_all_it_did_not_do():
+    """If the caller's executor breaks, each undone item is reported."""
+    outcomes = run_each(abs, range(1500), executor=BreakingExecutor())
+    assert outcomes[:2] == [0, 1]
+    assert len(outcomes) == 1500
+    assert all(isinstance(outcome, ChildProcessError) for outcome in outcomes[2:])
+    assert all(isinstance(outcome.__cause__, BrokenExecutor) for outcome in outcomes[2:])
 
 
 class Unreadable:
@@ -191,3 +328,20 @@ def test_outcome_that_cannot_be_sent_back_is_an_error():
     outcomes = run_each(refuse, [0, 1, 2, 1], workers=2)
     expected = [RuntimeError, OverflowError, ValueError, OverflowError]
     assert [type(outcome) for outcome in outcomes] == expected
+
+
+NAMES = [
+    ("train-000000.tar", "train"),
+    ("/data/web/train-{000..146}.tar", "data-web-train"),
+    ("https://host/imagenet-train-0.tar", "https-host-imagenet-train"),
+    ("https://me:secret@host/train-0.tar?sig=secret", "https-host-train"),
+    ("x/x-0.tar", "x"),
+    ("x/y-0.tar.gz", "x-y"),
+    ("*.tar", ""),
+]
+
+
+@pytest.mark.parametrize(("shard", "name"), NAMES)
+def test_default_name_is_made_of_the_words_of_the_first_shard(shard: str, name: str):
+    """Numbers and repeated words are left out, as the old `widsindex` did."""
+    assert default_name(shard) == name

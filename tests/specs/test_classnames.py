@@ -1,6 +1,7 @@
 """Class names are found in the spec or in files, and malformed names are ignored."""
 
 import json
+import os
 import warnings
 from pathlib import Path
 
@@ -11,11 +12,12 @@ from helpers.shards import write_shard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wids import ShardListDataset, reshard
+import wids
+from wids import ShardListDataset, SpecError, reshard
 from wids.base.omissions import Omissions
 from wids.cli import main
 from wids.errors import WidsWarning
-from wids.specs.classnames import find_class_names
+from wids.specs.classnames import find_class_names, parse_class_names
 from wids.tar.tarindex import TarIndex
 from wids.tools.exporters import export_files
 
@@ -100,6 +102,32 @@ def test_names_lie_beside_the_shards(
     assert "1 (dog)" in repr(dataset.show(0))
 
 
+@pytest.mark.parametrize(
+    "text", ["12", "[", '{"a": "b"}', "[" * 100_000, "\x00", '{"0": "a", "0": "b"}']
+)
+def test_a_file_of_another_form_is_refused(tmp_path: Path, text: str) -> None:
+    """A malformed file that the user named is an error; one that was found gives a warning."""
+    path = tmp_path / "classes.json"
+    path.write_text(text)
+    with pytest.raises(SpecError, match="classes.json: expected"):
+        parse_class_names(path)
+    with pytest.warns(WidsWarning, match="classes.json"):
+        assert find_class_names({}, str(tmp_path)) == {}
+    (tmp_path / "classes.txt").write_text("cat")
+    with pytest.warns(WidsWarning, match="classes.json"):
+        assert find_class_names({}, str(tmp_path)) == {0: "cat"}
+
+
+def test_what_is_no_file_is_left_alone(tmp_path: Path) -> None:
+    """Link loops, folders and pipes with such a name are ignored."""
+    (tmp_path / "classes.json").symlink_to("classes.json")
+    (tmp_path / "classes.txt").mkdir()
+    os.mkfifo(tmp_path / "labels.txt")
+    assert find_class_names({}, str(tmp_path)) == {}
+    with pytest.raises(OSError, match="classes.json"):
+        parse_class_names(tmp_path / "classes.json")
+
+
 @given(st.lists(st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1), min_size=1))
 def test_names_come_back_as_they_were_written(names: list[str]) -> None:
     """Names are the same from a JSON file and from a spec."""
@@ -160,6 +188,14 @@ def test_a_server_is_asked_once_and_only_for_what_shows_a_class(
     assert len([path for path in paths() if "class" in path or "label" in path]) == 5
 
 
+def test_a_server_that_fails_is_said(shard_server: ShardServer) -> None:
+    """Names that could not be looked for are named in a warning; a missing file is not."""
+    assert find_class_names({}, shard_server.url) == {}
+    shard_server.put("classes.json", b"no names")
+    with pytest.warns(WidsWarning, match="classes.json"):
+        assert find_class_names({}, shard_server.url) == {}
+
+
 def test_a_folder_has_the_names_of_a_spec_in_it(tmp_path: Path) -> None:
     """A folder that is opened without its spec has the names of the spec; others do not count."""
     folder = write_shard(tmp_path / "a.tar", [{"__key__": "a", ".cls": "1"}]).parent
@@ -177,6 +213,24 @@ def test_a_folder_has_the_names_of_a_spec_in_it(tmp_path: Path) -> None:
     with pytest.warns(WidsWarning, match="disagree") as caught:
         assert ShardListDataset(folder).class_names == {}
     assert caught[0].filename == __file__
+
+
+def test_a_spec_names_no_classes_of_other_shards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A spec with names counts for the shards that it lists, and neither for others nor a merge."""
+    monkeypatch.chdir(tmp_path)
+    for name, header in (("a", {"classes": ["cat", "dog"]}), ("d", {}), ("e", {})):
+        write_shard(tmp_path / f"{name}.tar", [{"__key__": name, ".cls": "1"}])
+        entry = {"url": f"{name}.tar", "nsamples": 1}
+        Path(f"{name}.json").write_text(json.dumps({"shardlist": [entry], **header}))
+    assert ShardListDataset("a.tar").class_names == {0: "cat", 1: "dog"}
+    for source in ("d.tar", "d.json", "[de].tar", ["d.json", "e.json"], tmp_path):
+        assert ShardListDataset(source).class_names == {}
+    assert main(["merge", "d.json", "e.json", "-o", "de.json"]) == 0
+    assert main(["reshard", "d.json", "e.json", "-o", "new/x-%d.tar"]) == 0
+    for path in ("de.json", "new/x.json"):
+        assert "classes" not in json.loads(Path(path).read_text())
 
 
 def test_a_new_spec_keeps_the_names_in_an_old_one_of_its_shards(
@@ -236,3 +290,39 @@ def test_merged_names_are_compared_with_files_beside_specs(
     both = ShardListDataset(sources[0]) + ShardListDataset(sources[1])
     with pytest.warns(WidsWarning, match="part 0 has no class names; those of other parts"):
         assert both.class_names == {0: "dog", 1: "cat"}
+
+
+@pytest.mark.parametrize("joined", ["list", "datasets", "view"])
+def test_names_in_files_beside_specs_count_for_several(tmp_path: Path, joined: str) -> None:
+    """A list of specs and a spec of specs compare the names in a spec with those in files."""
+    for name in "ab":
+        write_shard(tmp_path / name / f"{name}.tar", [{"__key__": name, ".cls": "1"}])
+        spec = {"wids_version": 1, "shardlist": [{"url": f"{name}.tar", "nsamples": 1}]}
+        spec |= {"classes": ["cat", "dog"]} if name == "a" else {}
+        (tmp_path / name / f"{name}.json").write_text(json.dumps(spec))
+    sources = [str(tmp_path / name / f"{name}.json") for name in "ab"]
+    if joined == "datasets":
+        sources = [{"datasets": [{"source_url": source} for source in sources]}]
+        (tmp_path / "all.json").write_text(json.dumps(sources[0]))
+        sources = str(tmp_path / "all.json")
+    opened = wids.open if joined == "view" else ShardListDataset
+    with pytest.warns(WidsWarning, match="has no class names; those of"):
+        assert opened(sources).class_names == {0: "cat", 1: "dog"}
+    names = tmp_path / "b" / "classes.txt"
+    names.write_text("cat\ndog\nowl\n")
+    assert opened(sources).class_names == {0: "cat", 1: "dog", 2: "owl"}
+    names.write_text("dog\ncat\n")
+    disagree = "file of names beside .*: class 0 is 'dog', in .*'cat'"
+    with pytest.raises(SpecError, match=disagree):
+        opened(sources)
+    if joined == "list":
+        with pytest.raises(
+            SpecError, match="class 0 is 'cat', in the file of names beside entry 0"
+        ):
+            opened([str(tmp_path / "b") + "/", sources[0]])
+        view = {"wids_version": 2, "base": "a/a.json", "append": ["b/b.json"]}
+        (tmp_path / "view.json").write_text(json.dumps(view))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", WidsWarning)
+            output = str(tmp_path / "new" / "x-%d.tar")
+            assert main(["reshard", str(tmp_path / "view.json"), "-o", output]) == 1

@@ -1,17 +1,51 @@
 """Specs of strangers: no credentials in messages, no device read, no memory without bound."""
 
 import json
+import logging
+import os
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import wids
 from wids.errors import SpecError, WidsError
-from wids.specs.sources import expand_braces
+from wids.specs.sources import expand_braces, load_spec
 from wids.specs.spec import DatasetSpec, SpecBounds
+from wids.specs.textcolumns import BytesColumn, TextColumn
 
+BASE = "https://user:SECRET@host/sets/train.json?sig=SECRET"
 SHARD = {"url": "https://user:SECRET@host/a.tar?sig=SECRET", "nsamples": 3}
+
+MALFORMED: dict[str, Any] = {
+    "no JSON": "{",
+    "no object": 7,
+    "no shards": {"shardlist": []},
+    "list is none": {"shardlist": 7},
+    "another version": {"wids_version": 9, "shardlist": [SHARD]},
+    "no URL": {"shardlist": [{"href": SHARD["url"]}]},
+    "URL of another type": {"shardlist": [{"url": [SHARD["url"]]}]},
+    "control character": {"shardlist": [{"url": f"{SHARD['url']}\n"}]},
+    "bad count": {"shardlist": [SHARD | {"nsamples": -1}]},
+    "bad digest": {"shardlist": [SHARD | {"md5sum": "x"}]},
+    "bad weight": {"shardlist": [SHARD | {"weight": -1}]},
+    "bad index": {"shardlist": [SHARD | {"index": 7}]},
+    "local file": {"shardlist": [{"url": "file:///etc/passwd"}]},
+    "nested local file": {"datasets": [{"source_url": "file:///etc/passwd"}]},
+    "nested, unreadable": {"datasets": [{"source_url": SHARD["url"]}]},
+}
+
+
+@pytest.mark.parametrize("kind", MALFORMED)
+def test_no_error_of_a_spec_shows_credentials(kind: str) -> None:
+    """An error names the spec without users and queries of it and of its shards."""
+    text = MALFORMED[kind] if kind == "no JSON" else json.dumps(MALFORMED[kind])
+    with pytest.raises(SpecError, match=r"https://host/sets/train\.json\?\.\.\.") as caught:
+        DatasetSpec.parse(text, BASE)
+    assert "SECRET" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -25,6 +59,40 @@ def test_a_file_that_says_it_is_empty_is_not_read(entry: dict[str, Any], found: 
     """No byte is read beyond the size of a file: some files of /proc would never answer."""
     with pytest.raises(WidsError, match=found):
         wids.ShardListDataset(entry)
+
+
+def test_no_line_about_a_dataset_shows_credentials(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Log line and description of a dataset show no credentials of its base."""
+    path = tmp_path / "train.json"
+    path.write_text(json.dumps({"base": "https://user:SECRET@host/sets", "shardlist": [SHARD]}))
+    with caplog.at_level(logging.DEBUG), wids.ShardListDataset(str(path)) as dataset:
+        shown = [dataset.data_info, repr(dataset), repr(dataset.shards[0]), caplog.text]
+    assert "https://host/sets" in dataset.data_info
+    assert not [text for text in shown if "SECRET" in text]
+
+
+@pytest.mark.parametrize("kind", ["device", "pipe", "folder"])
+def test_a_spec_names_no_device_as_another_spec(tmp_path: Path, kind: str) -> None:
+    """A spec that refers to a device, a pipe or a folder is refused unread."""
+    named = tmp_path / "named.json"
+    if kind == "device":
+        named.symlink_to("/dev/zero")
+    elif kind == "pipe":
+        os.mkfifo(named)
+    else:
+        named.mkdir()
+    path = tmp_path / "all.json"
+    path.write_text(json.dumps({"datasets": [{"source_url": "named.json"}]}))
+    with pytest.raises(SpecError, match=r"named\.json: expected a JSON file, found a folder, pipe"):
+        load_spec(str(path))
+
+
+def test_a_device_is_read_up_to_a_bound() -> None:
+    """A spec at a path of the user may be a pipe, and is read up to a bound."""
+    with pytest.raises(WidsError, match="larger than"):
+        load_spec("/dev/zero")
 
 
 def test_the_specs_that_one_names_have_a_bound_in_all() -> None:
@@ -48,6 +116,96 @@ def test_the_specs_that_one_names_have_a_bound_in_all() -> None:
     assert len(read) < len(named)
 
 
+@pytest.mark.parametrize("pattern", ["{0..1000000000}.tar", "{1..999}{1..999}{1..999}.tar"])
+def test_a_brace_pattern_has_a_bound(pattern: str) -> None:
+    """A brace pattern of more names than a dataset may have is refused at once."""
+    with pytest.raises(SpecError, match="1"):
+        expand_braces(pattern)
+
+
+@pytest.mark.parametrize("weight", [-1, "2", [], True, float("inf"), float("nan")])
+@pytest.mark.parametrize("where", ["top", "component"])
+def test_weights_of_datasets_are_numbers_from_0_on(weight, where, tmp_path):
+    """Weights of a spec and of its parts are checked like those of shards."""
+    document = {"wids_version": 1, "weight": weight, "shardlist": [{"url": "a.tar", "nsamples": 1}]}
+    if where == "component":
+        document = {"wids_version": 1, "datasets": [document]}
+    spec = tmp_path / "a.json"
+    spec.write_text(json.dumps(document))
+    with pytest.raises(wids.SpecError, match="weight: expected a number from 0 on"):
+        wids.ShardListDataset(spec)
+
+
+@pytest.mark.parametrize("url", ["http://[::1", "az://[c/k.tar", "s3://b`/k.tar"])
+def test_odd_locations_fail_by_errors_of_the_library(url, tmp_path, monkeypatch):
+    """Odd locations raise our errors, not urllib's ValueError or a panic of obstore."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "y")
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "x")
+    with pytest.raises(wids.WidsError):
+        wids.ShardListDataset([{"url": url, "nsamples": 1}], cache_dir=tmp_path)[0]
+
+
+LONG: dict[str, tuple[Any, str]] = {
+    "name": ({"name": "n" * 1001, "shardlist": [SHARD]}, "name: expected 1000 characters"),
+    "name is none": ({"name": ["n" * 10**6], "shardlist": [SHARD]}, "name: expected a string"),
+    "name of a part": (
+        {"datasets": [{"name": "n" * 10**6, "shardlist": [SHARD]}]},
+        "name: expected 1000 characters",
+    ),
+    "name of a named part": (
+        {"datasets": [{"name": ["n" * 10**6], "source_url": "part.json"}]},
+        r"datasets\[0\]: name: expected a string",
+    ),
+    "base": ({"base": "b" * 8193, "shardlist": [SHARD]}, "base: expected 8192 characters"),
+    "URL": ({"shardlist": [SHARD, {"url": "u" * 8193}]}, "shard 1: url: expected 8192"),
+    "URL, alike": ({"shardlist": [{"url": "u" * 9000}] * 3}, "shard 0: url: expected 8192"),
+    "sidecar": ({"shardlist": [SHARD | {"index": "i" * 10**6}]}, "index: expected 8192"),
+    "named part": ({"datasets": [{"source_url": "s" * 8193}]}, "source_url: expected 8192"),
+    "version": ({"wids_version": "9" * 10**6, "shardlist": [SHARD]}, "wids_version: expected 1"),
+    "URL is none": ({"shardlist": [{"url": [SHARD["url"]] * 10_000}]}, "a list of .* characters"),
+    "classes": (
+        {
+            "datasets": [
+                {"classes": ["a" * 10**6], "shardlist": [SHARD]},
+                {"classes": ["b" * 10**6], "shardlist": [SHARD]},
+            ]
+        },
+        "class 0 is 'bbb",
+    ),
+    "keys": ({"shardlist": [{"k" * 10**6: 1}]}, "url: expected a path or URL, found the keys"),
+}
+
+
+@pytest.mark.parametrize("kind", LONG)
+def test_names_and_locations_have_a_longest_and_errors_are_short(kind: str) -> None:
+    """Names and locations have a largest length, and messages shorten long values."""
+    document, reason = LONG[kind]
+    with pytest.raises(SpecError, match=reason) as caught:
+        DatasetSpec.parse(json.dumps(document), BASE, read=lambda _: json.dumps([SHARD]).encode())
+    assert len(str(caught.value)) < 1000
+    assert "SECRET" not in str(caught.value)
+
+
+def test_names_and_locations_of_the_longest_are_kept(tmp_path: Path) -> None:
+    """Names and locations of exactly the largest length are accepted."""
+    document = {"name": "n" * 1000, "base": "b" * 8192, "shardlist": [{"url": "u" * 8192}] * 2}
+    spec = DatasetSpec.parse(json.dumps(document), str(tmp_path / "a.json"))
+    assert spec.name == spec.shards[0]["name"] == "n" * 1000
+    assert spec.shards.urls[1] == str(tmp_path / ("b" * 8192) / ("u" * 8192))
+
+
+@pytest.mark.parametrize("url", ["http://host/{}", "../{}", "{}"])
+@pytest.mark.parametrize("base", ["https://host/sets/x", "/data", "sub", ""])
+def test_a_base_is_kept_once_and_gives_the_same_urls(base: str, url: str) -> None:
+    """Shards checked by column and one by one get the same URLs."""
+    rows = [{"url": url.format(f"{number}.tar"), "nsamples": 1} for number in range(20)]
+    together = DatasetSpec.from_list(rows, base=base).shards
+    singly = [DatasetSpec.from_list([row | {"weight": 1}], base=base).shards[0] for row in rows]
+    assert list(together.urls) == [shard.url for shard in singly]
+    assert together.urls.nbytes < 200
+
+
 def test_what_shards_inherit_has_a_bound_in_all() -> None:
     """The product of shards and the length of inherited fields is bounded."""
     bounds = SpecBounds(inherited_characters=100_000)
@@ -57,6 +215,15 @@ def test_what_shards_inherit_has_a_bound_in_all() -> None:
         assert len(DatasetSpec.parse(document).shards) == 1000
         with pytest.raises(SpecError, match="expected at most 100000 characters"):
             DatasetSpec.parse(document, bounds=bounds)
+
+
+def test_inherited_fields_alike_take_no_memory_for_each_shard() -> None:
+    """A name that all shards inherit is stored once, and each shard has it."""
+    rows = [{"url": f"{number}.tar", "nsamples": 1} for number in range(1000)]
+    document = {"datasets": [{"name": "x" * 900, "weight": 2, "shardlist": rows}]}
+    shards = DatasetSpec.parse(json.dumps(document)).shards
+    assert shards.extras.nbytes < 3000
+    assert (shards[999].dataset, shards[0]["weight"]) == ("x" * 900, 2)
 
 
 def test_a_document_counts_at_each_reference() -> None:
@@ -71,6 +238,15 @@ def test_a_document_counts_at_each_reference() -> None:
     assert len(parse(100).shards) == 100
     with pytest.raises(SpecError, match=r"datasets\[100\]: expected documents of at most"):
         parse(101)
+
+
+def test_a_spec_has_a_largest_number_of_shards() -> None:
+    """The shards of all parts of a spec count together."""
+    bounds = SpecBounds(shards=3)
+    assert len(DatasetSpec.parse('{"shardlist": ["a", "b", "c"]}', bounds=bounds).shards) == 3
+    parts = {"datasets": [{"shardlist": ["a", "b"]}, {"shardlist": ["c", "d"]}]}
+    with pytest.raises(SpecError, match=r"datasets\[1\]: expected 3 shards at most, found 4"):
+        DatasetSpec.parse(json.dumps(parts), bounds=bounds)
 
 
 # A spec with two levels of datasets, three components, four shards and two references.
@@ -124,3 +300,68 @@ def test_a_brace_pattern_has_a_length_and_a_depth(pattern: str) -> None:
     with pytest.raises(SpecError) as caught:
         expand_braces(pattern)
     assert len(str(caught.value)) < 500
+
+
+def test_a_name_that_no_file_can_have_is_an_error() -> None:
+    """A location with a zero character raises an error of ours."""
+    with pytest.raises(WidsError, match="null"):
+        wids.ShardListDataset("a\0.json")
+
+
+@pytest.mark.parametrize("length", [300, 5000])
+def test_a_named_spec_of_a_name_too_long_for_a_file_is_an_error(tmp_path: Path, length: int):
+    """A file name that is too long for the system raises SpecError."""
+    path = tmp_path / "all.json"
+    path.write_text(json.dumps({"datasets": [{"source_url": "n" * length}]}))
+    with pytest.raises(SpecError, match="name too long"):
+        load_spec(str(path))
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        "x" * 5000,
+        "{a,b" * 80,
+        "/a" * 3000,
+        "*/" * 3000,
+        "a\ud800.json",
+        "x" * 5000 + ".tar",
+        "{x,y}" * 9,
+    ],
+)
+@pytest.mark.parametrize("listed", [False, True])
+def test_a_location_that_no_file_can_have_is_an_error(location: str, listed: bool) -> None:
+    """Names that are too long, too deep, or no text raise no error of the system or of glob."""
+    with pytest.raises(WidsError):
+        wids.ShardListDataset([location] if listed else location)
+
+
+def test_lack_of_memory_is_an_error_of_the_spec() -> None:
+    """MemoryError becomes a SpecError that names the spec."""
+
+    class Exhausting:
+        name = "https://user:SECRET@host/large.json"
+
+        def read(self) -> bytes:
+            raise MemoryError
+
+    with pytest.raises(SpecError, match=r"https://host/large\.json: not enough memory"):
+        load_spec(Exhausting())
+
+
+@given(rows=st.lists(st.binary(max_size=6) | st.sampled_from([b"a.tar", b"aa.tar"]), max_size=8))
+def test_columns_of_text_give_their_rows_back(rows: list[bytes]) -> None:
+    """Rows are unchanged, whatever beginnings and ends they have in common."""
+    column = BytesColumn(rows)
+    assert list(column) == rows
+    texts = [row.hex() for row in rows]
+    assert list(TextColumn(texts, start="x/")) == [f"x/{text}" for text in texts]
+
+
+def test_a_row_of_millions_of_letters_is_packed_at_once() -> None:
+    """A row of millions of letters is packed without a loop over its letters."""
+    letters = b"a" * 2_000_000
+    rows = [letters + b"b" + letters, letters + b"c" + letters, b"a" + b"b" + letters]
+    column = BytesColumn(rows)
+    assert list(column) == rows
+    assert column.parts.suffix == letters

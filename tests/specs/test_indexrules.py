@@ -52,6 +52,32 @@ def test_a_spec_keeps_the_rules(folder: Path, capsys: pytest.CaptureFixture[str]
     assert list(wids.ShardListDataset("new/s.json").keys) == ["a.v1", "b.v1"]
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["info"],
+        ["ls", "0:2"],
+        ["show", "0"],
+        ["cat", "0", ".txt"],
+        ["sample", "0"],
+        ["check"],
+        ["stats"],
+        ["order"],
+        ["select", "--take", "1", "-o", "x.json"],
+        ["diff", "s.tar"],
+        ["export", "x.csv"],
+        ["reshard", "-o", "new/x-%d.tar"],
+    ],
+    ids=lambda command: command[0],
+)
+def test_every_command_that_reads_shards_takes_the_rules(command: list[str]) -> None:
+    """Every command that reads shards has options for the rules, and needs them without a spec."""
+    name, *rest = command
+    rules = ["--grouping", "shard", "--key-rule", "last_dot"]
+    assert main([name, "s.tar", *rest, *rules]) == 0
+    assert main([name, "s.tar", *rest]) == 1
+
+
 def test_specs_that_are_read_in_different_ways_are_not_merged(folder: Path) -> None:
     """Specs with different rules are not merged; a spec without rules has the defaults."""
     entry = {"shardlist": [{"url": "s.tar", "nsamples": 2}]}

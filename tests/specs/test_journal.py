@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,19 @@ def test_a_line_that_a_crash_cut_off_costs_itself_alone(tmp_path: Path, cut: int
             "a.tar",
         }
     )
+
+
+@pytest.mark.parametrize(
+    "line", [b"\xff", b"7", b"[]", b"{}", b'{"url": 7}', b'{"url": []}', b'{"left": "a"}']
+)
+def test_lines_that_are_none_of_ours_are_passed_over(tmp_path: Path, line: bytes) -> None:
+    """Lines of other programs are ignored."""
+    path = tmp_path / "x.journal"
+    path.write_bytes(line + b"\n")
+    journal = Journal(path)
+    journal.note(ENTRY)
+    assert journal.entries() == {"a.tar": ENTRY}
+    assert journal.left_over() == set()
 
 
 def test_what_an_earlier_run_left_is_known_until_it_is_replaced(tmp_path: Path) -> None:
@@ -62,3 +76,15 @@ def test_a_planted_link_or_pipe_is_not_written_to(tmp_path: Path, plant: str) ->
         Journal(path).note(ENTRY)
     assert Journal(path).entries() == {}
     assert not precious.exists() or precious.read_text() == "kept"
+
+
+def test_a_full_disk_is_named(tmp_path: Path) -> None:
+    """The error has the path of the journal, and an empty journal is removed."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        with pytest.raises(OSError, match=r"a\.json\.indexing"):
+            Journal(tmp_path / "a.json.indexing").note({"url": "a.tar"})
+        assert not (tmp_path / "a.json.indexing").exists()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)

@@ -1,11 +1,13 @@
 """How relative locations resolve."""
 
+from pathlib import Path
 from urllib.parse import urljoin
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from wids.base.urls import is_local, local_path, scheme_of
 from wids.specs import locations
 
 SEGMENT = st.text("abcXYZ019-_", min_size=1, max_size=4)
@@ -39,6 +41,27 @@ def test_relative_urls_resolve_as_the_standard_library_does(
 def test_each_kind_of_location_joins_as_it_should(base: str, location: str, expected: str) -> None:
     """Absolute locations are unchanged, and hosts, queries and local names are kept."""
     assert locations.join(base, location) == expected
+
+
+def test_home_folders_expand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A leading tilde means the home folder, in base and location."""
+    monkeypatch.setenv("HOME", "/home/ada")
+    assert locations.join("/data", "~/b.tar") == "/home/ada/b.tar"
+    assert locations.join("~/sets", "b.tar") == "/home/ada/sets/b.tar"
+    assert local_path("~/b.tar") == Path("/home/ada/b.tar")
+
+
+def test_file_urls_are_local_paths(tmp_path: Path) -> None:
+    """A file URL with escapes names the same file as the path."""
+    path = tmp_path / "a b.tar"
+    assert local_path(path.as_uri()) == path
+    assert is_local(path.as_uri())
+
+
+@pytest.mark.parametrize("location", ["c:/data/a.tar", "a:b.tar", "/data/x.tar"])
+def test_a_colon_does_not_make_a_url(location: str) -> None:
+    """Only `scheme://`, `file:` and `pipe:` begin a URL."""
+    assert scheme_of(location) == ""
 
 
 @given(

@@ -170,6 +170,26 @@ def test_what_components_say_is_kept(spec, way: str) -> None:
     assert "source_url" not in header
 
 
+def test_the_spec_itself_takes_precedence_over_its_components(spec) -> None:
+    """Keys of the outer spec are preferred; components of one name are numbered."""
+    a, b = (spec("same", [f"{name}.tar"], license=name, note=name) for name in "ab")
+    Path("b.json").write_bytes(Path(b).read_bytes())
+    spec("same", ["a.tar"], license="a", note="a")
+    header = wids.ShardListDataset(composed(a, "b.json", license="GPL")).spec
+    assert header["license"] == "GPL"
+    assert header["note"] == {"datasets[0]": "a", "datasets[1]": "b"}
+
+
+def test_components_without_classes_are_warned_of(spec) -> None:
+    """A warning is given if class names of one component are used for another."""
+    a, b = spec("a", ["a.tar"], classes=["cat"]), spec("b", ["b.tar"])
+    with pytest.warns(
+        wids.WidsWarning, match=r"datasets\[1\]: has no class names; .* in all\.json"
+    ):
+        assert wids.ShardListDataset(composed(a, b)).class_names == {0: "cat"}
+    assert wids.ShardListDataset(composed(a, b, classes=["cat"])).class_names == {0: "cat"}
+
+
 @pytest.mark.filterwarnings("default")
 def test_order_and_names_are_kept(spec, capsys) -> None:
     """Shards keep the order of the specs, and name their dataset."""
@@ -208,6 +228,39 @@ def test_what_exporting_leaves_out_is_listed(spec, capsys) -> None:
     assert main(["export", source, "strict", "--strict"]) == 1
 
 
+def test_values_that_are_no_text_are_listed(make_shard: MakeShard, monkeypatch, capsys) -> None:
+    """The number of texts with replacement characters is reported."""
+    path = make_shard("x.tar", [{"__key__": "a", ".bin": b"\xff\xfe"}])
+    monkeypatch.chdir(path.parent)
+    assert main(["export", "x.tar", "t.csv", "--values", "bin"]) == 0
+    assert "values of .bin that are not UTF-8" in capsys.readouterr().err
+    assert main(["export", "x.tar", "t2.csv", "--values", "bin", "--strict"]) == 1
+    assert not Path("t2.csv").exists()
+
+
+@pytest.mark.filterwarnings("default::wids.WidsWarning")
+def test_a_spec_without_classes_is_named(spec, capsys) -> None:
+    """A spec without class names gets those of another spec, with a warning."""
+    named, silent = spec("a", ["a.tar"], classes=["cat"]), spec("b", ["b.tar"])
+    assert main(["merge", named, silent, "-o", "all.json"]) == 0
+    assert "b.json: has no class names; those of a.json are used" in capsys.readouterr().err
+    assert read("all.json")["classes"] == ["cat"]
+    assert main(["reshard", silent, named, "-o", "out/x-%d.tar"]) == 0
+    assert "b.json: has no class names; those of a.json are used" in capsys.readouterr().err
+    other = spec("c", ["c.tar"])
+    assert main(["merge", silent, other, "-o", "none.json"]) == 0
+    assert "classes" not in capsys.readouterr().err
+
+
+def test_a_merge_can_be_printed(spec, capsys) -> None:
+    """`-o -` prints the spec, and makes no file of that name."""
+    assert main(["merge", spec("a", ["a.tar"]), spec("b", ["b.tar"]), "-o", "-"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert [shard["url"] for shard in printed["shardlist"]] == ["a.tar", "b.tar"]
+    assert printed["name"] == "a"
+    assert not Path("-").exists()
+
+
 def test_a_merge_never_replaces_what_it_reads(spec, capsys) -> None:
     """A merge refuses to overwrite one of its sources, under any path."""
     a, b = spec("a", ["a.tar"]), spec("b", ["b.tar"], classes=["cat"])
@@ -229,6 +282,18 @@ def test_creating_over_a_spec_that_says_more_keeps_it(spec, capsys) -> None:
     assert main(["create", "a.tar", "-o", source]) == 0
     assert "the old spec had" not in capsys.readouterr().err
     assert not Path("a.json.bak").exists()
+
+
+def test_tables_list_the_keys_that_they_have_not(spec, capsys) -> None:
+    """Class names that a table cannot hold are reported; an empty column is refused."""
+    source = spec("a", ["a.tar"], classes=["cat"])
+    assert main(["export", source, "t.csv", "--values", "cls"]) == 0
+    assert "top-level keys of the spec: 1, such as classes" in capsys.readouterr().err
+    assert main(["export", source, "u.csv", "--values", "txt"]) == 1
+    assert "no sample has a field '.txt'; there are .cls" in capsys.readouterr().err
+    assert main(["export", source, "u.csv", "--values", "cls:a"]) == 1
+    assert "no sample has a value 'a' in field '.cls'" in capsys.readouterr().err
+    assert not Path("u.csv").exists()
 
 
 def test_a_planted_folder_does_not_lead_an_export_away(tmp_path: Path, spec, capsys) -> None:

@@ -1,11 +1,13 @@
 """Folders and patterns of object stores and the hub, opened as datasets."""
 
+import gzip
 import warnings
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 
 import pytest
+from helpers.server import ShardServer
 from helpers.stores import Hub, use_s3
 
 import wids
@@ -87,6 +89,33 @@ def test_signs_of_queries_are_parts_of_names_in_buckets(
             assert texts(source, cache_dir=tmp_path / str(number)) == [b"a 0", b"a 1"]
             by_range = texts(source, remote="range", cache_dir=tmp_path / f"r{number}")
             assert by_range == [b"a 0", b"a 1"]
+
+
+@pytest.mark.parametrize("suffix", [".tar.gz", ".tgz"])
+def test_a_compressed_shard_with_an_odd_name_is_unpacked(
+    put: Put, shard: Shard, suffix: str
+) -> None:
+    """What a name ends in tells its kind, whatever signs stand before."""
+    url = put(f"set/a?#b{suffix}", gzip.compress(shard("a")[0]))
+    with pytest.warns(WidsWarning, match="fetched whole"):
+        assert texts(url) == [b"a 0", b"a 1"]
+
+
+@pytest.mark.parametrize("name", ODD_NAMES[:2])
+def test_signs_of_queries_are_parts_of_names_on_the_hub(hub: Hub, shard: Shard, name: str) -> None:
+    """A listed shard and the same by its own URL are read."""
+    hub.commit({name: shard("a")[0]})
+    for source in ("hf://datasets/me/birds", f"hf://datasets/me/birds/{name}"):
+        with pytest.warns(WidsWarning, match="fetched whole"):
+            assert texts(source) == [b"a 0", b"a 1"]
+
+
+def test_a_question_mark_in_a_web_name_is_encoded(shard_server: ShardServer, shard: Shard) -> None:
+    """As %3F it belongs to the name, as ? it begins a query."""
+    for path in ("set/a%3Fb.tar", "set/a%23b.tar"):
+        url = shard_server.put(path, shard("a")[0])
+        with pytest.warns(WidsWarning, match="fetched whole"):
+            assert texts(url) == [b"a 0", b"a 1"]
 
 
 def test_patterns_are_matched_by_the_store(put: Put, shard: Shard) -> None:
@@ -180,6 +209,17 @@ def test_a_shard_that_changes_after_the_listing_is_an_error(put: Put, shard: Sha
             dataset[0]
 
 
+def test_a_shard_of_no_bytes_is_an_error_that_names_it(put: Put, shard: Shard) -> None:
+    """An upload that failed is not taken for a shard without samples."""
+    put("set/a.tar", shard("a")[0])
+    url = put("set/b.tar", b"")
+    with (
+        pytest.warns(WidsWarning, match="fetched whole"),
+        pytest.raises(FetchError, match=r"b\.tar: expected a tar archive, got 0 bytes"),
+    ):
+        texts(url.removesuffix("b.tar"))
+
+
 def test_a_repository_is_a_dataset_of_one_commit(hub: Hub, shard: Shard) -> None:
     """Shards have the commit in their URLs and the digest that the hub knows; a spec is used."""
     data, _ = shard("a")
@@ -219,3 +259,19 @@ def test_a_web_server_lists_nothing(location: str, cure: str) -> None:
     assert "secret" not in str(caught.value)
     with pytest.raises(SpecError, match="cannot be asked"):
         wids.ShardListDataset(["a.tar", location])
+
+
+def test_a_folder_without_shards_is_an_error(put: Put) -> None:
+    """The error says how many other files there are."""
+    folder = put("set/a.txt", b"text").removesuffix("a.txt")
+    with pytest.raises(SpecError, match=f"{folder}: holds no shards: none of the 1 files"):
+        load_spec(folder)
+    with pytest.raises(SpecError, match="none/: holds no shards: none of the 0 files"):
+        load_spec(f"{folder}none")
+
+
+def test_a_folder_of_a_spec_and_its_pack_names_them(put: Put) -> None:
+    """A published folder has no shards; the error says which file may be meant."""
+    spec, pack = put("set/birds.json", b"{}"), put("set/birds.wpack", b"")
+    with pytest.raises(SpecError, match=f"holds no shards: .* name it: {spec}, {pack}"):
+        load_spec(spec.removesuffix("birds.json"))

@@ -17,7 +17,7 @@ import wids
 from wids.cli import main
 from wids.errors import FetchError, ShardChangedError, ShardFormatError, SpecError, WidsWarning
 from wids.fetching.fetch import Fetcher
-from wids.specs.build import build_spec, index_shard
+from wids.specs.build import build_spec, index_path, index_shard
 from wids.tar.tarindex import TarIndex
 
 LARGE = {".jpg": 100_000, ".cls": 1}
@@ -132,6 +132,23 @@ def test_a_server_with_faults_gives_the_same_index(
     assert TarIndex.load(record.entry["index"]).digest == local_index(tmp_path, data).digest
 
 
+def test_a_shard_that_changes_meanwhile_is_an_error(shard_server: ShardServer) -> None:
+    """Headers of two versions are never mixed."""
+    url = shard_server.put("a.tar", SHARDS["large"][0])
+    shard_server.put("a.tar.widx", b"no sidecar")
+
+    def change() -> None:
+        if len(shard_server.requests) == 40:
+            shard_server.put("a.tar", tar_of(150, {".png": 100_000, ".txt": 1}))
+
+    shard_server.before_answer = change
+    with (
+        pytest.warns(WidsWarning, match=r"a\.tar\.widx: is not used, since it does not fit"),
+        pytest.raises(FetchError, match=r"a\.tar: the file was replaced on its server"),
+    ):
+        index_shard(url)
+
+
 @pytest.mark.parametrize(
     ("data", "message"),
     [
@@ -212,6 +229,42 @@ def test_an_index_of_somebody_elses_shards(
         pytest.raises(ShardChangedError, match=r"a-2\.tar"),
     ):
         dataset[0]
+
+
+def test_an_index_made_in_part_is_resumed(
+    shard_server: ShardServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What was indexed is not asked for again, unless its sidecar is gone."""
+    for number in range(4):
+        shard_server.put(f"a-{number}.tar", tar_of(number + 1, {".cls": 1}))
+    missing = shard_server.files.pop("/a-2.tar")
+    urls = [f"{shard_server.url}/a-{number}.tar" for number in range(4)]
+    command = ["create", *urls, "-o", str(tmp_path / "a.json"), "--index", str(tmp_path / "index")]
+    assert main([*command, "--resume"]) == 1
+    shard_server.files["/a-2.tar"] = missing
+    index_path(urls[0], tmp_path / "index").unlink()
+    shard_server.requests.clear()
+    assert main([*command, "--resume"]) == 0
+    asked = {request.path for request in shard_server.requests}
+    assert asked == {f"/a-{number}.tar{suffix}" for number in (0, 2) for suffix in ("", ".widx")}
+    assert [
+        each["nsamples"] for each in json.loads((tmp_path / "a.json").read_text())["shardlist"]
+    ] == [1, 2, 3, 4]
+
+
+def test_sidecars_are_never_left_out_in_silence(
+    shard_server: ShardServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """--sidecars for remote shards and --index for local ones are errors that name the other."""
+    url = shard_server.put("a.tar", tar_of(1, {".cls": 1}))
+    local = tmp_path / "b.tar"
+    local.write_bytes(tar_of(1, {".cls": 1}))
+    for shard, option, advice in (
+        (url, ["--sidecars"], "wids create --index"),
+        (str(local), ["--index", str(tmp_path / "i")], "--sidecars"),
+    ):
+        assert main(["create", shard, "-o", str(tmp_path / "a.json"), *option]) == 1
+        assert advice in capsys.readouterr().err
 
 
 def test_a_spec_of_a_server_names_no_local_index(shard_server: ShardServer) -> None:

@@ -1,5 +1,6 @@
 """What a dataset can be opened from."""
 
+import bz2
 import io
 import json
 import warnings
@@ -50,6 +51,13 @@ def test_numbers_in_names_count_by_value(folder: Path) -> None:
     assert names(f"{folder}/n-*.tar") == names(f"{folder}/n-{{7..12}}.tar") == expected
 
 
+def test_a_folder_that_is_called_like_a_shard_is_none(folder: Path) -> None:
+    """A folder with the name of a shard is ignored, also by patterns."""
+    (folder / "b-02.tar").mkdir()
+    assert names(folder) == ["b-00.tar", "b-01.tar", "c.tar.gz"]
+    assert names(f"{folder}/b-*.tar") == ["b-00.tar", "b-01.tar"]
+
+
 def test_hidden_files_of_a_folder_are_passed_over(folder: Path) -> None:
     """Hidden files, such as those of macOS and unfinished copies, are ignored."""
     for name in ("._b-00.tar", ".b-02.tar"):
@@ -57,9 +65,55 @@ def test_hidden_files_of_a_folder_are_passed_over(folder: Path) -> None:
     assert names(folder) == ["b-00.tar", "b-01.tar", "c.tar.gz"]
 
 
+def test_suffixes_count_in_any_case(folder: Path) -> None:
+    """Suffixes of shards match in upper and lower case."""
+    (folder / "A.TAR").touch()
+    assert names(folder) == ["A.TAR", "b-00.tar", "b-01.tar", "c.tar.gz"]
+    assert names(folder / "A.TAR") == ["A.TAR"]
+
+
+@pytest.mark.parametrize("pattern", ["b-{00..00}.tar", "b-{00..00}*.tar", "b-{01..01..-1}.tar"])
+def test_braces_may_make_a_single_name(folder: Path, pattern: str) -> None:
+    """A brace pattern of one name gives that shard."""
+    (name,) = names(f"{folder}/{pattern}")
+    assert name in {"b-00.tar", "b-01.tar"}
+    assert names([f"{folder}/{pattern}"]) == [name]
+
+
+def test_braces_that_expand_to_nothing_else_stand_for_themselves(folder: Path) -> None:
+    """A file with braces in its name is found."""
+    (folder / "{b}.tar").touch()
+    assert names(f"{folder}/{{b}}.tar") == ["{b}.tar"]
+    assert names("https://host/{b}.tar") == ["{b}.tar"]
+
+
+def test_a_brace_pattern_means_all_its_names(folder: Path) -> None:
+    """Braces expand without file access, beyond the default limit of the library."""
+    assert names(f"{folder}/b-{{00..01}}.tar") == ["b-00.tar", "b-01.tar"]
+    urls = load_spec("https://host/train-{0000..1999}.tar").shards.urls
+    assert (len(urls), urls[-1]) == (2000, "https://host/train-1999.tar")
+
+
 def test_braces_and_stars_combine(folder: Path) -> None:
     """Each name of a brace pattern may be a pattern with stars."""
     assert names(f"{folder}/{{b,c}}*.tar*") == ["b-00.tar", "b-01.tar", "b.tar.widx", "c.tar.gz"]
+
+
+def test_one_shard_is_a_dataset(folder: Path) -> None:
+    """The path or URL of one shard is opened as a list of one."""
+    assert names(folder / "b-00.tar") == ["b-00.tar"]
+    assert names("https://host/a.tar?signature=x") == ["a.tar?signature=x"]
+
+
+def test_a_list_may_mix_what_names_shards(folder: Path) -> None:
+    """A list may mix dicts, pairs, paths, patterns and folders."""
+    mixed = [{"url": "x.tar", "nsamples": 1}, ("y.tar", 2), folder / "b-00.tar", "z-{1..2}.tar"]
+    assert names(mixed) == ["x.tar", "y.tar", "b-00.tar", "z-1.tar", "z-2.tar"]
+
+
+def test_a_base_counts_for_lists(folder: Path) -> None:
+    """Relative locations in a list are resolved against `base`, also a Path."""
+    assert list(load_spec(["b-00.tar"], base=folder).shards.urls) == [str(folder / "b-00.tar")]
 
 
 def test_open_files_hold_specs(tmp_path: Path) -> None:
@@ -70,6 +124,12 @@ def test_open_files_hold_specs(tmp_path: Path) -> None:
     path.write_text(text)
     with path.open() as stream:
         assert list(load_spec(stream).shards.urls) == [str(tmp_path / "a.tar")]
+
+
+def test_home_folders_expand(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tilde works in every kind of location."""
+    monkeypatch.setenv("HOME", str(folder.parent))
+    assert names("~/set") == names(folder)
 
 
 @pytest.mark.parametrize(
@@ -87,6 +147,19 @@ def test_what_names_no_dataset_is_refused(source: object, message: str) -> None:
     """The error has the value found and the accepted kinds of sources."""
     with pytest.raises(SpecError, match=message):
         load_spec(source)
+
+
+def test_a_compression_that_is_not_read_is_named(tmp_path: Path) -> None:
+    """A tar by bzip2 is no spec, and the message says which ones are read."""
+    (tmp_path / "a.tar.bz2").write_bytes(bz2.compress(b"a tar"))
+    with pytest.raises(SpecError, match="found bzip2 data; .* only those by gzip and zstd"):
+        load_spec(tmp_path / "a.tar.bz2")
+
+
+def test_a_folder_without_shards_is_refused(tmp_path: Path) -> None:
+    """The error names the folder and the suffixes looked for."""
+    with pytest.raises(SpecError, match=rf"{tmp_path}: holds no shards: .*\.tar"):
+        load_spec(tmp_path)
 
 
 def test_parsed_specs_and_lists_of_specs_open_like_a_path(folder: Path) -> None:

@@ -6,6 +6,7 @@ import pickle
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -58,6 +59,12 @@ def test_the_nearest_base_wins(
     assert urls_of(spec) == [expected]
 
 
+def test_absolute_urls_are_left_alone() -> None:
+    """A base changes relative URLs only."""
+    spec = parse({"shardlist": [{"url": "s3://bucket/a.tar"}, {"url": "/x/b.tar"}], "base": "/b"})
+    assert urls_of(spec) == ["s3://bucket/a.tar", "/x/b.tar"]
+
+
 def test_a_sidecar_resolves_like_its_shard() -> None:
     """`index` is resolved against the same base as `url`."""
     spec = parse([SHARD | {"index": "idx/a.widx"}], "https://host/set/x.json")
@@ -81,6 +88,36 @@ def test_a_key_that_stands_twice_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "view.json").write_text('{"wids_version": 2, "base": "a.json", "base": "b.json"}')
     with pytest.raises(SpecError, match=r"view\.json: expected each key once .* 'base' twice"):
         wids.open(str(tmp_path / "view.json"))
+
+
+def test_a_bare_list_is_a_spec() -> None:
+    """A JSON list of shards is a spec."""
+    assert parse([SHARD]).shards.nsamples.tolist() == [3]
+
+
+def test_a_missing_count_is_unknown() -> None:
+    """A shard without `nsamples` has -1 in the column and no such key in its row."""
+    spec = parse([{"url": "a.tar"}])
+    assert spec.shards.nsamples.tolist() == [-1]
+    assert "nsamples" not in spec.shards[0]
+
+
+def test_options_replace_top_level_keys() -> None:
+    """Options replace top-level keys of the JSON."""
+    spec = parse({"name": "old", "shardlist": [SHARD]}, options={"name": "new"})
+    assert spec.name == "new"
+
+
+def test_lists_of_dicts_pairs_and_paths_are_specs() -> None:
+    """A Python list of shards has the same entries as in JSON."""
+    spec = DatasetSpec.from_list([SHARD, ("b.tar", np.int64(2)), Path("c.tar"), "https://h/d.tar"])
+    assert urls_of(spec) == ["a.tar", "b.tar", "c.tar", "https://h/d.tar"]
+    assert spec.shards.nsamples.tolist() == [3, 2, -1, -1]
+
+
+def test_a_list_resolves_against_an_explicit_base() -> None:
+    """`base` applies to lists."""
+    assert urls_of(DatasetSpec.from_list(["a.tar"], base="/b")) == ["/b/a.tar"]
 
 
 # Nested datasets.
@@ -123,6 +160,21 @@ def test_a_source_url_is_read_and_resolves_against_itself() -> None:
     }
 
 
+def test_a_base_beside_a_source_url_wins() -> None:
+    """A `base` beside a `source_url` is the base of the referenced shards."""
+    text = json.dumps([{"url": "b.tar"}]).encode()
+    document = {"datasets": [{"source_url": "https://host/sub.json", "base": "/mirror"}]}
+    spec = parse(document, read=lambda _: text, allow_local=True)
+    assert urls_of(spec) == ["/mirror/b.tar"]
+
+
+def test_specs_that_refer_to_themselves_end() -> None:
+    """A cycle of references raises an error."""
+    document = {"datasets": [{"source_url": "set.json"}]}
+    with pytest.raises(SpecError, match="expected at most 8 levels of datasets"):
+        parse(document, read=lambda _: json.dumps(document).encode())
+
+
 def test_specs_that_fan_out_end() -> None:
     """Documents that name each other many times raise an error, and are read once each."""
     documents = {f"/data/{level}.json": [f"{level + 1}.json"] * 6 for level in range(8)}
@@ -136,6 +188,14 @@ def test_specs_that_fan_out_end() -> None:
     with pytest.raises(SpecError, match="expected at most 10000 datasets in all"):
         DatasetSpec.parse(read("/data/0.json"), "/data/0.json", read=read)
     assert len(asked) == len(set(asked)) <= 9
+
+
+def test_a_list_may_hold_what_programs_put_there() -> None:
+    """NumPy scalars and paths become plain values; other objects are refused by name."""
+    spec = DatasetSpec.from_list([SHARD | {"weight": np.float32(1), "note": Path("x")}])
+    assert spec.shards[0] == SHARD | {"weight": 1.0, "note": "x"}
+    with pytest.raises(SpecError, match="shard 0: 'a.tar': .*no set in JSON"):
+        DatasetSpec.from_list([SHARD | {"tags": {1}}])
 
 
 # Local files named by a server.
@@ -162,6 +222,11 @@ def test_a_spec_from_a_server_refers_to_no_local_spec() -> None:
     document = {"datasets": [{"source_url": "file:///home/x.json"}]}
     with pytest.raises(SpecError, match=r"datasets\[0\]: source_url: .*allow_local"):
         parse(document, SERVER, read=lambda _: b"[]")
+
+
+def test_a_path_from_the_root_stays_on_the_server() -> None:
+    """`/a.tar` in a downloaded spec is a file of the server, as in a browser."""
+    assert urls_of(parse([{"url": "/a.tar"}], SERVER)) == ["https://host/a.tar"]
 
 
 def test_the_user_may_choose_a_local_base_for_a_spec_from_a_server() -> None:
@@ -238,6 +303,19 @@ def test_what_is_no_json_is_named_as_such(text: str | bytes) -> None:
         DatasetSpec.parse(text, "x.json")
 
 
+def test_an_empty_spec_is_named_as_such() -> None:
+    """The error of an empty file says that it is empty, and shows no text of it."""
+    with pytest.raises(SpecError, match=r"^x\.json: expected JSON, found an empty file$"):
+        DatasetSpec.parse(b"", "x.json")
+
+
+@pytest.mark.parametrize("others", [{}, {"weight": 1}])
+def test_a_filesize_of_zero_means_unknown(others: dict[str, Any]) -> None:
+    """A `filesize` of 0, as old writers put it, counts as unknown."""
+    spec = parse([{"url": "/a.tar", "nsamples": 5, "filesize": 0, **others}, SHARD])
+    assert spec.shards[0] == {"url": "/a.tar", "nsamples": 5, **others}
+
+
 # Round trips.
 
 json_values = st.recursive(
@@ -273,6 +351,20 @@ def test_a_spec_survives_writing_reading_and_pickling(rows: list[Any], custom: A
     assert copy.shards[0] == rows[0]
 
 
+def test_many_shards_take_little_room() -> None:
+    """Twenty thousand shards pickle to about 40 bytes each."""
+    rows = [
+        {
+            "url": f"https://host/set/train-{i:06d}.tar",
+            "nsamples": 1000,
+            "filesize": 10**8 + i,
+            "md5sum": f"{i:032x}",
+        }
+        for i in range(20_000)
+    ]
+    assert len(pickle.dumps(parse(rows))) < 20_000 * 44
+
+
 # All shards at once, or one by one.
 
 odd_urls = st.one_of(
@@ -298,6 +390,13 @@ def test_a_table_does_not_depend_on_how_it_was_checked(rows: list[Any], base: st
     together = parse(rows, base=base)
     by_itself = parse([*rows, {"url": "w.tar", "weight": 1}], base=base)
     assert list(by_itself.shards)[:-1] == list(together.shards)
+
+
+@pytest.mark.parametrize("digest", ["0" * 30 + " 0", "\u0660" * 32, 32 * ["0"], {"a": 1}])
+def test_a_digest_that_nearly_is_one_is_named(digest: Any) -> None:
+    """Spaces, digits of other scripts, lists and objects are refused as digests."""
+    with pytest.raises(SpecError, match="shard 0: md5sum: expected 32 hex digits"):
+        parse([{"url": "a.tar", "md5sum": digest}])
 
 
 def test_a_million_shards_fit_what_a_worker_is_handed() -> None:

@@ -108,6 +108,15 @@ def test_a_json_that_was_written_just_now_is_not_kept(tmp_path: Path) -> None:
     assert list(tmp_path.rglob("*.columns")) == []
 
 
+def test_another_base_is_another_spec(tmp_path: Path) -> None:
+    """Another base gives other URLs, not the cached ones."""
+    path = write(tmp_path / "x.json", rows(2))
+    assert load(path).shards.urls[0] == str(tmp_path / "x-000.tar")
+    assert load(path, base="/b").shards.urls[0] == "/b/x-000.tar"
+    assert load(path, options={"base": "/c"}).shards.urls[0] == "/c/x-000.tar"
+    assert load(path).shards.urls[0] == str(tmp_path / "x-000.tar")
+
+
 def test_a_spec_that_refers_to_others_is_not_kept(tmp_path: Path) -> None:
     """A spec that refers to other documents is not cached."""
     write(tmp_path / "sub.json", rows(2))
@@ -115,6 +124,12 @@ def test_a_spec_that_refers_to_others_is_not_kept(tmp_path: Path) -> None:
     assert len(load(path).shards) == 2
     write(tmp_path / "sub.json", rows(3))
     assert len(load(path).shards) == 3
+
+
+def test_small_and_missing_files_have_no_columns(tmp_path: Path) -> None:
+    """A JSON below the bound is parsed each time, and nothing is written."""
+    load(write(tmp_path / "x.json", rows(3)), replace(ANY, least_nbytes=10**6))
+    assert not (tmp_path / "cache").exists()
 
 
 def test_a_folder_that_others_could_write_to_is_not_used(tmp_path: Path, parsed) -> None:
@@ -126,6 +141,14 @@ def test_a_folder_that_others_could_write_to_is_not_used(tmp_path: Path, parsed)
     assert len(load(path).shards) == len(load(path).shards) == 3
     assert list(folder.iterdir()) == []
     assert parsed == ["x.json", "x.json"]
+
+
+def test_only_so_many_are_kept(tmp_path: Path) -> None:
+    """Beyond the largest number of cached specs, the oldest are removed."""
+    for number in range(4):
+        path = write(tmp_path / f"x{number}.json", rows(number + 1))
+        load(path, replace(ANY, most_files=2))
+    assert len(list((tmp_path / "cache" / "specs").iterdir())) == 2
 
 
 def test_damage_anywhere_leads_back_to_the_json(tmp_path: Path) -> None:
@@ -178,6 +201,18 @@ def test_forged_columns_lead_back_to_the_json(tmp_path: Path, what: str, value: 
         about |= value
     else:
         columns[what] = value
+    write_arrays(kept_file(tmp_path), about, columns)
+    assert contents(load(path)) == plain
+
+
+@pytest.mark.parametrize("ends", [[9, 3, 21], [-1, 3, 21], [1, 2, 22], [1, 21]])
+def test_forged_ends_of_rows_are_refused(tmp_path: Path, ends: list[int]) -> None:
+    """If an end of a row lies outside the blob, the JSON is read."""
+    listed = [{"url": "a" * n + ".tar"} for n in (1, 4, 16)]
+    path = write(tmp_path / "x.json", listed)
+    plain = contents(load(path))
+    about, columns = read_arrays(kept_file(tmp_path))
+    columns["url ends"] = np.array(ends)
     write_arrays(kept_file(tmp_path), about, columns)
     assert contents(load(path)) == plain
 

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import wids
+from wids.cli import main
 from wids.errors import SpecError
-from wids.specs.specedit import edit_spec, rename_folder
+from wids.specs.specedit import edit_spec, read_document, rename_folder
 
 
 def write(path: Path, urls: list[str], **header: Any) -> Path:
@@ -36,6 +37,15 @@ def test_keys_are_set_and_the_rest_stays(tmp_path: Path) -> None:
     assert (tmp_path / "x.json.bak").read_bytes() == old
 
 
+def test_a_spec_that_says_all_this_is_left_alone(tmp_path: Path) -> None:
+    """If nothing changes, the file keeps its date and no backup is made."""
+    path = write(tmp_path / "x.json", ["a.tar"], name="zoo")
+    before = path.stat().st_mtime_ns, path.read_bytes()
+    assert edit_spec(path, {"name": "zoo"}) is None
+    assert (path.stat().st_mtime_ns, path.read_bytes()) == before
+    assert [each.name for each in tmp_path.iterdir()] == ["x.json"]
+
+
 @pytest.mark.parametrize(
     ("folder", "expected"),
     [
@@ -50,6 +60,13 @@ def test_folders_are_replaced(tmp_path: Path, folder: str, expected: list[str]) 
     path = write(tmp_path / "x.json", ["https://old/deep/b.tar?v=1", "old/a.tar"])
     edit_spec(path, {}, folder=folder)
     assert urls_of(path) == expected
+
+
+def test_replaced_folders_keep_the_order_of_numbers(tmp_path: Path) -> None:
+    """Numbers in names count by value, so that samples keep their numbers."""
+    path = write(tmp_path / "x.json", ["old/a-9.tar", "old/a-10.tar"])
+    edit_spec(path, {}, folder="/data")
+    assert urls_of(path) == ["/data/a-9.tar", "/data/a-10.tar"]
 
 
 @pytest.mark.parametrize("folder", ["", "/data"])
@@ -92,3 +109,48 @@ def test_a_spec_that_was_rebased_opens_from_elsewhere(tmp_path: Path) -> None:
     moved = path.rename(tmp_path / "elsewhere" / "y.json")
     with wids.ShardListDataset(str(moved)) as dataset:
         assert [sample["__key__"] for sample in dataset] == ["a", "b"]
+
+
+def test_shards_of_several_folders_have_no_common_base(tmp_path: Path) -> None:
+    """Shards of several folders are refused by a message that lists the folders."""
+    path = write(tmp_path / "x.json", ["cats/0.tar", "dogs/1.tar"])
+    before = path.read_bytes()
+    with pytest.raises(SpecError, match="expected all shards in one folder, found 2") as raised:
+        edit_spec(path, {}, rebased=True)
+    assert "cats" in str(raised.value)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{", "expected JSON"),
+        ("[]", "expected a 'shardlist' of objects with a 'url'"),
+        ('{"shardlist": {}}', "expected a 'shardlist'"),
+        ('{"shardlist": ["a.tar"]}', "expected a 'shardlist'"),
+        ('{"shardlist": [{"url": 7}]}', "expected a 'shardlist'"),
+        ('{"shardlist": [], "base": "a", "base": "b"}', "found 'base' twice"),
+        ('{"shardlist": [{"url": "a.tar", "url": "b.tar"}]}', "found 'url' twice"),
+    ],
+)
+def test_what_is_no_spec_is_not_rewritten(tmp_path: Path, text: str, words: str) -> None:
+    """A file that is not a spec is refused by name, and unchanged."""
+    path = tmp_path / "x.json"
+    path.write_text(text)
+    with pytest.raises(SpecError, match=words):
+        edit_spec(path, {"name": "x"})
+    assert path.read_text() == text
+
+
+def test_a_document_is_read_as_it_stands(tmp_path: Path) -> None:
+    """A document is read without resolving, checking or adding anything."""
+    path = write(tmp_path / "x.json", ["~/a.tar", "../b.tar"], base="there")
+    assert read_document(path) == json.loads(path.read_text())
+
+
+def test_the_command_names_both_shards(tmp_path: Path, capsys) -> None:
+    """`wids update -D` refuses shards with equal file names, and names both."""
+    path = write(tmp_path / "x.json", ["cats/0.tar", "dogs/0.tar"])
+    assert main(["update", str(path), "-D"]) == 1
+    assert "would both become 0.tar" in capsys.readouterr().err
+    assert urls_of(path) == ["cats/0.tar", "dogs/0.tar"]

@@ -12,7 +12,9 @@ from helpers.shards import write_shard
 from wids.errors import ShardFormatError
 from wids.tar.foreign import (
     check_foreign_index,
+    find_foreign_indexes,
     read_foreign_index,
+    save_foreign_indexes,
     write_dali_index,
     write_energon_index,
     wrong_indexes,
@@ -48,6 +50,17 @@ def test_dali_by_hand(shard, tmp_path):
     assert check_foreign_index(path, shard) == 6
 
 
+def test_dali_without_names(shard, tmp_path):
+    """An index of version 1.1, which has no names, is checked by offset, size and extension."""
+    path = tmp_path / "x.idx"
+    path.write_text("v1.1 1\njpg 1024 0 seg.png 1536 600\n")
+    assert check_foreign_index(path, shard) == 2
+    assert read_foreign_index(path)[1].extension == ".seg.png"
+    path.write_text("v1.1 1\npng 1024 0\n")
+    with pytest.raises(ShardFormatError, match="entry 0 is wrong"):
+        check_foreign_index(path, shard)
+
+
 @pytest.mark.parametrize("shift", [1024, -512, 1])
 def test_shifted_offsets_are_found(shard, tmp_path, shift):
     """Wrong offsets, as DALI's own tool writes them before PAX headers, are found."""
@@ -74,12 +87,58 @@ def test_malformed_indexes_are_refused(tmp_path, text):
         read_foreign_index(path)
 
 
+def test_dali_cannot_say_everything(tmp_path):
+    """Writing refuses names with white space and shards without samples."""
+    for samples in ([{"__key__": "a b", ".txt": b""}], []):
+        shard = write_shard(tmp_path / "x.tar", samples)
+        with pytest.raises(ShardFormatError, match="DALI demands"):
+            write_dali_index(shard, tmp_path / "x.idx")
+    assert not (tmp_path / "x.idx").exists()
+
+
 def test_energon_offsets(shard, tmp_path):
     """An Energon index has the offset of each sample and of the end of the last one."""
     path = write_energon_index(shard)
     assert path == tmp_path / "train-0.tar.idx"
     assert struct.unpack("<4Q", path.read_bytes()) == (512, 2560, 5120, 7680)
     assert check_foreign_index(path, shard) == 4
+
+
+def test_energon_counts_extended_headers(tmp_path):
+    """A sample with a PAX header begins at that header."""
+    shard = tmp_path / "p.tar"
+    with tarfile.open(shard, "w", format=tarfile.PAX_FORMAT) as archive:
+        for name in ("a.txt", "b.txt"):
+            info = tarfile.TarInfo(name)
+            info.mtime = 0.5
+            archive.addfile(info)
+    path = tmp_path / "p.tar.idx"
+    write_energon_index(shard, path)
+    assert struct.unpack("<3Q", path.read_bytes()) == (0, 1536, 3072)
+    assert check_foreign_index(path, shard) == 3
+    # The member's own header has a right checksum too, but not the long name or the time.
+    for entries in ((1024, 1536, 3072), (0, 2560, 3072), (0, 2048, 3072)):
+        path.write_bytes(struct.pack("<3Q", *entries))
+        with pytest.raises(ShardFormatError, match="begin at byte"):
+            check_foreign_index(path, shard)
+
+
+def test_energon_refuses_hard_links(tmp_path):
+    """A shard with a hard link is refused, and the link is not left out."""
+    shard = tmp_path / "l.tar"
+    with tarfile.open(shard, "w") as archive:
+        archive.addfile(tarfile.TarInfo("a.txt"))
+        link = tarfile.TarInfo("b.txt")
+        link.type, link.linkname = tarfile.LNKTYPE, "a.txt"
+        archive.addfile(link)
+    assert TarIndex.from_tar(shard).num_samples == 2
+    path = tmp_path / "l.tar.idx"
+    with pytest.raises(ShardFormatError, match="no hard links"):
+        write_energon_index(shard, path)
+    assert not path.exists()
+    path.write_bytes(struct.pack("<3Q", 0, 512, 1024))
+    with pytest.raises(ShardFormatError, match="no hard links"):
+        check_foreign_index(path, shard)
 
 
 @pytest.mark.parametrize(
@@ -136,6 +195,16 @@ def test_energon_database(shard):
         read_foreign_index(path)
 
 
+def test_hostile_database(shard):
+    """A truncated database, or one without the tables, is refused with a clear error."""
+    path = make_database(shard.parent / ".nv-meta", [("0", 0, "jpg", "x", None)])
+    with pytest.raises(ShardFormatError, match="an offset or size"):
+        read_foreign_index(path, shard)
+    path.write_bytes(path.read_bytes()[:5000])
+    with pytest.raises(ShardFormatError, match=r"index\.sqlite"):
+        read_foreign_index(path, shard)
+
+
 def test_webshart(shard):
     """The JSON of webshart is read and checked."""
     path = shard.with_suffix(".json")
@@ -143,6 +212,44 @@ def test_webshart(shard):
     assert check_foreign_index(path, shard) == 1
     path.write_text(json.dumps({"files": {"1.jpg": {"offset": 1024, "length": 0}}}))
     with pytest.raises(ShardFormatError, match=r"'0\.jpg' at byte 1024"):
+        check_foreign_index(path, shard)
+
+
+def test_finding(shard):
+    """Indexes are found at the paths where their tools put them."""
+    assert find_foreign_indexes(shard) == []
+    for name in ("train-0.idx", "train-0.tar.idx", "train-0.json"):
+        shard.with_name(name).touch()
+    assert [p.name for p in find_foreign_indexes(shard)] == [
+        "train-0.idx",
+        "train-0.tar.idx",
+        "train-0.json",
+    ]
+
+
+def test_a_database_in_the_root_speaks_of_shards_below(shard):
+    """Energon's database may be in a parent folder, and shards of one name in two folders are
+    distinguished.
+    """
+    root = shard.parent / ".nv-meta"
+    make_database(root, [("0", 0, "jpg", 1024, 0)])
+    counts = {"other/train-0.tar": 1, "part/train-0.tar": 3}
+    (root / ".info.json").write_text(json.dumps({"shard_counts": counts}))
+    for folder in ("other", "part"):
+        (shard.parent / folder).mkdir()
+        shutil.copy(shard, shard.parent / folder)
+    assert find_foreign_indexes(shard.parent / "part" / "train-0.tar") == [root / "index.sqlite"]
+    assert check_foreign_index(root / "index.sqlite", shard.parent / "part" / "train-0.tar") == 1
+    assert read_foreign_index(root / "index.sqlite", shard.parent / "other" / "train-0.tar") == []
+    with pytest.raises(ShardFormatError, match=r"'train-0\.tar' among"):
+        read_foreign_index(root / "index.sqlite", shard)
+
+
+def test_more_entries_than_members_are_refused(shard, tmp_path):
+    """An index that lists members twice is refused, even if each entry is correct."""
+    path = tmp_path / "x.idx"
+    path.write_text("v1.2 7\n" + "jpg 1024 0 0.jpg\n" * 7)
+    with pytest.raises(ShardFormatError, match="at most 6 entries"):
         check_foreign_index(path, shard)
 
 
@@ -160,6 +267,12 @@ def test_values_of_a_database_are_bounded(shard):
         read_foreign_index(path, shard)
 
 
+def test_unknown_tools_are_refused(shard):
+    """An unknown tool raises an error that lists the known ones."""
+    with pytest.raises(ValueError, match="'dali' and 'energon'"):
+        save_foreign_indexes(shard, TarIndex.from_tar(shard), ["ffcv"])
+
+
 def test_all_indexes_beside_a_shard_are_checked(shard):
     """Wrong indexes are named; right ones, a JSON of another purpose and other rules are not."""
     index = TarIndex.from_tar(shard)
@@ -175,6 +288,29 @@ def test_all_indexes_beside_a_shard_are_checked(shard):
     other = TarIndex.from_tar(shard, key_rule="last_dot", grouping="shard")
     assert [name for name, _ in wrong_indexes(shard, other)] == ["train-0.json"]
     assert [name for name, _ in wrong_indexes(shard, index)] == ["train-0.tar.idx", "train-0.json"]
+
+
+def test_a_list_of_shards_that_is_none_is_refused(shard):
+    """A list of shards that is malformed is an error that names the database."""
+    path = make_database(shard.parent / ".nv-meta", [("0", 0, "jpg", 1024, 0)])
+    for text in ("{", '{"shard_counts": 3}', "[" * 100_000):
+        (path.parent / ".info.json").write_text(text)
+        with pytest.raises(ShardFormatError, match=r"index\.sqlite.*'train-0\.tar' among"):
+            read_foreign_index(path, shard)
+
+
+def test_long_files_of_something_else_are_not_read(shard):
+    """A file of gigabytes with the name of an index is refused by its size."""
+    for name, start in (
+        ("train-0.json", b'{"annotations": "'),
+        ("train-0.idx", b"v1.2 3\n"),
+        ("train-0.tar.idx", b""),
+    ):
+        with shard.with_name(name).open("wb") as stream:
+            stream.write(start)
+            stream.truncate(64 << 30)
+        with pytest.raises(ShardFormatError, match=f"{name}: expected .* bytes"):
+            check_foreign_index(shard.with_name(name), shard)
 
 
 def test_a_database_without_end_is_refused(shard):

@@ -6,10 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from helpers.tarbytes import END, header, pax
+from helpers.tarbytes import END, header, member, pax, repair_checksum
 
 from wids.errors import ShardFormatError
 from wids.tar.tarbytes import AdvisedReads, TarBytes
+from wids.tar.tarindex import TarIndex
 from wids.tar.tarscan import scan_bytes
 
 SLOW_SECONDS = 100e-6  # for a header: slower than the look-ahead asks for
@@ -121,6 +122,20 @@ def test_headers_between_which_nothing_is_read_are_brought(tmp_path, members):
     assert all(0 <= start < stop <= path.stat().st_size for start, stop in slow.advised)
 
 
+def test_nothing_is_advised_where_the_system_reads_all_between_close_headers(tmp_path):
+    """A system that reads all of a disk ahead is not disturbed by reads elsewhere."""
+    path = tmp_path / "close.tar"
+    write_sparsely(path, close_members(1000))
+    with path.open("rb") as file:
+        slow = SlowFile(path, file.fileno())
+        plain = slow.opened()
+        pages_of_member = 30_720 >> 12
+        waits = replace(plain.advised, waits=lambda: slow.num_waits * pages_of_member)
+        assert len(scan_bytes(replace(plain, advised=waits)).spans) == 1000
+    assert slow.num_waits > 900
+    assert not slow.advised
+
+
 def test_nothing_is_advised_of_what_is_in_memory(tmp_path):
     """Where no header is waited for, as in a file that was read before, nothing is advised."""
     path = tmp_path / "large.tar"
@@ -130,6 +145,27 @@ def test_nothing_is_advised_of_what_is_in_memory(tmp_path):
         slow.in_memory.update(range((path.stat().st_size >> 12) + 1))
         assert len(scan_bytes(slow.opened()).spans) == 500
     assert not slow.advised
+
+
+def test_a_file_system_that_forgets_is_asked_once(tmp_path):
+    """Where advised pages are not kept, the look-ahead soon gives up."""
+    path = tmp_path / "large.tar"
+    write_sparsely(path, large_members(3000))
+    with path.open("rb") as file:
+        slow = SlowFile(path, file.fileno())
+        slow.in_memory = Forgetful()
+        assert len(scan_bytes(slow.opened()).spans) == 3000
+    assert 0 < len(slow.advised) < 1500
+
+
+class Forgetful(set):
+    """Memory that keeps no page."""
+
+    def update(self, *_others) -> None:
+        pass
+
+    def __ior__(self, _other):
+        return self
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -154,6 +190,14 @@ def test_hostile_archives_are_read_alike(tmp_path, seed):
     assert compare(path).advised
 
 
+@pytest.mark.parametrize("extended", [{b"mtime": b"1.5"}, {b"path": b"long"}, {b"size": b"7"}])
+def test_extended_headers_are_read_alike(tmp_path, extended):
+    """Members with PAX headers are found as by the plain scan."""
+    path = tmp_path / "pax.tar"
+    write_sparsely(path, [(pax(extended) + head, size) for head, size in large_members(400)])
+    compare(path)
+
+
 def test_a_part_of_the_disk_that_cannot_be_read_is_left_out(tmp_path):
     """An error of the disk in data, which a plain scan would not read, is none of the scan."""
     path = tmp_path / "large.tar"
@@ -171,3 +215,14 @@ def test_a_part_of_the_disk_that_cannot_be_read_is_left_out(tmp_path):
 
         assert len(scan_bytes(replace(plain, read=read)).spans) == 1000
     assert slow.advised
+
+
+def test_a_size_with_an_eight_is_refused_among_large_members(tmp_path):
+    """A size that is not octal is an error of the shard that names the byte, not of Python."""
+    path = tmp_path / "odd.tar"
+    odd = bytearray(header(b"odd.bin", 0))
+    odd[124:136] = b"99999999999\0"
+    members = [*large_members(30), (repair_checksum(odd), 0), (member(b"z.bin", b""), 0)]
+    position = write_sparsely(path, members)[30]
+    with pytest.raises(ShardFormatError, match=rf"at byte {position}: header field 'size'"):
+        TarIndex.from_tar(path)

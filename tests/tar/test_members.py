@@ -1,6 +1,7 @@
 """Every accepted sample is read back with the same key and extensions."""
 
 import contextlib
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -36,3 +37,17 @@ def test_refused_keys_are_refused_with_every_field(key: str):
         else:
             outcomes.add("accepted")
     assert len(outcomes) == 1
+
+
+def test_members_come_in_order_of_their_extensions():
+    """Members are sorted by extension, whatever the order of the dict."""
+    fields: dict[str, Any] = {"b": b"", "a": b"", ".c": b"", "a.b": b""}
+    names = [name for name, _ in SampleEncoder()({"__key__": "k", **fields})[1]]
+    assert names == sorted(names) == ["k.a", "k.a.b", "k.b", "k.c"]
+
+
+def test_bytes_are_not_copied():
+    """A large buffer is passed to the writer without a copy."""
+    data = bytearray(10)
+    ((_, member),) = SampleEncoder()({"__key__": "k", "bin": data})[1]
+    assert member is data

@@ -41,6 +41,15 @@ def test_distinct(strings):
     assert [values[label] for label in labels.tolist()] == strings
 
 
+def test_very_many_distinct_strings():
+    """Hundreds of distinct strings are distinguished."""
+    strings = [b"%d" % (i * 7919 % 500) for i in range(2000)]
+    table = packed(strings)
+    values, labels = table.distinct(table.starts, table.ends)
+    assert len(values) == 500
+    assert [values[label] for label in labels.tolist()] == strings
+
+
 @given(names)
 def test_any_equal(strings):
     """Equal strings at any position are found, and different ones never count as equal."""
@@ -107,3 +116,12 @@ def test_long_strings_are_compared_as_short_ones_are(strings):
     assert [values[label] for label in labels.tolist()] == strings
     repeats = [i > 0 and strings[i] == strings[i - 1] for i in range(len(strings))]
     assert table.repeated(table.starts, table.ends).tolist() == repeats
+
+
+def test_names_of_a_megabyte():
+    """Names of a megabyte that differ in their last byte are distinguished."""
+    strings = [b"n" * (1 << 20) + b".%d" % (i % 3) for i in range(12)]
+    table = packed(strings)
+    values, labels = table.distinct(table.starts, table.ends)
+    assert (len(values), labels.tolist()) == (3, [0, 1, 2] * 4)
+    assert table.any_equal(table.starts, table.ends)

@@ -24,6 +24,64 @@ def path(make_shard):
     return make_shard("x.tar", SAMPLES)
 
 
+def test_a_sequence_of_samples(path):
+    """Each sample has its key and all its fields; negative indexes count from the end."""
+    shard = Shard(path)
+    assert len(shard) == 3
+    assert [shard[i] for i in range(3)] == SAMPLES
+    assert [shard[i] for i in (-3, -2, -1)] == SAMPLES
+    assert list(shard) == SAMPLES
+
+
+@pytest.mark.parametrize("place", [3, -4, 1 << 70])
+def test_out_of_range(path, place):
+    """An index out of range raises an IndexError."""
+    with pytest.raises(IndexError, match="outside"):
+        Shard(path)[place]
+
+
+def test_errors_name_what_was_asked_for(path):
+    """Errors name a negative index as given, and a slice is refused."""
+    with pytest.raises(IndexError, match=r"sample -4 lies outside \[-3, 3\)"):
+        Shard(path)[-4]
+    with pytest.raises(TypeError, match="'slice' object cannot be interpreted as an integer"):
+        Shard(path)[0:2]
+
+
+def test_views_and_bytes(path):
+    """Fields are read-only views by default, and bytes with `copy`."""
+    shard = Shard(path)
+    view = shard[1][".seg.png"]
+    assert isinstance(view, memoryview)
+    assert view.readonly
+    assert shard.read(1, copy=True) == SAMPLES[1]
+    assert type(shard.read(1, copy=True)[".cls"]) is bytes
+
+
+def test_some_fields(path):
+    """Only the requested fields are returned; a missing one is left out."""
+    shard = Shard(path)
+    assert shard.read(0, fields=[".cls"]) == {"__key__": "a", ".cls": b"1"}
+    assert shard.read(2, fields={".cls", ".txt"}) == {"__key__": "c", ".txt": b""}
+    assert shard.read(2, fields=()) == {"__key__": "c"}
+
+
+def test_keys(path):
+    """Keys can be listed and looked up."""
+    shard = Shard(path)
+    assert list(shard.keys) == ["a", "d/b", "c"]
+    assert shard.find("c") == 2
+    with pytest.raises(KeyError):
+        shard.find("b")
+
+
+def test_from_a_sidecar(path, tmp_path):
+    """A shard opened with its sidecar reads the same as a scanned one."""
+    TarIndex.from_tar(path).save(tmp_path / "x.widx")
+    shard = Shard(path, TarIndex.load(tmp_path / "x.widx", tar=path))
+    assert list(shard) == SAMPLES
+
+
 def test_views_outlive_the_shard(path):
     """Views stay valid after the shard is closed; reading from it is an error."""
     with Shard(path) as shard:
@@ -48,6 +106,14 @@ def test_descriptors_are_given_back(path, tmp_path, no_fd_leaks):
     gc.collect()
 
 
+def test_an_index_of_another_shard_is_refused(path, make_shard):
+    """An index for a shard of another size is refused."""
+    other = make_shard("other.tar", SAMPLES * 20)
+    other.write_bytes(member(b"a.txt", b"x" * 100_000) + END)
+    with pytest.raises(ShardFormatError, match=r"expected the \d+ bytes"):
+        Shard(other, TarIndex.from_tar(path))
+
+
 def test_a_shard_replaced_by_one_of_the_same_size_is_refused(path, tmp_path):
     """An index is refused for another file with the same name and size."""
     index = TarIndex.from_tar(path)
@@ -64,6 +130,13 @@ def test_a_shard_replaced_by_one_of_the_same_size_is_refused(path, tmp_path):
     verified = TarIndex.load(tmp_path / "x.widx", tar=path)
     for fresh in (verified, pickle.loads(pickle.dumps(verified)), TarIndex.open(path)):
         assert bytes(Shard(path, fresh)[0][".txt"]) == b"drei"
+
+
+def test_an_empty_shard(tmp_path):
+    """A shard of two zero blocks has no samples."""
+    path = tmp_path / "empty.tar"
+    path.write_bytes(END)
+    assert list(Shard(path)) == []
 
 
 def test_names_that_are_no_utf8(tmp_path):

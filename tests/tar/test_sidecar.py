@@ -93,6 +93,14 @@ def test_round_trip(tmp_path):
     assert loaded.digest == index.digest
 
 
+def test_written_whole_or_not_at_all(sidecar, tmp_path):
+    """Only the sidecar stays in the folder, also after a failure."""
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(OSError, match="folder"):
+        TarIndex.load(sidecar).save(tmp_path / "folder")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["folder", "two.tar", "two.tar.widx"]
+
+
 def test_pipes_and_links_beside_a_shard_do_no_harm(shard, tmp_path):
     """A pipe at the path of a sidecar or lock is not waited for; a link there creates no file."""
     sidecar, lock = tmp_path / "two.tar.widx", tmp_path / "lock"
@@ -149,6 +157,27 @@ def test_hostile_headers_are_refused(sidecar, place, value, message):
     image[place : place + len(value)] = value
     sidecar.write_bytes(bytes(image))
     with pytest.raises(ShardFormatError, match=message):
+        TarIndex.load(sidecar)
+
+
+def test_more_bytes_after_the_archive_than_the_shard_has_are_refused(shard, sidecar):
+    """Such a sidecar is refused, and made again where the shard is at hand."""
+    image = bytearray(sidecar.read_bytes())
+    struct.pack_into("<Q", image, 32, shard.stat().st_size + 1)
+    sidecar.write_bytes(sealed(image))
+    with pytest.raises(ShardFormatError, match="after the archive, the size of the shard"):
+        TarIndex.load(sidecar, tar=shard)
+    assert TarIndex.open(shard, sidecar).num_samples == 1
+
+
+@pytest.mark.parametrize("place", [16, 24, 32])
+@pytest.mark.parametrize("value", [1 << 63, (1 << 64) - 1])
+def test_shards_that_no_offset_could_span_are_refused(sidecar, place, value):
+    """Shard sizes beyond 63 bits are refused, even with valid checks."""
+    image = bytearray(sidecar.read_bytes())
+    struct.pack_into("<Q", image, place, value)
+    sidecar.write_bytes(sealed(image))
+    with pytest.raises(ShardFormatError, match="expected a shard of at most"):
         TarIndex.load(sidecar)
 
 
@@ -253,6 +282,18 @@ def test_keys_are_distinct(tmp_path):
     index = TarIndex.load(forged(tmp_path, spans=[SPAN] * 2, rows=rows, keys=b"aa"))
     for read in (lambda: index.find("a"), index.check):
         with pytest.raises(ShardFormatError, match="one key"):
+            read()
+
+
+def test_names_that_multiply_are_refused(tmp_path):
+    """A long key that many names would repeat is refused."""
+    key, fields = b"k" * (2 << 20), 1000
+    sets = b"/".join(b".%d" % i for i in range(fields)) + b"\0"
+    rows = [row(key, [SPAN] * fields), (fields, len(key), 0, 0)]
+    path = forged(tmp_path, spans=[SPAN] * fields, rows=rows, sets=sets, keys=key)
+    index = TarIndex.load(path)
+    for read in (lambda: index.names, index.check):
+        with pytest.raises(ShardFormatError, match="names would take 2097[0-9]{6} bytes"):
             read()
 
 

@@ -56,6 +56,13 @@ def test_the_span_of_one_field_is_that_of_its_sample(shard, sidecar, scanned):
         index.span(MANY, ".cls")
 
 
+@pytest.mark.parametrize("place", [-1, MANY])
+def test_a_place_out_of_range_is_an_error(sidecar, place):
+    """An index out of range is an error, also once the sidecar is trusted."""
+    with pytest.raises(IndexError, match=str(place)):
+        TarIndex.load(sidecar).find_spans(np.array([0, place]), (".cls",))
+
+
 def damage(sidecar, sample):
     """Move the first field of a sample within the shard, which only its check reveals."""
     image = bytearray(sidecar.read_bytes())
@@ -90,3 +97,11 @@ def test_a_sidecar_that_is_whole_is_read_the_same_before_and_after_it_is_trusted
             for extension, offset, size in oracle.index.fields(place):
                 assert sample[extension] == data[offset : offset + size]
                 assert type(sample[extension]) is bytes
+
+
+def test_some_fields_of_a_trusted_sidecar(shard, sidecar):
+    """Only requested fields are returned, and missing ones are no error."""
+    opened = Shard(shard, TarIndex.load(sidecar))
+    for place in [*range(MANY), 0, 1]:
+        wanted = {"__key__", ".txt"} if place % 3 else {"__key__"}
+        assert set(opened.read(place, (".txt", ".png"))) == wanted

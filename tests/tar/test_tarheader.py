@@ -1,5 +1,7 @@
 """Parsing of one tar header: checksums, numbers, names, PAX records."""
 
+import tarfile
+
 import pytest
 from helpers.tarbytes import header, pax, repair_checksum
 from hypothesis import given
@@ -8,8 +10,11 @@ from hypothesis import strategies as st
 from wids.tar.tarheader import (
     check_numbers,
     checksum_matches,
+    header_link,
+    header_name,
     parse_number,
     parse_pax,
+    parse_pax_size,
     pax_goes_on,
 )
 from wids.tar.tarscan import describe_start
@@ -21,6 +26,24 @@ def test_checksum_of_any_block(block):
     block = bytearray(repair_checksum(block))
     assert checksum_matches(bytes(block))
     block[7] ^= 1
+    assert not checksum_matches(bytes(block))
+
+
+@given(st.binary(min_size=512, max_size=512))
+def test_signed_checksum_of_any_block(block):
+    """A checksum over signed bytes is accepted, as by tarfile."""
+    block = bytearray(repair_checksum(block))
+    _, signed = tarfile.calc_chksums(block)
+    if signed >= 0:
+        block[148:156] = b"%06o\0 " % signed
+        assert checksum_matches(bytes(block))
+
+
+@pytest.mark.parametrize("field", [b"xxxxxx\0 ", b"-00001\0 ", b"0x1234\0 "])
+def test_a_checksum_that_is_no_number(field):
+    """A checksum field without octal digits never matches."""
+    block = bytearray(header(b"a", 0))
+    block[148:156] = field
     assert not checksum_matches(bytes(block))
 
 
@@ -37,6 +60,12 @@ def test_base_256_numbers(number):
     assert parse_number(b"\x80" + number.to_bytes(11, "big")) == number
 
 
+@pytest.mark.parametrize("field", [b"\0" * 12, b" " * 12, b"\0junk"])
+def test_blank_numbers_are_zero(field):
+    """An empty field is zero, as in tarfile."""
+    assert parse_number(field) == 0
+
+
 @pytest.mark.parametrize(
     "field", [b"8", b"-1", b"+1", b"0o1", b"1_0", b"1 2", b"\xff" * 12, b"\x81\0"]
 )
@@ -44,6 +73,15 @@ def test_what_is_no_number(field):
     """Signs, Python's own spellings and negative binary numbers are refused."""
     with pytest.raises(ValueError, match="expected"):
         parse_number(field)
+
+
+def test_names_and_links():
+    """Names end at their first zero byte, the prefix is first, and links have their field."""
+    assert header_name(header(b"a\0junk", 0)) == b"a"
+    assert header_name(header(b"n" * 100, 0, prefix=b"p" * 155)) == b"p" * 155 + b"/" + b"n" * 100
+    block = bytearray(header(b"a", 0))
+    block[157:163] = b"b\0junk"
+    assert header_link(bytes(block)) == b"b"
 
 
 @pytest.mark.parametrize("place", [100, 108, 116, 136, 329, 337])
@@ -102,10 +140,22 @@ def test_malformed_pax_records(body):
         parse_pax(body)
 
 
+def test_later_records_win():
+    """The last of two records with one key is used."""
+    assert parse_pax(b"10 path=a\n10 path=b\n") == {b"path": b"b"}
+
+
 def test_records_behind_the_stated_end():
     """A record after the stated end is noticed, and padding is not."""
     assert pax_goes_on(b"9 uid=42\n9 gid=42\n", 9)
     assert not pax_goes_on(b"9 uid=42\n" + bytes(100), 9)
+
+
+@pytest.mark.parametrize("value", [b"", b"-1", b"+1", b"1.0", b"1e3", b"0x1", b"9" * 21, b" 1"])
+def test_odd_pax_sizes(value):
+    """A PAX size consists of at most 20 decimal digits."""
+    with pytest.raises(ValueError, match="decimal digits"):
+        parse_pax_size(value)
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,13 @@
 """Tar indexes are built, stored, verified against their shard, and rebuilt when stale."""
 
 import os
+import pickle
 import shutil
 import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from helpers.tarbytes import END, member, numbered
 
@@ -29,6 +31,16 @@ def sidecar(tmp_path):
     return tmp_path / "x.tar.widx"
 
 
+def test_columns(shard):
+    """Names, offsets and sizes are in archive order, as int64."""
+    index = TarIndex.from_tar(shard)
+    assert index.names == ["a.cls", "a.txt", "b.cls", "b.txt"]
+    assert index.offsets.tolist() == [512, 1536, 2560, 3584]
+    assert index.sizes.tolist() == [5] * 4
+    assert index.offsets.dtype == index.sizes.dtype == np.int64
+    assert (len(index), index.num_samples, index.trailing_nbytes) == (4, 2, 0)
+
+
 @pytest.mark.parametrize("first", [b"a", b"\xc3", "ä".encode()])
 def test_names_of_any_bytes(tmp_path, first):
     """Keys that end and begin within a character of UTF-8 are not joined to one."""
@@ -38,6 +50,27 @@ def test_names_of_any_bytes(tmp_path, first):
     index = TarIndex.from_tar(path)
     assert [os.fsencode(name) for name in index.names] == names
     assert [os.fsencode(key) for key in index.keys] == [first, b"\xa9", b"zz/b"]
+
+
+def test_find_and_keys(shard):
+    """`keys` is a sequence, and `find` returns the index of a key or raises a KeyError."""
+    index = TarIndex.from_tar(shard)
+    assert (index.keys[0], index.keys[-1], index.keys[:], len(index.keys)) == (
+        "a",
+        "b",
+        ["a", "b"],
+        2,
+    )
+    assert [index.find(key) for key in index.keys] == [0, 1]
+    with pytest.raises(KeyError):
+        index.find("c")
+
+
+@pytest.mark.parametrize("place", [-1, 2, 1 << 70])
+def test_place_out_of_range(shard, place):
+    """An index out of range raises an IndexError that names it and the range."""
+    with pytest.raises(IndexError, match=rf"{place} lies outside \[0, 2\)"):
+        TarIndex.from_tar(shard).fields(place)
 
 
 def test_open_keeps_the_sidecar_and_uses_it(shard, sidecar, monkeypatch):
@@ -140,6 +173,15 @@ def test_a_pair_that_was_copied_is_used_as_it_is(tmp_path, shard, sidecar, monke
     assert TarIndex.open(folder / "x.tar", folder / "x.tar.widx").num_samples == 2
 
 
+def test_a_shard_from_the_future_is_indexed_once(shard, sidecar, monkeypatch):
+    """A shard with a date in the future has a sidecar that counts as newer."""
+    tomorrow = time.time() + 86400
+    os.utime(shard, (tomorrow, tomorrow))
+    TarIndex.open(shard, sidecar)
+    monkeypatch.setattr("wids.tar.tarindex.scan_bytes", None)
+    assert TarIndex.open(shard, sidecar).num_samples == 2
+
+
 def test_a_shard_that_grows_while_it_is_indexed_is_refused(shard, monkeypatch):
     """A shard that changes while it is indexed is refused."""
     from wids.tar.tarscan import scan_bytes
@@ -163,12 +205,42 @@ def test_a_touched_shard_is_looked_through_once(shard, sidecar, monkeypatch):
     assert TarIndex.open(shard, sidecar).num_samples == 2
 
 
+def test_other_rules_make_another_index(shard, sidecar):
+    """A sidecar that was made by other rules is replaced."""
+    TarIndex.open(shard, sidecar)
+    index = TarIndex.open(shard, sidecar, key_rule="last_dot", grouping="shard", concatenated=True)
+    assert (index.source.key_rule, index.source.grouping) == ("last_dot", "shard")
+    assert TarIndex.load(sidecar).source == index.source
+
+
+def test_a_broken_sidecar_is_replaced(shard, sidecar):
+    """A damaged sidecar is rebuilt without an error."""
+    sidecar.write_bytes(b"rubbish" * 100)
+    assert TarIndex.open(shard, sidecar).num_samples == 2
+    assert TarIndex.load(sidecar, tar=shard).num_samples == 2
+
+
+def test_a_folder_that_cannot_be_written_to_is_no_error(shard, tmp_path):
+    """A shard in a read-only folder is indexed without a sidecar."""
+    assert TarIndex.open(shard, tmp_path / "missing" / "x.widx").num_samples == 2
+
+
 def test_a_broken_shard_is_an_error_also_with_a_sidecar(shard, sidecar):
     """A shard that was truncated later is refused despite its old sidecar."""
     TarIndex.open(shard, sidecar)
     os.truncate(shard, 700)
     with pytest.raises(ShardFormatError, match="byte"):
         TarIndex.open(shard, sidecar)
+
+
+def test_pickles(shard, sidecar):
+    """An index can be pickled; a mapped one is pickled as its path."""
+    built = TarIndex.open(shard, sidecar)
+    loaded = TarIndex.load(sidecar)
+    for index in (built, loaded, pickle.loads(pickle.dumps(built))):
+        copy = pickle.loads(pickle.dumps(index))
+        assert (copy.names, copy.fields(1)) == (built.names, built.fields(1))
+    assert len(pickle.dumps(loaded)) < 300
 
 
 def test_many_threads_build_one_sidecar(shard, sidecar):
@@ -186,6 +258,14 @@ def test_many_threads_build_one_sidecar(shard, sidecar):
     assert sorted(path.name for path in shard.parent.iterdir()) == ["x.tar", "x.tar.widx"]
 
 
+def test_trailing_archives_are_refused(shard):
+    """A second archive after the first is an error, unless it is requested."""
+    shard.write_bytes(shard.read_bytes() + member(b"c.txt", b"x") + END)
+    with pytest.raises(ShardFormatError, match="concatenated=True reads both"):
+        TarIndex.from_tar(shard)
+    assert TarIndex.from_tar(shard, concatenated=True).num_samples == 3
+
+
 def test_a_sidecar_that_leaves_an_archive_out_is_not_used(shard):
     """An old sidecar that covers half of a concatenated shard is not used."""
     first = TarIndex.from_tar(shard)
@@ -200,6 +280,24 @@ def test_a_sidecar_that_leaves_an_archive_out_is_not_used(shard):
     sidecar.touch()
     with pytest.raises(ShardFormatError, match="another archive"):
         TarIndex.open(shard, sidecar)
+
+
+def test_skipped_entries_are_counted_together(shard):
+    """Entries that are no members, and members of no sample, are counted in one table."""
+    content = member(b"d/", b"", kind=b"5") + member(b"README", b"x") + member(b".a", b"")
+    shard.write_bytes(content + END)
+    index = TarIndex.from_tar(shard)
+    assert index.skipped == {"directory": 1, "hidden": 1, "no extension": 1}
+    assert index.names == ["README", ".a"]
+
+
+def test_empty_shard(tmp_path, sidecar):
+    """A shard without members has an index without samples, which is stored like any other."""
+    path = tmp_path / "empty.tar"
+    path.write_bytes(END)
+    for _ in range(2):
+        index = TarIndex.open(path, sidecar)
+        assert (len(index), index.num_samples, index.names, list(index.keys)) == (0, 0, [], [])
 
 
 @pytest.mark.parametrize(
@@ -234,6 +332,12 @@ def test_what_a_shard_may_lack_is_warned_of_wherever_it_is_opened(tmp_path, arch
             ShardFormatError, match=r"another archive.*concatenated=True reads both"
         ):
             len(opening())
+
+
+def test_no_descriptors_are_lost(shard, sidecar, no_fd_leaks):
+    """Building, saving and loading an index leave no descriptor open."""
+    for _ in range(20):
+        TarIndex.open(shard, sidecar)
 
 
 @pytest.mark.slow

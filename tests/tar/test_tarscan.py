@@ -1,6 +1,7 @@
 """The scan reads tars of every dialect as tarfile and GNU tar do, and refuses others clearly."""
 
 import contextlib
+import gzip
 import io
 import os
 import random
@@ -8,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+from pathlib import Path
 
 import pytest
 from helpers.tarbytes import END, header, member, pax, repair_checksum
@@ -63,6 +65,11 @@ def refused(scan):
     return message
 
 
+def test_one_member_by_hand(scan):
+    """The one member of a tar built by hand from the standard is found."""
+    assert listed(scan(member(b"a.txt", b"abc") + END)) == [("a.txt", 512, 3)]
+
+
 @pytest.mark.parametrize("tar_format", FORMATS.values(), ids=FORMATS)
 @pytest.mark.parametrize("mtime", [0, 1700000000.25])
 def test_many_small_members_equal_tarfile(tmp_path, tar_format, mtime):
@@ -90,6 +97,27 @@ def test_large_members_equal_tarfile(tmp_path, tar_format, size):
     assert listed(scan_tar(path)) == oracle(path)
 
 
+def test_small_and_large_members_mixed(tmp_path):
+    """A shard with small, then large, then small members is read as by tarfile."""
+    path = tmp_path / "mixed.tar"
+    sizes = [100] * 1500 + [300_000] * 8 + [5] * 1500 + [4_000_000] + [0] * 300
+    with tarfile.open(path, "w") as archive:
+        for i, size in enumerate(sizes):
+            info = tarfile.TarInfo(f"{i}.x")
+            info.size = size
+            archive.addfile(info, io.BytesIO(bytes(size)))
+    assert listed(scan_tar(path)) == oracle(path)
+
+
+def test_tars_inside_a_tar_are_data(scan):
+    """Members of a tar that is itself a member are not listed."""
+    inner = b"".join(member(b"inner%d.txt" % i, b"x" * 600) for i in range(20)) + END
+    outer = b"".join(member(b"%d.tar" % i, inner) + member(b"%d.cls" % i, b"1") for i in range(50))
+    found = scan(outer + END)
+    assert [name for name, *_ in listed(found)][:3] == ["0.tar", "0.cls", "1.tar"]
+    assert len(found.spans) == 100
+
+
 def test_all_member_types(tmp_path):
     """Directories, links, devices and pipes are counted and not listed as members."""
     path = tmp_path / "types.tar"
@@ -105,10 +133,43 @@ def test_all_member_types(tmp_path):
     assert found.skipped == {"directory": 1, "symbolic link": 1, "device or pipe": 3}
 
 
+def test_contiguous_files_are_files(scan):
+    """An entry of type 7 is read as a regular file, as by all readers."""
+    assert listed(scan(member(b"a.txt", b"abc", kind=b"7") + END)) == [("a.txt", 512, 3)]
+
+
+def test_v7_without_magic(scan):
+    """A header of 1979 without magic is read, and its trailing slash marks a directory."""
+    content = header(b"d/", 1, kind=b"\0", magic=b"") + member(
+        b"d/a.txt", b"abc", kind=b"\0", magic=b""
+    )
+    found = scan(content + END)
+    assert listed(found) == [("d/a.txt", 1024, 3)]
+    assert found.skipped == {"directory": 1}
+
+
+def test_ustar_prefix_is_part_of_the_name(scan):
+    """Names longer than 100 bytes are joined from prefix and name."""
+    content = b"".join(member(b"%d.txt" % i, b"x", prefix=b"class%d" % i) for i in range(2))
+    assert [name for name, *_ in listed(scan(content + END))] == ["class0/0.txt", "class1/1.txt"]
+
+
 def test_prefix_without_posix_magic_is_refused(refused):
     """A prefix that tarfile reads and GNU tar ignores is refused."""
     message = refused(member(b"a.txt", b"x", prefix=b"14000000000", magic=b"ustar  \0") + END)
     assert "readers disagree" in message
+
+
+def test_names_that_are_no_utf8_survive(scan):
+    """Undecodable bytes in a name become surrogates, as in tarfile."""
+    assert listed(scan(member(b"\xff\xe4.txt", b"") + END))[0][0] == "\udcff\udce4.txt"
+
+
+def test_base_256_size(scan):
+    """GNU's binary size field is read."""
+    block = bytearray(header(b"a.txt", 0))
+    block[124:136] = b"\x80" + (700).to_bytes(11, "big")
+    assert listed(scan(repair_checksum(block) + bytes(1024) + END)) == [("a.txt", 512, 700)]
 
 
 def test_member_of_nine_gibibytes(tmp_path):
@@ -137,6 +198,14 @@ def test_signed_checksum(scan):
     signed = sum(b - 256 if b > 127 else b for b in block[:148] + block[156:]) + 256
     block[148:156] = b"%06o\0 " % signed
     assert listed(scan(bytes(block) + END))[0][0] == "ä.txt"
+
+
+def test_pax_size_and_path_win(scan):
+    """PAX records replace name and size of the next member only."""
+    body = b"x" * 700
+    block = header(b"short", 0) + body + bytes(-len(body) % 512)
+    content = pax({b"path": "weit/ä.txt".encode(), b"size": b"700"}) + block + member(b"b", b"y")
+    assert listed(scan(content + END)) == [("weit/ä.txt", 1536, 700), ("b", 3072, 1)]
 
 
 def test_global_pax_header_applies_to_all(scan):
@@ -188,6 +257,16 @@ def test_hard_link_to_a_hidden_member(scan):
     assert listed(scan(content + END)) == [("a.txt", 512, 1)]
     again = content + member(b"a.txt", b"yy") + link
     assert listed(scan(again + END))[-1] == ("b.txt", 2560, 2)
+
+
+def test_hard_link_by_gnu_long_link(scan):
+    """A hard link may have a long target name."""
+    target = b"t" * 150 + b".txt"
+    content = (
+        member(b"././@LongLink", target + b"\0", kind=b"L") + member(b"t", b"abc")
+        + member(b"././@LongLink", target + b"\0", kind=b"K") + header(b"b.txt", 0, kind=b"1")
+    )  # fmt: skip
+    assert listed(scan(content + END))[1] == ("b.txt", listed(scan(content + END))[0][1], 3)
 
 
 def negative_size(content):
@@ -273,6 +352,11 @@ def test_what_is_no_tar_is_named(refused, start, kind):
     assert kind in refused(start.ljust(2048, b"z"))
 
 
+def test_empty_file_is_refused(refused):
+    """An empty file is refused."""
+    assert "end of the file" in refused(b"")
+
+
 def test_what_is_no_regular_file_is_refused(tmp_path):
     """Pipes, devices and folders are refused without waiting or reading."""
     pipe = tmp_path / "pipe.tar"
@@ -282,6 +366,21 @@ def test_what_is_no_regular_file_is_refused(tmp_path):
             scan_tar(path)
     with pytest.raises(IsADirectoryError):
         scan_tar(tmp_path)
+
+
+UNREADABLE = Path("/sys/class/net/lo/speed")  # a file of 4,096 bytes that fails to be read
+
+
+@pytest.mark.skipif(not UNREADABLE.exists(), reason="needs a file that fails to be read")
+def test_a_file_that_fails_to_be_read_is_an_error_of_the_shard():
+    """The message names the file and what the system said."""
+    with pytest.raises(ShardFormatError, match=f"{UNREADABLE}: expected to read .*argument"):
+        scan_tar(UNREADABLE)
+
+
+def test_empty_archive(scan):
+    """Two zero blocks are a complete archive without members."""
+    assert listed(scan(END)) == []
 
 
 @pytest.mark.parametrize("left", [1024, 1025, 1536, 60_000, 80_000])
@@ -312,6 +411,24 @@ def test_every_truncation_is_an_error(tmp_path, tar_format):
         path.write_bytes(content[:cut])
         with pytest.raises(ShardFormatError, match=r"at byte \d+"):
             scan_tar(path)
+
+
+def test_the_end_mark_alone_needs_no_padding(scan):
+    """Two zero blocks are enough, without padding to 10 KiB."""
+    assert len(scan(member(b"a.txt", b"x") + bytes(1024)).spans) == 1
+    assert len(scan(member(b"a.txt", b"x") + bytes(1025)).spans) == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [(gzip.compress(b"x", mtime=0), "gzip data"), (b"<html>", "HTML"), (b"x" * 100, "no tar")],
+)
+def test_what_is_small_and_no_tar_is_named(refused, content, what):
+    """The error for a file of less than one block names its type."""
+    message = refused(content)
+    assert what in message
+    assert f"{len(content)} bytes in all" in message
+    assert "cut off" not in message
 
 
 SPELLINGS = [
@@ -360,6 +477,14 @@ def test_odd_spellings_of_checksums(scan, tmp_path, form, signed):
     path.write_bytes(content)
     assert listed(scan(content)) == oracle(path)
     assert len(oracle(path)) == 2
+
+
+def test_very_many_global_records(scan):
+    """Tens of thousands of global comments are not processed again for each member."""
+    comments = {b"comment%d" % i: b"x" for i in range(20_000)}
+    records = [pax({b"path": b"m%d.txt" % i}) + member(b"short", b"") for i in range(2_000)]
+    found = scan(pax(comments, kind=b"g") * 3 + b"".join(records) + END)
+    assert [name for name, *_ in listed(found)] == [f"m{i}.txt" for i in range(2_000)]
 
 
 def test_a_global_path_stays_among_very_many_records(scan):
@@ -449,6 +574,30 @@ def test_zeros_that_are_no_padding_are_doubtful(end: int, nbytes: int, doubtful:
     doubt = IndexSource(nbytes=nbytes, end=end).doubt
     assert bool(doubt) == doubtful
     assert not doubt or doubt.startswith(f"{nbytes - end} zero bytes")
+
+
+def test_hidden_bytes_after_a_name_do_not_count(scan):
+    """A name ends at its first zero byte."""
+    names = [b"a.txt\0junk", b"b.txt"] * 600
+    content = b"".join(member(name, b"") for name in names)
+    assert {name for name, *_ in listed(scan(content + END))} == {"a.txt", "b.txt"}
+
+
+@pytest.mark.skipif(shutil.which("tar") is None, reason="GNU tar is not installed")
+@pytest.mark.parametrize("tar_format", ["v7", "oldgnu", "gnu", "ustar", "pax"])
+def test_what_gnu_tar_writes(tmp_path, tar_format):
+    """Archives written by GNU tar have the names that GNU tar lists."""
+    folder = tmp_path / "data" / "deep" / "er"
+    folder.mkdir(parents=True)
+    for i in range(30):
+        (folder / f"{'name' * (i % 4 + 1)}-{i}.txt").write_bytes(os.urandom(i * 50))
+    path = tmp_path / "gnu.tar"
+    tar = ["tar", f"--format={tar_format}", "-cf", path, "-C", tmp_path, "data"]
+    subprocess.run(tar, check=True, capture_output=True)
+    listing = subprocess.run(["tar", "-tf", path], check=True, capture_output=True, text=True)
+    files = [name for name in listing.stdout.splitlines() if not name.endswith("/")]
+    assert [name for name, *_ in listed(scan_tar(path))] == files
+    assert listed(scan_tar(path)) == oracle(path)
 
 
 # Names as people have them: any bytes but zero, no slash at the end, some long.

@@ -68,6 +68,19 @@ def test_wrong_entry_is_found(spec: Path, field: str, value: object):
     assert faults_of(spec) == [("x-0.tar", field, "error")]
 
 
+def test_digest_in_capitals_is_no_fault(spec: Path):
+    """Digests in upper case are accepted."""
+    md5sum = json.loads(spec.read_text())["shardlist"][0]["md5sum"]
+    change_entry(spec, md5sum=md5sum.upper())
+    assert faults_of(spec) == []
+
+
+def test_digests_are_left_out_on_request(spec: Path):
+    """Without digests, only headers are read."""
+    change_entry(spec, md5sum="0" * 32)
+    assert faults_of(spec, digests=False) == []
+
+
 def test_flipped_bit_in_the_data_is_found_by_its_digest(spec: Path):
     """One flipped bit changes both digests."""
     damaged = bytearray(Path("x-1.tar").read_bytes())
@@ -82,6 +95,13 @@ def test_cut_shard_is_found_with_its_byte(spec: Path):
     found = check_spec(load_spec(spec), workers=1, digests=False)
     assert [fault.place for fault in found] == ["filesize", "headers"]
     assert "byte" in found[1].what
+
+
+def test_missing_shard_is_found_and_the_others_are_checked(spec: Path):
+    """A missing shard is reported, and the others are checked."""
+    Path("x-0.tar").unlink()
+    change_entry(spec, nsamples=99)
+    assert faults_of(spec) == [("x-0.tar", "url", "error")]
 
 
 def test_members_of_no_sample_and_odd_fields_are_notes(spec: Path, make_shard: MakeShard):
@@ -128,6 +148,14 @@ def test_field_that_cannot_be_decoded_is_found_on_request(spec: Path, make_shard
     assert places == ["sample 2 (bad), field .png", "sample 2 (bad), field .cls"]
 
 
+def test_many_broken_fields_are_summed_up(spec: Path, make_shard: MakeShard):
+    """Many broken fields of a shard are summarised."""
+    broken = [{"__key__": f"{n:04}", ".png": b"none"} for n in range(50)]
+    found = check_shard({"url": str(make_shard("broken.tar", broken))}, decode=True)
+    assert len(found) == 21
+    assert found[-1].what.startswith("50 fields cannot be decoded")
+
+
 def test_stale_sidecar_is_a_note(spec: Path, make_shard: MakeShard):
     """A sidecar that does not fit its shard is a note."""
     main(["create", "x-0.tar", "--sidecars", "-o", "y.json"])
@@ -141,6 +169,13 @@ def test_interleaved_samples_are_an_error_with_both_places(spec: Path, make_shar
     rows = [{"__key__": key, extension: "x"} for extension in (".a", ".b") for key in ("1", "2")]
     found = check_shard({"url": str(make_shard("mixed.tar", rows))})
     assert [(fault.place, fault.severity) for fault in found] == [("headers", "error")]
+
+
+def test_remote_shards_are_checked(spec: Path, shard_server):
+    """A shard from a server is compared with its entry."""
+    url = shard_server.put("x-0.tar", Path("x-0.tar").read_bytes())
+    assert check_shard({"url": url, "nsamples": 3}) == []
+    assert [fault.place for fault in check_shard({"url": url, "nsamples": 2})] == ["nsamples"]
 
 
 def test_any_executor_finds_the_same(spec: Path):
@@ -180,6 +215,29 @@ class TestCommand:
         assert (report["num_shards"], report["num_errors"]) == (2, 1)
         assert set(report["faults"][0]) == {"shard", "place", "what", "cure", "severity"}
 
+    def test_notes_alone_exit_0(self, spec: Path, make_shard: MakeShard, capsys):
+        """Notes are printed, and the exit code is 0."""
+        make_shard("odd.tar", [*samples(2), {"__key__": "README", "": "no dot"}])
+        assert main(["check", "odd.tar"]) == 0
+        assert "note: " in capsys.readouterr().out
+
+    def test_notes_that_shards_share_are_one(self, make_shard: MakeShard, tmp_path: Path, capsys):
+        """A note that many shards have is two lines with their number; --json lists each."""
+        for n in range(3):
+            uneven = [{"__key__": str(i), ".a" if i > n else ".b": "x"} for i in range(9)]
+            make_shard(f"u/{n}.tar", uneven)
+        assert main(["check", f"{tmp_path}/u"]) == 0
+        note, cure = capsys.readouterr().out.splitlines()
+        assert "0.tar and 2 other shards alike: fields: 1 of 9 samples have other" in note
+        assert "wids ls" in cure
+        main(["check", f"{tmp_path}/u", "--json"])
+        assert len(json.loads(capsys.readouterr().out)["faults"]) == 3
+
+    def test_bare_folder_can_be_checked(self, spec: Path):
+        """Without a spec, headers, keys and fields are checked."""
+        spec.unlink()
+        assert main(["check", ".", "--decode"]) == 0
+
 
 class TestVerify:
     """`wids check --digests`: sizes and digests, and nothing else."""
@@ -207,3 +265,16 @@ class TestVerify:
             ("x-1.tar", "md5sum"),
             ("x-1.tar", "sha256"),
         ]
+
+    def test_missing_shard_is_a_fault(self, spec: Path, capsys):
+        """A missing shard is reported, and the others are checked."""
+        Path("x-1.tar").unlink()
+        assert main(["check", "--digests", "x.json"]) == 1
+        assert "x-1.tar" in capsys.readouterr().out
+
+    def test_spec_without_digests_is_refused(self, spec: Path, capsys):
+        """A spec without digests cannot be compared, and is refused."""
+        assert main(["create", "x-{0..1}.tar", "-o", "bare.json", "--no-digest"]) == 0
+        for bare in ("bare.json", "x-0.tar"):
+            assert main(["check", "--digests", bare]) == 1
+            assert "no digest to compare with" in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 import io
 import os
+import pickle
 import random
 import tarfile
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import wids
+from wids.base.processes import run_each
 from wids.errors import ShardFormatError
 from wids.tools.copying import Part, PartWriter, Target
 from wids.tools.mapping import map_samples
@@ -188,6 +190,17 @@ def test_a_shard_that_is_cut_short_is_an_error(tmp_path: Path):
     assert sorted(each.name for each in tmp_path.glob("new-*.tar")) == ["new-0.tar"]
 
 
+def test_windows_are_bounded_by_bytes():
+    """Large samples are read few at a time, so that positional reads take bounded memory."""
+    part = Part(0, 0, np.arange(5000), np.full(5000, 1 << 20))
+    windows = list(part.windows())
+    assert {stop - start for start, stop in windows[:-1]} == {128}
+    assert [start for start, _ in windows[1:]] == [stop for _, stop in windows[:-1]]
+    assert windows[-1][1] == 5000
+    assert list(Part(0, 0, np.arange(2), np.full(2, 1 << 40)).windows()) == [(0, 1), (1, 2)]
+    assert list(Part(0, 0, np.arange(1500)).windows()) == [(0, 1024), (1024, 1500)]
+
+
 @pytest.mark.parametrize("nbytes", [100, 300_000, 2_000_001])
 def test_padding_that_is_not_zero_is_not_copied(nbytes: int, tmp_path: Path):
     """Bytes of the padding are not copied."""
@@ -218,6 +231,21 @@ def test_a_subclass_that_makes_samples_of_its_own_is_asked_for_them(tmp_path: Pa
         assert sum(name.endswith(".more") for name in tar.getnames()) == 5
 
 
+def test_a_writer_can_be_sent_to_another_process(tmp_path: Path):
+    """A pickled writer writes the same shards."""
+    write_ours(tmp_path / "old-0.tar", make_samples(0, 8))
+    target = [
+        Target(f"{tmp_path}/{out}-%d.tar", rekey=False, options=shard_options()) for out in "ab"
+    ]
+    part = Part(0, 0, np.array([3, 1]))
+    with wids.ShardListDataset([str(tmp_path / "old-0.tar")]) as dataset:
+        with PartWriter(dataset, target[0]) as writer:
+            first = writer(part)
+            again = pickle.loads(pickle.dumps(writer))(part)
+        assert first == again
+        assert dataset[3]["__key__"] == make_samples(0, 8)[3]["__key__"]  # it is still open
+
+
 @given(
     st.lists(st.integers(-60, 59), min_size=1, max_size=30, unique_by=lambda i: i % 60),
     st.integers(1, 9),
@@ -239,3 +267,21 @@ def test_any_choice_of_samples_comes_in_its_order(tmp_path_factory, indexes, max
     with wids.ShardListDataset(str(folder / "new.json"), transformations="bytes") as dataset:
         for index, sample in zip(indexes, dataset, strict=True):
             assert {name: sample[name] for name in samples[index]} == samples[index]
+
+
+class CountingCalls:
+    """A function that knows how often it was called since it came to its process."""
+
+    def __init__(self) -> None:
+        """Begin at zero."""
+        self.count = 0
+
+    def __call__(self, _: int) -> int:
+        """Count."""
+        self.count += 1
+        return self.count
+
+
+def test_a_worker_keeps_the_function_from_item_to_item():
+    """A worker process uses one copy of the function for all its items."""
+    assert max(run_each(CountingCalls(), list(range(10)), workers=2)) >= 5

@@ -3,9 +3,11 @@
 import io
 import json
 import os
+import resource
 import shutil
 import sys
 import tarfile
+import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -117,6 +119,22 @@ def test_order_and_number_of_samples(options: list[str], keys: list[str]) -> Non
     assert max(dataset.lengths) <= 7
 
 
+def test_a_misspelt_rename_is_said() -> None:
+    """A rename that changes nothing names the fields that are there."""
+    dataset = wids.ShardListDataset("all.json")
+    with pytest.warns(wids.WidsWarning, match="first sample has no '.typo'.*it has .cls, .txt"):
+        map_samples(dataset, None, "n-%d.tar", rename={"typo": ".caption.txt"}, workers=1)
+
+
+@pytest.mark.parametrize("program", ["mkdir sample.dir", "ln -s sample.txt sample.copy"])
+def test_a_field_that_is_no_file_is_an_error(
+    program: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Folders and links under the name of a field would otherwise be passed over."""
+    assert mapped("--command", program, "-o", "n-%d.tar") == 1
+    assert "which is a folder or a link" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("program", ["cp sample.txt other.txt", "mkdir made"])
 def test_a_file_that_is_no_field_is_an_error(
     program: str, capsys: pytest.CaptureFixture[str]
@@ -196,6 +214,88 @@ def test_names_of_two_class_columns_stay_with_their_fields(
     assert done.omissions.lines() == ([] if keeps else [f"{listed}: 2, such as label"])
 
 
+def test_names_of_two_class_columns_are_kept_from_parts_that_agree() -> None:
+    """New shards of a concatenation have them; of parts that differ they are left out, said so."""
+    one = two_class_columns()
+    both = wids.concat([one, one])
+    for samples in (both, both.filter(".label.cls == 0")):
+        wids.reshard(samples, range(len(samples)), "new/x-%d.tar", rekey=True, workers=1)
+        assert json.loads(Path("new/x.json").read_text())["classes"] == TWO_COLUMNS
+    other = two_class_columns("other", {**TWO_COLUMNS, "label": ["dog", "cat"]})
+    differing = wids.concat([one, other], classes="any")
+    with pytest.warns(wids.WidsWarning, match="classes of their columns"):
+        wids.reshard(differing, range(8), "other/x-%d.tar", rekey=True, workers=1)
+    assert "classes" not in json.loads(Path("other/x.json").read_text())
+
+
+@pytest.mark.parametrize("names", [None, ["cat", "dog"]])
+def test_a_file_that_would_name_other_classes_is_said(names: list[str] | None) -> None:
+    """Shards without class names are warned of beside a file of names; others have their own."""
+    spec = json.loads(Path("all.json").read_text())
+    Path("all.json").write_text(json.dumps(spec | {"classes": names}))
+    dataset = wids.ShardListDataset("all.json")
+    Path("new").mkdir()
+    Path("new/classes.txt").write_text("owl\nowlet\n")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        wids.map_samples(dataset, dict, "new/x-%d.tar", workers=1)
+        wids.reshard(dataset, np.arange(len(dataset)), "new/y-%d.tar", workers=1)
+    said = [each for each in caught if "has no class names, and a file" in str(each.message)]
+    assert len(said) == (0 if names else 2)
+
+
+def add_hidden(path: str) -> None:
+    """Append a hidden member and one without an extension, by Python's own module."""
+    with tarfile.open(path, "a") as tar:
+        for name in (".hidden", "README", "LICENSE"):
+            member = tarfile.TarInfo(name)
+            member.size = 1
+            tar.addfile(member, io.BytesIO(b"x"))
+
+
+def test_members_in_no_sample_are_listed(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    """Each shard is counted once, in whatever parts, orders and views its samples are written."""
+    add_hidden("0.tar")
+    add_hidden("1.tar")
+    with tarfile.open("0.tar") as tar:
+        lost = [name for name in tar.getnames() if not name.startswith("k")]
+    assert len(lost) == 3
+    assert mapped("-o", "-", "--strict") == 1
+    assert mapped("-o", "new/x-%d.tar", "--strict") == 1
+    assert capsys.readouterr().err.count("which --strict forbids") == 2
+    assert not (folder / "new").exists()
+    for options in ([], ["--shuffle", "1", "--maxcount", "7"]):
+        assert mapped("-o", "new/x-%d.tar", *options) == 0
+        told = capsys.readouterr().err
+        assert told.count("left out: members of tars that are in no sample") == 2, told
+        assert "(no extension): 4, such as" in told, told
+    assert mapped("-o", "third/x-%d.tar", "--where", ".cls >= 20", "--strict") == 0
+    assert mapped("-o", "only/x-%d.tar", *DOUBLED, "--only-new", "--strict") == 0
+    assert "in no sample" not in capsys.readouterr().err
+
+
+def test_keys_of_entries_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    """Keys of old entries, which no new entry can have, are left out as by `wids reshard`."""
+    Path("all.json").write_text(json.dumps([{"url": "0.tar", "licence": "MIT"}]))
+    assert mapped("-o", "new/x-%d.tar") == 0
+    assert "left out: shards' keys 'licence' in the spec: 1, such as" in capsys.readouterr().err
+    assert mapped("-o", "-", "--strict") == 0
+    assert mapped("-o", "new/y-%d.tar", "--strict") == 1
+
+
+def test_several_datasets_are_mixed(folder: Path) -> None:
+    """The samples of several specs become one order, the same for a seed."""
+    assert main(["create", "0.tar", "-o", "zero.json"]) == 0
+    assert main(["create", "2.tar", "-o", "two.json"]) == 0
+    both = ["map", "zero.json", "two.json", "--shuffle", "1", "--workers", "1", "-o"]
+    assert main([*both, "mix/x-%d.tar"]) == 0
+    assert main([*both, "again/x-%d.tar"]) == 0
+    keys = list(wids.ShardListDataset("mix/x.json").keys)
+    assert sorted(keys) == KEYS[:10] + KEYS[20:]
+    assert keys != sorted(keys)
+    assert (folder / "mix/x-0.tar").read_bytes() == (folder / "again/x-0.tar").read_bytes()
+
+
 def test_new_fields_are_joined_to_the_old_shards() -> None:
     """Shards of new fields alone hold the same keys in the same order."""
     only = ["--function", "functions.py:doubled", "--only-new", "--rename", "cls=.was"]
@@ -232,6 +332,14 @@ def _vector(sample: Any) -> Any:
 
 def _if_even(sample: Any) -> Any:
     return None if sample[".cls"] % 2 else sample[".cls"]
+
+
+def test_standard_output_is_one_tar(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    """`-o -` writes a tar that any program reads, and the count on standard error."""
+    assert mapped("--fields", ".txt", "--where", ".cls in (3, 4)", "-o", "-") == 0
+    captured = capfdbinary.readouterr()
+    assert members(captured.out) == {"k03.txt": b"text 3", "k04.txt": b"text 4"}
+    assert b"of 2 samples 2 written, 0 dropped, 0 skipped" in captured.err
 
 
 def test_samples_that_fail_are_named(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
@@ -324,6 +432,39 @@ def test_a_run_of_something_else_is_not_resumed(output: str) -> None:
     assert len(run(samples=wids.ShardListDataset("all.json")).failures) == 1
 
 
+@pytest.mark.usefixtures("folder")
+def test_a_column_is_resumed_after_the_disk_was_full() -> None:
+    """What numpy could not write whole is no part of a later run."""
+    dataset = wids.ShardListDataset("all.json")
+
+    def run() -> Any:
+        return map_samples(dataset, _bytes, "x.npy", workers=1, maxcount=10, resume=True)
+
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits[1]))
+    try:
+        assert run().failures
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not run().failures
+    assert (np.load("x.npy") == 7).all()
+
+
+def _bytes(_sample: Any) -> Any:
+    return np.full(1000, 7, np.uint8)
+
+
+@pytest.mark.usefixtures("folder")
+def test_an_old_spec_is_gone_after_a_run_that_was_killed_at_its_end() -> None:
+    """What was set aside is removed by the resumed run, which has nothing left to write."""
+    dataset = wids.ShardListDataset("all.json")
+    for _ in range(2):
+        map_samples(dataset, _new, "new/x-%d.tar", workers=1)
+    Path("new/x.json.old").write_text("{}")
+    map_samples(dataset, _new, "new/x-%d.tar", workers=1, resume=True)
+    assert not Path("new/x.json.old").exists()
+
+
 def test_a_run_is_continued(folder: Path) -> None:
     """What is complete is kept, as long as it is of the same samples; the counts are exact."""
     dataset = wids.ShardListDataset("all.json")
@@ -391,6 +532,14 @@ def test_processes_map_parts(folder: Path) -> None:
     for number in range(3):
         name = f"x-{number}.tar"
         assert (folder / "one" / name).read_bytes() == (folder / "two" / name).read_bytes()
+
+
+def test_joins_are_mapped(folder: Path) -> None:
+    """A saved join, which lies in no shard, becomes shards."""
+    dataset = wids.ShardListDataset("all.json")
+    dataset.join(dataset[::-1], rename={".txt": ".a", ".cls": ".b"}).save("joined.json")
+    assert main(["map", "joined.json", "-o", "new/x-%d.tar", "--workers", "1"]) == 0
+    assert sorted(wids.ShardListDataset("new/x.json")[4])[:4] == [".a", ".b", ".cls", ".txt"]
 
 
 def test_shards_of_a_join_with_gaps_are_not_replaced(folder: Path) -> None:
@@ -466,6 +615,22 @@ def test_wrong_use_says_what_is_right(
     assert not (folder / "x.npy").exists()
 
 
+def test_keys_with_dots_are_mapped(make_shard: Callable[..., Path]) -> None:
+    """Samples that are read by the last dot are written so, and the new spec says it."""
+    path = make_shard("dots.tar", [{"__key__": f"v1.{n}", ".cls": str(n)} for n in range(3)])
+    old = wids.ShardListDataset([str(path)], key_rule="last_dot")
+    view = old[::-1].join({"key": old.keys[:], "size": [7, 8, 9]})
+    map_samples(view, lambda sample: {".txt": "new"}, "dotted-%d.tar", workers=1)
+    new = wids.ShardListDataset("dotted.json")
+    assert list(new.keys) == ["v1.2", "v1.1", "v1.0"]
+    assert [new[0][name] for name in (".cls", ".txt")] == [2, "new"]
+    wids.reshard(view, range(3), "solid-%d.tar")
+    assert wids.ShardListDataset("solid.json").get("v1.1")[".size"].read() == b"8"
+    done = map_samples(old, lambda _: {".new.txt": ""}, "two-%d.tar", workers=1)
+    (error,) = done.failures.values()
+    assert "last_dot', by which the extension '.new.txt' would be '.txt'; name it" in str(error)
+
+
 @pytest.mark.parametrize(
     ("values", "at"),
     [
@@ -503,3 +668,15 @@ def test_a_column_of_numbers_rounds_none_of_them(
     column.write_part(together, keys, values)
     column.join(parts)
     np.testing.assert_array_equal(np.load(together), np.load(column.path))
+
+
+def test_numbers_that_fit_into_no_parquet_column_are_named(tmp_path: Path) -> None:
+    """The message names samples, column and cure, in one part and where parts are joined."""
+    column = column_file(tmp_path / "x.parquet")
+    with pytest.raises(ValueError, match=r"x\.parquet: .* 'a' to 'b' .*'huge': .*bits as texts"):
+        column.write_part(tmp_path / "0", ["a", "b"], [{"huge": 1}, {"huge": 2**70}])
+    column.write_part(tmp_path / "1", ["a"], [2**60 + 1])
+    column.write_part(tmp_path / "2", ["b"], [0.5])
+    with pytest.raises(ValueError, match=r"x\.parquet: expected values that fit into one column"):
+        column.join([tmp_path / "1", tmp_path / "2"])
+    assert not column.path.exists()

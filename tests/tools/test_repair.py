@@ -1,5 +1,6 @@
 """`wids repair`: every whole sample of a damaged shard comes back, and nothing else."""
 
+import gzip
 import io
 import json
 import random
@@ -179,6 +180,22 @@ def test_a_tar_inside_of_a_field_is_no_sample(tmp_path: Path) -> None:
     assert done.left_out
 
 
+def test_no_other_file_is_replaced(tmp_path: Path) -> None:
+    """A file that has the name of the new shard may be an intact shard, and stays."""
+    (tmp_path / "x.tar").write_bytes(WHOLE[: len(WHOLE) // 2])
+    (tmp_path / "new.tar").write_bytes(WHOLE)
+    with pytest.raises(FileExistsError, match=r"exists already; remove it, .*new\.tar"):
+        repair_shard(str(tmp_path / "x.tar"), tmp_path / "new.tar")
+    assert (tmp_path / "new.tar").read_bytes() == WHOLE
+
+
+def test_compressed_shards_are_unpacked_as_far_as_they_go(tmp_path: Path) -> None:
+    """The samples of a truncated `.tar.gz` up to the cut are recovered."""
+    packed = gzip.compress(WHOLE)
+    found = repaired(tmp_path, packed[: len(packed) // 2], "x.tar.gz")
+    assert NUM_SAMPLES // 4 < len(found) < NUM_SAMPLES
+
+
 @pytest.mark.parametrize("form", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])
 def test_a_cut_behind_an_extended_header_ends_the_search(tmp_path: Path, form: int) -> None:
     """A cut after an extended header does not repeat the search before it."""
@@ -192,6 +209,25 @@ def test_a_cut_behind_an_extended_header_ends_the_search(tmp_path: Path, form: i
         repair_shard(str(tmp_path / "x.tar"), tmp_path / "new.tar")
         with tarfile.open(tmp_path / "new.tar") as archive:
             assert archive.getnames()[:4] == list(members)[:4]
+
+
+def test_hard_links_do_not_lead_the_search_back(tmp_path: Path) -> None:
+    """A hard link, whose data lie before it, does not move the search back."""
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as archive:
+        for number in range(6):
+            first = tarfile.TarInfo(f"{number}.txt")
+            first.size = 600
+            archive.addfile(first, io.BytesIO(b"a" * 600))
+        link = tarfile.TarInfo("6.txt")
+        link.type, link.linkname = tarfile.LNKTYPE, "0.txt"
+        archive.addfile(link)
+        damaged = archive.offset
+    (tmp_path / "x.tar").write_bytes(stream.getvalue()[:damaged] + b"?" * 5000)
+    done = repair_shard(str(tmp_path / "x.tar"), tmp_path / "new.tar")
+    with tarfile.open(tmp_path / "new.tar") as archive:
+        assert archive.getnames()[:6] == [f"{number}.txt" for number in range(6)]
+    assert [each.start for each in done.left_out if each.key is None] == [damaged]
 
 
 @pytest.mark.parametrize("form", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])

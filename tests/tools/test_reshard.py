@@ -24,6 +24,7 @@ import wids
 from wids.cli import main
 from wids.tools import reshard as resharding
 from wids.tools.copying import Part, plan_parts
+from wids.tools.copyspec import spec_path_for
 from wids.tools.reshard import reshard, shuffled, split_order
 
 MakeShard = Callable[..., Path]
@@ -118,6 +119,48 @@ def test_range_indexes_and_where_choose_samples(folder: Path):
     assert new_members("d/*.tar") == old[36:38]
 
 
+def test_range_beyond_the_samples_is_noted(folder: Path, capsys):
+    """A range that reaches beyond the dataset says how many samples there are."""
+    for wanted, noted in {"15:99": True, "15:20": False, "-99:3": True}.items():
+        assert main(["reshard", "x.json", "-o", f"n{noted}/y-%d.tar", f"--range={wanted}"]) == 0
+        said = capsys.readouterr().err
+        assert (f"range {wanted}: there are only 20 samples" in said) is noted
+        assert main(["ls", "x.json", "--", wanted]) == 0
+        assert ("there are only 20 samples" in capsys.readouterr().err) is noted
+
+
+def test_a_part_of_a_split_without_samples_is_refused_before_any_is_written(folder, capsys):
+    """A split with an empty part is refused before anything is written."""
+    command = ["reshard", "x.json", "-o", "out/{split}-%03d.tar", "--range", "0:2"]
+    assert main([*command, "--split", "train=0.9,val=0.1"]) == 1
+    assert "out/val-%03d.tar" in capsys.readouterr().err
+    assert not Path("out").exists()
+
+
+def test_resharding_no_samples_is_an_error(folder: Path):
+    """Resharding no samples is refused by library and command."""
+    with (
+        wids.ShardListDataset("x.json") as dataset,
+        pytest.raises(ValueError, match="at least one sample"),
+    ):
+        reshard(dataset, np.array([], np.int64), "out/y-%d.tar")
+    assert not Path("out").exists()
+
+
+def test_indexes_are_any_sequence_of_integers(folder: Path):
+    """A list and a range choose samples like an array; what is none of these is refused."""
+    with wids.ShardListDataset("x.json") as dataset:
+        for number, indexes in enumerate((range(2, 5), [2, -17, np.int32(4)])):
+            reshard(dataset, indexes, f"i{number}/y-%d.tar", workers=1)
+            assert new_members(f"i{number}/*.tar") == old_members()[4:10]
+        for unfit in (iter([2]), [2.0], [True] * 20, ["2"]):
+            with pytest.raises(TypeError, match="indexes must be .*integers"):
+                reshard(dataset, unfit, "out/y-%d.tar")
+        with pytest.raises(IndexError, match="index 20 is out of range"):
+            reshard(dataset, [20], "out/y-%d.tar")
+    assert not Path("out").exists()
+
+
 def test_split_gives_each_sample_to_one_part(folder: Path):
     """Parts have their own specs, and together each sample once."""
     command = ["reshard", "x.json", "-o", "out/{split}-%03d.tar", "--shuffle", "1"]
@@ -152,6 +195,21 @@ def test_wrong_choices_are_one_line(folder: Path, options: list[str], capsys):
     assert main(["reshard", "x.json", "-o", "out/y-%d.tar", *options]) == 1
     assert len(capsys.readouterr().err.splitlines()) == 1
     assert not Path("out").exists()
+
+
+def test_index_outside_the_dataset_is_refused(folder: Path, capsys):
+    """An index out of range is refused by name."""
+    Path("list.txt").write_text("20")
+    assert main(["reshard", "x.json", "-o", "out/y-%d.tar", "--indexes", "list.txt"]) == 1
+    assert "20" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("size", ["1X", "", "-1"])
+def test_size_that_is_none_is_wrong_usage(folder: Path, size: str):
+    """A malformed size is wrong usage, and the message shows the form."""
+    with pytest.raises(SystemExit) as stopped:
+        main(["reshard", "x.json", "-o", "out/y-%d.tar", f"--maxsize={size}"])
+    assert stopped.value.code == 2
 
 
 def test_killed_run_is_resumed_to_the_same_files(folder: Path):
@@ -225,6 +283,25 @@ def unlinked(parts: list[Part]) -> list[Part]:
     """Lose a shard once the plan is made."""
     Path("x-2.tar").unlink()
     return parts
+
+
+@pytest.mark.filterwarnings("ignore:.*listed a second time")
+def test_failures_end_the_command_with_one(folder: Path, capsys):
+    """A new shard with two equal keys is reported by exit code 1, and the others are written."""
+    command = ["reshard", "x.json", "x.json", "-o", "out/y-%d.tar", "--maxcount", "25"]
+    assert main([*command, "--workers", "2"]) == 1
+    errors = capsys.readouterr().err
+    assert "out/y-0.tar failed: sample" in errors
+    assert "run again with --resume" in errors
+    assert sorted(path.name for path in Path("out").glob("*.tar")) == ["y-1.tar"]
+
+
+def test_resuming_with_other_bounds_is_refused(folder: Path, capsys):
+    """Resuming with other bounds is refused."""
+    command = ["reshard", "x.json", "-o", "out/y-%d.tar", "--resume", "--maxcount"]
+    assert main([*command, "5"]) == 0
+    assert main([*command, "4"]) == 1
+    assert "resume" in capsys.readouterr().err
 
 
 def test_shards_that_were_finished_and_not_noted_are_taken_over(folder: Path):
@@ -310,6 +387,19 @@ def test_splitting_loses_and_doubles_nothing(count: int, shares: list[float]):
         assert abs(len(part) - count * share / sum(shares)) <= 1
 
 
+def test_shares_must_be_positive():
+    """A split without shares, or with a negative one, is refused."""
+    for shares in ({}, {"a": 0.0}, {"a": 1.0, "b": -1.0}):
+        with pytest.raises(ValueError, match="positive"):
+            split_order(np.arange(3), shares)
+
+
+def test_spec_is_named_after_the_pattern():
+    """The spec's name is that of the pattern without number and separator."""
+    assert spec_path_for("out/train_%d.tar") == "out/train.json"
+    assert spec_path_for("out/%06d.tar") == "out/shards.json"
+
+
 class TestSourcesAreKept:
     """New shards never replace what they are made of."""
 
@@ -329,6 +419,32 @@ class TestSourcesAreKept:
         assert main(arguments) == 1
         assert "would replace" in capsys.readouterr().err
         assert {path.name: path.read_bytes() for path in folder.glob("x*")} == before
+
+    def test_link_to_the_folder_is_seen_through(self, folder: Path, capsys):
+        """Overwriting a source through a link is refused."""
+        (folder / "link").symlink_to(folder)
+        assert main(["reshard", "x.json", "-o", "link/x-%d.tar"]) == 1
+        assert "would replace" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--split", "train=0.9,val"], "got 'val'"),
+        (["--split", "a=0.5,a=0.5"], "different names"),
+        (["--split", "sample=0.1"], "takes all samples"),
+        (["--split", "a=nan,b=1"], "got 'a=nan'"),
+        (["--range", "5"], "--range: expected"),
+        (["--range", "a:b"], "--range: expected"),
+        (["--indexes", "list.txt"], "list.txt: expected one index a line, found 'x'"),
+    ],
+)
+def test_choices_that_say_nothing_clear_are_refused(folder: Path, options, message: str, capsys):
+    """Contradictory selections are refused."""
+    (folder / "list.txt").write_text("1\nx\n")
+    assert main(["reshard", "x.json", "-o", "out/{split}-%d.tar", *options]) == 1
+    assert message in capsys.readouterr().err
+    assert not (folder / "out").exists()
 
 
 def test_old_shards_with_the_same_keys_are_not_resumed(folder: Path):

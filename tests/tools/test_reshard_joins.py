@@ -72,6 +72,46 @@ def test_a_join_becomes_shards(joined: Join, order: Any) -> None:
     assert ".width" not in new[3] if order[3] == 3 else True
 
 
+def test_saved_joins_and_choices_of_them_are_resharded(joined: Join) -> None:
+    """The command copies a saved join, a filter of one, and both parts of a split, by processes."""
+    joined.save("join.json")
+    joined.filter(".width >= 500").save("wide.json")
+    assert main(["reshard", "join.json", "-o", "all/n-%03d.tar", "--maxsize", "9k"]) == 0
+    whole = wids.ShardListDataset("all/n.json", transformations="bytes")
+    assert [stored(each) for each in whole] == [stored(joined.read_raw(n)) for n in range(COUNT)]
+    assert len(whole.shards) > 2
+    assert main(["reshard", "wide.json", "-o", "w/n-%03d.tar", "--where", ".cls >= 6"]) == 0
+    assert list(wids.ShardListDataset("w/n.json").keys) == KEYS[6:]
+    split = ["reshard", "join.json", "-o", "s/{split}-%03d.tar", "--split", "a=2,b=1"]
+    assert main([*split, "--shuffle", "3"]) == 0
+    parts = [list(wids.ShardListDataset(f"s/{name}.json").keys) for name in "ab"]
+    assert sorted(parts[0] + parts[1]) == KEYS
+
+
+def test_columns_become_one_field(joined: Join) -> None:
+    """`columns_as` writes all columns but those of bytes into one JSON field."""
+    wids.reshard(joined, np.arange(COUNT), "out/n-%d.tar", columns_as=".meta.json", workers=1)
+    new = wids.ShardListDataset("out/n.json")
+    assert sorted(name for name in new[2] if name[0] == ".") == sorted(
+        [".cls", ".bin", ".txt", ".hash", ".meta.json"]
+    )
+    assert new.column(".meta.json", "width", fill=-1).tolist()[:4] == [0, 100, 200, -1]
+    assert new[3][".meta.json"] == {"width": None, "caption": "grün k3", "box": [3, 4]}
+    assert new.read_raw(3)[".hash"] == b"\xff3"
+
+
+def test_an_interrupted_run_continues(joined: Join) -> None:
+    """With `resume`, shards that are complete are kept, and the rest is written."""
+    whole = wids.reshard(joined, np.arange(COUNT), "out/n-%d.tar", maxcount=3, workers=1)
+    first = Path("out/n-0.tar").stat().st_mtime_ns
+    Path("out/n-1.tar").unlink()
+    again = wids.reshard(
+        joined, np.arange(COUNT), "out/n-%d.tar", maxcount=3, workers=1, resume=True
+    )
+    assert again.entries == whole.entries
+    assert Path("out/n-0.tar").stat().st_mtime_ns == first
+
+
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
@@ -88,6 +128,14 @@ def test_what_cannot_be_copied_is_said_first(joined: Join, spoil: Any, said: str
     with pytest.raises((ValueError, IndexError), match=said):
         spoil(joined)
     assert not list(Path().glob("o-*"))
+
+
+def test_names_that_no_member_can_have_are_refused(joined: Join) -> None:
+    """A column whose name would change the key of a sample fails, and names the sample."""
+    table = {"key": KEYS, "a/b": list(range(COUNT))}
+    done = wids.reshard(joined.left.join(table), np.arange(COUNT), "out/n-%d.tar", workers=1)
+    assert "a/b" in str(next(iter(done.failures.values())))
+    assert not Path("out/n.json").exists()
 
 
 def test_files_of_a_join(joined: Join) -> None:
@@ -150,6 +198,25 @@ def test_what_a_table_cannot_hold_is_listed_and_strict_refuses_it(
     left.join("notes.parquet").save("notes.json")
     assert main(["export", "notes.json", output, "--strict"]) == (suffix == ".csv")
     assert Path(output).exists() == (suffix == ".jsonl")
+
+
+@pytest.mark.parametrize("command", ["export", "map"])
+def test_no_table_of_the_join_is_replaced(
+    joined: Join, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A new table may not take the place of one that is read, whatever its name."""
+    joined[::2].save("j.json")
+    Path("fn.py").write_text("def f(sample):\n    return 1\n")
+    Path("link.parquet").symlink_to("t.parquet")
+    before = Path("t.parquet").read_bytes()
+    for name in ("t.parquet", "link.parquet"):
+        given = ["export", "j.json", name]
+        if command == "map":
+            given = ["map", "j.json", "--function", "fn.py:f", "-o", name]
+        assert main(given) == 1
+        said = capsys.readouterr().err
+        assert f"{name}: is the table that is joined, and would be replaced; name another" in said
+    assert Path("t.parquet").read_bytes() == before
 
 
 def test_columns_of_joined_tables_are_decoded_by_check(

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from wids.cli import main
 from wids.specs.sources import load_spec
-from wids.tools.stats import SizeStats, Stats, plot_stats, spec_stats
+from wids.tools.stats import SizeStats, Stats, plot_stats, spec_stats, stats_lines
 
 MakeShard = Callable[..., Path]
 
@@ -41,6 +41,11 @@ def test_counts_and_sizes_are_summed_over_shards(folder: Path):
     assert stats.values == {}
 
 
+def test_values_of_a_field_are_counted(folder: Path):
+    """Class values are counted."""
+    assert spec_stats(load_spec("."), values=".cls", workers=1).values == {"cat": 2, "dog": 1}
+
+
 def test_shard_that_cannot_be_read_is_reported(folder: Path):
     """A shard that cannot be read is reported, and the others are counted."""
     Path("c.tar").write_bytes(b"no tar" * 1000)
@@ -65,6 +70,45 @@ def test_sums_of_parts_are_the_figures_of_the_whole(left: list[int], right: list
     assert SizeStats.of(left) + SizeStats.of(right) == SizeStats.of(left + right)
 
 
+@given(sizes)
+def test_bins_are_powers_of_two(found: list[int]):
+    """Bin 0 counts zeros, bin b the sizes of b binary digits."""
+    bins = SizeStats.of(found).bins
+    assert sum(bins) == len(found)
+    for b, count in enumerate(bins):
+        assert count == sum(size.bit_length() == b for size in found)
+
+
+def test_table_lists_fields_then_samples_then_values(folder: Path):
+    """The table has a line per field, then samples, then the requested number of values."""
+    stats = spec_stats(load_spec("."), values=".cls", workers=1)
+    lines = stats_lines(stats, max_values=1)
+    assert [line.split()[:2] for line in lines[:4]] == [
+        ["field", "count"],
+        [".cls", "3"],
+        [".txt", "5"],
+        ["sample", "5"],
+    ]
+    assert lines[-2:] == ["cat        2", "and 1 other values"]
+
+
+def test_command_prints_json(folder: Path, capsys):
+    """`--json` prints integers; the extension may be given without its dot."""
+    assert main(["stats", ".", "--values", "cls", "--json", "--workers", "1"]) == 0
+    stats = json.loads(capsys.readouterr().out)
+    assert stats["fields"][".txt"]["nbytes"] == 15
+    assert stats["values"] == {"cat": 2, "dog": 1}
+
+
+def test_command_names_what_it_left_out(folder: Path, capsys):
+    """A shard that cannot be read is named, and the exit code is 1."""
+    Path("c.tar").write_bytes(b"no tar" * 1000)
+    assert main(["stats", "."]) == 1
+    captured = capsys.readouterr()
+    assert "c.tar is left out" in captured.err
+    assert ".txt" in captured.out
+
+
 def test_no_zeros_stand_for_shards_that_were_not_read(folder: Path, capsys):
     """If no shard can be read, no table of zeros is printed."""
     Path("bad.tar").write_bytes(b"no tar" * 1000)
@@ -73,6 +117,21 @@ def test_no_zeros_stand_for_shards_that_were_not_read(folder: Path, capsys):
     assert captured.out == ""
     assert "bad.tar is left out" in captured.err
     assert "no sample has a field .cls; there are none, as no sample was read" in captured.err
+
+
+def test_json_counts_and_names_what_was_not_read(folder: Path, capsys):
+    """`--json` has the number and names of unreadable shards, without the secrets of a URL."""
+    Path("c.tar").write_bytes(b"no tar" * 1000)
+    urls = ["a.tar", "c.tar", "http://me:SECRET@127.0.0.1:bad/x.tar?sig=SECRET"]
+    spec = {"shardlist": [{"url": url, "nsamples": 2} for url in urls]}
+    Path("x.json").write_text(json.dumps(spec))
+    assert main(["stats", "x.json", "--json", "--workers", "1"]) == 1
+    captured = capsys.readouterr()
+    assert "SECRET" not in captured.out + captured.err
+    assert "2 parts could not be read" in captured.err
+    found = json.loads(captured.out)
+    assert found["samples"]["count"] == found["num_failures"] == len(found["failures"]) == 2
+    assert [name.rpartition("/")[2] for name in found["failures"]] == ["c.tar", "x.tar?..."]
 
 
 def test_a_shard_of_another_count_than_promised_is_left_out(
@@ -89,6 +148,16 @@ def test_a_shard_of_another_count_than_promised_is_left_out(
     assert json.loads(said.out)["samples"]["count"] == 3
 
 
+def test_missing_field_is_named(folder: Path, capsys):
+    """Counting the values of a field that no sample has is an error that lists the fields."""
+    assert main(["stats", ".", "--values", "clz"]) == 1
+    captured = capsys.readouterr()
+    assert "no sample has a field .clz; there are .cls .txt" in captured.err
+    assert ".txt" in captured.out
+    assert main(["stats", ".", "--values", ".cls:a"]) == 1
+    assert "no sample has a value .cls:a; there are .cls .txt" in capsys.readouterr().err
+
+
 def test_classes_go_with_their_names(make_shard: MakeShard, tmp_path: Path, capsys):
     """Values of `.cls` are shown with class names, other integers without."""
     rows = [{"__key__": f"{n}", ".cls": str(n % 2), ".txt": str(n % 2)} for n in range(3)]
@@ -101,6 +170,14 @@ def test_classes_go_with_their_names(make_shard: MakeShard, tmp_path: Path, caps
     assert "cat" not in capsys.readouterr().out
 
 
+@pytest.mark.filterwarnings("default::wids.WidsWarning")
+def test_broken_file_of_names_spoils_nothing(folder: Path, capsys):
+    """With a broken file of class names, classes are counted, and a warning is given."""
+    Path("classes.json").write_text("12")
+    assert main(["stats", ".", "--values", ".cls"]) == 0
+    assert "classes have no names" in capsys.readouterr().err
+
+
 class TestPlot:
     """The plot, where matplotlib is installed."""
 
@@ -108,12 +185,28 @@ class TestPlot:
     def _needs_matplotlib(self) -> None:
         pytest.importorskip("matplotlib")
 
+    @pytest.mark.parametrize(("suffix", "magic"), [("png", b"\x89PNG"), ("svg", b"<?xml")])
+    def test_suffix_says_of_what_kind_it_is(self, folder: Path, suffix: str, magic: bytes):
+        """The suffix of the plot selects pixels or vector graphics."""
+        path = Path(f"plot.{suffix}")
+        plot_stats(spec_stats(load_spec("."), values=".cls", workers=1), path, {"0": "cat"})
+        assert path.read_bytes().startswith(magic)
+
     def test_command_draws_and_names_what_it_cannot(self, folder: Path, capsys):
         """`--plot` writes the file; an unknown suffix is refused with the known ones."""
         assert main(["stats", ".", "--plot", "plot.png"]) == 0
         assert Path("plot.png").exists()
         assert main(["stats", ".", "--plot", "plot.foo"]) == 1
         assert "expected the name of a picture" in capsys.readouterr().err
+
+    def test_plot_counts_what_was_not_read(self, folder: Path, capsys):
+        """The title counts unreadable shards; without any readable shard nothing is drawn."""
+        Path("c.tar").write_bytes(b"no tar" * 1000)
+        assert main(["stats", ".", "--plot", "plot.svg", "--workers", "1"]) == 1
+        assert "5 samples, 24 B, 1 parts not read" in Path("plot.svg").read_text()
+        assert main(["stats", "c.tar", "--plot", "none.svg", "--workers", "1"]) == 1
+        assert "none.svg is not drawn, as no sample was read" in capsys.readouterr().err
+        assert not Path("none.svg").exists()
 
     def test_svg_tells_fields_and_values(self, folder: Path):
         """The plot has each field with its count, and each value with its class name."""
@@ -130,6 +223,19 @@ class TestPlot:
         texts = svg_texts(stats)
         assert {"$x^{", ".$x^{  1", "_hidden", "\\x1b[2J"} <= texts
         assert max(map(len, texts)) < 60
+
+    def test_of_many_the_largest_and_commonest_are_drawn(self):
+        """Of a thousand fields and values the most frequent are drawn, and the plot says so."""
+        fields = {f".{n}": SizeStats.of([n]) for n in range(1000)}
+        values = Counter({str(n): n for n in range(1000)})
+        texts = svg_texts(Stats(SizeStats.of(range(1000)), fields, values))
+        assert ".999  1" in texts
+        assert ".900  1" not in texts
+        assert "samples, the 40 commonest of 1,000 values" in texts
+
+    def test_nothing_can_be_plotted(self):
+        """A dataset without samples gives an empty plot."""
+        assert "0 samples, 0 B" in svg_texts(Stats())
 
 
 def svg_texts(stats: Stats, names: dict[str, str] | None = None) -> set[str]:

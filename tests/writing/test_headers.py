@@ -12,6 +12,20 @@ LONG = "folder/" * 20 + "leaf.txt"  # 148 characters: fits ustar's prefix and na
 TOO_LONG = "x" * 130 + ".txt"  # one component: ustar cannot say it
 
 
+def plain_member(name: str, size: int) -> tarfile.TarInfo:
+    """Describe to tarfile the member that the writer promises."""
+    member = tarfile.TarInfo(name)
+    member.size, member.mode = size, 0o444
+    return member
+
+
+def test_header_is_byte_for_byte_what_tarfile_writes_for_the_same_metadata():
+    """A plain header equals the one that tarfile makes of the same fields."""
+    for name, size in (("0001.jpg", 20_000), (LONG, 0), ("a" * 100, 8**11 - 1)):
+        oracle = plain_member(name, size).tobuf(tarfile.USTAR_FORMAT)
+        assert member_header(name, size) == oracle
+
+
 def test_member_costs_one_header_block_unless_ustar_cannot_say_it():
     """A PAX header is written only for names and sizes that ustar cannot hold."""
     cheap = ["a.txt", LONG, "x" * 100, "p" * 155 + "/" + "n" * 100]

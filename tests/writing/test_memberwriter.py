@@ -1,5 +1,6 @@
 """`MemberWriter` writes plain archives, readable by every tar; equal calls give equal bytes."""
 
+import contextlib
 import io
 import os
 import shutil
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wids.writing.memberwriter import MemberWriter, member_nbytes
+from wids.writing.memberwriter import MemberWriter, SampleArchive, member_header, member_nbytes
 
 LONG = "folder/" * 20 + "leaf.txt"  # 148 characters: fits ustar's prefix and name
 TOO_LONG = "x" * 130 + ".txt"  # one component: ustar cannot say it
@@ -30,6 +31,13 @@ def read_back(archive: bytes) -> list[tuple[str, bytes]]:
     """Read an archive by Python's tarfile."""
     with tarfile.open(fileobj=io.BytesIO(archive)) as reader:
         return [(member.name, reader.extractfile(member).read()) for member in reader]
+
+
+def test_python_tarfile_reads_every_kind_of_name():
+    """Python's tarfile reads plain, prefixed, long and non-ASCII names unchanged."""
+    names = ["a.txt", LONG, TOO_LONG, "ключ/日本.txt", "ü" * 90 + ".txt", "a" * 99 + "é.txt"]
+    members = [(name, name.encode()) for name in names]
+    assert read_back(archive_of(members)) == members
 
 
 def test_gnu_tar_lists_and_extracts_every_kind_of_name(tmp_path: Path):
@@ -57,12 +65,33 @@ def test_bsdtar_lists_every_kind_of_name(tmp_path: Path):
     assert listing.stdout.decode().splitlines() == [name for name, _ in members]
 
 
+def test_name_that_is_no_utf8_survives():
+    """Names that are not UTF-8 are stored unchanged, as tarfile reads them."""
+    names = [b"caf\xe9.txt", b"caf\xe9" * 40 + b".txt"]
+    members = [(name.decode("utf-8", "surrogateescape"), b"x") for name in names]
+    assert read_back(archive_of(members)) == members
+    assert len(member_header(members[0][0], 1)) == 512
+
+
 def test_metadata_is_fixed():
     """Owner, mode and times do not depend on the machine or the time."""
     with tarfile.open(fileobj=io.BytesIO(archive_of([("a.txt", b"x")]))) as reader:
         member = reader.next()
     seen = (member.mode, member.uid, member.gid, member.uname, member.gname, member.mtime)
     assert seen == (0o444, 0, 0, "", "", 0)
+
+
+def test_mtime_can_be_chosen():
+    """A given modification time is written for every member."""
+    with tarfile.open(fileobj=io.BytesIO(archive_of([("a.txt", b"x")], 1_700_000_000))) as reader:
+        assert reader.next().mtime == 1_700_000_000
+
+
+def test_archive_ends_with_two_zero_blocks_and_nothing_else():
+    """Two zero blocks end the archive without further padding."""
+    archive = archive_of([("a.txt", b"x")])
+    assert len(archive) == 512 + 512 + 1024
+    assert archive_of([]) == bytes(1024)
 
 
 def test_length_is_known_before_the_end():
@@ -75,6 +104,21 @@ def test_length_is_known_before_the_end():
             writer.write(name, data)
             assert writer.nbytes - before == member_nbytes(name, data)
     assert writer.nbytes == len(stream.getvalue())
+
+
+def test_large_data_is_passed_on_without_a_copy():
+    """A large member is passed to the stream without a copy."""
+    data = b"L" * 2_500_000
+    seen = []
+
+    class Sink:
+        def write(self, block: bytes | memoryview) -> None:
+            seen.append(block)
+
+    MemberWriter(Sink()).write("large.bin", data)
+    views = [block for block in seen if isinstance(block, memoryview)]
+    assert all(view.obj is data for view in views)
+    assert sum(map(len, views)) == len(data)
 
 
 def test_any_buffer_may_be_written_and_changed_afterwards():
@@ -93,6 +137,23 @@ def test_any_buffer_may_be_written_and_changed_afterwards():
         ("b", b"yz"),
         ("c", b"L" * 3_000_001),
     ]
+
+
+def test_archive_left_by_an_error_does_not_look_whole():
+    """After an error in the block, the end of the archive is not written."""
+    stream = io.BytesIO()
+    with contextlib.suppress(KeyError), MemberWriter(stream) as writer:
+        writer.write("a.txt", b"x")
+        raise KeyError
+    assert not stream.getvalue().endswith(bytes(1024))
+
+
+def test_closed_writer_refuses():
+    """Writing to a closed writer is an error."""
+    writer = MemberWriter(io.BytesIO())
+    writer.close()
+    with pytest.raises(ValueError, match=r"a\.txt.*closed"):
+        writer.write("a.txt", b"")
 
 
 names = st.text(
@@ -123,3 +184,11 @@ def test_members_of_another_archive_are_taken_over_in_one_piece():
     assert nbytes == len(whole)
     with pytest.raises(ValueError, match="closed"):
         writer.write_raw(whole[:1024])
+
+
+def test_a_sample_taken_over_keeps_its_key_from_coming_again():
+    """A key copied as raw blocks cannot be written again."""
+    archive = SampleArchive(io.BytesIO(), "x.tar")
+    archive.write_raw("a", memoryview(archive_of([("a.txt", b"one")]))[:1024])
+    with pytest.raises(ValueError, match="'a' is in x.tar already"):
+        archive.write("a", [("a.cls", b"1")])

@@ -1,8 +1,11 @@
 """`TarWriter` writes one tar of samples to a file, a pipe or a stream."""
 
 import contextlib
+import gzip
 import io
 import os
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -44,6 +47,31 @@ def test_file_and_stream_get_the_bytes_of_a_shard(tmp_path: Path):
     assert members_of(shard)["dir/003.seg.png"] == b"PNGPNGPNG"
 
 
+def test_write_tells_what_the_sample_takes(tmp_path: Path):
+    """The sizes that `write` returns add up to the size of the file."""
+    taken = write_all(tmp_path / "a.tar")
+    assert sum(taken) + 1024 == (tmp_path / "a.tar").stat().st_size
+
+
+def test_lengths_are_known_on_the_way():
+    """`nsamples` and `nbytes` are those of the archive if it were closed now."""
+    stream = io.BytesIO()
+    with TarWriter(stream) as writer:
+        assert (writer.nsamples, writer.nbytes) == (0, 1024)
+        writer.write(SAMPLES[0])
+        assert writer.nsamples == 1
+    assert writer.nbytes == len(stream.getvalue())
+
+
+def test_options_mean_what_they_mean_to_shards():
+    """`mtime` and `encoders` apply to the members."""
+    stream = io.BytesIO()
+    write_all(stream, SAMPLES[:1], mtime=1_700_000_000, encoders={"txt": lambda text: b"!"})
+    with tarfile.open(fileobj=io.BytesIO(stream.getvalue())) as reader:
+        assert {member.mtime for member in reader} == {1_700_000_000}
+    assert members_of(stream.getvalue())["dir/000.txt"] == b"!"
+
+
 def test_file_has_its_name_only_when_whole(tmp_path: Path):
     """The file does not exist before `close`, nor after an error."""
     with TarWriter(tmp_path / "a.tar", fsync=True) as writer:
@@ -62,6 +90,18 @@ def test_stream_left_by_an_error_does_not_look_whole():
         writer.write({"__key__": "a", "bin": b"x" * 2_000_000})
         raise KeyError
     assert not stream.getvalue().endswith(bytes(1024))
+
+
+def test_stream_stays_open(tmp_path: Path):
+    """Several archives can be written to one stream, buffered or raw."""
+    for buffering in (-1, 0):
+        with (tmp_path / "two.tar").open("wb", buffering=buffering) as stream:
+            write_all(stream, SAMPLES[:1])
+            write_all(stream, SAMPLES[1:2])
+            assert not stream.closed
+        whole = (tmp_path / "two.tar").read_bytes()
+        with tarfile.open(fileobj=io.BytesIO(whole), ignore_zeros=True) as reader:
+            assert len(reader.getnames()) == 6
 
 
 def test_raw_stream_that_takes_a_part_gets_the_rest():
@@ -85,12 +125,53 @@ def test_raw_stream_that_takes_a_part_gets_the_rest():
     assert not slow.closed
 
 
+def test_compressed_stream_is_the_callers_choice():
+    """A compressing stream gives a `.tar.gz`."""
+    packed = io.BytesIO()
+    with gzip.open(packed, "wb") as stream:
+        write_all(stream)
+    assert len(members_of(gzip.decompress(packed.getvalue()))) == 15
+
+
+def test_standard_output_is_a_target(tmp_path: Path):
+    """The target `-` writes to standard output."""
+    code = "import wids\nwith wids.TarWriter('-') as w: w.write({'__key__': 'a', 'txt': 'one'})"
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True)
+    subprocess.run(["tar", "-x"], input=done.stdout, cwd=tmp_path, check=True)
+    assert (tmp_path / "a.txt").read_bytes() == b"one"
+
+
 def test_reader_that_goes_away_is_an_error():
     """A broken pipe raises an error within the `with` block."""
     read_end, write_end = os.pipe()
     os.close(read_end)
     with os.fdopen(write_end, "wb", buffering=0) as stream, pytest.raises(BrokenPipeError):
         write_all(stream)
+
+
+@pytest.mark.parametrize(
+    ("sample", "message"),
+    [
+        ({"txt": "one"}, "needs a '__key__'"),
+        ({"__key__": "a.b", "txt": "one"}, "dot in its last part"),
+        ({"__key__": "dir/000", "txt": "again"}, r"in .*a\.tar already \(sample 0"),
+        ({"__key__": "a", "txt": "1", ".txt": "2"}, "comes twice"),
+        ({"__key__": "a", "npy": "text"}, r"'\.npy'.*str could not be encoded"),
+        ({"__key__": "a"}, "no fields"),
+    ],
+)
+def test_bad_sample_is_refused_before_a_byte_is_written(
+    tmp_path: Path, sample: dict[str, Any], message: str
+):
+    """A refused sample writes nothing, and the archive can be continued."""
+    with TarWriter(tmp_path / "a.tar") as writer:
+        writer.write(SAMPLES[0])
+        before = writer.nbytes
+        with pytest.raises(ValueError, match=message):
+            writer.write(sample)
+        assert writer.nbytes == before
+        writer.write(SAMPLES[1])
+    assert len(members_of((tmp_path / "a.tar").read_bytes())) == 6
 
 
 @pytest.mark.parametrize(
@@ -106,3 +187,20 @@ def test_target_that_is_no_plain_local_file_is_refused(target: str, message: str
     """A URL or a compressed name is refused with a remedy."""
     with pytest.raises(ValueError, match=message):
         TarWriter(target)
+
+
+@pytest.mark.parametrize("target", [io.StringIO(), 7, None])
+def test_target_that_takes_no_bytes_is_refused(target: Any):
+    """A text stream is refused at once."""
+    with pytest.raises(TypeError, match="mode 'wb'"):
+        TarWriter(target)
+
+
+def test_closed_writer_refuses_and_closes_again_quietly(tmp_path: Path, no_fd_leaks: None):
+    """A sample after `close` is an error, a second `close` is not."""
+    writer = TarWriter(tmp_path / "a.tar")
+    writer.write(SAMPLES[0])
+    writer.close()
+    writer.close()
+    with pytest.raises(ValueError, match=r"a\.tar is closed"):
+        writer.write(SAMPLES[1])

@@ -15,6 +15,7 @@ import pytest
 
 from wids.specs.spec import DatasetSpec
 from wids.tar.tarindex import TarIndex
+from wids.writing.sampleencoder import SampleEncoder
 from wids.writing.shardwriter import ShardWriter
 
 
@@ -66,6 +67,13 @@ def test_equal_samples_give_equal_bytes(tmp_path: Path):
     assert (tmp_path / "1-0.tar").read_bytes() == (tmp_path / "2-0.tar").read_bytes()
 
 
+def test_names_of_the_form_dunder_are_left_out(tmp_path: Path):
+    """A sample of a dataset can be written with its `__x__` entries, which are left out."""
+    sample = {"__key__": "a", "__index__": 3, "__shard__": "x.tar", ".txt": "one"}
+    write_all(tmp_path / "x-%d.tar", [sample])
+    assert members_of(tmp_path / "x-0.tar") == [("a.txt", b"one")]
+
+
 @pytest.mark.parametrize("sample", ["0001", None, [("__key__", "a"), ("txt", "one")]])
 def test_only_a_dict_is_a_sample(tmp_path: Path, sample: object) -> None:
     """An object that is no dict is refused by its type, and the shard can be continued."""
@@ -95,6 +103,19 @@ def test_maxsize_is_never_exceeded_but_by_one_large_sample(tmp_path: Path):
     assert [shard["filesize"] for shard in writer.shardlist] == [6144, 22016, 6144, 6656]
 
 
+def test_exactly_maxsize_still_fits(tmp_path: Path):
+    """A shard may have exactly `maxsize` bytes."""
+    samples = [{"__key__": f"{n}", "bin": b"x" * 512} for n in range(4)]
+    writer = write_all(tmp_path / "x-%d.tar", samples, maxsize=2 * 1024 + 1024)
+    assert [shard["filesize"] for shard in writer.shardlist] == [3072, 3072]
+
+
+def test_start_shard_numbers_the_first_shard(tmp_path: Path):
+    """Shards are numbered from `start_shard` on."""
+    write_all(tmp_path / "x-%03d.tar", text_samples(2), maxcount=1, start_shard=41)
+    assert sorted(path.name for path in tmp_path.glob("*.tar")) == ["x-041.tar", "x-042.tar"]
+
+
 def test_post_gets_each_whole_shard_by_its_final_name(tmp_path: Path):
     """`post` is called with the final path of each complete shard."""
     seen = []
@@ -104,6 +125,16 @@ def test_post_gets_each_whole_shard_by_its_final_name(tmp_path: Path):
 
     write_all(tmp_path / "x-%d.tar", text_samples(3), maxcount=2, post=post)
     assert seen == [("x-0.tar", 4), ("x-1.tar", 2)]
+
+
+def test_shard_has_its_name_only_when_whole(tmp_path: Path):
+    """No `.tar` exists before the shard is complete."""
+    with ShardWriter(tmp_path / "x-%d.tar", maxcount=2) as writer:
+        for sample in text_samples(3):
+            writer.write(sample)
+            expected = ["x-0.tar"] if sample["__key__"] == "000002" else []
+            assert [path.name for path in tmp_path.glob("*.tar")] == expected
+    assert names_in(tmp_path) == ["x-0.tar", "x-1.tar"]
 
 
 def test_error_in_the_block_keeps_whole_shards_and_drops_the_open_one(tmp_path: Path):
@@ -146,6 +177,12 @@ def test_what_is_written_is_indexed_as_it_went_in(tmp_path: Path):
     assert (index.trailing_nbytes, sum(index.skipped.values())) == (0, 0)
 
 
+def test_no_samples_no_shards(tmp_path: Path):
+    """A writer without samples makes no shard."""
+    assert write_all(tmp_path / "x-%d.tar", []).shardlist == []
+    assert names_in(tmp_path) == []
+
+
 BAD_SAMPLES = [
     ({"txt": "x"}, "needs a '__key__'"),
     ({"__key__": "", "txt": "x"}, "needs a '__key__'"),
@@ -170,6 +207,16 @@ BAD_SAMPLES = [
     ({"__key__": "a", "txt": None}, r"'a', field '\.txt': a NoneType could not be encoded"),
     ({"__key__": "a", "unheard": 1.5}, r"'a', field '\.unheard': a float could not be encoded"),
 ]
+
+
+def test_the_remedy_of_a_bad_value_is_named_once(tmp_path: Path):
+    """A value of the wrong type is refused with what is expected, and with one remedy."""
+    with ShardWriter(tmp_path / "a-%d.tar") as writer:
+        with pytest.raises(ValueError, match="expected text") as refused:
+            writer.write({"__key__": "a", "txt": 1.5})
+        assert str(refused.value).count("pass bytes") == 1
+        assert ".webp" not in str(refused.value)
+        writer.write({"__key__": "a", "txt": "1.5"})
 
 
 @pytest.mark.parametrize(("sample", "message"), BAD_SAMPLES)
@@ -211,6 +258,31 @@ def test_own_encoders_come_before_the_table(tmp_path: Path):
     assert found == {"a.txt": b"txt 1", "a.ODD.txt": b"odd 2", "a.x.cls": b"4", "b.txt": b"raw"}
 
 
+def test_encoder_that_returns_no_bytes_is_named():
+    """An encoder that returns no bytes is an error that names the type."""
+    with pytest.raises(TypeError, match=r"'\.odd'.*returned a str"):
+        SampleEncoder({"odd": lambda value: "text"})({"__key__": "a", "odd": 1})
+
+
+def test_encoders_that_are_no_functions_are_refused():
+    """An encoder that is no function is refused at once, with its extension."""
+    with pytest.raises(TypeError, match=r"encoders\['jpg'\].*function.*'png'"):
+        ShardWriter("x-%d.tar", encoders={"jpg": "png"})
+
+
+@pytest.mark.parametrize("digests", ["sha1", ("md5", "crc32"), "m"])
+def test_digests_that_no_spec_holds_are_refused(digests: Any):
+    """A digest that a spec cannot hold is refused."""
+    with pytest.raises(ValueError, match="expected some of 'md5' and 'sha256'"):
+        ShardWriter("x-%d.tar", digests=digests)
+
+
+def test_one_digest_may_be_named_alone(tmp_path: Path):
+    """A single name as `digests` means that digest."""
+    writer = write_all(tmp_path / "x-%d.tar", text_samples(1), digests="sha256")
+    assert sorted(writer.shardlist[0]) == ["filesize", "nsamples", "sha256", "url"]
+
+
 def test_arguments_stand_in_the_order_of_webdataset(tmp_path: Path):
     """The positional arguments are those of webdataset's `ShardWriter`."""
     seen: list[str] = []
@@ -218,6 +290,16 @@ def test_arguments_stand_in_the_order_of_webdataset(tmp_path: Path):
         for sample in text_samples(3):
             writer.write(sample)
     assert [Path(name).name for name in seen] == ["x-7.tar", "x-8.tar"]
+
+
+def test_waiting_for_the_disk_changes_no_byte(tmp_path: Path):
+    """`fsync` does not change the files."""
+    write_all(tmp_path / "a" / "x-%d.tar", text_samples(3), spec=tmp_path / "a" / "x.json")
+    write_all(
+        tmp_path / "b" / "x-%d.tar", text_samples(3), spec=tmp_path / "b" / "x.json", fsync=True
+    )
+    for name in ("x-0.tar", "x.json"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 
 
 BAD_PATTERNS = [
@@ -234,6 +316,23 @@ def test_pattern_that_cannot_work_is_refused(pattern: str, message: str):
     """A pattern that is compressed, remote or without a number is refused."""
     with pytest.raises(ValueError, match=message):
         ShardWriter(pattern)
+
+
+@pytest.mark.parametrize("bounds", [{"maxcount": 0}, {"maxsize": 0}, {"start_shard": -1}])
+def test_bounds_out_of_range_are_refused(bounds: dict[str, int]):
+    """The error names the bounds and the given value."""
+    with pytest.raises(
+        ValueError, match=f"{next(iter(bounds))} must be .*at least [01], got -?[01]"
+    ):
+        ShardWriter("x-%d.tar", **bounds)
+
+
+def test_closed_writer_refuses_and_closes_again_quietly(tmp_path: Path):
+    """A sample after `close` is an error, a second `close` is not."""
+    writer = write_all(tmp_path / "x-%d.tar", text_samples(1))
+    writer.close()
+    with pytest.raises(ValueError, match="closed"):
+        writer.write(text_samples(1)[0])
 
 
 def test_two_writers_of_one_shard_are_told(tmp_path: Path):
@@ -253,6 +352,20 @@ def test_part_of_a_killed_writer_is_in_nobodys_way(tmp_path: Path):
     write_all(tmp_path / "y-%d.tar", text_samples(1))
     assert names_in(tmp_path) == ["x-0.tar", "y-0.tar"]
     assert (tmp_path / "x-0.tar").read_bytes() == (tmp_path / "y-0.tar").read_bytes()
+
+
+def test_no_descriptor_stays_open(tmp_path: Path, no_fd_leaks: None):
+    """Closing and failing leave no file open."""
+    write_all(tmp_path / "x-%d.tar", text_samples(4), maxcount=1)
+    with contextlib.suppress(KeyError), ShardWriter(tmp_path / "y-%d.tar") as writer:
+        writer.write(text_samples(1)[0])
+        raise KeyError
+
+
+def test_importing_the_writer_does_not_import_torch():
+    """The writer works without torch."""
+    code = "import sys, wids; wids.ShardWriter; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_a_disk_that_takes_no_more_is_named(tmp_path: Path) -> None:
