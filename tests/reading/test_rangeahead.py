@@ -398,10 +398,10 @@ def test_all_of_a_sample_is_one_range(remote: Callable[..., Any]) -> None:
     """Its fields and the headers behind it come together, whatever a further request costs."""
     dataset = remote()
     shard = dataset.locate_sample(3)[0]
-    far_apart = shard.plan([0, 4, 9], None)
+    far_apart = shard.locate([0, 4, 9], None)
     assert len(far_apart.spans) == 3
     assert sum(stop - start for start, stop in far_apart.spans) < 3 * (NBYTES + 6 * 512)
-    assert len(shard.plan([4, 5, 6], None).spans) == 1
+    assert len(shard.locate([4, 5, 6], None).spans) == 1
 
 
 def test_fields_alone_are_requested(remote: Callable[..., Any], shard_server: ShardServer) -> None:

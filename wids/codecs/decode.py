@@ -69,6 +69,7 @@ class SampleDecoder:
 
     Attributes:
         draws: Whether images are cropped at random, by the seed of their sample.
+        may_draw: Whether they are, or functions of `decoders` may do so.
 
     >>> decode = SampleDecoder()
     >>> decode({"__key__": "a", ".cls": b"3", ".TXT": b"three"})
@@ -103,6 +104,7 @@ class SampleDecoder:
             isinstance(decode, ImageDecoder) and isinstance(decode.size, RandomResizedCrop)
             for decode in table.values()
         )
+        self.may_draw = self.draws or bool(self.decoders)
 
     def __call__(self, sample: dict[str, Any]) -> dict[str, Any]:
         """Decode all fields of a sample.

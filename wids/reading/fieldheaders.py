@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from wids.tar.tarindex import TarIndex
 
 __all__ = [
-    "ExtraFieldError",
     "FieldProof",
     "Piece",
     "UnprovenFieldError",
@@ -38,10 +37,6 @@ _REPLACED = (
 
 class UnprovenFieldError(FetchError):
     """The headers cannot verify a field; only a read of the whole shard can."""
-
-
-class ExtraFieldError(ShardChangedError):
-    """The shard seems to have a field that the index does not know."""
 
 
 class Piece(NamedTuple):
@@ -92,7 +87,7 @@ class FieldProof:
             raise ShardFormatError(
                 f"{display_url(self.url)}: expected {extension!r} within the "
                 f"{index.source.nbytes} bytes of the shard, found {size} bytes at byte "
-                f"{offset}: a damaged sidecar; delete it from the cache"
+                f"{offset}: a damaged sidecar; open the dataset again"
             )
         # Whatever stands before its header, too: long names and sizes have headers of their own.
         start = max(index.headers_start(offset), offset - _MOST_HEADERS_NBYTES)
@@ -152,8 +147,8 @@ class FieldProof:
         """Compare fetched headers, which end where the field begins, with the index.
 
         Raises:
-            UnprovenFieldError: They do not state to which member the data belongs.
-            ExtraFieldError: There seems to be a field that the index does not know.
+            UnprovenFieldError: They do not state to which member the data belongs, or there seems
+                to be a field that the index does not know.
             ShardChangedError: They are of another member.
         """
         try:
@@ -191,7 +186,8 @@ class FieldProof:
                 continue
             known = self.index.fields(self.index.find(key.decode("utf-8", "surrogateescape")))
             if parts[1] not in {_encoded(extension) for extension, _, _ in known}:
-                raise ExtraFieldError(
+                # Or its name occurs twice in the shard; only the whole shard tells.
+                raise UnprovenFieldError(
                     f"{display_url(self.url)}: found {_shown(name)}, a field that the sidecar does "
                     f"not know: the shard {_REPLACED}"
                 )

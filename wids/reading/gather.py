@@ -94,8 +94,6 @@ class Gathering:
         self._crowded = planned is None and len(self._shard_indexes) > opened.limit
         self._kept = None if self._crowded else list(self._open_groups(planned))
         self._found: dict[str, Windows] = {}
-        # Whether the index of a shard was replaced after the batch was looked up in it.
-        self.reindexed = False
 
     def _open_groups(
         self, planned: PlannedBatch | None = None
@@ -269,7 +267,6 @@ class Gathering:
             DecodeError: A sample lacks one; the message names it.
         """
         names = tuple(extensions)
-        self.reindexed = False
         found = _Found(names)
         for opened, local_indexes in self._groups:
             shard = opened.shard
@@ -278,10 +275,8 @@ class Gathering:
             if located is not None:
                 found.add(*located)
                 continue
-            before = shard.index
             wanted = None if asked is None else {*names, *asked}
             found.add_samples(self._read_group(shard, local_indexes.tolist(), wanted))
-            self.reindexed |= shard.index is not before
         joined = np.concatenate(found.spans)
         if (joined < 0).any():
             row, column = np.argwhere(joined[:, :, 0] < 0)[0].tolist()
@@ -338,8 +333,6 @@ def gather_fields(
     with gathering.announced(names):
         with counted_as("storage"):
             gathering.find(names, pipeline.fields)
-        if gathering.reindexed:  # the samples may have different fields now
-            return gather_fields(gathering, pipeline, allocate, turn)
         if pipeline.batch_kind == "raw":
             with nullcontext() if turn is None else turn, counted_as("collate"):
                 labels = {"__key__": gathering.keys, "__index__": gathering.indexes}

@@ -28,7 +28,7 @@ from wids.base.text import format_nbytes
 from wids.base.threads import DaemonThreadPool
 from wids.errors import FetchError
 from wids.fetching.rangepool import PlannedRange, RangePool
-from wids.reading.rangeshard import PlannedSamples, RangeShard
+from wids.reading.rangeshard import LocatedSamples, RangeShard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -93,7 +93,7 @@ class PlannedBatch:
         self._tell = tell
         self._taken = False
         self._groups: list[tuple[OpenShard, list[int]]] = []
-        self._planned: dict[RangeShard, PlannedSamples] = {}
+        self._planned: dict[RangeShard, LocatedSamples] = {}
         self.ranges: list[PlannedRange] = []
         self._lock = threading.Lock()
         self._settled = threading.Event()
@@ -107,7 +107,7 @@ class PlannedBatch:
             shard = opened.shard
             if not isinstance(shard, RangeShard):
                 continue
-            planned = shard.plan(local_indexes, fields)
+            planned = shard.locate(local_indexes, fields)
             if planned is not None:
                 self._planned[shard] = planned
                 self.ranges += [
@@ -187,9 +187,9 @@ class PlannedBatch:
         if isinstance(shard, RangeShard) and pool is not None:
             planned = self._planned.get(shard)
             if planned is None or not planned.serves(local_indexes, fields):
-                planned = shard.plan(local_indexes, fields)
+                planned = shard.locate(local_indexes, fields)
             if planned is not None:
-                return shard.read_planned(planned, pool, copy=copy)
+                return shard.read_located(planned, pool, copy=copy)
         return shard.read_many(local_indexes, fields, copy=copy)
 
     def read(self, fields: Collection[str] | None, *, copy: bool) -> Iterator[Any]:

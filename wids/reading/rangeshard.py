@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-from functools import partial
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from wids.base.shardversion import Version, changed_error
 from wids.base.threads import DaemonThreadPool
 from wids.base.urls import display_url
 from wids.base.warn import WarningsOnce
-from wids.errors import FetchError, ShardChangedError, ShardFormatError
+from wids.errors import ShardChangedError, ShardFormatError
 from wids.fetching.responses import FileVersion
 from wids.fetching.transport import RangesNotServedError
-from wids.log import logger
-from wids.reading.fieldheaders import ExtraFieldError, FieldProof, Piece, UnprovenFieldError
+from wids.reading.fieldheaders import FieldProof, Piece, UnprovenFieldError
 from wids.tar.shard import ReadableShard, Shard, check_part
 from wids.tar.tarheader import BLOCK_SIZE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from wids.fetching.fetch import Fetcher
     from wids.tar.tarindex import TarIndex
 
 __all__ = [
     "MOST_SHARDS_AT_ONCE",
-    "PlannedSamples",
+    "LocatedSamples",
     "RangeShard",
     "read_samples",
     "warn_fetched_whole",
@@ -70,8 +69,8 @@ class RangeShard(ReadableShard):
         fetcher: Reads the byte ranges.
         fetch_whole: Fetches and opens the whole shard; returns it with its version.
         may_fetch: Whether the cache has room for the whole shard.
-        renew_index: Fetches the tar index again. It is called once if the index, which may have
-            been kept since an earlier day, does not fit the first bytes of the shard.
+        forget_index: Removes the kept copy of the index, which may be of an earlier day. It is
+            called if the index does not fit the shard.
         require: Called with the version of the shard before its first bytes are returned; raises
             if the dataset has used another version.
         warnings: Issues each warning that many shards share only once.
@@ -85,7 +84,7 @@ class RangeShard(ReadableShard):
         fetch_whole: Callable[[], tuple[Shard, Version]],
         *,
         may_fetch: bool = True,
-        renew_index: Callable[[], TarIndex] | None = None,
+        forget_index: Callable[[], object] = lambda: None,
         require: Callable[[Version], None] = lambda _: None,
         warnings: WarningsOnce | None = None,
     ) -> None:
@@ -95,15 +94,18 @@ class RangeShard(ReadableShard):
         self._fetcher = fetcher
         self._fetch_whole = fetch_whole
         self._may_fetch = may_fetch
-        self._renew_index = renew_index
+        self._forget_index = forget_index
         self._require = require
         self._whole: Shard | None = None
-        # Whether bytes were returned: from then on, neither index nor shard may change.
-        self._served = False
+        self._served = False  # whether bytes were returned, of the required version
         self._changed = False
         self.index = index
-        # Index and version are exchanged in one assignment, since other threads may be reading.
-        self._basis = _Basis(url, index, FileVersion(index.source.nbytes))
+        self._version = FileVersion(index.source.nbytes)
+        self._proof = FieldProof(url, index)
+        # Samples whose headers match the index, and fields, by local index and extension, whose
+        # own headers do.
+        self._proven: set[int] = set()
+        self._headed: set[tuple[int, str]] = set()
 
     def __getitem__(self, local_index: int) -> dict[str, Any]:
         return self.read(local_index)
@@ -141,18 +143,18 @@ class RangeShard(ReadableShard):
         """
         # After half of the shard, the rest is most likely wanted as well. At worst, one and a half
         # times the shard is transferred.
-        hot = self.nbytes_read > self.index.source.nbytes // 2
+        hot = self.nbytes_read > self.nbytes // 2
         if hot and self._may_fetch and self._whole is None:
             self._read_whole()
         return self._read(
-            partial(self._read_ranges, local_indexes, fields, copy=copy),
-            lambda whole: [whole.read(index, fields, copy=copy) for index in local_indexes],
+            lambda: self._read_samples(local_indexes, fields, copy=copy),
+            lambda whole: whole.read_many(local_indexes, fields, copy=copy),
         )
 
-    def plan(
+    def locate(
         self, local_indexes: Sequence[int], fields: Collection[str] | None
-    ) -> PlannedSamples | None:
-        """Return what to fetch for samples; None if they are in a local file, or cannot be read.
+    ) -> LocatedSamples | None:
+        """Return where samples lie; None if they are in a local file, or cannot be read.
 
         Args:
             local_indexes: The samples.
@@ -164,35 +166,32 @@ class RangeShard(ReadableShard):
         if self._whole is not None:
             return None
         try:
-            return self._planned(local_indexes, fields, self._basis)
+            return self._located(local_indexes, fields)
         except (ShardFormatError, UnprovenFieldError):
             return None  # raised again where the samples are read
 
-    def read_planned(
-        self, planned: PlannedSamples, ranges: RangeReader, *, copy: bool = False
+    def read_located(
+        self, located: LocatedSamples, ranges: RangeReader, *, copy: bool = False
     ) -> list[dict[str, Any]]:
         """Return samples as `read_many`, from byte ranges that were requested before.
 
         They never make the whole shard be fetched, provided that the server serves byte ranges.
 
         Args:
-            planned: The samples.
+            located: The samples.
             ranges: Has their byte ranges.
             copy: Return `bytes` instead of memoryviews.
 
         Raises:
             WidsError: As for `read`.
         """
-        local_indexes, fields = planned.local_indexes, planned.fields
-
-        def read(basis: _Basis) -> list[dict[str, Any]]:
-            same = basis is planned.basis  # else the index was renewed
-            current = planned if same else self._planned(local_indexes, fields, basis)
-            blocks = ranges.read_ranges(self.url, current.spans, version=basis.version)
-            return self._samples_in(current, blocks, copy=copy)
-
         return self._read(
-            read, lambda whole: [whole.read(index, fields, copy=copy) for index in local_indexes]
+            lambda: self._samples_in(
+                located,
+                ranges.read_ranges(self.url, located.spans, version=self._version),
+                copy=copy,
+            ),
+            lambda whole: whole.read_many(located.local_indexes, located.fields, copy=copy),
         )
 
     def read_heads(
@@ -205,9 +204,9 @@ class RangeShard(ReadableShard):
             WidsError: As for `read`.
         """
 
-        def read(basis: _Basis) -> list[bytes | memoryview | None]:
-            samples = self._read_ranges(
-                local_indexes, (extension,), basis, copy=False, most_nbytes=nbytes
+        def read() -> list[bytes | memoryview | None]:
+            samples = self._read_samples(
+                local_indexes, (extension,), copy=False, most_nbytes=nbytes
             )
             return [sample.get(extension) for sample in samples]
 
@@ -225,7 +224,7 @@ class RangeShard(ReadableShard):
             WidsError: As for `read`.
         """
         return self._read(
-            partial(self._read_part, local_index, extension, start, stop),
+            lambda: self._read_part(local_index, extension, start, stop),
             lambda whole: bytes(whole.read_part(local_index, extension, start, stop)),
         )
 
@@ -236,112 +235,74 @@ class RangeShard(ReadableShard):
             WidsError: As for `read`.
         """
         if not self._served and len(self):
-            self._read(self._read_first_headers, lambda _: None)
+            self._read(self._prove_first, lambda _: None)
 
     @property
     def version(self) -> str | None:
         """Size and validator of the file; None before the first response or without a validator."""
-        validator = self._basis.version.validator
-        return None if validator is None else f"{self.nbytes} {self._basis.version.identity}"
+        if self._version.validator is None:
+            return None
+        return f"{self.nbytes} {self._version.identity}"
 
     def was_changed(self) -> bool:
         """Return whether the shard was found to have changed since it was opened."""
         return self._changed
 
-    def _read(self, by_range: Callable[[_Basis], T], from_file: Callable[[Shard], T]) -> T:
+    def _read(self, by_range: Callable[[], T], from_file: Callable[[Shard], T]) -> T:
         """Read by range, or from the file of a shard that was, or has to be, fetched whole."""
         whole = self._whole
         if whole is None:
             try:
-                return self._read_by_range(by_range)
+                with self._noting_change():
+                    result = by_range()
+                    if not self._served:
+                        self._require(
+                            Version.of_index(self.index.digest, validator=self._version.identity)
+                        )
+                        self._served = True
             except (RangesNotServedError, UnprovenFieldError) as error:
                 warn_fetched_whole(self._warnings, type(error).__name__, self.url, str(error))
                 whole = self._read_whole()
-        return from_file(whole)
-
-    def _read_by_range(self, read: Callable[[_Basis], T]) -> T:
-        basis = self._basis
-        try:
-            result = read(basis)
-        except (ShardChangedError, ShardFormatError) as error:
-            renewed = self._renewed(basis, error)
-            if renewed is None and isinstance(error, ExtraFieldError):
-                # A name that occurs twice in a shard also leads here; the whole shard tells.
-                raise UnprovenFieldError(str(error)) from error
-            if renewed is None:
-                self._changed = isinstance(error, ShardChangedError)
-                raise
-            basis = renewed
-            result = read(basis)
-        if not self._served:
-            self._require_version(
-                Version.of_index(basis.index.digest, validator=basis.version.identity)
-            )
-            self._served = True
-        return result
-
-    def _renewed(self, basis: _Basis, error: Exception) -> _Basis | None:
-        """Return what to read by if the index does not fit; None if there is no better index.
-
-        Shard and sidecar may both have been replaced since the sidecar was kept, which a spec
-        without digests does not show. Once bytes were returned, that is an error; then the index
-        is exchanged only for an undamaged copy of the same.
-        """
-        renew = self._renew_index
-        if renew is not None:
-            try:
-                index = renew()
-            except (FetchError, ShardFormatError) as failure:
-                logger.warning("%s: no new sidecar: %s", display_url(self.url), failure)
             else:
-                old = basis.index
-                same = index.digest == old.digest
-                better = isinstance(error, ShardFormatError) if same else not self._served
-                # With another number of samples, the indexes of later shards would be wrong.
-                fits = (
-                    index.num_samples == old.num_samples and index.source.rules == old.source.rules
-                )
-                if self._basis is basis and better and fits:
-                    version = basis.version if same else FileVersion(index.source.nbytes)
-                    self.index, self._basis = index, _Basis(self.url, index, version)
-            # Only now: threads that fail in between would be left with the old index.
-            self._renew_index = None
-        return None if self._basis is basis else self._basis  # perhaps by another thread
+                return result
+        return from_file(whole)
 
     def _read_whole(self) -> Shard:
         """Fetch the whole shard and read from its file from now on."""
         whole, version = self._fetch_whole()
-        if whole.index.digest != self.index.digest and (self._served or len(whole) != len(self)):
-            self._changed = True
-            raise changed_error(self.url, Version.of_index(self.index.digest), version)
-        self._require_version(version)
-        self.index, self._whole = whole.index, whole
+        with self._noting_change():
+            if whole.index.digest != self.index.digest:
+                raise changed_error(self.url, Version.of_index(self.index.digest), version)
+            self._require(version)
+        self._whole = whole
         return whole
 
-    def _require_version(self, version: Version) -> None:
+    @contextmanager
+    def _noting_change(self) -> Iterator[None]:
+        """Note that the shard was replaced; of an index that does not fit it, no copy is kept."""
         try:
-            self._require(version)
-        except ShardChangedError:
-            self._changed = True
+            yield
+        except (ShardChangedError, ShardFormatError) as error:
+            self._changed = isinstance(error, ShardChangedError)
+            self._forget_index()
             raise
 
-    def _read_part(
-        self, local_index: int, extension: str, start: int, stop: int, basis: _Basis
-    ) -> bytes:
-        pieces = {each.extension: each for each in basis.proof.sample(0, local_index, None)}
+    def _read_part(self, local_index: int, extension: str, start: int, stop: int) -> bytes:
+        pieces = {each.extension: each for each in self._proof.sample(0, local_index, None)}
         wanted = pieces.pop(extension)
         check_part(display_url(self.url), extension, wanted.size, start, stop)
         # Headers are fetched with the first part, since they show which field it belongs to.
         headers = (wanted.start, wanted.offset)
+        version = self._version
         body = (wanted.offset + start, wanted.offset + stop)
-        if basis.version.validator is not None and (local_index, extension) in basis.headed:
-            (part,) = self._fetcher.read_ranges(self.url, [body], version=basis.version)
+        if version.validator is not None and (local_index, extension) in self._headed:
+            (part,) = self._fetcher.read_ranges(self.url, [body], version=version)
             return part
-        if basis.version.validator is None or local_index not in basis.proven:
+        if version.validator is None or local_index not in self._proven:
             # Callers of parts list the other fields, whose headers are therefore checked, too.
-            self._prove(list(pieces.values()), basis)
-        head, part = self._fetcher.read_ranges(self.url, [headers, body], version=basis.version)
-        if basis.version.validator is None:
+            self._prove(list(pieces.values()))
+        head, part = self._fetcher.read_ranges(self.url, [headers, body], version=version)
+        if version.validator is None:
             # Without a validator, two responses may be of different files; one has to cover both.
             whole = (wanted.start, body[1])
             if body[1] - wanted.start > _MOST_BEFORE_PART_NBYTES:
@@ -350,121 +311,100 @@ class RangeShard(ReadableShard):
                     f"{extension!r} can only be read with the "
                     f"{wanted.offset + start - wanted.start} bytes before it"
                 )
-            (block,) = self._fetcher.read_ranges(self.url, [whole], version=basis.version)
+            (block,) = self._fetcher.read_ranges(self.url, [whole], version=version)
             head, part = block[: headers[1] - headers[0]], block[body[0] - wanted.start :]
-        basis.proof.check(wanted, head)
-        basis.proven.add(local_index)
-        basis.headed.add((local_index, extension))
+        self._proof.check(wanted, head)
+        self._proven.add(local_index)
+        self._headed.add((local_index, extension))
         return part
 
-    def _prove(self, pieces: Sequence[Piece], basis: _Basis) -> None:
+    def _prove(self, pieces: Sequence[Piece]) -> None:
         """Fetch the headers of some pieces without their fields, and check them."""
         bare = [piece._replace(stop=piece.offset) for piece in pieces]
         wanted = [(piece.start, piece.stop) for piece in bare]
-        found = self._fetcher.read_ranges(self.url, wanted, version=basis.version)
+        found = self._fetcher.read_ranges(self.url, wanted, version=self._version)
         for piece, headers in zip(bare, found, strict=True):
-            basis.proof.check(piece, headers)
+            self._proof.check(piece, headers)
 
-    def _planned(
-        self, local_indexes: Sequence[int], fields: Collection[str] | None, basis: _Basis
-    ) -> PlannedSamples:
-        """Return the keys and the byte ranges of samples."""
+    def _prove_first(self) -> None:
+        self._prove([self._proof.field(0, 0, self.index.fields(0)[0])])
+
+    def _located(
+        self, local_indexes: Sequence[int], fields: Collection[str] | None
+    ) -> LocatedSamples:
         pieces: list[Piece] = []
-        # Without a version, the next response may be of another file.
-        proven = basis.proven if basis.version.validator is not None else set()
+        # Without a validator, the next response may be of another file.
+        proven = self._proven if self._version.validator is not None else set()
         for slot, local_index in enumerate(local_indexes):
-            pieces += basis.proof.sample(slot, local_index, fields, proven=local_index in proven)
-        return PlannedSamples(basis, local_indexes, fields, pieces)
+            pieces += self._proof.sample(slot, local_index, fields, proven=local_index in proven)
+        return LocatedSamples(self._version, local_indexes, fields, pieces)
 
-    def _read_ranges(
+    def _read_samples(
         self,
         local_indexes: Sequence[int],
         fields: Collection[str] | None,
-        basis: _Basis,
         *,
         copy: bool,
         most_nbytes: int | None = None,
     ) -> list[dict[str, Any]]:
-        planned = self._planned(local_indexes, fields, basis)
-        if not planned.pieces and not self._served and len(basis.index.keys):
-            self._read_first_headers(basis)  # otherwise keys without fields would be unchecked
+        located = self._located(local_indexes, fields)
+        if not located.pieces and not self._served and len(self):
+            self._prove_first()  # otherwise keys without fields would be unchecked
         if most_nbytes is not None:
-            planned = planned.cut(most_nbytes)
-        blocks = self._fetcher.read_ranges(self.url, planned.spans, version=basis.version)
-        samples = self._samples_in(planned, blocks, copy=copy)
-        # Samples that were planned do not count: they say nothing about whether others are wanted.
-        self.nbytes_read += sum(each.stop - each.offset for each in planned.pieces if each.kept)
+            located = located.cut(most_nbytes)
+        blocks = self._fetcher.read_ranges(self.url, located.spans, version=self._version)
+        samples = self._samples_in(located, blocks, copy=copy)
+        # Samples read ahead do not count: they say nothing about whether others are wanted.
+        self.nbytes_read += sum(each.stop - each.offset for each in located.pieces if each.kept)
         return samples
 
     def _samples_in(
-        self, planned: PlannedSamples, blocks: Sequence[bytes | memoryview], *, copy: bool
+        self, located: LocatedSamples, blocks: Sequence[bytes | memoryview], *, copy: bool
     ) -> list[dict[str, Any]]:
         """Check the headers in the byte ranges of samples, and return the samples."""
-        basis = planned.basis
-        samples: list[dict[str, Any]] = [{"__key__": key} for key in planned.keys]
+        samples: list[dict[str, Any]] = [
+            {"__key__": self.index.key(local_index)} for local_index in located.local_indexes
+        ]
         views = [memoryview(block) for block in blocks]
-        for piece, (number, begin) in zip(planned.pieces, planned.starts, strict=True):
+        for piece, (number, begin) in zip(located.pieces, located.starts, strict=True):
             view, data_begin = views[number], begin + piece.offset - piece.start
-            basis.proof.check(piece, bytes(view[begin:data_begin]))
+            self._proof.check(piece, bytes(view[begin:data_begin]))
             if piece.kept:
                 data = view[data_begin : begin + piece.stop - piece.start]
                 samples[piece.slot][piece.extension] = bytes(data) if copy else data
             elif not piece.extension:
-                basis.proven.add(planned.local_indexes[piece.slot])
+                self._proven.add(located.local_indexes[piece.slot])
         return samples
-
-    def _read_first_headers(self, basis: _Basis) -> None:
-        first = basis.proof.field(0, 0, basis.index.fields(0)[0])
-        self._prove([first], basis)
 
     def __repr__(self) -> str:
         return f"RangeShard({display_url(self.url)!r}, {len(self)} samples)"
 
 
-class _Basis:
-    """The tar index in use, and the file version that all responses must have.
-
-    Attributes:
-        index: The tar index.
-        version: The version of the file.
-        proof: Compares headers with the index.
-        proven: Samples whose headers match the index in this version of the file.
-        headed: Fields whose own headers do, by local index and extension.
-    """
-
-    def __init__(self, url: str, index: TarIndex, version: FileVersion) -> None:
-        self.index = index
-        self.version = version
-        self.proof = FieldProof(url, index)
-        self.proven: set[int] = set()
-        self.headed: set[tuple[int, str]] = set()
-
-
-class PlannedSamples:
+class LocatedSamples:
     """Samples of a remote shard, and the byte ranges that have them.
 
     Args:
-        basis: The index by which they were located, and the version of the file.
+        version: Version of the file that the bytes must come from.
         local_indexes: The samples.
         fields: The wanted extensions; None for all.
         pieces: What is needed of them, sample by sample.
 
     Attributes:
-        basis, local_indexes, fields, pieces: As given.
+        version, local_indexes, fields, pieces: As given.
         spans: Byte ranges of the pieces. Pieces that at most padding separates share one.
         starts: Number of the range of each piece, and where it begins in that range.
     """
 
-    __slots__ = ("basis", "fields", "local_indexes", "pieces", "spans", "starts")
+    __slots__ = ("fields", "local_indexes", "pieces", "spans", "starts", "version")
 
     def __init__(
         self,
-        basis: _Basis,
+        version: FileVersion,
         local_indexes: Sequence[int],
         fields: Collection[str] | None,
         pieces: list[Piece],
     ) -> None:
-        self.basis = basis
+        self.version = version
         self.local_indexes = local_indexes
         self.fields = fields
         self.pieces = pieces
@@ -484,16 +424,6 @@ class PlannedSamples:
             slot = piece.slot
             self.starts[number] = (len(self.spans) - 1, piece.start - start)
 
-    @property
-    def version(self) -> FileVersion:
-        """Version of the file that the bytes must come from."""
-        return self.basis.version
-
-    @property
-    def keys(self) -> list[str]:
-        """Keys of the samples."""
-        return [self.basis.index.key(local_index) for local_index in self.local_indexes]
-
     def serves(self, local_indexes: Sequence[int], fields: Collection[str] | None) -> bool:
         """Return whether these are exactly the given samples and fields."""
         same = fields is self.fields or (
@@ -501,12 +431,12 @@ class PlannedSamples:
         )
         return same and local_indexes == self.local_indexes
 
-    def cut(self, most_nbytes: int) -> PlannedSamples:
+    def cut(self, most_nbytes: int) -> LocatedSamples:
         """Return the same samples with only the first bytes of each field."""
         pieces = [
             each._replace(stop=min(each.stop, each.offset + most_nbytes)) for each in self.pieces
         ]
-        return PlannedSamples(self.basis, self.local_indexes, self.fields, pieces)
+        return LocatedSamples(self.version, self.local_indexes, self.fields, pieces)
 
 
 def warn_fetched_whole(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import closing, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from wids.base.shardref import ShardRef
 
-__all__ = ["fetch_index", "keep_index", "peek_index"]
+__all__ = ["fetch_index", "forget_index", "keep_index", "peek_index"]
 
 
 def peek_index(shard: ShardRef, cache_dir: str | os.PathLike[str] | None = None) -> TarIndex:
@@ -42,7 +42,7 @@ def peek_index(shard: ShardRef, cache_dir: str | os.PathLike[str] | None = None)
         return fetch_index(url, cache, shard)
 
 
-def fetch_index(url: str, cache: ShardCache, shard: ShardRef, *, again: bool = False) -> TarIndex:
+def fetch_index(url: str, cache: ShardCache, shard: ShardRef) -> TarIndex:
     """Return the tar index from a sidecar URL, fetched into the cache folder once.
 
     Args:
@@ -50,12 +50,11 @@ def fetch_index(url: str, cache: ShardCache, shard: ShardRef, *, again: bool = F
         cache: Cache that fetches and keeps the sidecar.
         shard: Entry of the shard. Its digest distinguishes versions of the shard, whose sidecars
             have the same URL.
-        again: Fetch the sidecar even if it is in the cache.
 
     Raises:
         FetchError: It cannot be fetched, or the shard is compressed.
         CacheError: The folder cannot be used.
-        ShardFormatError: It is damaged or not a sidecar; the cached copy is removed.
+        ShardFormatError: It is damaged or not a sidecar.
     """
     if is_compressed_name(file_name(shard.url)):
         raise FetchError(
@@ -68,20 +67,29 @@ def fetch_index(url: str, cache: ShardCache, shard: ShardRef, *, again: bool = F
             cause = without_secrets(error)
             raise FetchError(f"{display_url(url)}: {error.strerror}") from cause
     check_folder(cache.cache_dir, shared=cache.shared)
-    entry = Entry.of(cache.cache_dir, url, f"sidecar{shard.version}")
-    path = cache.cache_dir / f"{entry.name}{SIDECAR_SUFFIX}"
-    fetch = partial(cache.fetcher.read, url)
-    index = keep_index(path, url, cache, fetch, again=again)
+    path, fetch = _kept_path(url, cache, shard), partial(cache.fetcher.read, url)
+    index = keep_index(path, url, cache, fetch)
     counts = shard.nsamples in {None, index.num_samples}
-    if again or (counts and shard.filesize in {None, index.source.nbytes}):
+    if counts and shard.filesize in {None, index.source.nbytes}:
         return index
     # The copy may be older than the spec, which may have no digests.
-    return keep_index(path, url, cache, fetch, again=True)
+    path.unlink(missing_ok=True)
+    return keep_index(path, url, cache, fetch)
 
 
-def keep_index(
-    path: Path, url: str, cache: ShardCache, fetch: Callable[[], bytes], *, again: bool = False
-) -> TarIndex:
+def forget_index(url: str, cache: ShardCache, shard: ShardRef) -> None:
+    """Remove the copy that `fetch_index` has kept, so that the sidecar is fetched again."""
+    if not is_local(url):
+        with suppress(OSError):
+            _kept_path(url, cache, shard).unlink()
+
+
+def _kept_path(url: str, cache: ShardCache, shard: ShardRef) -> Path:
+    entry = Entry.of(cache.cache_dir, url, f"sidecar{shard.version}")
+    return cache.cache_dir / f"{entry.name}{SIDECAR_SUFFIX}"
+
+
+def keep_index(path: Path, url: str, cache: ShardCache, fetch: Callable[[], bytes]) -> TarIndex:
     """Return a remote tar index from its copy in the cache folder, which is made if there is none.
 
     Args:
@@ -89,30 +97,24 @@ def keep_index(
         url: Where the index is, for messages.
         cache: Cache whose bound holds for the copy.
         fetch: Returns the index as a sidecar.
-        again: Fetch it even if there is a copy.
 
     Raises:
         FetchError: It cannot be fetched.
-        ShardFormatError: It is damaged or not a sidecar; the copy is removed.
+        ShardFormatError: It is damaged or not a sidecar.
     """
-    # No lock is needed: the file is small, and two processes write the same bytes.
-    image = fetch() if again or not path.exists() else None
-    if image is not None:
-        try:
-            with cache.room_for_file(len(image)):
-                write_atomically(path, image)
-        except OSError as error:  # a full disk, or a read-only folder
-            logger.warning("%s: the sidecar cannot be kept: %s", display_url(url), error)
-            return TarIndex(parse_sidecar(memoryview(image), display_url(url)))
     try:
         return TarIndex.load(path)
     except FileNotFoundError:
-        # It was evicted already: the bound of the cache may be too small for a sidecar.
-        if image is not None:
-            return TarIndex(parse_sidecar(memoryview(image), display_url(url)))
+        pass
     except ShardFormatError:
-        # A damaged copy is removed, so that another one is fetched, now or at the next try.
         path.unlink(missing_ok=True)
-        if image is not None:
-            raise
-    return keep_index(path, url, cache, fetch, again=True)
+    # No lock is needed: the file is small, and two processes write the same bytes.
+    image = fetch()
+    index = TarIndex(parse_sidecar(memoryview(image), display_url(url)))
+    try:
+        with cache.room_for_file(len(image)):
+            write_atomically(path, image)
+        return TarIndex.load(path)  # mapped
+    except OSError as error:  # a full disk, a read-only folder, a bound smaller than the sidecar
+        logger.warning("%s: the sidecar cannot be kept: %s", display_url(url), error)
+        return index

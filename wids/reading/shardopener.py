@@ -283,7 +283,7 @@ class ShardOpener:
     ) -> RangeShard | None:
         """Open a remote shard by byte range; None if it has to be fetched."""
         from wids.reading.rangeshard import RangeShard
-        from wids.reading.remoteindexes import fetch_index
+        from wids.reading.remoteindexes import forget_index
 
         # A local copy need not be fetched again.
         if self.cache.is_local(ref.url) or self.cache.holds(ref):
@@ -299,14 +299,14 @@ class ShardOpener:
                 "sidecar or the pack, and the spec, again"
             )
         bound = self.cache.cache_size
-        renew = partial(fetch_index, self._index_url(ref), self.cache, ref, again=True)
+        forget = partial(forget_index, self._index_url(ref), self.cache, ref)
         return RangeShard(
             ref.url,
             index,
             self.cache.fetcher,
             partial(self._open_whole, ref, packed),
             may_fetch=bound is None or nbytes <= bound,
-            renew_index=renew if packed is None else None,
+            forget_index=forget,
             require=require,
             warnings=self.warnings,
         )
