@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-# In the order of the tables in docs/benchmarks.md, then those with pages of their own.
+# In the order of the recorded tables, then those with pages of their own.
 SCRIPTS = (
     "random_read.py",
     "epoch_loader.py",

@@ -9,7 +9,7 @@ parent; decoded ones by pillow. The gap that a library can close is the one to t
 the workers is part of an epoch, as it is in training without `persistent_workers`.
 
     python benchmarks/epoch_loader.py --record    # some minutes
-    python benchmarks/table.py                    # writes docs/benchmarks.md
+    python benchmarks/table.py                    # writes the tables
 """
 
 import common

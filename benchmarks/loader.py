@@ -9,7 +9,7 @@ too. FFCV and LMDB read files of their own, made of the shards beforehand. FFCV 
 threads' work, which then runs without Python.
 
     python benchmarks/loader.py --record    # some minutes
-    python benchmarks/table.py              # writes docs/benchmarks.md
+    python benchmarks/table.py              # writes the tables
 """
 
 import common

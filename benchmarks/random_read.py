@@ -9,7 +9,7 @@ The floor knows every offset beforehand and does nothing but cut slices. What a 
 is finding the shard and the members, naming the fields, and building the sample.
 
     python benchmarks/random_read.py --record    # some minutes
-    python benchmarks/table.py                   # writes docs/benchmarks.md
+    python benchmarks/table.py                   # writes the tables
 """
 
 import common

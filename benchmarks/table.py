@@ -1,6 +1,6 @@
 """Write the measured tables into the docs, between markers; no figure there is typed by hand.
 
-    python benchmarks/table.py            # writes docs/benchmarks.md
+    python benchmarks/table.py            # writes docs/benchmarks.md and the recorded tables
     python benchmarks/table.py --check    # exit status 1 where it is out of date
 
 A marker names a results file and, optionally, one of its tables:
@@ -18,8 +18,8 @@ from typing import Any
 from durations import duration_table
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-DOCUMENTS = ("docs/benchmarks.md",)
-MARKED = re.compile(r"(<!-- table: ([\w/ -]+?) -->\n).*?(<!-- /table -->)", re.DOTALL)
+DOCUMENTS = ("docs/benchmarks.md", "benchmarks/results/README.md")
+MARKED = re.compile(r"(<!-- table: ([\w/, -]+?) -->\n).*?(<!-- /table -->)", re.DOTALL)
 BASE = "wids011-lru100"  # the row that others are compared with; else the floor
 
 
@@ -121,7 +121,7 @@ def main() -> None:
         text = path.read_text()
         new = updated(text, arguments.results)
         if new != text:
-            stale.append(path.name)
+            stale.append(str(path))
             if not arguments.check:
                 path.write_text(new)
     if arguments.check and stale:
