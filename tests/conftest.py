@@ -77,6 +77,12 @@ def _private_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Repeat requests that failed at once."""
+    monkeypatch.setattr("wids.fetching.transport.FetchPolicy.wait_seconds", lambda *_: 0.0)
+
+
+@pytest.fixture
 def make_shard(tmp_path: Path) -> Callable[..., Path]:
     """Make a shard in the test's folder, by name, of `{"__key__": "0", ".txt": b"x"}` dicts."""
 

@@ -1104,9 +1104,15 @@ ODD_URLS = [
 
 
 @pytest.mark.filterwarnings("ignore:.*are fetched whole:wids.WidsWarning")
+@pytest.mark.usefixtures("no_waits")
 @pytest.mark.parametrize("url", ODD_URLS)
-def test_an_odd_location_is_an_error_of_ours(tmp_path: Path, url: str) -> None:
+def test_an_odd_location_is_an_error_of_ours(tmp_path: Path, url: str, monkeypatch) -> None:
     """Odd locations raise our errors only."""
+
+    def resolve(host: str, *_: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, f"no host {host!r}")
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)  # as servers of names do, some of them late
     policy = FetchPolicy(attempts=1, connect_timeout_seconds=2.0, stall_timeout_seconds=2.0)
     cache = ShardCache(tmp_path / "cache", fetcher=Fetcher(policy))
     with pytest.raises(WidsError):

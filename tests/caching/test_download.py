@@ -156,6 +156,7 @@ def test_the_download_takes_the_checksums_that_the_reader_takes(
     assert starts_tar(header) == read == is_one
 
 
+@pytest.mark.usefixtures("no_waits")
 def test_halves_of_two_files_are_fetched_anew(cache: ShardCache, shard_server: ShardServer) -> None:
     """Without a validator, the digest finds halves of two files, which are fetched once more."""
     older = SHARD[:1000] + bytes([SHARD[1000] ^ 1]) + SHARD[1001:]
@@ -174,6 +175,7 @@ def test_halves_of_two_files_are_fetched_anew(cache: ShardCache, shard_server: S
     assert len(shard_server.requests) == 3
 
 
+@pytest.mark.usefixtures("no_waits")
 @pytest.mark.parametrize("faults", [Faults(no_etag=True), Faults(weak="alone")])
 def test_a_digest_of_another_file_ends_the_download(
     cache: ShardCache, shard_server: ShardServer, faults: Faults

@@ -650,6 +650,7 @@ def test_interrupted_while_modules_load_is_no_traceback(monkeypatch):
     assert started.main() == 130
 
 
+@pytest.mark.usefixtures("no_waits")
 @pytest.mark.parametrize("command", ["info", "check"])
 @pytest.mark.parametrize("port", [99999, 1])
 def test_commands_show_no_credentials(command, port, tmp_path, monkeypatch, capsys):

@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import tarfile
@@ -17,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.interpreters import run_python
+from helpers.interpreters import Program, run_python
 from helpers.packbytes import resealed, with_arrays
 from helpers.server import Faults, Request, ShardServer
 from helpers.stores import use_azure, use_s3
@@ -26,6 +27,7 @@ from helpers.waiting import eventually
 import wids
 from wids.base.files import OutputFile
 from wids.base.text import format_nbytes
+from wids.cli import main
 from wids.errors import ShardFormatError, SpecError, WidsError
 from wids.fetching.fetch import Fetcher
 from wids.reading.shardlist import ShardList
@@ -569,6 +571,7 @@ def test_a_killed_run_is_resumed_with_its_pack(
     assert contents(wids.ShardListDataset(out / "new.json", remote="range")) == EXPECTED
 
 
+@pytest.mark.usefixtures("no_waits")
 @pytest.mark.parametrize(
     ("tars", "faults"),
     [
@@ -608,18 +611,14 @@ def test_a_resumed_pack_is_that_of_a_fresh_run(
             free.wait(60)
 
     shard_server.hold = hold
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "wids", *command("killed")],
-        env=environment,
-        stderr=subprocess.DEVNULL,
-    )
+    with Path(os.devnull).open("r+") as nothing:
+        process = Program("-m", "wids", *command("killed"), files=(nothing, nothing, nothing))
     assert eventually(lambda: bool(waiting))
-    process.kill()
+    os.kill(process.pid, signal.SIGKILL)
     process.wait()
     free.set()
     shard_server.faults = Faults(times=5, **faults)
-    run(*command("killed", "--resume"))  # which may fail
+    main(command("killed", "--resume"))  # which may fail
     shard_server.heal()
     for _ in range(2):  # what is complete is resumed, too
         assert run(*command("killed", "--resume")).returncode == 0

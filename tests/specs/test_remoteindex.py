@@ -275,6 +275,7 @@ def test_a_spec_of_a_server_names_no_local_index(shard_server: ShardServer) -> N
         wids.ShardListDataset(url)
 
 
+@pytest.mark.usefixtures("no_waits")
 def test_a_spec_of_a_repository_has_the_digests_of_the_hub(hub: Hub, tmp_path: Path) -> None:
     """The digest costs no byte of the shard, and is checked when the shard is fetched."""
     data = tar_of(80, LARGE)
