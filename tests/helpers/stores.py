@@ -76,6 +76,7 @@ class Gateway:
 
 class _GatewayHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
     gateway: Gateway
 
     def log_message(self, *args: object) -> None:
@@ -243,6 +244,7 @@ class Hub:
 
 class _HubHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
     hub: Hub
 
     def log_message(self, *args: object) -> None:
