@@ -8,6 +8,7 @@ import gzip
 import io
 import json
 import logging
+import os
 import pickle
 import subprocess
 import sys
@@ -445,20 +446,14 @@ def test_construction_prints_nothing(
 
 def test_the_banner_shows_on_request(spec: Path) -> None:
     """With `WIDS_VERBOSE=1`, log lines and the work of opening go to standard error."""
-    code = f"import wids; wids.ShardListDataset({str(spec.parent)!r} + '/*.tar')"
+    code = f"import wids; wids.open({str(spec.parent)!r} + '/*.tar')"
     run = partial(
         subprocess.run, [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
-    said = run(env={**_environment(), "WIDS_VERBOSE": "1"}).stderr
+    said = run(env={**os.environ, "WIDS_VERBOSE": "1"}).stderr
     assert "samples: 30" in said
     assert "how many samples 3 shards hold: counting" in said
-    assert run(env={**_environment(), "WIDS_VERBOSE": "0"}).stderr == ""
-
-
-def _environment() -> dict[str, str]:
-    import os
-
-    return dict(os.environ)
+    assert run(env={**os.environ, "WIDS_VERBOSE": "0"}).stderr == ""
 
 
 def test_a_shard_is_indexed_once_per_machine(spec: Path) -> None:

@@ -112,9 +112,8 @@ def test_browse_by_index_draws_a_sample(digits: Path):
     assert len(re.findall(r"[%@#*]", text)) > 20
 
 
-@pytest.mark.parametrize(
-    "script", [pytest.param("train.py", marks=pytest.mark.slow), "train_loader.py"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("script", ["train.py", "train_loader.py"])
 def test_training_raises_the_accuracy(digits: Path, script: str):
     """With workers or threads, every sample of every epoch is read, and the accuracy rises."""
     text = output_of(script, digits / "train.json", digits / "test.json", "1")
@@ -136,6 +135,7 @@ def test_training_from_a_server_keeps_to_its_cache(digits: Path):
     assert 0 < int(held.replace(",", "")) <= 5_000_000
 
 
+@pytest.mark.slow
 def test_training_on_three_ranks_is_exact(digits: Path):
     """Each of three ranks gets 1,334 of 4,001 samples, and together all, in both epochs."""
     text = output_of("train_ddp.py", digits / "train.json", digits / "test.json", ranks=3)
@@ -187,6 +187,7 @@ def test_the_demo_spares_what_is_there(tmp_path: Path):
     assert (tmp_path / "mine.txt").read_text() == "mine"
 
 
+@pytest.mark.slow
 def test_decoding_on_a_gpu_falls_back_to_the_processor(monkeypatch):
     """Without a GPU the example decodes the same batches on the processor, and says so."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")

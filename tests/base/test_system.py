@@ -135,7 +135,10 @@ def output_of(program: str, folder: Path, *options: str) -> str:
 
 @pytest.mark.parametrize(
     ("lacking", "within_bound"),
-    [(NOT_ON_MACS, True), (NOT_ON_MACS + NOT_ANYWHERE_BUT_POSIX, False)],
+    [
+        (NOT_ON_MACS, True),
+        pytest.param(NOT_ON_MACS + NOT_ANYWHERE_BUT_POSIX, False, marks=pytest.mark.slow),
+    ],
     ids=["as on macOS", "without locks and limits"],
 )
 def test_core_runs_without_what_only_linux_has(lacking: str, within_bound: bool, tmp_path: Path):

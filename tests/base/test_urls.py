@@ -64,8 +64,8 @@ def test_no_message_of_another_library_tells_a_secret(
 
 
 def test_a_long_message_is_searched_in_one_pass() -> None:
-    """A megabyte without a URL, as a server may send it, comes back; the square takes hours."""
-    text = "a" * (1 << 20)
+    """A long text without a URL, as a server may send it, comes back; the square takes long."""
+    text = "a" * (1 << 18)
     assert hide_credentials(text) == text
     assert hide_credentials(f"{text}://me:secret@host/") == f"{text}://host/"
 

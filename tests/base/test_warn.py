@@ -1,12 +1,11 @@
 """Warnings: their category, the line at which they point, and their number."""
 
 import pickle
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 
 import pytest
+from helpers.interpreters import run_python
 from torch.utils.data import DataLoader
 
 import wids
@@ -33,10 +32,12 @@ def test_a_warning_in_a_loader_points_at_the_line_of_its_loop(monkeypatch) -> No
 def test_a_program_sees_warnings_without_setting_up_a_logger(tmp_path: Path) -> None:
     """A plain program shows warnings with its line on standard error."""
     program = tmp_path / "program.py"
-    program.write_text("import wids\nwids.ChunkedSampler(range(10), dslength_per_replica=3)\n")
-    command = [sys.executable, "-W", "default", str(program)]
-    result = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert f"{program}:2: WidsWarning: dslength_per_replica=3 has no effect" in result.stderr
+    program.write_text(
+        "import warnings, wids\nwarnings.simplefilter('default')\n"
+        "wids.ChunkedSampler(range(10), dslength_per_replica=3)\n"
+    )
+    result = run_python(program)
+    assert f"{program}:3: WidsWarning: dslength_per_replica=3 has no effect" in result.stderr
 
 
 def test_warnings_can_be_silenced_by_their_category() -> None:

@@ -8,14 +8,13 @@ import pty
 import re
 import select
 import struct
-import subprocess
-import sys
 import termios
 from io import BytesIO
 from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.interpreters import Program
 from helpers.pictures import save
 from helpers.shards import write_shard
 from PIL import Image
@@ -42,25 +41,30 @@ def shard(tmp_path: Path) -> str:
     return str(write_shard(tmp_path / "a.tar", [sample]))
 
 
+@pytest.fixture(autouse=True)
+def _no_terminal_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget the terminal that the tests were started from."""
+    for name in ("TMUX", "KITTY_WINDOW_ID", "TERM_PROGRAM", "NO_COLOR", "COLUMNS", "LINES"):
+        monkeypatch.delenv(name, raising=False)
+
+
 def on_terminal(*words: str, **environment: str) -> bytes:
     """Run the command on a pseudo-terminal; returns what it printed."""
     leader, follower = pty.openpty()
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 1000, 800))
-    dropped = ("TMUX", "KITTY_WINDOW_ID", "TERM_PROGRAM", "NO_COLOR", "COLUMNS", "LINES")
-    settings = {name: value for name, value in os.environ.items() if name not in dropped}
-    settings |= {"TERM": "xterm", "PYTHONUTF8": "1", **environment}
-    command = [sys.executable, "-m", "wids", *words]
-    with subprocess.Popen(command, stdin=follower, stdout=follower, env=settings) as process:
-        os.close(follower)
-        printed = b""
-        while select.select([leader], [], [], 100)[0]:
-            try:
-                block = os.read(leader, 65536)
-            except OSError:  # Linux ends a pseudo-terminal so
-                break
-            printed += block
-        os.close(leader)
-        assert process.wait() == 0
+    settings = {"TERM": "xterm", **environment}
+    with Path(os.devnull).open("w") as nothing, os.fdopen(follower, "r+b", 0) as terminal:
+        files = (terminal, terminal, nothing)
+        program = Program("-m", "wids", *words, files=files, env=settings)
+    printed = b""
+    while select.select([leader], [], [], 100)[0]:
+        try:
+            block = os.read(leader, 65536)
+        except OSError:  # Linux ends a pseudo-terminal so
+            break
+        printed += block
+    os.close(leader)
+    assert program.wait() == 0
     return printed
 
 

@@ -207,7 +207,10 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize(("way", "local"), [("fork", True), ("fork", False), ("forkserver", False)])
+@pytest.mark.parametrize(
+    ("way", "local"),
+    [("fork", True), ("fork", False), pytest.param("forkserver", False, marks=pytest.mark.slow)],
+)
 def test_workers_read_objects_or_say_how_to(
     bucket: Any, tmp_path: Path, way: str, local: bool
 ) -> None:

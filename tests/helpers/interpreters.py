@@ -30,10 +30,13 @@ PRELOADED = (
     "torch.distributed",
     "torchdata.stateful_dataloader",
     "PIL.Image",
+    "filelock",
+    "numpy.ma",
+    "orjson",
+    "platformdirs",
     "pyarrow.parquet",
     "requests",
-    "wids.cli",
-    "wids.reading.loader",
+    "wids",
 )
 TIMEOUT_SECONDS = 300.0
 
@@ -239,8 +242,9 @@ def _main(which: str, *arguments: str) -> None:
     del sys.path[0]  # the folder of this file
     for name in PRELOADED:
         __import__(name)
-    for each in pkgutil.iter_modules(sys.modules["wids.commands"].__path__, "wids.commands."):
-        __import__(each.name)
+    for each in pkgutil.walk_packages(sys.modules["wids"].__path__, "wids."):
+        if not each.name.endswith("__main__"):
+            __import__(each.name)
     descriptors = _serve(socket.socket(fileno=int(which)))
     status = 1
     try:
