@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.cacheprocesses import LONG
 from helpers.shards import REPOSITORY, write_shard
 from helpers.waiting import eventually
 
@@ -62,7 +63,7 @@ def test_killed_at_any_moment_a_rerun_makes_the_same_spec(folder: Path):
     """A spec is never incomplete, and the last rerun makes the same spec as one run."""
     assert start("--workers", "2").wait() == 0
     expected = contents(folder)
-    kills = int(os.environ.get("WIDS_TEST_KILLS", "6"))
+    kills = 3 * LONG
     rng = random.Random(2)
     while kills > 0:
         for made in (*folder.glob("*.widx"), folder / "all.json"):

@@ -45,7 +45,15 @@ CROWDS = {
 }
 
 
-@pytest.mark.parametrize("case", CROWDS)
+@pytest.mark.parametrize(
+    "case",
+    [
+        "healthy",
+        "cut once",
+        pytest.param("slow", marks=pytest.mark.slow),
+        pytest.param("503 once", marks=pytest.mark.slow),
+    ],
+)
 def test_sixty_four_processes_make_one_download(
     folder: Path, shard_server: ShardServer, case: str
 ) -> None:
