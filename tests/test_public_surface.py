@@ -18,8 +18,8 @@ OF_OLD = {"wids", "wids_decode", "wids_mmtar"}  # modules that programs for 0.1.
 NO_NAMES = {
     "api.md": {"__all__", "reading"},
     "coming-from-wids-0.1.11.md": {"wids_dl"},
-    "loading.md": {"json"},  # the file wids.json
-    "spec-format.md": {"json"},
+    "formats.md": {"json"},  # the file wids.json
+    "loading.md": {"json"},
 }
 PYTHON_BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 IN_BACKTICKS = re.compile(r"`wids\.(\w+)")

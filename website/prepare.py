@@ -184,6 +184,8 @@ def write_source_page(target: Path, source: PurePosixPath) -> None:
             write_source_page(target, PurePosixPath(file.relative_to(REPOSITORY)))
         names = [file.relative_to(here) for file in files]
         page.write_text(head + "\n".join(f"- [{n}]({source.name}/{n}.md)" for n in names) + "\n")
+    elif source.suffix == ".md":  # tables, whose headings are linked
+        page.write_text(head + here.read_text())
     else:
         fence = "`" * 6  # longer than any fence of the file
         language = LANGUAGES.get(source.suffix, "text")

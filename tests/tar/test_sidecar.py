@@ -16,7 +16,7 @@ from wids.errors import ShardFormatError
 from wids.tar.shard import Shard
 from wids.tar.tarindex import TarIndex
 
-FORMAT = REPOSITORY / "docs" / "sidecar-format.md"
+FORMAT = REPOSITORY / "docs" / "formats.md"
 
 
 def resealed_row(image, row, spans):

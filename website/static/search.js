@@ -6,7 +6,7 @@
 "use strict";
 
 const LATER = { changelog: 8, benchmarks: 6, architecture: 4, contributing: 4 };
-const FORMATS = /^(pack-format|sidecar-format|tar-index|security)$/;
+const FORMATS = /^(formats|security)$/;
 
 const headingsWith = (words) => {
   const stemmer = new Stemmer();

@@ -1,6 +1,6 @@
 """Format of packs: the header, the directory, and the checks of both.
 
-`docs/pack-format.md` specifies it. A pack has a header of fixed size, the tar indexes of the
+`docs/formats.md` specifies it. A pack has a header of fixed size, the tar indexes of the
 shards, arrays, and a directory that names the arrays. The header has a digest of the directory, and
 the directory a digest of each array that is read to open the pack, so nothing is used unchecked.
 """

@@ -7,7 +7,7 @@ A spec names the shards of a dataset and how many samples each holds:
      "shardlist": [{"url": "train-000.tar", "nsamples": 1000}, ...],
      "datasets": [{"source_url": "https://host/more.json"}, ...]}
 
-`docs/spec-format.md` describes the format. This module reads no file and no socket: the caller of
+`docs/formats.md` describes the format. This module reads no file and no socket: the caller of
 the parser passes the function that reads the documents to which a spec refers.
 """
 

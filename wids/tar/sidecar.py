@@ -1,6 +1,6 @@
 """Sidecar files: tar indexes that are mapped, not parsed.
 
-`docs/sidecar-format.md` specifies the format: a fixed header that identifies the shard, then
+`docs/formats.md` specifies the format: a fixed header that identifies the shard, then
 little-endian columns of fixed width. So opening a million samples costs the same as opening ten,
 and all processes share the pages. A sidecar is never trusted: its header and small tables are
 verified when it is opened, and each sample by its own checksum when it is read.
