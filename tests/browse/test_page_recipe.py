@@ -1,4 +1,4 @@
-"""docs/finding-mistakes.md as a user goes through it, in a real browser."""
+"""Mistakes in a class are found as docs/browsing.md says, in a real browser."""
 
 import re
 import sys
@@ -52,7 +52,7 @@ def test_mistakes_are_found_and_left_out_of_training(
         "000003",
         "000018",
     }
-    text = (REPOSITORY / "docs" / "finding-mistakes.md").read_text()
+    text = (REPOSITORY / "docs" / "browsing.md").read_text()
     programs = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     program = next(code for code in programs if "SGD" in code)
     module = types.ModuleType("__recipe__")
