@@ -192,13 +192,14 @@ class PlannedBatch:
                 return shard.read_located(planned, pool, copy=copy)
         return shard.read_many(local_indexes, fields, copy=copy)
 
-    def read(self, fields: Collection[str] | None, *, copy: bool) -> Iterator[Any]:
-        """Yield its samples, raw and labelled, in the order of the indexes, and release it."""
+    def read(
+        self, fields: Collection[str] | None, *, copy: bool
+    ) -> Iterator[tuple[OpenShard, list[int], list[dict[str, Any]]]]:
+        """Yield its shards, each with its local indexes and raw samples, and release it."""
         try:
             for opened, local_indexes in self.groups():
-                samples = self.read_group(opened.shard, local_indexes, fields, copy=copy)
-                for sample, local_index in zip(samples, local_indexes, strict=True):
-                    yield opened.label(sample, local_index)
+                found = self.read_group(opened.shard, local_indexes, fields, copy=copy)
+                yield opened, local_indexes, found
         finally:
             self.close()
 

@@ -20,13 +20,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
     from wids.fetching.fetch import Fetcher
+    from wids.reading.openshards import OpenShard, ShardSamples
     from wids.tar.tarindex import TarIndex
 
 __all__ = [
     "MOST_SHARDS_AT_ONCE",
     "LocatedSamples",
     "RangeShard",
-    "read_samples",
+    "read_groups",
     "warn_fetched_whole",
 ]
 
@@ -459,39 +460,24 @@ def warn_fetched_whole(
     )
 
 
-def read_samples(
-    requests: Sequence[tuple[ReadableShard, int]],
-    fields: Collection[str] | None = None,
-    *,
-    copy: bool = False,
-) -> list[dict[str, Any]]:
-    """Read samples of several shards, with concurrent requests to remote ones.
+def read_groups(
+    groups: Sequence[ShardSamples], fields: Collection[str] | None, *, copy: bool
+) -> Iterator[tuple[OpenShard, list[int], list[dict[str, Any]]]]:
+    """Read samples of several shards, with concurrent requests; yield each shard and its samples.
 
     Args:
-        requests: `(shard, local index)` of each sample, in any order.
+        groups: The shards, with the local indexes in each.
         fields: The wanted extensions; None for all.
         copy: Return `bytes` instead of memoryviews.
 
-    Returns:
-        The samples, in the order of the requests.
-
     Raises:
-        FetchError: A server refuses, or all tries failed.
-        ShardFormatError: A shard does not match its index.
+        WidsError: As for `RangeShard.read`.
     """
-    # Shards are grouped by identity, since a spec may list a shard twice.
-    slots_of: dict[int, list[int]] = {}
-    for slot, (shard, _) in enumerate(requests):
-        slots_of.setdefault(id(shard), []).append(slot)
-    samples: list[dict[str, Any]] = [{}] * len(requests)
 
-    def read_group(slots: list[int]) -> None:
-        shard = requests[slots[0]][0]
-        local_indexes = [requests[slot][1] for slot in slots]
-        found = shard.read_many(local_indexes, fields, copy=copy)
-        for slot, sample in zip(slots, found, strict=True):
-            samples[slot] = sample
+    def read(group: ShardSamples) -> list[dict[str, Any]]:
+        opened, local_indexes = group
+        return opened.shard.read_many(local_indexes, fields, copy=copy)
 
     with DaemonThreadPool(MOST_SHARDS_AT_ONCE, "wids-shards") as pool:
-        list(pool.map(read_group, slots_of.values()))
-    return samples
+        for (opened, local_indexes), found in zip(groups, pool.map(read, groups), strict=True):
+            yield opened, local_indexes, found

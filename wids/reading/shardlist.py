@@ -297,6 +297,7 @@ class ShardList:
         """Return the samples of a batch, each as `read_as(index, number, dataset)`."""
         from wids.reading.loaderstats import counted_apart
 
+        # In the order of storage, so that each shard is opened once.
         slots = sorted(range(len(indexes)), key=indexes.__getitem__)
         samples: list[Any] = [None] * len(indexes)
         if self._overrides_getitem:
@@ -304,18 +305,18 @@ class ShardList:
                 samples[slot] = self.read_as(indexes[slot], numbers[slot], dataset)
             return samples
         pipeline = self._pipeline
-        # Views that stay raw may be used in part, so that their pages are not touched here.
-        raw, finish = counted_apart(
-            self._read_sorted(sorted(indexes)),
-            pipeline.finish,
-            mapped=pipeline.raw_kind is None,
-        )
-        unfinished = pipeline.batch_kind != "raw"
-        for slot, sample in zip(slots, raw, strict=True):
-            sample["__index__"] = numbers[slot]
-            if dataset is not None:
-                sample["__dataset__"] = dataset
-            samples[slot] = finish(sample) if unfinished else sample
+        finishing = pipeline.batch_kind != "raw"
+        coming = iter(slots)
+        for opened, local_indexes, found in self._read_sorted([indexes[slot] for slot in slots]):
+            name, url = opened.dataset if dataset is None else dataset, opened.url
+            # Views that stay raw may be used in part, so that their pages are not touched here.
+            raw, finish = counted_apart(found, pipeline.finish, mapped=pipeline.raw_kind is None)
+            for sample, local_index, slot in zip(raw, local_indexes, coming, strict=False):
+                sample["__dataset__"] = name
+                sample["__index__"] = numbers[slot]
+                sample["__shard__"] = url
+                sample["__shardindex__"] = local_index
+                samples[slot] = finish(sample) if finishing else sample
         return samples
 
     @property
@@ -323,25 +324,30 @@ class ShardList:
         # A subclass that overrides one method must see its effect in batches, too.
         return type(self).__getitem__ is not _GETITEM
 
-    def _read_sorted(self, indexes: list[int]) -> Iterator[Any]:
-        """Read a batch that is in the order of storage, shard by shard: raw and labelled."""
-        pipeline = self._pipeline
+    def _read_sorted(
+        self, indexes: list[int]
+    ) -> Iterator[tuple[OpenShard, list[int], list[Sample]]]:
+        """Read a batch that is in the order of storage; yield each shard and its raw samples."""
+        from wids.reading.loaderstats import counted_as
+
+        fields, copies = self._pipeline.fields, self._pipeline.copies
         if self._opener.by_range:
+            from wids.reading.rangeshard import read_groups
+
             planned = self._planned.take(indexes)
             if planned is not None:
-                yield from planned.read(pipeline.fields, copy=pipeline.copies)
+                yield from planned.read(fields, copy=copies)
                 return
             self._open_concurrently(indexes)
+            for groups in self._by_shard(indexes):
+                yield from read_groups(groups, fields, copy=copies)
+            return
         for groups in self._by_shard(indexes):
-            if self._opener.by_range:
-                yield from self._read_by_range(groups)
-                continue
-            with self._read_ahead.batch(groups, pipeline.fields):
+            with self._read_ahead.batch(groups, fields):
                 for opened, local_indexes in groups:
-                    read = opened.shard.read_many
-                    samples = read(local_indexes, pipeline.fields, copy=pipeline.copies)
-                    for sample, local_index in zip(samples, local_indexes, strict=True):
-                        yield opened.label(sample, local_index)
+                    with counted_as("storage"):
+                        found = opened.shard.read_many(local_indexes, fields, copy=copies)
+                    yield opened, local_indexes, found
 
     def _open_concurrently(self, indexes: list[int]) -> None:
         """Open the shards of a batch concurrently, since each may need a round trip."""
@@ -372,21 +378,6 @@ class ShardList:
             groups.append((opened, [index - opened.start for index in indexes[first:after]]))
             first = after
         yield groups
-
-    def _read_by_range(self, groups: list[ShardSamples]) -> Iterator[Any]:
-        """Read a batch with concurrent requests to remote shards."""
-        from wids.reading.rangeshard import read_samples
-
-        pipeline = self._pipeline
-        flat = [
-            (opened, local_index)
-            for opened, local_indexes in groups
-            for local_index in local_indexes
-        ]
-        requests = [(opened.shard, local_index) for opened, local_index in flat]
-        raw = read_samples(requests, pipeline.fields, copy=pipeline.copies)
-        for sample, (opened, local_index) in zip(raw, flat, strict=True):
-            yield opened.label(sample, local_index)
 
     def __iter__(self) -> Iterator[Any]:
         # The default by the sequence protocol would request one sample beyond the end.
