@@ -34,9 +34,9 @@ def train(folder_url: str, cache_dir: str, epochs: int = 2) -> Iterator[tuple[fl
         loader = wids.Loader(digits, batch_size=64, sampler=sampler)
         test_loader = DataLoader(test_digits, batch_size=256)
         for _ in range(epochs):
+            before = ahead.waited_seconds
             train_epoch(network, loader, optimizer)
-            waited = ahead.waited_seconds
-            yield waited, accuracy(network, test_loader)
+            yield ahead.waited_seconds - before, accuracy(network, test_loader)
 
 
 if __name__ == "__main__":

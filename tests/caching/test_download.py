@@ -16,7 +16,7 @@ from helpers.server import Faults, ShardServer
 from wids.base.progress import progress_bar
 from wids.base.shardref import ShardRef
 from wids.caching.cache import ShardCache
-from wids.caching.download import ProgressDisplay, starts_tar
+from wids.caching.download import Progress, starts_tar
 from wids.errors import IntegrityError, ShardFormatError
 from wids.fetching.transport import StoppedError
 from wids.tar.tarindex import TarIndex
@@ -86,23 +86,23 @@ def test_without_a_terminal_lines_are_logged(
 
 def test_a_long_download_says_how_far_it_is(caplog: pytest.LogCaptureFixture) -> None:
     """During a long download the log has lines with the bytes so far."""
-    display = ProgressDisplay("a.tar", report_seconds=0)
-    display.begin(100)
+    display = Progress("a.tar", report_seconds=0)
+    display.reserve(100)
     with caplog.at_level(logging.INFO, "wids"):
-        display.at(60)
+        display.progress(60)
     assert caplog.messages == ["fetching a.tar: 60 of 100 bytes"]
 
 
 def test_a_bar_survives_a_new_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
     """The bar follows a download that begins again or resumes a part."""
     terminal = on_terminal(monkeypatch)
-    display = ProgressDisplay("a.tar")
-    display.begin(100)
+    display = Progress("a.tar")
+    display.reserve(100)
     for nbytes in (60, 10, 100):
-        display.at(nbytes)
-    display.begin(100)
+        display.progress(nbytes)
+    display.reserve(100)
     time.sleep(1.1)  # until a bar is drawn
-    display.at(100)
+    display.progress(100)
     display.close()
     assert "100/100" in terminal.getvalue()
 

@@ -15,8 +15,10 @@ __all__ = [
     "file_name",
     "has_odd_port",
     "hide_credentials",
+    "is_compressed_name",
     "is_local",
     "local_path",
+    "plain_name",
     "resembles_url",
     "scheme_of",
     "without_query",
@@ -30,6 +32,8 @@ ODD_PORT = (
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://|(file|pipe):", re.IGNORECASE)
 # Elsewhere, as in keys of buckets, ? and # are signs of a name like any other.
 _WITH_QUERIES = ("http", "https", "file")
+# Suffix of a compressed shard to that of the tar in it.
+_COMPRESSED = {".tgz": ".tar", ".tzst": ".tar", ".gz": "", ".zst": ""}
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 # Also as it is mistyped, with one slash or none of a scheme, and percent-encoded. The scheme is
 # bounded, since a search in a long text without any would take time by the square of its length.
@@ -279,6 +283,27 @@ def base_name(url: str) -> str:
     # The end of the name is kept, since it differs between shards. A leading dot would hide the
     # file.
     return name[-_NAME_LENGTH:].lstrip(".") or "shard"
+
+
+def is_compressed_name(name: str) -> bool:
+    """Return whether a file name is that of a compressed shard.
+
+    >>> is_compressed_name("a.tar.gz"), is_compressed_name("a.TGZ"), is_compressed_name("a.tar")
+    (True, True, False)
+    """
+    return name.lower().endswith(tuple(_COMPRESSED))
+
+
+def plain_name(name: str) -> str:
+    """Return the file name of a shard without the suffix of its compression.
+
+    >>> plain_name("a.tar.zst"), plain_name("a.tgz"), plain_name("a.tar")
+    ('a.tar', 'a.tar', 'a.tar')
+    """
+    for suffix, plain in _COMPRESSED.items():
+        if name.lower().endswith(suffix):
+            return name[: -len(suffix)] + plain
+    return name
 
 
 def has_odd_port(url: str) -> bool:

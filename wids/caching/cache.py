@@ -14,7 +14,7 @@ from wids.base.arguments import check_callable, check_flag
 from wids.base.files import is_newer
 from wids.base.shardref import ShardRef
 from wids.base.shardversion import Version
-from wids.base.urls import display_url, is_local, local_path, without_secrets
+from wids.base.urls import display_url, is_compressed_name, is_local, local_path, without_secrets
 from wids.caching.cachefolder import (
     JOINS_FOLDER,
     Entry,
@@ -30,10 +30,10 @@ from wids.log import logger
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from wids.caching.download import Download, Unpacking
     from wids.caching.eviction import CachedShard
     from wids.caching.store import Store
     from wids.fetching.fetch import Fetcher
+    from wids.fetching.partfile import PartFile
 
 __all__ = ["ShardCache", "StartingFolder", "local_copy"]
 
@@ -178,13 +178,11 @@ class ShardCache:
             FetchError: It cannot be downloaded, or is a page; an `AbsentError` if there is none.
             CacheError: The folder is full, not writable or not safe.
         """
-        from wids.caching.download import Download, check_table
+        from wids.caching.download import check_table
 
-        shard = ShardRef.of(url)
         entry = Entry.of(self.cache_dir, url, _TABLE)
         if not self._lease(entry):
-            options: Any = {"keep_compressed": True, "check": check_table}
-            self._fill(entry, Download(shard, entry.path, self.fetcher, self._store, **options))
+            self._download(ShardRef.of(url), entry, keep_compressed=True, check=check_table)
         return entry.path
 
     def prepare(
@@ -279,8 +277,6 @@ class ShardCache:
         >>> ShardCache("/no/such/folder").version_of("https://host/a.tar") == Version()
         True
         """
-        from wids.caching.unpack import is_compressed_name
-
         shard = ShardRef.of(shard)
         path = self.local_path_of(shard)
         if path is not None:
@@ -337,10 +333,7 @@ class ShardCache:
             return self._local(self.starting_folder.path_of(shard.url), shard)
         entry = self._entry_of_remote(shard)
         if not self._lease(entry):
-            from wids.caching.download import Download
-
-            download = Download(shard, entry.path, self.fetcher, self._store, stopped=stopped)
-            self._fill(entry, download)
+            self._download(shard, entry, stopped=stopped)
         return entry.path
 
     def sidecar_path(
@@ -461,8 +454,6 @@ class ShardCache:
         self._store.clear()
 
     def _local(self, path: Path, shard: ShardRef) -> Path:
-        from wids.caching.unpack import is_compressed_name
-
         try:
             status = path.stat()
         except OSError as error:
@@ -476,11 +467,12 @@ class ShardCache:
         shard.check_size(display_url(str(path)), status.st_size, remedy=_OTHER_VERSION)
         if not is_compressed_name(path.name):
             return path
-        from wids.caching.download import Unpacking  # which plain shards do not need
-
         entry = self._entry_of_local(path)
         if not self._lease(entry):
-            self._fill(entry, Unpacking(path, entry.path, self._store))
+            from wids.caching.download import unpack_shard
+
+            shown = display_url(str(path))
+            self._fill(entry, shown, partial(unpack_shard, path, entry.path, self._store, shown))
         return entry.path
 
     def _entry_of_remote(self, shard: ShardRef) -> Entry:
@@ -501,18 +493,24 @@ class ShardCache:
         self._store.release()  # the caller has opened the previous shard by now
         return False
 
-    def _fill(self, entry: Entry, job: Download | Unpacking) -> None:
+    def _download(self, shard: ShardRef, entry: Entry, **options: Any) -> None:
+        from wids.caching.download import download
+
+        make = partial(download, shard, entry.path, self.fetcher, self._store, **options)
+        self._fill(entry, display_url(shard.url), make)
+
+    def _fill(self, entry: Entry, shown: str, make: Callable[[], PartFile]) -> None:
         """Download or unpack a missing shard, publish and lease it."""
         from wids.caching.store import folder_errors
 
-        with self._fetching_alone(entry, job.shown, entry.path):
+        with self._fetching_alone(entry, shown, entry.path):
             if self._store.lease(entry):  # another process was faster
                 return
             self._store.sweep_once()
-            logger.info("fetching %s to %s", job.shown, display_url(str(entry.path)))
+            logger.info("fetching %s to %s", shown, display_url(str(entry.path)))
             with folder_errors(entry.path):
                 # The bytes go to a part beside it, so that no other process finds half a shard.
-                part = job.run()
+                part = make()
                 try:
                     self._store.publish(entry, part)
                 finally:
@@ -531,7 +529,7 @@ class ShardCache:
 
     def _fetch_to(self, path: Path, shard: ShardRef, stopped: Callable[[], bool]) -> None:
         """Fetch a shard to the path that `localname` gave it."""
-        from wids.caching.download import Download
+        from wids.caching.download import download
         from wids.caching.store import folder_errors
 
         self._store.check()
@@ -541,9 +539,9 @@ class ShardCache:
                 return
             with folder_errors(path):
                 path.parent.mkdir(parents=True, exist_ok=True)
-                part = Download(
+                part = download(
                     shard, path, self.fetcher, self._store, stopped=stopped, keep_compressed=True
-                ).run()
+                )
                 try:
                     part.publish(path)
                 finally:

@@ -16,7 +16,7 @@ from wids.base.arguments import check_path
 from wids.base.files import new_part_path, parse_part_name, write_atomically
 from wids.base.hashing import DIGESTS
 from wids.base.system import NO_LINK, NO_WAITING, OPEN_TO_READ, user_id
-from wids.base.urls import base_name, display_url, resembles_url, without_secrets
+from wids.base.urls import base_name, display_url, plain_name, resembles_url, without_secrets
 from wids.errors import CacheError
 
 __all__ = [
@@ -218,8 +218,6 @@ class Entry:
     @classmethod
     def of(cls, folder: Path, source: str, version: str) -> Entry:
         """Return the entry of a source, such as a URL, in a version, such as a digest."""
-        from wids.caching.unpack import plain_name
-
         return cls(folder, f"{entry_key(source, version)}-{plain_name(base_name(source))}")
 
     @property

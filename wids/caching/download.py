@@ -6,6 +6,7 @@ import multiprocessing
 import threading
 import time
 from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from wids.base.progress import progress_bar
@@ -25,15 +26,24 @@ if TYPE_CHECKING:
     from wids.caching.store import Store
     from wids.fetching.fetch import Fetcher
 
-__all__ = ["Download", "ProgressDisplay", "Unpacking", "check_table", "check_tar", "starts_tar"]
+__all__ = ["Progress", "check_table", "check_tar", "download", "starts_tar", "unpack_shard"]
 
 # Shows that the download does not hang, without filling the logs of many ranks.
 _REPORT_SECONDS = 10.0
 _SHOWN_NBYTES = 80
 
 
-class Download:
-    """Download of one shard to a partial file, which is checked and unpacked.
+def download(
+    shard: ShardRef,
+    target: Path,
+    fetcher: Fetcher,
+    store: Store,
+    *,
+    stopped: Callable[[], bool] = lambda: False,
+    keep_compressed: bool = False,
+    check: Callable[..., None] | None = None,
+) -> PartFile:
+    """Download a shard to a partial file, and unpack it.
 
     Args:
         shard: The shard's URL, and the promised size and digests.
@@ -42,178 +52,126 @@ class Download:
         store: Store that makes room for the shard.
         stopped: Returns whether the download is to be stopped.
         keep_compressed: Do not unpack a compressed shard.
-        check: Raises an error for a received file that is none of the kind wanted.
+        check: Raises an error for a received file that is none of the kind wanted; by default
+            `check_tar`.
 
-    Attributes:
-        shown: Name of the shard in messages.
+    Returns:
+        The checked part, ready to be published.
+
+    Raises:
+        FetchError: The shard cannot be fetched, or is not a tar.
+        IntegrityError: Its size or digest differs from the promised one.
+        ShardFormatError: Its compressed data is damaged.
+        CacheError: The disk is full.
+        StoppedError: `stopped` returned True.
     """
-
-    def __init__(
-        self,
-        shard: ShardRef,
-        target: Path,
-        fetcher: Fetcher,
-        store: Store,
-        *,
-        stopped: Callable[[], bool] = lambda: False,
-        keep_compressed: bool = False,
-        check: Callable[..., None] | None = None,
-    ) -> None:
-        self._check = check or check_tar
-        self.shown = display_url(shard.url)
-        self.stopped = stopped
-        self._shard = shard
-        self._target = target
-        self._fetcher = fetcher
-        self._store = store
-        self._keep_compressed = keep_compressed
-
-    def run(self) -> PartFile:
-        """Download the shard.
-
-        Returns:
-            The checked part, ready to be published.
-
-        Raises:
-            FetchError: The shard cannot be fetched, or is not a tar.
-            IntegrityError: Its size or digest differs from the promised one.
-            ShardFormatError: Its compressed data is damaged.
-            CacheError: The disk is full.
-            StoppedError: `stopped` returned True.
-        """
-        # The part is in the same folder, since a rename is atomic only within one file system.
-        self._part = part = PartFile(
-            claim_part(self._target), self._shard, make_room=self._store.make_room
-        )
-        with closing(ProgressDisplay(self.shown)) as self._display:
-            try:
-                with part:
-                    self._fetch(part)
-                    compressed = compression_of(part.head(8)) is not None
-                self._display.done(part.nbytes)
-                if not compressed or self._keep_compressed:
-                    return part
-                part.begin(
-                    part.nbytes, part.validator, part.weak_etag
-                )  # the size is final: reserve no more
-                unpacked = Unpacking(part.path, self._target, self._store, self.shown).run()
-            except BaseException:
-                part.discard()
-                raise
-            part.discard()
-            return unpacked
-
-    def _fetch(self, part: PartFile) -> None:
-        """Fetch the shard into a partial file, and check its size and digest."""
-        # Without a validator, the second try makes sure that the bytes are of one version.
-        for is_last in (False, True):
-            stream = self._fetcher.download(self._shard.url, part, self)
-            # Before the digest check: "a login page" is a better error than a wrong digest.
-            self._check(part, stream.content_type, delimited=stream.delimited)
-            try:
-                part.finish()
-            except IntegrityError:
-                if is_last or not part.joined:
-                    raise
-                # Without a validator, the file may have been replaced between two responses.
-                logger.warning(
-                    "%s: the file was replaced during the download; starting over", self.shown
-                )
-                part.restart()
-            else:
-                return
-
-    # Methods of `DownloadObserver`, called by the fetcher.
-
-    def reserve(self, size: int | None) -> None:
-        """Check that the disk has space for a file of a size."""
-        self._display.begin(size)
-        if size is not None:
-            self._store.check_space(self._part, size)
-
-    def progress(self, nbytes: int) -> None:
-        """Show the number of received bytes."""
-        self._display.at(nbytes)
+    shown = display_url(shard.url)
+    # The part is in the same folder, since a rename is atomic only within one file system.
+    part = PartFile(claim_part(target), shard, make_room=store.make_room)
+    progress = Progress(shown, partial(store.check_space, part), stopped)
+    try:
+        with part, closing(progress):
+            # Without a validator, the second try makes sure that the bytes are of one version.
+            for is_last in (False, True):
+                stream = fetcher.download(shard.url, part, progress)
+                # Before the digest check: "a login page" is a better error than a wrong digest.
+                (check or check_tar)(part, stream.content_type, delimited=stream.delimited)
+                try:
+                    part.finish()
+                    break
+                except IntegrityError:
+                    if is_last or not part.joined:
+                        raise
+                    # The file may have been replaced between two responses.
+                    logger.warning("%s: was replaced during the download; starting over", shown)
+                    part.restart()
+            compressed = compression_of(part.head(8)) is not None
+            progress.done(part.nbytes)
+        if not compressed or keep_compressed:
+            return part
+        part.begin(part.nbytes, part.validator, part.weak_etag)  # final: reserve no more
+        unpacked = unpack_shard(part.path, target, store, shown)
+    except BaseException:
+        part.discard()
+        raise
+    part.discard()
+    return unpacked
 
 
-class Unpacking:
-    """Decompression of one shard to a partial file, which is checked.
+def unpack_shard(source: Path, target: Path, store: Store, shown: str) -> PartFile:
+    """Decompress a shard to a partial file.
 
     Args:
         source: The compressed file.
         target: Final path of the uncompressed file.
         store: Store that makes room for it.
-        shown: Name of the shard in messages; by default its path.
+        shown: Name of the shard in messages.
+
+    Returns:
+        The checked part, ready to be published.
+
+    Raises:
+        ShardFormatError: The file is damaged, or is not a compressed shard.
+        CacheError: The disk is full.
     """
-
-    def __init__(self, source: Path, target: Path, store: Store, shown: str | None = None) -> None:
-        self.shown = shown or display_url(str(source))
-        self._source = source
-        self._target = target
-        self._store = store
-
-    def run(self) -> PartFile:
-        """Unpack the shard.
-
-        Returns:
-            The checked part, ready to be published.
-
-        Raises:
-            ShardFormatError: The file is damaged, or is not a compressed shard.
-            CacheError: The disk is full.
-        """
-        logger.info("unpacking %s, once, to %s", self.shown, display_url(str(self._target)))
-        part = PartFile(
-            claim_part(self._target), ShardRef(self.shown), make_room=self._store.make_room
-        )
-        try:
-            with part:
-                part.restart()  # a partially unpacked file cannot be resumed
-                part.begin(None, None)
-                unpack(self._source, part, self.shown)
-                check_tar(part)
-                part.finish()
-                return part
-        except BaseException:
-            part.discard()
-            raise
+    logger.info("unpacking %s, once, to %s", shown, display_url(str(target)))
+    part = PartFile(claim_part(target), ShardRef(shown), make_room=store.make_room)
+    try:
+        with part:
+            part.restart()  # a partially unpacked file cannot be resumed
+            part.begin(None, None)
+            unpack(source, part, shown)
+            check_tar(part)
+            part.finish()
+    except BaseException:
+        part.discard()
+        raise
+    return part
 
 
-class ProgressDisplay:
-    """Progress display of one download: a bar on a terminal, log lines elsewhere.
+class Progress:
+    """Observer of one download, which shows a bar on a terminal, and log lines elsewhere.
 
     Only the main thread of the main process draws a bar: the bars of workers and of background
     threads would overwrite each other, and the user's own.
 
     Args:
         shown: Name of the shard in log lines and bars.
+        check_space: Called with the size of the file, if it is known; raises if it has no room.
+        stopped: Returns whether the download is to be stopped.
         report_seconds: Seconds between two log lines.
-
-    >>> display = ProgressDisplay("a.tar")
-    >>> display.begin(100)
-    >>> display.at(50)
-    >>> display.close()
     """
 
-    def __init__(self, shown: str, report_seconds: float = _REPORT_SECONDS) -> None:
+    def __init__(
+        self,
+        shown: str,
+        check_space: Callable[[int], None] = lambda _: None,
+        stopped: Callable[[], bool] = lambda: False,
+        report_seconds: float = _REPORT_SECONDS,
+    ) -> None:
+        self.stopped = stopped
+        self._check_space = check_space
         self._shown = shown
         self._report_seconds = report_seconds
         self._size: int | None = None
         self._began = self._reported = time.monotonic()
-        self._foreground = (
-            threading.current_thread() is threading.main_thread()
-            and multiprocessing.parent_process() is None
-        )
         self._bar: Any = None
 
-    def begin(self, size: int | None) -> None:
-        """Set the size, None for an unknown one; each attempt calls this again."""
+    def reserve(self, size: int | None) -> None:
+        """Take the size, None for an unknown one; each attempt calls this again.
+
+        Raises:
+            CacheError: The disk has no space for the file.
+        """
         self._size = size
-        if self._bar is None and self._foreground:
+        in_main_thread = threading.current_thread() is threading.main_thread()
+        if self._bar is None and in_main_thread and multiprocessing.parent_process() is None:
             name = self._shown.rpartition("/")[2]
             self._bar = progress_bar(total=size, desc=f"fetching {name}", unit="B", scale=True)
+        if size is not None:
+            self._check_space(size)
 
-    def at(self, nbytes: int) -> None:
+    def progress(self, nbytes: int) -> None:
         """Show the number of received bytes, which decreases if the download starts over."""
         if self._bar is not None:
             self._bar.update(nbytes - self._bar.n)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from wids.base.decompression import DecompressionError, TooLargeError, decompressed
 from wids.base.magic import file_type
 from wids.base.optional import load_if_present
+from wids.base.urls import plain_name
 from wids.errors import ShardFormatError
 
 if TYPE_CHECKING:
@@ -14,11 +15,10 @@ if TYPE_CHECKING:
 
     from wids.fetching.partfile import PartFile
 
-__all__ = ["compression_of", "is_compressed_name", "load_libraries", "plain_name", "unpack"]
+__all__ = ["compression_of", "load_libraries", "unpack"]
 
 _BLOCK_NBYTES = 1 << 20
 _MAGIC_OF_TAR = slice(257, 262)
-_SUFFIXES = {".tgz": ".tar", ".tzst": ".tar", ".gz": "", ".zst": ""}
 
 
 def compression_of(head: bytes) -> str | None:
@@ -32,31 +32,10 @@ def compression_of(head: bytes) -> str | None:
     return known.name if known is not None and packed else None
 
 
-def is_compressed_name(name: str) -> bool:
-    """Return whether a file name is that of a compressed shard.
-
-    >>> is_compressed_name("a.tar.gz"), is_compressed_name("a.TGZ"), is_compressed_name("a.tar")
-    (True, True, False)
-    """
-    return name.lower().endswith(tuple(_SUFFIXES))
-
-
 def load_libraries() -> None:
     """Import the libraries for locks and decompression if they are installed."""
     load_if_present("filelock")
     load_if_present("zstandard")
-
-
-def plain_name(name: str) -> str:
-    """Return the file name of a shard without the suffix of its compression.
-
-    >>> plain_name("a.tar.zst"), plain_name("a.tgz"), plain_name("a.tar")
-    ('a.tar', 'a.tar', 'a.tar')
-    """
-    for suffix, plain in _SUFFIXES.items():
-        if name.lower().endswith(suffix):
-            return name[: -len(suffix)] + plain
-    return name
 
 
 def unpack(source: Path, part: PartFile, shown: str) -> None:

@@ -484,8 +484,7 @@ def _known(
 
 
 def _says_all(entry: dict[str, Any], digests: Collection[str] | None) -> bool:
-    from wids.base.urls import file_name, is_local
-    from wids.caching.unpack import is_compressed_name
+    from wids.base.urls import file_name, is_compressed_name, is_local
     from wids.specs.newspec import shard_entry
 
     if not is_local(entry["url"]) and is_compressed_name(file_name(entry["url"])):

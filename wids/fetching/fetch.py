@@ -28,14 +28,12 @@ from wids.fetching.responses import (
     may_be_one,
     read_bounded,
     skip_known,
-    unlike_promised,
     whole_file,
 )
 from wids.fetching.transport import (
     AnsweredError,
     BeyondEndError,
     ChangedError,
-    ExistsError,
     FetchPolicy,
     Lister,
     RangesNotServedError,
@@ -193,30 +191,23 @@ class Fetcher:
             )
         return source
 
-    def put(self, url: str, file: Path, *, replace: bool = False) -> None:
-        """Put a file to a URL of a bucket, whole or not at all.
+    def put(self, url: str, file: Path) -> None:
+        """Put a file to a URL of a bucket, whole or not at all, in place of what is there.
 
         Args:
             url: The URL.
             file: The file.
-            replace: Replace what is there.
 
         Raises:
-            ExistsError: There is another file already, and it is not to be replaced.
             FetchError: No file can be put there, the server refuses, or all tries failed.
         """
         sink = self.sink(url)
 
         def put_once() -> None:
             with self._connection(url):
-                sink.put(url, file, replace=replace)
+                sink.put(url, file)
 
-        try:
-            self._tried(url, put_once, lambda: 0)
-        except ExistsError:
-            # A try whose response was lost may have put this very file there.
-            if self.read(url, file.stat().st_size) != file.read_bytes():
-                raise
+        self._tried(url, put_once, lambda: 0)
 
     def download(
         self,
@@ -297,28 +288,38 @@ class Fetcher:
             FetchError: The server refuses, or all tries failed.
         """
         spans = coalesce(ranges, max_gap_nbytes, self.policy.segment_nbytes)
-        self._source(url)  # before the threads start, which would each create one
         found = [b""] * len(ranges)
-        wanted = _Wanted(url)
-        read = partial(
-            self.read_range,
-            url,
-            version=version or FileVersion(),
-            check_stopped=self._checker(url, wanted.check),
-        )
-        pool = self._client.pool
-        bodies = [pool.submit(read, span.start, span.stop) for span in spans]
-        try:
+        with self._requesting(url, version or FileVersion()) as request:
+            bodies = [request(span.start, span.stop) for span in spans]
             for span, body in zip(spans, bodies, strict=True):
                 data = result_of(body)
                 for number in span.members:
                     start, stop = ranges[number]
                     found[number] = bytes(memoryview(data)[start - span.start : stop - span.start])
-        finally:
-            for body in bodies:
-                body.cancel()  # useless once another has failed
-            wanted.end()
         return found
+
+    @contextmanager
+    def _requesting(
+        self, url: str, version: FileVersion, check_stopped: Callable[[], None] = lambda: None
+    ) -> Iterator[Callable[[int, int], Future[bytearray]]]:
+        """Context with a function that requests a range in another thread.
+
+        What has not come at the end of the context is dropped.
+        """
+        self._source(url)  # before the threads start, which would each create one
+        pool, ended = self._client.pool, threading.Event()
+        check_open = self._checker(url, check_stopped)
+
+        def check_wanted() -> None:
+            check_open()
+            if ended.is_set():
+                raise FetchError(f"{display_url(url)}: stopped, since it is no longer needed")
+
+        read = partial(self.read_range, url, version=version, check_stopped=check_wanted)
+        try:
+            yield partial(pool.submit, read)
+        finally:
+            ended.set()
 
     def read_range(
         self,
@@ -345,6 +346,7 @@ class Fetcher:
             ShardChangedError: The server has another version of the file, of another size perhaps.
             FetchError: The server refuses, or all tries failed.
         """
+        check_stopped()
         data = bytearray()  # it grows with the bytes that come, since a number read may be wrong
 
         def receive() -> None:
@@ -421,9 +423,13 @@ class Fetcher:
             except IntegrityError as error:
                 if stream.stop is not None and not known:  # some state other sizes with ranges
                     raise RangesNotServedError(str(error)) from error
-                # A wrong size is known before the first byte arrives; the message shows both.
+                # A wrong size is known before the first byte arrives; what came, often a page that
+                # explains it, is shown, too.
                 head = part.head(_SHOWN_NBYTES) or bytes(chunk) or next(stream.chunks, b"")
-                raise unlike_promised(error, stream.content_type, head) from None
+                raise IntegrityError(
+                    f"{error}; the response is of type {stream.content_type or 'unknown'!r} and "
+                    f"begins with {head[:_SHOWN_NBYTES]!r}"
+                ) from None
         if in_segments and stream.stop is not None:
             for segment in self._segments(url, stream, part.nbytes, check_stopped):
                 part.append(segment)
@@ -476,30 +482,21 @@ class Fetcher:
             start: First byte.
             check_stopped: Called while bytes are waited for; its errors end the download.
         """
-        size, policy, wanted = first.size or 0, self.policy, _Wanted(url)
-        version = FileVersion()
+        size, policy, version = first.size or 0, self.policy, FileVersion()
         version.check(url, first)
-        read = partial(
-            self.read_range, url, version=version, check_stopped=self._checker(url, wanted.check)
-        )
-        pool = self._client.pool
         coming: deque[Future[bytearray]] = deque()
-        try:
+        with self._requesting(url, version, check_stopped) as request:
             while coming or start < size:
                 # As many at once as there are connections, so that no more wait in memory.
                 while start < size and len(coming) < policy.connections:
                     share = max((size - start) // policy.connections, _LEAST_SEGMENT_NBYTES)
                     stop = min(start + min(share, policy.segment_nbytes), size)
-                    coming.append(pool.submit(read, start, stop))
+                    coming.append(request(start, stop))
                     start = stop
                 while not coming[0].done():
                     check_stopped()
                     wait([coming[0]], _POLL_SECONDS)
                 yield coming.popleft().result()
-        finally:
-            for segment in coming:
-                segment.cancel()
-            wanted.end()
 
     def _tried(
         self,
@@ -642,23 +639,6 @@ class _Client:
         """Return the semaphore of the free connections to the host of a URL."""
         host = "/".join(url.split("/", 3)[:3])
         return self._free.setdefault(host, threading.Semaphore(self._connections))
-
-
-class _Wanted:
-    """Flag that stops threads whose result is no longer needed."""
-
-    def __init__(self, url: str) -> None:
-        self._url = url
-        self._ended = threading.Event()
-
-    def end(self) -> None:
-        self._ended.set()
-
-    def check(self) -> None:
-        if self._ended.is_set():
-            raise FetchError(
-                f"{display_url(self._url)}: stopped, since its result is no longer needed"
-            )
 
 
 def open_url(url: str, fetcher: Fetcher | None = None) -> bytes:

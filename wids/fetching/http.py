@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from wids.base.decompression import DecompressionError, TooLargeError, decompressed
 from wids.base.urls import display_url, hide_credentials
 from wids.errors import FetchError
-from wids.fetching.responses import encoded_range
 from wids.fetching.transport import (
     AbsentError,
     AnsweredError,
@@ -176,7 +175,9 @@ class HttpSource:
             # A range of a compressed form is useless: it cannot be decompressed alone, and its
             # offsets are not those of the file.
             if decode:
-                raise RangesNotServedError(encoded_range(url, encoding))
+                raise RangesNotServedError(
+                    f"{display_url(url)}: asked for a byte range, got one of its {encoding} form"
+                )
             start, stop, size = _parse_content_range(headers.get("Content-Range", ""))
             # By RFC 9110, section 15.3.7, a date that was sent as If-Range is not repeated; an ETag
             # always is.

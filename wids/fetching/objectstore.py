@@ -13,7 +13,6 @@ from wids.errors import FetchError
 from wids.fetching.transport import (
     AbsentError,
     ChangedError,
-    ExistsError,
     ListedFile,
     ListingPage,
     ServerBusyError,
@@ -131,26 +130,17 @@ class ObjectSource:
                 stop=result.range[1] if "range" in options else None,
             )
 
-    def put(self, url: str, file: Path, *, replace: bool) -> None:
+    def put(self, url: str, file: Path) -> None:
         """Put a file into a bucket; see `Sink.put`.
 
         Raises:
-            ExistsError: There is an object of this name, and it is not to be replaced.
             FetchError: Access is denied, or obstore is missing.
             ConnectionError: The store did not respond, or asks for a retry.
         """
         with _translated_errors(url):
             import obstore
-            from obstore.exceptions import AlreadyExistsError
 
-            store, path = self._locate(url)
-            try:
-                if replace:
-                    obstore.put(store, path, file)
-                else:  # in one request, as only that can be refused
-                    obstore.put(store, path, file, mode="create", use_multipart=False)
-            except AlreadyExistsError:
-                raise ExistsError(f"{display_url(url)}: is there already") from None
+            obstore.put(*self._locate(url), file)
 
     def pin(self, url: str) -> str:
         """Return the URL of a folder as it is, since buckets have no revisions."""

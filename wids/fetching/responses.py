@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from wids.base.urls import display_url
-from wids.errors import FetchError, IntegrityError, ShardChangedError
+from wids.errors import FetchError, ShardChangedError
 from wids.fetching.localfile import too_large
 from wids.fetching.transport import (
     AnsweredError,
@@ -26,12 +26,10 @@ __all__ = [
     "check_range",
     "coalesce",
     "cut",
-    "encoded_range",
     "identity_of",
     "may_be_one",
     "read_bounded",
     "skip_known",
-    "unlike_promised",
     "whole_file",
 ]
 
@@ -217,25 +215,6 @@ def whole_file(url: str) -> str:
     return (
         f"{display_url(url)}: asked for a byte range, the server sent the whole file, as "
         "`python -m http.server` does; nginx, Apache, Caddy and object stores serve ranges"
-    )
-
-
-def encoded_range(url: str, encoding: str) -> str:
-    """Return the message for a server that cuts ranges from a compressed form of the file."""
-    return f"{display_url(url)}: asked for a byte range, got a range of its {encoding} form"
-
-
-def unlike_promised(error: IntegrityError, content_type: str, head: bytes) -> IntegrityError:
-    """Return an error with the beginning of the response added, often a page that explains it.
-
-    Args:
-        error: The error.
-        content_type: Content type of the response.
-        head: First bytes of the response.
-    """
-    shown = content_type or "unknown"
-    return IntegrityError(
-        f"{error}; the response is of type {shown!r} and begins with {head[:80]!r}"
     )
 
 

@@ -21,7 +21,6 @@ __all__ = [
     "ChangedError",
     "DeniedError",
     "DownloadObserver",
-    "ExistsError",
     "FetchPolicy",
     "ListedFile",
     "Lister",
@@ -55,10 +54,6 @@ class AbsentError(FetchError):
 
 class DeniedError(FetchError):
     """The server denies access to the file."""
-
-
-class ExistsError(FetchError):
-    """There is a file already where a new one is to be put."""
 
 
 class AnsweredError(ConnectionError):
@@ -176,16 +171,14 @@ class Source(Protocol):
 class Sink(Protocol):
     """Source to whose URLs files can be put."""
 
-    def put(self, url: str, file: Path, *, replace: bool) -> None:
-        """Put a file to a URL, whole or not at all.
+    def put(self, url: str, file: Path) -> None:
+        """Put a file to a URL, whole or not at all, in place of what is there.
 
         Args:
             url: The URL.
             file: The file.
-            replace: Replace what is there.
 
         Raises:
-            ExistsError: There is a file already, and it is not to be replaced.
             FetchError: Another try will not help.
             ConnectionError: Another try may help.
         """

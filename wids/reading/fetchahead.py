@@ -34,9 +34,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from wids.ordering.lookahead import Foreseeable, IndexMap, Visit
-    from wids.ordering.passes import OrderState
     from wids.reading.shardopener import ShardOpener
-    from wids.reading.waits import WaitLog
     from wids.specs.shardtable import ShardTable
 
 __all__ = ["FetchAhead", "FetchProgress", "Window", "most_at_once"]
@@ -48,8 +46,6 @@ _POLL_SECONDS = 0.05
 # A full disk stays full for a while, and each attempt would add a line to the log.
 _AFTER_FULL_DISK_SECONDS = 10.0
 _JOIN_SECONDS = 1.0
-# Readers are a few batches behind the sampler, so their waits after its end belong to the epoch.
-_LAST_BATCHES_SECONDS = 2.0
 
 
 class FetchProgress(Protocol):
@@ -61,7 +57,7 @@ class FetchProgress(Protocol):
 
     @property
     def waited_seconds(self) -> float:
-        """Seconds that readers of this process waited for shards, in this epoch or the last one."""
+        """Seconds that readers of this process have waited for shards, summed over threads."""
 
 
 class FetchAhead:
@@ -115,7 +111,7 @@ class FetchAhead:
         # These parts must not refer to this object. In a reference cycle, the descriptors of its
         # cache would stay open until the garbage collector runs.
         self._sizes = _ShardSizes(shards)
-        self._waits = _EpochWaits(opener.waits)
+        self._waits, self._waited_before = opener.waits, opener.waits.seconds
         self._thread: threading.Thread | None = None
         self._pid = os.getpid()
         self._closed = threading.Event()
@@ -134,11 +130,8 @@ class FetchAhead:
 
     @property
     def waited_seconds(self) -> float:
-        """Seconds that readers of this process waited for shards, in this epoch or the last one.
-
-        While several threads wait, the time counts once. Worker processes are not counted.
-        """
-        return self._waits.seconds
+        """Seconds that readers of this process have waited for shards, summed over threads."""
+        return self._waits.seconds - self._waited_before
 
     def close(self) -> None:
         """Stop the threads and abort their downloads; may be called at any time."""
@@ -154,20 +147,17 @@ class FetchAhead:
         if self._thread.is_alive():
             self._cache.fetcher.close()
             self._thread.join(_JOIN_SECONDS)
-        self._waits.close(self.num_fetched)
 
     def _run(self) -> None:
         try:
             self._start_window()
             while not self._closed.is_set():
-                # First, because what came before a new epoch belongs to the old one.
                 self._receive()
-                self._waits.follow(*self._sampler.__planner__().course(), self.num_fetched)
                 if not self._advance():
                     self._news.wait(_POLL_SECONDS)
                     self._news.clear()
-        except ReferenceError:
-            self._waits.close(self.num_fetched)
+        except ReferenceError:  # the sampler is gone
+            pass
         except RuntimeError:
             # While the interpreter ends, no thread can be started, and none is needed.
             if threading.main_thread().is_alive():
@@ -307,65 +297,6 @@ def _remote_visits(lookahead: Lookahead, shards: ShardTable) -> Iterator[list[Vi
         remote = [visit for visit in visits if not is_local(shards.urls[visit.shard_index])]
         if remote:
             yield remote
-
-
-class _EpochWaits:
-    """Waiting time of readers by epoch, logged at the end of each epoch.
-
-    Args:
-        log: The waits of this process.
-    """
-
-    def __init__(self, log: WaitLog) -> None:
-        self.logger = log
-        self._pass: OrderState | None = None
-        self._reported = True
-        self._began = time.monotonic()
-        self._ended: float | None = None
-        self._final: float | None = None
-        self._num_fetched = self._fetched_before = 0
-
-    @property
-    def seconds(self) -> float:
-        """Seconds in which a reader waited in this epoch; between epochs, in the last one."""
-        return self.logger.seconds(self._began) if self._final is None else self._final
-
-    def follow(self, state: OrderState, handed_out: int, num_fetched: int) -> None:
-        """Record the position of the sampler.
-
-        Args:
-            state: Position at which its pass began, or at which the next one will begin.
-            handed_out: Number of indexes that it has returned since.
-            num_fetched: Number of shards fetched ahead so far.
-        """
-        self._num_fetched = num_fetched
-        now = time.monotonic()
-        if handed_out and state != self._pass:
-            self._report()
-            # Waits before the first pass belong to the first pass.
-            self._began = self._began if self._pass is None else now
-            self.logger.forget(self._began)
-            self._pass, self._ended, self._reported = state, None, False
-        elif not handed_out and state != self._pass:
-            self._ended = self._ended or now
-            # After the sampler's end, its last batches are still being read.
-            if now - self._ended > _LAST_BATCHES_SECONDS:
-                self._report()
-
-    def close(self, num_fetched: int) -> None:
-        """Report the last epoch; its waiting time is kept."""
-        self._num_fetched = num_fetched
-        self._report()
-        self._final = self.seconds
-
-    def _report(self) -> None:
-        if self._reported or self._pass is None:
-            return
-        self._reported = True
-        ahead = self._num_fetched - self._fetched_before
-        self._fetched_before = self._num_fetched
-        line = "epoch %d: readers waited %.1f s for shards; %d shards came ahead of their use"
-        logger.info(line, self._pass.epoch, self.seconds, ahead)
 
 
 def most_at_once(visits: list[Visit], nbytes_of: Callable[[int], int]) -> int:

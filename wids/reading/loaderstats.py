@@ -23,6 +23,7 @@ __all__ = [
     "StageTime",
     "counted_apart",
     "counted_as",
+    "counted_each",
     "touch_if_counted",
 ]
 
@@ -290,6 +291,12 @@ def counted_as(stage: Stage) -> AbstractContextManager[None]:
     """
     clock = _CLOCK.get()
     return _NOT_COUNTED if clock is None else clock.within(stage)
+
+
+def counted_each(stage: Stage, items: Iterable[Item]) -> Iterable[Item]:
+    """Return items whose making counts for a stage, if the current batch is counted."""
+    clock = _CLOCK.get()
+    return items if clock is None else clock.each(stage, items)
 
 
 def counted_apart(

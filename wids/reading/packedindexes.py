@@ -137,29 +137,35 @@ class PackedIndexes:
         older = pack.status is None or is_newer(pack.status, status)
         return older and int(pack.column("filesize")[row]) in {UNKNOWN, status.st_size}
 
-    def find(self, ref: ShardRef, warnings: WarningsOnce) -> TarIndex | None:
+    def find(self, ref: ShardRef, packed: str, warnings: WarningsOnce) -> TarIndex | None:
         """Return the tar index of a shard; None if no pack has a usable one.
 
         It is compared with the entry of the shard, and not with the shard itself.
 
         Args:
             ref: The entry.
+            packed: Its `pack`, which is not None.
             warnings: Issues a warning for each pack that cannot be used.
         """
-        if ref.pack is None:
-            return None
         try:
-            return self._find(ref, ref.pack)
+            pack, location, row = self._row_of(ref, packed)
+            index = self._read(pack, location, row)
+            if index is not None and ref.nsamples not in {None, index.num_samples}:
+                raise ShardFormatError(
+                    f"{display_url(packed)}: expected {ref.nsamples} samples as the spec says, "
+                    f"found {index.num_samples}; pack the dataset again (`wids pack`)"
+                )
         except (WidsError, OSError) as error:
             if isinstance(error, CacheError):
                 raise
-            named = display_url(ref.pack.partition("#")[0])
+            named = display_url(packed.partition("#")[0])
             warnings.warn(
                 f"pack {named}",
                 f"{display_url(ref.url)}: the pack {named} cannot be used for this shard, nor "
                 f"perhaps for others; its sidecar or its headers are read instead: {error}",
             )
             return None
+        return index
 
     def digest_of(self, ref: ShardRef) -> bytes | None:
         """Return the digest of the tar index of a shard in its pack; None if there is none.
@@ -171,16 +177,6 @@ class PackedIndexes:
             return None
         pack, _, row = self._row_of(ref, ref.pack)
         return pack.index_digest(row) if pack.has_index(row) else None
-
-    def _find(self, ref: ShardRef, packed: str) -> TarIndex | None:
-        pack, location, row = self._row_of(ref, packed)
-        index = self._read(pack, location, row)
-        if index is not None and ref.nsamples not in {None, index.num_samples}:
-            raise ShardFormatError(
-                f"{display_url(packed)}: expected {ref.nsamples} samples as the spec says, found "
-                f"{index.num_samples}; pack the dataset again (`wids pack`)"
-            )
-        return index
 
     def _row_of(self, ref: ShardRef, packed: str) -> tuple[Pack, str, int]:
         """Return the pack that a shard names, its location, and the row of the shard in it.

@@ -7,10 +7,16 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from wids.base.files import write_atomically
-from wids.base.urls import display_url, file_name, is_local, local_path, without_secrets
+from wids.base.urls import (
+    display_url,
+    file_name,
+    is_compressed_name,
+    is_local,
+    local_path,
+    without_secrets,
+)
 from wids.caching.cache import ShardCache
 from wids.caching.cachefolder import Entry, check_folder
-from wids.caching.unpack import is_compressed_name
 from wids.errors import FetchError, ShardFormatError
 from wids.fetching.fetch import Fetcher
 from wids.fetching.transport import FetchPolicy

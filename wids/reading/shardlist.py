@@ -295,7 +295,7 @@ class ShardList:
         self, indexes: Sequence[int], numbers: Sequence[int], dataset: str | None = None
     ) -> list[Any]:
         """Return the samples of a batch, each as `read_as(index, number, dataset)`."""
-        from wids.reading.loaderstats import counted_apart
+        from wids.reading.loaderstats import counted_apart, counted_each
 
         # In the order of storage, so that each shard is opened once.
         slots = sorted(range(len(indexes)), key=indexes.__getitem__)
@@ -307,7 +307,8 @@ class ShardList:
         pipeline = self._pipeline
         finishing = pipeline.batch_kind != "raw"
         coming = iter(slots)
-        for opened, local_indexes, found in self._read_sorted([indexes[slot] for slot in slots]):
+        read = self._read_sorted([indexes[slot] for slot in slots])
+        for opened, local_indexes, found in counted_each("storage", read):
             name, url = opened.dataset if dataset is None else dataset, opened.url
             # Views that stay raw may be used in part, so that their pages are not touched here.
             raw, finish = counted_apart(found, pipeline.finish, mapped=pipeline.raw_kind is None)
@@ -328,8 +329,6 @@ class ShardList:
         self, indexes: list[int]
     ) -> Iterator[tuple[OpenShard, list[int], list[Sample]]]:
         """Read a batch that is in the order of storage; yield each shard and its raw samples."""
-        from wids.reading.loaderstats import counted_as
-
         fields, copies = self._pipeline.fields, self._pipeline.copies
         if self._opener.by_range:
             from wids.reading.rangeshard import read_groups
@@ -345,8 +344,7 @@ class ShardList:
         for groups in self._by_shard(indexes):
             with self._read_ahead.batch(groups, fields):
                 for opened, local_indexes in groups:
-                    with counted_as("storage"):
-                        found = opened.shard.read_many(local_indexes, fields, copy=copies)
+                    found = opened.shard.read_many(local_indexes, fields, copy=copies)
                     yield opened, local_indexes, found
 
     def _open_concurrently(self, indexes: list[int]) -> None:

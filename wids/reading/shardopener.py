@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from wids.base.shardversion import Version
 from wids.base.system import num_cores, on_network
-from wids.base.urls import display_url, scheme_of
+from wids.base.urls import display_url, is_compressed_name, scheme_of
 from wids.base.warn import WarningsOnce, held_warnings
 from wids.errors import (
     FetchError,
@@ -21,7 +21,6 @@ from wids.errors import (
     WidsError,
 )
 from wids.log import logger
-from wids.reading.waits import WaitLog
 from wids.specs.locations import with_suffix
 
 if TYPE_CHECKING:
@@ -66,6 +65,20 @@ class RecentIndexes(dict[str, "TarIndex | None"]):
         return RecentIndexes, ()
 
 
+@dataclass
+class Waits:
+    """Time for which readers of this process waited for the cache; a pickled copy begins at 0.
+
+    Attributes:
+        seconds: The sum over all threads.
+    """
+
+    seconds: float = 0.0
+
+    def __reduce__(self) -> tuple[type[Waits], tuple[()]]:
+        return Waits, ()
+
+
 @dataclass(frozen=True)
 class ShardOpener:
     """Opens local and remote shards; fetches, indexes and maps them as needed.
@@ -76,7 +89,7 @@ class ShardOpener:
         by_range: Whether a remote shard that is not in the cache is read by byte range, if it has a
             sidecar.
         packs: The tar indexes that lie in packs.
-        waits: Times in which readers waited for the cache.
+        waits: The time for which readers waited for the cache.
         warnings: Issues each warning that many shards share only once.
         sidecars: Tar indexes of remote shards that are not fetched.
         access: Whether samples are read from a map or by position; "auto" by the file system.
@@ -87,7 +100,7 @@ class ShardOpener:
     rules: IndexRules
     by_range: bool = False
     packs: PackedIndexes | None = field(default=None, compare=False, repr=False)
-    waits: WaitLog = field(default_factory=WaitLog, compare=False, repr=False)
+    waits: Waits = field(default_factory=Waits, compare=False, repr=False)
     warnings: WarningsOnce = field(default_factory=WarningsOnce, compare=False, repr=False)
     sidecars: RecentIndexes = field(default_factory=RecentIndexes, compare=False, repr=False)
     access: Access = "auto"
@@ -217,7 +230,7 @@ class ShardOpener:
         try:
             return self.cache.get(ref)
         finally:
-            self.waits.note(began, time.monotonic())
+            self.waits.seconds += time.monotonic() - began
 
     def _index(self, ref: ShardRef, path: Path, packed: TarIndex | None) -> TarIndex:
         """Return the tar index of a local file: from the pack or a sidecar, else of its headers."""
@@ -253,7 +266,9 @@ class ShardOpener:
         Args:
             ref: The entry of the shard.
         """
-        index = None if self.packs is None else self.packs.find(ref, self.warnings)
+        if self.packs is None or ref.pack is None:
+            return None
+        index = self.packs.find(ref, ref.pack, self.warnings)
         # Under other rules the same members form other samples.
         return index if index is not None and index.source.rules == self.rules else None
 
@@ -454,8 +469,6 @@ class ShardOpener:
 
     def _kept_count(self, ref: ShardRef) -> int | None:
         """Return the number of samples from a local sidecar; None if there is none."""
-        from wids.caching.unpack import is_compressed_name
-
         url, cache = ref.url, self.cache
         if not cache.is_local(url) or is_compressed_name(url) or cache.localname is not None:
             return None

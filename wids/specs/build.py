@@ -17,10 +17,17 @@ from wids.base.hashing import hash_file
 from wids.base.processes import run_each
 from wids.base.shardref import ShardRef
 from wids.base.threads import DaemonThreadPool
-from wids.base.urls import base_name, display_url, file_name, is_local, local_path, scheme_of
+from wids.base.urls import (
+    base_name,
+    display_url,
+    file_name,
+    is_compressed_name,
+    is_local,
+    local_path,
+    scheme_of,
+)
 from wids.base.warn import warn
 from wids.caching.cache import local_copy
-from wids.caching.unpack import is_compressed_name
 from wids.errors import IntegrityError, ShardFormatError, SpecError
 from wids.fetching.fetch import Fetcher, FetchPolicy
 from wids.fetching.transport import BeyondEndError, RangesNotServedError
@@ -294,7 +301,7 @@ def _save_index(
     with NamedTemporaryFile(prefix="wids-", suffix=SIDECAR_SUFFIX) as file:
         file.write(index.image())
         file.flush()
-        fetcher.put(location, Path(file.name), replace=True)
+        fetcher.put(location, Path(file.name))
     return {**entry, key: location}
 
 

@@ -14,9 +14,8 @@ from wids.base.files import OutputFile, named_write_errors, outlast_tick
 from wids.base.keyhash import hash_packed
 from wids.base.progress import progress
 from wids.base.system import num_cores
-from wids.base.urls import display_url, file_name, is_local, local_path
+from wids.base.urls import display_url, file_name, is_compressed_name, is_local, local_path
 from wids.caching.cache import ShardCache, local_copy
-from wids.caching.unpack import is_compressed_name
 from wids.errors import SampleCountError, ShardFormatError, WidsError
 from wids.fetching.fetch import Fetcher, FetchPolicy
 from wids.fetching.transport import BeyondEndError, RangesNotServedError
