@@ -1,6 +1,6 @@
 """Mapping of the columns of a source to the fields of a sample, shared by all importers.
 
-`docs/importing.md` has the rules for users. A column of bytes (images, sound, arrays) becomes a
+`docs/writing.md` has the rules for users. A column of bytes (images, sound, arrays) becomes a
 field with the same bytes, a class becomes `.cls`, and all other columns together become one
 `.json`. The user may name another extension for any column.
 """
