@@ -13,7 +13,7 @@ from helpers.server import Answer, Faults, ShardServer, answering
 from wids.errors import FetchError
 from wids.fetching.fetch import Fetcher, FetchPolicy
 
-HURRIED = FetchPolicy(attempts=2, backoff_seconds=0.0, stall_timeout_seconds=0.2)
+HURRIED = FetchPolicy(attempts=2, backoff_seconds=0.0, stall_timeout_seconds=0.5)
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def test_headers_that_never_end_are_given_up(serve: Callable[[Answer], str]) -> 
         while not stopped.wait(0.02):
             send(b"x")
 
-    expected = r"gave up after 2 attempts.*no complete response headers within 0\.2 s"
+    expected = r"gave up after 2 attempts.*no complete response headers within 0\.5 s"
     with pytest.raises(FetchError, match=expected):
         Fetcher(HURRIED).read(serve(trickle))
 
@@ -50,7 +50,7 @@ def test_a_body_that_trickles_is_given_up(serve: Callable[[Answer], str]) -> Non
 
     with pytest.raises(
         FetchError,
-        match=r"gave up after 2 attempts.*timed out: only \d+ bytes of the body within 0\.2 s",
+        match=r"gave up after 2 attempts.*timed out: only \d+ bytes of the body within 0\.5 s",
     ):
         Fetcher(HURRIED).read(serve(trickle))
 
