@@ -1,14 +1,12 @@
 """`__getitems__` reads a batch in the order of storage and returns the samples of its indexes."""
 
 import itertools
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from helpers.interpreters import run_python
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader
 
 import wids
 from wids.reading.gather import ReadAhead
@@ -61,37 +59,6 @@ def test_doubled_indexes_give_samples_of_their_own(shards):
     first, second = dataset.__getitems__([3, 3])
     first[".txt"] = None
     assert second == dataset[3]
-
-
-class Squared(wids.ShardListDataset):
-    """A dataset as users derive it."""
-
-    def __getitem__(self, index):
-        return super().__getitem__(index)[".cls"] ** 2
-
-
-def test_a_subclass_is_asked_for_each_sample(shards):
-    """A batch has the samples of an overridden `__getitem__`."""
-    dataset = Squared(shards, transformations="numpy")
-    loader = DataLoader(dataset, batch_size=5, collate_fn=list)
-    assert list(itertools.chain(*loader)) == [number**2 for number in range(TOTAL)]
-
-
-@pytest.mark.parametrize("index", [TOTAL, -TOTAL - 1])
-def test_an_index_out_of_range_is_named(shards, index):
-    """The error names the index and the length."""
-    dataset = wids.ShardListDataset(shards)
-    with pytest.raises(IndexError, match=f"index {index} .* {TOTAL} samples"):
-        dataset.__getitems__([0, index])
-
-
-def test_threads_share_a_dataset(shards):
-    """Many threads read right batches through few open shards."""
-    dataset = wids.ShardListDataset(shards, transformations="numpy", lru_size=2)
-    batches = [[(7 * i + j) % TOTAL for j in range(9)] for i in range(300)]
-    with ThreadPoolExecutor(8) as pool:
-        for batch, samples in zip(batches, pool.map(dataset.__getitems__, batches), strict=True):
-            assert [sample[".cls"] for sample in samples] == batch
 
 
 # A fresh process has mapped none of the shard, so that its pages can leave the memory.

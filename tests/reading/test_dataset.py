@@ -3,21 +3,18 @@
 import copy
 import io
 import json
-import multiprocessing
 import os
 import pickle
-import random
 import tarfile
 import warnings
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from helpers.workers import key_and_class, read_all
+from helpers.workers import key_and_class
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset
 
 import wids
@@ -25,7 +22,6 @@ from wids import ShardListDataset
 from wids.base.shardref import ShardRef
 from wids.caching.cache import ShardCache
 from wids.errors import WidsWarning
-from wids.reading.shardlist import ShardList
 from wids.reading.shardopener import ShardOpener
 from wids.tar.sidecar import IndexRules
 
@@ -246,14 +242,6 @@ def test_only_the_fields_asked_for_are_read(spec: Path) -> None:
         ShardListDataset(spec, fields=".cls,.txt")
 
 
-def test_an_unknown_transformation_is_refused(spec: Path) -> None:
-    """The error lists the allowed names."""
-    with pytest.raises(
-        TypeError, match="'PIL', 'numpy', 'torch', 'bytes', 'memoryview'.* got 'jpeg'"
-    ):
-        ShardListDataset(spec, transformations="jpeg")
-
-
 def test_a_misspelt_argument_is_refused_with_the_right_name(spec: Path) -> None:
     """The dataset and its options name the argument that was meant, and all others."""
     with pytest.raises(
@@ -284,13 +272,6 @@ def test_a_wrong_count_in_the_spec_is_found(spec: Path, claimed: int) -> None:
     dataset = ShardListDataset(shards)
     with pytest.raises(wids.SampleCountError, match=rf"train-0.tar: shard 0: .* {claimed} .* 3;"):
         dataset[0]
-
-
-def test_a_missing_shard_is_named(spec: Path) -> None:
-    """The error names the missing file."""
-    (spec.parent / "train-1.tar").unlink()
-    with pytest.raises(OSError, match="train-1.tar"):
-        ShardListDataset(spec)[3]
 
 
 def test_a_truncated_shard_is_never_served(spec: Path) -> None:
@@ -328,15 +309,6 @@ def test_errors_of_every_kind_survive_a_worker(spec: Path) -> None:
 # Batches, workers, threads.
 
 
-def test_a_batch_is_what_its_samples_are(spec: Path) -> None:
-    """`__getitems__` returns samples in the requested order, also repeated and negative ones."""
-    dataset = ShardListDataset(spec, transformations="bytes")
-    indexes = [7, 0, 3, 3, -1, 5]
-    assert dataset.__getitems__(indexes) == [dataset[index] for index in indexes]
-    with pytest.raises(IndexError, match="index 8"):
-        dataset.__getitems__([0, 8])
-
-
 def test_a_batch_honours_an_overridden_getitem(spec: Path) -> None:
     """A DataLoader gets the samples of an overridden `__getitem__`."""
 
@@ -360,24 +332,6 @@ def test_workers_read_what_the_parent_reads(spec: Path, method: str) -> None:
     assert [tuple(pair) for pair in loader] == expected
 
 
-def test_threads_share_a_dataset(spec: Path) -> None:
-    """Eight threads with one open shard read right samples."""
-    dataset = ShardListDataset(spec, transformations="bytes", lru_size=1)
-    expected = list(dataset)
-    indexes = [random.Random(3).randrange(len(dataset)) for _ in range(2000)]
-    with ThreadPoolExecutor(8) as pool:
-        assert list(pool.map(dataset.__getitem__, indexes)) == [expected[i] for i in indexes]
-
-
-def test_processes_share_a_cache_folder(spec: Path) -> None:
-    """Four processes that open the same fresh dataset at once see the same samples."""
-    dataset = ShardListDataset(spec, transformations="bytes")
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(4, mp_context=context) as pool:
-        results = list(pool.map(read_all, [dataset] * 4))
-    assert all(result == list(dataset) for result in results)
-
-
 # As torch knows it.
 
 
@@ -388,12 +342,6 @@ def test_it_is_a_torch_dataset(spec: Path) -> None:
     assert Subset(dataset, [4])[0]["__index__"] == 4
     assert ConcatDataset([dataset, dataset])[8]["__index__"] == 0
     assert len(dataset + dataset) == 16
-
-
-def test_the_torch_free_class_gives_the_same_samples(spec: Path) -> None:
-    """`ShardList` and `ShardListDataset` return the same samples."""
-    expected = list(ShardListDataset(spec, transformations="bytes"))
-    assert list(ShardList(spec, transformations="bytes")) == expected
 
 
 # Keys and groups.

@@ -1,7 +1,5 @@
 """`gather` and `gather_bytes` return the same fields as reading samples one by one."""
 
-from concurrent.futures import ThreadPoolExecutor
-
 import numpy as np
 import pytest
 from helpers.specimens import npy
@@ -101,14 +99,6 @@ def test_what_is_gathered_belongs_to_the_caller(shards):
     assert dataset.gather([1, 2], ".fixed.npy").all(axis=(1, 2)).all()
 
 
-def test_columns_and_gathering_agree(shards):
-    """All indexes in order give the column."""
-    dataset = wids.ShardListDataset(shards)
-    for extension in (".cls", ".fixed.npy"):
-        gathered = dataset.gather(range(TOTAL), extension)
-        assert same(gathered, dataset.column(extension))
-
-
 @pytest.mark.parametrize(
     ("classes", "expected"),
     [
@@ -189,13 +179,6 @@ def test_a_missing_field_is_named(make_shard):
             gather([0, 1], ".cls")
 
 
-@pytest.mark.parametrize("indexes", [[TOTAL], [0, -TOTAL - 1], np.array([TOTAL])])
-def test_an_index_out_of_range_is_named(shards, indexes):
-    """An index out of range is an error that names it."""
-    with pytest.raises(IndexError, match=f"out of range for a dataset of {TOTAL} samples"):
-        wids.ShardListDataset(shards).gather(indexes, ".cls")
-
-
 @pytest.mark.parametrize("indexes", [[0.0], np.array([0.5]), ["0"], [None], np.array([[1, 2]])])
 def test_what_is_no_index_is_refused(shards, indexes):
     """Fractions, texts and tables are refused as indexes."""
@@ -209,12 +192,6 @@ def test_what_is_no_index_is_refused(shards, indexes):
 def test_indexes_of_any_integer_type(shards, indexes):
     """Arrays of any integer type and ranges are accepted as indexes."""
     assert wids.ShardListDataset(shards).gather(indexes, ".cls").tolist() == [21, 7 * (TOTAL - 1)]
-
-
-def test_no_indexes_give_an_empty_batch(shards):
-    """No indexes give an empty batch."""
-    dataset = wids.ShardListDataset(shards)
-    assert len(dataset.gather([], ".cls")) == len(dataset.gather_bytes([], ".txt")) == 0
 
 
 def test_remote_shards_are_gathered_by_range(shards, shard_server):
@@ -234,16 +211,6 @@ def test_remote_shards_are_gathered_by_range(shards, shard_server):
     assert dataset.gather_bytes(indexes, ".txt").values.tobytes() == (
         local.gather_bytes(indexes, ".txt").values.tobytes()
     )
-
-
-def test_threads_gather_from_one_dataset(shards):
-    """Many threads read right batches through few open shards."""
-    dataset = wids.ShardListDataset(shards, lru_size=2)
-    batches = [[(13 * i + j) % TOTAL for j in range(7)] for i in range(300)]
-    with ThreadPoolExecutor(8) as pool:
-        gathered = pool.map(lambda batch: dataset.gather(batch, ".cls"), batches)
-        for batch, classes in zip(batches, gathered, strict=True):
-            assert classes.tolist() == [7 * number for number in batch]
 
 
 def test_a_field_at_the_very_end_of_its_shard(make_shard):
