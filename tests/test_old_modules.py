@@ -182,13 +182,6 @@ def test_long_names_are_whole(make_shard: Maker, tar_format: int) -> None:
     assert compute_num_samples(path) == 1
 
 
-def test_folders_of_long_names_are_kept(make_shard: Maker) -> None:
-    """The ustar prefix is part of the name."""
-    samples = [{"__key__": f"{folder * 90}/{'x' * 30}", ".txt": folder} for folder in "ab"]
-    reader = MMIndexedTar(make_shard("prefix.tar", samples))
-    assert [(name[0], data) for name, data in reader] == [("a", b"a"), ("b", b"b")]
-
-
 def test_a_doubled_member_shifts_no_name(make_shard: Maker) -> None:
     """Names and data of a doubled member stay together; as a sample it is an error."""
     one, two = {"__key__": "a", ".txt": "first"}, {"__key__": "a", ".txt": "second"}

@@ -58,23 +58,6 @@ def test_views_and_bytes(path):
     assert type(shard.read(1, copy=True)[".cls"]) is bytes
 
 
-def test_some_fields(path):
-    """Only the requested fields are returned; a missing one is left out."""
-    shard = Shard(path)
-    assert shard.read(0, fields=[".cls"]) == {"__key__": "a", ".cls": b"1"}
-    assert shard.read(2, fields={".cls", ".txt"}) == {"__key__": "c", ".txt": b""}
-    assert shard.read(2, fields=()) == {"__key__": "c"}
-
-
-def test_keys(path):
-    """Keys can be listed and looked up."""
-    shard = Shard(path)
-    assert list(shard.keys) == ["a", "d/b", "c"]
-    assert shard.find("c") == 2
-    with pytest.raises(KeyError):
-        shard.find("b")
-
-
 def test_from_a_sidecar(path, tmp_path):
     """A shard opened with its sidecar reads the same as a scanned one."""
     TarIndex.from_tar(path).save(tmp_path / "x.widx")
