@@ -183,16 +183,6 @@ class TestTables:
         number = 1 if suffix in {".csv", ".tsv"} else "1"  # a CSV has no types, and 1 is a number
         assert json.loads(samples[0][".json"]) == {"path": "pictures/dog/a.jpg", "n": number}
 
-    def test_rows_without_a_key_are_numbered(self, pictures: Path):
-        """Without a key column, the key is the number of the row."""
-        Path("t.jsonl").write_text('{"text": "a"}\n{"text": "b"}\n')
-        assert main(["import", "t.jsonl", "-o", "out/x-%d.tar", "--field", "text=txt"]) == 0
-        samples = samples_of("out/x.json")
-        assert samples == [
-            {"__key__": "000000000", ".txt": b"a"},
-            {"__key__": "000000001", ".txt": b"b"},
-        ]
-
     @pytest.mark.parametrize(
         ("text", "options", "message"),
         [
@@ -212,12 +202,6 @@ class TestTables:
         assert main(["import", "t.jsonl", "-o", "out/x-%d.tar", *options]) == 1
         assert message in capsys.readouterr().err
         assert not Path("out/x.json").exists()
-
-    def test_unknown_kind_is_refused(self, pictures: Path, capsys):
-        """An unknown kind is an error that lists the known ones."""
-        Path("t.xlsx").write_bytes(b"")
-        assert main(["import", "t.xlsx", "-o", "out/x-%d.tar"]) == 1
-        assert ".parquet" in capsys.readouterr().err
 
 
 class TestExport:

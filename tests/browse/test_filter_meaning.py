@@ -12,7 +12,6 @@ from wids.views.filtering import plain_value
 from wids.views.filterlanguage import (
     MISSING,
     OPERATORS,
-    Combination,
     Comparison,
     comparisons_of,
     evaluate,
@@ -317,12 +316,3 @@ def test_an_error_shows_where_reading_stopped() -> None:
         parse_filter("(.a == 1 and .b == 2))) trailing")
     with pytest.raises(ValueError, match=r"cannot read '\(the end\)'"):
         parse_filter(".a == 1 and ")
-
-
-def test_a_condition_is_a_tree_of_its_words() -> None:
-    """`and` binds closer than `or`, and several parts of one operator are one node."""
-    condition = parse_filter(".a == 1 or .b == 2 and .c == 3 or .d == 4")
-    assert isinstance(condition, Combination)
-    assert (condition.word, len(condition.parts)) == ("or", 3)
-    assert isinstance(condition.parts[1], Combination)
-    assert condition.parts[1].word == "and"

@@ -220,21 +220,6 @@ def test_an_unknown_field_or_class_is_said(tmp_path: Path):
             server.ask_until_finished("page", q=".typo==1")
 
 
-def test_columns_and_samples_agree(tmp_path: Path):
-    """A numeric comparison finds the same samples by columns as by samples."""
-    samples = [{"__key__": f"k{n}", ".cls": str(n), ".txt": str(n)} for n in range(20)]
-    path = write_shard(tmp_path / "a.tar", samples)
-    with browsing([str(path)], class_names={4: "four"}) as server:
-        for text in ("{} in (3, 5.0, 30) or not {} < 17", "{} >= 3 and not ({} == 4 or {} > 6)"):
-            found = [
-                [tile["index"] for tile in server.ask_until_finished("page", where=where)["tiles"]]
-                for where in (text.replace("{}", ".cls"), text.replace("{}", ".txt"))
-            ]
-            assert found[0] == found[1] != []
-        page = server.ask_until_finished("page", where=".cls == four")
-        assert [tile["index"] for tile in page["tiles"]] == [4]
-
-
 def test_a_field_too_large_to_read_is_not_null(tmp_path: Path):
     """On the page, null stands for what a sample lacks; of a large field nothing is known."""
     texts = ["x", "y" * (1 << 20) + "y", None]

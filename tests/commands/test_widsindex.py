@@ -138,15 +138,6 @@ def test_update_rebase_of_several_folders_is_refused(folder: Path, capsys):
     assert document() == changed
 
 
-@pytest.mark.parametrize("text", ["no json", "[1]", '{"shardlist": [{"nsamples": 1}]}'])
-def test_update_of_what_is_no_spec_is_refused(folder: Path, text: str, capsys):
-    """A file that is not a spec is refused by name, and unchanged."""
-    Path("x.json").write_text(text)
-    assert main(["update", "x.json", "-n", "new"]) == 1
-    assert "x.json" in capsys.readouterr().err
-    assert Path("x.json").read_text() == text
-
-
 def test_sample_index_is_optional(folder: Path, capsys):
     """Without an index, the first sample is printed."""
     capsys.readouterr()

@@ -41,23 +41,6 @@ def fetcher() -> Iterator[Fetcher]:
 # Documents
 
 
-@pytest.mark.parametrize("form", ["{}", "file://{}"])
-def test_a_local_document_is_read(tmp_path: Path, form: str) -> None:
-    """A path or file: URL gives the file's bytes."""
-    (tmp_path / "spec.json").write_bytes(b"{}")
-    assert open_url(form.format(tmp_path / "spec.json")) == b"{}"
-
-
-@pytest.mark.parametrize("faults", [Faults(), Faults(times=2, status=503), Faults(chunked=True)])
-def test_a_remote_document_is_read(
-    fetcher: Fetcher, shard_server: ShardServer, faults: Faults
-) -> None:
-    """A document comes over HTTP, with the retries of a shard."""
-    shard_server.faults = faults
-    assert open_url(shard_server.put("spec.json", b'{"a": 1}'), fetcher) == b'{"a": 1}'
-    assert open_url(f"{shard_server.url}/spec.json") == b'{"a": 1}'
-
-
 def test_a_cut_document_is_never_half(fetcher: Fetcher, shard_server: ShardServer) -> None:
     """A truncated document raises an error."""
     shard_server.faults = Faults(times=1, cut_at=3)
@@ -641,18 +624,6 @@ def test_threads_that_come_first_at_once_share_connections(shard_server: ShardSe
         assert list(pool.map(read_twice, range(4))) == [b"{}"] * 4
     assert shard_server.connections <= 4
     fetcher.close()
-
-
-def test_threads_may_share_a_fetcher(fetcher: Fetcher, shard_server: ShardServer) -> None:
-    """Many threads read through one fetcher."""
-    url = shard_server.put("a.tar", SHARD)
-    found: list[bytes] = []
-    threads = [threading.Thread(target=lambda: found.append(fetcher.read(url))) for _ in range(16)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert found == [SHARD] * 16
 
 
 # Ranges of a URL that was requested before

@@ -225,9 +225,3 @@ def test_a_malformed_page_is_an_error(
     hub.page = page
     with pytest.raises(FetchError, match=f"hf://datasets/me/birds@{commit}/?: expected"):
         Fetcher(QUICK).list_folder(f"hf://datasets/me/birds@{commit}")
-
-
-def test_a_web_server_lists_nothing() -> None:
-    """A scheme without listings is named in the error."""
-    with pytest.raises(FetchError, match="https://host/shards/: .*cannot be asked"):
-        Fetcher(QUICK).list_folder("https://host/shards/")

@@ -86,14 +86,6 @@ def test_tables_that_would_lose_something_name_the_line(
         assert word in message
 
 
-def test_bytes_inside_of_lists_are_refused(capsys) -> None:
-    """A list of pictures is refused; the message names column and type."""
-    table = pa.table({"pictures": pa.array([[b"1", b"2"]])})
-    parquet.write_table(table, "t.parquet")
-    message = refused("t.parquet", capsys)
-    assert "column 'pictures' has bytes inside of list" in message
-
-
 def test_tables_of_other_types_are_refused_together(capsys) -> None:
     """Tables whose column has bytes in one and text in another are refused."""
     parquet.write_table(pa.table({"a": [b"\xff"]}), "one.parquet")

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import wids
-from wids.cli import main
 from wids.errors import SpecError
 from wids.specs.specedit import edit_spec, read_document, rename_folder
 
@@ -146,11 +145,3 @@ def test_a_document_is_read_as_it_stands(tmp_path: Path) -> None:
     """A document is read without resolving, checking or adding anything."""
     path = write(tmp_path / "x.json", ["~/a.tar", "../b.tar"], base="there")
     assert read_document(path) == json.loads(path.read_text())
-
-
-def test_the_command_names_both_shards(tmp_path: Path, capsys) -> None:
-    """`wids update -D` refuses shards with equal file names, and names both."""
-    path = write(tmp_path / "x.json", ["cats/0.tar", "dogs/0.tar"])
-    assert main(["update", str(path), "-D"]) == 1
-    assert "would both become 0.tar" in capsys.readouterr().err
-    assert urls_of(path) == ["cats/0.tar", "dogs/0.tar"]
