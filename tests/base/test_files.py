@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from wids.base.files import host_token, is_running, new_part_path, remove_parts, write_atomically
+from wids.base.files import new_part_path, remove_parts, write_atomically
 from wids.caching.eviction import sweep
 
 
@@ -67,15 +67,6 @@ def test_what_a_killed_process_left_is_swept(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 2
     assert sweep(tmp_path) == 1
     assert list(tmp_path.iterdir()) == [mine]
-
-
-def test_processes_are_told_apart() -> None:
-    """`is_running` distinguishes running and ended processes; the host token is constant."""
-    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    assert is_running(process.pid)
-    process.communicate(b"\n")
-    assert not is_running(process.pid)
-    assert host_token() == host_token()
 
 
 def test_parts_of_the_dead_are_removed_and_nothing_else(tmp_path: Path) -> None:

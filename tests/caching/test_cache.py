@@ -165,12 +165,6 @@ def test_the_folder_is_chosen_by_argument_environment_and_user(
     assert ShardCache().cache_dir == tmp_path / "user" / "wids"
 
 
-def test_a_new_folder_is_private(cache: ShardCache, shard_server: ShardServer) -> None:
-    """A folder that the cache makes is accessible to its owner alone."""
-    cache.get(shard_server.put("a.tar", SHARD))
-    assert stat.S_IMODE(cache.cache_dir.stat().st_mode) == 0o700
-
-
 @pytest.mark.parametrize("mode", [0o770, 0o777, 0o1777, 0o702])
 def test_a_folder_that_others_can_write_to_is_refused(
     cache: ShardCache, shard_server: ShardServer, mode: int
@@ -216,14 +210,6 @@ def test_a_file_in_place_of_the_folder_is_named(tmp_path: Path, shard_server: Sh
     (tmp_path / "cache").write_bytes(b"")
     with pytest.raises(CacheError, match="is not a folder"):
         ShardCache(tmp_path / "cache").get(shard_server.put("a.tar", SHARD))
-
-
-def test_import_and_construction_touch_nothing(tmp_path: Path) -> None:
-    """Neither the import nor a cache that is not used makes a folder."""
-    code = "import wids.caching.cache; wids.caching.cache.ShardCache()"
-    environment = {**os.environ, "WIDS_CACHE": str(tmp_path / "none"), "HOME": str(tmp_path)}
-    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_links_are_not_followed(cache: ShardCache, shard_server: ShardServer) -> None:
@@ -464,24 +450,6 @@ def test_a_used_shard_stays_longer(tmp_path: Path, shard_server: ShardServer) ->
     assert not second.exists()
 
 
-def test_two_datasets_share_one_bound(tmp_path: Path, shard_server: ShardServer) -> None:
-    """The bound counts the shards of all datasets in the folder."""
-    bound = 3 * len(SHARD) + 20_000
-    one, two = (ShardCache(tmp_path / "cache", cache_size=bound) for _ in range(2))
-    fetch_many(one, shard_server, 3)
-    two.get(shard_server.put("other.tar", SHARD))
-    assert held_nbytes(two) <= bound
-
-
-def test_a_bound_below_one_shard_works(tmp_path: Path, shard_server: ShardServer) -> None:
-    """With a bound below one shard, each shard evicts the previous one."""
-    cache = ShardCache(tmp_path / "cache", cache_size=1000)
-    for number in range(4):
-        path = cache.get(shard_server.put(f"{number}.tar", SHARD))
-        assert path.read_bytes() == SHARD
-    assert [shard.path for shard in cache.shards()] == [path]
-
-
 @pytest.mark.parametrize(("claimed", "lost_nbytes"), [(2**62, 0), (10**9, 9 << 20)])
 def test_a_false_size_evicts_next_to_nothing(
     tmp_path: Path, shard_server: ShardServer, claimed: int, lost_nbytes: int
@@ -496,16 +464,6 @@ def test_a_false_size_evicts_next_to_nothing(
     with pytest.raises((CacheError, FetchError), match=r"false\.tar|no space"):
         cache.get(url)
     assert before - held_nbytes(cache) <= lost_nbytes
-
-
-def test_an_open_shard_outlives_its_eviction(tmp_path: Path, shard_server: ShardServer) -> None:
-    """A reader of an open shard continues after its eviction."""
-    cache = ShardCache(tmp_path / "cache", cache_size=1000)
-    path = cache.get(shard_server.put("a.tar", SHARD))
-    with path.open("rb") as stream:
-        cache.get(shard_server.put("b.tar", SHARD))
-        assert not path.exists()
-        assert stream.read() == SHARD
 
 
 def test_an_open_shard_outlives_what_takes_its_place(
@@ -688,16 +646,6 @@ def test_local_shards_need_no_usable_folder(
 # localname
 
 
-def test_localname_names_files_that_are_there(tmp_path: Path) -> None:
-    """`lambda url: url` means that every URL is a local path."""
-    path = tmp_path / "a.tar"
-    path.write_bytes(SHARD)
-    cache = ShardCache(tmp_path / "cache", localname=lambda url: url)
-    assert cache.get(str(path)) == path
-    with pytest.raises(FetchError, match="No such file"):
-        cache.get(str(tmp_path / "b.tar"))
-
-
 def test_localname_names_where_to_fetch_to(tmp_path: Path, shard_server: ShardServer) -> None:
     """A missing file is fetched to the path of `localname`, checked and used there."""
     cache = ShardCache(
@@ -747,13 +695,6 @@ def test_a_full_disk_is_a_clear_error(
     assert (str(len(large)) in str(caught.value)) == announced
     assert leftovers(cache) == [first.name, f"{first.name}.ok"]
     assert cache.get(f"{shard_server.url}/a.tar").read_bytes() == SHARD
-
-
-def test_a_bound_makes_room_on_a_small_disk(small_disk: Path, shard_server: ShardServer) -> None:
-    """With a suitable bound, any number of shards passes through a small disk."""
-    cache = ShardCache(small_disk / "cache", cache_size=700_000)
-    for number in range(10):
-        assert cache.get(shard_server.put(f"{number}.tar", SHARD)).read_bytes() == SHARD
 
 
 def test_a_folder_that_is_removed_is_made_anew(

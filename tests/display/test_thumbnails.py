@@ -81,10 +81,6 @@ class TestImages:
         assert small.size == (100, 75)
         assert psnr(small.convert(mode), expected.convert(mode)) > 22
 
-    def test_small_images_are_not_enlarged(self) -> None:
-        """Small images keep their size."""
-        assert opened(thumbnail(".png", save(draw(12, 9), "PNG"), size=100)).size == (12, 9)
-
     def test_digits_and_icons_keep_every_pixel(self) -> None:
         """Small images are encoded without loss."""
         pixels = draw(32, 32)

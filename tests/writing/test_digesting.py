@@ -26,15 +26,6 @@ def test_digests_are_those_of_the_bytes_written():
     assert file.close() == digests
 
 
-def test_file_without_digests_passes_bytes_through():
-    """Without algorithms, no digest is computed."""
-    stream = io.BytesIO()
-    file = DigestingFile(stream)
-    file.write(b"abc")
-    assert file.close() == {}
-    assert stream.getvalue() == b"abc"
-
-
 @given(st.lists(st.binary(max_size=300), max_size=40), st.sets(st.sampled_from(["md5", "sha256"])))
 def test_any_blocks_are_digested_in_order(blocks: list[bytes], digests: set[str]):
     """The digest does not depend on how the bytes are divided into blocks."""
