@@ -4,7 +4,6 @@ import gzip
 import hashlib
 import json
 import os
-import pickle
 import time
 from collections.abc import Callable
 from concurrent.futures import (
@@ -23,8 +22,6 @@ from wids.base.processes import run_each
 from wids.errors import FetchError, ShardFormatError, SpecError
 from wids.specs.build import build_spec, default_name, index_shard
 from wids.specs.spec import DatasetSpec
-from wids.tar.foreign import check_foreign_index
-from wids.tar.tarindex import TarIndex
 from wids.tools.check import check_shard
 
 MakeShard = Callable[..., Path]
@@ -70,12 +67,6 @@ def test_written_spec_is_read_back(shards: list[str], tmp_path: Path):
     assert list(spec.shards.urls) == shards
 
 
-def test_shards_are_sorted_by_name_whatever_order_they_came_in(shards: list[str], tmp_path: Path):
-    """Shards are sorted by name, in whatever order they are given."""
-    built = build_spec(shards[::-1], folder=tmp_path, workers=1)
-    assert [shard["nsamples"] for shard in built.spec.shards] == [3, 1, 2]
-
-
 def test_numbers_in_names_count_by_value(shards: list[str], tmp_path: Path):
     """A spec numbers the samples as the folder does that it was made of: 9 before 10."""
     for old, new in zip(shards, (9, 10, 100), strict=True):
@@ -99,11 +90,6 @@ def test_names_count_from_the_folder_of_the_spec(shards: list[str], tmp_path: Pa
     assert list(build_spec(given[:1], workers=1).spec.shards.urls) == given[:1]
 
 
-def test_without_digests_only_headers_are_read(shards: list[str]):
-    """No digest is computed when none is asked for."""
-    assert set(index_shard(shards[0], digests=()).entry) == {"url", "nsamples", "filesize"}
-
-
 def test_failed_shard_is_reported_and_the_rest_goes_on(shards: list[str], tmp_path: Path):
     """Truncated and missing shards are reported, and the others are in the spec."""
     Path(shards[1]).write_bytes(Path(shards[1]).read_bytes()[:700])
@@ -119,36 +105,11 @@ def test_failed_shard_is_reported_and_the_rest_goes_on(shards: list[str], tmp_pa
     assert isinstance(built.failures[missing], FetchError)
 
 
-def test_known_shards_are_not_read_again(shards: list[str], tmp_path: Path):
-    """Known entries are kept without reading their shards."""
-    known = {"x-1.tar": {"url": "x-1.tar", "nsamples": 7, "filesize": 1}}
-    Path(shards[1]).unlink()
-    built = build_spec(shards, folder=tmp_path, known=known, workers=1)
-    assert [shard["nsamples"] for shard in built.spec.shards] == [3, 7, 2]
-    assert [record.url for record in built.records] == [shards[0], shards[2]]
-
-
 def test_shard_listed_twice_is_refused(shards: list[str], tmp_path: Path):
     """One file under two paths is refused."""
     twice = str(tmp_path / "." / "sub" / ".." / "x-0.tar")
     with pytest.raises(ValueError, match=r"x-0\.tar: is listed twice"):
         build_spec([*shards, twice], folder=tmp_path)
-
-
-def test_sidecars_are_written_on_request(shards: list[str]):
-    """A sidecar holds the same tar index as a scan."""
-    index_shard(shards[0], sidecar=True)
-    (sidecar,) = (path for path in Path(shards[0]).parent.iterdir() if path.name[-4:] == "widx")
-    loaded = TarIndex.load(sidecar, tar=shards[0])
-    assert list(loaded.keys) == list(TarIndex.from_tar(shards[0]).keys)
-
-
-def test_indexes_of_other_tools_are_written_on_request(shards: list[str]):
-    """DALI's and Energon's indexes are correct and at the paths those tools expect."""
-    index_shard(shards[0], indexes=["dali", "energon"])
-    path = Path(shards[0])
-    assert check_foreign_index(path.with_suffix(".idx"), path) == len(TarIndex.from_tar(path))
-    assert check_foreign_index(path.with_suffix(".tar.idx"), path) == 4
 
 
 def test_no_index_is_written_for_what_was_unpacked(shards: list[str], tmp_path: Path):
@@ -206,13 +167,6 @@ def test_compressed_shard_from_a_server_is_counted_only(shard_server, shards: li
     assert index_shard(url).entry == {"url": url, "nsamples": 3}
 
 
-def test_function_for_executors_is_picklable(shards: list[str]):
-    """Function and result can be pickled for another machine."""
-    job = pickle.loads(pickle.dumps(index_shard))
-    record = job(shards[0])
-    assert pickle.loads(pickle.dumps(record)) == record
-
-
 @pytest.mark.parametrize("make_executor", [ThreadPoolExecutor, ProcessPoolExecutor])
 def test_any_executor_gives_the_same_spec(
     shards: list[str], tmp_path: Path, make_executor: Callable[[int], Executor]
@@ -266,12 +220,6 @@ def die(number: int) -> int:
     if number == 1:
         os._exit(9)
     return number
-
-
-def test_killed_worker_is_an_error_of_the_items_it_took():
-    """A worker that dies is reported as the error of its items."""
-    outcomes = run_each(die, [1, 1], workers=2)
-    assert all(isinstance(outcome, Exception) for outcome in outcomes)
 
 
 def test_killed_worker_takes_no_other_item_with_it():

@@ -8,14 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import wids
 from wids.errors import SpecError, WidsError
 from wids.specs.sources import expand_braces, load_spec
 from wids.specs.spec import DatasetSpec, SpecBounds
-from wids.specs.textcolumns import BytesColumn, TextColumn
+from wids.specs.textcolumns import BytesColumn
 
 BASE = "https://user:SECRET@host/sets/train.json?sig=SECRET"
 SHARD = {"url": "https://user:SECRET@host/a.tar?sig=SECRET", "nsamples": 3}
@@ -347,15 +345,6 @@ def test_lack_of_memory_is_an_error_of_the_spec() -> None:
 
     with pytest.raises(SpecError, match=r"https://host/large\.json: not enough memory"):
         load_spec(Exhausting())
-
-
-@given(rows=st.lists(st.binary(max_size=6) | st.sampled_from([b"a.tar", b"aa.tar"]), max_size=8))
-def test_columns_of_text_give_their_rows_back(rows: list[bytes]) -> None:
-    """Rows are unchanged, whatever beginnings and ends they have in common."""
-    column = BytesColumn(rows)
-    assert list(column) == rows
-    texts = [row.hex() for row in rows]
-    assert list(TextColumn(texts, start="x/")) == [f"x/{text}" for text in texts]
 
 
 def test_a_row_of_millions_of_letters_is_packed_at_once() -> None:

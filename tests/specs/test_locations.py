@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wids.base.urls import is_local, local_path, scheme_of
+from wids.base.urls import local_path, scheme_of
 from wids.specs import locations
 
 SEGMENT = st.text("abcXYZ019-_", min_size=1, max_size=4)
@@ -49,13 +49,6 @@ def test_home_folders_expand(monkeypatch: pytest.MonkeyPatch) -> None:
     assert locations.join("/data", "~/b.tar") == "/home/ada/b.tar"
     assert locations.join("~/sets", "b.tar") == "/home/ada/sets/b.tar"
     assert local_path("~/b.tar") == Path("/home/ada/b.tar")
-
-
-def test_file_urls_are_local_paths(tmp_path: Path) -> None:
-    """A file URL with escapes names the same file as the path."""
-    path = tmp_path / "a b.tar"
-    assert local_path(path.as_uri()) == path
-    assert is_local(path.as_uri())
 
 
 @pytest.mark.parametrize("location", ["c:/data/a.tar", "a:b.tar", "/data/x.tar"])

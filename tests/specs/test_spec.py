@@ -90,34 +90,11 @@ def test_a_key_that_stands_twice_is_refused(text: str, tmp_path: Path) -> None:
         wids.open(str(tmp_path / "view.json"))
 
 
-def test_a_bare_list_is_a_spec() -> None:
-    """A JSON list of shards is a spec."""
-    assert parse([SHARD]).shards.nsamples.tolist() == [3]
-
-
 def test_a_missing_count_is_unknown() -> None:
     """A shard without `nsamples` has -1 in the column and no such key in its row."""
     spec = parse([{"url": "a.tar"}])
     assert spec.shards.nsamples.tolist() == [-1]
     assert "nsamples" not in spec.shards[0]
-
-
-def test_options_replace_top_level_keys() -> None:
-    """Options replace top-level keys of the JSON."""
-    spec = parse({"name": "old", "shardlist": [SHARD]}, options={"name": "new"})
-    assert spec.name == "new"
-
-
-def test_lists_of_dicts_pairs_and_paths_are_specs() -> None:
-    """A Python list of shards has the same entries as in JSON."""
-    spec = DatasetSpec.from_list([SHARD, ("b.tar", np.int64(2)), Path("c.tar"), "https://h/d.tar"])
-    assert urls_of(spec) == ["a.tar", "b.tar", "c.tar", "https://h/d.tar"]
-    assert spec.shards.nsamples.tolist() == [3, 2, -1, -1]
-
-
-def test_a_list_resolves_against_an_explicit_base() -> None:
-    """`base` applies to lists."""
-    assert urls_of(DatasetSpec.from_list(["a.tar"], base="/b")) == ["/b/a.tar"]
 
 
 # Nested datasets.
@@ -303,12 +280,6 @@ def test_what_is_no_json_is_named_as_such(text: str | bytes) -> None:
         DatasetSpec.parse(text, "x.json")
 
 
-def test_an_empty_spec_is_named_as_such() -> None:
-    """The error of an empty file says that it is empty, and shows no text of it."""
-    with pytest.raises(SpecError, match=r"^x\.json: expected JSON, found an empty file$"):
-        DatasetSpec.parse(b"", "x.json")
-
-
 @pytest.mark.parametrize("others", [{}, {"weight": 1}])
 def test_a_filesize_of_zero_means_unknown(others: dict[str, Any]) -> None:
     """A `filesize` of 0, as old writers put it, counts as unknown."""
@@ -349,20 +320,6 @@ def test_a_spec_survives_writing_reading_and_pickling(rows: list[Any], custom: A
     copy = pickle.loads(pickle.dumps(spec))
     assert copy.shards == spec.shards
     assert copy.shards[0] == rows[0]
-
-
-def test_many_shards_take_little_room() -> None:
-    """Twenty thousand shards pickle to about 40 bytes each."""
-    rows = [
-        {
-            "url": f"https://host/set/train-{i:06d}.tar",
-            "nsamples": 1000,
-            "filesize": 10**8 + i,
-            "md5sum": f"{i:032x}",
-        }
-        for i in range(20_000)
-    ]
-    assert len(pickle.dumps(parse(rows))) < 20_000 * 44
 
 
 # All shards at once, or one by one.

@@ -36,15 +36,6 @@ def test_keys_are_set_and_the_rest_stays(tmp_path: Path) -> None:
     assert (tmp_path / "x.json.bak").read_bytes() == old
 
 
-def test_a_spec_that_says_all_this_is_left_alone(tmp_path: Path) -> None:
-    """If nothing changes, the file keeps its date and no backup is made."""
-    path = write(tmp_path / "x.json", ["a.tar"], name="zoo")
-    before = path.stat().st_mtime_ns, path.read_bytes()
-    assert edit_spec(path, {"name": "zoo"}) is None
-    assert (path.stat().st_mtime_ns, path.read_bytes()) == before
-    assert [each.name for each in tmp_path.iterdir()] == ["x.json"]
-
-
 @pytest.mark.parametrize(
     ("folder", "expected"),
     [
@@ -108,16 +99,6 @@ def test_a_spec_that_was_rebased_opens_from_elsewhere(tmp_path: Path) -> None:
     moved = path.rename(tmp_path / "elsewhere" / "y.json")
     with wids.ShardListDataset(str(moved)) as dataset:
         assert [sample["__key__"] for sample in dataset] == ["a", "b"]
-
-
-def test_shards_of_several_folders_have_no_common_base(tmp_path: Path) -> None:
-    """Shards of several folders are refused by a message that lists the folders."""
-    path = write(tmp_path / "x.json", ["cats/0.tar", "dogs/1.tar"])
-    before = path.read_bytes()
-    with pytest.raises(SpecError, match="expected all shards in one folder, found 2") as raised:
-        edit_spec(path, {}, rebased=True)
-    assert "cats" in str(raised.value)
-    assert path.read_bytes() == before
 
 
 @pytest.mark.parametrize(
