@@ -3,7 +3,6 @@
 import itertools
 import mmap
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,19 +28,3 @@ def test_ranges_ascend_with_wide_gaps_between(spans: list[tuple[int, int]], gap:
     ranges = list(page_ranges(spans, max_gap_nbytes=gap))
     assert all(stop + gap < start for (_, stop), (start, _) in itertools.pairwise(ranges))
     assert ranges == list(page_ranges(reversed(spans), max_gap_nbytes=gap))
-
-
-@pytest.mark.parametrize(
-    ("spans", "expected"),
-    [
-        ([], []),
-        ([(PAGE + 7, 2)], [(PAGE, PAGE + 9)]),
-        ([(0, 1), (2 * PAGE, 1)], [(0, 1), (2 * PAGE, 2 * PAGE + 1)]),
-        ([(0, PAGE), (2 * PAGE, 1)], [(0, 2 * PAGE + 1)]),
-    ],
-)
-def test_parts_a_page_apart_are_one_range(
-    spans: list[tuple[int, int]], expected: list[tuple[int, int]]
-) -> None:
-    """By default, parts with one page between them are joined."""
-    assert list(page_ranges(spans)) == expected

@@ -47,13 +47,6 @@ def test_discarding_leaves_nothing_and_touches_nothing(tmp_path: Path, no_fd_lea
     assert path.read_bytes() == b""
 
 
-def test_part_of_the_dead_is_emptied(tmp_path: Path):
-    """The rest of a killed process is not part of the new file."""
-    (tmp_path / "a.txt.part").write_bytes(b"x" * 1000)
-    write_output(tmp_path / "a.txt", b"new")
-    assert (tmp_path / "a.txt").read_bytes() == b"new"
-
-
 def test_second_writer_is_told_and_the_first_goes_on(tmp_path: Path, no_fd_leaks: None):
     """A second writer gets an error, and the first one continues."""
     first = OutputFile(tmp_path / "a.txt")

@@ -79,11 +79,3 @@ def test_every_digest_that_a_spec_can_name_is_checked(name: str) -> None:
     ref.check("a.tar", 1, {algorithm: "ab" * (num_hex // 2)})
     with pytest.raises(IntegrityError, match=f"a.tar: {algorithm} 00"):
         ref.check("a.tar", 1, {algorithm: "00" * (num_hex // 2)})
-
-
-def test_a_reference_shows_no_credentials() -> None:
-    """The `repr` shows no credentials of the shard's or the sidecar's URL."""
-    url = "https://user:SECRET@host/a.tar?sig=SECRET"
-    shown = repr(ShardRef.of({"url": url, "index": f"{url}&x", "source_url": url}))
-    assert "SECRET" not in shown
-    assert "https://host/a.tar?..." in shown

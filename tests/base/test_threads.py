@@ -52,6 +52,7 @@ def test_there_are_no_more_threads_than_asked_for() -> None:
     crew.close()
 
 
+@pytest.mark.slow
 def test_tasks_of_a_new_pool_run_at_once() -> None:
     """As many tasks run at once as may, whatever the first thread does when they are submitted."""
     interval = sys.getswitchinterval()

@@ -232,40 +232,6 @@ def test_an_entry_may_name_the_wrapper_itself():
     assert decode_one(".txt.gz", b"raw", decoders={".gz": shout}) == "RAW"
 
 
-@pytest.mark.parametrize(
-    ("options", "error", "message"),
-    [
-        ({"images": "jpeg"}, ValueError, "'PIL', 'numpy', 'torch'"),
-        ({"decoders": [".txt"]}, TypeError, "expected a dict of functions"),
-        ({"on_error": "ignore"}, ValueError, "placeholders by extension"),
-        ({"decoders": {"txt": len}}, ValueError, "begins with a dot"),
-        ({"decoders": {".txt": "utf8"}}, TypeError, "function or None"),
-    ],
-)
-def test_wrong_settings_are_named_at_once(options, error, message):
-    """A wrong setting raises when the decoder is made, not at the first sample."""
-    with pytest.raises(error, match=re.escape(message)):
-        SampleDecoder(**options)
-
-
-@pytest.mark.parametrize(
-    ("images", "check"),
-    [
-        ("PIL", lambda value: value.size == (40, 30)),
-        ("pil", lambda value: value.size == (40, 30)),
-        ("numpy", lambda value: value.shape == (30, 40, 3)),
-        ("torch", lambda value: tuple(value.shape) == (3, 30, 40)),
-        ("raw", lambda value: value.getvalue() == PNG),
-        (ImageDecoder("numpy", mode="L"), lambda value: value.shape == (30, 40)),
-    ],
-)
-def test_images_become_what_was_asked_for(images, check):
-    """The first argument sets the form of images."""
-    if images == "torch":
-        pytest.importorskip("torch")
-    assert check(decode_one(".png", PNG, images=images))
-
-
 def test_an_error_names_the_field_and_the_sample():
     """The message has index, key, extension, shard and cause, but not the URL's query."""
     sample = {
@@ -324,24 +290,6 @@ def test_collect_puts_the_messages_into_the_sample():
     assert list(decoded["__errors__"]) == [".cls", ".npy"]
     assert "'.cls' of key 'a'" in decoded["__errors__"][".cls"]
     assert "__errors__" not in SampleDecoder(on_error="collect")({".cls": b"1"})
-
-
-def test_a_handler_returns_the_placeholder():
-    """A handler gets the error, the extension and the raw sample, and returns the field's value."""
-    decoded = SampleDecoder(on_error=fail)({"__key__": "a", ".cls": b"cat", ".txt": b"t"})
-    message, extension, key = decoded[".cls"]
-    assert "invalid literal" in message
-    assert (extension, key, decoded[".txt"]) == (".cls", "a", "t")
-
-
-def test_a_handler_may_raise():
-    """An exception of the handler reaches the caller."""
-
-    def refuse(error, extension, sample):
-        raise LookupError(extension)
-
-    with pytest.raises(LookupError, match=r"\.cls"):
-        SampleDecoder(on_error=refuse)({".cls": b"cat"})
 
 
 @pytest.mark.parametrize("on_error", ["collect", fail])
@@ -421,13 +369,6 @@ def test_the_bound_counts_values_beside_the_bytes_that_they_come_from(extension:
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         assert peak < max_nbytes + (3 << 20)  # pieces of decompression
-
-
-def test_the_decoder_of_one_extension_serves_columns():
-    """`decoder_of` returns the function that decodes this field of a sample."""
-    decode = SampleDecoder().decoder_of(".target.cls")
-    assert [decode(data) for data in (b"1", memoryview(b"2"))] == [1, 2]
-    assert SampleDecoder().decoder_of("__key__") is None
 
 
 def test_decoders_travel_between_processes():

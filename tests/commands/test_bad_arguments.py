@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import socket
 from pathlib import Path
 
 import pytest
@@ -217,16 +216,6 @@ def test_faults_of_a_dataset_are_its_report(command: str, capsys) -> None:
     assert "a.tar" in capsys.readouterr().out
     assert main([*command.split(), "a.json", "--json"]) == 1
     assert "a.tar" in json.dumps(json.loads(capsys.readouterr().out))
-
-
-def test_a_port_in_use_is_named(capsys) -> None:
-    """A requested port that is in use is an error."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        assert main(["browse", "a.json", "--no-open", "--port", str(port)]) == 1
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert str(port) in said.err
 
 
 @pytest.mark.parametrize("name", ["data.mdb", "index.json", "train.tfrecord", "data.parquet"])

@@ -3,7 +3,6 @@
 import io
 import json
 import os
-import pty
 import re
 import subprocess
 import sys
@@ -231,14 +230,6 @@ class TestCreate:
         assert (code, "x.json: expected JSON" in err) == (1, True)
         assert Path("x.json").read_text() == "no json"
 
-    @pytest.mark.parametrize("workers", ["0", "-1", "two", ""])
-    def test_workers_must_be_a_number(self, folder: Path, capsys, workers: str):
-        """The message says what is expected."""
-        with pytest.raises(SystemExit) as ended:
-            main(["create", "train-000.tar", f"--workers={workers}"])
-        assert ended.value.code == 2
-        assert "expected a whole number, >= 1" in capsys.readouterr().err
-
     def test_output_that_cannot_be_written_is_told_before_the_work(self, folder: Path, capsys):
         """An output that cannot be written is refused before shards are read."""
         Path("here").mkdir()
@@ -434,13 +425,6 @@ class TestShowAndCat:
         red, blue = "\x1b[38;5;196;48;5;196m▀", "\x1b[38;5;21;48;5;21m▀"
         assert out.split(".png\n")[-1].splitlines() == [red * 4 + blue * 4 + "\x1b[0m"] * 2
 
-    def test_image_appears_on_a_terminal_only(self, spec: str):
-        """A terminal shows the image unless an option forbids it; a pipe never does."""
-        assert "▀" not in run_process("show", spec, "0").stdout
-        assert "▀" in run_on_terminal("show", spec, "0")
-        assert "▀" not in run_on_terminal("show", spec, "0", "--no-image")
-        assert "▀" not in run_on_terminal("show", spec, "0", NO_COLOR="1")
-
     def test_letters_that_cannot_be_written_become_escapes(self, make_shard: MakeShard):
         """Letters that the output's encoding lacks are printed as escapes."""
         path = make_shard("x.tar", [{"__key__": "a", ".txt": "grün 日本", ".cls": "1"}])
@@ -469,11 +453,6 @@ class TestShowAndCat:
         code, _, err = run(capsys, "show", spec, "key99")
         assert (code, "no sample of 5 has the key 'key99'" in err) == (1, True)
 
-    def test_cat_takes_a_key(self, folder: Path, capfdbinary):
-        """`cat` takes a key where it takes an index."""
-        assert main(["cat", "train-000.tar", "key02", ".txt"]) == 0
-        assert capfdbinary.readouterr().out == b"caption 2"
-
     def test_a_number_with_leading_zeros_is_a_key(self, tmp_path: Path, capfdbinary):
         """The usual keys are numbers, whose first one is not always 0."""
         with wids.ShardWriter(str(tmp_path / "numbered-%d.tar")) as writer:
@@ -489,25 +468,6 @@ class TestShowAndCat:
             code, out, err = run(capsys, "cat", spec, "0", field)
             assert (code, out) == (1, "")
             assert "it has .png .cls .txt" in err
-
-
-def run_on_terminal(*arguments: str, **environment: str) -> str:
-    """Run the command on a pseudo-terminal and return what it printed."""
-    leader, follower = pty.openpty()
-    command = [sys.executable, "-m", "wids", *arguments]
-    settings = {"TERM": "xterm", **os.environ, **environment}
-    with subprocess.Popen(command, stdout=follower, env=settings) as process:
-        os.close(follower)
-        printed = b""
-        try:
-            while block := os.read(leader, 65536):
-                printed += block
-        except OSError:  # Linux ends a pseudo-terminal so
-            pass
-        finally:
-            os.close(leader)
-        assert process.wait() == 0
-    return printed.decode()
 
 
 class TestErrors:
@@ -526,23 +486,6 @@ class TestErrors:
             assert (done.returncode, done.stdout) == (1, "")
             assert len(done.stderr.splitlines()) == 1
             assert done.stderr.startswith("wids: ")
-
-    @pytest.mark.parametrize(
-        "arguments",
-        [
-            [],
-            ["unheard"],
-            ["show"],
-            ["create"],
-            ["create", "x", "--workers", "0"],
-        ],
-    )
-    def test_wrong_usage_is_code_2(self, arguments: list[str], capsys):
-        """Argparse says what is wrong."""
-        with pytest.raises(SystemExit) as stopped:
-            main(arguments)
-        assert stopped.value.code == 2
-        assert "usage:" in capsys.readouterr().err
 
     def test_reader_that_stops_early_is_no_error(self, folder: Path, make_shard: MakeShard):
         """`wids ls ... | head -c 1` ends quietly."""

@@ -6,14 +6,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
 
 import wids
 from wids.base.files import write_output
-from wids.base.processes import run_each
 from wids.cli import main
 
 MakeShard = Callable[..., Path]
@@ -98,20 +96,6 @@ def test_a_full_disk_behind_the_standard_output_is_named(
         env={**os.environ, "PYTHONPATH": str(Path(wids.__file__).parents[1])},
     )
     assert (run.returncode, run.stderr) == (1, "wids: standard output: No space left on device\n")
-
-
-def die(_item: int) -> int:
-    os._exit(1)
-
-
-def test_a_dead_worker_of_a_callers_pool_is_told_with_its_cure() -> None:
-    """Each undone item is reported with a remedy."""
-    with ProcessPoolExecutor(1) as executor:
-        outcomes = run_each(die, [1, 2, 3], executor=executor)
-    assert len(outcomes) == 3
-    for outcome in outcomes:
-        assert isinstance(outcome, ChildProcessError)
-        assert "run what is missing again with a new executor" in str(outcome)
 
 
 def test_shards_that_no_spec_can_name_are_refused(make_shard: MakeShard, monkeypatch, capsys):

@@ -197,13 +197,6 @@ def test_wrong_choices_are_one_line(folder: Path, options: list[str], capsys):
     assert not Path("out").exists()
 
 
-def test_index_outside_the_dataset_is_refused(folder: Path, capsys):
-    """An index out of range is refused by name."""
-    Path("list.txt").write_text("20")
-    assert main(["reshard", "x.json", "-o", "out/y-%d.tar", "--indexes", "list.txt"]) == 1
-    assert "20" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("size", ["1X", "", "-1"])
 def test_size_that_is_none_is_wrong_usage(folder: Path, size: str):
     """A malformed size is wrong usage, and the message shows the form."""

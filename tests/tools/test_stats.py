@@ -41,11 +41,6 @@ def test_counts_and_sizes_are_summed_over_shards(folder: Path):
     assert stats.values == {}
 
 
-def test_values_of_a_field_are_counted(folder: Path):
-    """Class values are counted."""
-    assert spec_stats(load_spec("."), values=".cls", workers=1).values == {"cat": 2, "dog": 1}
-
-
 def test_shard_that_cannot_be_read_is_reported(folder: Path):
     """A shard that cannot be read is reported, and the others are counted."""
     Path("c.tar").write_bytes(b"no tar" * 1000)
@@ -98,15 +93,6 @@ def test_command_prints_json(folder: Path, capsys):
     stats = json.loads(capsys.readouterr().out)
     assert stats["fields"][".txt"]["nbytes"] == 15
     assert stats["values"] == {"cat": 2, "dog": 1}
-
-
-def test_command_names_what_it_left_out(folder: Path, capsys):
-    """A shard that cannot be read is named, and the exit code is 1."""
-    Path("c.tar").write_bytes(b"no tar" * 1000)
-    assert main(["stats", "."]) == 1
-    captured = capsys.readouterr()
-    assert "c.tar is left out" in captured.err
-    assert ".txt" in captured.out
 
 
 def test_no_zeros_stand_for_shards_that_were_not_read(folder: Path, capsys):
@@ -184,13 +170,6 @@ class TestPlot:
     @pytest.fixture(autouse=True)
     def _needs_matplotlib(self) -> None:
         pytest.importorskip("matplotlib")
-
-    @pytest.mark.parametrize(("suffix", "magic"), [("png", b"\x89PNG"), ("svg", b"<?xml")])
-    def test_suffix_says_of_what_kind_it_is(self, folder: Path, suffix: str, magic: bytes):
-        """The suffix of the plot selects pixels or vector graphics."""
-        path = Path(f"plot.{suffix}")
-        plot_stats(spec_stats(load_spec("."), values=".cls", workers=1), path, {"0": "cat"})
-        assert path.read_bytes().startswith(magic)
 
     def test_command_draws_and_names_what_it_cannot(self, folder: Path, capsys):
         """`--plot` writes the file; an unknown suffix is refused with the known ones."""
