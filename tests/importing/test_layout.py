@@ -8,7 +8,7 @@ import pytest
 from wids.base.omissions import Omissions
 from wids.cli import main
 from wids.importing.importers import importer_for
-from wids.importing.layout import Blob, ColumnMapping, clean_key, read_listed_file, sniffed
+from wids.importing.layout import Blob, ColumnMapping, read_listed_file, sniffed
 from wids.importing.options import ImportOptions
 
 
@@ -94,11 +94,6 @@ def test_first_bytes_tell_what_data_is() -> None:
         b"RIFF": ".bin",
     }
     assert {head: sniffed(head).suffix for head in heads} == heads
-
-
-def test_keys_lose_the_dots_that_would_begin_an_extension() -> None:
-    """Dots in the last component of a key are replaced; dots of folders stay."""
-    assert [clean_key(key) for key in ("a.b", "v1.2/x", "x")] == ["a_b", "v1.2/x", "x"]
 
 
 def test_folders_are_known_by_what_lies_in_them(tmp_path: Path) -> None:

@@ -73,15 +73,6 @@ def test_what_cannot_be_is_one_line(tmp_path: Path, capsys, options: list[str], 
     assert message in capsys.readouterr().err
 
 
-def test_what_is_no_database_is_named(tmp_path: Path, capsys) -> None:
-    """A file that is not a database is refused by its path."""
-    path = tmp_path / "x.lmdb"
-    path.write_bytes(b"hello" * 5000)
-    assert main(["import", str(path), "-o", str(tmp_path / "x-%d.tar")]) == 1
-    assert "x.lmdb: cannot be read as an LMDB" in capsys.readouterr().err
-    assert list(tmp_path.glob("*.tar*")) == []
-
-
 def test_nothing_is_written_beside_the_database(tmp_path: Path) -> None:
     """A database on a read-only disk is read."""
     path = make(tmp_path / "db", {"0001": JPEG})

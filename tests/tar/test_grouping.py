@@ -56,22 +56,6 @@ def test_split_name(name, rule, parts):
     assert split_name(name, rule) == parts
 
 
-def test_runs_of_one_key_are_samples():
-    """Adjacent members with one key make a sample; extensions keep dot and case."""
-    samples, _ = group(["b.jpg", "b.CLS", "a.jpg", "dir/a.jpg", "dir/a.seg.png"])
-    assert samples == {
-        "b": {".jpg": 512, ".CLS": 1024},
-        "a": {".jpg": 1536},
-        "dir/a": {".jpg": 2048, ".seg.png": 2560},
-    }
-
-
-def test_last_dot_rule():
-    """With the rule "last_dot", keys may contain dots."""
-    samples, _ = group(["1.5.jpg", "1.5.txt", "1.6.jpg"], key_rule="last_dot")
-    assert samples == {"1.5": {".jpg": 512, ".txt": 1024}, "1.6": {".jpg": 1536}}
-
-
 def test_skipped_members_are_counted_and_kept_apart():
     """Members of no sample are counted by reason and do not split a sample."""
     samples, table = group(["README", "a.jpg", ".DS_Store", "a.txt", "__meta__/x.json"])
@@ -102,24 +86,11 @@ def test_doubled_members_are_an_error_that_names_both_places(grouping):
         group(["a.jpg", "a.jpg", "b.jpg"], grouping=grouping)
 
 
-def test_doubled_and_apart_is_a_doubled_member():
-    """A name that occurs twice, far apart, is reported as a duplicate."""
-    with pytest.raises(ShardFormatError, match="two members"):
-        group(["a.jpg", "b.jpg", "a.jpg"])
-
-
 @pytest.mark.parametrize("options", [{"key_rule": "dot"}, {"grouping": "key"}])
 def test_unknown_rules_are_refused(options):
     """An unknown rule is an error that lists the rules."""
     with pytest.raises(ValueError, match="must be '"):
         group(["a.jpg"], **options)
-
-
-def test_no_members():
-    """An empty shard has no samples."""
-    samples, table = group([])
-    assert samples == {}
-    assert table.first_fields.tolist() == [0]
 
 
 def test_many_extensions_and_sets():

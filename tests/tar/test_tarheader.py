@@ -1,7 +1,5 @@
 """Parsing of one tar header: checksums, numbers, names, PAX records."""
 
-import tarfile
-
 import pytest
 from helpers.tarbytes import header, pax, repair_checksum
 from hypothesis import given
@@ -29,16 +27,6 @@ def test_checksum_of_any_block(block):
     assert not checksum_matches(bytes(block))
 
 
-@given(st.binary(min_size=512, max_size=512))
-def test_signed_checksum_of_any_block(block):
-    """A checksum over signed bytes is accepted, as by tarfile."""
-    block = bytearray(repair_checksum(block))
-    _, signed = tarfile.calc_chksums(block)
-    if signed >= 0:
-        block[148:156] = b"%06o\0 " % signed
-        assert checksum_matches(bytes(block))
-
-
 @pytest.mark.parametrize("field", [b"xxxxxx\0 ", b"-00001\0 ", b"0x1234\0 "])
 def test_a_checksum_that_is_no_number(field):
     """A checksum field without octal digits never matches."""
@@ -58,12 +46,6 @@ def test_octal_numbers(number):
 def test_base_256_numbers(number):
     """Binary fields are read as GNU tar writes them."""
     assert parse_number(b"\x80" + number.to_bytes(11, "big")) == number
-
-
-@pytest.mark.parametrize("field", [b"\0" * 12, b" " * 12, b"\0junk"])
-def test_blank_numbers_are_zero(field):
-    """An empty field is zero, as in tarfile."""
-    assert parse_number(field) == 0
 
 
 @pytest.mark.parametrize(
@@ -138,11 +120,6 @@ def test_malformed_pax_records(body):
     """Lengths that do not fit, missing keys, and empty or cut values are refused."""
     with pytest.raises(ValueError, match="PAX"):
         parse_pax(body)
-
-
-def test_later_records_win():
-    """The last of two records with one key is used."""
-    assert parse_pax(b"10 path=a\n10 path=b\n") == {b"path": b"b"}
 
 
 def test_records_behind_the_stated_end():

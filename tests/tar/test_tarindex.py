@@ -7,7 +7,6 @@ import threading
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 from helpers.tarbytes import END, member, numbered
 
@@ -31,16 +30,6 @@ def sidecar(tmp_path):
     return tmp_path / "x.tar.widx"
 
 
-def test_columns(shard):
-    """Names, offsets and sizes are in archive order, as int64."""
-    index = TarIndex.from_tar(shard)
-    assert index.names == ["a.cls", "a.txt", "b.cls", "b.txt"]
-    assert index.offsets.tolist() == [512, 1536, 2560, 3584]
-    assert index.sizes.tolist() == [5] * 4
-    assert index.offsets.dtype == index.sizes.dtype == np.int64
-    assert (len(index), index.num_samples, index.trailing_nbytes) == (4, 2, 0)
-
-
 @pytest.mark.parametrize("first", [b"a", b"\xc3", "ä".encode()])
 def test_names_of_any_bytes(tmp_path, first):
     """Keys that end and begin within a character of UTF-8 are not joined to one."""
@@ -50,20 +39,6 @@ def test_names_of_any_bytes(tmp_path, first):
     index = TarIndex.from_tar(path)
     assert [os.fsencode(name) for name in index.names] == names
     assert [os.fsencode(key) for key in index.keys] == [first, b"\xa9", b"zz/b"]
-
-
-def test_find_and_keys(shard):
-    """`keys` is a sequence, and `find` returns the index of a key or raises a KeyError."""
-    index = TarIndex.from_tar(shard)
-    assert (index.keys[0], index.keys[-1], index.keys[:], len(index.keys)) == (
-        "a",
-        "b",
-        ["a", "b"],
-        2,
-    )
-    assert [index.find(key) for key in index.keys] == [0, 1]
-    with pytest.raises(KeyError):
-        index.find("c")
 
 
 @pytest.mark.parametrize("place", [-1, 2, 1 << 70])
