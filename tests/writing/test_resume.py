@@ -127,6 +127,20 @@ def test_other_samples_are_refused(tmp_path: Path):
         write(tmp_path, samples(9, first=5), resume=True)
 
 
+@pytest.mark.parametrize("changed", ["text", b"bytes", 7, {"a": [1.5]}])
+def test_a_source_that_has_changed_is_refused(tmp_path: Path, changed: Any):
+    """Samples of two versions of a source are never mixed, though the keys are the same."""
+    extension = {str: "txt", bytes: "bin", int: "cls", dict: "json"}[type(changed)]
+    rows = samples(10)
+    rows[1][extension] = changed
+    crash(tmp_path, rows[:7])
+    write(tmp_path, rows, resume=True)
+    (tmp_path / "x.json").unlink()
+    rows[1][extension] = {str: "texT", bytes: b"byteS", int: 8, dict: {"a": [1]}}[type(changed)]
+    with pytest.raises(ValueError, match=rf"resume: sample 1: 000001\.{extension} is not what .*x-0"):
+        write(tmp_path, rows, resume=True)
+
+
 def test_fewer_samples_are_refused(tmp_path: Path):
     """It is an error if not all samples of the complete shards are given again."""
     write(tmp_path, samples(10))

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from wids.base.hashing import hash_file
 from wids.specs.newspec import shard_entry
+from wids.tar.shard import Shard
 from wids.tar.tarindex import TarIndex
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 __all__ = ["WholeShards"]
@@ -55,34 +56,43 @@ class WholeShards:
             self.entries.append(entry)
         self.num_samples: int = sum(entry["nsamples"] for entry in self.entries)
         self.num_passed = 0
-        self._keys = self._all_keys()
+        self._samples = self._all_samples()
 
-    def _all_keys(self) -> Iterator[str]:
+    def _all_samples(self) -> Iterator[tuple[Path, str, dict[str, Any]]]:
         for path in self._paths:
             # One shard at a time, because the keys of all shards might not fit into memory.
-            yield from TarIndex.from_tar(path).keys
+            with Shard(path) as shard:
+                for local_index, key in enumerate(shard.keys):
+                    yield path, key, shard.read(local_index)
 
-    def pass_by(self, key: Any) -> bool:
+    def pass_by(self, key: Any, members: Sequence[tuple[str, Any]] = ()) -> bool:
         """Return whether the next sample is in a complete shard, and count it as skipped.
 
         Args:
             key: Key of the sample.
+            members: Name and bytes of those of its members that are compared with what is there.
 
         Returns:
             True if the sample need not be written.
 
         Raises:
-            ValueError: The shards hold another sample at this position.
+            ValueError: The shards hold another sample at this position, or another member of it.
         """
         if self.num_passed == self.num_samples:
             return False
+        path, expected, there = next(self._samples)
         # The keys are compared, because samples in another order would silently be lost.
-        expected = next(self._keys)
         if key != expected:
             raise ValueError(
                 f"resume: sample {self.num_passed} is {key!r}, the shards that are there have "
                 f"{expected!r}; give the same samples in the same order, or remove the shards"
             )
+        for name, data in members:
+            if there.get(name.removeprefix(expected)) != data:
+                raise ValueError(
+                    f"resume: sample {self.num_passed}: {name} is not what {path} holds, so the "
+                    "source has changed since; begin anew without resume (--resume)"
+                )
         self.num_passed += 1
         return True
 

@@ -80,8 +80,9 @@ class ShardWriter:
                 `SampleEncoder`.
             spec: Path of the JSON spec of all shards, which `close` writes; none by default.
             resume: Continue after the existing complete shards. Give the same samples again, in the
-                same order: those in complete shards are skipped (their values are not encoded). Or
-                call `skip_written` and begin after them. A journal next to `spec` records progress.
+                same order: those in complete shards are skipped. Their keys, bytes, texts and
+                numbers are compared with what is there; pictures and arrays are not encoded for
+                that. Or call `skip_written` and begin after them. A journal next to `spec` records progress.
                 Without `spec`, the existing shards are read, and shards of an older run cannot be
                 distinguished from shards of the run that crashed.
             rank: Index of this writer among several writers of one dataset, in `[0, num_replicas)`.
@@ -184,8 +185,11 @@ class ShardWriter:
         Raises:
             ValueError: The sample cannot be written; the message says why. Nothing was written.
         """
-        if self._whole is None or not self._whole.pass_by(sample.get("__key__")):
+        whole = self._whole
+        if whole is None or whole.num_passed == whole.num_samples:
             self._write(*self._encode(sample))
+        else:
+            whole.pass_by(sample.get("__key__"), self._encode.quick_members(sample))
 
     def write_members(self, key: str, members: Members) -> None:
         """Write one sample whose members are already named and encoded.
@@ -197,7 +201,7 @@ class ShardWriter:
         Raises:
             ValueError: The shard already holds the key, or the writer is closed.
         """
-        if self._whole is None or not self._whole.pass_by(key):
+        if self._whole is None or not self._whole.pass_by(key, members):
             self._write(key, members)
 
     def _write(self, key: str, members: Members) -> None:
