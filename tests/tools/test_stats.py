@@ -41,6 +41,17 @@ def test_counts_and_sizes_are_summed_over_shards(folder: Path):
     assert stats.values == {}
 
 
+def test_texts_that_differ_by_blanks_are_counted_apart(make_shard: MakeShard, tmp_path: Path):
+    """A value is what filters compare; a class is a number, whatever is around it."""
+    texts = ["a", " a", "a ", "a\n", "\ta"]
+    rows = [{"__key__": f"{n}", ".txt": each, ".cls": each} for n, each in enumerate(texts)]
+    dataset = load_spec(str(make_shard("a.tar", rows)))
+    counted = spec_stats(dataset, values=".txt", workers=1)
+    assert counted.values == dict.fromkeys(texts, 1)
+    assert any("'a\\n'" in line for line in stats_lines(counted))
+    assert spec_stats(dataset, values=".cls", workers=1).values == {"a": 5}
+
+
 def test_shard_that_cannot_be_read_is_reported(folder: Path):
     """A shard that cannot be read is reported, and the others are counted."""
     Path("c.tar").write_bytes(b"no tar" * 1000)

@@ -137,7 +137,9 @@ def test_a_source_that_has_changed_is_refused(tmp_path: Path, changed: Any):
     write(tmp_path, rows, resume=True)
     (tmp_path / "x.json").unlink()
     rows[1][extension] = {str: "texT", bytes: b"byteS", int: 8, dict: {"a": [1]}}[type(changed)]
-    with pytest.raises(ValueError, match=rf"resume: sample 1: 000001\.{extension} is not what .*x-0"):
+    with pytest.raises(
+        ValueError, match=rf"resume: sample 1: 000001\.{extension} is not what .*x-0"
+    ):
         write(tmp_path, rows, resume=True)
 
 

@@ -17,6 +17,7 @@ from wids.base.processes import cut_runs, run_each
 from wids.base.text import clean, format_nbytes, table
 from wids.base.urls import display_url
 from wids.caching.cache import local_copy
+from wids.codecs.formats import is_class
 from wids.specs.indexrules import rules_of
 from wids.specs.shardtable import UNKNOWN
 from wids.tar.shard import Shard
@@ -222,7 +223,10 @@ def _count_values(path: Path, index: TarIndex, column: str) -> Counter[str]:
 def _text(column: str, data: Any) -> str | None:
     """Return the text of a value; a long one is cut. None without a value."""
     text = value_text(column, data if ":" in column else data[:_MAX_VALUE_NBYTES])
-    return None if text is None else text[:_MAX_VALUE_NBYTES].strip()
+    if text is None:
+        return None
+    # A class is a number, as filters read it; any other text is as it is written.
+    return text.strip() if is_class(column) else text[:_MAX_VALUE_NBYTES]
 
 
 def view_stats(
@@ -290,7 +294,10 @@ def stats_lines(
     lines = table(rows, right=range(1, 6))
     if stats.values:
         commonest = stats.values.most_common(max_values)
-        named = [(value, count, (names or {}).get(value, "")) for value, count in commonest]
+        named = [
+            (value if value == value.strip() else repr(value), count, (names or {}).get(value, ""))
+            for value, count in commonest
+        ]
         lines += ["", *table([("value", "count", ""), *named], right=[1])]
         if len(stats.values) > len(commonest):
             lines.append(f"and {len(stats.values) - len(commonest)} other values")

@@ -82,9 +82,9 @@ class ShardWriter:
             resume: Continue after the existing complete shards. Give the same samples again, in the
                 same order: those in complete shards are skipped. Their keys, bytes, texts and
                 numbers are compared with what is there; pictures and arrays are not encoded for
-                that. Or call `skip_written` and begin after them. A journal next to `spec` records progress.
-                Without `spec`, the existing shards are read, and shards of an older run cannot be
-                distinguished from shards of the run that crashed.
+                that. Or call `skip_written` and begin after them. A journal next to `spec` records
+                progress. Without `spec`, the existing shards are read, and shards of an older run
+                cannot be distinguished from shards of the run that crashed.
             rank: Index of this writer among several writers of one dataset, in `[0, num_replicas)`.
             num_replicas: Number of these writers. Writer `rank` makes every `num_replicas`-th shard
                 from `start_shard + rank` on, and a spec of its own: `train-00000-of-00004.json`;
