@@ -25,7 +25,7 @@ def hash_key(key: str) -> int:
     >>> hash_key("a") == int(hash_keys(["b", "a"])[1])
     True
     """
-    data = key.encode("utf-8", "surrogateescape")
+    data = _encoded(key)
     value = (len(data) * _START) & _MASK
     for start in range(0, len(data), 8):
         value ^= int.from_bytes(data[start : start + 8], "little")
@@ -35,9 +35,16 @@ def hash_key(key: str) -> int:
     return value
 
 
+def _encoded(key: str) -> bytes:
+    try:
+        return key.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:  # asked for by a stranger: no name in a tar becomes such a text
+        return key.encode("utf-8", "surrogatepass")
+
+
 def hash_keys(keys: list[str]) -> Hashes:
     """Return the hashes of several keys."""
-    encoded = [key.encode("utf-8", "surrogateescape") for key in keys]
+    encoded = list(map(_encoded, keys))
     starts = np.zeros(len(encoded) + 1, np.int64)
     np.cumsum([len(each) for each in encoded], out=starts[1:])
     return hash_packed(b"".join(encoded), starts)

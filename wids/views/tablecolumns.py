@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from wids.base.keyhash import hash_keys, hash_packed
 from wids.base.numbertext import equal_text
+from wids.errors import SpecError
 from wids.reading.ragged import Ragged, RaggedText, Values, join, pack, take
 
 if TYPE_CHECKING:
@@ -174,7 +175,14 @@ class Objects:
         self.at: Callable[[int], Any] = values.__getitem__ if plain else self._converted
 
     def _converted(self, row: int) -> Any:
-        return self._values[row].as_py()
+        value: Any = self._values[row]
+        try:
+            return value.as_py()
+        except (ArithmeticError, ValueError, LookupError) as error:
+            raise SpecError(
+                f"row {row} of a piece of the table: Python has no value for this {value.type} "
+                f"({error}); expected dates from year 1 to 9999 and time zones that exist"
+            ) from error
 
     def __len__(self) -> int:
         return len(self._values)
