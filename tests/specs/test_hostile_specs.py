@@ -87,6 +87,18 @@ def test_a_spec_names_no_device_as_another_spec(tmp_path: Path, kind: str) -> No
         load_spec(str(path))
 
 
+def test_a_pipe_without_a_writer_is_not_waited_for(tmp_path: Path) -> None:
+    """It is an empty document; one that a program writes into is read."""
+    os.mkfifo(tmp_path / "a.json")
+    with pytest.raises(SpecError, match="found an empty file"):
+        load_spec(str(tmp_path / "a.json"))
+    reader, writer = os.pipe()
+    os.write(writer, json.dumps({"shardlist": [SHARD]}).encode())
+    os.close(writer)
+    assert len(load_spec(f"/dev/fd/{reader}").shards) == 1
+    os.close(reader)
+
+
 def test_a_device_is_read_up_to_a_bound() -> None:
     """A spec at a path of the user may be a pipe, and is read up to a bound."""
     with pytest.raises(WidsError, match="larger than"):

@@ -217,3 +217,9 @@ def test_a_spec_in_a_folder_is_used_as_in_a_bucket(tmp_path: Path, make_shard: M
         warnings.simplefilter("error")
         for source in (folder, f"{folder}/"):
             assert len(wids.ShardListDataset(source, key_rule="last_dot")) == 4
+
+
+def test_an_empty_text_is_no_folder() -> None:
+    """It is a variable that was not set, and not the current folder."""
+    with pytest.raises(SpecError, match="got an empty text; '.' is this folder"):
+        load_spec("")

@@ -361,10 +361,35 @@ def test_files_that_are_no_tables_are_refused(
         (tmp_path / name).write_bytes(b"PAR1 no table" if name != "t.csv" else b"")
         with pytest.raises(ValueError, match=name):
             dataset.join(tmp_path / name)
+    os.mkfifo(tmp_path / "pipe.csv")  # whose writer would be waited for
+    with pytest.raises(wids.SpecError, match=r"pipe\.csv: expected a table as a file"):
+        dataset.join(tmp_path / "pipe.csv")
     with pytest.raises(ValueError, match="columns of one length"):
         dataset.join({"key": KEYS, "x": [1]})
     with pytest.raises(FileNotFoundError):
         dataset.join(tmp_path / "none.parquet")
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([2**30] * len(KEYS), pa.date32()),
+        pa.array([2**62] * len(KEYS), pa.timestamp("s")),
+        pa.array([0] * len(KEYS), pa.timestamp("s", tz="Nowhere/City")),
+    ],
+)
+def test_dates_that_python_lacks_are_errors_of_the_table(
+    dataset: wids.ShardListDataset, tmp_path: Path, column: pa.Array
+) -> None:
+    """A sample, a batch and a column say so; the table's other columns are read."""
+    pyarrow.feather.write_feather(
+        pa.table({"key": KEYS, "date": column, "cap": KEYS}), tmp_path / "t.arrow"
+    )
+    joined = dataset.join(tmp_path / "t.arrow")
+    for read in (joined.__getitem__, lambda index: joined.gather([index], ".date")):
+        with pytest.raises(wids.SpecError, match="Python has no value for this"):
+            read(0)
+    assert list(joined.column(".cap")) == KEYS
 
 
 def test_fields_of_one_name_need_a_decision(dataset: wids.ShardListDataset) -> None:

@@ -72,11 +72,7 @@ def decode_safetensors(data: bytes | memoryview) -> dict[str, Any]:
     """
     header, start = _parse_header(data)
     header.pop("__metadata__", None)
-    if len(header) > MAX_TENSORS:
-        raise DecodeError(
-            f"safetensors: expected at most {MAX_TENSORS} tensors, found {len(header)}; decode "
-            "such fields by a function of your own (decoders=)"
-        )
+    _check_count(len(header))
     try:
         # In the order of their starts, each range must begin where the previous range ended.
         spans = sorted(entry["data_offsets"] for entry in header.values())
@@ -102,6 +98,7 @@ def _parse_header(data: bytes | memoryview) -> tuple[dict[str, Any], int]:
             f"and a header at most {HEADER_LIMIT}"
         )
     text = bytes(data[8:start])
+    _check_count(text.count(b'"data_offsets"'))  # before seconds are spent on the parsing of it
     if json_nbytes(text, MAX_VALUES_NBYTES) > MAX_VALUES_NBYTES:
         raise DecodeError(
             f"safetensors: the values of the header could take more than {MAX_VALUES_NBYTES} bytes "
@@ -114,6 +111,14 @@ def _parse_header(data: bytes | memoryview) -> tuple[dict[str, Any], int]:
     if not isinstance(header, dict):
         raise DecodeError(f"safetensors: expected a JSON object as header, got {type(header)}")
     return header, start
+
+
+def _check_count(num_tensors: int) -> None:
+    if num_tensors > MAX_TENSORS:
+        raise DecodeError(
+            f"safetensors: expected at most {MAX_TENSORS} tensors, found {num_tensors}; decode "
+            "such fields by a function of your own (decoders=)"
+        )
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

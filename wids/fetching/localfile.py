@@ -19,7 +19,8 @@ def read_local(location: str) -> bytes:
     """
     path = local_path(location)
     try:
-        with path.open("rb") as stream:
+        with open(path, "rb", opener=_without_waiting) as stream:
+            os.set_blocking(stream.fileno(), True)
             status = os.fstat(stream.fileno())
             if stat.S_ISREG(status.st_mode) and not status.st_size:
                 return b""  # not read: some files of /proc say 0 bytes and let a reader wait
@@ -31,6 +32,11 @@ def read_local(location: str) -> bytes:
     if len(data) > MAX_DOCUMENT_NBYTES:
         raise FetchError(too_large(location, MAX_DOCUMENT_NBYTES))
     return data
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Open a file; a pipe into which nobody writes is at its end, and not waited for."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def too_large(url: str, max_nbytes: int) -> str:

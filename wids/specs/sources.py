@@ -70,6 +70,8 @@ def load_spec(
         SpecError: The source does not exist, or is malformed.
         FetchError: A URL could not be read.
     """
+    if isinstance(source, str) and not source:  # often a variable of a shell that is not set
+        raise SpecError("expected the location of a dataset, got an empty text; '.' is this folder")
 
     def cache_of(location: str, base: str | None) -> SpecCache | None:
         return SpecCache.of(location, base, cache_dir, cached)

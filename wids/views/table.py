@@ -71,7 +71,10 @@ def stamp_of(path: Path) -> FileStamp:
 
     Raises:
         OSError: It cannot be read.
+        SpecError: It is a folder, a pipe or a device.
     """
+    if path.exists() and not path.is_file():  # opening a pipe would wait for its writer
+        raise SpecError(f"{path}: expected a table as a file, found a folder, pipe or device")
     with path.open("rb", buffering=0) as stream:
         status = os.fstat(stream.fileno())
         digest = hashlib.sha256(b"%d" % status.st_size)
