@@ -5,8 +5,14 @@
 // may lack one word if none has all, and histories and formats come after what users read.
 "use strict";
 
-const LATER = { changelog: 8, benchmarks: 6, architecture: 4, contributing: 4 };
-const FORMATS = /^(formats|security)$/;
+const LATER = {
+  changelog: 8,
+  benchmarks: 6,
+  architecture: 4,
+  contributing: 4,
+  formats: 3,
+  security: 3,
+};
 
 const headingsWith = (words) => {
   const stemmer = new Stemmer();
@@ -40,5 +46,5 @@ if (typeof Search !== "undefined") {
   };
 
   Scorer.score = ([page, , , , score]) =>
-    score - (LATER[page] ?? (FORMATS.test(page) ? 3 : 0)) + (page === "questions" ? 2 : 0);
+    score - (LATER[page] ?? 0) + (page === "questions" ? 2 : 0);
 }
