@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from helpers.specimens import npz_bomb, specimens
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from wids.base.processes import fresh_python
@@ -43,7 +43,6 @@ def sent(*pieces: bytes) -> socket.socket:
     return here
 
 
-@settings(max_examples=50)
 @given(st.dictionaries(st.text(), JSON), st.binary(), st.integers(1, 30))
 def test_messages_come_as_they_were_sent(header: dict[str, Any], data: bytes, step: int) -> None:
     """Messages are received correctly however they are divided into pieces."""

@@ -11,7 +11,7 @@ import pytest
 from helpers.browsing import Command, browsing
 from helpers.shards import write_shard
 from helpers.specimens import npy
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.path import Path as Polygon
 
@@ -51,7 +51,6 @@ def test_any_finite_vectors_make_a_finite_plane(
     assert 0 <= share <= 1
 
 
-@settings(max_examples=20)
 @given(st.integers(3, 20), st.integers(0, 2**32))
 def test_an_outline_holds_what_matplotlib_says(corners: int, seed: int) -> None:
     """Points are inside a star-shaped polygon where another library says so."""

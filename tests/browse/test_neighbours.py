@@ -9,7 +9,7 @@ import pytest
 from helpers.browsing import Browsing, browsing
 from helpers.shards import write_shard
 from helpers.specimens import npy
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from wids.browse import neighbours
@@ -167,7 +167,6 @@ def test_zeros_have_no_direction_and_are_left_out(tmp_path: Path) -> None:
         assert page["comparing"]["about"]["left_out"] == {"with zeros alone": 2}
 
 
-@settings(max_examples=30)
 @given(st.integers(2, 40), st.integers(1, 9), st.integers(0, 2**32))
 def test_blocks_make_no_difference(count: int, blocks: int, seed: int) -> None:
     """Whatever is compared at a time, the nearest few are those of the whole matrix."""
@@ -183,7 +182,6 @@ def test_blocks_make_no_difference(count: int, blocks: int, seed: int) -> None:
         assert np.allclose(np.take_along_axis(whole[start:stop], found.numbers, 1), wanted)
 
 
-@settings(max_examples=50)
 @given(st.integers(2, 60), st.floats(0, 1), st.integers(0, 2**32))
 def test_groups_are_connected_components(count: int, least: float, seed: int) -> None:
     """Vectors are joined if a path of those that are alike leads from one to the other."""

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from wids import DistributedChunkedSampler, DistributedShardSampler
@@ -11,7 +11,6 @@ from wids.browse.orders import OrderQuery
 LENGTHS = st.lists(st.integers(0, 40), min_size=1, max_size=12).filter(sum)
 
 
-@settings(max_examples=60, deadline=None)
 @given(LENGTHS, st.integers(1, 5), st.integers(0, 3), st.integers(0, 9), st.integers(1, 4))
 def test_an_epoch_by_shards_is_the_samplers(lengths, replicas, epoch, seed, interleave):
     """Each position of the grid is that of a rank of DistributedShardSampler."""
@@ -31,7 +30,6 @@ def test_an_epoch_by_shards_is_the_samplers(lengths, replicas, epoch, seed, inte
         assert order.slice(0, order.size) == list(sampler)
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.integers(1, 200), st.integers(1, 5), st.integers(0, 3), st.integers(1, 50))
 def test_an_epoch_by_chunks_is_the_samplers(total, replicas, epoch, chunksize):
     """With default parameters, the order is that of DistributedChunkedSampler."""
