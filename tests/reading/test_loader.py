@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
 
 import wids
-from wids.errors import DecodeError
 from wids.reading.ragged import Ragged
 
 RELAXED = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -163,12 +162,6 @@ def test_what_a_batch_is_made_of(shards):
     assert [len(row) for row in decoded[".ragged.npy"]] == [0, 1, 2]
 
 
-def test_only_the_fields_asked_for(shards):
-    """Batches have only the fields of the dataset."""
-    dataset = wids.ShardListDataset(shards, fields=(".cls", ".npy"))
-    assert set(next(iter(wids.Loader(dataset, 4)))) == {"__key__", "__index__", ".cls", ".npy"}
-
-
 def test_transformations_run_in_the_threads_and_are_collated(shards):
     """Transformed samples are collated as by a DataLoader."""
     names = set()
@@ -301,14 +294,6 @@ def test_an_error_keeps_its_type_and_says_which_sample(shards):
     assert "s2.tar" in note
     # The batches behind it can still be had.
     assert next(loader).tolist() == [12, 13, 14, 15]
-
-
-def test_a_damaged_field_is_named(make_shard):
-    """The error of a decoder names index, key, field and shard."""
-    samples = [{"__key__": f"k{i}", ".json": "{" if i == 5 else "{}"} for i in range(8)]
-    dataset = wids.ShardListDataset([make_shard("a.tar", samples)])
-    with pytest.raises(DecodeError, match=r"'.json' of sample 5, key 'k5', shard '.*a.tar'"):
-        list(wids.Loader(dataset, 4, num_workers=2))
 
 
 def test_answers_to_damaged_fields_hold_in_batches(make_shard):
@@ -471,12 +456,6 @@ def test_a_sampler_that_fails_is_heard_in_its_turn(shards):
         next(loader)
 
 
-def test_an_index_out_of_range_is_an_error(shards):
-    """An index out of range is an error that names it."""
-    with pytest.raises(IndexError, match=f"index {TOTAL} is out of range"):
-        list(wids.Loader(wids.ShardListDataset(shards), 2, sampler=[0, TOTAL], num_workers=2))
-
-
 def test_a_timeout_can_be_waited_for_again():
     """After a TimeoutError, the batch can be read later."""
     ready = threading.Event()
@@ -514,14 +493,6 @@ def test_arguments_out_of_range_are_refused(options, message):
     """A wrong argument is refused by name when the loader is made."""
     with pytest.raises(ValueError, match=message):
         wids.Loader([1, 2, 3], **options)
-
-
-@pytest.mark.parametrize("name", ["batch_size", "num_workers", "prefetch_factor"])
-@pytest.mark.parametrize("value", [1.5, "2"])
-def test_counts_that_are_none_are_refused_by_name(name, value):
-    """A count that is no integer is refused."""
-    with pytest.raises(TypeError, match=f"{name} must be an integer of at least ., got {value!r}"):
-        wids.Loader([1, 2, 3], **{name: value})
 
 
 # --- ends ---
@@ -745,13 +716,6 @@ def test_a_sampler_without_state_is_refused(shards):
             loader.load_state_dict({"sampler": {}})
 
 
-@pytest.mark.parametrize("state", [{}, {"epoch": 1}, {"sampler": {}}])
-def test_what_is_no_state_is_refused(shards, state):
-    """A malformed state is refused with the expected form."""
-    with pytest.raises(ValueError, match="state"):
-        wids.Loader(wids.ShardListDataset(shards)).load_state_dict(state)
-
-
 # --- load ---
 
 
@@ -770,22 +734,6 @@ def test_many_loaders_at_once(shards):
     for thread in threads:
         thread.join()
     assert sums == [5 * sum(range(TOTAL))] * 8
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "cure"),
-    [
-        ("sampler", 3, "give a sampler or a list"),
-        ("batch_sampler", 2, "give a sampler or a list"),
-        ("collate_fn", "list", "give one, or None"),
-        ("drop_last", "no", "give one of them"),
-        ("drop_last", None, "give one of them"),
-    ],
-)
-def test_an_argument_of_a_wrong_type_is_named_at_once(name: str, value: object, cure: str):
-    """The error comes from the constructor, with the argument, what was given and what to give."""
-    with pytest.raises(TypeError, match=f"^{name} must .*got {value!r}.*{cure}$"):
-        wids.Loader(range(5), **{name: value})
 
 
 def test_any_iterable_of_indexes_is_a_sampler():
