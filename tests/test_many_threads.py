@@ -289,7 +289,8 @@ def test_ranges_of_a_pool(shard_server: ShardServer) -> None:
             starts = [chosen.randrange(len(data) - 9000) for _ in range(4)]
             spans = [(start, start + chosen.randrange(1, 9000)) for start in starts]
             planned = [PlannedRange(url, version, *span, need) for span in spans]
-            pool.plan(planned)
+            pool.reserve(planned)
+            pool.request(planned)
             found = pool.read_ranges(url, spans, version=version)
             assert [bytes(each) for each in found] == [data[start:stop] for start, stop in spans]
             pool.release(planned)

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import wids
-from wids.reading.gather import ReadAhead
+from wids.reading.gather import PageAnnouncer
 
 LENGTHS = [5, 0, 1, 12, 7]
 TOTAL = sum(LENGTHS)
@@ -111,7 +111,7 @@ def test_batches_that_wait_for_nothing_are_soon_not_announced(shards):
             asked.append(self)
             return super().__iter__()
 
-    ahead = ReadAhead()
+    ahead = PageAnnouncer()
     for _ in range(50):
         with ahead.batch(Watched()):
             dataset[0]

@@ -155,11 +155,6 @@ class RangePool:
         """Whether all connections have work, and as much again waits for them."""
         return self._under_way >= 2 * self.width
 
-    def plan(self, ranges: Sequence[PlannedRange]) -> None:
-        """Reserve memory for ranges and request them; see `reserve` and `request`."""
-        self.reserve(ranges)
-        self.request(ranges)
-
     def reserve(self, ranges: Sequence[PlannedRange]) -> None:
         """Reserve memory for ranges; the sum of their sizes must not exceed `room`.
 

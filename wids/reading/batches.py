@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import deque
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,15 +17,14 @@ import numpy as np
 from wids.base.system import num_cores
 from wids.ordering.randomseeds import reading_batch
 from wids.reading.collate import Allocate, collate
+from wids.reading.loaderstats import counted_as
 from wids.reading.pipeline import note_missing_dot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from contextlib import AbstractContextManager
 
     import numpy.typing as npt
 
-    from wids.reading.loaderstats import Stage
     from wids.reading.pipeline import BatchKind
     from wids.reading.samplesequence import SampleSequence
 
@@ -48,7 +46,6 @@ def batch_maker(
     dataset: Any,
     collate_fn: Callable[[list[Any]], Batch] | None,
     pools: Callable[[str], Allocate] | None = None,
-    timed: Callable[[Stage], AbstractContextManager[None]] | None = None,
 ) -> Callable[[Sequence[int]], Batch]:
     """Return the fastest function that makes batches of a dataset.
 
@@ -57,20 +54,14 @@ def batch_maker(
         collate_fn: Function from a list of samples to a batch; None for `wids.reading.collate`.
         pools: Function from the name of a field to the allocator of its memory, such as `Pools`;
             None: new memory each time.
-        timed: Context manager to run a stage in, as `LoaderStats.timed`; None: none.
 
     Returns:
         A thread-safe function from indexes to a batch.
     """
-    timed = _untimed if timed is None else timed
-    by_sample = _SampleBatches(dataset, collate_fn, pools, timed)
+    by_sample = _SampleBatches(dataset, collate_fn, pools)
     if collate_fn is None and _kind(dataset) != "samples":
-        return _FieldBatches(dataset, by_sample, pools, timed)
+        return _FieldBatches(dataset, by_sample, pools)
     return by_sample
-
-
-def _untimed(_stage: Stage) -> AbstractContextManager[None]:
-    return nullcontext()
 
 
 def useful_threads(dataset: Any, collate_fn: object) -> int:
@@ -112,18 +103,15 @@ class _SampleBatches:
         dataset: Any,
         collate_fn: Callable[[list[Any]], Batch] | None,
         pools: Callable[[str], Allocate] | None,
-        timed: Callable[[Stage], AbstractContextManager[None]],
     ) -> None:
         self._dataset = dataset
         self._read = getattr(dataset, "__getitems__", None) or self._read_each
         self._collate_fn = collate_fn
         self._allocate = None if pools is None else pools("")
-        self._timed = timed
 
     def __call__(self, indexes: Sequence[int]) -> Batch:
-        with self._timed("read"):
-            samples = self._read(indexes)
-        with self._timed("collate"):
+        samples = self._read(indexes)
+        with counted_as("collate"):
             try:
                 return self._collated(samples)
             except Exception as error:
@@ -159,7 +147,6 @@ class _FieldBatches:
         dataset: SampleSequence,
         by_sample: _SampleBatches,
         pools: Callable[[str], Allocate] | None,
-        timed: Callable[[Stage], AbstractContextManager[None]],
     ) -> None:
         self._dataset = dataset
         self._by_sample = by_sample
@@ -167,10 +154,9 @@ class _FieldBatches:
         # Copying holds the interpreter lock. If threads took it from each other every few
         # milliseconds, a batch would take 1.5 times as long, so only one thread copies at a time.
         self._turn = threading.Lock()
-        self._timed = timed
 
     def __call__(self, indexes: Sequence[int]) -> dict[str, Any]:
-        with self._timed("read"), reading_batch(indexes, len(self._dataset)):
+        with reading_batch(indexes, len(self._dataset)):
             batch = self._dataset.gather_fields(indexes, self._pools, self._turn)
         # If samples have different fields, collating them one by one gives the right error.
         return self._by_sample(indexes) if batch is None else batch

@@ -12,29 +12,26 @@ import numpy as np
 
 from wids.base.urls import display_url, is_local, local_path
 from wids.base.warn import warn
-from wids.errors import WidsError
+from wids.specs.shardtable import UNKNOWN
 
 if TYPE_CHECKING:
-    from wids.base.shardref import ShardRef
-    from wids.reading.shardopener import ShardOpener
     from wids.specs.shardtable import ShardTable
 
 __all__ = ["warn_of_doubtful"]
 
-_END_NBYTES = 1024  # of the two blocks of zeros that end an archive
-_PADDED_NBYTES = 10_240  # of an archive without members, as GNU tar pads it
-_MOST_LOOKED_AT = 100  # small files of 0 samples that are indexed, which takes 0.1 s
+# Of an archive without members: two blocks of zeros, or as many as GNU tar writes. With less than a
+# block, it is compressed or a file of nothing.
+_EMPTY_NBYTES = (*range(512), 1024, 10_240)
 
 
-def warn_of_doubtful(shards: ShardTable, opener: ShardOpener) -> None:
+def warn_of_doubtful(shards: ShardTable) -> None:
     """Warn of shards that are listed more than once, or are stated to be empty and are not.
 
     Args:
         shards: The shards of a dataset.
-        opener: Opens small local shards of 0 samples.
     """
     _warn_of_repeated(shards)
-    _warn_of_empty(shards, opener)
+    _warn_of_empty(shards)
 
 
 def _warn_of_repeated(shards: ShardTable) -> None:
@@ -50,49 +47,22 @@ def _warn_of_repeated(shards: ShardTable) -> None:
     )
 
 
-def _warn_of_empty(shards: ShardTable, opener: ShardOpener) -> None:
-    refs = [shards[row] for row in np.flatnonzero(shards.nsamples == 0).tolist()]
-    said: list[tuple[ShardRef, str]] = []
-    num_looked_at = 0
-    for ref in refs:
-        nbytes = _local_nbytes(ref.url)
-        looks = nbytes is not None and 0 < nbytes <= _PADDED_NBYTES
-        num_looked_at += looks
-        if looks and num_looked_at <= _MOST_LOOKED_AT:
-            found = _looked_at(ref, opener)
-        else:
-            found = _by_size(
-                ref.filesize if nbytes is None else nbytes, remote=not is_local(ref.url)
-            )
-        if found:
-            said.append((ref, found))
+def _warn_of_empty(shards: ShardTable) -> None:
+    said = []
+    for row in np.flatnonzero(shards.nsamples == 0).tolist():
+        url, nbytes = shards.urls[row], int(shards.filesize[row])
+        if is_local(url):
+            try:
+                nbytes = local_path(url).stat().st_size
+            except (OSError, ValueError):  # missing, which is an error only where it is read
+                continue
+        if nbytes == UNKNOWN:
+            said.append((url, "and no size"))
+        elif nbytes not in _EMPTY_NBYTES:
+            said.append((url, f"in {nbytes} bytes"))
     if said:
-        ref, found = said[0]
+        url, found = said[0]
         warn(
-            f"{display_url(ref.url)}: the spec says 0 samples{found} ({len(said)} such shards), "
-            "and none is read; if that is wrong, create the spec again (wids create)"
+            f"{display_url(url)}: the spec says 0 samples {found} ({len(said)} such shards), and "
+            "none is read; if that is wrong, create the spec again (wids create)"
         )
-
-
-def _local_nbytes(url: str) -> int | None:
-    """Return the size of a local shard; None for one that is remote or missing."""
-    try:
-        return local_path(url).stat().st_size if is_local(url) else None
-    except (OSError, ValueError):  # a path with a zero byte
-        return None
-
-
-def _looked_at(ref: ShardRef, opener: ShardOpener) -> str:
-    """Return what a small local shard holds, for the message; "" for an empty one."""
-    try:
-        with opener.open_mapped(ref, opener.packed_index(ref)) as shard:
-            return f", the shard holds {len(shard)}" if len(shard) else ""
-    except (WidsError, OSError) as error:
-        return f", the shard cannot be read ({error})"
-
-
-def _by_size(nbytes: int | None, *, remote: bool) -> str:
-    """Return why a shard of a size is probably not empty, for the message; "" if it may be."""
-    if nbytes is None:
-        return " and no size" if remote else ""
-    return "" if nbytes in (_END_NBYTES, _PADDED_NBYTES) or nbytes < 512 else f" in {nbytes} bytes"

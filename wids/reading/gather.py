@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from wids.reading.rangeahead import PlannedBatch
     from wids.tar.shard import ReadableShard
 
-__all__ = ["Allocate", "Gathering", "ReadAhead", "gather_fields"]
+__all__ = ["Allocate", "Gathering", "PageAnnouncer", "gather_fields"]
 
 Integers = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -65,7 +65,7 @@ class Gathering:
         ends: Running total of the shards' lengths.
         opened: The open shards. If the batch has more shards than may be open at once, its fields
             are copied one by one.
-        read_ahead: Announces the bytes to be read to the kernel if that is faster.
+        announcer: Announces the bytes to be read to the kernel if that is faster.
         planned: The same batch, if its byte ranges were requested ahead.
     """
 
@@ -74,10 +74,10 @@ class Gathering:
         indexes: Integers,
         ends: Integers,
         opened: OpenShards,
-        read_ahead: ReadAhead,
+        announcer: PageAnnouncer,
         planned: PlannedBatch | None = None,
     ) -> None:
-        self._read_ahead = read_ahead
+        self._announcer = announcer
         self._read_group = _read_group if planned is None else planned.read_group
         self._open_shard = opened.use
         # Sorted, so that samples of a shard follow each other; `order` has their slots in the
@@ -119,7 +119,7 @@ class Gathering:
 
     def announced(self, fields: Collection[str] | None) -> AbstractContextManager[None]:
         """Context in which the kernel reads fields (None: all) ahead if that is faster."""
-        return self._read_ahead.batch(self.shard_samples(), fields)
+        return self._announcer.batch(self.shard_samples(), fields)
 
     def samples(self) -> Iterator[tuple[int, OpenShard, int]]:
         """Yield `(slot in the batch, open shard, local index)` in the order of storage.
@@ -408,8 +408,8 @@ def _core(decode: Decoder | None) -> Any:
     return decode
 
 
-class ReadAhead:
-    """Switch for the kernel's read-ahead of batches: on while they come from a disk.
+class PageAnnouncer:
+    """Announces the pages of batches to the kernel while they come from a disk.
 
     A thread that touches a page outside of memory waits, and the kernel reads far more around the
     page than a random read needs: megabytes on some machines. If the pages of a batch are announced
@@ -419,8 +419,8 @@ class ReadAhead:
 
     Instances may be shared by threads and pickled.
 
-    >>> ahead = ReadAhead()
-    >>> with ahead.batch([]):
+    >>> announcer = PageAnnouncer()
+    >>> with announcer.batch([]):
     ...     pass
     """
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from wids.base.arguments import check_flag, check_integer, check_mapping, check_number, check_sized
 from wids.base.warn import warn
@@ -18,13 +19,10 @@ from wids.ordering.samplers import ChunkedSampler, check_drawn_from
 from wids.reading.batches import Batch, Pools, batch_maker, useful_threads
 from wids.reading.collate import as_tensors, pin
 from wids.reading.devicedecoder import DeviceDecoder
-from wids.reading.loaderstats import LoaderStats, LoopClock, Stage
+from wids.reading.loaderstats import LoaderStats, LoopClock, counted_as
 from wids.reading.orderedmap import OrderedMap
 from wids.reading.pipeline import no_end
-from wids.reading.rangeahead import BatchesAhead
-
-if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
+from wids.reading.rangeahead import PlannedBatches
 
 __all__ = ["Loader", "LoaderPass"]
 
@@ -156,18 +154,21 @@ class Loader:
     def __iter__(self) -> LoaderPass:
         """Start an epoch, or continue the one that was restored."""
         stats = self._stats
-        timed = None if stats is None else stats.timed
-        make = batch_maker(self.dataset, self.collate_fn, self._pools, timed)
+        collated = batch_maker(self.dataset, self.collate_fn, self._pools)
         convert = _conversion(self.device, tensors=self.tensors, pin_memory=self.pin_memory)
-        finish = _chained(make, convert, timed)
 
-        def checked(batch: Sequence[int]) -> Batch:
+        def made_of(indexes: Sequence[int]) -> Batch:
+            timed = nullcontext() if stats is None else stats.timed("read")
             try:
                 # A device draws crops by the epoch of the batch, too.
-                with reading_batch(batch, len(self.dataset)):
-                    return finish(batch)
+                with timed, reading_batch(indexes, len(self.dataset)):
+                    batch = collated(indexes)
+                    if convert is None:
+                        return batch
+                    with counted_as("convert"):
+                        return convert(batch)
             except StopIteration as error:
-                raise no_end(f"while reading samples {batch}") from error
+                raise no_end(f"while reading samples {indexes}") from error
 
         # The iterator of the sampler is made at once, as in a DataLoader, so that later changes of
         # the sampler apply to the next pass.
@@ -178,7 +179,7 @@ class Loader:
         ahead = self._plan(batches)
         if stats is not None:
             stats.begin_pass(self.num_workers)
-        make = checked if ahead is None else ahead.finishing(checked)
+        make = made_of if ahead is None else ahead.finishing(made_of)
         batches = ahead or batches
         threads = None
         if self.num_workers:
@@ -194,14 +195,14 @@ class Loader:
             progress, threads or map(make, batches), threads, receive, stats, ahead=ahead
         )
 
-    def _plan(self, batches: Iterator[Sequence[int]]) -> BatchesAhead | None:
+    def _plan(self, batches: Iterator[Sequence[int]]) -> PlannedBatches | None:
         """Draw batches ahead if the dataset is read by byte range; None if not."""
         choose = getattr(self.dataset, "choose_remote", None)
         if choose is not None:
             choose(self.sampler or getattr(self.batch_sampler, "sampler", None))
         plan = getattr(self.dataset, "plan_ranges", None)
         planners = [] if plan is None else plan()
-        return BatchesAhead(batches, planners, len(self.dataset)) if planners else None
+        return PlannedBatches(batches, planners, len(self.dataset)) if planners else None
 
     def _begin(self, progress: _Progress) -> Iterator[Sequence[int]]:
         """Begin a pass of the sampler: return its batches of indexes."""
@@ -328,7 +329,7 @@ class LoaderPass(Iterator[Batch]):
         receive: Callable[[Batch], None] | None = None,
         stats: LoaderStats | None = None,
         *,
-        ahead: BatchesAhead | None = None,
+        ahead: PlannedBatches | None = None,
     ) -> None:
         self._progress = progress
         self._receive = receive
@@ -387,25 +388,6 @@ def _timed_draws(batches: Iterator[Sequence[int]], stats: LoaderStats) -> Iterat
         if batch is None:
             return
         yield batch
-
-
-def _chained(
-    make: Callable[[Sequence[int]], Batch],
-    convert: Callable[[Batch], Batch] | None,
-    timed: Callable[[Stage], AbstractContextManager[None]] | None,
-) -> Callable[[Sequence[int]], Batch]:
-    """Return one function from indexes to the batch that the loop gets."""
-    if convert is None:
-        return make
-    if timed is None:
-        return lambda indexes: convert(make(indexes))
-
-    def finish(indexes: Sequence[int]) -> Batch:
-        batch = make(indexes)
-        with timed("convert"):
-            return convert(batch)
-
-    return finish
 
 
 def _conversion(

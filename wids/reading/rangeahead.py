@@ -7,7 +7,6 @@ planned changes nothing but time: its samples are read, and checked, like any ot
 
 from __future__ import annotations
 
-import os
 import threading
 import weakref
 from collections import deque
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
     from wids.reading.openshards import OpenShard, ShardSamples
     from wids.tar.shard import ReadableShard
 
-__all__ = ["BatchesAhead", "PlannedBatches", "RangePlanner", "RangeSource", "default_memory"]
+__all__ = ["PlannedBatches", "RangePlanner", "RangeSource", "default_memory", "take_planned"]
 
 Batch = Sequence[int]
 Made = TypeVar("Made")
@@ -70,11 +69,11 @@ class PlannedBatch:
     Args:
         indexes: Its indexes in the dataset, ascending.
         number: Number of the batch in its pass.
+        owner: Identifies the dataset.
         tell: Called when a reader begins.
-        loop: Token of the loop that it is planned for.
 
     Attributes:
-        indexes, number, loop: As given.
+        indexes, number, owner: As given.
         ranges: Its byte ranges, none before it is located.
         nbytes: Their bytes.
     """
@@ -83,12 +82,12 @@ class PlannedBatch:
         self,
         indexes: tuple[int, ...],
         number: int,
-        tell: Callable[[], object] = lambda: None,
-        loop: object = None,
+        owner: object,
+        tell: Callable[[], object],
     ) -> None:
         self.indexes = indexes
         self.number = number
-        self.loop = loop
+        self.owner = owner
         self.nbytes = 0
         self._tell = tell
         self._taken = False
@@ -204,58 +203,26 @@ class PlannedBatch:
             self.close()
 
 
-# Tokens of the planners of the loop for which this thread makes a batch; empty outside of loops.
-_LOOPS: ContextVar[Collection[object]] = ContextVar("wids_range_loops", default=())
+# What was planned of the batch that this thread makes. Views and mixtures pass on nothing but
+# indexes, so that a dataset finds its part of the batch here.
+_PLANNED: ContextVar[list[PlannedBatch]] = ContextVar("wids_planned_batches")
 
 
-class PlannedBatches:
-    """Batches of one dataset that are planned and not yet read, by their indexes.
+def take_planned(owner: object, indexes: list[int]) -> PlannedBatch | None:
+    """Return what was planned of the batch that this thread makes; None if nothing was.
 
-    A batch is found by its indexes, since views and mixtures pass on nothing else. Loops that read
-    equal batches at the same time find their own, as the bytes of the others go with their loop. A
-    pickled copy is empty, and so is that of a forked process.
+    Each is returned once.
+
+    Args:
+        owner: Identifies the dataset.
+        indexes: What it reads, ascending.
     """
-
-    def __init__(self) -> None:
-        self._pid = os.getpid()
-        self._lock = threading.Lock()
-        self._batches: dict[tuple[int, ...], list[PlannedBatch]] = {}
-
-    def add(self, batch: PlannedBatch) -> None:
-        """Add a batch."""
-        with self._lock:
-            self._batches.setdefault(batch.indexes, []).append(batch)
-
-    def take(self, indexes: list[int]) -> PlannedBatch | None:
-        """Remove and return a batch by its ascending indexes; None if it is not planned."""
-        # Another process's lock may be locked for ever.
-        if not self._batches or self._pid != os.getpid():
-            return None
-        loops = _LOOPS.get()
-        with self._lock:
-            found = self._batches.get(tuple(indexes), [])
-            for position, batch in enumerate(found):
-                if batch.loop in loops or not loops:
-                    return self._pop(found, position)
-        return None
-
-    def remove(self, batch: PlannedBatch) -> bool:
-        """Remove a batch; return whether it was still there."""
-        with self._lock:
-            found = self._batches.get(batch.indexes, [])
-            if batch not in found:
-                return False
-            self._pop(found, found.index(batch))
-            return True
-
-    def _pop(self, found: list[PlannedBatch], position: int) -> PlannedBatch:
-        batch = found.pop(position)
-        if not found:
-            del self._batches[batch.indexes]
-        return batch
-
-    def __reduce__(self) -> tuple[type[PlannedBatches], tuple[()]]:
-        return PlannedBatches, ()
+    planned = _PLANNED.get([])
+    for batch in planned:
+        if batch.owner is owner and batch.indexes == tuple(indexes):
+            planned.remove(batch)
+            return batch
+    return None
 
 
 @dataclass(frozen=True)
@@ -269,7 +236,7 @@ class RangeSource:
         fields: Extensions that are read; None for all.
         fetcher: Fetcher of the dataset.
         memory: Bound of the bytes in memory.
-        batches: Where its readers find planned batches.
+        owner: Identifies the dataset, in whose reads planned batches are taken.
     """
 
     open: Callable[[int], OpenShard]
@@ -278,7 +245,7 @@ class RangeSource:
     fields: Collection[str] | None
     fetcher: Fetcher
     memory: int
-    batches: PlannedBatches
+    owner: object
 
 
 class RangePlanner:
@@ -295,7 +262,6 @@ class RangePlanner:
 
     Attributes:
         pool: Memory and requests.
-        loop: Token of the loop that it plans for.
     """
 
     def __init__(self, source: RangeSource, index_map: IndexMap | None = None) -> None:
@@ -309,7 +275,6 @@ class RangePlanner:
         self._unfinished: dict[int, PlannedBatch] = {}
         self._nbytes = self._num_located = self._num_ranges = 0
         self._ended_by: Exception | None = None  # why the thread ends, and no batch is planned
-        self.loop = object()  # not the planner, which a batch would then keep alive
         self._threads = DaemonThreadPool(_OPENED_AT_ONCE, "wids-shards")
         self._thread = threading.Thread(target=self._run, name="wids-plan", daemon=True)
         self._thread.start()
@@ -323,7 +288,7 @@ class RangePlanner:
         return min(fitting + _FIRST_BATCHES, _MOST_BATCHES)
 
     def expect(self, number: int, indexes: npt.NDArray[np.int64]) -> None:
-        """Plan a batch, which its reader will find by its indexes.
+        """Plan a batch.
 
         Args:
             number: Number of the batch; they ascend.
@@ -332,18 +297,21 @@ class RangePlanner:
         found = indexes if self._index_map is None else self._index_map(indexes)
         wanted = tuple(np.sort(found[found >= 0]).tolist())
         if wanted:
-            batch = self._unfinished[number] = PlannedBatch(wanted, number, self._tell, self.loop)
-            self._source.batches.add(batch)
+            batch = PlannedBatch(wanted, number, self._source.owner, self._tell)
+            self._unfinished[number] = batch
             self._expected.put(batch)
             self._tell()
-            # Looked at after the batch can be found, as `_end` finds those before it.
+            # Looked at afterwards, as `_end` finds those that were there before it.
             if (error := self._ended_by) is not None:
                 batch.fail(error)
 
+    def planned(self, number: int) -> PlannedBatch | None:
+        """Return what was planned of a batch that is not finished; None if nothing was."""
+        return self._unfinished.get(number)
+
     def finish(self, number: int) -> None:
         """Drop a batch that was made, or that failed before it was read."""
-        batch = self._unfinished.pop(number, None)
-        if batch is not None and self._source.batches.remove(batch):
+        if (batch := self._unfinished.pop(number, None)) is not None:
             batch.close()
 
     def stop(self) -> None:
@@ -487,7 +455,7 @@ class _Waiting:
         self.ahead_nbytes = self.num_requested = 0
 
 
-class BatchesAhead(Iterator[Batch]):
+class PlannedBatches(Iterator[Batch]):
     """Batches of indexes in their order, drawn ahead and planned.
 
     Args:
@@ -539,18 +507,18 @@ class BatchesAhead(Iterator[Batch]):
     def finishing(self, make: Callable[[Batch], Made]) -> Callable[[Batch], Made]:
         """Return a function that makes a batch by `make`, and drops what was planned for it."""
         numbers, planners = self._numbers, self._planners  # no reference to this object
-        loops = frozenset(planner.loop for planner in planners)
 
         def made(batch: Batch) -> Made:
             waiting = numbers[id(batch)]
             number = waiting.popleft()
             if not waiting:
                 numbers.pop(id(batch), None)
-            token = _LOOPS.set(loops)
+            found = [each.planned(number) for each in planners]
+            token = _PLANNED.set([batch for batch in found if batch is not None])
             try:
                 return make(batch)
             finally:
-                _LOOPS.reset(token)
+                _PLANNED.reset(token)
                 for planner in planners:
                     planner.finish(number)
 

@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from wids.reading.columns import ColumnReader
     from wids.reading.fetchahead import FetchAhead
     from wids.reading.fieldfile import FieldFile
-    from wids.reading.gather import Allocate, Gathering, ReadAhead
+    from wids.reading.gather import Allocate, Gathering, PageAnnouncer
     from wids.reading.openshards import OpenShard, ShardSamples
     from wids.reading.pipeline import (
         BatchKind,
@@ -80,7 +80,7 @@ if TYPE_CHECKING:
         Transformations,
     )
     from wids.reading.ragged import Ragged, Values
-    from wids.reading.rangeahead import PlannedBatches, RangePlanner
+    from wids.reading.rangeahead import RangePlanner
     from wids.reading.remotechoice import RemoteChoice
     from wids.reading.shardopener import OnUncounted
     from wids.specs.shardtable import ShardTable
@@ -196,16 +196,14 @@ class ShardList:
             logger.info("%s", self.data_info)
 
     @cached_property
-    def _read_ahead(self) -> ReadAhead:
-        from wids.reading.gather import ReadAhead
+    def _announcer(self) -> PageAnnouncer:
+        from wids.reading.gather import PageAnnouncer
 
-        return ReadAhead()
+        return PageAnnouncer()
 
     @cached_property
-    def _planned(self) -> PlannedBatches:
-        from wids.reading.rangeahead import PlannedBatches
-
-        return PlannedBatches()
+    def _owner(self) -> object:
+        return object()
 
     # Samples.
 
@@ -331,9 +329,10 @@ class ShardList:
         """Read a batch that is in the order of storage; yield each shard and its raw samples."""
         fields, copies = self._pipeline.fields, self._pipeline.copies
         if self._opener.by_range:
+            from wids.reading.rangeahead import take_planned
             from wids.reading.rangeshard import read_groups
 
-            planned = self._planned.take(indexes)
+            planned = take_planned(self._owner, indexes)
             if planned is not None:
                 yield from planned.read(fields, copy=copies)
                 return
@@ -342,7 +341,7 @@ class ShardList:
                 yield from read_groups(groups, fields, copy=copies)
             return
         for groups in self._by_shard(indexes):
-            with self._read_ahead.batch(groups, fields):
+            with self._announcer.batch(groups, fields):
                 for opened, local_indexes in groups:
                     found = opened.shard.read_many(local_indexes, fields, copy=copies)
                     yield opened, local_indexes, found
@@ -635,11 +634,15 @@ class ShardList:
         from wids.reading.loaderstats import counted_as
 
         positions = self._locator.positions(indexes)
-        planned = self._planned.take(np.sort(positions).tolist()) if self._opener.by_range else None
+        planned = None
+        if self._opener.by_range:
+            from wids.reading.rangeahead import take_planned
+
+            planned = take_planned(self._owner, np.sort(positions).tolist())
         with nullcontext() if planned is None else closing(planned):
             with counted_as("storage"):
                 gathering = Gathering(
-                    positions, self._locator.ends, self._opened, self._read_ahead, planned
+                    positions, self._locator.ends, self._opened, self._announcer, planned
                 )
             return gather_fields(gathering, self._pipeline, allocate, turn)
 
@@ -657,7 +660,7 @@ class ShardList:
         from wids.reading.gather import Gathering
 
         positions = self._locator.positions(indexes)
-        return Gathering(positions, self._locator.ends, self._opened, self._read_ahead)
+        return Gathering(positions, self._locator.ends, self._opened, self._announcer)
 
     # Shards.
 
@@ -888,7 +891,7 @@ class ShardList:
             fields=self._pipeline.fields,
             fetcher=self.cache.fetcher,
             memory=default_memory() if self._memory is None else self._memory,
-            batches=self._planned,
+            owner=self._owner,
         )
         return [RangePlanner(source, index_map)]
 
@@ -916,7 +919,7 @@ class ShardList:
         # A thread belongs to one process, and open shards to one dataset: a copy has none open.
         hot = {name: getattr(self, name) for name in _HOT} | {"_opened": copy(self._opened)}
         state = {**self.__dict__, **hot, "_ahead": None}
-        state.pop("_planned", None)
+        state.pop("_owner", None)
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -1127,7 +1130,7 @@ def _counted(
     """
     from wids.reading.doubtfulshards import warn_of_doubtful
 
-    warn_of_doubtful(shards, opener)
+    warn_of_doubtful(shards)
     unknown = np.flatnonzero(shards.nsamples == UNKNOWN).tolist()
     if not unknown:
         return shards

@@ -29,7 +29,7 @@ from wids.base.urls import (
 from wids.base.warn import warn
 from wids.caching.cache import local_copy
 from wids.errors import IntegrityError, ShardFormatError, SpecError
-from wids.fetching.fetch import Fetcher, FetchPolicy
+from wids.fetching.fetch import Fetcher
 from wids.fetching.transport import BeyondEndError, RangesNotServedError
 from wids.log import logger
 from wids.specs.classnames import find_class_names
@@ -67,7 +67,6 @@ __all__ = [
 KEPT_INDEX = "kept_index"  # in an entry: the sidecar that is needed until a pack is made
 _USUAL_DIGESTS = ("md5",)  # what old readers know
 _MOST_REMOTE = 8  # remote shards that are indexed at once, unless the caller says otherwise
-_MOST_REQUESTS = 16  # at once, to all servers
 _WRITER_PART = re.compile(r"-\d+-of-\d+\.json$")  # the spec of one of several parallel writers
 
 
@@ -455,10 +454,9 @@ def _index_each(
     if remote := [shard for shard in shards if not is_local(shard)]:
         # They wait for servers, not for the processor, and share a bounded number of connections.
         at_once = min(workers or _MOST_REMOTE, len(remote))
-        fetcher = Fetcher(FetchPolicy(connections=_MOST_REQUESTS))
-        index = partial(
-            index_shard, fetcher=fetcher, width=max(1, _MOST_REQUESTS // at_once), **options
-        )
+        fetcher = Fetcher()
+        width = max(1, fetcher.policy.connections // at_once)
+        index = partial(index_shard, fetcher=fetcher, width=width, **options)
         with closing(fetcher), DaemonThreadPool(at_once, "wids-index") as pool:
             run(index, remote, executor=pool)
 

@@ -17,7 +17,7 @@ from wids.base.system import num_cores
 from wids.base.urls import display_url, file_name, is_compressed_name, is_local, local_path
 from wids.caching.cache import ShardCache, local_copy
 from wids.errors import SampleCountError, ShardFormatError, WidsError
-from wids.fetching.fetch import Fetcher, FetchPolicy
+from wids.fetching.fetch import Fetcher
 from wids.fetching.transport import BeyondEndError, RangesNotServedError
 from wids.log import logger
 from wids.pack.packbounds import name_of_bounds
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
 __all__ = ["Packed", "bounded_columns", "write_pack"]
 
 _Column = tuple[str, tuple[str, ...]]  # a field, and the steps to a value in it
-_MOST_REQUESTS = 16  # at once, to all servers
 _OWN_KEYS = ("index", "pack")  # of entries: where a tar index lay, which is in the pack now
 
 
@@ -105,7 +104,7 @@ def write_pack(
     """
     path = Path(path)
     columns = bounded_columns(bounds)
-    fetcher = Fetcher(FetchPolicy(connections=_MOST_REQUESTS))
+    fetcher = Fetcher()
     cache = ShardCache(cache_dir, fetcher=fetcher)
     out = OutputFile(path)
     try:

@@ -15,7 +15,7 @@ from wids.base.arguments import check_mapping
 from wids.base.warn import warn
 from wids.ordering.batchsampler import BatchSampler
 from wids.ordering.samplers import check_drawn_from
-from wids.reading.rangeahead import BatchesAhead
+from wids.reading.rangeahead import PlannedBatches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -126,7 +126,7 @@ class SampleIterable(IterableDataset[Any]):
         if not planners:
             yield from map(self._read, batches)
             return
-        ahead = BatchesAhead(batches, planners, len(self.samples))
+        ahead = PlannedBatches(batches, planners, len(self.samples))
         try:
             yield from map(ahead.finishing(self._read), ahead)
         finally:
