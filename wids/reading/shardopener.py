@@ -15,7 +15,6 @@ from wids.base.urls import display_url, is_compressed_name, scheme_of
 from wids.base.warn import WarningsOnce, held_warnings
 from wids.errors import (
     FetchError,
-    SampleCountError,
     ShardChangedError,
     ShardFormatError,
     WidsError,
@@ -143,7 +142,7 @@ class ShardOpener:
         return mapped, version
 
     def _open_whole(self, ref: ShardRef, packed: TarIndex | None) -> tuple[Shard, Version]:
-        shard = self.open_mapped(ref, packed)
+        shard = self._open_mapped(ref, packed)
         version = Version.of_index(shard.index.digest)
         path = self.cache.local_path_of(ref)
         if path is not None:
@@ -155,49 +154,24 @@ class ShardOpener:
             return shard, version
         return shard, version.joined(there)
 
-    def open_mapped(self, ref: ShardRef, packed: TarIndex | None = None) -> Shard:
-        """Open a shard as a mapped file; a remote one is fetched first.
-
-        Args:
-            ref: The entry of the shard.
-            packed: Its tar index from a pack, if there is one.
-
-        Raises:
-            FetchError: The shard cannot be fetched.
-            ShardFormatError: It is not a tar, or truncated.
-            SampleCountError: It came twice with another number of samples than the spec says.
-            OSError: It cannot be opened.
-        """
-        shown = display_url(ref.url)
-        try:
-            shard = self._open_file(ref, packed)
-        except ShardFormatError as error:
-            if not self.cache.discard(ref):
-                if self.cache.is_local(ref.url) or str(error).startswith(shown):
-                    raise
-                raise ShardFormatError(f"{shown}: {error}") from error  # it names the cached file
-            logger.warning("%s: was damaged when it came; fetching it once more", shown)
-            return self._open_again(ref, packed)
-        if ref.nsamples in {None, len(shard)} or not self.cache.discard(ref):
-            return shard
-        logger.warning("%s: came with another number of samples; fetching it once more", shown)
-        again = self._open_again(ref, packed)
-        if ref.nsamples != len(again):
-            raise SampleCountError(
-                f"{shown}: the spec says {ref.nsamples} samples, the shard was fetched twice and "
-                f"held {len(shard)} and {len(again)}; it is damaged, or a new spec (`wids create`) "
-                "or another key_rule may help"
-            )
-        return again
-
-    def _open_again(self, ref: ShardRef, packed: TarIndex | None) -> Shard:
-        try:
-            return self._open_file(ref, packed)
-        except ShardFormatError as error:
-            shown = display_url(ref.url)
-            raise ShardFormatError(
-                f"{shown}: it was fetched twice, damaged each time; the last time: {error}"
-            ) from error
+    def _open_mapped(self, ref: ShardRef, packed: TarIndex | None) -> Shard:
+        """Open a shard as a mapped file; what comes damaged is fetched a second time."""
+        shown, found = display_url(ref.url), ""
+        while True:
+            try:
+                shard = self._open_file(ref, packed)
+            except ShardFormatError as error:
+                if not self.cache.discard(ref):  # as it answers the second time
+                    if self.cache.is_local(ref.url):
+                        raise
+                    twice = "fetched twice, damaged each time; the last time: " if found else ""
+                    raise ShardFormatError(f"{shown}: {twice}{error}") from error
+                found = "was damaged when it came"
+            else:
+                if ref.nsamples in {None, len(shard)} or not self.cache.discard(ref):
+                    return shard
+                found = "came with another number of samples"
+            logger.warning("%s: %s; fetching it once more", shown, found)
 
     def _open_file(self, ref: ShardRef, packed: TarIndex | None) -> Shard:
         from wids.tar.shard import Shard
