@@ -163,7 +163,6 @@ WRONG_DATA = [
     ("reshard a.json -o {split}-%d.tar --split a=2", ["--split"]),
     ("merge a.json -o a.json", ["a.json: is a.json, which is merged"]),
     ("stats a.json --plot sizes", ["sizes: expected the name of a picture (.png"]),
-    ("order a.json --plot order.nix", ["order.nix: expected the name of a picture (.png"]),
     ("export a.json t.csv --values nix", ["no sample has a field '.nix'; there are .txt .cls"]),
     ("repair missing.tar -o n.tar", ["missing.tar: No such file"]),
     ("repair empty -o n.tar", ["empty: Is a directory"]),

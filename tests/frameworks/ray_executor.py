@@ -41,11 +41,10 @@ def main() -> None:
                 writer.write({"__key__": f"{number:03}", "txt": str(number)})
         shards = sorted(map(str, folder.glob("x-*.tar")))
         missing = str(folder / "missing.tar")
-        built = build_spec(
-            [*shards, missing], folder=folder, executor=RayExecutor(), skip_broken=True
-        )
-        alone = build_spec([*shards, missing], folder=folder, workers=1, skip_broken=True)
-        assert built.spec.to_json() == alone.spec.to_json()
+        built = build_spec([*shards, missing], folder=folder, executor=RayExecutor())
+        alone = build_spec([*shards, missing], folder=folder, workers=1)
+        # The error has Ray's words around it, so the specs are compared that lack the shard.
+        assert built.readable.to_json() == alone.readable.to_json()
         assert list(built.failures) == [missing]
         with wids.ShardListDataset(shards) as dataset:
             order = np.arange(len(dataset))[::-1].copy()

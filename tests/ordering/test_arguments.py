@@ -149,7 +149,6 @@ CASES: list[tuple[Callable[..., object], str, object, type[Exception]]] = [
     *((wids.random_seed, "sample", bad, TypeError) for bad in (None, "x", 1.5, [1])),
     *((wids.random_seed, "sample", bad, ValueError) for bad in ({}, -1)),
     *((report, "lengths", bad, ValueError) for bad in (5, "abc", ["a"], [1.5], [], [-1, 5])),
-    (report, "cluster", 5, TypeError),
     (report, "partition", "x", ValueError),
     (report, "seed", "x", TypeError),
     *((report, name, "x", TypeError) for name in ("interleave", "streams", "chunksize")),

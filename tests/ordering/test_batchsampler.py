@@ -52,7 +52,7 @@ def make_batches(rank=0, ranks=2, size=4, **options):
     return BatchSampler(make_sampler(rank, ranks), size, **options)
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None)
 @given(
     size=st.integers(1, 30),
     ranks=st.integers(1, 5),
@@ -72,7 +72,7 @@ def test_batches_are_those_of_torch(size, ranks, drop_last, shuffle):
             assert list(ours) == expected
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None)
 @given(
     runs=st.lists(
         st.tuples(st.integers(1, 5), st.integers(1, 9), st.integers(0, 6)), min_size=1, max_size=4

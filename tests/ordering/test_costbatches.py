@@ -18,9 +18,7 @@ from wids import BatchSampler, DistributedShardSampler, Mixture
 # torchdata 0.11 calls what torch 2.13 deprecates.
 pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
 
-THOROUGH = settings(
-    max_examples=40, deadline=None, suppress_health_check=list(HealthCheck), database=None
-)
+THOROUGH = settings(deadline=None, suppress_health_check=list(HealthCheck), database=None)
 
 
 DATA = Numbers([300, 110, 0, 600])
@@ -282,29 +280,19 @@ def test_states_that_do_not_fit_are_refused():
     ("arguments", "error", "message"),
     [
         ({"cost": LENGTHS}, TypeError, "or cost and max_cost"),
-        ({}, TypeError, "give a BatchSampler batch_size"),
+        ({}, TypeError, "takes batch_size.* got none of them"),
         ({"cost": LENGTHS, "max_cost": 100}, ValueError, r"sample \d+ costs .*numpy.minimum"),
         ({"cost": LENGTHS[1:], "max_cost": 1000}, ValueError, "for each of 1010 samples"),
         ({"cost": [*LENGTHS, 5], "max_cost": 1000}, ValueError, "for each of 1010.*1011"),
         ({"cost": LENGTHS * np.nan, "max_cost": 1000}, ValueError, "sample 0 costs nan"),
         ({"cost": ["a"] * 1010, "max_cost": 1000}, ValueError, "a number for each"),
         ({"cost": -LENGTHS, "max_cost": 1000}, ValueError, "sample 0 costs"),
-        (
-            {"cost": LENGTHS, "max_cost": 100, "pack": True},
-            ValueError,
-            r"sample \d+ costs",
-        ),
-        ({"batch_size": 4, "pack": True}, TypeError, "give cost and max_cost"),
+        ({"batch_size": 4, "pack": True}, TypeError, "got batch_size, pack"),
         ({"cost": LENGTHS, "max_cost": "1000"}, TypeError, "max_cost must be .* got '1000'"),
         ({"cost": LENGTHS, "max_cost": True}, TypeError, "max_cost must be .* got True"),
         ({"cost": LENGTHS, "max_cost": np.nan}, ValueError, "max_cost must be .* got nan"),
-        ({"cost": 7, "max_cost": 1000}, TypeError, "cost must be .* got 7; give a list"),
+        ({"cost": 7, "max_cost": 1000}, ValueError, "cost must be a number for each"),
         ({"cost": LENGTHS, "max_cost": 1000, "pack": "no"}, TypeError, "pack must be .* got 'no'"),
-        ({"batch_size": 4, "drop_last": "no"}, TypeError, "drop_last must be .* got 'no'"),
-        ({"batch_size": "4"}, TypeError, "batch_size must be an integer .* got '4'"),
-        ({"batch_size": 2.5}, TypeError, r"batch_size must be an integer .* got 2\.5"),
-        ({"batch_size": True}, TypeError, "batch_size must be an integer .* got True"),
-        ({"batch_size": -1}, ValueError, "batch_size must be at least 1, got -1"),
         ({"cost": LENGTHS, "max_cost": 0}, ValueError, "max_cost must be"),
         ({"cost": LENGTHS, "max_cost": 1000, "drop_last": True}, ValueError, "drop_last"),
     ],

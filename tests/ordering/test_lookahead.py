@@ -31,7 +31,7 @@ def expected_visits(shards: list[int], first_step: int) -> list[tuple[int, int, 
     return [(shard, first[shard], last[shard]) for shard in first]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(deadline=None)
 @given(
     lengths=st.lists(st.integers(0, 40), min_size=1, max_size=8).filter(any),
     ranks=st.integers(1, 3),

@@ -15,11 +15,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from wids.ordering.order import MOST_CHUNKS, PARTITIONS, Chunks, OrderSpec, Share
-from wids.ordering.permute import Strides, derive_key, derive_keys, permute, shuffled
+from wids.ordering.permute import derive_key, facts_hash, permute, shuffled
 
-THOROUGH = settings(
-    max_examples=150, deadline=None, suppress_health_check=list(HealthCheck), database=None
-)
+THOROUGH = settings(deadline=None, suppress_health_check=list(HealthCheck), database=None)
 LENGTHS = st.lists(st.sampled_from([0, 1, 2, 5, 17, 40]), min_size=1, max_size=12)
 TAILS = st.sampled_from(["pad", "drop", "ragged"])
 WORD = (1 << 64) - 1
@@ -198,12 +196,10 @@ def test_permutations_are_bijections(size):
     places, everything = np.arange(size), list(range(size))
     assert sorted(permute(places, size, derive_key(size)).tolist()) == everything
     assert sorted(shuffled(size, derive_key(size)).tolist()) == everything
-    strides = Strides.of(np.array([size]), derive_keys(3, np.array([size])))
-    assert sorted(strides.permute(places, np.zeros(size, np.int64)).tolist()) == everything
 
 
 @pytest.mark.parametrize("method", [permute, lambda _, size, key: shuffled(size, key)])
-@pytest.mark.parametrize("size", [7, 8, 23])
+@pytest.mark.parametrize("size", [7, pytest.param(23, marks=pytest.mark.slow)])
 def test_permutations_are_uniform(method, size):
     """Each place goes everywhere equally often, neighbours part, and both parities come."""
     runs = 2000
@@ -241,7 +237,7 @@ def test_no_chunk_straddles_two_shards():
 def test_digests_tell_chunks_apart():
     """Other sizes and another first sample have other digests."""
     chunks = [Chunks.cut(0, 10, 4), Chunks.cut(0, 10, 5), Chunks.cut(1, 11, 4), Chunks.cut(0, 9, 4)]
-    assert len({each.digest for each in chunks}) == 4
+    assert len({facts_hash(each.facts) for each in chunks}) == 4
 
 
 def test_too_many_chunks_are_refused():
@@ -302,7 +298,6 @@ def test_any_position_is_found_by_itself(lengths, options, chosen):
     chunks = Chunks.cut(0, sum(lengths), None, np.array(lengths))
     order = chunks.epoch(OrderSpec(**options))
     whole = order.at(np.arange(chunks.num_samples))
-    assert sorted(order.at(np.arange(chunks.num_samples), quick=True).tolist()) == sorted(whole)
     picked = random.Random(chosen).choices(range(max(1, whole.size)), k=3) if whole.size else []
     again = chunks.epoch(OrderSpec(**options))
     assert again.at(np.array(picked, np.int64)).tolist() == whole[picked].tolist()

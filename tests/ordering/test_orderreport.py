@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from wids.ordering.orderreport import Cluster, compare_interleaves, order_report, plot_order
+from wids.ordering.orderreport import Cluster, compare_interleaves, order_report
 
 
 def test_without_interleave_a_node_reads_shard_by_shard():
@@ -110,29 +110,8 @@ def test_reports_read_well_and_travel_as_json():
     assert "downloads per node and epoch 50 (at least 50)" in report.lines()
 
 
-def test_shards_without_samples_are_refused():
-    """Shards without samples are refused."""
-    with pytest.raises(ValueError, match="got 2 shards without samples"):
-        order_report([0, 0], Cluster())
-
-
 @pytest.mark.parametrize("name", ["nodes", "ranks_per_node", "batch_size", "open_shards"])
 def test_a_cluster_has_at_least_one_of_each(name):
     """A cluster with zero machines, ranks, samples or open shards is refused."""
     with pytest.raises(ValueError, match=f"{name} must be at least 1, got 0"):
         Cluster(**{name: 0})
-
-
-def test_the_plot_is_an_image(tmp_path):
-    """The plot is written where it was asked for."""
-    pytest.importorskip("matplotlib")
-    reports = compare_interleaves([100] * 50, Cluster(), (1, 4))
-    plot_order(reports, tmp_path / "order.png")
-    assert (tmp_path / "order.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_without_matplotlib_the_plot_says_what_to_install(monkeypatch, tmp_path):
-    """Without matplotlib, the error names the extra."""
-    monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
-    with pytest.raises(ModuleNotFoundError, match=r'pip install "wids\[plot\]"'):
-        plot_order([], tmp_path / "order.png")

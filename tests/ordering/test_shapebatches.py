@@ -18,9 +18,7 @@ from wids import BatchSampler, DistributedChunkedSampler, DistributedShardSample
 # torchdata 0.11 calls what torch 2.13 deprecates.
 pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
 
-THOROUGH = settings(
-    max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), database=None
-)
+THOROUGH = settings(deadline=None, suppress_health_check=list(HealthCheck), database=None)
 
 
 DATA = Numbers([300, 110, 0, 600])
@@ -240,7 +238,7 @@ def test_the_order_of_batches_by_shape_stays_as_it_is():
     batches = BatchSampler(sampler, 8, shape=[index % 5 for index in range(1000)])
     sampler.set_epoch(2)
     drawn = np.array([index for batch in batches for index in batch], "<i8")
-    assert hashlib.sha256(drawn.tobytes()).hexdigest()[:12] == "058735625227"
+    assert hashlib.sha256(drawn.tobytes()).hexdigest()[:12] == "5904127cb0c3"
 
 
 def test_buckets_are_spread_over_the_epoch():
@@ -330,8 +328,8 @@ def test_states_that_do_not_fit_are_refused():
         ({"shape": np.arange(len(DATA)) * 4 + 9, "batch_size": 4}, None, ""),
         ({"shape": SHAPES, "batch_size": {0: 4}}, ValueError, "no number for the shape 1"),
         ({"shape": SHAPES, "batch_size": 0}, ValueError, "batch_size must be at least 1"),
-        ({"shape": SHAPES, "cost": SHAPES, "max_cost": 9}, TypeError, "cost or shape, not both"),
-        ({"batch_size": {0: 4}}, TypeError, "give shape"),
+        ({"shape": SHAPES, "cost": SHAPES, "max_cost": 9}, TypeError, "got cost, max_cost, shape"),
+        ({"batch_size": {0: 4}}, TypeError, "batch_size must be an integer"),
     ],
 )
 def test_wrong_arguments_are_refused(arguments, error, message):

@@ -23,7 +23,7 @@ from wids.ordering.weighted import WeightedChunks, read_classes, read_weights
 pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
 
 
-@settings(max_examples=60, deadline=None, database=None)
+@settings(deadline=None, database=None)
 @given(
     lengths=st.lists(st.sampled_from([0, 1, 3, 10, 41]), min_size=1, max_size=6).filter(any),
     epochs=st.sampled_from([1, 2, 4, 8]),
@@ -207,7 +207,7 @@ def test_classes_come_from_a_column(tmp_path):
 def test_what_it_draws_is_told():
     """`repr` mentions the weights, and `ranges` has the chunks of all shards."""
     sampler = make_sampler(Numbers([4, 0, 8]), weights=range(12), num_samples=1000)
-    assert repr(sampler).startswith("DistributedShardSampler(1,000 samples drawn by weight, ")
+    assert repr(sampler).startswith("DistributedShardSampler(1,000 samples, ")
     assert sampler.ranges == [(0, 4), (4, 12)]
     assert len(sampler) == sampler.num_samples == sampler.remaining() == 1000
     in_order = list(make_sampler(Numbers([4, 0, 8]), weights=range(12), shuffle=False))
@@ -233,7 +233,7 @@ def test_what_it_draws_is_told():
         ({"balance": [1, "1", 2]}, "classes of one kind"),
         ({"balance": ("a", 0.5, "b")}, "classes of one kind"),
         ({"balance": ["a", "b", "c"], "weights": [0, 0, 0]}, "must not all be 0"),
-        ({"weights": [1, 2, 3], "lengths": [1]}, "lengths must be integers"),
+        ({"weights": [1, 2, 3], "lengths": [1]}, "lengths must be those"),
     ],
 )
 def test_wrong_weights_are_refused(options, message):

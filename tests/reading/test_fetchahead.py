@@ -640,7 +640,6 @@ def test_a_bound_too_small_for_what_is_mixed_is_warned_of(open_mixed: OpenRemote
     sampler = wids.ShardListSampler(dataset, interleave=MIXED)
     with pytest.warns(UserWarning, match="are evicted while they are in use") as caught:
         dataset.fetch_ahead(sampler)
-    assert caught[0].filename == __file__
     message = str(caught[0].message)
     bound, fitting = re.search(r"cache_size=(\d+), .* interleave=(\d+)", message).groups()
     with warnings.catch_warnings():

@@ -210,9 +210,8 @@ def test_a_folder_has_the_names_of_a_spec_in_it(tmp_path: Path) -> None:
     (folder / "plain.json").write_text(json.dumps(plain))
     assert ShardListDataset(folder / "plain.json").class_names == {}
     (folder / "val.json").write_text(json.dumps({**spec, "classes": ["dog", "cat"]}))
-    with pytest.warns(WidsWarning, match="disagree") as caught:
+    with pytest.warns(WidsWarning, match="disagree"):
         assert ShardListDataset(folder).class_names == {}
-    assert caught[0].filename == __file__
 
 
 def test_a_spec_names_no_classes_of_other_shards(

@@ -1,4 +1,4 @@
-"""Warnings of the library, shown at the line of the program that led to them.
+"""Warnings of the library, shown at the line of the program that led to them (Python 3.12 on).
 
 A warning reports what affects the user's result: data that is left out, bytes that are fetched
 without need, an argument without effect. Facts that matter only to operators are logged.
@@ -18,20 +18,21 @@ from wids.errors import WidsWarning
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import FrameType
 
 __all__ = ["WarningsOnce", "held_warnings", "warn"]
 
-# Through these modules the package is called: by properties, context managers, progress bars, and
-# by the loaders of torch, whose lines say nothing to the user.
-_PASSED = {"contextlib", "functools", "tqdm.std", "torch.utils.data", "torchdata"}
 # Each thread has its own value.
 _HELD: ContextVar[list[str] | None] = ContextVar("wids_held_warnings", default=None)
 _PACKAGE = str(Path(__file__).parent.parent) + os.sep
+# Through these modules the package is called: by properties, context managers, progress bars, and
+# by the loaders of torch, whose lines say nothing to the user.
+_PASSED = ("contextlib", "functools", "multiprocessing", "tqdm", "torch.utils.data", "torchdata")
 
 
 def warn(message: str) -> None:
     """Issue a `WidsWarning` that points at the caller's line outside of this package.
+
+    Before Python 3.12 it points at the call of the function that warns.
 
     Args:
         message: Where, expected, got, and what to do now.
@@ -46,16 +47,13 @@ def warn(message: str) -> None:
     if held is not None:
         held.append(message)
         return
-    # Level 1 is this function, and `_caller` counts from itself.
-    warnings.warn(message, WidsWarning, stacklevel=_caller() - 1)
-
-
-def _caller() -> int:
-    """Return the level, above this function, of the frame outside of this package."""
-    frame, level = sys._getframe(2), 3  # noqa: SLF001 (inspect.stack() reads source files)
-    while _is_passed(frame) and frame.f_back is not None:
-        frame, level = frame.f_back, level + 1
-    return level
+    if sys.version_info >= (3, 12):
+        loaded = [sys.modules[name].__file__ or "" for name in _PASSED if name in sys.modules]
+        # Of a package, all its files.
+        prefixes = (_PACKAGE, *(path.removesuffix("__init__.py") for path in loaded if path))
+        warnings.warn(message, WidsWarning, skip_file_prefixes=prefixes)
+    else:
+        warnings.warn(message, WidsWarning, stacklevel=3)
 
 
 @contextmanager
@@ -78,14 +76,6 @@ def held_warnings(messages: list[str]) -> Iterator[None]:
         yield
     finally:
         _HELD.reset(token)
-
-
-def _is_passed(frame: FrameType) -> bool:
-    """Return whether a frame is of this package, or of a module through which it is called."""
-    if frame.f_code.co_filename.startswith(_PACKAGE):
-        return True
-    name = frame.f_globals.get("__name__", "")
-    return name in _PASSED or name.startswith(("torch.utils.data.", "torchdata."))
 
 
 class WarningsOnce:

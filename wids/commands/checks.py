@@ -264,7 +264,7 @@ def _add_order(commands: Any) -> None:
         "show what the order of an epoch costs, and how well it mixes, before a run",
         [
             "wids order train.json --nodes 4 --ranks 8 --workers 4",
-            "wids order train.json --interleave 1 4 16 64 --plot order.png",
+            "wids order train.json --interleave 1 4 16 64",
         ],
     )
     parser.add_argument("spec", metavar="SPEC", help="the dataset")
@@ -308,17 +308,14 @@ def _add_order(commands: Any) -> None:
     parser.add_argument(
         "--seed", type=int, default=0, metavar="N", help="random seed of the order (0)"
     )
-    parser.add_argument("--plot", metavar="FILE", help="draw the comparison into an image")
     add_rules(parser)
     add_json(parser)
 
 
 def order(args: Arguments) -> int:
     """Print the cost of the order that the recommended sampler gives."""
-    from wids.ordering.orderreport import Cluster, compare_interleaves, plot_order
+    from wids.ordering.orderreport import Cluster, compare_interleaves
 
-    if args.plot:
-        check_plot_name(Path(args.plot))
     cluster = Cluster(
         nodes=args.nodes,
         ranks_per_node=args.ranks,
@@ -334,9 +331,6 @@ def order(args: Arguments) -> int:
     else:
         for number, report in enumerate(reports):
             out([""] * bool(number) + report.lines())  # an empty line between reports
-    if args.plot:
-        plot_order(reports, args.plot)
-        note(f"{args.plot}: written")
     return DONE
 
 

@@ -9,7 +9,6 @@ as many batches as there are ranks: batch `t * ranks + r` is that of rank `r` at
 pure function, so all ranks plan the same, and a run that goes on plans again what it had planned.
 """
 
-import hashlib
 from bisect import bisect_left, insort
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
@@ -17,8 +16,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from wids.base.arguments import check_integer
-from wids.ordering.permute import Integers, derive_keys
+from wids.base.arguments import check_integer, check_number
+from wids.ordering.permute import Integers, array_hash, derive_keys
 
 __all__ = ["BatchPlan", "Batches", "CostPlan", "PackPlan", "ShapePlan"]
 
@@ -59,10 +58,11 @@ class BatchPlan(Protocol):
     """Protocol of a plan.
 
     Attributes:
-        digest: Hash of what it depends on besides the samples of a pool.
+        facts: What it depends on besides the samples of a pool, by the names of arguments; arrays
+            as hashes of type bytes.
     """
 
-    digest: str
+    facts: dict[str, Any]
 
     def plan(self, indexes: Integers, ranks: int, key: int | None, tail: str) -> Batches:
         """Divide samples into batches.
@@ -92,9 +92,8 @@ class CostPlan:
         ValueError: There is not a cost for each sample, or one is not from 0 to `max_cost`.
     """
 
-    name = "by cost"
-
     def __init__(self, costs: Any, max_cost: float, most: int | None, length: int) -> None:
+        max_cost = check_number("max_cost", max_cost)
         array = np.asarray(costs)
         if array.shape != (length,) or array.dtype.kind not in "biuf":
             raise ValueError(
@@ -102,8 +101,10 @@ class CostPlan:
                 f"of {array.dtype} with the shape {array.shape}; pass the column of the dataset "
                 "that the sampler draws from"
             )
-        if not 0 < max_cost < np.inf:
-            raise ValueError(f"max_cost must be a finite number above 0, got {max_cost!r}")
+        if max_cost <= 0:
+            raise ValueError(f"max_cost must be above 0, got {max_cost}")
+        # Numbers of all types count alike.
+        array = array.astype(np.float64)
         (wrong,) = np.nonzero(~((array >= 0) & (array <= max_cost)))
         if wrong.size:
             raise ValueError(
@@ -114,9 +115,12 @@ class CostPlan:
         self._costs, self._max_cost, self._most = array, max_cost, most or _WINDOW
         # The most expensive sample first. A batch is cut by the exact costs.
         self._levels = ((1 - array / max_cost) * _LEVELS).astype(np.uint16)
-        words = hashlib.sha256(f"{self.name} {max_cost!r} {most} {array.dtype.str}".encode())
-        words.update(array.data)
-        self.digest = words.hexdigest()[:16]
+        self.facts = {
+            "cost": array_hash(array, "<f8"),
+            "max_cost": max_cost,
+            "pack": isinstance(self, PackPlan),
+            "batch_size": most,
+        }
 
     def plan(self, indexes: Integers, ranks: int, key: int | None, tail: str) -> Batches:
         """Divide samples into batches; as `BatchPlan.plan`."""
@@ -177,11 +181,9 @@ class PackPlan(CostPlan):
     into the emptiest row, so that all rows end equally full.
     """
 
-    name = "packed by cost"
-
     def _cut(self, samples: Integers) -> Batches:
         costs = self._costs[samples]
-        if costs.dtype.kind in "biu" and 1 <= self._max_cost < _CAPACITY:
+        if 1 <= self._max_cost < _CAPACITY and (costs % 1 == 0).all():
             units, capacity = costs.astype(np.int64), int(self._max_cost)
         else:
             units = np.ceil(costs / self._max_cost * _CAPACITY).astype(np.int64)
@@ -289,9 +291,11 @@ class ShapePlan:
         self._drop_last = drop_last
         self._numbers, names = _numbered_shapes(shapes, length)
         self._sizes = [_size_of(name, batch_size) for name in names]
-        words = hashlib.sha256(f"by shape {self._sizes} {drop_last}".encode())
-        words.update(self._numbers.astype("<i4").data)
-        self.digest = words.hexdigest()[:16]
+        self.facts = {
+            "shape": array_hash(self._numbers, "<i4"),
+            "batch_size": self._sizes,
+            "drop_last": drop_last,
+        }
 
     def plan(self, indexes: Integers, ranks: int, _key: int | None, tail: str) -> Batches:
         """Divide samples into batches; as `BatchPlan.plan`."""

@@ -12,15 +12,14 @@ left of the pool.
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from itertools import islice
-from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from wids.base.arguments import check_flag, check_integer
 from wids.ordering.batchplans import Batches, BatchPlan, CostPlan, PackPlan, ShapePlan
-from wids.ordering.passes import IndexPass, OrderState, Pass, PoolPoint, more_than_drawn
-from wids.ordering.permute import Integers, derive_key
+from wids.ordering.passes import IndexPass, OrderState, Pass, Planner, PoolPoint, more_than_drawn
+from wids.ordering.permute import Integers, derive_key, facts_hash
 from wids.ordering.randomseeds import IndexBatch
 from wids.ordering.samplers import ChunkedSampler, num_drawn_from
 
@@ -42,6 +41,12 @@ __all__ = ["BatchPass", "BatchSampler", "PlannedPass"]
 _POOL = 1 << 20
 _BLOCK = 1 << 15  # positions computed at a time, which fit into the processor's cache
 _POOLS = 0x706F6F6C  # purpose of the keys of plans
+_CHOICES = (
+    ["batch_size"],
+    ["cost", "max_cost"],
+    ["batch_size", "cost", "max_cost"],
+    ["batch_size", "shape"],
+)
 
 
 # A subclass of torch's class, because frameworks replace batch samplers of unknown classes.
@@ -119,31 +124,40 @@ class BatchSampler(TorchBatchSampler):
                 "sampler of torch in its place, pass use_distributed_sampler=False to the Trainer"
             )
         self.drop_last, pack = check_flag("drop_last", drop_last), check_flag("pack", pack)
-        _check_choice(batch_size, cost, max_cost, shape, drop_last=self.drop_last, pack=pack)
+        values = {"batch_size": batch_size, "cost": cost, "max_cost": max_cost, "shape": shape}
+        given = [name for name, value in values.items() if value is not None]
+        if given not in _CHOICES or (pack and cost is None):
+            raise TypeError(
+                "a BatchSampler takes batch_size, or cost and max_cost (with pack, and with a "
+                "batch_size as a bound), or shape and batch_size; got "
+                f"{', '.join(given + ['pack'] * pack) or 'none of them'}"
+            )
+        if cost is not None and self.drop_last:
+            raise ValueError("drop_last has no effect with cost: batches differ in size")
         self.sampler = sampler
         self._size = 0
-        if batch_size is not None and not isinstance(batch_size, Mapping):
+        if batch_size is not None and not (shape is not None and isinstance(batch_size, Mapping)):
             self._size = check_integer("batch_size", batch_size, 1)
-        differ = cost is not None or not self._size
-        self.batch_size = None if differ else self._size  # type: ignore[assignment]
         self._pools: _Pools | None = None
-        self._kind = str(self._size)
-        planned = next((each for each in (cost, shape) if each is not None), ())
-        length = len(sampler.dataset if hasattr(sampler.dataset, "__len__") else planned)
+        self._facts: dict[str, Any] = {"batch_size": self._size, "drop_last": self.drop_last}
+        plan: BatchPlan | None = None
         if cost is not None and max_cost is not None:
             kind = PackPlan if pack else CostPlan
-            self._kind = f"{kind.name} up to {max_cost}"
-            self._pools = _Pools(kind(cost, max_cost, self._size or None, length))
+            plan = kind(cost, max_cost, self._size or None, len(sampler.dataset))
         elif shape is not None and batch_size is not None:
-            self._kind = f"{self._size or 'differently many'} of a shape"
-            self._pools = _Pools(ShapePlan(shape, batch_size, length, drop_last=self.drop_last))
+            plan = ShapePlan(shape, batch_size, len(sampler.dataset), drop_last=self.drop_last)
+        if plan is not None:
+            self._pools, self._facts = _Pools(plan), plan.facts
+        # None tells frameworks that batches differ in size.
+        size = self._size if cost is None else 0
+        self.batch_size = size or None  # type: ignore[assignment]
 
     def __len__(self) -> int:
         """Number of batches on this rank in a whole epoch: that in progress, or the next one."""
         if self._pools is None:
             return self._batches_of(len(self.sampler))
-        state, _ = self.sampler.__planner__().course()
-        return self._pools.count(self.sampler, state.moved(0))
+        planner = self.sampler.__planner__()
+        return self._pools.count(planner, planner.course()[0].moved(0))
 
     def __iter__(self) -> "BatchPass | PlannedPass":
         """Return a pass that begins at the sampler's position."""
@@ -153,14 +167,13 @@ class BatchSampler(TorchBatchSampler):
         return PlannedPass(self.sampler, self._pools)
 
     def __repr__(self) -> str:
-        tail = ", drop_last=True" if self.drop_last else ""
-        return f"BatchSampler({self.sampler!r}, {self._kind}{tail})"
+        words = [f"{k}={v}" for k, v in self._facts.items() if not isinstance(v, bytes)]
+        return f"BatchSampler({self.sampler!r}, {', '.join(words)})"
 
-    @property
-    def fingerprint(self) -> str:
-        """What the batches depend on besides the sampler, the same on all ranks."""
-        plan = "" if self._pools is None else f", {self._pools.digest}"
-        return f"{self._kind}, drop_last={self.drop_last}{plan}"
+    def __facts__(self) -> dict[str, Any]:
+        """What all ranks must have in common; as that of a sampler."""
+        batches = {f"{name} of the BatchSampler": value for name, value in self._facts.items()}
+        return {**self.sampler.__facts__(), **batches}
 
     @property
     def epoch(self) -> int:
@@ -180,10 +193,9 @@ class BatchSampler(TorchBatchSampler):
         if self._pools is None:
             return self._batches_of(self.sampler.remaining())
         planner = self.sampler.__planner__()
-        state, _ = planner.course()
         begun = planner.begun()
         taken = begun.num_batches if isinstance(begun, _PlannedRun) and not begun.done else 0
-        return self._pools.count(self.sampler, state) - taken
+        return self._pools.count(planner, planner.course()[0]) - taken
 
     def state_dict(self, consumed: int | None = None) -> dict[str, Any]:
         """Return the state, the same on every rank; with `batch_size` alone that of the sampler.
@@ -196,10 +208,12 @@ class BatchSampler(TorchBatchSampler):
             TypeError: `consumed` is no integer.
             ValueError: `consumed` is negative, or more than the pass in progress has handed out.
         """
-        if consumed is not None:
-            consumed = check_integer("consumed", consumed, 0)
-            consumed *= 1 if self._pools is not None else self._size
-        if consumed and self._pools is not None and self.sampler.__planner__().begun() is None:
+        if consumed is None:
+            return self.sampler.state_dict()
+        consumed = check_integer("consumed", consumed, 0)
+        if self._pools is None:
+            return self.sampler.state_dict(consumed * self._size)
+        if consumed and self.sampler.__planner__().begun() is None:
             raise ValueError(f"consumed must be 0 or None before a pass begins, got {consumed}")
         return self.sampler.state_dict(consumed)
 
@@ -231,34 +245,6 @@ class BatchSampler(TorchBatchSampler):
         return full + (rest > 0 and not self.drop_last)
 
 
-def _check_choice(
-    batch_size: object,
-    cost: object,
-    max_cost: object,
-    shape: object,
-    *,
-    drop_last: bool,
-    pack: bool,
-) -> None:
-    """Refuse arguments that contradict each other."""
-    if (cost is None) != (max_cost is None) or (cost is None and batch_size is None):
-        raise TypeError("give a BatchSampler batch_size, or cost and max_cost, or all three")
-    if isinstance(max_cost, bool) or not isinstance(max_cost, Real | None):
-        raise TypeError(f"max_cost must be a number above 0, got {max_cost!r}; give a number")
-    if cost is not None and not hasattr(cost, "__len__"):
-        raise TypeError(
-            f"cost must be a number for each sample, got {cost!r}; give a list or an array"
-        )
-    if cost is not None and shape is not None:
-        raise TypeError("give a BatchSampler cost or shape, not both")
-    if pack and cost is None:
-        raise TypeError("pack makes rows of length max_cost: give cost and max_cost")
-    if cost is not None and drop_last:
-        raise ValueError("drop_last has no effect with cost: batches differ in size; leave it out")
-    if isinstance(batch_size, Mapping) and shape is None:
-        raise TypeError("a mapping of batch sizes by shape needs the shapes: give shape")
-
-
 class BatchPass(Iterator[IndexBatch]):
     """Iterator over one epoch of a `BatchSampler`; a StatefulDataLoader saves and restores it."""
 
@@ -266,7 +252,7 @@ class BatchPass(Iterator[IndexBatch]):
         self, indexes: IndexPass, batch_size: int, drawn_from: int | None, *, drop_last: bool
     ) -> None:
         self._indexes = indexes
-        self._batch_size = batch_size
+        indexes.run.batch_size = self._batch_size = batch_size
         self._drawn_from = drawn_from
         self._drop_last = drop_last
 
@@ -296,11 +282,10 @@ class _Pools:
     """
 
     def __init__(self, plan: BatchPlan) -> None:
-        self._plan = plan
-        self.digest = plan.digest
+        self._plan, self.digest = plan, facts_hash(plan.facts)
         # The last pool that was planned, and the numbers of batches of the last epoch.
-        self._last: tuple[Any, Batches | None] = None, None
-        self._numbers: tuple[Any, list[int]] = None, []
+        self._last: tuple[Any, Batches] | None = None
+        self._numbers: tuple[Any, list[int]] | None = None
 
     def checked(self, state: OrderState) -> OrderState:
         """Return a state after checking that it is of these batches.
@@ -308,7 +293,7 @@ class _Pools:
         Raises:
             ValueError: It was taken with other costs or shapes, or of a sampler alone.
         """
-        if state.batches is not None and state.batches.plan != self._plan.digest:
+        if state.batches is not None and state.batches.plan != self.digest:
             raise ValueError(
                 "the state was taken with other batches (cost, max_cost, pack, shape or "
                 "batch_size); restore it with the same, or begin the epoch again with set_epoch"
@@ -320,71 +305,62 @@ class _Pools:
             )
         return state
 
-    def point(self, pool: int, segments: tuple[tuple[int, int], ...]) -> PoolPoint:
-        """Return a position in a pool as it is saved."""
-        return PoolPoint(pool, segments, self._plan.digest)
-
-    def edges(self, sampler: ChunkedSampler, state: OrderState) -> list[int]:
+    def edges(self, planner: Planner, state: OrderState) -> list[int]:
         """Return the positions at which pools begin, and the end of the epoch."""
         n = state.num_samples
         # Only at the very end may the ranks differ in their number of batches.
-        ragged = sampler.__planner__().share(state).tail == "ragged"
-        number = 1 if ragged else max(1, -(-n // _POOL))
+        number = 1 if planner.share(state).tail == "ragged" else max(1, -(-n // _POOL))
         return [n * pool // number for pool in range(number + 1)]
 
-    def count(self, sampler: ChunkedSampler, state: OrderState) -> int:
+    def left(self, planner: Planner, state: OrderState) -> list[PoolPoint]:
+        """Return where an epoch goes on: in the pool of a state, and in those after it."""
+        number = len(self.edges(planner, state)) - 1
+        if state.batches is None:
+            first = number if state.consumed == state.num_samples else 0
+            return [PoolPoint(pool, (), self.digest) for pool in range(first, number)]
+        later = range(state.batches.pool + 1, number)
+        return [state.batches, *(PoolPoint(pool, (), self.digest) for pool in later)]
+
+    def count(self, planner: Planner, state: OrderState) -> int:
         """Return the number of batches of this rank from a state on."""
-        if state.consumed == state.num_samples and state.batches is None:
-            return 0
-        share = sampler.__planner__().share(state)
-        whole = state.moved(0), share.num_replicas, share.tail
-        if self._numbers[0] != whole:
-            pools = range(len(self.edges(sampler, state)) - 1)
+        share, start, points = planner.share(state), state.moved(0), self.left(planner, state)
+        whole = start, share.num_replicas, share.tail
+        if self._numbers is None or self._numbers[0] != whole:
             # The first pool is planned last, and kept for the pass.
-            numbers = [self.batches(sampler, whole[0], pool, ()).number for pool in pools[::-1]]
+            pools = self.left(planner, start)[::-1]
+            numbers = [self.batches(planner, start, point).number for point in pools]
             self._numbers = whole, numbers[::-1]
-        numbers = self._numbers[1]
+        numbers = self._numbers[1][len(self._numbers[1]) - len(points) :]
         if state.batches is not None:
-            pool, segments = state.batches.pool, state.batches.segments
-            left = self.batches(sampler, state, pool, segments).number
-            numbers = [left, *numbers[pool + 1 :]]
+            numbers[0] = self.batches(planner, state, points[0]).number
         return sum(-(-max(0, each - share.rank) // share.num_replicas) for each in numbers)
 
-    def batches(
-        self,
-        sampler: ChunkedSampler,
-        state: OrderState,
-        pool: int,
-        segments: tuple[tuple[int, int], ...],
-    ) -> Batches:
-        """Return the batches that are left of a pool after some steps of it."""
-        planner = sampler.__planner__()
+    def batches(self, planner: Planner, state: OrderState, point: PoolPoint) -> Batches:
+        """Return the batches of a pool that are left from a point on."""
         share = planner.share(state)
         ranks, tail = share.num_replicas, share.tail
-        what = state.moved(0), pool, segments, ranks, tail
-        if self._last[0] == what and self._last[1] is not None:
+        what = state.moved(0), point, ranks, tail
+        if self._last is not None and self._last[0] == what:
             return self._last[1]
         order = planner.order(state)
-        start, stop = self.edges(sampler, state)[pool : pool + 2]
-        indexes = np.empty(stop - start, np.int64)
-        for first in range(start, stop, _BLOCK):
-            positions = np.arange(first, min(first + _BLOCK, stop), dtype=np.int64)
-            indexes[first - start : first - start + _BLOCK] = order.at(positions, quick=True)
+        start, stop = self.edges(planner, state)[point.pool : point.pool + 2]
+        blocks = [np.arange(i, min(i + _BLOCK, stop)) for i in range(start, stop, _BLOCK)]
+        indexes = np.concatenate([np.zeros(0, np.int64), *map(order.at, blocks)])
         # With as many ranks as at last, the plan of these goes on.
-        runs = [*segments] if segments and segments[-1][0] == ranks else [*segments, (ranks, 0)]
+        goes_on = point.segments and point.segments[-1][0] == ranks
+        runs = point.segments if goes_on else (*point.segments, (ranks, 0))
         for number, (then, steps) in enumerate(runs):
-            key = derive_key(state.seed, state.epoch, _POOLS, pool, number)
+            key = derive_key(state.seed, state.epoch, _POOLS, point.pool, number)
             planned = self._plan.plan(indexes, then, key if state.shuffle else None, tail)
             taken = min(steps * then, planned.number)
-            left = Batches(planned.indexes, planned.bounds[taken:])
             if number < len(runs) - 1:
                 indexes = _without(indexes, planned.indexes[: planned.bounds[taken]])
-        self._last = what, left
-        return left
+        self._last = what, Batches(planned.indexes, planned.bounds[taken:])
+        return self._last[1]
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the pickled attributes, without batches."""
-        return {**self.__dict__, "_last": (None, None), "_numbers": (None, [])}
+        return {**self.__dict__, "_last": None, "_numbers": None}
 
 
 def _without(indexes: Integers, used: Integers) -> Integers:
@@ -393,9 +369,7 @@ def _without(indexes: Integers, used: Integers) -> Integers:
     ascending, used = indexes[order], np.sort(used)
     number_among_equals = np.arange(indexes.size) - np.searchsorted(ascending, ascending)
     times = np.searchsorted(used, ascending, side="right") - np.searchsorted(used, ascending)
-    keep = np.ones(indexes.size, np.bool_)
-    keep[order[number_among_equals < times]] = False
-    return indexes[keep]
+    return indexes[np.sort(order[number_among_equals >= times])]
 
 
 class _PlannedRun(Pass):
@@ -421,23 +395,19 @@ class _PlannedRun(Pass):
 
     def after(self, consumed: int | None = None) -> OrderState:
         """Return the state after some batches; by default all that were handed out."""
-        if consumed is None:
-            consumed = self.num_batches
-        elif consumed > self.num_batches and not self.done:
+        if consumed is not None and consumed > self.num_batches and not self.done:
             raise more_than_drawn(consumed, "batches", self.num_batches)
-        left = min(consumed, self.num_batches)
-        if not self.pools or not left:
+        left = self.num_batches if consumed is None else min(consumed, self.num_batches)
+        if not left:
             return self.start
-        pools = iter(self.pools)
-        point, position, count, bounds = next(pools)
-        while left > count:
+        for point, position, count, bounds in self.pools:  # noqa: B007 (used after the loop)
+            if left <= count:
+                break
             left -= count
-            point, position, count, bounds = next(pools)
-        ranks = self.num_replicas
+        ranks, segments = self.num_replicas, point.segments
         batches = min(left * ranks, bounds.size - 1)
         if point.pool == self.last_pool and batches == bounds.size - 1:
             return self.start.moved(self.start.num_samples)
-        segments = point.segments
         if segments and segments[-1][0] == ranks:
             left, segments = left + segments[-1][1], segments[:-1]
         point = PoolPoint(point.pool, (*segments, (ranks, left)), point.plan)
@@ -457,23 +427,15 @@ class PlannedPass(Iterator[IndexBatch]):
         return next(self._batches)
 
     def _generate(self) -> Iterator[IndexBatch]:
-        sampler, pools, state = self._sampler, self._pools, self._start
-        planner = sampler.__planner__()
-        share = planner.share(state)
-        edges = pools.edges(sampler, state)
+        planner, state = self._sampler.__planner__(), self._start
+        share, edges = planner.share(state), self._pools.edges(planner, state)
         run = self._run = _PlannedRun(state, share.num_replicas, len(edges) - 2)
         planner.begin(run)
-        point = state.batches or pools.point(0, ())
-        first = (
-            len(edges) if state.consumed == state.num_samples and not state.batches else point.pool
-        )
-        drawn_from = num_drawn_from(sampler)
-        for pool in range(first, len(edges) - 1):
-            if pool > point.pool:
-                point = pools.point(pool, ())
-            batches = pools.batches(sampler, state, pool, point.segments)
+        drawn_from = num_drawn_from(self._sampler)
+        for point in self._pools.left(planner, state):
+            batches = self._pools.batches(planner, state, point)
             mine = range(share.rank, batches.number, share.num_replicas)
-            position = state.consumed if pool == first and state.batches else edges[pool]
+            position = state.consumed if point is state.batches else edges[point.pool]
             run.pools.append((point, position, len(mine), batches.bounds))
             bounds = batches.bounds.tolist()
             for number in mine:

@@ -8,15 +8,15 @@ streams, shares are exact to one draw, and any two samples of a part are drawn e
 draw.
 """
 
-import hashlib
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from wids.ordering.order import Chunks, EpochOrder, Interleave, OrderSpec
-from wids.ordering.permute import Integers, derive_key, derive_keys, permute
+from wids.ordering.permute import Integers, derive_key, derive_keys, facts_hash, permute
 
 __all__ = ["MixtureChunks", "MixtureOrder", "share_out"]
 
@@ -67,10 +67,13 @@ class MixtureChunks:
         return np.append(0, np.cumsum(self.sizes))
 
     @cached_property
-    def digest(self) -> str:
-        """Short hash of the parts and their weights."""
-        words = [part.digest for part in self.parts] + [str(weight) for weight in self.weights]
-        return hashlib.sha256(" ".join(words).encode()).hexdigest()[:16]
+    def facts(self) -> dict[str, Any]:
+        """What the order depends on besides `num_samples`; as `Chunks.facts`."""
+        whole = sum(self.weights)
+        return {
+            "parts of the mixture": facts_hash({str(i): p.facts for i, p in enumerate(self.parts)}),
+            "weights of the mixture": ", ".join(str(weight / whole) for weight in self.weights),
+        }
 
     def epoch(self, spec: OrderSpec) -> "MixtureOrder":
         """Return the order of an epoch."""
@@ -100,11 +103,8 @@ class MixtureOrder:
         self._merges: dict[int, Interleave] = {}
         self._orders: dict[tuple[int, int], EpochOrder] = {}
 
-    def at(self, positions: Integers, *, quick: bool = False) -> Integers:  # noqa: ARG002 (as others)
-        """Return the indexes at some positions; as `EpochOrder.at`, but never quick.
-
-        An epoch draws a part of a pass, so another permutation would draw other samples.
-        """
+    def at(self, positions: Integers) -> Integers:
+        """Return the indexes at some positions; as `EpochOrder.at`."""
         turns, streams = np.divmod(positions, self._spec.streams)
         indexes = np.empty_like(positions)
         for stream in np.flatnonzero(np.bincount(streams, minlength=1)).tolist():

@@ -20,16 +20,16 @@ step. So any rank begins at any position at once, and any number of ranks goes o
 4. In a chunk, a permutation whose key is that of the chunk gives the sample.
 """
 
-import hashlib
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from wids.ordering.permute import (
     Integers,
-    Strides,
+    array_hash,
     derive_key,
     derive_keys,
     permute,
@@ -45,7 +45,6 @@ __all__ = [
     "Interleave",
     "OrderSpec",
     "Share",
-    "check_partition",
 ]
 
 PARTITIONS = ("contiguous", "fixed", "global", "uniform")
@@ -58,14 +57,6 @@ _LINE, _STREAM, _BLOCKS, _SAMPLES, _ALL = range(1, 6)
 _TURNS = 2
 # Turns that are looked up at a time, whose tables fit into the processor's cache.
 _PIECE = 8192
-
-
-def check_partition(partition: str) -> str:
-    """Return the name of a partition; raise ValueError if there is none of this name."""
-    if partition not in PARTITIONS:
-        known = ", ".join(map(repr, PARTITIONS))
-        raise ValueError(f"partition must be one of {known}, got {partition!r}")
-    return partition
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,11 +149,12 @@ class Chunks:
         return _running_total(self.sizes) + self.first
 
     @cached_property
-    def digest(self) -> str:
-        """Short hash, equal for equal chunks on machines of either byte order."""
-        words = hashlib.sha256(f"{self.first} ".encode())
-        words.update(self.sizes.astype("<i8", copy=False).data)
-        return words.hexdigest()[:16]
+    def facts(self) -> dict[str, Any]:
+        """What the order depends on, by names that users know; arrays as hashes of type bytes."""
+        return {
+            "first sample": self.first,
+            "chunks (lengths, chunksize, num_samples)": array_hash(self.sizes, "<i8"),
+        }
 
     def epoch(self, spec: OrderSpec) -> "EpochOrder":
         """Return the order of an epoch."""
@@ -298,13 +290,11 @@ class EpochOrder:
         self.key = derive_key(spec.seed, spec.epoch)
         self._streams: dict[int, _Stream] = {}
 
-    def at(self, positions: Integers, *, quick: bool = False) -> Integers:
+    def at(self, positions: Integers) -> Integers:
         """Return the indexes at some positions.
 
         Args:
             positions: Positions in `[0, num_samples)`, int64, shape `(n,)`.
-            quick: Permute the samples in a chunk in half the time, and less randomly; for all
-                positions of a pool, which are shuffled once more.
 
         Returns:
             The indexes, int64, shape `(n,)`.
@@ -317,11 +307,11 @@ class EpochOrder:
         turns, streams = np.divmod(positions, spec.streams)
         used = np.flatnonzero(np.bincount(streams, minlength=1)).tolist()
         if len(used) == 1:
-            return self._stream(used[0]).at(turns, quick=quick)
+            return self._stream(used[0]).at(turns)
         indexes = np.empty_like(positions)
         for number in used:
             (mine,) = np.nonzero(streams == number)
-            indexes[mine] = self._stream(number).at(turns[mine], quick=quick)
+            indexes[mine] = self._stream(number).at(turns[mine])
         return indexes
 
     @cached_property
@@ -399,25 +389,18 @@ class _Stream:
         # They gain their leads while each goes through one chunk.
         self._merge = Interleave(lengths, block, key, leads, ramp=-(-k * chunk // block))
 
-    def at(self, turns: Integers, *, quick: bool) -> Integers:
+    def at(self, turns: Integers) -> Integers:
         sequences, places = self._merge.at(turns)
         places = places + self._begins[sequences]
         pieces = np.searchsorted(self._bounds, places, side="right") - 1
         begins = self._bounds[pieces]
         offsets = places - begins
-        if self._key is not None and quick:
-            offsets = self._strides.permute(offsets, pieces)
-        elif self._key is not None:
+        if self._key is not None:
             sizes = self._bounds[pieces + 1] - begins
             keys = derive_keys(self._key, self._firsts[pieces])
             offsets = permute(offsets, sizes, keys)
         indexes: Integers = self._firsts[pieces] + offsets
         return indexes
-
-    @cached_property
-    def _strides(self) -> Strides:
-        keys = derive_keys(self._key or 0, self._firsts)
-        return Strides.of(np.diff(self._bounds), keys)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Cost and mixing of an order, computed before a run: numbers and a plot for `wids order`.
+"""Cost and mixing of an order, computed before a run: for `wids order`.
 
 The order is simulated, not estimated: the shards that one node and one of its workers read in an
 epoch are counted (in a large dataset, only in the beginning of the epoch).
@@ -8,20 +8,17 @@ import math
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from wids.base.arguments import check_integer
-from wids.base.plots import save_plot
+from wids.base.arguments import check_choice, check_integer
 from wids.base.text import format_nbytes
-from wids.ordering.order import Chunks, EpochOrder, OrderSpec, Share, check_partition
+from wids.ordering.order import PARTITIONS, Chunks, EpochOrder, OrderSpec, Share
 from wids.ordering.permute import Integers
 from wids.ordering.samplers import shard_lengths
 
-__all__ = ["Cluster", "OrderReport", "compare_interleaves", "order_report", "plot_order"]
+__all__ = ["Cluster", "OrderReport", "compare_interleaves", "order_report"]
 
 # Steps that count as simultaneous: enough to read from all shards that are in use at one time.
 _WINDOW_STEPS = 8
@@ -121,31 +118,28 @@ class OrderReport:
     def lines(self) -> list[str]:
         """Return the report as lines of text."""
         followed = "" if self.steps == self.epoch_steps else f" (followed {self.steps:,} steps)"
-        node = f"{self.node_shards_mean:.1f}, at most {self.node_shards_max}"
-        worker = f"{self.worker_shards:.1f} ({self.worker_opens:,} opens per epoch)"
-        downloads = f"{self.downloads:,} (at least {self.downloads_least:,})"
         mixing = self.shards_per_batch / self.shards_per_batch_uniform
-        batch = f"{self.shards_per_batch:.1f} ({mixing:.0%} of a full shuffle's)"
-        ends = f"{self.shards_per_batch_first:.1f}, {self.shards_per_batch_last:.1f}, "
-        ends += f"{self.shards_per_batch_least}"
-        # A full shuffle has neither streams nor chunks to mix.
-        head, order = "streams, interleave", f"{self.streams}, {self.interleave}"
-        if self.partition == "uniform":
-            head, order = "order", "uniform"
-        lines = [
-            f"steps per epoch              {self.epoch_steps:,}{followed}",
-            f"{head:<29}{order}",
-            f"shards a node needs at once  {node}",
-            f"new shards in 4 steps        at most {self.new_shards_max}",
-            f"shards a worker needs        {worker}",
-            f"downloads per node and epoch {downloads}",
-            f"shards in a batch of a rank  {batch}",
-            f"first 2 %, last 2 %, least   {ends}",
-        ]
+        ends = f"{self.shards_per_batch_first:.1f}, {self.shards_per_batch_last:.1f}"
+        rows = {
+            "steps per epoch": f"{self.epoch_steps:,}{followed}",
+            "streams, interleave": f"{self.streams}, {self.interleave}",
+            "shards a node needs at once": f"{self.node_shards_mean:.1f}, "
+            f"at most {self.node_shards_max}",
+            "new shards in 4 steps": f"at most {self.new_shards_max}",
+            "shards a worker needs": f"{self.worker_shards:.1f} "
+            f"({self.worker_opens:,} opens per epoch)",
+            "downloads per node and epoch": f"{self.downloads:,} "
+            f"(at least {self.downloads_least:,})",
+            "shards in a batch of a rank": f"{self.shards_per_batch:.1f} "
+            f"({mixing:.0%} of a full shuffle's)",
+            "first 2 %, last 2 %, least": f"{ends}, {self.shards_per_batch_least}",
+        }
+        if self.partition == "uniform":  # which has neither streams nor chunks to mix
+            rows["streams, interleave"] = "none: a full shuffle"
         if self.whole_nbytes is not None and self.range_nbytes is not None:
             whole, ranges = format_nbytes(self.whole_nbytes), format_nbytes(self.range_nbytes)
-            lines.append(f"bytes per node and epoch     {whole} as whole shards, {ranges} by range")
-        return lines
+            rows["bytes per node and epoch"] = f"{whole} as whole shards, {ranges} by range"
+        return [f"{name:<28} {value}" for name, value in rows.items()]
 
 
 def order_report(
@@ -186,40 +180,79 @@ def order_report(
     >>> report.downloads, report.node_shards_max < 12
     (50, True)
     """
-    shards = shard_lengths(lengths)
-    num_samples = int(shards.sum())
-    if num_samples < 1:
-        raise ValueError(
-            "lengths: expected shards with at least one sample, got "
-            f"{shards.size} shards without samples"
-        )
-    if not isinstance(cluster, Cluster):
-        raise TypeError(f"cluster must be a wids.Cluster, got {cluster!r:.80}")
+    shards = shard_lengths(lengths, least=1)
     streams = streams if lanes is None else lanes
     # One stream per node is the default of `DistributedShardSampler`.
-    streams = cluster.nodes if streams is None else streams
-    for name, value in (("interleave", interleave), ("streams", streams), ("chunksize", chunksize)):
-        if value is not None:
-            check_integer(name, value, 1)
-    check_partition(partition)
+    streams = cluster.nodes if streams is None else check_integer("streams", streams, 1)
     spec = OrderSpec(
         seed=check_integer("seed", seed),
         # Epoch 0 may be in storage order; any later epoch has similar counts.
         epoch=1,
-        partition=partition,
+        partition=check_choice("partition", partition, PARTITIONS),
         streams=streams,
-        interleave=interleave,
+        interleave=check_integer("interleave", interleave, 1),
     )
+    if chunksize is not None:
+        check_integer("chunksize", chunksize, 1)
+    num_samples, ends = int(shards.sum()), np.cumsum(shards)
     chunks = Chunks.cut(0, num_samples, chunksize, shards)
-    most = check_integer("max_samples", max_samples, 1)
-    report = _Replay(chunks, spec, cluster, np.cumsum(shards), most).report()
+    order, ranks, batch = chunks.epoch(spec), cluster.ranks_per_node, cluster.batch_size
+
+    def read(order: EpochOrder, share: Share, first: int, last: int) -> Integers:
+        """Return the shard of each sample that a rank reads in its steps `[first, last)`."""
+        indexes = order.at(share.positions(first, last))
+        return np.searchsorted(ends, indexes, side="right").astype(np.int64)
+
+    shares = [Share(num_samples, rank, cluster.num_replicas, streams) for rank in range(ranks)]
+    count = shares[0].count
+    length = min(count, max(1, check_integer("max_samples", max_samples, 1) // ranks))
+    scale = count / length
+    node = np.stack([read(order, share, 0, length) for share in shares])  # (ranks, length)
+    in_time = node.T.ravel()  # the samples of all ranks, step by step
+    # Whole batches go to the workers of a DataLoader in turn.
+    worker = node[0][np.arange(length) // batch % max(1, cluster.workers) == 0]
+    # The first rank's last batches, even if only the beginning of the epoch is simulated; as many
+    # as are averaged at the beginning.
+    num_ends = min(math.ceil(_END_FRACTION * (count // batch)), length // batch)
+    followed = _distinct(node[0], batch)
+    last = _distinct(read(order, shares[0], (count // batch - num_ends) * batch, count), batch)
+    # Only its mean is used, for which thousands of batches are enough.
+    uniform = chunks.epoch(replace(spec, partition="uniform"))
+    one_stream = Share(num_samples, 0, cluster.num_replicas)
+    shuffled = _distinct(read(uniform, one_stream, 0, min(length, 100_000)), batch)
+    window = _WINDOW_STEPS * batch
+    at_once = [np.unique(node[:, i : i + window]).size for i in range(0, length, window)]
+    _, first_reads = np.unique(in_time, return_index=True)
+    # Scaled, because the simulated part of the epoch may not read all shards.
+    least = downloads = min(round(first_reads.size * scale), shards.size)
+    if cluster.cache_shards is not None:
+        downloads = round(_misses(in_time, cluster.cache_shards) * scale)
+    report = OrderReport(
+        partition=partition,
+        interleave=min(interleave, -(-chunks.sizes.size // streams)),
+        streams=streams,
+        steps=-(-length // batch),
+        epoch_steps=-(-count // batch),
+        node_shards_mean=float(np.mean(at_once)),
+        node_shards_max=max(at_once),
+        # In each four steps, apart from the first four.
+        new_shards_max=int(np.bincount(first_reads // (4 * batch * ranks))[1:].max(initial=0)),
+        worker_shards=float(np.mean(_distinct(worker, window))),
+        worker_opens=round(_misses(worker, cluster.open_shards) * scale),
+        downloads=downloads,
+        downloads_least=least,
+        shards_per_batch=float(np.mean(followed)),
+        shards_per_batch_least=min(followed + last),
+        shards_per_batch_first=float(np.mean(followed[: max(1, num_ends)])),
+        shards_per_batch_last=float(np.mean(last)),
+        shards_per_batch_uniform=float(np.mean(shuffled)),
+    )
     if nbytes is None:
         return report
-    share = Share(num_samples, 0, cluster.num_replicas, streams).count * cluster.ranks_per_node
     return replace(
         report,
-        whole_nbytes=nbytes * report.downloads // shards.size,
-        range_nbytes=check_integer("nbytes", nbytes, 0) * share // num_samples,
+        whole_nbytes=nbytes * downloads // shards.size,
+        range_nbytes=check_integer("nbytes", nbytes, 0) * count * ranks // num_samples,
     )
 
 
@@ -241,97 +274,6 @@ def compare_interleaves(
     [1, 4]
     """
     return [order_report(lengths, cluster, interleave=k, **options) for k in interleaves]
-
-
-class _Replay:
-    """Simulation of the first node: the shard of each sample that it reads."""
-
-    def __init__(
-        self, chunks: Chunks, spec: OrderSpec, cluster: Cluster, ends: Integers, limit: int
-    ) -> None:
-        shares = [
-            Share(chunks.num_samples, rank, cluster.num_replicas, spec.streams)
-            for rank in range(cluster.ranks_per_node)
-        ]
-        self._chunks, self._spec = chunks, spec
-        self._cluster = cluster
-        self._ends = ends
-        self._count = shares[0].count
-        length = min(self._count, max(1, limit // cluster.ranks_per_node))
-        order = chunks.epoch(spec)
-        # shards: (num_ranks_of_the_node, length), the shard of each sample in the order it is read
-        self._shards = np.stack([self._shards_of(order, share, 0, length) for share in shares])
-        self._scale = self._count / length
-        # The first rank's last batches, even if only the beginning of the epoch is simulated; as
-        # many as the report averages at the beginning.
-        num_batches, num_followed = self._count // cluster.batch_size, length // cluster.batch_size
-        self._num_end_batches = min(math.ceil(_END_FRACTION * num_batches), num_followed)
-        start = (num_batches - self._num_end_batches) * cluster.batch_size
-        self._last_shards = self._shards_of(order, shares[0], start, self._count)
-
-    def _shards_of(self, order: EpochOrder, share: Share, first: int, last: int) -> Integers:
-        indexes = order.at(share.positions(first, last))
-        return np.searchsorted(self._ends, indexes, side="right").astype(np.int64)
-
-    def report(self) -> OrderReport:
-        """Return the counts."""
-        cluster, batch = self._cluster, self._cluster.batch_size
-        window = _WINDOW_STEPS * batch
-        node = [self._shards[:, i : i + window] for i in range(0, self._shards.shape[1], window)]
-        touched = [np.unique(shards).size for shards in node]
-        worker = self._worker_stream()
-        followed, last = (_distinct(s, batch) for s in (self._shards[0], self._last_shards))
-        return OrderReport(
-            partition=self._spec.partition,
-            interleave=min(
-                self._spec.interleave, -(-self._chunks.sizes.size // self._spec.streams)
-            ),
-            streams=self._spec.streams,
-            steps=-(-self._shards.shape[1] // batch),
-            epoch_steps=-(-self._count // batch),
-            node_shards_mean=float(np.mean(touched)),
-            node_shards_max=max(touched),
-            new_shards_max=self._most_new_shards(),
-            worker_shards=float(np.mean(_distinct(worker, window))),
-            worker_opens=round(_misses(worker, cluster.open_shards) * self._scale),
-            downloads=self._downloads(cluster.cache_shards),
-            downloads_least=self._downloads(None),
-            shards_per_batch=float(np.mean(followed)),
-            shards_per_batch_least=min(followed + last),
-            shards_per_batch_first=float(np.mean(followed[: max(1, self._num_end_batches)])),
-            shards_per_batch_last=float(np.mean(last)),
-            shards_per_batch_uniform=float(np.mean(_distinct(self._uniform_stream(), batch))),
-        )
-
-    def _worker_stream(self) -> Integers:
-        """Return the shards that the first worker of the first rank reads, sample by sample."""
-        shards, batch = self._shards[0], self._cluster.batch_size
-        # A DataLoader assigns whole batches to its workers in turn.
-        numbers = np.arange(shards.size) // batch
-        mine: Integers = shards[numbers % max(1, self._cluster.workers) == 0]
-        return mine
-
-    def _uniform_stream(self) -> Integers:
-        order = self._chunks.epoch(replace(self._spec, partition="uniform"))
-        share = Share(order.num_samples, 0, self._cluster.num_replicas)
-        # Only its mean is used, for which thousands of batches are enough.
-        return self._shards_of(order, share, 0, min(self._shards.shape[1], 100_000))
-
-    def _most_new_shards(self) -> int:
-        """Return the largest number of first reads in 4 steps, apart from the first 4 steps."""
-        # Transposed, the samples of all ranks of the node are in the order of time.
-        width = 4 * self._cluster.batch_size
-        _, firsts = np.unique(self._shards.T.ravel(), return_index=True)
-        bursts = np.bincount(firsts // (width * self._shards.shape[0]))
-        return int(bursts[1:].max(initial=0))
-
-    def _downloads(self, cache_shards: int | None) -> int:
-        stream = self._shards.T.ravel()
-        if cache_shards is None:
-            seen = int(np.unique(stream).size)
-            # Scaled, because the simulated part of the epoch may not read all shards.
-            return min(round(seen * self._scale), self._ends.size)
-        return round(_misses(stream, cache_shards) * self._scale)
 
 
 def _distinct(stream: Integers, width: int) -> list[int]:
@@ -357,36 +299,3 @@ def _misses(stream: Integers, capacity: int) -> int:
         if len(cache) > capacity:
             cache.popitem(last=False)
     return misses
-
-
-def plot_order(reports: Sequence[OrderReport], path: str | Path) -> None:
-    """Draw mixing against locality, one point for each report.
-
-    Args:
-        reports: As from `compare_interleaves`.
-        path: Image to write, in the format of its suffix.
-
-    Raises:
-        ModuleNotFoundError: matplotlib is not installed; the message names the extra to install.
-    """
-    try:
-        figure = import_module("matplotlib.figure").Figure(figsize=(10, 4), layout="constrained")
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            'a plot needs matplotlib, which is not installed; pip install "wids[plot]"'
-        ) from error
-    mixing, downloads = figure.subplots(1, 2)
-    at_once = [report.node_shards_mean for report in reports]
-    mixing.plot(at_once, [report.shards_per_batch for report in reports], "o-")
-    mixing.axhline(reports[0].shards_per_batch_uniform, ls="--", color="gray", label="full shuffle")
-    mixing.set(ylabel="different shards in a batch of a rank", title="mixing")
-    mixing.legend()
-    downloads.plot(at_once, [report.downloads for report in reports], "o-", label="this order")
-    downloads.axhline(reports[0].downloads_least, ls="--", color="gray", label="each shard once")
-    downloads.set(ylabel="downloads per node and epoch", title="cost", ylim=(0, None))
-    downloads.legend()
-    for axes in (mixing, downloads):
-        axes.set(xlabel="shards that a node needs at once")
-        for report, x, line in zip(reports, at_once, axes.lines[0].get_ydata(), strict=False):
-            axes.annotate(f"k={report.interleave}", (x, line), (4, 4), textcoords="offset points")
-    save_plot(figure, Path(path))

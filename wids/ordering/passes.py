@@ -16,8 +16,8 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from wids.base.arguments import check_flag, check_integer, check_mapping, check_text
-from wids.ordering.order import OrderSpec, Share, check_partition
+from wids.base.arguments import check_choice, check_flag, check_integer, check_mapping, check_text
+from wids.ordering.order import PARTITIONS, OrderSpec, Share
 from wids.ordering.permute import Integers
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class AnyOrder(Protocol):
 
     num_samples: int
 
-    def at(self, positions: Integers, *, quick: bool = False) -> Integers:
+    def at(self, positions: Integers) -> Integers:
         """Return the indexes at some positions; as `EpochOrder.at`."""
 
 
@@ -74,16 +74,17 @@ class PoolPoint:
     def parse(cls, saved: Any) -> "PoolPoint":
         """Parse what `asdict` returned, also after JSON; ValueError if it is something else."""
         try:
+            pool, plan = check_integer("pool", saved["pool"], 0), str(saved["plan"])
             segments = tuple(
                 (check_integer("ranks", ranks, 1), check_integer("steps", steps, 0))
                 for ranks, steps in saved["segments"]
             )
-            return cls(check_integer("pool", saved["pool"], 0), segments, str(saved["plan"]))
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(
                 f"batches of a state must be what state_dict() of a BatchSampler returned, got "
                 f"{saved!r:.200}"
             ) from error
+        return cls(pool, segments, plan)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,38 +121,28 @@ class OrderState(OrderSpec):
                 f"{ORDER_VERSION}, whose positions hold other samples: finish the epoch with the "
                 "release of wids that began it, or begin an epoch with set_epoch"
             )
-        if "sampler" in state_dict:
-            raise ValueError(
-                "state_dict is the state of a wids.Loader; load it into a Loader, or load its "
-                "entry 'sampler' into a sampler"
-            )
-        known = {field.name: field.type for field in fields(cls)}
+        known = {field.name: field.type for field in fields(cls) if field.name != "batches"}
         # Unknown keys are ignored: a later release may have added them.
-        missing = ["version"] * (version is None)
-        missing += [name for name in known if name not in state_dict and name != "batches"]
+        missing = [name for name in ("version", *known) if name not in state_dict]
         if missing:
             raise ValueError(
                 f"state_dict is not the state of a sampler: it lacks {', '.join(missing)}; it has "
-                f"{', '.join(map(str, state_dict)) or 'nothing'}"
+                f"{', '.join(map(str, state_dict)) or 'nothing'} (the state of a wids.Loader has "
+                "that of its sampler as 'sampler')"
             )
-        values = {name: state_dict[name] for name in known if name != "batches"}
-        for name, value in values.items():
-            if known[name] is bool:
-                values[name] = check_flag(f"{name} of a state", value)
-            else:
-                check = check_integer if known[name] is int else check_text
-                values[name] = check(f"{name} of a state", value)
+        checks: dict[Any, Callable[[str, Any], Any]]
+        checks = {int: check_integer, bool: check_flag, str: check_text}
+        values = {
+            name: checks[kind](f"{name} of a state", state_dict[name])
+            for name, kind in known.items()
+        }
         batches = state_dict.get("batches")
         state = cls(**values, batches=None if batches is None else PoolPoint.parse(batches))
-        check_partition(state.partition)
+        check_choice("partition of a state", state.partition, PARTITIONS)
         check_integer("epoch of a state", state.epoch, 0)
         check_integer("streams of a state", state.streams, 1, MOST_STREAMS)
         check_integer("interleave of a state", state.interleave, 1)
-        if not 0 <= state.consumed <= state.num_samples:
-            raise ValueError(
-                f"consumed of a state must lie in [0, num_samples = {state.num_samples}], got "
-                f"{state.consumed}"
-            )
+        check_integer("consumed of a state", state.consumed, 0, state.num_samples)
         return state
 
     def to_dict(self) -> dict[str, Any]:
@@ -211,11 +202,13 @@ class Pass:
     Attributes:
         start: State at which the pass begins.
         done: Whether another index was requested after the last one.
+        batch_size: Indexes are used by so many.
     """
 
     def __init__(self, start: OrderState) -> None:
         self.start = start
         self.done = False
+        self.batch_size = 1
         self._plan: tuple[AnyOrder, Share] | None = None
         # The number of computed indexes and the last block, in one tuple: another thread must not
         # see the one without the other.
@@ -258,7 +251,8 @@ class Pass:
         if self._plan is None:
             return self.start
         if consumed is None:
-            consumed = self.handed_out
+            # By steps, not by indexes: the last batch of some ranks may have an index less.
+            consumed = -(-self.handed_out // self.batch_size) * self.batch_size
         # At the end of a pass, steps times batch size may be more than there were indexes.
         elif consumed > self.handed_out and self.left:
             raise more_than_drawn(consumed, "indexes", self.handed_out)

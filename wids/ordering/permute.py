@@ -3,7 +3,6 @@
     permute           permutes the places of a range one by one, without a table
     shuffled          a permutation of a whole range
     shuffle_windows   permutes places within short windows; ten times as fast as `permute`
-    Strides           permutes places by a multiplication; for what is shuffled otherwise, too
 
 All use unsigned 64-bit additions, multiplications, shifts and xors alone. (NumPy and Python do not
 promise that their own shuffles stay the same.) Tests pin the results.
@@ -16,8 +15,9 @@ Source:
     Black, Rogaway: "Ciphers with arbitrary finite domains", CT-RSA 2002 (the pairs, the walk).
 """
 
-from dataclasses import dataclass
-from typing import TypeAlias
+import hashlib
+from collections.abc import Mapping
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,9 +25,10 @@ from numpy.typing import NDArray
 __all__ = [
     "Integers",
     "Keys",
-    "Strides",
+    "array_hash",
     "derive_key",
     "derive_keys",
+    "facts_hash",
     "permute",
     "shuffle_windows",
     "shuffled",
@@ -92,6 +93,16 @@ def derive_keys(key: int, parts: Integers) -> Keys:
     mixed *= _FACTOR_2
     mixed ^= mixed >> np.uint64(31)
     return mixed
+
+
+def array_hash(array: NDArray[Any], dtype: str) -> bytes:
+    """Return a hash of numbers as a NumPy type such as "<i8", alike on all machines."""
+    return hashlib.sha256(array.astype(dtype, order="C", copy=False).data).digest()[:8]
+
+
+def facts_hash(facts: Mapping[str, Any]) -> str:
+    """Return a short text that is the same for the same facts."""
+    return hashlib.sha256(repr(sorted(facts.items())).encode()).hexdigest()[:16]
 
 
 # The rounds of a permutation must differ; any distinct constants would do.
@@ -179,48 +190,6 @@ def _shuffle_bits(places: Integers, bits: int, keys: Keys) -> Integers:
         images += keys >> np.uint64(shift + 8)
         images &= mask
     return images.view(np.int64)
-
-
-@dataclass(frozen=True, eq=False)
-class Strides:
-    """Permutations of several ranges: place `i` goes to `(i * factor + shift) % size`.
-
-    Ten times as fast as `permute`, but the distance of two images depends on that of the places.
-
-    Attributes:
-        sizes: Size of each range, at most `2**50`; shape `(m,)`, as all.
-        factors: Factor of each, coprime to its size.
-        shifts: Shift of each, below its size.
-    """
-
-    sizes: Integers
-    factors: Integers
-    shifts: Integers
-
-    @classmethod
-    def of(cls, sizes: Integers, keys: Keys) -> "Strides":
-        """Return the permutations of ranges of at least one place, drawn by a key for each."""
-        # Products stay below 2**52, where quotients are exact; see `_feistel`.
-        most = np.minimum(sizes, (1 << 51) // sizes)
-        factors = 1 + (keys >> _HALF_WORD).view(np.int64) % most
-        (common,) = np.nonzero(np.gcd(factors, sizes) > 1)
-        while common.size:
-            factors[common] += 1
-            common = common[np.gcd(factors[common], sizes[common]) > 1]
-        return cls(sizes, factors, (keys & np.uint64(0xFFFFFFFF)).view(np.int64) % sizes)
-
-    def permute(self, places: Integers, ranges: Integers) -> Integers:
-        """Permute places of the given ranges.
-
-        >>> strides = Strides.of(np.array([3, 7]), np.array([5, 6], np.uint64))
-        >>> sorted(strides.permute(np.arange(7), np.full(7, 1)).tolist())
-        [0, 1, 2, 3, 4, 5, 6]
-        """
-        images = places * self.factors[ranges]
-        images += self.shifts[ranges]
-        sizes = self.sizes[ranges]
-        images -= (images / sizes).astype(np.int64) * sizes
-        return images
 
 
 def _part(values: Keys, part: slice | Integers) -> Keys:

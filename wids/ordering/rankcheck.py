@@ -9,11 +9,6 @@ from wids.ordering.samplers import ChunkedSampler, probe
 __all__ = ["check_ranks"]
 
 _NUM_PROBED = 1000
-# What the names of the state stand for, where that is not their meaning as arguments.
-_MEANT = {
-    "layout": " (a hash of the lengths of shards, chunksize, weights, balance and parts)",
-    "tail": " (of drop_last and pad)",
-}
 
 
 def check_ranks(sampler: ChunkedSampler | BatchSampler) -> None:
@@ -22,18 +17,23 @@ def check_ranks(sampler: ChunkedSampler | BatchSampler) -> None:
     Epochs are exact only if all ranks have the same samples and give their samplers the same
     arguments. They have not if each rank lists a folder for itself while a shard is added, or has
     another seed. This is one collective operation, in which each rank waits for all others: it
-    compares the arguments, the epoch and position, the lengths of shards, and where some of the
-    samples lie.
+    compares the arguments, the epoch and position, whether `set_epoch` was called, and where some
+    of the samples lie.
 
     Args:
         sampler: A sampler, or the batches of one.
 
     Raises:
+        TypeError: It is something else.
         RuntimeError: A rank differs from rank 0, on this rank or another one; the message names
             what differs. Or there is no process group, and the sampler is for several ranks.
 
     >>> check_ranks(ChunkedSampler(range(10)))  # of a single process
     """
+    if not isinstance(sampler, ChunkedSampler | BatchSampler):
+        raise TypeError(
+            f"sampler must be a sampler of wids or a wids.BatchSampler, got {sampler!r:.80}"
+        )
     alone = sampler.sampler if isinstance(sampler, BatchSampler) else sampler
     group = process_group()
     if group is None:
@@ -45,25 +45,27 @@ def check_ranks(sampler: ChunkedSampler | BatchSampler) -> None:
         )
     import torch.distributed as dist
 
+    facts = sampler.__facts__()
+    for at in probe(alone.dataset, _NUM_PROBED):
+        facts[f"sample {at.index}"] = f"{at.shard.url.rpartition('/')[2]}, number {at.local_index}"
     told: list[tuple[int, dict[str, Any]]] = [(0, {})] * group[0]
-    dist.all_gather_object(told, (alone.rank, _facts(sampler, alone)))
+    dist.all_gather_object(told, (alone.rank, facts))
     expected = told[0][1]
-    for number, (_, facts) in enumerate(told):
+    for number, (_, found) in enumerate(told):
         words = [
-            f"{name}{_MEANT.get(name, '')} is {facts.get(name)!r}, on rank 0 {expected.get(name)!r}"
-            for name in dict.fromkeys([*expected, *facts])
-            if name != "locations" and facts.get(name) != expected.get(name)
+            # An array is told by its hash, which says nothing to the user.
+            f"{name} differs"
+            if isinstance(found.get(name), bytes)
+            else f"{name} is {found.get(name)!r}, on rank 0 {expected.get(name)!r}"
+            for name in dict.fromkeys([*expected, *found])
+            if found.get(name) != expected.get(name)
         ]
-        pairs = zip(facts["locations"], expected["locations"], strict=False)
-        for here, there in (pair for pair in pairs if pair[0] != pair[1]):
-            words.append("sample {} is number {} of {!r}".format(*here))
-            words[-1] += ", on rank 0 sample {} is number {} of {!r}".format(*there)
-            break
         if words:
+            more = f" and {len(words) - 5} more" if len(words) > 5 else ""
             raise RuntimeError(
                 f"the sampler of rank {number} differs from that of rank 0, so some samples would "
-                f"come twice and some never: {'; '.join(words)}. Open the same spec, or the same "
-                "commit of a hub, on all ranks, and give all samplers the same arguments"
+                f"come twice and some never: {'; '.join(words[:5])}{more}. Open the same spec, or "
+                "the same commit of a hub, on all ranks, and give all samplers the same arguments"
             )
     ranks = [rank for rank, _ in told]
     if alone.num_replicas > 1 and sorted(ranks) != list(range(alone.num_replicas)):
@@ -72,20 +74,3 @@ def check_ranks(sampler: ChunkedSampler | BatchSampler) -> None:
             f"the ranks {ranks}: pass neither num_replicas nor rank, so that they are those of the "
             "process group"
         )
-
-
-def _facts(sampler: ChunkedSampler | BatchSampler, alone: ChunkedSampler) -> dict[str, Any]:
-    """Return what the samplers of all ranks must have in common."""
-    locations = [
-        (each.index, each.local_index, each.shard.url.rpartition("/")[2])
-        for each in probe(alone.dataset, _NUM_PROBED)
-    ]
-    return {
-        "class": type(alone).__name__,
-        **alone.state_dict(),
-        "num_replicas": alone.num_replicas,
-        "tail": alone.tail,
-        "length": len(alone.dataset) if hasattr(alone.dataset, "__len__") else None,
-        "batches": sampler.fingerprint if isinstance(sampler, BatchSampler) else None,
-        "locations": locations,
-    }

@@ -5,7 +5,7 @@ import sys
 from typing import SupportsIndex
 
 from wids.base.arguments import check_integer
-from wids.base.warn import warn
+from wids.base.warn import WarningsOnce, warn
 from wids.ordering.passes import MOST_STREAMS
 
 __all__ = [
@@ -41,7 +41,7 @@ class Replica:
     def __init__(self, num_replicas: int | None, rank: int | None) -> None:
         self._given = num_replicas, rank
         self._settled: tuple[int, int] | None = None
-        self._warned = False  # rank and number of ranks are looked up at each use
+        self._warnings = WarningsOnce()
         # Given values are checked now. The group is often made after this call.
         if None not in self._given or process_group() is not None:
             self.find()
@@ -58,17 +58,16 @@ class Replica:
         if self._settled is not None:
             return self._settled
         num_replicas, rank = self._given
-        group = None
+        group, hint = None, ""
         if num_replicas is None or rank is None:
             group = process_group()
             size, own = group or self._launched()
             num_replicas = size if num_replicas is None else num_replicas
             rank = own if rank is None else rank
+            hint = "; pass both, as the one that is not given comes from the process group or the "
+            hint += "environment, or is that of a single process"
         num_replicas = check_integer("num_replicas", num_replicas, 1)
         if not 0 <= check_integer("rank", rank) < num_replicas:
-            hint = "; only one of the two was given, the other comes from the process group or the "
-            hint += "environment, or is that of a single process: pass both"
-            hint = hint if None in self._given else ""
             raise ValueError(
                 f"rank must lie in [0, num_replicas = {num_replicas}), got {rank}{hint}"
             )
@@ -85,28 +84,23 @@ class Replica:
 
     def _launched(self) -> tuple[int, int]:
         """Return number of ranks and rank without a group: those of torchrun, or of one process."""
-        told = os.environ.get("WORLD_SIZE", "")
+        told, rank = os.environ.get("WORLD_SIZE", ""), os.environ.get("RANK", "")
         size = int(told) if told.isdecimal() else 1
-        if size <= 1:
-            return self._alone()
-        rank = os.environ.get("RANK", "")
-        if not (rank.isdecimal() and int(rank) < size):
-            raise ValueError(
-                f"WORLD_SIZE={size} of the environment tells of a job of several processes, but "
-                f"RANK is {f'{rank!r}' if rank else 'missing'}, and there is no process group: "
-                "each process would read all samples; make the group before the first use of the "
-                "sampler, pass num_replicas and rank (1 and 0 for a single process), or unset "
-                "WORLD_SIZE"
+        if size > 1:
+            if not (rank.isdecimal() and int(rank) < size):
+                raise ValueError(
+                    f"WORLD_SIZE={size} of the environment tells of a job of several processes, "
+                    f"but RANK is {f'{rank!r}' if rank else 'missing'}, and there is no process "
+                    "group: make it before the first use of the sampler, pass num_replicas and "
+                    "rank (1 and 0 for a single process), or unset WORLD_SIZE"
+                )
+            self._warnings.warn(
+                "launcher",
+                f"there is no torch.distributed process group, so the sampler takes rank {rank} of "
+                f"{size} from RANK and WORLD_SIZE of the environment; make the group before the "
+                "first pass, or pass num_replicas and rank",
             )
-        self._warn(
-            f"there is no torch.distributed process group, so the sampler takes rank {rank} of "
-            f"{size} from RANK and WORLD_SIZE of the environment; make the group before the first "
-            "pass, or pass num_replicas and rank"
-        )
-        return size, int(rank)
-
-    def _alone(self) -> tuple[int, int]:
-        """Return number of ranks and rank of a single process; raise if only one was given."""
+            return size, int(rank)
         num_replicas, _ = self._given
         if num_replicas is not None and num_replicas > 1:
             raise ValueError(
@@ -117,20 +111,15 @@ class Replica:
         # Of SLURM's srun and of programs of MPI. Their ranks are not used: the processes need not
         # be the ranks of one training.
         for name in ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"):
-            told = os.environ.get(name, "")
-            if told.isdecimal() and int(told) > 0:
-                self._warn(
-                    f"{name}={told} of the environment tells of a job of several processes, but "
-                    "there is no torch.distributed process group and no WORLD_SIZE, so each of "
-                    "them reads all samples; make the group before the first pass, or pass "
-                    "num_replicas and rank (1 and 0 if each shall read all)"
+            if os.environ.get(name, "0").strip("0").isdecimal():
+                self._warnings.warn(
+                    "launcher",
+                    f"{name}={os.environ[name]} of the environment tells of a job of several "
+                    "processes, but there is no torch.distributed process group and no WORLD_SIZE, "
+                    "so each of them reads all samples; make the group before the first pass, or "
+                    "pass num_replicas and rank (1 and 0 if each shall read all)",
                 )
         return 1, 0
-
-    def _warn(self, message: str) -> None:
-        if not self._warned:
-            self._warned = True
-            warn(message)
 
 
 def process_group() -> tuple[int, int] | None:
@@ -146,25 +135,24 @@ def process_group() -> tuple[int, int] | None:
     return None
 
 
-def check_streams(streams: int | str) -> int | str:
-    """Return the argument `streams`: "rank", "node" or a number; raise if it is something else."""
-    # Not a look-up in a set: a list that is given by mistake has no hash.
-    if not isinstance(streams, SupportsIndex):
-        if streams not in ("rank", "node"):
-            raise ValueError(f"streams must be 'rank', 'node' or a number, got {streams!r}")
-        return streams
-    return check_integer("streams", streams, 1, MOST_STREAMS)
+def check_streams(streams: int | str, lanes: int | str | None, default: str) -> int | str:
+    """Return the argument `streams`, or `lanes`, its old name: "rank", "node" or a number.
 
-
-def streams_or_lanes(streams: int | str, lanes: int | str | None, default: str) -> int | str:
-    """Return `streams`, or `lanes`, its old name; raise where both are given."""
+    Raises:
+        ValueError: It is something else, or both are given.
+    """
     if lanes is not None and streams != default:
         raise ValueError(f"lanes={lanes!r} is the old name of streams={streams!r}: pass one")
-    return streams if lanes is None else lanes
+    streams = streams if lanes is None else lanes
+    if isinstance(streams, SupportsIndex):
+        return check_integer("streams", streams, 1, MOST_STREAMS)
+    if streams not in ("rank", "node"):
+        raise ValueError(f"streams must be 'rank', 'node' or a number, got {streams!r}")
+    return streams
 
 
 def count_streams(streams: int | str, num_replicas: int) -> int:
-    """Return the number of streams for the argument `streams`.
+    """Return the number of streams.
 
     Args:
         streams: "rank" for the number of ranks, "node" for that of nodes, or a number.
@@ -173,11 +161,10 @@ def count_streams(streams: int | str, num_replicas: int) -> int:
     >>> count_streams("rank", 4), count_streams(2, 4)
     (4, 2)
     """
-    streams = check_streams(streams)
-    if streams == "rank":
-        return num_replicas
     if isinstance(streams, int):
         return streams
+    if streams == "rank":
+        return num_replicas
     # All ranks must agree on the number, or epochs would not be exact: torchrun and SLURM give
     # these variables to all of them. The number of ranks on a node is known only on that node.
     for name in ("GROUP_WORLD_SIZE", "SLURM_NNODES"):

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from wids.base.arguments import check_flag, check_integer, check_sized, refuse_unknown
+from wids.base.arguments import check_choice, check_flag, check_integer, check_sized
 from wids.base.warn import warn
 from wids.ordering.mixtureorder import MixtureChunks
-from wids.ordering.order import Chunks, Share, check_partition
+from wids.ordering.order import PARTITIONS, Chunks, Share
 from wids.ordering.passes import IndexPass, OrderState, Pass, Planner
-from wids.ordering.permute import Integers
-from wids.ordering.replicas import Replica, check_streams, count_streams, streams_or_lanes
+from wids.ordering.permute import Integers, facts_hash
+from wids.ordering.replicas import Replica, check_streams, count_streams
 from wids.ordering.weighted import WeightedChunks, read_classes, read_weights
 
 if TYPE_CHECKING:
@@ -114,60 +114,14 @@ class ChunkedSampler(Sampler[int]):
         # The default of 0.1.11, so that old calls read as locally; so is the million below.
         chunksize: int | None = 2000,
         seed: int = 0,
-        shuffle: bool = True,
+        shuffle: bool | None = True,
         shufflefirst: bool | None = None,
         partition: str = "contiguous",
         interleave: int = 1,
         lengths: "Sequence[int] | Integers | None" = None,
     ) -> None:
-        self._set_samples(dataset, num_samples, chunksize, lengths, partition)
-        self._set_order(seed, shuffle, shufflefirst, interleave)
-        if check_integer("dslength_per_replica", dslength_per_replica) not in (-1, len(self)):
-            warn(
-                f"dslength_per_replica={dslength_per_replica} has no effect: len() is the number "
-                f"of indexes that come, {len(self)}; leave the argument out"
-            )
-
-    def _set_samples(
-        self, dataset: Any, num_samples: Any, chunksize: Any, lengths: Any, partition: str
-    ) -> None:
-        """Set the samples that are drawn, and cut them into chunks."""
-        self.dataset = dataset
-        self.partition = check_partition(partition)
-        self._samples = _hash_of_locations(dataset)
-        self._source: Chunks | MixtureChunks | WeightedChunks
-        length = check_sized("dataset", dataset, "a dataset or a list")
-        if chunksize is not None:
-            chunksize = check_integer("chunksize", chunksize, 1, unless="None")
-            # A chunk longer than the data is all of it. A full shuffle has no chunks.
-            small = chunksize < length and partition != "uniform"
-            chunksize = chunksize if small else None
-        if _holds_mixture(dataset):
-            warn(
-                "a view, a concatenation or a Mixture of a Mixture is drawn from like any samples, "
-                "so its weights have no effect: make the views of the parts, and one Mixture of "
-                "all of them"
-            )
-        if hasattr(dataset, "part_lengths"):
-            if num_samples is not None or lengths is not None:
-                raise ValueError(
-                    "num_samples of a mixture is given to the Mixture, not to its sampler, and the "
-                    "lengths are those of its parts: leave both out"
-                )
-            parts = [np.asarray(part, np.int64) for part in dataset.part_lengths]
-            self._source = MixtureChunks(
-                [Chunks.cut(0, int(part.sum()), chunksize, part) for part in parts],
-                dataset.weights,
-                dataset.num_samples,
-            )
-            dataset.note_sampler()
-            return
-        lo, hi = _bounds(num_samples, length)
-        shards = None if lengths is None else _shard_lengths(lengths, hi, length)
-        self._source = Chunks.cut(lo, hi, chunksize, shards)
-
-    def _set_order(self, seed: int, shuffle: Any, shufflefirst: Any, interleave: int) -> None:
-        """Set what determines the order of the samples, and stand at the start of epoch 0."""
+        self.dataset: Any = dataset
+        self.partition = check_choice("partition", partition, PARTITIONS)
         # No attribute may be called `generator`: Accelerate seeds and synchronises one that it
         # finds.
         self.seed = seed
@@ -175,13 +129,42 @@ class ChunkedSampler(Sampler[int]):
         self.shuffle = False if shuffle is None else shuffle
         self.shufflefirst = True if shufflefirst is None else shufflefirst
         self.interleave = interleave
+        self._check_order()
         self._next = 0  # epoch of the next pass
         # Whether the user or a framework sets the epoch; otherwise each pass advances it.
         self._pinned = False
         self._resumed: OrderState | None = None
         self._pass: Pass | None = None
-        self._check_order()
-        _check_open_shards(self.dataset, interleave)
+        self._samples = _hash_of_locations(dataset)
+        self._source: Chunks | MixtureChunks | WeightedChunks
+        length = check_sized("dataset", dataset, "a dataset or a list")
+        if chunksize is not None:
+            chunksize = check_integer("chunksize", chunksize, 1, unless="None")
+            # A chunk longer than the data is all of it. A full shuffle has no chunks.
+            chunksize = None if chunksize >= length or partition == "uniform" else chunksize
+        if hasattr(dataset, "part_lengths"):
+            if num_samples is not None or lengths is not None:
+                raise ValueError(
+                    "num_samples of a mixture is given to the Mixture, not to its sampler, and the "
+                    "lengths are those of its parts: leave both out"
+                )
+            mixture: Any = dataset
+            parts = [np.asarray(part, np.int64) for part in mixture.part_lengths]
+            chunks = [Chunks.cut(0, int(part.sum()), chunksize, part) for part in parts]
+            self._source = MixtureChunks(chunks, mixture.weights, mixture.num_samples)
+            mixture.note_sampler()
+        else:
+            lo, hi = _bounds(num_samples, length)
+            shards = None if lengths is None else shard_lengths(lengths, hi, length)
+            self._source = Chunks.cut(lo, hi, chunksize, shards)
+        _warn_of_mixtures(dataset)
+        _warn_of_open_shards(dataset, self.interleave)
+        promised = check_integer("dslength_per_replica", dslength_per_replica)
+        if promised != -1 and promised != len(self):
+            warn(
+                f"dslength_per_replica={promised} has no effect: len() is the number of indexes "
+                f"that come, {len(self)}; leave the argument out"
+            )
 
     def _check_order(self) -> None:
         """Check the attributes that users may assign, and convert them to plain values."""
@@ -204,7 +187,7 @@ class ChunkedSampler(Sampler[int]):
             shuffle=self.shuffle,
             shufflefirst=self.shufflefirst,
             num_samples=self._source.num_samples,
-            layout=self._source.digest,
+            layout=facts_hash(self._source.facts),
             samples=self._samples,
         )
 
@@ -251,31 +234,29 @@ class ChunkedSampler(Sampler[int]):
         """Return a pass from the restored position, else from the start of the epoch."""
         return IndexPass.begin(self.__planner__(), self._upcoming())
 
+    def __facts__(self) -> dict[str, Any]:
+        """What all ranks must have in common, by names that users know; as `Chunks.facts`."""
+        state = self.state_dict()
+        return {
+            "class": type(self).__name__,
+            "samples of the dataset": len(self.dataset),
+            **{name: state[name] for name in state if name not in ("version", "layout", "samples")},
+            **self._source.facts,
+            "num_replicas": self.num_replicas,
+            "tail (of drop_last and pad)": self.tail,
+            "set_epoch was called": self._pinned,
+        }
+
     def __repr__(self) -> str:
-        source, order = self._source, ["in storage order"]
-        drawn = f"{source.num_samples:,} samples"
-        if isinstance(source, MixtureChunks):
-            drawn += f" of a mixture of {len(source.parts)} parts"
-        elif isinstance(source, WeightedChunks):
-            drawn += f" drawn by {'weight' if source.classes is None else 'class'}"
-        if self.shuffle and self.partition == "uniform":
-            order = ["fully shuffled"]
-        elif self.shuffle:
-            chunks = source.sizes.size
-            mixed = min(self.interleave, chunks)
-            order = [
-                f"chunks of about {source.num_samples // max(1, chunks):,}",
-                f"{mixed} mixed at a time" if mixed > 1 else "one after the other",
-                f"partition {self.partition!r}",
-            ]
         try:
-            order += [f"streams {self.streams}"] * (self.shuffle and self.streams > 1)
-            rank = [f"rank {self.rank} of {self.num_replicas}"] if self.num_replicas > 1 else []
+            ranks = f"streams={self.streams}, rank {self.rank} of {self.num_replicas}"
         except ValueError:  # as long as only the number of ranks is known
-            rank = ["rank unknown"]
-        tail = {"drop": ["drop_last=True"], "ragged": ["pad=False"]}.get(self.tail, [])
-        parts = [drawn, *order, *rank, *tail, f"seed {self.seed}", f"epoch {self.epoch}"]
-        return f"{type(self).__name__}({', '.join(parts)})"
+            ranks = "rank unknown"
+        order = f"partition={self.partition!r}, interleave={self.interleave}, {ranks}"
+        return (
+            f"{type(self).__name__}({self._source.num_samples:,} samples, shuffle={self.shuffle}, "
+            f"{order}, seed={self.seed}, epoch={self.epoch})"
+        )
 
     @property
     def lanes(self) -> int:
@@ -354,20 +335,19 @@ class ChunkedSampler(Sampler[int]):
             TypeError: `consumed` is no integer.
             ValueError: `consumed` is negative, or more than the pass in progress has handed out.
         """
-        return self._state(consumed).to_dict()
-
-    def _state(self, consumed: int | None = None) -> OrderState:
         if consumed is not None:
             consumed = check_integer("consumed", consumed, 0)
         begun = self._pass
-        if begun is not None and not (begun.done and not consumed):
-            return begun.after(consumed)
         if begun is None:
-            # Whoever counts without this sampler, such as a loader with a copy of it, may tell.
             state = self._upcoming()
-            return state.moved(state.consumed + consumed * self.num_replicas) if consumed else state
-        # Also if `set_epoch` was called: the epoch is over.
-        return self._fresh(max(self._next, begun.start.epoch + 1))
+            if consumed:  # by one who counts without this sampler, such as a loader with a copy
+                state = state.moved(state.consumed + consumed * self.num_replicas)
+        elif begun.done and not consumed:
+            # Also if `set_epoch` was called: the epoch is over.
+            state = self._fresh(max(self._next, begun.start.epoch + 1))
+        else:
+            state = begun.after(consumed)
+        return state.to_dict()
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
         """Continue from a state that `state_dict` returned, on any number of ranks.
@@ -471,11 +451,16 @@ def _bounds(num_samples: Any, length: int) -> tuple[int, int]:
     return lo, hi
 
 
-def shard_lengths(lengths: Any) -> Integers:
+def shard_lengths(lengths: Any, least: int = 0, most: int | None = None) -> Integers:
     """Return the samples in each shard as an array.
 
+    Args:
+        lengths: The argument of a sampler.
+        least: Fewest samples of all shards, where sampling ends.
+        most: Most samples of all shards, the length of the dataset; None for any number.
+
     Raises:
-        ValueError: `lengths` is no list of integers, or one of them is negative.
+        ValueError: `lengths` is no list of integers of at least 0, or their sum is out of range.
 
     >>> shard_lengths([3, 2])
     array([3, 2])
@@ -484,34 +469,22 @@ def shard_lengths(lengths: Any) -> Integers:
         array = np.asarray(lengths)
     except ValueError:  # lists of different lengths
         array = np.asarray("")
-    if array.ndim == 1 and array.size == 0:
-        return np.zeros(0, np.int64)
-    if array.ndim != 1 or array.dtype.kind not in "iu":
+    if array.shape == (0,):
+        array = np.zeros(0, np.int64)
+    if array.ndim != 1 or array.dtype.kind not in "iu" or array.min(initial=0) < 0:
         raise ValueError(
-            "lengths must be integers, the samples in each shard, in a list; got "
-            f"{lengths!r:.80} of type {array.dtype}"
+            "lengths must be integers of at least 0, the samples in each shard, in a list; got "
+            f"{lengths!r:.80}"
         )
-    if array.min() < 0:
-        raise ValueError(f"lengths must be integers of at least 0, got {array.min()} among them")
-    return array.astype(np.int64, copy=False)
-
-
-def _shard_lengths(lengths: Any, stop: int, length: int) -> Integers:
-    """Return shard lengths as an array, after checking that they reach `stop` within `length`."""
-    array = shard_lengths(lengths)
     total = int(array.sum())
-    if total < stop:
+    if not least <= total <= (total if most is None else most):
+        bound = f"at least {least}" if most is None else f"{least} to {most}"
         raise ValueError(
-            f"lengths must be integers of at least 0, together {stop}, which is where sampling "
-            f"ends; got {array.size} with the sum {total}"
+            f"lengths must be those of the shards of this dataset, together {bound} samples; got "
+            f"{array.size} with the sum {total}. A view has `lengths` of its own; leave the "
+            "argument out to use them"
         )
-    if total > length:
-        raise ValueError(
-            f"lengths must be the samples in each shard of this dataset, together at most its "
-            f"length, {length}; got {array.size} with the sum {total}. A view has `lengths` of its "
-            "own; leave the argument out to use them"
-        )
-    return array
+    return array.astype(np.int64, copy=False)
 
 
 def _lengths_of(dataset: Any) -> Any:
@@ -525,28 +498,32 @@ def _lengths_of(dataset: Any) -> Any:
     return lengths
 
 
-def _holds_mixture(dataset: object) -> bool:
-    """Return whether a sequence is a view or combination of a `Mixture`."""
-    if not hasattr(dataset, "read_as"):
-        return False
-    under = [getattr(dataset, name, None) for name in ("base", "left", "right")]
-    parts = getattr(dataset, "parts", None)
-    under += parts if isinstance(parts, list) else []
-    return any(hasattr(each, "part_lengths") or _holds_mixture(each) for each in under)
+def _warn_of_mixtures(dataset: object) -> None:
+    """Warn if a sequence is a view or combination of a `Mixture`."""
+
+    def holds_mixture(samples: object) -> bool:
+        if not hasattr(samples, "read_as"):
+            return False
+        under = [getattr(samples, name, None) for name in ("base", "left", "right")]
+        parts = getattr(samples, "parts", None)
+        under += parts if isinstance(parts, list) else []
+        return any(hasattr(each, "part_lengths") or holds_mixture(each) for each in under)
+
+    if holds_mixture(dataset):
+        warn(
+            "a view, a concatenation or a Mixture of a Mixture is drawn from like any samples, so "
+            "its weights have no effect: make the views of the parts, and one Mixture of all of "
+            "them"
+        )
 
 
-def _check_open_shards(dataset: object, interleave: int) -> None:
+def _warn_of_open_shards(dataset: object, interleave: int) -> None:
     """Warn if a worker would close shards that it needs again at once."""
-    lru_size = getattr(dataset, "lru_size", None)
-    # Two more than are drawn from: when a chunk ends, its successor is there beside it.
-    needed = interleave + 2
-    if not isinstance(lru_size, int) or interleave == 1 or lru_size >= needed:
-        return
-    # A dataset of few shards keeps all of them open.
-    lengths = getattr(dataset, "lengths", None)
-    if isinstance(lengths, Sized):
-        needed = min(needed, len(lengths))
-    if lru_size < needed:
+    lru_size, lengths = getattr(dataset, "lru_size", None), getattr(dataset, "lengths", None)
+    # Two more than are drawn from: when a chunk ends, its successor is there beside it. A dataset
+    # of few shards keeps all of them open.
+    needed = min(interleave + 2, len(lengths) if isinstance(lengths, Sized) else interleave + 2)
+    if isinstance(lru_size, int) and interleave > 1 and lru_size < needed:
         warn(
             f"interleave={interleave} needs {needed} open shards, the dataset keeps {lru_size}: "
             f"shards are opened again and again; open the dataset with lru_size={needed}"
@@ -603,15 +580,21 @@ class ShardListSampler(ChunkedSampler):
         lengths: "Sequence[int] | Integers | None" = None,
         seed: int = 0,
         shufflefirst: bool | None = None,
-        shuffle: bool = True,
+        shuffle: bool | None = True,
         interleave: int = 1,
     ) -> None:
         if hasattr(dataset, "part_lengths"):
             raise ValueError("a Mixture is drawn from by its weights: take DistributedShardSampler")
         shards = shard_lengths(_lengths_of(dataset) if lengths is None else lengths)
-        self._set_samples(range(int(shards.sum())), None, None, shards, "contiguous")
-        self.dataset, self._samples = dataset, _hash_of_locations(dataset)
-        self._set_order(seed, shuffle, shufflefirst, interleave)
+        super().__init__(
+            range(int(shards.sum())) if dataset is None else dataset,
+            chunksize=None,
+            seed=seed,
+            shuffle=shuffle,
+            shufflefirst=shufflefirst,
+            interleave=interleave,
+            lengths=shards,
+        )
         # Empty chunks are not kept, but old code counts the shards by `ranges`.
         self._empty_shards = np.flatnonzero(shards == 0)
 
@@ -667,14 +650,14 @@ class DistributedChunkedSampler(ChunkedSampler, DistributedSampler[int]):
     [[0, 1, 2], [3, 4, 5], [6, 7, 7], [8, 9, 9]]
     """
 
-    def __init__(  # not called: torch's class needs a process group, and has nothing to initialise
+    def __init__(
         self,
         dataset: Sized,
         num_replicas: int | None = None,
         rank: int | None = None,
         *,
         num_samples: int | tuple[int, int] | None = None,
-        shuffle: bool = True,
+        shuffle: bool | None = True,
         shufflefirst: bool | None = None,
         seed: int = 0,
         drop_last: bool | None = False,
@@ -695,9 +678,19 @@ class DistributedChunkedSampler(ChunkedSampler, DistributedSampler[int]):
                 "ranks cannot share evenly, pad=False deals it to some of them; pass one of the two"
             )
         self.tail = "drop" if self.drop_last else "pad" if pad else "ragged"
-        self._streams = check_streams(streams_or_lanes(streams, lanes, "rank"))
-        self._set_samples(dataset, num_samples, chunksize, lengths, partition)
-        self._set_order(seed, shuffle, shufflefirst, interleave)
+        self._streams = check_streams(streams, lanes, "rank")
+        ChunkedSampler.__init__(  # not torch's, which needs a process group
+            self,
+            dataset,
+            num_samples=num_samples,
+            chunksize=chunksize,
+            seed=seed,
+            shuffle=shuffle,
+            shufflefirst=shufflefirst,
+            partition=partition,
+            interleave=interleave,
+            lengths=lengths,
+        )
 
     @property
     def num_replicas(self) -> int:  # type: ignore[override]  # read only in both
@@ -787,13 +780,8 @@ class DistributedShardSampler(DistributedChunkedSampler):
         balance: "Sequence[Any] | NDArray[Any] | None" = None,
         **options: Any,
     ) -> None:
-        known = DistributedChunkedSampler.__init__.__kwdefaults__ or {}
-        names = sorted({"lengths", "weights", "balance", *known})
-        refuse_unknown("DistributedShardSampler", options.keys() - known.keys(), names)
-        weighted, mixed = (
-            weights is not None or balance is not None,
-            hasattr(dataset, "part_lengths"),
-        )
+        weighted = weights is not None or balance is not None
+        mixed = hasattr(dataset, "part_lengths")
         if weighted and mixed:
             raise ValueError(
                 "weights and balance are for the samples of one dataset; give the Mixture the "
@@ -806,7 +794,7 @@ class DistributedShardSampler(DistributedChunkedSampler):
             "lengths": _lengths_of(dataset) if lengths is None and not mixed else lengths,
             "partition": partition,
             "interleave": interleave,
-            "streams": streams_or_lanes(streams, options.pop("lanes", None), "node"),
+            "streams": check_streams(streams, options.pop("lanes", None), "node"),
             **options,
         }
         super().__init__(dataset, num_replicas, rank, **options)

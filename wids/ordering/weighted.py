@@ -15,7 +15,6 @@ Source:
     van der Corput: "Verteilungsfunktionen", 1935 (the steps of the starts, halved again and again).
 """
 
-import hashlib
 import math
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,7 +25,7 @@ from numpy.typing import NDArray
 
 from wids.base.arguments import check_integer
 from wids.ordering.order import Chunks, EpochOrder, OrderSpec
-from wids.ordering.permute import Integers, derive_key, shuffled
+from wids.ordering.permute import Integers, array_hash, derive_key, shuffled
 
 __all__ = ["WeightedChunks", "WeightedOrder", "read_classes", "read_weights"]
 
@@ -67,13 +66,14 @@ class WeightedChunks:
         return self.chunks.bounds
 
     @cached_property
-    def digest(self) -> str:
-        """Short hash of the chunks, weights and classes."""
-        words = hashlib.sha256(f"weighted {self.chunks.digest}".encode())
-        words.update(self.weights.astype("<f8", copy=False).data)
-        if self.classes is not None:
-            words.update(self.classes.astype("<i8", copy=False).data)
-        return words.hexdigest()[:16]
+    def facts(self) -> dict[str, Any]:
+        """What the order depends on besides `num_samples`; as `Chunks.facts`."""
+        # Only the ratios of weights count.
+        shares = self.weights / self.weights.max()
+        facts = {**self.chunks.facts, "weights": array_hash(shares, "<f8")}
+        return (
+            facts if self.classes is None else facts | {"balance": array_hash(self.classes, "<i8")}
+        )
 
     def epoch(self, spec: OrderSpec) -> "WeightedOrder":
         """Return the order of an epoch."""
@@ -146,9 +146,9 @@ class WeightedOrder:
         sizes = np.diff(ends, prepend=0)
         self._order: EpochOrder = Chunks(sizes[sizes > 0]).epoch(spec)
 
-    def at(self, positions: Integers, *, quick: bool = False) -> Integers:
+    def at(self, positions: Integers) -> Integers:
         """Return the indexes at some positions; as `EpochOrder.at`."""
-        return self._samples[self._order.at(positions, quick=quick)].astype(np.int64, copy=False)
+        return self._samples[self._order.at(positions)].astype(np.int64, copy=False)
 
 
 def read_weights(weights: Any, n: int) -> NDArray[np.float64]:

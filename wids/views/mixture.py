@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from fractions import Fraction
+from itertools import pairwise
 from numbers import Rational
 from typing import TYPE_CHECKING, Any
 
@@ -72,8 +74,9 @@ class Mixture(Concatenation):
         self.weights = _exact_weights(weights, self.parts, sizes)
         self.num_samples = _epoch_length(num_samples, sizes, self.weights)
         _refuse_parts_never_drawn(self.weights, self.num_samples)
-        # Whether a sampler draws by the weights, or it was said that none does.
-        self._weighed = False
+        # Not empty if a sampler draws by the weights, or it was said that none does; shared with
+        # the views of this mixture that are mixtures.
+        self._weighed: list[bool] = []
 
     def __repr__(self) -> str:
         total = sum(self.weights)
@@ -84,23 +87,31 @@ class Mixture(Concatenation):
         return f"Mixture({len(self):,} samples: {shares}; {self.num_samples:,} an epoch)"
 
     def __getitems__(self, indexes: Sequence[int]) -> list[Any]:
-        """Return the samples of a batch; warn once if its indexes are of no sampler of wids."""
-        if not self._weighed and not isinstance(indexes, IndexBatch):
-            self._weighed = True
+        """Return the samples of a batch; warn once if a shuffle of torch chose them."""
+        data = sys.modules.get("torch.utils.data")
+        worker = None if data is None else data.get_worker_info()
+        # The other workers would say the same. Samples are read in ascending order on purpose: to
+        # evaluate, or to copy them.
+        unknown = not self._weighed and not isinstance(indexes, IndexBatch)
+        first = worker is None or worker.id == 0
+        if unknown and first and any(later < each for each, later in pairwise(indexes)):
+            self._weighed.append(True)
             warn(
-                "a DataLoader without a sampler of wids reads a Mixture as a concatenation: its "
-                "weights and num_samples have no effect; give it "
+                "a shuffle of torch, as in DataLoader(mixture, shuffle=True), does not know the "
+                "weights of a Mixture and its num_samples, so they have no effect; give the loader "
                 "sampler=wids.DistributedShardSampler(mixture) in place of shuffle"
             )
         return super().__getitems__(indexes)
 
     def note_sampler(self) -> None:
         """Note that a sampler was made that draws by the weights."""
-        self._weighed = True
+        self._weighed.append(True)
 
     def _of(self, parts: list[Any]) -> Mixture:
         weights = [float(weight) for weight in self.weights]
-        return Mixture(parts, weights, self.num_samples, classes=self.classes)
+        mixture = Mixture(parts, weights, self.num_samples, classes=self.classes)
+        mixture._weighed = self._weighed
+        return mixture
 
     @property
     def part_lengths(self) -> list[Sequence[int]]:
