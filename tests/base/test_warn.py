@@ -1,6 +1,7 @@
 """Warnings: their category, the line at which they point, and their number."""
 
 import pickle
+import sys
 import warnings
 from pathlib import Path
 
