@@ -38,14 +38,6 @@ def test_order_prints_for_people(folder: Path, capsys: pytest.CaptureFixture[str
     assert "61.4 kB as whole shards, 61.4 kB by range" in told  # half of the four shards
 
 
-def test_order_draws_a_picture(folder: Path, tmp_path: Path) -> None:
-    """--plot writes an image file."""
-    pytest.importorskip("matplotlib")
-    picture = tmp_path / "order.png"
-    assert main(["order", str(folder), "--interleave", "1", "2", "--plot", str(picture)]) == 0
-    assert picture.read_bytes().startswith(b"\x89PNG")
-
-
 def test_order_refuses_nonsense(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A count below one gives exit code 2 and names its option."""
     with pytest.raises(SystemExit, match="2"):

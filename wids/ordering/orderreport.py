@@ -135,7 +135,7 @@ class OrderReport:
             "first 2 %, last 2 %, least": f"{ends}, {self.shards_per_batch_least}",
         }
         if self.partition == "uniform":  # which has neither streams nor chunks to mix
-            rows["streams, interleave"] = "none: a full shuffle"
+            rows["streams, interleave"] = "none (uniform: a full shuffle)"
         if self.whole_nbytes is not None and self.range_nbytes is not None:
             whole, ranges = format_nbytes(self.whole_nbytes), format_nbytes(self.range_nbytes)
             rows["bytes per node and epoch"] = f"{whole} as whole shards, {ranges} by range"
