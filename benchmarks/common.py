@@ -86,13 +86,7 @@ PEERS = {
     "loader": Peer("wids.Loader, 2 threads", "ours_loader"),
     "loader-1": Peer("wids.Loader, 1 thread", "ours_loader", {"workers": 1}),
     "loader-0": Peer("wids.Loader, no thread", "ours_loader", {"workers": 0}),
-    "shared": Peer("wids.SharedBatches, DataLoader", "ours_loader", {"processes": True}),
     "ours-kept": Peer("wids, DataLoader, persistent_workers", "ours", {"kept": True}),
-    "shared-kept": Peer(
-        "wids.SharedBatches, DataLoader, persistent_workers",
-        "ours_loader",
-        {"processes": True, "kept": True},
-    ),
     "lmdb-read": Peer("LMDB 3.0", "lmdb300", {}, LMDB),
     "lmdb": Peer("LMDB 3.0, DataLoader", "lmdb300", {}, LMDB),
     "lmdb-0": Peer("LMDB 3.0, one process", "lmdb300", {"workers": 0}, LMDB),

@@ -1,9 +1,9 @@
 """How fast do raw batches come, by processes and by threads?
 
 Shuffled epochs in batches of 256, all fields raw, two workers or threads. Rows with a DataLoader
-pay for carrying each batch out of a worker, the rows with `SharedBatches` for reused shared memory
-in place of pickling. The start of the workers is part of an epoch, which takes some tenths of a
-second here, but for the rows with persistent_workers, which show what long epochs come to.
+pay for carrying each batch out of a worker. The start of the workers is part of an epoch, which
+takes some tenths of a second here, but for the row with persistent_workers, which shows what long
+epochs come to.
 wids.Loader and FFCV copy fields into batches in this process, and LMDB is read by a plain loop,
 too. FFCV and LMDB read files of their own, made of the shards beforehand. FFCV compiles its
 threads' work, which then runs without Python.
@@ -16,19 +16,7 @@ import common
 import data
 
 PEERS = (
-    *(
-        "floor",
-        "ours",
-        "shared",
-        "ours-kept",
-        "shared-kept",
-        "loader",
-        "loader-1",
-        "loader-0",
-        "ffcv-raw",
-        "lmdb-0",
-        "lmdb",
-    ),
+    *("floor", "ours", "ours-kept", "loader", "loader-1", "loader-0", "ffcv-raw", "lmdb-0", "lmdb"),
     *("wids011-lru100", "webdataset"),
 )
 LABELS = {"floor": "floor: mmap slices, DataLoader", "ours": "wids, DataLoader"}

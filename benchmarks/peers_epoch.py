@@ -14,7 +14,7 @@ import common
 import data
 
 SHARED = ("datasets", "lance", "litdata", "mosaic", "grain", "energon", "spdl", "webdataset")
-RAW = ("ours", "shared", "loader-0", "lmdb", *SHARED, "ffcv-raw")
+RAW = ("ours", "loader-0", "lmdb", *SHARED, "ffcv-raw")
 DECODED = ("ours", "jpeg", *SHARED, "ffcv", "dali")
 LABELS = {"ours": "wids, DataLoader", "loader-0": "wids.Loader"}
 DECODED_SAMPLES = 1536

@@ -4,7 +4,6 @@ The interpreter changes threads some thousand times more often here than it does
 build of Python without the global lock runs them at once.
 """
 
-import os
 import random
 import sys
 import threading
@@ -25,7 +24,6 @@ from wids.fetching.rangepool import PlannedRange, RangePool
 from wids.fetching.responses import FileVersion
 from wids.reading.batches import BufferPool
 from wids.reading.loaderstats import LoaderStats
-from wids.reading.sharedbuffers import BufferReceiver, BufferSender, SharedBuffer
 
 SHARDS, PER_SHARD, THREADS = 9, 11, 8
 ROUNDS = 4 if LONG == 1 else 10
@@ -187,40 +185,6 @@ def test_memory_of_batches_is_lent_once() -> None:
                 part, expected = alive.pop(chosen.randrange(len(alive)))
                 assert (part == expected).all()
         assert all((part == expected).all() for part, expected in alive)
-
-    together(work)
-
-
-def test_shared_buffers_are_lent_once() -> None:
-    """A buffer of shared memory is filled again only when no thread has an array of it."""
-    sender, receiver = BufferSender(1 << 20), BufferReceiver()
-    turn = threading.Lock()  # a worker process fills its buffers in one thread
-
-    def filled(value: int) -> np.ndarray | None:
-        with turn:
-            buffer = sender.take(3000, ".bin")
-            if buffer is None:
-                return None
-            buffer.data[:3000] = value
-            new, dropped = sender.news([buffer])
-            opened = [
-                SharedBuffer.open(each.buffer.number, os.dup(each.buffer.fd), each.buffer.nbytes)
-                for each in new
-            ]
-            receiver.learn(os.getpid(), opened, dropped)
-            return receiver.lease(os.getpid(), buffer.number)[:3000]
-
-    def work(chosen: random.Random) -> None:
-        alive: list[tuple[np.ndarray, int]] = []
-        for _ in range(20 * ROUNDS):
-            value = chosen.randrange(256)
-            lent = filled(value)
-            if lent is not None:
-                alive.append((lent, value))
-            while len(alive) > chosen.randrange(6):
-                part, expected = alive.pop(chosen.randrange(len(alive)))
-                assert (part == expected).all()
-                del part
 
     together(work)
 

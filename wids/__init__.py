@@ -56,7 +56,6 @@ if TYPE_CHECKING:
     from wids.reading.loaderstats import LoaderStats as LoaderStats
     from wids.reading.ragged import Ragged as Ragged
     from wids.reading.samplesequence import SampleSequence as SampleSequence
-    from wids.reading.sharedbatches import SharedBatches as SharedBatches
     from wids.specs.build import build_spec as build_spec
     from wids.specs.build import index_shard as index_shard
     from wids.specs.spec import DatasetSpec as DatasetSpec
@@ -111,7 +110,6 @@ _HOME_OF = {
     "ShardListSampler": "ordering.samplers",
     "ShardWriter": "writing.shardwriter",
     "ShardedSampler": "ordering.samplers",
-    "SharedBatches": "reading.sharedbatches",
     "SpecError": "errors",
     "TarIndex": "tar.tarindex",
     "TarWriter": "writing.tarwriter",
@@ -143,6 +141,12 @@ _HOME_OF = {
     "write_energon_index": "tar.foreign",
 }
 
+# What takes the place of names that are gone.
+_INSTEAD = {
+    "SharedBatches": "; wids.Loader makes the same batches without processes",
+    "open_view": "; wids.open opens saved views",
+}
+
 __all__ = [  # noqa: PLE0604 (strings all: the keys above and the version)
     *_HOME_OF,
     "__version__",
@@ -154,7 +158,7 @@ def __getattr__(name: str) -> "Any":
     if name in {"wids", "wids_decode", "wids_mmtar"}:  # as attributes, without an import of them
         return import_module(f"wids.{name}")
     if name not in _HOME_OF:
-        instead = "; wids.open opens saved views" if name == "open_view" else ""
+        instead = _INSTEAD.get(name, "")
         raise AttributeError(f"module 'wids' has no attribute {name!r}{instead}")
     value = getattr(import_module(f"wids.{_HOME_OF[name]}"), name)
     globals()[name] = value

@@ -1,10 +1,8 @@
-"""This library without pickling: `wids.Loader`, and `SharedBatches` in a DataLoader."""
+"""This library without pickling: `wids.Loader`."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-
-from torch.utils.data import DataLoader
 
 import wids
 from peers import shared
@@ -15,30 +13,12 @@ def versions() -> dict[str, str]:
 
 
 def epoch_loader(
-    folder: Path,
-    options: dict[str, Any],
-    *,
-    workers: int | None = None,
-    processes: bool = False,
-    kept: bool = False,
+    folder: Path, options: dict[str, Any], *, workers: int | None = None
 ) -> Callable[[int], Iterator[tuple[int, int]]]:
     samples = wids.ShardListDataset(folder / "spec.json", transformations="bytes")
     sampler = wids.ChunkedSampler(samples, chunksize=2000)
     workers = options["workers"] if workers is None else workers
-    size = options["batch_size"]
-    loader: Any
-    if processes:
-        batches = wids.SharedBatches(samples)
-        loader = DataLoader(
-            batches,
-            size,
-            sampler=sampler,
-            num_workers=workers,
-            collate_fn=batches.collate,
-            persistent_workers=kept,
-        )
-    else:
-        loader = wids.Loader(samples, size, sampler=sampler, num_workers=workers)
+    loader = wids.Loader(samples, options["batch_size"], sampler=sampler, num_workers=workers)
 
     def epoch(number: int) -> Iterator[tuple[int, int]]:
         sampler.set_epoch(number)

@@ -197,7 +197,7 @@ def test_a_stream_is_refused(shards):
 
 def test_the_path_of_a_dataset_is_no_dataset():
     """A text, which has a length and items, is refused where a dataset is expected."""
-    for take in (wids.Loader, wids.SharedBatches, wids.ChunkedSampler):
+    for take in (wids.Loader, wids.ChunkedSampler):
         with pytest.raises(TypeError, match=r"^dataset must be .*got the text 'train\.json'$"):
             take("train.json")
 
@@ -406,21 +406,6 @@ def test_stop_iteration_does_not_end_a_torch_loader_in_silence(make_shard, name)
     dataset = STOPS[name]([make_shard("a.tar", fields)])
     with pytest.raises(RuntimeError, match="StopIteration.*(samples? .*5|index 5)"):
         list(DataLoader(dataset, 2, collate_fn=list))
-
-
-def collate_until_five(samples):
-    return stop() if 5 in samples else samples
-
-
-@pytest.mark.parametrize("num_workers", [0, 1])
-def test_stop_iteration_does_not_end_shared_batches_in_silence(num_workers):
-    """StopIteration from a dataset of one's own or a `collate_fn` is an error with the batch."""
-    shared = wids.SharedBatches(Exhausted(range(8)))
-    collated = wids.SharedBatches(range(8), collate_fn=collate_until_five)
-    for batches in (shared, collated):
-        loader = DataLoader(batches, 2, num_workers=num_workers, collate_fn=batches.collate)
-        with pytest.raises(RuntimeError, match=r"StopIteration while reading samples \[4, 5\]"):
-            list(loader)
 
 
 def test_samples_with_other_fields_are_named(make_shard):

@@ -31,7 +31,6 @@ __all__ = [
     "OPEN_TO_READ",
     "OPEN_TO_WRITE",
     "advise_reads",
-    "anonymous_file",
     "blocks_read",
     "boot_id",
     "file_system_of",
@@ -101,23 +100,6 @@ def memory_size() -> int:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
         return 0
-
-
-def anonymous_file(name: str) -> int:
-    """Return the descriptor of a file that has no path, in memory where the system can.
-
-    Args:
-        name: What the system shows for it.
-
-    Raises:
-        OSError: No memory or no descriptor is left.
-    """
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create(name)
-    import tempfile  # takes 10 ms, and Linux does not need it
-
-    with tempfile.TemporaryFile() as file:
-        return os.dup(file.fileno())
 
 
 def boot_id() -> str:

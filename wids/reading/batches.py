@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from wids.base.system import num_cores
-from wids.ordering.randomseeds import reading_batch
-from wids.reading.collate import Allocate, collate
+from wids.reading.collate import collate
 from wids.reading.loaderstats import counted_as
 from wids.reading.pipeline import note_missing_dot
 
@@ -45,15 +44,14 @@ _HEADROOM = 1.25
 def batch_maker(
     dataset: Any,
     collate_fn: Callable[[list[Any]], Batch] | None,
-    pools: Callable[[str], Allocate] | None = None,
+    pools: Pools,
 ) -> Callable[[Sequence[int]], Batch]:
     """Return the fastest function that makes batches of a dataset.
 
     Args:
         dataset: A `SampleSequence`, or anything with `dataset[index]`.
         collate_fn: Function from a list of samples to a batch; None for `wids.reading.collate`.
-        pools: Function from the name of a field to the allocator of its memory, such as `Pools`;
-            None: new memory each time.
+        pools: Where the memory of batches comes from.
 
     Returns:
         A thread-safe function from indexes to a batch.
@@ -102,12 +100,12 @@ class _SampleBatches:
         self,
         dataset: Any,
         collate_fn: Callable[[list[Any]], Batch] | None,
-        pools: Callable[[str], Allocate] | None,
+        pools: Pools,
     ) -> None:
         self._dataset = dataset
         self._read = getattr(dataset, "__getitems__", None) or self._read_each
         self._collate_fn = collate_fn
-        self._allocate = None if pools is None else pools("")
+        self._allocate = pools("")
 
     def __call__(self, indexes: Sequence[int]) -> Batch:
         samples = self._read(indexes)
@@ -146,7 +144,7 @@ class _FieldBatches:
         self,
         dataset: SampleSequence,
         by_sample: _SampleBatches,
-        pools: Callable[[str], Allocate] | None,
+        pools: Pools,
     ) -> None:
         self._dataset = dataset
         self._by_sample = by_sample
@@ -156,8 +154,7 @@ class _FieldBatches:
         self._turn = threading.Lock()
 
     def __call__(self, indexes: Sequence[int]) -> dict[str, Any]:
-        with reading_batch(indexes, len(self._dataset)):
-            batch = self._dataset.gather_fields(indexes, self._pools, self._turn)
+        batch = self._dataset.gather_fields(indexes, self._pools, self._turn)
         # If samples have different fields, collating them one by one gives the right error.
         return self._by_sample(indexes) if batch is None else batch
 
