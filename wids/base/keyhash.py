@@ -3,20 +3,31 @@
 A key is UTF-8, in words of eight bytes, the last one filled up with zeros. From the length on each
 word is xored in, and the result mixed by the finaliser of splitmix64 (Steele, Lea, Flood, OOPSLA
 2014). Splits are made by these hashes, so they never change.
+
+`split` assigns samples by the hashes of their keys. Under the same hash, all samples of a part
+would be assigned to one part again; so each split uses a key that is made of its own seed and the
+lineage: the hash key of the splits that samples are a part of.
 """
 
 from __future__ import annotations
 
+import re
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["hash_key", "hash_keys", "hash_packed"]
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+__all__ = ["common_lineage", "hash_key", "hash_keys", "hash_packed", "lineage_in"]
 
 Hashes = npt.NDArray[np.uint64]
 
 _MASK = (1 << 64) - 1
 _START = 0x9E3779B97F4A7C15
 _FACTORS = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+_LINEAGE = re.compile("[0-9a-f]{16}")
 
 
 def hash_key(key: str) -> int:
@@ -76,3 +87,27 @@ def _mixed(values: Hashes) -> Hashes:
     for shift, factor in zip((30, 27), _FACTORS, strict=True):
         values = (values ^ values >> np.uint64(shift)) * np.uint64(factor)
     return values ^ values >> np.uint64(31)
+
+
+def common_lineage(lineages: Iterable[str | None]) -> str | None:
+    """Return the lineage of samples that come from several sequences, in any order.
+
+    Samples that are part of no split do not count: every hash is as good as another for them.
+
+    >>> a, b = "00000000000000aa", "00000000000000bb"
+    >>> common_lineage([a, None, a]) == a, common_lineage([a, b]) == common_lineage([b, a])
+    (True, True)
+    """
+    distinct = sorted(set(filter(None, lineages)))
+    if len(distinct) < 2:
+        return distinct[0] if distinct else None
+    return f"{hash_key(' '.join(distinct)):016x}"
+
+
+def lineage_in(header: Mapping[str, Any]) -> str | None:
+    """Return the lineage in the top-level keys of a spec or a saved view; None if there is none.
+
+    A value of another form belongs to a program that uses the name for something else.
+    """
+    lineage = header.get("lineage")
+    return lineage if isinstance(lineage, str) and _LINEAGE.fullmatch(lineage) else None

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from wids.base.lineage import common_lineage, lineage_in
+from wids.base.keyhash import common_lineage, lineage_in
 from wids.base.warn import warn
 from wids.errors import SpecError
 from wids.specs.indexrules import USUAL_RULES, common_rules

@@ -52,8 +52,8 @@ def begun_with(
     return dict(json.loads(json.dumps(begun)))  # as it is read back
 
 
-def _text_of(function: Any) -> str | None:
-    """Return a digest of the source of a function; None if there is none."""
+def _text_of(function: Any) -> str:
+    """Return a digest of the source of a function, or its name where there is none."""
     if isinstance(function, FieldCommand):
         return repr(function)
     if isinstance(function, NamedFunction):
@@ -65,7 +65,7 @@ def _text_of(function: Any) -> str | None:
     try:
         source = inspect.getsource(function)
     except (OSError, TypeError):  # of a builtin, or typed at a prompt
-        return None
+        return f"{function.__module__}.{function.__qualname__}"
     return hashlib.sha256(source.encode("utf-8", "replace")).hexdigest()[:32]
 
 
@@ -141,7 +141,14 @@ def refuse_other_sources(
         sources = _sources(samples, rows)
         _compare(str(path), then, {name: sources[name] for name in sources if name in changed})
         if noted is None:
-            _refuse_older(path, sources)
+            made = path.stat().st_mtime_ns
+            for source, version in sources.items():
+                _, _, date = version.rpartition(", of ")
+                if date.endswith(" ns") and int(date.removesuffix(" ns")) > made:
+                    raise ValueError(
+                        f"{path}: resume: is older than {source}, from which it was made; begin "
+                        "anew without resume (--resume)"
+                    )
 
 
 def _compare(output: str, then: Mapping[str, Any], now: Mapping[str, Any]) -> None:
@@ -151,15 +158,4 @@ def _compare(output: str, then: Mapping[str, Any], now: Mapping[str, Any]) -> No
                 f"{output}: resume: what is there was made with another {name}, "
                 f"{then[name]!r:.120}; now it is {now[name]!r:.120}. Give what was given then, or "
                 "begin anew without resume (--resume)"
-            )
-
-
-def _refuse_older(path: Path, sources: Mapping[str, str]) -> None:
-    made = path.stat().st_mtime_ns
-    for source, version in sources.items():
-        _, _, date = version.rpartition(", of ")
-        if date.endswith(" ns") and int(date.removesuffix(" ns")) > made:
-            raise ValueError(
-                f"{path}: resume: is older than {source}, from which it was made; begin anew "
-                "without resume (--resume)"
             )

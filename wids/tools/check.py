@@ -226,46 +226,6 @@ def _faults(
         what, _, cure = str(error).partition("; ")
         yield Fault(url, "headers", what, cure or "fetch or write the shard again")
         return
-    yield from _index_faults(ref, index)
-    yield from _sidecar_faults(url, path)
-    # One shard has one index, byte for byte.
-    if packed is not None and packed != digest_of(index.image()):
-        yield Fault(url, "pack", "its index in the pack is not that of the shard", _PACK_AGAIN)
-    yield from _foreign_faults(url, path, index)
-    total = index.num_samples
-    chosen = range(total) if decoded is None else [i for i in decoded if i < total]
-    if len(chosen):
-        yield from _decode_faults(url, Shard(path, index), chosen)
-
-
-def _file_faults(ref: ShardRef, path: Path, *, digests: bool) -> Iterator[Fault]:
-    """Yield the differences in size and digests between a shard and its entry."""
-    yield from _size_faults(ref, path)
-    if digests:
-        yield from _digest_faults(ref, path)
-
-
-def _size_faults(ref: ShardRef, path: Path) -> Iterator[Fault]:
-    found, expected = path.stat().st_size, ref.filesize
-    if expected not in (None, found):
-        what = f"the spec says {expected} bytes, the shard has {found}"
-        yield Fault(ref.url, "filesize", what, _cure_of_the_spec("was changed or truncated"))
-
-
-def _digest_faults(ref: ShardRef, path: Path) -> Iterator[Fault]:
-    wanted = {kind.algorithm: field for field, kind in DIGESTS.items() if ref.digests.get(field)}
-    for algorithm, found in hash_file(path, wanted).items():
-        field = wanted[algorithm]
-        if found != ref.digests[field].lower():
-            what = f"the spec says {ref.digests[field]}, the shard has {found}"
-            yield Fault(ref.url, field, what, _cure_of_the_spec("was changed"))
-
-
-def _cure_of_the_spec(what: str) -> str:
-    return f"restore the shard if it {what}; else create the spec again (wids create)"
-
-
-def _index_faults(ref: ShardRef, index: TarIndex) -> Iterator[Fault]:
     url, expected = ref.url, ref.nsamples
     if expected not in (None, index.num_samples):
         what = f"the spec says {expected} samples, the shard holds {index.num_samples}"
@@ -288,9 +248,6 @@ def _index_faults(ref: ShardRef, index: TarIndex) -> Iterator[Fault]:
         odd = index.num_samples - count
         what = f"{odd} of {index.num_samples} samples have other fields than {' '.join(usual)}"
         yield Fault(url, "fields", what, "wids ls shows the fields of each sample", "note")
-
-
-def _sidecar_faults(url: str, path: Path) -> Iterator[Fault]:
     sidecar = path.with_name(path.name + SIDECAR_SUFFIX)
     try:
         # The sidecar is compared with the shard: an intact one may belong to another shard.
@@ -301,14 +258,39 @@ def _sidecar_faults(url: str, path: Path) -> Iterator[Fault]:
         yield Fault(
             url, sidecar.name, str(error), "write it again (wids create --sidecars)", "note"
         )
-
-
-def _foreign_faults(url: str, path: Path, index: TarIndex) -> Iterator[Fault]:
+    # One shard has one index, byte for byte.
+    if packed is not None and packed != digest_of(index.image()):
+        yield Fault(url, "pack", "its index in the pack is not that of the shard", _PACK_AGAIN)
     for name, what in wrong_indexes(path, index):
         cure = (
             "write it again with its own tool, or with wids create --dali-index or --energon-index"
         )
         yield Fault(url, name, what, cure)
+    total = index.num_samples
+    chosen = range(total) if decoded is None else [i for i in decoded if i < total]
+    if len(chosen):
+        yield from _decode_faults(url, Shard(path, index), chosen)
+
+
+def _file_faults(ref: ShardRef, path: Path, *, digests: bool) -> Iterator[Fault]:
+    """Yield the differences in size and digests between a shard and its entry."""
+    nbytes = path.stat().st_size
+    if ref.filesize not in (None, nbytes):
+        what = f"the spec says {ref.filesize} bytes, the shard has {nbytes}"
+        yield Fault(ref.url, "filesize", what, _cure_of_the_spec("was changed or truncated"))
+    if digests:
+        wanted = {
+            kind.algorithm: field for field, kind in DIGESTS.items() if ref.digests.get(field)
+        }
+        for algorithm, found in hash_file(path, wanted).items():
+            field = wanted[algorithm]
+            if found != ref.digests[field].lower():
+                what = f"the spec says {ref.digests[field]}, the shard has {found}"
+                yield Fault(ref.url, field, what, _cure_of_the_spec("was changed"))
+
+
+def _cure_of_the_spec(what: str) -> str:
+    return f"restore the shard if it {what}; else create the spec again (wids create)"
 
 
 def check_table(rows: TableRows) -> list[Fault]:

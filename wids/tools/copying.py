@@ -166,7 +166,9 @@ def _written_nbytes(
         omissions.add_members(shard.index.skipped, entry["url"])
         columns = shard.index.columns()
         local_indexes = positions[rows] - first
-        nbytes[rows] = _plain_nbytes(columns)[local_indexes]
+        nbytes[rows] = columns.sum_by_sample(BLOCK + -(-columns.sizes // BLOCK) * BLOCK)[
+            local_indexes
+        ]
         # Only the headers of a few samples, if any, must be built to know their length.
         odd = _is_odd(columns, rekey=rekey)[local_indexes]
         for row, local_index in zip(rows[odd].tolist(), local_indexes[odd].tolist(), strict=True):
@@ -206,11 +208,6 @@ def _by_shard(
     for rows in np.split(order, borders):
         if rows.size:
             yield int(np.searchsorted(ends, positions[rows[0]], side="right")), rows
-
-
-def _plain_nbytes(columns: IndexColumns) -> NDArray[np.int64]:
-    """Return the size of each sample with ustar headers and padded data."""
-    return columns.sum_by_sample(BLOCK + -(-columns.sizes // BLOCK) * BLOCK)
 
 
 def _is_odd(columns: IndexColumns, *, rekey: bool) -> NDArray[np.bool_]:
@@ -271,29 +268,27 @@ class PartWriter:
         patience = time.monotonic() + _PATIENCE_SECONDS
         while True:
             try:
-                return self._write(part)
+                path = self._target.path(part)
+                shard = NewShard(path, self._target.options)
+                # Subclasses may compute samples, and remote shards are not mapped; both are read
+                # instead.
+                if self._joined is not None:
+                    copying = self._write_joined
+                else:
+                    copying = self._copy if self._reader.batch_kind != "samples" else self._read
+                try:
+                    with named_write_errors(path):
+                        for start, stop in part.windows():
+                            window = part.indexes[start:stop]
+                            copying(window, part.first_number + start, shard.archive)
+                        return shard.publish(path.parent)
+                finally:
+                    shard.discard()
             except BlockingIOError:
                 # Workers of a killed run end within a second and release the lock.
                 if time.monotonic() > patience:
                     raise
                 time.sleep(0.1)
-
-    def _write(self, part: Part) -> dict[str, Any]:
-        path = self._target.path(part)
-        shard = NewShard(path, self._target.options)
-        # Subclasses may compute samples, and remote shards are not mapped; both are read instead.
-        if self._joined is not None:
-            copying = self._write_joined
-        else:
-            copying = self._copy if self._reader.batch_kind != "samples" else self._read
-        try:
-            with named_write_errors(path):
-                for start, stop in part.windows():
-                    window = part.indexes[start:stop]
-                    copying(window, part.first_number + start, shard.archive)
-                return shard.publish(path.parent)
-        finally:
-            shard.discard()
 
     def _copy(self, indexes: NDArray[np.int64], first_number: int, archive: SampleArchive) -> None:
         """Copy samples in the given order, those of local files as they lie there."""

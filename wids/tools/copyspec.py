@@ -80,19 +80,14 @@ def header_of(samples: Any) -> dict[str, Any]:
     if not class_names(header) and samples.class_names:  # of a file beside the shards
         header["classes"] = listed_classes(samples.class_names)
     elif not class_names(header) and not classes_by_column(header):
-        header |= _classes_of_columns(samples)
+        names, differ = stated_by_column(samples)
+        if differ:
+            warn(
+                "the parts give different names to the classes of their columns, which the new "
+                "spec leaves out; number the classes of all parts alike to keep them"
+            )
+        header |= {"classes": names} if names else {}
     return header
-
-
-def _classes_of_columns(samples: Any) -> dict[str, Any]:
-    """Return the key for the names of several class columns that combined datasets have."""
-    names, differ = stated_by_column(samples)
-    if differ:
-        warn(
-            "the parts give different names to the classes of their columns, which the new spec "
-            "leaves out; number the classes of all parts alike to keep them"
-        )
-    return {"classes": names} if names else {}
 
 
 def key_rule_of(samples: Any) -> KeyRule:

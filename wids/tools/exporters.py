@@ -97,7 +97,11 @@ def export_files(
             path = folder / _safe_name(name, index)
             with _refusals_explained(name, index):
                 if path.parent not in folders:
-                    _check_inside(path.parent, folder, index)
+                    if not path.parent.resolve().is_relative_to(folder.resolve()):
+                        raise ValueError(
+                            f"sample {index}: {path.parent} leads out of {folder} by a link; "
+                            "remove the link, or export into an empty folder"
+                        )
                     path.parent.mkdir(parents=True, exist_ok=True)
                     # Once per folder, since each call lists the whole folder.
                     remove_parts(path.parent)  # of a killed export
@@ -159,15 +163,6 @@ def _add_keys(dataset: ShardedSequence | SampleSequence, omissions: Omissions) -
             omissions.add("top-level keys of the spec", key)
     if is_sharded(dataset) and beside:
         omissions.add("names of classes in a file beside the shards", str(dataset.dataset_name))
-
-
-def _check_inside(folder: Path, top: Path, index: int) -> None:
-    """Raise ValueError if a link in the path leads out of the folder of the export."""
-    if not folder.resolve().is_relative_to(top.resolve()):
-        raise ValueError(
-            f"sample {index}: {folder} leads out of {top} by a link; remove the link, or export "
-            "into an empty folder"
-        )
 
 
 def _safe_name(name: str, index: int) -> PurePosixPath:

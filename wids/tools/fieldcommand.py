@@ -62,47 +62,44 @@ class FieldCommand:
         with TemporaryDirectory(prefix="wids-map-") as folder:
             for name, data in old.items():
                 Path(folder, f"{_STEM}{name}").write_bytes(data)
-            self._run(folder, sample)
+            labels = {
+                "WIDS_KEY": sample.get("__key__", ""),
+                "WIDS_INDEX": sample.get("__index__", ""),
+            }
+            try:
+                done = subprocess.run(  # noqa: S603 (what the user asked for)
+                    self._arguments,
+                    cwd=folder,
+                    env={**os.environ, **{name: str(value) for name, value in labels.items()}},
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,  # standard output may be that of `-o -`
+                    stderr=subprocess.STDOUT,
+                    check=False,
+                )
+            except OSError as error:
+                raise WidsError(f"{self._arguments[0]}: cannot be run: {error.strerror}") from error
+            if done.returncode:
+                told = done.stdout.decode("utf-8", "replace").strip()[-_MOST_TOLD:]
+                raise WidsError(
+                    f"{shlex.join(self._arguments)} ended with exit code {done.returncode}: "
+                    f"{told or 'it printed nothing'}"
+                )
             made = sorted(Path(folder).iterdir())
             for path in made:
-                self._check(path)
+                if not path.name.startswith(f"{_STEM}."):
+                    raise WidsError(
+                        f"{self._arguments[0]}: made {path.name}, which is no field; expected "
+                        f"files named {_STEM}.EXT alone: name it so, or remove it at the end of "
+                        "the command"
+                    )
+                if path.is_symlink() or not path.is_file():
+                    raise WidsError(
+                        f"{self._arguments[0]}: made {path.name}, which is a folder or a link; "
+                        "expected a file with the bytes of the field"
+                    )
             new = {path.name.removeprefix(_STEM): path.read_bytes() for path in made}
         gone: dict[str, bytes | None] = dict.fromkeys(old.keys() - new.keys())
         return gone | {name: data for name, data in new.items() if old.get(name) != data}
-
-    def _check(self, path: Path) -> None:
-        """Raise if an output file cannot become a field, since it would silently be lost."""
-        if not path.name.startswith(f"{_STEM}."):
-            raise WidsError(
-                f"{self._arguments[0]}: made {path.name}, which is no field; expected files named "
-                f"{_STEM}.EXT alone: name it so, or remove it at the end of the command"
-            )
-        if path.is_symlink() or not path.is_file():
-            raise WidsError(
-                f"{self._arguments[0]}: made {path.name}, which is a folder or a link; "
-                "expected a file with the bytes of the field"
-            )
-
-    def _run(self, folder: str, sample: Mapping[str, Any]) -> None:
-        labels = {"WIDS_KEY": sample.get("__key__", ""), "WIDS_INDEX": sample.get("__index__", "")}
-        try:
-            done = subprocess.run(  # noqa: S603 (what the user asked for)
-                self._arguments,
-                cwd=folder,
-                env={**os.environ, **{name: str(value) for name, value in labels.items()}},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,  # standard output may be that of `-o -`
-                stderr=subprocess.STDOUT,
-                check=False,
-            )
-        except OSError as error:
-            raise WidsError(f"{self._arguments[0]}: cannot be run: {error.strerror}") from error
-        if done.returncode:
-            told = done.stdout.decode("utf-8", "replace").strip()[-_MOST_TOLD:]
-            raise WidsError(
-                f"{shlex.join(self._arguments)} ended with exit code {done.returncode}: "
-                f"{told or 'it printed nothing'}"
-            )
 
 
 class NamedFunction:

@@ -43,7 +43,6 @@ from wids.tools.copyspec import (
     spec_path_for,
     stores_class,
 )
-from wids.tools.fieldcommand import FieldCommand, NamedFunction
 from wids.views.storage import chosen_shards
 from wids.views.tablejoin import refuse_joined
 from wids.writing.sampleencoder import SampleEncoder
@@ -181,10 +180,23 @@ def map_samples(
     make = _Maker(
         samples, function, dict(rename or {}), only_new=only_new, skips=on_error == "skip"
     )
-    _warn_of_unknown_fields(make)
+    there = make.samples.field_sizes(0) if make.rename else {}
+    if unknown := [name for name in make.rename if name not in there]:
+        warn(
+            f"rename: the first sample has no {unknown[0]!r:.80}, and samples without it are not "
+            f"changed; it has {', '.join(sorted(there)[:_MOST_NAMED])}"
+        )
     is_tar = target == "-" or target.endswith(".tar")
     if is_tar and not only_new:
-        _check_copied(samples, target, strict=strict)
+        if has_function(samples):
+            raise ValueError(
+                f"{target}: the stored fields of the samples are copied, and these samples are "
+                "results of map(); give its function to map_samples, with the dataset as it is "
+                "without map(), or only_new=True to write only what the function given here "
+                "returns"
+            )
+        if strict:
+            check_none_left_out(samples, entries=target != "-")
     if target == "-":
         return _to_stream(make)
     cuts = (
@@ -208,28 +220,6 @@ def map_samples(
             "and no keys; write a .parquet, which has their keys"
         )
     return _to_column(make, parts, column, run)
-
-
-def _check_copied(samples: SampleSequence, target: str, *, strict: bool) -> None:
-    """Raise ValueError if the stored fields of samples cannot be copied, or not all data."""
-    if has_function(samples):
-        raise ValueError(
-            f"{target}: the stored fields of the samples are copied, and these samples are results "
-            "of map(); give its function to map_samples, with the dataset as it is without map(), "
-            "or only_new=True to write only what the function given here returns"
-        )
-    if strict:
-        check_none_left_out(samples, entries=target != "-")
-
-
-def _warn_of_unknown_fields(make: _Maker) -> None:
-    """Warn of renamed fields that the first sample lacks, since they are probably misspelt."""
-    there = make.samples.field_sizes(0) if make.rename else {}
-    if unknown := [name for name in make.rename if name not in there]:
-        warn(
-            f"rename: the first sample has no {unknown[0]!r:.80}, and samples without it are not "
-            f"changed; it has {', '.join(sorted(there)[:_MOST_NAMED])}"
-        )
 
 
 @dataclass(frozen=True)
@@ -316,13 +306,6 @@ class _Maker:
         key = changed.get("__key__") or self.samples.key_at(index)
         fields = {name: data for name, data in (stored | changed).items() if not _is_label(name)}
         written = {name: data for name, data in fields.items() if data is not None}
-        self._count_classes(stored, written, counts)
-        return {"__key__": key} | written
-
-    def _count_classes(
-        self, stored: Iterable[str], written: Mapping[str, Any], counts: dict[str, Any]
-    ) -> None:
-        """Count the sample if it had a class field, and again if it keeps one."""
         had = [name for name in stored if is_class(self._origins.get(name, name))]
         counts["classes_had"] += bool(had)
         kept = [name for name in had if is_class(name) and name in written]
@@ -330,6 +313,7 @@ class _Maker:
         same = [name for name in kept if name not in self._origins]
         counts["classes_moved"] += len(same) < len(had)
         counts["class_fields"] = sorted({*counts["class_fields"], *same})
+        return {"__key__": key} | written
 
     def _stored(self, index: int) -> dict[str, Any]:
         raw = self.samples.read_raw(index)
@@ -385,7 +369,7 @@ class _Maker:
         return begun_with(self.samples, rows, {**how, **options}, self.function)
 
     def identity(self, part: _Part) -> str:
-        """Return a digest of a part's samples and options, by which a later run recognises it."""
+        """Return a digest of a part's samples, by which a later run recognises it."""
         keys: list[str] | None = None
         try:
             keys = self.samples.keys_at(part.rows)
@@ -393,19 +377,7 @@ class _Maker:
             # Samples of a shard that cannot be read are skipped; once it can, the part is new.
             if not self.skips:
                 raise
-        renamed = sorted(self.rename.items())
-        how = [part.number, self.only_new, self.skips, renamed, keys, _name_of(self.function)]
-        return hashlib.sha256(json.dumps(how).encode()).hexdigest()[:32]
-
-
-def _name_of(function: Function | None) -> str:
-    """Return a name by which a later run recognises the same function or command."""
-    if isinstance(function, FieldCommand | NamedFunction):
-        return repr(function)
-    # Of an object that is called, its class; its settings may have a repr that differs each time.
-    named = type(function)
-    qualified = getattr(function, "__qualname__", named.__qualname__)
-    return f"{getattr(function, '__module__', named.__module__)}.{qualified}"
+        return hashlib.sha256(json.dumps([part.number, keys]).encode()).hexdigest()[:32]
 
 
 def _no_counts() -> dict[str, Any]:
@@ -485,7 +457,15 @@ def _to_shards(
         journal.remove()
     begun = make.begun(options)
     refuse_other_options(pattern, journal.begun, begun)
-    found = _finished(journal, write, parts)
+    noted = journal.entries()
+    found = {}
+    for part in parts:
+        row = noted.get(write.path(part).name)
+        if row is None or row.get("of") != write.identity(part):
+            continue
+        entry, path = row.get("entry"), write.path(part)
+        if entry is None or (path.is_file() and path.stat().st_size == entry["filesize"]):
+            found[part.number] = row
     finished = ((write.path(part), part.rows) for part in parts if part.number in found)
     refuse_other_sources(journal.begun, begun, make.samples, finished)
     missing = [part for part in parts if part.number not in found]
@@ -516,7 +496,19 @@ def _to_shards(
             raise ValueError(f"{pattern}: no sample is left, no spec was written")
         header = header_of(make.samples)
         if not _keeps_classes(make, found.values(), len(classes_by_column(header))):
-            header = _without_classes(header, done.omissions)
+            if names := class_names(header):
+                first = names[min(names)]
+                what = (
+                    "class names, as the field of the classes is not copied under a class extension"
+                )
+                done.omissions.add(what, first, len(names))
+            elif columns := classes_by_column(header):
+                what = (
+                    "class columns whose names are left out, as not all class fields are copied as "
+                    "named"
+                )
+                done.omissions.add(what, next(iter(columns)), len(columns))
+            header = without_classes(header)
         warn_of_names_beside(spec, header)
         header |= {"name": spec.stem, "lineage": getattr(make.samples, "lineage", None)}
         write_output(spec, f"{new_spec(done.entries, header).to_json()}\n".encode())
@@ -550,34 +542,6 @@ def _keeps_classes(make: _Maker, parts: Iterable[Mapping[str, Any]], num_columns
         return True
     had = any(counts["classes_had"] for counts in every)
     return not had and not stores_class(make.samples)
-
-
-def _without_classes(header: dict[str, Any], omissions: Omissions) -> dict[str, Any]:
-    """Return top-level keys without class names, which are counted as left out."""
-    if names := class_names(header):
-        first = names[min(names)]
-        what = "class names, as the field of the classes is not copied under a class extension"
-        omissions.add(what, first, len(names))
-    elif columns := classes_by_column(header):
-        what = "class columns whose names are left out, as not all class fields are copied as named"
-        omissions.add(what, next(iter(columns)), len(columns))
-    return without_classes(header)
-
-
-def _finished(
-    journal: Journal, write: _ShardMaker, parts: list[_Part]
-) -> dict[int, dict[str, Any]]:
-    """Return the journal entries of parts whose shards still exist, by part number."""
-    noted = journal.entries()
-    found = {}
-    for part in parts:
-        row = noted.get(write.path(part).name)
-        if row is None or row.get("of") != write.identity(part):
-            continue
-        entry, path = row.get("entry"), write.path(part)
-        if entry is None or (path.is_file() and path.stat().st_size == entry["filesize"]):
-            found[part.number] = row
-    return found
 
 
 class _ValuesMaker:

@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
     from wids.base.shardref import ShardRef
     from wids.pack.packfile import Pack
-    from wids.reading.columns import ColumnReader
     from wids.tar.sidecar import IndexRules
 
 __all__ = ["Packed", "bounded_columns", "write_pack"]
@@ -113,9 +112,20 @@ def write_pack(
             job = _Job(spec, cache, rules_of(spec.header), path.parent, taken)
             table, num_without, versions = job.add_all(writer, workers)
             found = job.bounds_of(columns, table) if columns else {}
-            writer.finish(*table_columns(table), job.top_level_keys(), found)
+            name = {} if job.spec.name is None else {"name": job.spec.name}
+            writer.finish(*table_columns(table), (name | dict(job.spec.header)), found)
             out.stream.flush()
-        newest = _check_unchanged(spec.shards, versions)
+        newest = 0
+        for url, version in zip(spec.shards.urls, versions.tolist(), strict=True):
+            if not version:
+                continue
+            if _version_of(url) != version:
+                raise ShardFormatError(
+                    f"{display_url(url)}: expected a file that no process writes to, found one "
+                    "that was changed while its dataset was packed; pack it again when it is "
+                    "complete"
+                )
+            newest = max(newest, local_path(url).stat().st_ctime_ns)
         out.publish(fsync=True)
     finally:
         out.discard()
@@ -243,23 +253,15 @@ class _Job:
                 rows, title = found[name_of_bounds(field_name, path)], f"reading {field_name}"
                 for number in progress(range(len(shards)), desc=title, unit="shard"):
                     rows[:, number] = reader.bounds_of_shard(number, shards[number])
-                    self._check_same(reader, number)
+                    index, _ = reader.shards.index_unkept(number)
+                    size = len(index.digest)
+                    if index.digest != self.digests[size * number : size * (number + 1)]:
+                        raise ShardFormatError(
+                            f"{display_url(self.spec.shards.urls[number])}: expected the shard "
+                            "that was indexed, found another; pack it again when no process "
+                            "writes to it"
+                        )
         return found
-
-    def _check_same(self, reader: ColumnReader, number: int) -> None:
-        """Raise if a shard was replaced between adding its index and reading its column."""
-        index, _ = reader.shards.index_unkept(number)
-        size = len(index.digest)
-        if index.digest != self.digests[size * number : size * (number + 1)]:
-            raise ShardFormatError(
-                f"{display_url(self.spec.shards.urls[number])}: expected the shard that was "
-                "indexed, found another; pack it again when no process writes to it"
-            )
-
-    def top_level_keys(self) -> dict[str, Any]:
-        """Return the top-level keys of the spec."""
-        name = {} if self.spec.name is None else {"name": self.spec.name}
-        return name | dict(self.spec.header)
 
     def _row_of(self, ref: ShardRef) -> _Row:
         version = _version_of(ref.url)
@@ -366,21 +368,3 @@ def _version_of(url: str) -> int:
         return 0  # reading it says why
     # The lower bits of the two times, in nanoseconds, differ for any two versions in practice.
     return (status.st_mtime_ns * 31 + status.st_ctime_ns + status.st_size) & (2**62 - 1)
-
-
-def _check_unchanged(shards: ShardTable, versions: NDArray[np.int64]) -> int:
-    """Raise if a local shard was written since it was indexed; return the newest change time.
-
-    The date of the pack would otherwise say that its index is newer than the shard.
-    """
-    newest = 0
-    for url, version in zip(shards.urls, versions.tolist(), strict=True):
-        if not version:
-            continue
-        if _version_of(url) != version:
-            raise ShardFormatError(
-                f"{display_url(url)}: expected a file that no process writes to, found one that "
-                "was changed while its dataset was packed; pack it again when it is complete"
-            )
-        newest = max(newest, local_path(url).stat().st_ctime_ns)
-    return newest

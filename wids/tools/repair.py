@@ -123,13 +123,18 @@ def repair_shard(source: str, output: str | os.PathLike[str]) -> Repair:
         spans = [(int(offset), int(size)) for offset, size in members.spans]
         runs, left_out = _runs(names, spans, gaps)
         whole = _whole_runs(runs, left_out)
-        left_out += _left_out_gaps(gaps, whole)
+        likely = [run for run in whole if run.damaged]
+        for gap in gaps:
+            near = [r.key for r in likely if gap.num_before in (r.first, r.first + len(r.names))]
+            left_out.append(LeftOut(gap.start, gap.end, f"{_short(gap.reason)}{_taken(near)}"))
         if torn:
             left_out.append(LeftOut(members.shard_nbytes, members.shard_nbytes, torn))
         left_out.sort(key=lambda each: (each.start, each.end))
         if not left_out or not whole:
             return Repair(None, left_out)
-        return Repair(_write(tar, whole, output), left_out, _lacking(whole))
+        every = frozenset[str]().union(*(run.extensions for run in whole))
+        lacking = {r.key: sorted(every - r.extensions) for r in whole if r.extensions < every}
+        return Repair(_write(tar, whole, output), left_out, lacking)
 
 
 @contextmanager
@@ -204,16 +209,6 @@ def _mark_before(run: _SampleRun | None, gaps: Sequence[Gap]) -> None:
         run.names.append("")
 
 
-def _left_out_gaps(gaps: Sequence[Gap], whole: Sequence[_SampleRun]) -> list[LeftOut]:
-    """Return the gaps as bytes left out; each names the kept samples next to it."""
-    likely = [run for run in whole if run.damaged]
-    described = []
-    for gap in gaps:
-        near = [r.key for r in likely if gap.num_before in (r.first, r.first + len(r.names))]
-        described.append(LeftOut(gap.start, gap.end, f"{_short(gap.reason)}{_taken(near)}"))
-    return described
-
-
 def _whole_runs(runs: Sequence[_SampleRun], left_out: list[LeftOut]) -> list[_SampleRun]:
     """Return the runs that are intact samples; list the others as left out."""
     # Members after damage may be those of an archive that was itself a field. So only the runs
@@ -251,12 +246,6 @@ def _whole_runs(runs: Sequence[_SampleRun], left_out: list[LeftOut]) -> list[_Sa
             whole.append(run)
     left_out += [_left_out_run(runs, number, reason, seen) for number, reason in lost]
     return whole
-
-
-def _lacking(whole: Sequence[_SampleRun]) -> dict[str, list[str]]:
-    """Return the fields that a sample lacks and others have, by key; none for complete samples."""
-    every = frozenset[str]().union(*(run.extensions for run in whole))
-    return {run.key: sorted(every - run.extensions) for run in whole if run.extensions < every}
 
 
 def _left_out_run(

@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from wids.base.shardref import ShardRef
     from wids.reading.samplesequence import SampleSequence, ShardedSequence
 
 __all__ = [
@@ -138,7 +137,13 @@ def reshard(
         dataset = _columns_together(dataset, columns_as)
     spec = Path(spec_path_for(pattern))
     written = shard_options(**options)
-    read = _checked_sources(dataset, pattern, maxcount, maxsize)
+    # `ShardWriter` checks the pattern and the bounds before anything is fetched; this one writes
+    # nothing.
+    ShardWriter(pattern, maxcount, maxsize).abandon()
+    refs = dataset.shards if is_sharded(dataset) else [s.ref for s in chosen_shards(dataset)]
+    read = list(refs)
+    refuse_overwriting(pattern, (ref.url for ref in read))
+    refuse_replacing_spec(pattern, dataset)
     journal = Journal(spec.with_name(f"{spec.name}.journal"))
     omissions = Omissions(strict=strict)
     note_entry_keys(read, omissions)
@@ -146,10 +151,26 @@ def reshard(
     target = Target(pattern, rekey, written)
     bounds = {"maxcount": maxcount, "maxsize": maxsize, "rekey": rekey, "columns_as": columns_as}
     begun = begun_with(dataset, indexes % len(dataset), {**bounds, **written})
-    entries = {}
+    entries: dict[int, dict[str, Any]] = {}
     if resume:
         refuse_other_options(pattern, journal.begun, begun)
-        entries = _found(parts, target, dataset, journal)
+        noted, left = journal.entries(), journal.left_over()
+        paths = [target.path(part) for part in parts]
+        # A killed run may have left a truncated sidecar.
+        sidecars = [f"{path.name}{SIDECAR_SUFFIX}" for path in paths]
+        remove_parts(paths[0].parent, sidecars, of_living=True)
+        for part, path in zip(parts, paths, strict=True):
+            if path.exists() and (path.name in noted or not is_left_over(path, left)):
+                whole = WholeShards([(path, path.name)], noted, target.options["digests"])
+                for number, index in enumerate(part.indexes.tolist(), part.first_number):
+                    whole.pass_by(target.key(number, dataset.key_at(index % len(dataset))))
+                whole.check_all_passed()
+                if whole.num_samples != len(part.indexes):
+                    raise ValueError(
+                        f"resume: {path} holds {whole.num_samples} samples, expected "
+                        f"{len(part.indexes)}; call with the same bounds as before, or remove it"
+                    )
+                entries[part.number] = whole.entries[0]
         finished = (part for part in parts if part.number in entries)
         made = ((target.path(part), part.indexes % len(dataset)) for part in finished)
         refuse_other_sources(journal.begun, begun, dataset, made)
@@ -176,7 +197,9 @@ def reshard(
     }
     rows = [entries[number] for number in sorted(entries)]
     if not failures:
-        _write_spec(spec, rows, header_of(dataset) | {"name": spec.stem, "lineage": lineage})
+        header = header_of(dataset) | {"name": spec.stem, "lineage": lineage}
+        warn_of_names_beside(spec, header)
+        write_output(spec, f"{new_spec(rows, header).to_json()}\n".encode())
         if old is not None or resume:
             remove_set_aside(spec)
         journal.remove()
@@ -206,52 +229,6 @@ def _stored(
         # Samples of one dataset are copied in one piece.
         return dataset.base, dataset.rows.take(positions)
     return dataset, positions
-
-
-def _checked_sources(dataset: Any, pattern: str, maxcount: int, maxsize: int) -> list[ShardRef]:
-    """Return the shards to read; raise if a new shard would replace one of them."""
-    # `ShardWriter` checks the pattern and the bounds before anything is fetched; this one writes
-    # nothing.
-    ShardWriter(pattern, maxcount, maxsize).abandon()
-    refs = dataset.shards if is_sharded(dataset) else [s.ref for s in chosen_shards(dataset)]
-    read = list(refs)
-    refuse_overwriting(pattern, (ref.url for ref in read))
-    refuse_replacing_spec(pattern, dataset)
-    return read
-
-
-def _write_spec(spec: Path, rows: list[dict[str, Any]], header: Mapping[str, Any]) -> None:
-    """Write the spec of new shards, and warn if a file beside them names other classes."""
-    warn_of_names_beside(spec, header)
-    write_output(spec, f"{new_spec(rows, header).to_json()}\n".encode())
-
-
-def _found(
-    parts: list[Part],
-    target: Target,
-    dataset: ShardedSequence | SampleSequence,
-    journal: Journal,
-) -> dict[int, dict[str, Any]]:
-    """Return the entries of new shards that an earlier run finished, by number."""
-    noted, left = journal.entries(), journal.left_over()
-    entries = {}
-    paths = [target.path(part) for part in parts]
-    # A killed run may have left a truncated sidecar.
-    sidecars = [f"{path.name}{SIDECAR_SUFFIX}" for path in paths]
-    remove_parts(paths[0].parent, sidecars, of_living=True)
-    for part, path in zip(parts, paths, strict=True):
-        if path.exists() and (path.name in noted or not is_left_over(path, left)):
-            whole = WholeShards([(path, path.name)], noted, target.options["digests"])
-            for number, index in enumerate(part.indexes.tolist(), part.first_number):
-                whole.pass_by(target.key(number, dataset.key_at(index % len(dataset))))
-            whole.check_all_passed()
-            if whole.num_samples != len(part.indexes):
-                raise ValueError(
-                    f"resume: {path} holds {whole.num_samples} samples, expected "
-                    f"{len(part.indexes)}; call with the same bounds as before, or remove it"
-                )
-            entries[part.number] = whole.entries[0]
-    return entries
 
 
 def _columns_together(samples: Any, field: str) -> Any:

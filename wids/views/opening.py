@@ -17,8 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wids.base.arguments import check_text
-from wids.base.keyhash import hash_keys
-from wids.base.lineage import lineage_in
+from wids.base.keyhash import hash_keys, lineage_in
 from wids.base.urls import (
     base_name,
     display_url,

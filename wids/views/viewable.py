@@ -33,8 +33,7 @@ from wids.base.arguments import (
     checked_positions,
     plain_index,
 )
-from wids.base.keyhash import hash_key, hash_keys
-from wids.base.lineage import common_lineage, lineage_in
+from wids.base.keyhash import common_lineage, hash_key, hash_keys, lineage_in
 from wids.base.numbertext import equal_text
 from wids.base.urls import is_local
 from wids.base.warn import warn
