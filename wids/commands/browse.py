@@ -32,12 +32,7 @@ from wids.errors import WidsWarning
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    import numpy as np
-    from numpy.typing import NDArray
-
     from wids.browse.fieldreader import Uncounted
-    from wids.browse.joinedfields import JoinedFields
-    from wids.reading.shardlist import ShardList
 
 __all__ = ["add_browse_commands"]
 
@@ -109,13 +104,35 @@ def browse(args: Arguments) -> int:
     load("uvicorn", "browse")
     from wids.browse.fieldreader import FieldReader
     from wids.browse.handlers import ApiHandlers
+    from wids.browse.joinedfields import JoinedFields
     from wids.browse.overview import find_report, read_report
     from wids.browse.server import BrowseServer
+    from wids.log import logger
+    from wids.specs.classnames import parse_class_names
+    from wids.views.opening import is_joined, shards_and_rows
 
     report = read_report(Path(args.check)) if args.check else find_report(args.spec)
-    names = _names_given(args)
+    names: Mapping[int, str] | None = (
+        parse_class_names(Path(args.class_names)) if args.class_names else None
+    )
     with _warnings_printed(quiet=args.json):
-        dataset, uncounted, chosen, joined = _opened(args)
+        uncounted: Uncounted = {}
+        opened = wids.open(
+            args.spec,
+            transformations="memoryview",
+            remote="range",
+            cache_dir=args.cache_dir,
+            on_uncounted=uncounted.__setitem__,
+            **rules_given(args),
+        )
+        dataset, chosen = shards_and_rows(
+            opened, leftmost=True, transformations="memoryview", remote="range"
+        )
+        joined = JoinedFields(opened, chosen) if is_joined(opened) else None
+        if uncounted and not len(dataset):
+            raise next(iter(uncounted.values()))
+        for error in uncounted.values():
+            logger.warning("left out, as its samples cannot be counted: %s", error)
         with dataset:
             first = None if args.index is None else _checked(args.index, len(dataset))
             reader = FieldReader(dataset, uncounted, joined=joined)
@@ -131,42 +148,14 @@ def browse(args: Arguments) -> int:
                 server.run()
             finally:
                 handlers.close()
-            _leave()
+            end = time.monotonic() + _JOIN_SECONDS
+            ours = [each for each in threading.enumerate() if each.name.startswith(_THREADS)]
+            for each in ours:
+                each.join(max(0.0, end - time.monotonic()))
+            if any(each.is_alive() and not each.daemon for each in ours):
+                sys.stdout.flush()
+                os._exit(DONE)
     return DONE
-
-
-def _opened(
-    args: Arguments,
-) -> tuple[ShardList, Uncounted, NDArray[np.int64] | None, JoinedFields | None]:
-    """Open a dataset, or the dataset of a saved view.
-
-    Also returns the errors of shards that cannot be counted, the indexes that a view chose, and the
-    fields that a join adds.
-
-    To train without them would be wrong, but looking at the others may show what is wrong.
-    """
-    from wids.browse.joinedfields import JoinedFields
-    from wids.log import logger
-    from wids.views.opening import is_joined, shards_and_rows
-
-    uncounted: Uncounted = {}
-    opened = wids.open(
-        args.spec,
-        transformations="memoryview",
-        remote="range",
-        cache_dir=args.cache_dir,
-        on_uncounted=uncounted.__setitem__,
-        **rules_given(args),
-    )
-    dataset, chosen = shards_and_rows(
-        opened, leftmost=True, transformations="memoryview", remote="range"
-    )
-    joined = JoinedFields(opened, chosen) if is_joined(opened) else None
-    if uncounted and not len(dataset):
-        raise next(iter(uncounted.values()))
-    for error in uncounted.values():
-        logger.warning("left out, as its samples cannot be counted: %s", error)
-    return dataset, uncounted, chosen, joined
 
 
 class _WarningPrinter(logging.Handler):
@@ -208,32 +197,11 @@ def _warnings_printed(*, quiet: bool) -> Iterator[None]:
         logger.removeHandler(teller)
 
 
-def _leave() -> None:
-    """End the process even if a thread of the server still waits for a remote server.
-
-    Closing the dataset and ending the interpreter would wait for it: minutes, after Ctrl-C, where
-    a server of shards hangs.
-    """
-    end = time.monotonic() + _JOIN_SECONDS
-    ours = [each for each in threading.enumerate() if each.name.startswith(_THREADS)]
-    for each in ours:
-        each.join(max(0.0, end - time.monotonic()))
-    if any(each.is_alive() and not each.daemon for each in ours):
-        sys.stdout.flush()
-        os._exit(DONE)
-
-
 def _checked(index: int, total: int) -> int:
     """Return the index counted from the start; raise an error if there is no such sample."""
     if not -total <= index < total:
         raise IndexError(f"--index: {index} lies outside a dataset of {total} samples")
     return index % total
-
-
-def _names_given(args: Arguments) -> Mapping[int, str] | None:
-    from wids.specs.classnames import parse_class_names
-
-    return parse_class_names(Path(args.class_names)) if args.class_names else None
 
 
 def _announce(args: Arguments, url: str, port: int) -> None:

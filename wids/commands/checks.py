@@ -28,7 +28,7 @@ from wids.commands.terminal import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from wids.caching.cache import ShardCache
     from wids.specs.spec import DatasetSpec
@@ -109,9 +109,24 @@ def _report(args: Arguments, num_shards: int, faults: list[Fault], done: str) ->
     errors = [fault for fault in faults if fault.severity == "error"]
     if args.json:
         listed = [fault.as_dict() for fault in faults]
-        _print_report(args.spec, num_shards, len(errors), listed)
+        from wids.base.urls import display_url
+
+        print_json(
+            {
+                "source": display_url(args.spec),
+                "num_shards": num_shards,
+                "num_errors": len(errors),
+                "faults": listed,
+            }
+        )
     else:
-        out(line for alike in _alike(faults) for line in _fault_lines(alike))
+        # Notes that differ by their shards and numbers alone are one; each error is by itself.
+        groups: dict[Any, list[Fault]] = {}
+        for number, fault in enumerate(faults):
+            words = re.sub("[0-9]+", "", f"{fault.place}: {fault.what}")
+            key = (words, fault.cure) if fault.severity == "note" else number
+            groups.setdefault(key, []).append(fault)
+        out(line for alike in groups.values() for line in _fault_lines(alike))
     bad = len({fault.shard for fault in errors})
     # On standard error, so that a report sent to a file holds faults only.
     found = f"{_counted(len(errors), 'fault')} in {bad} of them" if errors else "no faults"
@@ -121,29 +136,6 @@ def _report(args: Arguments, num_shards: int, faults: list[Fault], done: str) ->
 
 def _counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def _print_report(source: str, num_shards: int, num_errors: int, faults: list[Any]) -> None:
-    from wids.base.urls import display_url
-
-    print_json(
-        {
-            "source": display_url(source),
-            "num_shards": num_shards,
-            "num_errors": num_errors,
-            "faults": faults,
-        }
-    )
-
-
-def _alike(faults: list[Fault]) -> Iterable[list[Fault]]:
-    """Gather notes that differ by their shards and numbers alone; each error is by itself."""
-    found: dict[Any, list[Fault]] = {}
-    for number, fault in enumerate(faults):
-        words = re.sub("[0-9]+", "", f"{fault.place}: {fault.what}")
-        key = (words, fault.cure) if fault.severity == "note" else number
-        found.setdefault(key, []).append(fault)
-    return found.values()
 
 
 def _fault_lines(alike: list[Fault]) -> list[str]:

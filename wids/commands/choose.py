@@ -47,7 +47,17 @@ def add_choose_commands(commands: Any) -> None:
 
 def select(args: Arguments) -> int:
     """Save a view of some samples, or one for each part of a split."""
-    _check_effects(args)
+    for name, served in _SERVES.items():
+        value = getattr(args, name)
+        # 0 is a value, though it equals False.
+        given = value is not None and value is not False
+        if given and all(getattr(args, other) is None for other in served):
+            option, others = name.replace("_", "-"), " or ".join(f"--{other}" for other in served)
+            raise ValueError(f"--{option} has no effect without {others}; give both, or neither")
+    if args.split is None and "{split}" in args.output:
+        raise ValueError(
+            f"-o: {{split}} stands for the name of a part, got {args.output!r} without --split"
+        )
     shares = {} if args.split is None else shares_of(args.split, args.output)
     for name in shares or [args.output]:
         if Path(name).suffix != ".json":
@@ -74,21 +84,6 @@ def _keys_in(named: str, column: str) -> list[str]:
     if scheme_of(named):
         raise ValueError(f"{named}: expected a file of keys on this machine; fetch it first")
     return read_keys(Path(named), numbers=column != _KEY)
-
-
-def _check_effects(args: Arguments) -> None:
-    """Raise ValueError if an option is given without the one that it serves."""
-    for name, served in _SERVES.items():
-        value = getattr(args, name)
-        # 0 is a value, though it equals False.
-        given = value is not None and value is not False
-        if given and all(getattr(args, other) is None for other in served):
-            option, others = name.replace("_", "-"), " or ".join(f"--{other}" for other in served)
-            raise ValueError(f"--{option} has no effect without {others}; give both, or neither")
-    if args.split is None and "{split}" in args.output:
-        raise ValueError(
-            f"-o: {{split}} stands for the name of a part, got {args.output!r} without --split"
-        )
 
 
 def _chosen(args: Arguments, samples: Any) -> Any:

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from wids.importing.options import Imported
     from wids.tools.reshard import Resharded
     from wids.writing.shardwriter import ShardWriter
 
@@ -145,7 +144,15 @@ def import_(args: Arguments) -> int:
     imported = open_source(args.sources, args.kind, options)
     spec = spec_path_for(args.output)
     refuse_overwriting(args.output, imported.shards)
-    samples = _some_samples(args, imported)
+    # Errors of most sources show with the first sample, too: nothing was replaced by then.
+    samples = iter(imported.samples)
+    first = next(samples, None)
+    if first is None:
+        raise ValueError(
+            f"{' '.join(args.sources)}: holds no samples, nothing was written; check the path, or "
+            "say what it is with --from"
+        )
+    samples = chain([first], samples)
     written = ShardWriter(args.output, spec=spec, **_writer_options(args))
     cleaned = new_folders_removed(Path(args.output))
     named = _complete_shards_named(written, spec)
@@ -159,7 +166,11 @@ def import_(args: Arguments) -> int:
                 continue
             if args.rekey:
                 sample["__key__"] = f"{number:09d}"
-            _write(writer, sample, f"{_shown(args.sources)}: sample {number}")
+            try:
+                writer.write(sample)
+            except ValueError as error:
+                where = f"{_shown(args.sources)}: sample {number}"
+                raise ValueError(f"{where}: {error}") from error
             keys.note(sample["__key__"])
         keys.count(imported.omissions)
     list_omissions(imported.omissions.lines())
@@ -201,30 +212,9 @@ def _classes(text: str | None) -> list[str] | str | None:
     return names
 
 
-def _some_samples(args: Arguments, imported: Imported) -> Iterator[dict[str, Any]]:
-    """Return the samples of a source, after reading the first one."""
-    # Errors of most sources show with the first sample, too: nothing was replaced by then.
-    samples = iter(imported.samples)
-    first = next(samples, None)
-    if first is None:
-        raise ValueError(
-            f"{' '.join(args.sources)}: holds no samples, nothing was written; check the path, or "
-            "say what it is with --from"
-        )
-    return chain([first], samples)
-
-
 def _shown(sources: list[str]) -> str:
     more = len(sources) - 1
     return f"{sources[0]} and {more} more" if more else sources[0]
-
-
-def _write(writer: ShardWriter, sample: dict[str, Any], where: str) -> None:
-    """Write a sample; an error names its source and its number there."""
-    try:
-        writer.write(sample)
-    except ValueError as error:
-        raise ValueError(f"{where}: {error}") from error
 
 
 def _pair(text: str, what: str) -> tuple[str, str]:
@@ -407,8 +397,16 @@ def _add_export(commands: Any) -> None:
 def reshard(args: Arguments) -> int:
     """Copy samples into new shards."""
     from wids.tools import reshard as resharding
+    from wids.tools.copyspec import spec_path_for
 
-    _keep_specs(args)
+    for pattern in _shares(args):
+        new = Path(spec_path_for(pattern))
+        for spec in args.specs:
+            if new.exists() and Path(spec).exists() and new.samefile(spec):
+                raise ValueError(
+                    f"{pattern}: its spec would replace {spec}, which is read; write the new "
+                    "shards into another folder, or under another name"
+                )
     code = DONE
     lines: dict[str, None] = {}  # parts of a split read the same shards, mostly
     dataset, view = _opened(args)
@@ -419,9 +417,10 @@ def reshard(args: Arguments) -> int:
         parts = _parts(args, indexes)
         for pattern, part in parts.items():
             if not len(part):  # found before any of the parts is written
-                raise ValueError(
-                    f"{pattern}: no sample goes there, nothing was written{_hint(args)}"
-                )
+                names = ("where", "range", "indexes", "split")
+                given = [f"--{name} {value}" for name in names if (value := getattr(args, name))]
+                hint = f"check {' '.join(given)}" if given else "the dataset is empty"
+                raise ValueError(f"{pattern}: no sample goes there, nothing was written; {hint}")
         for pattern, part in parts.items():
             done = resharding.reshard(
                 dataset,
@@ -460,27 +459,6 @@ def _opened(args: Arguments) -> tuple[Any, Any]:
     specs = args.specs if len(args.specs) > 1 else args.specs[0]
     dataset = ShardListDataset(specs, transformations=[], **options)
     return dataset, dataset
-
-
-def _hint(args: Arguments) -> str:
-    """Return advice on the options that left no samples."""
-    given = {name: getattr(args, name) for name in ("where", "range", "indexes", "split")}
-    chosen = [f"--{name} {value}" for name, value in given.items() if value is not None]
-    return f"; check {' '.join(chosen)}" if chosen else "; the dataset is empty"
-
-
-def _keep_specs(args: Arguments) -> None:
-    """Raise ValueError if the spec of the new shards would replace an input spec."""
-    from wids.tools.copyspec import spec_path_for
-
-    for pattern in _shares(args):
-        new = Path(spec_path_for(pattern))
-        for spec in args.specs:
-            if new.exists() and Path(spec).exists() and new.samefile(spec):
-                raise ValueError(
-                    f"{pattern}: its spec would replace {spec}, which is read; write the new "
-                    "shards into another folder, or under another name"
-                )
 
 
 def _report_reshard(pattern: str, done: Resharded, nsamples: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import wids
 from wids.commands.terminal import (
@@ -23,9 +23,6 @@ from wids.commands.terminal import (
     rules_given,
     standard_output,
 )
-
-if TYPE_CHECKING:
-    from wids.reading.samplesequence import SampleSequence
 
 __all__ = ["add_look_commands"]
 
@@ -89,7 +86,10 @@ def _ls_samples(args: Arguments) -> int:
     with _open_raw(args) as dataset:
         indexes = _parse_range(args.samples, len(dataset))
         # Columns as wide as the widest cell need all rows first; they hold names and numbers.
-        found = [_sample_row(dataset, index) for index in indexes]
+        found = [
+            {"index": index, "key": dataset.key_at(index), "fields": dataset.field_sizes(index)}
+            for index in indexes
+        ]
     if args.json:
         print_json(found)
         return DONE
@@ -99,11 +99,6 @@ def _ls_samples(args: Arguments) -> int:
         lines.append((row["index"], row["key"], ", ".join(fields)))
     out(table(lines, right=[0]))
     return DONE
-
-
-def _sample_row(dataset: SampleSequence, index: int) -> dict[str, Any]:
-    # From the tar index alone: no field is read to tell its size.
-    return {"index": index, "key": dataset.key_at(index), "fields": dataset.field_sizes(index)}
 
 
 def _parse_range(text: str, total: int) -> range:

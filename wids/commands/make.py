@@ -53,12 +53,26 @@ def add_make_commands(commands: Any) -> None:
 def create(args: Arguments) -> int:
     """Index shards and write their spec."""
     from wids.base.files import write_output
+    from wids.base.omissions import Omissions
+    from wids.base.text import format_nbytes
+    from wids.base.urls import is_local
+    from wids.tools.facts import spec_facts
 
     for source in args.files:
         _refuse_spec(source)
     listed: dict[str, dict[str, Any]] = {}
     shards = _expand(_listed(args.files), listed)
-    _check_outputs(args)
+    _check_writable(args.output)
+    if args.pack is not None:
+        from wids.tools.packing import bounded_columns
+
+        _check_pack_name(args.pack)
+        bounded_columns(args.bounds or ())
+        if args.output == "-":
+            raise ValueError("--pack: needs a spec that is a file, which names the pack; give -o")
+        _check_writable(args.pack)
+    elif args.bounds:
+        raise ValueError("--bounds: are stored in a pack; give --pack too")
     built = _build(args, shards, listed)
     for shard, error in built.failures.items():
         complain_of(shard, "failed", message_of(error))
@@ -74,8 +88,25 @@ def create(args: Arguments) -> int:
         _keep_old(Path(args.output), spec)
         write_output(Path(args.output), text.encode())
         _journal(args.output).remove()
-    _report_create(args, built, len(shards))
-    _note_omissions(built)
+    facts = spec_facts(built.spec, args.output)
+    if args.json and args.output != "-":
+        failures = {shard: message_of(error) for shard, error in built.failures.items()}
+        print_json({**facts, "failures": failures})
+    count = f"{facts['num_shards']} of {len(shards)}" if built.failures else facts["num_shards"]
+    advice = "; the others are left out, which the spec says" if built.failures else ""
+    remote = [each for each in built.records if not is_local(each.url)]
+    moved = sum(each.nbytes_read for each in remote)
+    of = sum(each.entry.get("filesize", 0) for each in remote)
+    read = f"; read {format_nbytes(moved)} of {format_nbytes(of)} from servers" if remote else ""
+    note(
+        f"{args.output}: {count} shards, {facts['nsamples']} samples, "
+        f"{format_nbytes(facts['filesize'])}{read}{advice}"
+    )
+    omissions = Omissions()
+    for record in built.records:
+        omissions.add_members(record.skipped, record.url)
+    for line in omissions.lines():
+        note(f"left out: {line}")
     return DONE
 
 
@@ -98,25 +129,6 @@ def _refuse_spec(source: str) -> None:
         "(wids pack makes the pack of a spec, wids merge makes one spec of several, and wids "
         "update changes one)"
     )
-
-
-def _check_outputs(args: Arguments) -> None:
-    """Raise if anything cannot be written, before the shards are read, which may take hours."""
-    _check_writable(args.output)
-    if args.pack is not None:
-        _check_packable(args)
-    elif args.bounds:
-        raise ValueError("--bounds: are stored in a pack; give --pack too")
-
-
-def _note_omissions(built: Build) -> None:
-    from wids.base.omissions import Omissions
-
-    omissions = Omissions()
-    for record in built.records:
-        omissions.add_members(record.skipped, record.url)
-    for line in omissions.lines():
-        note(f"left out: {line}")
 
 
 def _pack_created(args: Arguments, spec: DatasetSpec) -> DatasetSpec:
@@ -192,17 +204,6 @@ def _write_pack(
         f"{output}: {packed.num_shards} shards, {packed.num_samples} samples, "
         f"{format_nbytes(packed.nbytes)}{without}{read}"
     )
-
-
-def _check_packable(args: Arguments) -> None:
-    """Raise if the pack cannot be written, before any shard is read."""
-    from wids.tools.packing import bounded_columns
-
-    _check_pack_name(args.pack)
-    bounded_columns(args.bounds or ())
-    if args.output == "-":
-        raise ValueError("--pack: needs a spec that is a file, which names the pack; give -o")
-    _check_writable(args.pack)
 
 
 def _name_of_pack(args: Arguments) -> str | None:
@@ -364,27 +365,6 @@ def _report_failures(args: Arguments, built: Build, num_shards: int) -> int:
         f"them and run again{resume} or leave them out with --skip-broken"
     )
     return FAULTY
-
-
-def _report_create(args: Arguments, built: Build, num_shards: int) -> None:
-    from wids.base.text import format_nbytes
-    from wids.base.urls import is_local
-    from wids.tools.facts import spec_facts
-
-    facts = spec_facts(built.spec, args.output)
-    if args.json and args.output != "-":
-        failures = {shard: message_of(error) for shard, error in built.failures.items()}
-        print_json({**facts, "failures": failures})
-    count = f"{facts['num_shards']} of {num_shards}" if built.failures else facts["num_shards"]
-    advice = "; the others are left out, which the spec says" if built.failures else ""
-    remote = [each for each in built.records if not is_local(each.url)]
-    moved = sum(each.nbytes_read for each in remote)
-    of = sum(each.entry.get("filesize", 0) for each in remote)
-    read = f"; read {format_nbytes(moved)} of {format_nbytes(of)} from servers" if remote else ""
-    note(
-        f"{args.output}: {count} shards, {facts['nsamples']} samples, "
-        f"{format_nbytes(facts['filesize'])}{read}{advice}"
-    )
 
 
 def _listed(files: list[str]) -> list[str]:

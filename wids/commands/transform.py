@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import wids
 from wids.commands.terminal import (
@@ -23,9 +23,6 @@ from wids.commands.terminal import (
     print_json,
     rules_given,
 )
-
-if TYPE_CHECKING:
-    from wids.tools.mapping import MapResult
 
 __all__ = ["add_map_command"]
 
@@ -94,6 +91,7 @@ def add_map_command(commands: Any) -> None:
 
 def map_(args: Arguments) -> int:
     """Write what a function makes of all samples."""
+    from wids.tools.copyspec import spec_path_for
     from wids.tools.fieldcommand import FieldCommand, NamedFunction
     from wids.tools.mapping import map_samples
 
@@ -124,7 +122,32 @@ def map_(args: Arguments) -> int:
             strict=args.strict,
             **_shard_options(args),
         )
-        return _report(args, done, len(chosen))
+        total = len(chosen)
+        for line in done.skipped:
+            complain(f"left out: {line}")
+        omitted = done.omissions.lines()
+        list_omissions(omitted)
+        for name, error in done.failures.items():
+            complain_of(name, "failed", message_of(error))
+        counts = {
+            "samples": total,
+            "written": done.num_samples,
+            "dropped": done.num_dropped,
+            "skipped": done.num_skipped,
+        }
+        if args.json and args.output != "-":
+            failures = {name: message_of(error) for name, error in done.failures.items()}
+            print_json({**counts, "left_out": omitted, "failures": failures})
+        what = ", ".join(f"{count} {name}" for name, count in list(counts.items())[1:])
+        spec = spec_path_for(args.output) if done.entries and not done.failures else ""
+        opened = f"; the spec is {spec}" if spec and args.output != "-" else ""
+        note(f"{args.output}: of {total} samples {what}{opened}")
+        if done.failures:
+            complain(
+                f"{len(done.failures)} parts failed, and nothing names the others yet; mend the "
+                "cause and run again with --resume"
+            )
+        return FAULTY if done.failures or done.num_skipped else DONE
 
 
 def _ordered(args: Arguments, samples: Any) -> Any:
@@ -162,33 +185,3 @@ def _shard_options(args: Arguments) -> dict[str, Any]:
             raise ValueError(f"{' and '.join(wrong)}: for new shards, and -o is {args.output}")
         return {}
     return {"sidecars": args.sidecars, "digests": () if args.no_digest else ("md5", "sha256")}
-
-
-def _report(args: Arguments, done: MapResult, total: int) -> int:
-    from wids.tools.copyspec import spec_path_for
-
-    for line in done.skipped:
-        complain(f"left out: {line}")
-    omitted = done.omissions.lines()
-    list_omissions(omitted)
-    for name, error in done.failures.items():
-        complain_of(name, "failed", message_of(error))
-    counts = {
-        "samples": total,
-        "written": done.num_samples,
-        "dropped": done.num_dropped,
-        "skipped": done.num_skipped,
-    }
-    if args.json and args.output != "-":
-        failures = {name: message_of(error) for name, error in done.failures.items()}
-        print_json({**counts, "left_out": omitted, "failures": failures})
-    what = ", ".join(f"{count} {name}" for name, count in list(counts.items())[1:])
-    spec = spec_path_for(args.output) if done.entries and not done.failures else ""
-    opened = f"; the spec is {spec}" if spec and args.output != "-" else ""
-    note(f"{args.output}: of {total} samples {what}{opened}")
-    if done.failures:
-        complain(
-            f"{len(done.failures)} parts failed, and nothing names the others yet; mend the cause "
-            "and run again with --resume"
-        )
-    return FAULTY if done.failures or done.num_skipped else DONE

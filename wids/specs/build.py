@@ -259,7 +259,13 @@ def _index_whole(
         if sidecar:
             index.save(path.with_name(path.name + SIDECAR_SUFFIX))
         if indexes:
-            _save_indexes(url, path, index, indexes)
+            if not is_local(url) or not path.samefile(local_path(url)):
+                raise ShardFormatError(
+                    f"{display_url(url)}: expected a local, uncompressed tar to write "
+                    f"{' and '.join(indexes)} indexes for, found one that was fetched or "
+                    "decompressed, which those tools cannot read"
+                )
+            save_foreign_indexes(path, index, indexes)
         entry: dict[str, Any] = {"url": url, "nsamples": index.num_samples}
         nbytes = path.stat().st_size
         if stored is not None:
@@ -313,16 +319,6 @@ def index_path(url: str, index_dir: str | os.PathLike[str]) -> Path:
     # The digest keeps shards of one name in different folders apart.
     digest = hashlib.sha256(url.encode("utf-8", "surrogateescape")).hexdigest()[:12]
     return Path(index_dir, f"{digest}-{base_name(url)}{SIDECAR_SUFFIX}")
-
-
-def _save_indexes(url: str, path: Path, index: TarIndex, indexes: Collection[str]) -> None:
-    if not is_local(url) or not path.samefile(local_path(url)):
-        raise ShardFormatError(
-            f"{display_url(url)}: expected a local, uncompressed tar to write "
-            f"{' and '.join(indexes)} indexes for, found one that was fetched or decompressed, "
-            "which those tools cannot read"
-        )
-    save_foreign_indexes(path, index, indexes)
 
 
 def stored_file(url: str, path: Path) -> Path | None:
@@ -423,7 +419,20 @@ def build_spec(
         else:
             failures[shard] = outcome
     stated = (options.get("rules") or {}).get("key_rule") is not None
-    _warn_of_doubts(records, key_rule_stated=stated)
+    doubtful = [record for record in records if record.doubt]
+    if doubtful:
+        first = doubtful[0]
+        warn(
+            f"{display_url(first.url)}: {first.doubt}, where samples may have been; compare it "
+            f"with its source, or fetch it again. {len(doubtful)} of the shards have such an end"
+        )
+    merged = [record for record in records if record.merged]
+    if merged and not stated:
+        first = merged[0]
+        warn(
+            f"{display_url(first.url)}: {first.merged}; {DOTTED_KEYS}. {len(merged)} of the shards "
+            "have such samples"
+        )
     # Sorted by name: the spec must not depend on the order in which the workers finish, and must
     # number the samples as the folder without it does.
     rows = [{**entries[name], "url": name} for name in sorted(entries, key=natural_order)]
@@ -474,23 +483,6 @@ def _as_listed(record: ShardRecord, listed: Mapping[str, Any] | None) -> ShardRe
     return replace(record, entry={**ref.digests, **record.entry})
 
 
-def _warn_of_doubts(records: Sequence[ShardRecord], *, key_rule_stated: bool) -> None:
-    doubtful = [record for record in records if record.doubt]
-    if doubtful:
-        first = doubtful[0]
-        warn(
-            f"{display_url(first.url)}: {first.doubt}, where samples may have been; compare it "
-            f"with its source, or fetch it again. {len(doubtful)} of the shards have such an end"
-        )
-    merged = [record for record in records if record.merged]
-    if merged and not key_rule_stated:
-        first = merged[0]
-        warn(
-            f"{display_url(first.url)}: {first.merged}; {DOTTED_KEYS}. {len(merged)} of the shards "
-            "have such samples"
-        )
-
-
 def merge_specs(
     sources: Sequence[str], folder: str | os.PathLike[str], name: str | None = None
 ) -> DatasetSpec:
@@ -512,7 +504,24 @@ def merge_specs(
         ValueError: Two specs list the same shard.
     """
     specs = [load_spec(source) for source in sources]
-    header = _merged_header(sources, [spec.header for spec in specs])
+    folders = [folder_of(source) or os.curdir for source in sources]
+    own = [dict(header) for header in [spec.header for spec in specs]]
+    named = any(map(class_names, own))
+    for beside, each in zip(folders, own, strict=True):
+        # A spec with names is compared with the files beside the others.
+        if named and not class_names(each) and (names := find_class_names({}, beside)):
+            each["classes"] = listed_classes(names)
+    header = merged_header(dict(zip(map(display_url, sources), own, strict=True)))
+    if not named and (names := find_class_names({}, "", *folders)):
+        header["classes"] = listed_classes(names)
+        # A server was asked once for all folders, and is not asked again.
+        told = {
+            display_url(source): {"classes": header["classes"]}
+            if not is_local(beside) or find_class_names({}, beside, remote=False)
+            else {}
+            for source, beside in zip(sources, folders, strict=True)
+        }
+        warn_of_silent(told, "in the new spec")
     parts = all(map(_WRITER_PART.search, sources))
     several = len({spec.name for spec in specs}) > 1 and not parts
     # Parsing gave each shard the name of its spec; in the new spec it would be the shard's own.
@@ -528,29 +537,6 @@ def merge_specs(
         rows.sort(key=lambda row: str(row["url"]))
     name = name or next((spec.name for spec in specs if spec.name), None)
     return new_spec(rows, {**header, "name": name})
-
-
-def _merged_header(sources: Sequence[str], headers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Merge the top-level keys of specs, with the names of classes that lie beside them."""
-    folders = [folder_of(source) or os.curdir for source in sources]
-    own = [dict(header) for header in headers]
-    named = any(map(class_names, own))
-    for folder, each in zip(folders, own, strict=True):
-        # A spec with names is compared with the files beside the others.
-        if named and not class_names(each) and (names := find_class_names({}, folder)):
-            each["classes"] = listed_classes(names)
-    header = merged_header(dict(zip(map(display_url, sources), own, strict=True)))
-    if not named and (names := find_class_names({}, "", *folders)):
-        header["classes"] = listed_classes(names)
-        # A server was asked once for all folders, and is not asked again.
-        told = {
-            display_url(source): {"classes": header["classes"]}
-            if not is_local(folder) or find_class_names({}, folder, remote=False)
-            else {}
-            for source, folder in zip(sources, folders, strict=True)
-        }
-        warn_of_silent(told, "in the new spec")
-    return header
 
 
 def _names_in_spec(shards: Sequence[str], folder: str | os.PathLike[str] | None) -> dict[str, str]:

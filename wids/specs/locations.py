@@ -121,7 +121,8 @@ def join(base: str, location: str) -> str:
         path = os.path.join(os.path.expanduser(base), os.path.expanduser(location))  # noqa: PTH111, PTH118
         return os.path.normpath(path)
     host, folder = _host_and_path(base)
-    relative, query = _split_query(location)
+    cut = min((i for i in (location.find("?"), location.find("#")) if i >= 0), default=None)
+    relative, query = (location, "") if cut is None else (location[:cut], location[cut:])
     path = posixpath.normpath(posixpath.join(folder or "/", relative))
     # normpath keeps two leading slashes, since POSIX gives them a meaning; servers do not.
     return f"{host}/{path.lstrip('/')}{query}"
@@ -147,11 +148,6 @@ def join_all(base: str, locations: list[str]) -> tuple[str, list[str]]:
         return "", [join(base, location) for location in locations]
     # Not copied into each: the base of a stranger's spec may be long.
     return join(base, "x")[:-1], locations
-
-
-def _split_query(location: str) -> tuple[str, str]:
-    cut = min((i for i in (location.find("?"), location.find("#")) if i >= 0), default=None)
-    return (location, "") if cut is None else (location[:cut], location[cut:])
 
 
 def name_of(source: Any, urls: Sequence[str]) -> str:

@@ -136,7 +136,14 @@ def merged_classes(headers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
                     f"{merged[number]!r:.80}; give the classes the same numbers first"
                 )
             said_by.setdefault(number, source)
-    _check_unique(merged, said_by)
+    first: dict[str, int] = {}
+    for number, name in merged.items():
+        other = first.setdefault(name, number)
+        if other != number and said_by[other] != said_by[number]:
+            raise SpecError(
+                f"{said_by[number]}: {name!r:.80} is class {number}, in {said_by[other]} it is "
+                f"class {other}; give the classes the same numbers before you merge the specs"
+            )
     raw = [{key: header[key] for key in _KEYS if key in header} for header in headers.values()]
     said = [each for each in raw if each]
     if said and all(each == said[0] for each in said) and class_names(said[0]) == merged:
@@ -166,18 +173,6 @@ def listed_classes(names: Mapping[int, str]) -> Any:
     if sorted(names) == list(range(len(names))):
         return [names[number] for number in range(len(names))]
     return {str(number): names[number] for number in sorted(names)}
-
-
-def _check_unique(names: Mapping[int, str], said_by: Mapping[int, str]) -> None:
-    """Raise if two specs give one name to different numbers."""
-    first: dict[str, int] = {}
-    for number, name in names.items():
-        other = first.setdefault(name, number)
-        if other != number and said_by[other] != said_by[number]:
-            raise SpecError(
-                f"{said_by[number]}: {name!r:.80} is class {number}, in {said_by[other]} it is "
-                f"class {other}; give the classes the same numbers before you merge the specs"
-            )
 
 
 def merged_header(headers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

@@ -140,7 +140,10 @@ class _Source:
         there = [name for name in ("nsamples", "filesize", *names) if name in pack.directory.arrays]
         try:
             stored = of_arrays(about, {name: pack.column(name) for name in there})
-            _check_digests(stored)
+            for field, column in stored.digests.items():
+                nbytes = DIGESTS[field].num_hex // 2
+                if not _widths(column) <= {0, nbytes}:
+                    raise ValueError(f"expected {nbytes} bytes of {field}")
         except (KeyError, ValueError) as error:
             raise unfit(self.location, "columns of shards", f"{error}") from error
         # Places of keys are numbers of samples, so the counts have to agree with their number.
@@ -206,14 +209,6 @@ class _Source:
         shown = display_url(self.location)
         extras = located_row(row_of_spec, shown, row, self.base, allow_local=self.allow_local)
         return json.dumps({key: value for key, value in extras.items() if key != "url"})
-
-
-def _check_digests(table: ShardTable) -> None:
-    """Raise ValueError if a digest is of another length than its kind has."""
-    for field, column in table.digests.items():
-        nbytes = DIGESTS[field].num_hex // 2
-        if not _widths(column) <= {0, nbytes}:
-            raise ValueError(f"expected {nbytes} bytes of {field}")
 
 
 def _widths(column: BytesColumn) -> set[int]:

@@ -8,7 +8,7 @@ from bisect import bisect_left
 from collections import Counter
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from wids.base.urls import display_url, is_local, scheme_of
 from wids.base.warn import warn
@@ -209,37 +209,31 @@ def _of_folder(location: str, listing: Listing) -> ListedShards:
     )
     entries = [_entry(listing, name) for name in shards if _folder_in(name) == inner[:-1]]
     if not entries and spec is None:
-        _fail_empty(location, listing, counts)
+        shown = display_url(location).rstrip("/")
+        if not counts:
+            specs = [
+                name for name in listing.files if name.lower().endswith((".json", PACK_SUFFIX))
+            ]
+            some = sorted(specs, key=natural_order)[:_MOST_SHOWN]
+            more = f" and {len(specs) - len(some)} more" if len(specs) > len(some) else ""
+            named = ", ".join(display_url(listing.files[name].url) for name in some)
+            advice = f"if one of these is the dataset, name it: {named}{more}"
+            raise SpecError(
+                f"{shown}/: holds no shards: none of the {len(listing.files)} files in it ends in "
+                ".tar, .tar.gz, .tgz or .tar.zst, and none is called wids.json or "
+                f"shardindex.json; {advice if some else 'check the location'} (the name of a "
+                "spec has to end in .json)"
+            )
+        some = sorted(counts, key=natural_order)[:_MOST_SHOWN]
+        named = ", ".join(f"{folder:.100}/ ({counts[folder]})" for folder in some)
+        more = f" and {len(counts) - len(some)} more" if len(counts) > len(some) else ""
+        raise SpecError(
+            f"{shown}/: its shards lie in {len(counts)} folders, {named}{more}; name one of them, "
+            f"such as {shown}/{some[0]}/, or {shown}/**/*.tar for all"
+        )
     if inner:
         logger.info("%s: its shards lie in %s", display_url(location), inner)
     return ListedShards(listing.folder + inner, entries, spec)
-
-
-def _fail_empty(location: str, listing: Listing, counts: Counter[str]) -> NoReturn:
-    shown = display_url(location).rstrip("/")
-    if not counts:
-        raise SpecError(
-            f"{shown}/: holds no shards: none of the {len(listing.files)} files in it ends in "
-            ".tar, .tar.gz, .tgz or .tar.zst, and none is called wids.json or shardindex.json; "
-            f"{_named_specs(listing) or 'check the location'} (the name of a spec has to end in "
-            ".json)"
-        )
-    some = sorted(counts, key=natural_order)[:_MOST_SHOWN]
-    named = ", ".join(f"{folder:.100}/ ({counts[folder]})" for folder in some)
-    more = f" and {len(counts) - len(some)} more" if len(counts) > len(some) else ""
-    raise SpecError(
-        f"{shown}/: its shards lie in {len(counts)} folders, {named}{more}; name one of them, "
-        f"such as {shown}/{some[0]}/, or {shown}/**/*.tar for all"
-    )
-
-
-def _named_specs(listing: Listing) -> str:
-    """Return advice to name one of the specs and packs in a folder; "" if there are none."""
-    specs = [name for name in listing.files if name.lower().endswith((".json", PACK_SUFFIX))]
-    some = sorted(specs, key=natural_order)[:_MOST_SHOWN]
-    more = f" and {len(specs) - len(some)} more" if len(specs) > len(some) else ""
-    named = ", ".join(display_url(listing.files[name].url) for name in some)
-    return f"if one of these is the dataset, name it: {named}{more}" if some else ""
 
 
 def _shards(listing: Listing, names: Iterable[str]) -> list[str]:

@@ -104,7 +104,21 @@ def _from_sidecar(
         index.check()
         if index.source.rules != rules:
             return None
-        _compare(index, reader)
+        if index.source.nbytes != reader.nbytes:
+            raise ShardFormatError(
+                f"made for a shard of {index.source.nbytes} bytes, but it has {reader.nbytes} now"
+            )
+        positions = index.probes()
+        blocks = reader.read_ranges([(each, each + BLOCK_SIZE) for each in positions])
+        found = dict(zip(positions, blocks, strict=True))
+        if not index.matches(lambda _, position: found[position]):
+            raise ShardFormatError("its shard has other headers now")
+        if index.trailing_nbytes:
+            # Sidecars made by older versions may silently leave out a second archive.
+            start = reader.nbytes - index.trailing_nbytes
+            (header,) = reader.read_ranges([(start, min(start + BLOCK_SIZE, reader.nbytes))])
+            if len(header) == BLOCK_SIZE and checksum_matches(header):
+                raise ShardFormatError("its shard has a second archive")
     except ShardFormatError as error:
         warn(
             f"{shown}: is not used, since it does not fit its shard: {error}; readers by range use "
@@ -112,26 +126,3 @@ def _from_sidecar(
         )
         return None
     return RemoteIndex(index, reader.nbytes, reader.nbytes_read + len(image), {})
-
-
-def _compare(index: TarIndex, reader: RemoteReader) -> None:
-    """Compare an index with a remote shard, by the blocks that identify the shard.
-
-    Raises:
-        ShardFormatError: It is the index of another shard.
-    """
-    if index.source.nbytes != reader.nbytes:
-        raise ShardFormatError(
-            f"made for a shard of {index.source.nbytes} bytes, but it has {reader.nbytes} now"
-        )
-    positions = index.probes()
-    blocks = reader.read_ranges([(each, each + BLOCK_SIZE) for each in positions])
-    found = dict(zip(positions, blocks, strict=True))
-    if not index.matches(lambda _, position: found[position]):
-        raise ShardFormatError("its shard has other headers now")
-    if index.trailing_nbytes:
-        # Sidecars made by older versions may silently leave out a second archive.
-        start = reader.nbytes - index.trailing_nbytes
-        (header,) = reader.read_ranges([(start, min(start + BLOCK_SIZE, reader.nbytes))])
-        if len(header) == BLOCK_SIZE and checksum_matches(header):
-            raise ShardFormatError("its shard has a second archive")

@@ -67,7 +67,13 @@ def columns_if_plain(shards: Sequence[Any], base: str) -> ShardTable | None:
     if len(key_sets) > _MOST_KEY_SETS or keys & _SINGLY:
         return None
     try:
-        start, urls = _plain_urls([shard["url"] for shard in shards], base)
+        urls = [shard["url"] for shard in shards]
+        text = "".join(urls)  # raises TypeError if one is not text
+        # Control characters are not printable. Other characters that are not printable, such as
+        # lone surrogates, may be valid in a path: then the shards are checked one by one.
+        if not text.isprintable() or "" in urls or max(map(len, urls)) > _MOST_LOCATION:
+            raise ValueError("a URL has to be checked by itself")
+        start, urls = locations.join_all(base, urls)
         nsamples, filesize = (_plain_counts(shards, name) for name in ("nsamples", "filesize"))
         filesize[filesize == 0] = UNKNOWN  # as in check_shard
         digests = {
@@ -79,21 +85,6 @@ def columns_if_plain(shards: Sequence[Any], base: str) -> ShardTable | None:
         return None
     extras = TextColumn(map(extras_of, shards, count())) if keys - {*COLUMNS} else None
     return ShardTable.of_columns(TextColumn(urls, start=start), nsamples, filesize, digests, extras)
-
-
-def _plain_urls(urls: list[str], base: str) -> tuple[str, list[str]]:
-    """Return the resolved URLs, as their common beginning and the rest of each.
-
-    Raises:
-        ValueError: A URL is not printable, is empty or too long.
-        TypeError: A URL is not text.
-    """
-    text = "".join(urls)  # raises TypeError if one is not text
-    # Control characters are not printable. Other characters that are not printable, such as lone
-    # surrogates, may be valid in a path: then the shards are checked one by one.
-    if not text.isprintable() or "" in urls or max(map(len, urls)) > _MOST_LOCATION:
-        raise ValueError("a URL has to be checked by itself")
-    return locations.join_all(base, urls)
 
 
 def _plain_counts(shards: Sequence[Mapping[str, Any]], field: str) -> NDArray[np.int64]:
@@ -151,7 +142,16 @@ def check_shard(row: dict[str, Any], source: str, number: int) -> None:
     check_location(row["url"], where, "url")
     for field in ("nsamples", "filesize"):
         if row.get(field) is not None:
-            row[field] = _checked_count(row[field], where, field)
+            count = row[field]
+            try:
+                value = operator.index(count)  # accepts NumPy integers, rejects floats and strings
+            except TypeError:
+                value = UNKNOWN
+            if isinstance(count, bool) or not 0 <= value < MOST_SAMPLES:
+                raise SpecError(
+                    f"{where}: {field}: expected a count from 0 on, found {count!r:.80}"
+                )
+            row[field] = value
     # A tar never has 0 bytes: old writers of specs wrote 0 for an unknown size.
     if row.get("filesize") == 0:
         del row["filesize"]
@@ -225,13 +225,3 @@ def check_weight(weight: Any, where: str) -> None:
     number = isinstance(weight, int | float | np.number) and not isinstance(weight, bool)
     if weight is not None and not (number and 0 <= weight < float("inf")):
         raise SpecError(f"{where}: weight: expected a number from 0 on, found {weight!r:.80}")
-
-
-def _checked_count(count: Any, where: str, field: str) -> int:
-    try:
-        value = operator.index(count)  # accepts NumPy integers, rejects floats and strings
-    except TypeError:
-        value = UNKNOWN
-    if isinstance(count, bool) or not 0 <= value < MOST_SAMPLES:
-        raise SpecError(f"{where}: {field}: expected a count from 0 on, found {count!r:.80}")
-    return value

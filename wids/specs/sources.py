@@ -131,12 +131,66 @@ def _loaded(
             return found
         # The cache keeps a spec without options only: each set of options would need a copy.
         plain = options is None and not allow_local
-        return _parsed_once(location, parse, cache_of(location, base) if plain else None)
+        kept = cache_of(location, base) if plain else None
+        arguments = None if kept is None else kept.load()
+        if arguments is not None:
+            return DatasetSpec(**arguments)
+        others: list[str] = []
+
+        def read(url: str) -> bytes:
+            others.append(url)
+            return _read_named(url)
+
+        spec = parse(read_document(location), location, read=read)
+        # A spec that refers to other documents is not cached: they may change while it does not.
+        if kept is not None and not others:
+            kept.save(spec)
+            if (arguments := kept.load()) is not None:  # mapped columns take less memory
+                spec = DatasetSpec(**arguments)
+            give_back_memory()
+        return spec
     if isinstance(source, DatasetSpec):
-        return _changed(source, base, options)
+        header = {**source.header, "name": source.name, **(options or {})}
+        if base is not None:
+            return DatasetSpec.from_list(
+                [dict(shard) for shard in source.shards], base=base, options=header
+            )
+        return DatasetSpec(source.shards, name=header.pop("name"), base=source.base, header=header)
     if isinstance(source, Mapping):
         return parse(source, "the dict")
-    return _listed(source, base, options)
+    if not isinstance(source, Iterable) or isinstance(source, bytes):
+        raise SpecError(
+            "shards: expected a path, a URL, an open file, a list, a dict or a DatasetSpec, found "
+            f"{source!r:.80}"
+        )
+    items = list(source)
+    if not any(map(_is_spec, items)):
+        spec = DatasetSpec.from_list(_expanded(items), base=base, options=options)
+        if not spec.shards:
+            raise SpecError("expected at least one shard, found an empty list")
+        return spec
+    specs: dict[str, DatasetSpec] = {}
+    located: dict[str, list[str]] = {}
+    for is_spec, run in groupby(items, _is_spec):
+        # The shards between two specs form a spec of their own.
+        for item in run if is_spec else [list(run)]:
+            name = f"entry {len(specs)} of the list"
+            if isinstance(item, str | os.PathLike) and display_url(os.fspath(item)) not in specs:
+                name = display_url(os.fspath(item))
+                located[name] = [folder_of(os.fspath(item)) or os.curdir]
+            specs[name] = load_spec(item, base=base)
+    headers = with_names_beside(
+        {name: spec.header for name, spec in specs.items()},
+        lambda name: _names_beside(*located.get(name) or _folders_of(specs[name])),
+    )
+    header = merged_header(headers)
+    names = {spec.name for spec in specs.values()}
+    tables = [
+        spec.shards.inheriting({"dataset": spec.name} if len(names) > 1 and spec.name else {})
+        for spec in specs.values()
+    ]
+    header |= {"name": names.pop() if len(names) == 1 else None, **(options or {})}
+    return DatasetSpec(ShardTable.joined(tables), name=header.pop("name"), header=header)
 
 
 def _shards_at(
@@ -204,53 +258,6 @@ def _names(location: str) -> list[str]:
     return expand_braces(location) if braces and not plain else [location]
 
 
-def _changed(spec: DatasetSpec, base: str | None, options: Mapping[str, Any] | None) -> DatasetSpec:
-    """Return a spec with another base or other top-level keys."""
-    header = {**spec.header, "name": spec.name, **(options or {})}
-    if base is not None:
-        return DatasetSpec.from_list(
-            [dict(shard) for shard in spec.shards], base=base, options=header
-        )
-    return DatasetSpec(spec.shards, name=header.pop("name"), base=spec.base, header=header)
-
-
-def _listed(source: Any, base: str | None, options: Mapping[str, Any] | None) -> DatasetSpec:
-    """Return the spec of a list of shards, of specs, or of both."""
-    if not isinstance(source, Iterable) or isinstance(source, bytes):
-        raise SpecError(
-            "shards: expected a path, a URL, an open file, a list, a dict or a DatasetSpec, found "
-            f"{source!r:.80}"
-        )
-    items = list(source)
-    if not any(map(_is_spec, items)):
-        spec = DatasetSpec.from_list(_expanded(items), base=base, options=options)
-        if not spec.shards:
-            raise SpecError("expected at least one shard, found an empty list")
-        return spec
-    specs: dict[str, DatasetSpec] = {}
-    located: dict[str, list[str]] = {}
-    for is_spec, run in groupby(items, _is_spec):
-        # The shards between two specs form a spec of their own.
-        for item in run if is_spec else [list(run)]:
-            name = f"entry {len(specs)} of the list"
-            if isinstance(item, str | os.PathLike) and display_url(os.fspath(item)) not in specs:
-                name = display_url(os.fspath(item))
-                located[name] = [folder_of(os.fspath(item)) or os.curdir]
-            specs[name] = load_spec(item, base=base)
-    headers = with_names_beside(
-        {name: spec.header for name, spec in specs.items()},
-        lambda name: _names_beside(*located.get(name) or _folders_of(specs[name])),
-    )
-    header = merged_header(headers)
-    names = {spec.name for spec in specs.values()}
-    tables = [
-        spec.shards.inheriting({"dataset": spec.name} if len(names) > 1 and spec.name else {})
-        for spec in specs.values()
-    ]
-    header |= {"name": names.pop() if len(names) == 1 else None, **(options or {})}
-    return DatasetSpec(ShardTable.joined(tables), name=header.pop("name"), header=header)
-
-
 def _names_beside(*folders: str) -> dict[int, str]:
     """Return the class names in files of local folders; a server is not asked at opening."""
     from wids.specs.classnames import find_class_names
@@ -279,29 +286,6 @@ def _is_spec(item: Any) -> bool:
     if isinstance(item, Mapping):
         return "url" not in item and ("shardlist" in item or "datasets" in item)
     return isinstance(item, DatasetSpec)
-
-
-def _parsed_once(
-    location: str, parse: Callable[..., DatasetSpec], kept: SpecCache | None
-) -> DatasetSpec:
-    """Return the spec of a JSON file, from its cached columns if there are any, else parsed."""
-    arguments = None if kept is None else kept.load()
-    if arguments is not None:
-        return DatasetSpec(**arguments)
-    others: list[str] = []
-
-    def read(url: str) -> bytes:
-        others.append(url)
-        return _read_named(url)
-
-    spec = parse(read_document(location), location, read=read)
-    # A spec that refers to other documents is not cached: they may change while it does not.
-    if kept is not None and not others:
-        kept.save(spec)
-        if (arguments := kept.load()) is not None:  # mapped columns take less memory
-            spec = DatasetSpec(**arguments)
-        give_back_memory()
-    return spec
 
 
 def find_shards(location: str, *, alone: bool = True) -> list[str] | None:

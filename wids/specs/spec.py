@@ -244,7 +244,13 @@ class _Parser:
         """Parse one document: its own shards first, then those of its `datasets`."""
         folder = locations.folder_of(source)
         source = display_url(source)  # without credentials: used only in messages below
-        _check_version(document, source)
+        version = document.get("wids_version", 1)
+        # In Python `True == 1`, but JSON's true is no version number.
+        if version != 1 or isinstance(version, bool):
+            raise SpecError(
+                f"{source}: wids_version: expected 1, found {version!r:.80}; open a saved view, "
+                "which has version 2, by wids.open, and others by a newer wids"
+            )
         rules_of(document, source)
         check_weight(document.get("weight"), source)
         name = document.get("name")
@@ -331,7 +337,23 @@ class _Parser:
             source_url = locations.join(base, source_url)
             self._refuse_local(source_url, where, "source_url")
             # Its relative URLs are resolved against its own folder, not that of the outer spec.
-            text = self._fetch(source_url, where)
+            if self._read is None:
+                shown = display_url(source_url)
+                raise SpecError(
+                    f"{where}: source_url: {shown!r} is another spec, to which only a spec that "
+                    "was read from a path or a URL may refer"
+                )
+            if source_url not in self._documents:
+                self._documents[source_url] = self._read(source_url)
+            # Counted at each reference: each parses the document again and adds its shards.
+            self._documents_nbytes += len(self._documents[source_url])
+            most = self._bounds.documents_nbytes
+            if self._documents_nbytes > most:
+                raise SpecError(
+                    f"{where}: expected documents of at most {most} bytes in all, found more; "
+                    "merge them (`wids merge`) and open the merged spec"
+                )
+            text = self._documents[source_url]
             document = self.document(text, display_url(source_url), where)
             spec = self.dataset(document, source_url, own_base, depth)
             check_name(component.get("name"), where)
@@ -353,7 +375,9 @@ class _Parser:
         self._add(len(base) * len(listed), source)
         # By column, two microseconds a shard; one by one only if a shard is unusual or malformed.
         table = columns_if_plain(listed, base)
-        if table is None or not self._may_name(table.urls, source):
+        if table is None or not (
+            self._allow_local or is_local(source) or not any(map(is_local, table.urls))
+        ):
             return ShardTable(
                 [self.shard(each, source, number, base) for number, each in enumerate(listed)]
             )
@@ -376,10 +400,6 @@ class _Parser:
                 f"{where}: expected at most {most} characters of base, name and other fields that "
                 "shards inherit, found more; shorten them"
             )
-
-    def _may_name(self, urls: Sequence[str], source: str) -> bool:
-        """Return whether a spec from a server may name all of the URLs."""
-        return self._allow_local or is_local(source) or not any(map(is_local, urls))
 
     def shard(self, listed: Any, source: str, number: int, base: str) -> dict[str, Any]:
         """Check one shard and resolve its URL."""
@@ -431,25 +451,6 @@ class _Parser:
                 f"{source}: {field}: {location!r:.200} is a file of this machine, which a spec "
                 "from a server may not name; pass allow_local=True if you trust the server"
             )
-
-    def _fetch(self, url: str, where: str) -> bytes:
-        if self._read is None:
-            shown = display_url(url)
-            raise SpecError(
-                f"{where}: source_url: {shown!r} is another spec, to which only a spec that was "
-                "read from a path or a URL may refer"
-            )
-        if url not in self._documents:
-            self._documents[url] = self._read(url)
-        # Counted at each reference: each parses the document again and adds its shards.
-        self._documents_nbytes += len(self._documents[url])
-        most = self._bounds.documents_nbytes
-        if self._documents_nbytes > most:
-            raise SpecError(
-                f"{where}: expected documents of at most {most} bytes in all, found more; merge "
-                "them (`wids merge`) and open the merged spec"
-            )
-        return self._documents[url]
 
 
 def located_row(
@@ -525,16 +526,6 @@ def _as_list(document: dict[str, Any], field: str, source: str) -> list[Any]:
     if not isinstance(value, list):
         raise SpecError(f"{source}: {field}: expected a list, found {value!r:.60}")
     return value
-
-
-def _check_version(document: dict[str, Any], source: str) -> None:
-    version = document.get("wids_version", 1)
-    # In Python `True == 1`, but JSON's true is no version number.
-    if version != 1 or isinstance(version, bool):
-        raise SpecError(
-            f"{source}: wids_version: expected 1, found {version!r:.80}; open a saved view, which "
-            "has version 2, by wids.open, and others by a newer wids"
-        )
 
 
 def _inherited(**fields: Any) -> dict[str, Any]:

@@ -143,15 +143,13 @@ class SpecCache:
             about, columns = as_arrays(spec.shards)
             about |= {"identity": now, "name": spec.name, "base": spec.base, "header": spec.header}
             write_arrays(self._path, about, columns)
-            self._drop_old()
+            files = sorted(
+                self._folder.glob(f"*{_SUFFIX}"), key=lambda path: path.stat().st_mtime_ns
+            )
+            for path in files[: -self._cached.most_files]:
+                path.unlink(missing_ok=True)
         except (OSError, ValueError, TypeError) as error:
             logger.debug("%s: its columns are not cached: %s", self._location, error)
-
-    def _drop_old(self) -> None:
-        """Remove all but the most recent files; a removed one is made again when needed."""
-        files = sorted(self._folder.glob(f"*{_SUFFIX}"), key=lambda path: path.stat().st_mtime_ns)
-        for path in files[: -self._cached.most_files]:
-            path.unlink(missing_ok=True)
 
 
 def give_back_memory() -> None:

@@ -328,7 +328,15 @@ def _parts_of(rows: list[bytes]) -> Parts:
         return Parts(len(rows), first, b"", b"", None)
     prefix = _shared(first, last)
     # Without the prefix, since for "aa" and "aaa" prefix and suffix would overlap.
-    suffix = _shared_end([row[len(prefix) :] for row in rows])
+    rows = [row[len(prefix) :] for row in rows]
+    end = rows[0]
+    for row in rows:
+        # Nearly every row ends so; only the others shorten the suffix.
+        if not row.endswith(end):
+            end = _shared(row[: -len(end) - 1 : -1], end[::-1])[::-1]
+        if not end:
+            break
+    suffix = end
     start, num_last = len(prefix), len(suffix)
     middle = [row[start : len(row) - num_last] for row in rows]
     blob = b"".join(middle)
@@ -351,15 +359,3 @@ def _shared(first: bytes, last: bytes) -> bytes:
         else:
             most = middle - 1
     return first[:fits]
-
-
-def _shared_end(rows: list[bytes]) -> bytes:
-    """Return the common suffix of all strings."""
-    end = rows[0]
-    for row in rows:
-        # Nearly every row ends so; only the others shorten the suffix.
-        if not row.endswith(end):
-            end = _shared(row[: -len(end) - 1 : -1], end[::-1])[::-1]
-        if not end:
-            break
-    return end
