@@ -18,7 +18,7 @@ import math
 import os
 import struct
 import zlib
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -101,11 +101,29 @@ def read_arrays(path: Path) -> tuple[Any, dict[str, NDArray[Any]]]:
         # A small file takes less time to read than to map.
         whole = stream.read() if size <= _MOST_READ_NBYTES else None
         source = stream if whole is None else io.BytesIO(whole)
-        head = _read_head(source, path, size if whole is None else len(whole))
+        start = source.read(_START.size)
+        if len(start) < _START.size:
+            raise ValueError(f"{path}: the file is too short")
+        magic, nbytes, checksum = _START.unpack(start)
+        # The stated length is compared with the size of the file before so many bytes are read.
+        if magic != _MAGIC or nbytes > (size if whole is None else len(whole)):
+            raise ValueError(f"{path}: no file of arrays")
+        text = source.read(nbytes)
+        if zlib.crc32(text) != checksum:
+            raise ValueError(f"{path}: the head is damaged")
+        try:
+            head = json.loads(text)
+        except RecursionError:
+            raise ValueError(f"{path}: the head is nested too deeply") from None
+        head = head if isinstance(head, dict) else {}
         start = source.tell()
         if whole is None:
             # Read for its checksum, since pages of the map would count as memory in use.
-            found = _checksum(source)
+            checksum = nbytes = 0
+            while block := source.read(_READ_NBYTES):
+                checksum = zlib.crc32(block, checksum)
+                nbytes += len(block)
+            found = checksum, nbytes
             view = map_file(stream.fileno())[start:]
         else:
             view = memoryview(whole)[start:]
@@ -130,30 +148,3 @@ def _array(view: memoryview, kind: str, shape: list[int], offset: int) -> NDArra
     ):
         raise ValueError(f"no array of shape {shape} and type {kind} lies at byte {offset}")
     return np.ndarray(shape, dtype, view, offset)
-
-
-def _read_head(stream: IO[bytes], path: Path, size: int) -> dict[str, Any]:
-    start = stream.read(_START.size)
-    if len(start) < _START.size:
-        raise ValueError(f"{path}: the file is too short")
-    magic, nbytes, checksum = _START.unpack(start)
-    # The stated length is compared with the size of the file before so many bytes are read.
-    if magic != _MAGIC or nbytes > size:
-        raise ValueError(f"{path}: no file of arrays")
-    text = stream.read(nbytes)
-    if zlib.crc32(text) != checksum:
-        raise ValueError(f"{path}: the head is damaged")
-    try:
-        head = json.loads(text)
-    except RecursionError:
-        raise ValueError(f"{path}: the head is nested too deeply") from None
-    return head if isinstance(head, dict) else {}
-
-
-def _checksum(stream: IO[bytes]) -> tuple[int, int]:
-    """Return CRC-32 and length of the rest of a stream."""
-    checksum = nbytes = 0
-    while block := stream.read(_READ_NBYTES):
-        checksum = zlib.crc32(block, checksum)
-        nbytes += len(block)
-    return checksum, nbytes

@@ -390,7 +390,23 @@ class OutputFile:
         # Every writer uses the same name, so that a second writer of one output gets an error. With
         # names of their own, both would seem to work and the last one would win.
         self.part_path = path.with_name(f"{path.name}.part")
-        self.stream: BinaryIO = _open_alone(self.part_path)
+        try:
+            descriptor = _open_locked(self.part_path)
+        except BlockingIOError as error:
+            raise BlockingIOError(
+                f"{self.part_path}: another process is writing this file; wait for it, or give "
+                "each writer its own pattern (or rank)"
+            ) from error
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            raise OSError(
+                f"{self.part_path}: expected a file or none, found a link; remove it"
+            ) from error
+        _refuse_planted(descriptor, self.part_path)
+        stream = os.fdopen(descriptor, "wb")
+        stream.truncate()
+        self.stream: BinaryIO = stream
 
     def publish(self, *, fsync: bool = False) -> None:
         """Rename the file to its final name, replacing any old one.
@@ -414,25 +430,6 @@ class OutputFile:
             self.part_path.unlink(missing_ok=True)
             with suppress(OSError):  # a full disk, again: what could not be written is not wanted
                 self.stream.close()
-
-
-def _open_alone(part_path: Path) -> BinaryIO:
-    """Open a part exclusively and truncate it."""
-    try:
-        descriptor = _open_locked(part_path)
-    except BlockingIOError as error:
-        raise BlockingIOError(
-            f"{part_path}: another process is writing this file; wait for it, or give each writer "
-            "its own pattern (or rank)"
-        ) from error
-    except OSError as error:
-        if error.errno != errno.ELOOP:
-            raise
-        raise OSError(f"{part_path}: expected a file or none, found a link; remove it") from error
-    _refuse_planted(descriptor, part_path)
-    stream = os.fdopen(descriptor, "wb")
-    stream.truncate()
-    return stream
 
 
 def _refuse_planted(descriptor: int, path: Path) -> None:
@@ -474,7 +471,11 @@ def _open_locked(part_path: Path) -> int:
     while True:
         descriptor = os.open(part_path, _FLAGS, 0o666)
         try:
-            _lock(descriptor)
+            try:
+                lock_exclusively(descriptor)
+            except OSError as error:
+                if error.errno not in _NO_LOCKS:
+                    raise
             # The last holder of the lock may have renamed or removed the file. A lock on that file
             # does not exclude processes that open the name again.
             if os.path.samestat(os.fstat(descriptor), part_path.stat(follow_symlinks=False)):
@@ -485,14 +486,6 @@ def _open_locked(part_path: Path) -> int:
             os.close(descriptor)
             raise
         os.close(descriptor)
-
-
-def _lock(descriptor: int) -> None:
-    try:
-        lock_exclusively(descriptor)
-    except OSError as error:
-        if error.errno not in _NO_LOCKS:
-            raise
 
 
 def write_output(path: Path, data: bytes) -> None:

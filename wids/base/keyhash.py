@@ -79,14 +79,11 @@ def hash_packed(packed: bytes, starts: npt.NDArray[np.int64]) -> Hashes:
         unwanted = (8 * (8 - left)).astype(np.uint64)
         # Shifted out and back in, so that what follows the key does not count.
         word = words[starts[rows] + done] << unwanted >> unwanted
-        hashes[rows] = _mixed(hashes[rows] ^ word)
+        values = hashes[rows] ^ word
+        for shift, factor in zip((30, 27), _FACTORS, strict=True):
+            values = (values ^ values >> np.uint64(shift)) * np.uint64(factor)
+        hashes[rows] = values ^ values >> np.uint64(31)
     return hashes
-
-
-def _mixed(values: Hashes) -> Hashes:
-    for shift, factor in zip((30, 27), _FACTORS, strict=True):
-        values = (values ^ values >> np.uint64(shift)) * np.uint64(factor)
-    return values ^ values >> np.uint64(31)
 
 
 def common_lineage(lineages: Iterable[str | None]) -> str | None:

@@ -124,27 +124,23 @@ def local_path(url: str) -> Path:
     PosixPath('/data/a b.tar')
     """
     try:
-        return _local_path(url)
+        if scheme_of(url) != "file":
+            path = Path(url).expanduser()
+            os.fsencode(path)
+            return path
+        parts = urlsplit(url)
+        if parts.netloc not in ("", "localhost"):
+            raise FetchError(
+                f"{display_url(url)}: a file: URL names a file of this machine, not of a server; "
+                "write file:///path"
+            )
+        name = unquote(parts.path)
+        if "\0" in name:
+            raise ValueError("embedded null byte")
+        return Path(name)
     except (ValueError, RuntimeError) as error:  # malformed URL, unknown user or no file name
         cause = without_secrets(error)
         raise FetchError(f"{display_url(url)!a}: names no file: {cause}") from cause
-
-
-def _local_path(url: str) -> Path:
-    if scheme_of(url) != "file":
-        path = Path(url).expanduser()
-        os.fsencode(path)
-        return path
-    parts = urlsplit(url)
-    if parts.netloc not in ("", "localhost"):
-        raise FetchError(
-            f"{display_url(url)}: a file: URL names a file of this machine, not of a server; "
-            "write file:///path"
-        )
-    name = unquote(parts.path)
-    if "\0" in name:
-        raise ValueError("embedded null byte")
-    return Path(name)
 
 
 def display_url(url: str) -> str:

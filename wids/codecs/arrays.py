@@ -114,12 +114,6 @@ def npy_layout(data: bytes | memoryview) -> NpyLayout:
     >>> npy_layout(encode_npy(np.zeros((2, 3), np.uint8))).shape
     (2, 3)
     """
-    start = _npy_data_offset(data)
-    return NpyLayout(start, *_parse_npy_header(bytes(data[:start])))
-
-
-def _npy_data_offset(data: bytes | memoryview) -> int:
-    """Return the offset of the data, without parsing the header."""
     if data[:6] != NPY_MAGIC:
         raise DecodeError(f"npy: expected to begin with {NPY_MAGIC!r}, got {bytes(data[:6])!r}")
     # Version 1 counts the header in two bytes, versions 2 and 3 in four.
@@ -130,7 +124,7 @@ def _npy_data_offset(data: bytes | memoryview) -> int:
             f"npy: the header should end at byte {offset}; the file has {len(data)} bytes, and "
             f"{NPY_HEADER_LIMIT} are allowed for a header"
         )
-    return offset
+    return NpyLayout(offset, *_parse_npy_header(bytes(data[:offset])))
 
 
 @lru_cache(maxsize=256)  # most arrays of a dataset have the same header; parsing takes 20 us
@@ -149,12 +143,6 @@ def _parse_npy_header(
         order = "F" if fields["fortran_order"] else "C"
     except (ValueError, TypeError, SyntaxError, LookupError, RecursionError, MemoryError) as error:
         raise DecodeError(f"npy: malformed header {text[:200]!r}: {error}") from error
-    _check_array(dtype, shape)
-    return dtype, shape, order, math.prod(shape) * dtype.itemsize
-
-
-def _check_array(dtype: np.dtype[Any], shape: Any) -> None:
-    """Raise for types and shapes that are invalid or unsafe."""
     # `type`, not `isinstance`, since True is an int, but no size.
     if not isinstance(shape, tuple) or any(type(n) is not int or n < 0 for n in shape):
         raise DecodeError(f"npy: expected a tuple of sizes as shape, got {shape!r}")
@@ -166,6 +154,7 @@ def _check_array(dtype: np.dtype[Any], shape: Any) -> None:
     # Such an array takes no bytes in the file, so the file's size does not bound its length.
     if dtype.itemsize == 0 and math.prod(shape) > 0:
         raise DecodeError(f"npy: {math.prod(shape)} elements of no size ({dtype})")
+    return dtype, shape, order, math.prod(shape) * dtype.itemsize
 
 
 def encode_npy(array: Any) -> bytes:

@@ -89,8 +89,29 @@ class SampleDecoder:
     ) -> None:
         self.images = images
         self.allow_pickle = allow_pickle
-        self.decoders = _checked_decoders(decoders or {})
-        self.on_error = _checked_handler(on_error)
+        decoders = decoders or {}
+        if not isinstance(decoders, Mapping):
+            raise TypeError(
+                f"decoders: expected a dict of functions by extension, got {decoders!r}"
+            )
+        for extension, decode in decoders.items():
+            if not extension.startswith("."):
+                raise ValueError(f"decoders: an extension begins with a dot, got {extension!r}")
+            if decode is not None and not callable(decode):
+                raise TypeError(
+                    f"decoders[{extension!r}]: expected a function or None, got {decode!r}"
+                )
+        self.decoders = {extension.lower(): decode for extension, decode in decoders.items()}
+        if isinstance(on_error, Mapping):
+            for extension in on_error:
+                if not extension.startswith("."):
+                    raise ValueError(f"on_error: an extension begins with a dot, got {extension!r}")
+        elif not callable(on_error) and on_error not in ("raise", "collect"):
+            raise ValueError(
+                'on_error: expected "raise", "collect", placeholders by extension or a function, '
+                f"got {on_error!r}"
+            )
+        self.on_error = on_error
         self.media = media
         self.copy = copy
         self.max_nbytes = max_nbytes
@@ -139,7 +160,10 @@ class SampleDecoder:
                 decoded[extension] = self.answer(error, extension, sample, decoded)
             else:
                 if opens_images and hasattr(value, "load_prepare"):  # an ImageFile of Pillow's
-                    _name_image(value, extension, sample)
+                    # Not the sample itself, whose other fields an image would keep in memory.
+                    get = sample.get
+                    labels = get("__index__"), get("__key__"), get("__shard__")
+                    name_failures(value, partial(_error_of_image, extension, labels))
                 decoded[extension] = value
         return decoded
 
@@ -241,41 +265,6 @@ def decode_field(extension: str, data: bytes | memoryview) -> Any:
 def _default_decoder() -> SampleDecoder:
     """Return the decoder without settings, whose table takes longer to make than a field."""
     return SampleDecoder()
-
-
-def _checked_handler(
-    on_error: str | Mapping[str, Any] | ErrorHandler,
-) -> str | Mapping[str, Any] | ErrorHandler:
-    if isinstance(on_error, Mapping):
-        for extension in on_error:
-            if not extension.startswith("."):
-                raise ValueError(f"on_error: an extension begins with a dot, got {extension!r}")
-    elif not callable(on_error) and on_error not in ("raise", "collect"):
-        raise ValueError(
-            'on_error: expected "raise", "collect", placeholders by extension or a function, got '
-            f"{on_error!r}"
-        )
-    return on_error
-
-
-def _checked_decoders(decoders: Mapping[str, Decoder | None]) -> dict[str, Decoder | None]:
-    """Return the user's entries with extensions in lower case."""
-    if not isinstance(decoders, Mapping):
-        raise TypeError(f"decoders: expected a dict of functions by extension, got {decoders!r}")
-    for extension, decode in decoders.items():
-        if not extension.startswith("."):
-            raise ValueError(f"decoders: an extension begins with a dot, got {extension!r}")
-        if decode is not None and not callable(decode):
-            raise TypeError(f"decoders[{extension!r}]: expected a function or None, got {decode!r}")
-    return {extension.lower(): decode for extension, decode in decoders.items()}
-
-
-def _name_image(image: Any, extension: str, sample: Mapping[str, Any]) -> None:
-    """Make an image that is decoded later name its sample and field in its errors."""
-    # Not the sample itself, whose other fields an image would keep in memory.
-    get = sample.get
-    labels = get("__index__"), get("__key__"), get("__shard__")
-    name_failures(image, partial(_error_of_image, extension, labels))
 
 
 def _error_of_image(extension: str, labels: tuple[Any, ...], error: Exception) -> DecodeError:

@@ -249,34 +249,25 @@ def encode_json(document: Any) -> bytes:
         return document.encode()
     # Not sorted: reading gives back the user's order of keys.
     data = json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
-    _check_keys_differ(document)
-    return data
-
-
-def _check_keys_differ(document: Any) -> None:
-    """Raise ValueError if two keys of a dict in a document are the same text in JSON."""
     # No recursion: a document may be nested more deeply than Python's stack allows.
     waiting = [document]
     while waiting:
         value = waiting.pop()
         if isinstance(value, dict):
             if not all(isinstance(key, str) for key in value):
-                _check_texts_differ(value)
+                key_of: dict[str, Any] = {}
+                for key in value:
+                    text = key if isinstance(key, str) else json.dumps(key)
+                    if text in key_of:
+                        raise ValueError(
+                            f"the keys {key_of[text]!r:.80} and {key!r:.80} are both {text!r:.80} "
+                            "in JSON, where readers keep one of their values; rename one of them"
+                        )
+                    key_of[text] = key
             waiting.extend(value.values())
         elif isinstance(value, list | tuple):
             waiting.extend(each for each in value if isinstance(each, dict | list | tuple))
-
-
-def _check_texts_differ(value: dict[Any, Any]) -> None:
-    key_of: dict[str, Any] = {}
-    for key in value:
-        text = key if isinstance(key, str) else json.dumps(key)
-        if text in key_of:
-            raise ValueError(
-                f"the keys {key_of[text]!r:.80} and {key!r:.80} are both {text!r:.80} in JSON, "
-                "where readers keep one of their values; rename one of them"
-            )
-        key_of[text] = key
+    return data
 
 
 def encode_msgpack(document: Any) -> bytes:

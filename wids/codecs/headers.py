@@ -174,7 +174,11 @@ def _read_sound(suffix: str, data: memoryview, whole: bool) -> Facts | None:
         if bytes(data[:4]) == b"RIFF" and bytes(data[8:12]) == b"WAVE":
             found = _wav_facts(data)
         elif bytes(data[:4]) == b"fLaC":
-            found = _flac_facts(data)
+            # 20 bits rate, 3 channels, 5 depth, 36 samples.
+            (bits,) = struct.unpack_from(">Q", data, 18)
+            rate, channels, nframes = bits >> 44, (bits >> 41 & 7) + 1, bits & ((1 << 36) - 1)
+            known = data[4] & 0x7F == 0 and rate and nframes
+            found = _sound(nframes, rate, channels) if known else None
     except struct.error:
         return None
     if found is not None or not whole:
@@ -207,13 +211,6 @@ def _wav_facts(data: memoryview) -> Facts | None:
     if form is None or form[0] not in _PCM or not form[2] or not form[4] or size >= 0xFFFFFF00:
         return None
     return _sound(size // form[4], form[2], form[1])
-
-
-def _flac_facts(data: memoryview) -> Facts | None:
-    (bits,) = struct.unpack_from(">Q", data, 18)  # 20 bits rate, 3 channels, 5 depth, 36 samples
-    rate, channels, nframes = bits >> 44, (bits >> 41 & 7) + 1, bits & ((1 << 36) - 1)
-    known = data[4] & 0x7F == 0 and rate and nframes
-    return _sound(nframes, rate, channels) if known else None
 
 
 def _read_video(suffix: str, data: memoryview, whole: bool) -> Facts | None:

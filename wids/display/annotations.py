@@ -212,7 +212,10 @@ def _cost(value: Any, found: Any) -> int:
 def _in_list(values: list[Any], name: str, label: Any) -> Shape | Iterable[_Entry]:
     if values and all(map(_is_number, values)):
         return _of_numbers(values, name, label) or ()
-    pairs = len(values) > 2 and all(_is_pair(each) for each in values)
+    pairs = len(values) > 2 and all(
+        isinstance(each, list) and len(each) in (2, 3) and all(map(_is_number, each))
+        for each in values
+    )
     if pairs and (_POLYGON.search(name) or _POINTS.search(name)):
         flat = tuple(number for each in values for number in each[:2])
         return _shape("polygon" if _POLYGON.search(name) else "points", flat, label)
@@ -365,10 +368,6 @@ def _unpacked(text: str) -> list[int] | None:
 def _is_number(value: Any) -> bool:
     plain = isinstance(value, int | float) and not isinstance(value, bool)
     return plain and abs(value) < 1e9  # so neither infinite nor NaN
-
-
-def _is_pair(value: Any) -> bool:
-    return isinstance(value, list) and len(value) in (2, 3) and all(map(_is_number, value))
 
 
 def _visible(values: Sequence[float]) -> tuple[float, ...]:

@@ -126,7 +126,38 @@ def describe_array(name: str, array: np.ndarray) -> dict[str, Any]:
         "picture": is_picture(array.shape, array.dtype),
     }
     if array.dtype.kind in "biufc" and array.size:
-        described |= _statistics(array)
+        sample = _sample(array)
+        # Such values are counted below: signalling NaNs, complex numbers with an infinite modulus.
+        with np.errstate(all="ignore"):
+            values = np.abs(sample) if sample.dtype.kind == "c" else sample
+            values = values.astype(np.float64)
+        finite = values[np.isfinite(values)]
+        figures: dict[str, Any] = dict.fromkeys(("min", "max", "mean", "std", "histogram"))
+        if len(finite):
+            with np.errstate(all="ignore"):  # squares of huge floats are infinite, and become None
+                mean, std = finite.mean(), finite.std()
+            low, high = finite.min(), finite.max()
+            if sample.dtype.kind in "biu":  # exact; float64 would round large integers
+                low, high = int(sample.min()), int(sample.max())
+            figures = {"min": _element(low), "max": _element(high)}
+            figures |= {"mean": _finite(mean), "std": _finite(std), "histogram": _histogram(finite)}
+        if max(array.shape, default=0) == array.size >= MIN_CURVE:
+            starts = np.linspace(
+                0, len(values), min(NUM_STEPS, len(values)), endpoint=False
+            ).astype(int)
+            finite = np.isfinite(values)
+            low = np.minimum.reduceat(np.where(finite, values, np.inf), starts)
+            high = np.maximum.reduceat(np.where(finite, values, -np.inf), starts)
+            figures["curve"] = {
+                "low": [*map(_finite, low.tolist())],
+                "high": [*map(_finite, high.tolist())],
+            }
+        described |= {
+            **figures,
+            "nan": int(np.isnan(values).sum()),
+            "inf": int(np.isinf(values).sum()),
+            "sampled": sample.size < array.size,
+        }
     return described
 
 
@@ -144,33 +175,6 @@ def _element(value: Any) -> Any:
     return safe_text(str(plain), 100)
 
 
-def _statistics(array: np.ndarray) -> dict[str, Any]:
-    sample = _sample(array)
-    with np.errstate(
-        all="ignore"
-    ):  # such values are counted below: signalling NaNs, complex numbers with an infinite modulus
-        values = np.abs(sample) if sample.dtype.kind == "c" else sample
-        values = values.astype(np.float64)
-    finite = values[np.isfinite(values)]
-    figures: dict[str, Any] = dict.fromkeys(("min", "max", "mean", "std", "histogram"))
-    if len(finite):
-        with np.errstate(all="ignore"):  # squares of huge floats are infinite, and become None
-            mean, std = finite.mean(), finite.std()
-        low, high = finite.min(), finite.max()
-        if sample.dtype.kind in "biu":  # exact; float64 would round large integers
-            low, high = int(sample.min()), int(sample.max())
-        figures = {"min": _element(low), "max": _element(high)}
-        figures |= {"mean": _finite(mean), "std": _finite(std), "histogram": _histogram(finite)}
-    if max(array.shape, default=0) == array.size >= MIN_CURVE:
-        figures["curve"] = _curve(values)
-    return {
-        **figures,
-        "nan": int(np.isnan(values).sum()),
-        "inf": int(np.isinf(values).sum()),
-        "sampled": sample.size < array.size,
-    }
-
-
 def _sample(array: np.ndarray) -> np.ndarray:
     """Return all elements as one axis; for a large array, a million in runs spread over it."""
     # Order "A" keeps arrays in Fortran order as they are, so that a mapped array is not copied.
@@ -180,15 +184,6 @@ def _sample(array: np.ndarray) -> np.ndarray:
     length = MAX_ELEMENTS // MAX_BLOCKS
     starts = np.linspace(0, flat.size - length, MAX_BLOCKS).astype(np.int64)
     return np.concatenate([flat[start : start + length] for start in starts.tolist()])
-
-
-def _curve(values: np.ndarray) -> dict[str, list[float | None]]:
-    """Reduce values along one axis to a curve with a bounded number of points."""
-    starts = np.linspace(0, len(values), min(NUM_STEPS, len(values)), endpoint=False).astype(int)
-    finite = np.isfinite(values)
-    low = np.minimum.reduceat(np.where(finite, values, np.inf), starts)
-    high = np.maximum.reduceat(np.where(finite, values, -np.inf), starts)
-    return {"low": [*map(_finite, low.tolist())], "high": [*map(_finite, high.tolist())]}
 
 
 def _finite(number: float) -> float | None:

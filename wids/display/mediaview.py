@@ -258,7 +258,20 @@ def draw_wave(data: bytes | memoryview, side: int) -> np.ndarray:
     soundfile = load("soundfile", "audio")
     try:
         with soundfile.SoundFile(io.BytesIO(data)) as sound:
-            peaks = _peaks(sound, side)
+            total = min(sound.frames, MAX_FRAMES)
+            if total <= 0:
+                raise DecodeError("audio: it holds no frames")
+            peaks = np.zeros(side)
+            position = 0
+            # In blocks, so that a file that claims many channels takes no more memory than one
+            # block.
+            for block in sound.blocks(
+                max(BLOCK_FRAMES // sound.channels, 1), frames=total, always_2d=True
+            ):
+                loud = np.nan_to_num(np.abs(block).max(axis=1))
+                places = (position + np.arange(len(loud))) * side // total
+                np.maximum.at(peaks, places, loud)
+                position += len(loud)
     except soundfile.SoundFileError as error:
         raise DecodeError(f"audio: {reason_of(error)}") from error
     height = max(side // 3, 8)
@@ -270,22 +283,6 @@ def draw_wave(data: bytes | memoryview, side: int) -> np.ndarray:
     picture[..., :3] = WAVE_COLOUR
     picture[..., 3] = 255 * drawn
     return picture
-
-
-def _peaks(sound: Any, columns: int) -> np.ndarray:
-    """Return the largest amplitude in each of several equal parts of a sound."""
-    total = min(sound.frames, MAX_FRAMES)
-    if total <= 0:
-        raise DecodeError("audio: it holds no frames")
-    peaks = np.zeros(columns)
-    position = 0
-    # In blocks, so that a file that claims many channels takes no more memory than one block.
-    for block in sound.blocks(max(BLOCK_FRAMES // sound.channels, 1), frames=total, always_2d=True):
-        loud = np.nan_to_num(np.abs(block).max(axis=1))
-        places = (position + np.arange(len(loud))) * columns // total
-        np.maximum.at(peaks, places, loud)
-        position += len(loud)
-    return peaks
 
 
 def first_frame(suffix: str, data: bytes | memoryview) -> Any:
@@ -337,7 +334,12 @@ def frames_of(suffix: str, data: bytes | memoryview, count: int) -> Iterator[Any
                 wanted = duration * number // count
                 if number:
                     container.seek(wanted)
-                frame = _frame_at(container.decode(stream), wanted / av.time_base)
+                found = None
+                # Bounded, since a long video may have one key frame alone.
+                for found in itertools.islice(container.decode(stream), MAX_SOUGHT_FRAMES):
+                    if found.time is None or found.time >= wanted / av.time_base:
+                        break
+                frame = found
                 if frame is None and number:
                     return
                 if frame is None or frame.width * frame.height > MAX_PIXELS:
@@ -345,13 +347,3 @@ def frames_of(suffix: str, data: bytes | memoryview, count: int) -> Iterator[Any
                 yield frame.to_image()
     except (av.FFmpegError, IndexError) as error:  # IndexError: no video among the streams
         raise DecodeError(f"video: {reason_of(error)}") from error
-
-
-def _frame_at(frames: Iterator[Any], seconds: float) -> Any:
-    """Return the first frame from a time on, or the last that is decoded before it, or None."""
-    found = None
-    # Bounded, since a long video may have one key frame alone.
-    for found in itertools.islice(frames, MAX_SOUGHT_FRAMES):
-        if found.time is None or found.time >= seconds:
-            break
-    return found

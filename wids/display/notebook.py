@@ -67,16 +67,16 @@ def tag(name: str, *parts: str | Iterable[str], **attributes: object) -> Markup:
     )
     if name in EMPTY_TAGS:
         return Markup(f"<{name}{written}>")
-    content = "".join(_escaped(each) for part in parts for each in _strings(part))
+    content = "".join(
+        each if isinstance(each, Markup) else html.escape(each)
+        for part in parts
+        for each in _strings(part)
+    )
     return Markup(f"<{name}{written}>{content}</{name}>")
 
 
 def _strings(part: str | Iterable[str]) -> Iterable[str]:
     return [part] if isinstance(part, str) else part
-
-
-def _escaped(text: str) -> str:
-    return text if isinstance(text, Markup) else html.escape(text)
 
 
 MAX_FIELDS = 50  # of a sample; further ones are only counted
@@ -230,7 +230,10 @@ def _shown(name: str, value: Any) -> tuple[str, bytes]:
     if isinstance(value, int) and not isinstance(value, bool) and name.lower().endswith(".cls"):
         return ".cls", str(value).encode()
     if hasattr(value, "getbands") and hasattr(value, "save"):  # a PIL image
-        return ".png", _png(value)
+        stream = io.BytesIO()
+        known = value.mode in {"1", "L", "LA", "P", "RGB", "RGBA", "I;16"}
+        (value if known else value.convert("RGB")).save(stream, "PNG", compress_level=1)
+        return ".png", stream.getvalue()
     if hasattr(value, "dtype") and hasattr(value, "shape"):  # an array, or a tensor on any device
         value = value.detach().cpu() if hasattr(value, "detach") else value
         return ".npy", encode_npy(np.asarray(value))
@@ -238,14 +241,6 @@ def _shown(name: str, value: Any) -> tuple[str, bytes]:
         return ".json", json.dumps(value, ensure_ascii=False).encode("utf-8", "backslashreplace")
     except (TypeError, ValueError, RecursionError):
         return ".txt", repr(value)[:MAX_REPR].encode("utf-8", "backslashreplace")
-
-
-def _png(image: Any) -> bytes:
-    """Encode a PIL image as PNG; modes that PNG lacks are converted to colours."""
-    stream = io.BytesIO()
-    known = image.mode in {"1", "L", "LA", "P", "RGB", "RGBA", "I;16"}
-    (image if known else image.convert("RGB")).save(stream, "PNG", compress_level=1)
-    return stream.getvalue()
 
 
 @dataclass(frozen=True)

@@ -117,7 +117,13 @@ def _opened(dataset: Any, options: ImportOptions, root: Path | None) -> Imported
     named = (name for name in features if type(features[name]).__name__ == "ClassLabel")
     classes = {name: features[name].names for name in named}
     layout = ColumnMapping(kinds, options, "the dataset", omissions)
-    header = _header_of(dataset.info)
+    told = {
+        "info": dataset.info.description,
+        "license": dataset.info.license,
+        "citation": dataset.info.citation,
+        "homepage": dataset.info.homepage,
+    }
+    header = {name: text for name, text in told.items() if text}
     if classes:
         header["classes"] = next(iter(classes.values())) if len(classes) == 1 else classes
     total = len(dataset) if hasattr(dataset, "__len__") else None
@@ -125,17 +131,6 @@ def _opened(dataset: Any, options: ImportOptions, root: Path | None) -> Imported
     dataset = dataset.with_format(None)
     samples = _samples(dataset, features, layout, root)
     return Imported(samples, header, total, omissions=omissions)
-
-
-def _header_of(info: Any) -> dict[str, Any]:
-    """Return the top-level keys of a spec: description, license and the like."""
-    told = {
-        "info": info.description,
-        "license": info.license,
-        "citation": info.citation,
-        "homepage": info.homepage,
-    }
-    return {name: text for name, text in told.items() if text}
 
 
 def _samples(

@@ -71,7 +71,14 @@ class Importer:
         Raises:
             ValueError: An option does not apply to this kind, or there are several sources.
         """
-        self._check_options(options)
+        default = ImportOptions()
+        for name in (each.name for each in fields(options)):
+            given = getattr(options, name) != getattr(default, name)
+            if given and name not in self.takes | _ALWAYS:
+                raise ValueError(
+                    f"{_option(name)} does not apply to a source of the kind {self.kind!r}; it "
+                    f"takes {', '.join(map(_option, sorted(self.takes))) or 'no options'}"
+                )
         if len(sources) != 1 and not self.several:
             raise ValueError(
                 f"{sources[1]}: only one source of the kind {self.kind!r} can be imported at a "
@@ -82,16 +89,6 @@ class Importer:
         for source in sources:
             self._note_other_files(source, imported)
         return imported
-
-    def _check_options(self, options: ImportOptions) -> None:
-        default = ImportOptions()
-        for name in (each.name for each in fields(options)):
-            given = getattr(options, name) != getattr(default, name)
-            if given and name not in self.takes | _ALWAYS:
-                raise ValueError(
-                    f"{_option(name)} does not apply to a source of the kind {self.kind!r}; it "
-                    f"takes {', '.join(map(_option, sorted(self.takes))) or 'no options'}"
-                )
 
     def _note_other_files(self, source: str, imported: Imported) -> None:
         """Count files and folders in a source folder that its importer does not read."""
@@ -202,7 +199,18 @@ def importer_for(source: str, options: ImportOptions | None = None) -> Importer:
         return _named("webdataset")
     path = Path(source).expanduser()
     if is_local(source) and path.is_dir():
-        return _importer_for_folder(path, options or ImportOptions())
+        names = _names_in(path)
+        for importer in IMPORTERS:
+            marks = importer.marks or importer.files
+            found = next((name for name in names if _matches(name, marks)), None)
+            if found is None:
+                continue
+            if importer.kind == "table":
+                _check_described(path, names, found)
+            return importer
+        from wids.importing.folders import folder_kind
+
+        return _named(folder_kind(path, options or ImportOptions()))
     name = source.lower()
     for importer in IMPORTERS:
         if _matches(name, importer.files) and not name.endswith(".json"):
@@ -215,21 +223,6 @@ def importer_for(source: str, options: ImportOptions | None = None) -> Importer:
     )
 
 
-def _importer_for_folder(folder: Path, options: ImportOptions) -> Importer:
-    names = _names_in(folder)
-    for importer in IMPORTERS:
-        marks = importer.marks or importer.files
-        found = next((name for name in names if _matches(name, marks)), None)
-        if found is None:
-            continue
-        if importer.kind == "table":
-            _check_described(folder, names, found)
-        return importer
-    from wids.importing.folders import folder_kind
-
-    return _named(folder_kind(folder, options))
-
-
 def _check_described(folder: Path, names: Iterable[str], table: str) -> None:
     """Raise ValueError for a table beside images, unless its name is that of their metadata."""
     from wids.importing.folders import MEDIA_SUFFIXES
@@ -237,18 +230,14 @@ def _check_described(folder: Path, names: Iterable[str], table: str) -> None:
     if Path(table).name.lower() in _METADATA:
         return
     picture = next((name for name in names if name.lower().endswith(MEDIA_SUFFIXES)), None)
-    if picture is not None or _has_class_folders(folder):
+    if picture is not None or any(
+        entry.is_dir() and not entry.name.startswith(".") and not _is_table_folder(entry)
+        for entry in folder.iterdir()
+    ):
         raise ValueError(
             f"{folder}: contains {table} beside images or folders; name the table itself if it "
             "lists the images, or say --from imagefolder (or samples) if it does not matter"
         )
-
-
-def _has_class_folders(folder: Path) -> bool:
-    return any(
-        entry.is_dir() and not entry.name.startswith(".") and not _is_table_folder(entry)
-        for entry in folder.iterdir()
-    )
 
 
 def _is_table_folder(folder: Path) -> bool:

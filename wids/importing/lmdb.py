@@ -58,7 +58,21 @@ def open_lmdb(sources: Sequence[str | Path], options: ImportOptions | None = Non
     omissions = Omissions(strict=options.strict)
     fields, pattern = dict(options.fields), options.pattern
     try:
-        keys = _keys(library, path, omissions)
+        keys: dict[str, bytes] = {}
+        with _reading(library, path) as view:
+            # Only keys are read, since the values may be larger than the memory.
+            for raw in view.cursor().iternext(keys=True, values=False):
+                name = raw.decode("utf-8", "backslashreplace")
+                # An image is a sample even under such a key.
+                if _ABOUT_ALL.fullmatch(name) and sniffed(view.get(raw) or b"").suffix == ".bin":
+                    omissions.add("keys that describe the whole database", name)
+                elif name in keys:
+                    raise ValueError(
+                        f"{path}: the keys {keys[name]!r:.60} and {raw!r:.60} are the same text; "
+                        "rename one of them"
+                    )
+                else:
+                    keys[name] = raw
     except library.Error as error:
         raise ValueError(f"{path}: cannot be read as an LMDB ({error})") from error
     # Most of the keys: a few of another form, which are listed, tear no image from its label.
@@ -112,26 +126,6 @@ def _reading(library: Any, path: Path) -> Iterator[Any]:
                         "values; copy its content to an LMDB of its own first"
                     )
             yield view
-
-
-def _keys(library: Any, path: Path, omissions: Omissions) -> dict[str, bytes]:
-    """Map each key that belongs to a sample, as text, to its bytes."""
-    keys: dict[str, bytes] = {}
-    with _reading(library, path) as view:
-        # Only keys are read, since the values may be larger than the memory.
-        for raw in view.cursor().iternext(keys=True, values=False):
-            name = raw.decode("utf-8", "backslashreplace")
-            # An image is a sample even under such a key.
-            if _ABOUT_ALL.fullmatch(name) and sniffed(view.get(raw) or b"").suffix == ".bin":
-                omissions.add("keys that describe the whole database", name)
-            elif name in keys:
-                raise ValueError(
-                    f"{path}: the keys {keys[name]!r:.60} and {raw!r:.60} are the same text; "
-                    "rename one of them"
-                )
-            else:
-                keys[name] = raw
-    return keys
 
 
 def _entries(

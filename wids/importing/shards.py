@@ -58,12 +58,9 @@ def open_shards(
     shards = [shard for source in sources for shard in find_shards(source) or [source]]
     omissions = Omissions(strict=options.strict)
     samples = _samples(shards, stdin or sys.stdin.buffer, options, omissions)
-    return Imported(samples, _header(shards), shards=tuple(shards), omissions=omissions)
-
-
-def _header(shards: Sequence[str]) -> dict[str, Any]:
     names = {} if "-" in shards else names_beside(shards)
-    return {"classes": listed_classes(names)} if names else {}
+    header = {"classes": listed_classes(names)} if names else {}
+    return Imported(samples, header, shards=tuple(shards), omissions=omissions)
 
 
 def _samples(

@@ -89,7 +89,21 @@ def open_tables(sources: Sequence[str | Path], options: ImportOptions | None = N
                 "import each by itself"
             )
     if options.classes is not None:
-        column = _class_column(paths[0], classes, options)
+        path = paths[0]
+        named = [name for name, text in options.fields.items() if text.lstrip(".") == "cls"]
+        row = next(read_rows(path), {})
+        found = named or [name for name in row if is_label(name) and name not in options.fields]
+        if len(found) != 1:
+            raise ValueError(
+                f"{path}: --classes needs one column of classes, found "
+                f"{', '.join(found) or 'none'}; name it with --field COLUMN=cls"
+            )
+        _check_column(path, found[0], row)
+        if found[0] in classes:
+            raise ValueError(
+                f"{path}: names the classes of {found[0]!r} itself; leave out --classes"
+            )
+        column = found[0]
         kinds[column] = "label"
         classes[column] = _class_names(paths, column, options.classes)
     header = {}
@@ -244,22 +258,6 @@ def _schema(path: Path) -> tuple[dict[str, str], dict[str, list[str]]]:
                 "become a field; give each a column of its own, or remove it"
             )
     return kinds, classes
-
-
-def _class_column(path: Path, classes: Mapping[str, Sequence[str]], options: ImportOptions) -> str:
-    """Return the column of class names that `--classes` numbers."""
-    named = [name for name, text in options.fields.items() if text.lstrip(".") == "cls"]
-    row = next(read_rows(path), {})
-    found = named or [name for name in row if is_label(name) and name not in options.fields]
-    if len(found) != 1:
-        raise ValueError(
-            f"{path}: --classes needs one column of classes, found {', '.join(found) or 'none'}; "
-            "name it with --field COLUMN=cls"
-        )
-    _check_column(path, found[0], row)
-    if found[0] in classes:
-        raise ValueError(f"{path}: names the classes of {found[0]!r} itself; leave out --classes")
-    return found[0]
 
 
 def _class_names(

@@ -151,50 +151,47 @@ class ExtendedHeaders:
             raise ValueError(f"an extended header of {nbytes} bytes continues after its end")
         self._next.num_headers += 1
         if kind == b"g":
-            self._take_for_all(parse_pax(block[:nbytes]))
+            records = parse_pax(block[:nbytes])
+            if b"size" in records:
+                raise ValueError(
+                    "a global PAX header states a size; readers disagree on its meaning"
+                )
+            for key in (b"path", b"linkpath"):
+                # It applies to each following member: a name of a megabyte could be copied a
+                # million times.
+                if len(records.get(key, b"")) > MAX_GLOBAL_NBYTES:
+                    raise ValueError(
+                        f"expected a global PAX {key.decode()!r} of at most {MAX_GLOBAL_NBYTES} "
+                        f"bytes, found {len(records[key])}"
+                    )
+            # Only records that affect a member are kept. A hostile header may hold tens of
+            # thousands of comments, which would be merged into the records of every following
+            # member.
+            self._for_all |= {
+                key: value for key, value in records.items() if key in PAX_USED or _is_sparse(key)
+            }
             return
         if self._next.num_headers > MAX_EXTENDED_HEADERS:
             raise ValueError(f"expected a member after {MAX_EXTENDED_HEADERS} extended headers")
         if kind in b"xX":
-            self._take_records(parse_pax(block[:nbytes]))
+            records = parse_pax(block[:nbytes])
+            said = self._next
+            # Some readers merge two such headers, others use the last one alone.
+            for key in PAX_USED if said.num_pax_headers else ():
+                if said.records.get(key) != records.get(key):
+                    raise ValueError(f"two PAX headers of one member differ in {key.decode()!r}")
+            said.num_pax_headers += 1
+            said.records |= records
+            said.pax_name_first |= b"path" in records and said.long_name is None
         else:
-            self._take_long(kind, block[:nbytes].partition(b"\0")[0])
-
-    def _take_for_all(self, records: dict[bytes, bytes]) -> None:
-        if b"size" in records:
-            raise ValueError("a global PAX header states a size; readers disagree on its meaning")
-        for key in (b"path", b"linkpath"):
-            # It applies to each following member: a name of a megabyte could be copied a million
-            # times.
-            if len(records.get(key, b"")) > MAX_GLOBAL_NBYTES:
+            value = block[:nbytes].partition(b"\0")[0]
+            attribute = "long_name" if kind == b"L" else "long_link"
+            if getattr(self._next, attribute) not in (None, value):
                 raise ValueError(
-                    f"expected a global PAX {key.decode()!r} of at most {MAX_GLOBAL_NBYTES} bytes, "
-                    f"found {len(records[key])}"
+                    f"two GNU long names of one member differ: {value[:80]!r} is the last"
                 )
-        # Only records that affect a member are kept. A hostile header may hold tens of thousands of
-        # comments, which would be merged into the records of every following member.
-        self._for_all |= {key: value for key, value in records.items() if _matters(key)}
-
-    def _take_records(self, records: dict[bytes, bytes]) -> None:
-        said = self._next
-        # Some readers merge two such headers, others use the last one alone.
-        for key in PAX_USED if said.num_pax_headers else ():
-            if said.records.get(key) != records.get(key):
-                raise ValueError(f"two PAX headers of one member differ in {key.decode()!r}")
-        said.num_pax_headers += 1
-        said.records |= records
-        said.pax_name_first |= b"path" in records and said.long_name is None
-
-    def _take_long(self, kind: bytes, value: bytes) -> None:
-        attribute = "long_name" if kind == b"L" else "long_link"
-        if getattr(self._next, attribute) not in (None, value):
-            raise ValueError(f"two GNU long names of one member differ: {value[:80]!r} is the last")
-        setattr(self._next, attribute, value)
+            setattr(self._next, attribute, value)
 
 
 def _is_sparse(key: bytes) -> bool:
     return key.startswith(b"GNU.sparse.")
-
-
-def _matters(key: bytes) -> bool:
-    return key in PAX_USED or _is_sparse(key)

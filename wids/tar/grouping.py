@@ -120,7 +120,44 @@ def group_members(
     # object for each name. Only the slow way can name the two members of an error.
     table = _group_at_once(packed_names, spans, key_rule)
     if table is None:
-        table = _group_one_by_one(packed_names, spans, shard, key_rule, grouping)
+        names = packed_names.split(b"\0")[:-1]
+        skipped: Counter[str] = Counter()
+        samples: dict[bytes, dict[bytes, int]] = {}
+        others: list[int] = []
+        last_key: bytes | None = None
+        for number, name in enumerate(names):
+            parts = split_name(name, key_rule)
+            if isinstance(parts, str):
+                skipped[parts] += 1
+                others.append(number)
+                continue
+            key, extension = parts
+            fields = samples.setdefault(key, {})
+            # Duplicates are checked first, because the message "members are apart" would mislead
+            # there.
+            earlier = fields.get(extension)
+            if earlier is None and fields and key != last_key and grouping == "adjacent":
+                earlier = next(reversed(fields.values()))
+            if earlier is not None:
+                raise ShardFormatError(_clash(shard, names, spans, earlier, number))
+            fields[extension] = number
+            last_key = key
+        rows = np.array(
+            [p for fields in samples.values() for p in fields.values()] + others, np.int64
+        )
+        sets: dict[tuple[bytes, ...], int] = {}
+        set_ids = [sets.setdefault(tuple(fields), len(sets)) for fields in samples.values()]
+        table = SampleTable(
+            spans=spans[rows],
+            first_fields=np.cumsum([0, *map(len, samples.values())]),
+            keys=b"".join(samples),
+            key_starts=np.cumsum([0, *map(len, samples)]),
+            extension_sets=list(sets),
+            set_ids=np.array(set_ids, np.int64),
+            order=_order(rows),
+            other_names=b"".join(names[number] + b"\0" for number in others),
+            skipped=skipped,
+        )
     return table
 
 
@@ -172,55 +209,6 @@ def _distinct_runs(labels: _Integers, bounds: _Integers) -> tuple[list[list[int]
         ids.setdefault(packed[start:end], len(ids)) for start, end in itertools.pairwise(edges)
     ]
     return [np.frombuffer(run, labels.dtype).tolist() for run in ids], np.array(set_ids, np.int64)
-
-
-def _group_one_by_one(
-    packed: bytes, spans: _Integers, shard: str | os.PathLike[str], key_rule: KeyRule,
-    grouping: Grouping,
-) -> SampleTable:  # fmt: skip
-    """Group members in any order; an error names the two members that clash."""
-    names = packed.split(b"\0")[:-1]
-    skipped: Counter[str] = Counter()
-    samples: dict[bytes, dict[bytes, int]] = {}
-    others: list[int] = []
-    last_key: bytes | None = None
-    for number, name in enumerate(names):
-        parts = split_name(name, key_rule)
-        if isinstance(parts, str):
-            skipped[parts] += 1
-            others.append(number)
-            continue
-        key, extension = parts
-        fields = samples.setdefault(key, {})
-        # Duplicates are checked first, because the message "members are apart" would mislead there.
-        earlier = fields.get(extension)
-        if earlier is None and fields and key != last_key and grouping == "adjacent":
-            earlier = next(reversed(fields.values()))
-        if earlier is not None:
-            raise ShardFormatError(_clash(shard, names, spans, earlier, number))
-        fields[extension] = number
-        last_key = key
-    return _table(names, spans, samples, others, skipped)
-
-
-def _table(
-    names: list[bytes], spans: _Integers, samples: dict[bytes, dict[bytes, int]],
-    others: list[int], skipped: Counter[str],
-) -> SampleTable:  # fmt: skip
-    rows = np.array([p for fields in samples.values() for p in fields.values()] + others, np.int64)
-    sets: dict[tuple[bytes, ...], int] = {}
-    set_ids = [sets.setdefault(tuple(fields), len(sets)) for fields in samples.values()]
-    return SampleTable(
-        spans=spans[rows],
-        first_fields=np.cumsum([0, *map(len, samples.values())]),
-        keys=b"".join(samples),
-        key_starts=np.cumsum([0, *map(len, samples)]),
-        extension_sets=list(sets),
-        set_ids=np.array(set_ids, np.int64),
-        order=_order(rows),
-        other_names=b"".join(names[number] + b"\0" for number in others),
-        skipped=skipped,
-    )
 
 
 def _order(rows: _Integers) -> _Integers | None:

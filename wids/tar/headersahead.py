@@ -82,7 +82,26 @@ class HeadersAhead:
             if self._seconds > self._alone * self._num_headers:
                 self._given_up = True
                 return None
-            self._bring(position)
+            waits, num_reads = self._advised.waits(), 0
+            most_chains = self._advised.most
+            # The first chains are short, to see whether they help.
+            most_hops = _MOST_HOPS if self._num_headers else _FEWEST_HOPS
+            span = (self._nbytes - position) // most_chains
+            span = min(max(span, _FEWEST_HOPS * self._distance), most_hops * self._distance)
+            self._until = min(position + most_chains * span, self._nbytes)
+            self._seconds, self._num_headers = 0.0, 0
+            chains = deque([self._follow(position, position + span)])
+            for start in range(position + span, self._until, span):
+                chains.append(self._search_and_follow(start - start % BLOCK_SIZE, start + span))
+            while chains:
+                chain = chains.popleft()
+                # A part of the disk that cannot be read may be no header's: the scan will see.
+                with suppress(StopIteration, OSError):
+                    next(chain)
+                    num_reads += 1
+                    chains.append(chain)
+            if (self._advised.waits() - waits) * _WAITING < num_reads:
+                self._distance = 0
         self._start = position
         self._waits = self._advised.waits()
         return self._until if position < self._until else position + self._probe_nbytes
@@ -119,29 +138,6 @@ class HeadersAhead:
             # The headers of each part are verified by themselves, which costs as much as reading a
             # hundred of them.
             self._probe_nbytes *= 2
-
-    def _bring(self, position: int) -> None:
-        """Read the headers of the next chains, in turn."""
-        waits, num_reads = self._advised.waits(), 0
-        most_chains = self._advised.most
-        # The first chains are short, to see whether they help.
-        most_hops = _MOST_HOPS if self._num_headers else _FEWEST_HOPS
-        span = (self._nbytes - position) // most_chains
-        span = min(max(span, _FEWEST_HOPS * self._distance), most_hops * self._distance)
-        self._until = min(position + most_chains * span, self._nbytes)
-        self._seconds, self._num_headers = 0.0, 0
-        chains = deque([self._follow(position, position + span)])
-        for start in range(position + span, self._until, span):
-            chains.append(self._search_and_follow(start - start % BLOCK_SIZE, start + span))
-        while chains:
-            chain = chains.popleft()
-            # A part of the disk that cannot be read may be no header's: the scan will see.
-            with suppress(StopIteration, OSError):
-                next(chain)
-                num_reads += 1
-                chains.append(chain)
-        if (self._advised.waits() - waits) * _WAITING < num_reads:
-            self._distance = 0
 
     def _search_and_follow(self, position: int, stop: int) -> Iterator[None]:
         """Find a header, then follow its chain; yields where a read would wait."""

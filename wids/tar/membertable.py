@@ -563,11 +563,7 @@ def find_damage(sidecar: Sidecar) -> str | None:
         return "its order is no permutation"
     if not rows_ascend(sidecar):
         return "its rows do not ascend"
-    return _damage_of_names(sidecar, table_of(sidecar))
-
-
-def _damage_of_names(sidecar: Sidecar, rows: NDArray[np.int64]) -> str | None:
-    """Verify that each member has one name, and each sample its own key."""
+    rows = table_of(sidecar)
     widths = np.array([names.count(b"/") + 1 for names in sidecar.extension_sets], np.int64)
     set_ids = rows[:-1, 2]
     if (set_ids >= len(widths)).any() or (widths[set_ids] != np.diff(rows[:, 0])).any():

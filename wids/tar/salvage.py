@@ -87,28 +87,35 @@ class _Search:
         begin = 0  # of the entry at `position`, with the extended headers before it
         while position is not None and position < len(self._data):
             try:
-                self._check_magic(position)
+                # One lost byte of a name, and the next header's first byte in its place, have one
+                # sum.
+                near = bytes(self._data[position + _MAGIC_START - 8 : position + _MAGIC_START + 13])
+                if _MAGIC in near and near[8:13] != _MAGIC:
+                    raise ShardFormatError(
+                        f"at byte {position}: expected a tar header, found one whose magic is "
+                        "shifted"
+                    )
                 following = self.walk.step(position)
             except ShardFormatError as error:
                 position = self._pass_gap(begin, position, str(error))
                 begin = position or 0
                 continue
-            if self._is_zero(position):
-                self._check_zeros(position, len(self._data) if following is None else following)
+            if not any(self._data[position : position + BLOCK_SIZE]):
+                start = position
+                end = len(self._data) if following is None else following
+                # Between concatenated archives this may be a false alarm, which costs a line of the
+                # report.
+                if end < len(self._data) or (end - start > _MAX_PADDING and self._ends_in_zeros()):
+                    if self._ends_at(start) and self._ends_in_zeros():
+                        offset, _ = self.walk.last_span
+                        self.walk.drop_last()
+                        start = offset - BLOCK_SIZE
+                    self._add_gap(start, end, "zeros in place of members")
             position = following
             if not self.walk.pending:
                 begin = position or 0
         if position is not None:
             self._add_gap(position, position, "the end of the archive is missing")
-
-    def _check_magic(self, position: int) -> None:
-        """Raise if the magic of a header is shifted, which its checksum may not show."""
-        # One lost byte of a name, and the next header's first byte in its place, have one sum.
-        near = bytes(self._data[position + _MAGIC_START - 8 : position + _MAGIC_START + 13])
-        if _MAGIC in near and near[8:13] != _MAGIC:
-            raise ShardFormatError(
-                f"at byte {position}: expected a tar header, found one whose magic is shifted"
-            )
 
     def _pass_gap(self, start: int, position: int, reason: str) -> int | None:
         """Record a gap; return the position of the next header, or None if there is none."""
@@ -209,19 +216,6 @@ class _Search:
                 return False
             position += BLOCK_SIZE + size + -size % BLOCK_SIZE
         return True
-
-    def _is_zero(self, position: int) -> bool:
-        return not any(self._data[position : position + BLOCK_SIZE])
-
-    def _check_zeros(self, start: int, end: int) -> None:
-        """Record a gap where zeros replaced members and do not merely end an archive."""
-        # Between concatenated archives this may be a false alarm, which costs a line of the report.
-        if end < len(self._data) or (end - start > _MAX_PADDING and self._ends_in_zeros()):
-            if self._ends_at(start) and self._ends_in_zeros():
-                offset, _ = self.walk.last_span
-                self.walk.drop_last()
-                start = offset - BLOCK_SIZE
-            self._add_gap(start, end, "zeros in place of members")
 
     def _ends_in_zeros(self) -> bool:
         """Return whether the last block of the last member holds only zeros."""

@@ -227,36 +227,34 @@ class Shard(ReadableShard):
         self.path = Path(path)
         self.index = TarIndex.from_tar(path) if index is None else index
         with self.path.open("rb", buffering=0) as stream:
-            self._verify(stream.fileno())
+            file_descriptor = stream.fileno()
+            # By descriptor, since another file may have replaced the one at this path.
+            status = os.fstat(file_descriptor)
+            index = self.index
+            if status.st_size != index.source.nbytes:
+                raise ShardFormatError(
+                    f"{self._shown}: expected the {index.source.nbytes} bytes that its index was "
+                    f"made for, found {status.st_size}; make the index again"
+                )
+            if index.shard_mtime_ns is None and not index.belongs_to(file_descriptor):
+                raise ShardFormatError(
+                    f"{self._shown}: expected a sidecar that is newer than its shard, found an "
+                    "older one: the shard may have been changed since; verify it by "
+                    "TarIndex.load(..., tar=...), or make it again"
+                )
+            if status.st_mtime_ns != index.shard_mtime_ns:
+                raise ShardFormatError(
+                    f"{self._shown}: expected the modification time {index.shard_mtime_ns} ns that "
+                    f"its index was verified with, found {status.st_mtime_ns} ns: the shard was "
+                    "changed or copied since; make the index again, or verify it by "
+                    "TarIndex.load(..., tar=...)"
+                )
             view = map_file(stream.fileno())
         self._view: memoryview | None = view
         # Slices of a view are views; slices of the underlying map are bytes.
         self._mapped: Any = view.obj
         # An attribute, because a method lookup for each sample costs time.
         self._cut = self.index.cut
-
-    def _verify(self, file_descriptor: int) -> None:
-        """Check that the open file is the one that the index was made from or verified with."""
-        # By descriptor, since another file may have replaced the one at this path.
-        status = os.fstat(file_descriptor)
-        index = self.index
-        if status.st_size != index.source.nbytes:
-            raise ShardFormatError(
-                f"{self._shown}: expected the {index.source.nbytes} bytes that its index was made "
-                f"for, found {status.st_size}; make the index again"
-            )
-        if index.shard_mtime_ns is None and not index.belongs_to(file_descriptor):
-            raise ShardFormatError(
-                f"{self._shown}: expected a sidecar that is newer than its shard, found an older "
-                "one: the shard may have been changed since; verify it by "
-                "TarIndex.load(..., tar=...), or make it again"
-            )
-        if status.st_mtime_ns != index.shard_mtime_ns:
-            raise ShardFormatError(
-                f"{self._shown}: expected the modification time {index.shard_mtime_ns} ns that its "
-                f"index was verified with, found {status.st_mtime_ns} ns: the shard was changed "
-                "or copied since; make the index again, or verify it by TarIndex.load(..., tar=...)"
-            )
 
     def __getitem__(self, local_index: int) -> dict[str, Any]:
         # `operator.index` refuses slices, which are not supported here.

@@ -331,7 +331,10 @@ def pack_sidecar(sidecar: Sidecar) -> bytes:
     header = SidecarHeader(
         magic=MAGIC,
         version=VERSION,
-        flags=_flags(source) | (ORDER if len(sidecar.order) else 0),
+        flags=(LAST_DOT if source.key_rule == "last_dot" else 0)
+        | (WHOLE_SHARD if source.grouping == "shard" else 0)
+        | (CONCATENATED if source.concatenated else 0)
+        | (ORDER if len(sidecar.order) else 0),
         shard_nbytes=source.nbytes,
         shard_end=source.end,
         trailing_nbytes=source.trailing_nbytes,
@@ -382,14 +385,6 @@ def seal(header: SidecarHeader, tables: bytes) -> bytes:
 def _digest(body: bytes | memoryview) -> bytes:
     # BLAKE2 is as fast as MD5, and unlike it secure.
     return hashlib.blake2b(body, digest_size=16).digest()
-
-
-def _flags(source: IndexSource) -> int:
-    return (
-        (LAST_DOT if source.key_rule == "last_dot" else 0)
-        | (WHOLE_SHARD if source.grouping == "shard" else 0)
-        | (CONCATENATED if source.concatenated else 0)
-    )
 
 
 _OFFSET = struct.Struct("<q")
@@ -452,14 +447,38 @@ def parse_sidecar(
     """
     if len(image) < HEADER.size:
         raise _unfit(path, f"at least {HEADER.size} bytes", f"{len(image)}")
-    read = read or _reader(image)
+    read = read or (lambda start, end: bytes(image[start:end]))
     head = read(0, HEADER.size)
-    header = _parse_header(head, path)
+    header = SidecarHeader(*HEADER.unpack(head))
+    if header.magic != MAGIC:
+        raise _unfit(path, f"the magic {MAGIC!r} at byte 0", f"{header.magic!r}")
+    if header.version != VERSION:
+        raise _unfit(path, f"version {VERSION}", f"version {header.version}")
+    # Larger offsets overflow the type of the columns; no file is that large.
+    if max(header.shard_nbytes, header.shard_end, header.trailing_nbytes) > _MAX_OFFSET:
+        raise _unfit(path, f"a shard of at most {_MAX_OFFSET} bytes", f"{header.shard_nbytes}")
+    if header.trailing_nbytes > header.shard_nbytes:
+        most = f"at most {header.shard_nbytes} bytes after the archive, the size of the shard"
+        raise _unfit(path, most, f"{header.trailing_nbytes}")
+    # An unknown flag may change the meaning of the sections.
+    if header.flags & ~(LAST_DOT | WHOLE_SHARD | CONCATENATED | ORDER):
+        raise _unfit(path, "flags of this version", f"{header.flags:#x}")
     # The counts may be wrong: no memory is allocated by them before they add up to the file's size.
     bounds = [HEADER.size, *_section_ends(header)]
     if bounds[-1] != len(image):
         raise _unfit(path, f"{bounds[-1]} bytes by its header", f"{len(image)}")
-    sets, skipped = _read_tables(read, bounds, header, path)
+    sets_room = _MAX_SETS_NBYTES + _MAX_EXTENSION_NBYTES * header.num_members
+    for what, nbytes, room in (
+        ("extension sets", header.sets_nbytes, sets_room),
+        ("skipped counts", header.skipped_nbytes, _MAX_SKIPPED_NBYTES),
+    ):
+        if nbytes > room:
+            raise _unfit(path, f"at most {room} bytes of {what}", f"{nbytes}")
+    sets, skipped = read(bounds[3], bounds[4]), read(bounds[4], bounds[5])
+    # Each set belongs to at least one sample, so more sets than samples only cost memory.
+    if sets.count(b"\0") > header.num_samples:
+        found = f"{sets.count(bytes(1))}"
+        raise _unfit(path, f"at most {header.num_samples} extension sets", found)
     # The header is sealed again and compared, so that only `seal` defines what the checksum covers.
     if seal(header, sets + skipped) != head:
         raise _unfit(path, "a header and tables that fit their checksum", "others")
@@ -470,7 +489,15 @@ def parse_sidecar(
         raise _unfit(path, f"a last row within {header.num_members} members", f"{last}")
     sections = [image[start:end] for start, end in pairwise(bounds)]
     return Sidecar(
-        source=_source(header),
+        source=IndexSource(
+            nbytes=header.shard_nbytes,
+            end=header.shard_end,
+            trailing_nbytes=header.trailing_nbytes,
+            key_rule="last_dot" if header.flags & LAST_DOT else "first_dot",
+            grouping="shard" if header.flags & WHOLE_SHARD else "adjacent",
+            concatenated=bool(header.flags & CONCATENATED),
+            fingerprint=header.fingerprint,
+        ),
         num_members=header.num_members,
         num_samples=header.num_samples,
         spans=sections[0],
@@ -488,51 +515,6 @@ def parse_sidecar(
     )
 
 
-def _read_tables(
-    read: Callable[[int, int], bytes],
-    bounds: list[int],
-    header: SidecarHeader,
-    path: str | os.PathLike[str],
-) -> tuple[bytes, bytes]:
-    """Read the extension sets and the counts of skipped entries, if their sizes are possible."""
-    sets_room = _MAX_SETS_NBYTES + _MAX_EXTENSION_NBYTES * header.num_members
-    for what, nbytes, room in (
-        ("extension sets", header.sets_nbytes, sets_room),
-        ("skipped counts", header.skipped_nbytes, _MAX_SKIPPED_NBYTES),
-    ):
-        if nbytes > room:
-            raise _unfit(path, f"at most {room} bytes of {what}", f"{nbytes}")
-    sets, skipped = read(bounds[3], bounds[4]), read(bounds[4], bounds[5])
-    # Each set belongs to at least one sample, so more sets than samples only cost memory.
-    if sets.count(b"\0") > header.num_samples:
-        found = f"{sets.count(bytes(1))}"
-        raise _unfit(path, f"at most {header.num_samples} extension sets", found)
-    return sets, skipped
-
-
-def _parse_header(head: bytes, path: str | os.PathLike[str]) -> SidecarHeader:
-    """Parse the header; refuse what this version cannot read."""
-    header = SidecarHeader(*HEADER.unpack(head))
-    if header.magic != MAGIC:
-        raise _unfit(path, f"the magic {MAGIC!r} at byte 0", f"{header.magic!r}")
-    if header.version != VERSION:
-        raise _unfit(path, f"version {VERSION}", f"version {header.version}")
-    # Larger offsets overflow the type of the columns; no file is that large.
-    if max(header.shard_nbytes, header.shard_end, header.trailing_nbytes) > _MAX_OFFSET:
-        raise _unfit(path, f"a shard of at most {_MAX_OFFSET} bytes", f"{header.shard_nbytes}")
-    if header.trailing_nbytes > header.shard_nbytes:
-        most = f"at most {header.shard_nbytes} bytes after the archive, the size of the shard"
-        raise _unfit(path, most, f"{header.trailing_nbytes}")
-    # An unknown flag may change the meaning of the sections.
-    if header.flags & ~(LAST_DOT | WHOLE_SHARD | CONCATENATED | ORDER):
-        raise _unfit(path, "flags of this version", f"{header.flags:#x}")
-    return header
-
-
-def _reader(image: memoryview) -> Callable[[int, int], bytes]:
-    return lambda start, end: bytes(image[start:end])
-
-
 def _section_ends(header: SidecarHeader) -> Iterator[int]:
     end = HEADER.size
     for nbytes in (
@@ -546,18 +528,6 @@ def _section_ends(header: SidecarHeader) -> Iterator[int]:
     ):
         end += nbytes
         yield end
-
-
-def _source(header: SidecarHeader) -> IndexSource:
-    return IndexSource(
-        nbytes=header.shard_nbytes,
-        end=header.shard_end,
-        trailing_nbytes=header.trailing_nbytes,
-        key_rule="last_dot" if header.flags & LAST_DOT else "first_dot",
-        grouping="shard" if header.flags & WHOLE_SHARD else "adjacent",
-        concatenated=bool(header.flags & CONCATENATED),
-        fingerprint=header.fingerprint,
-    )
 
 
 def _parse_skipped(section: bytes, path: str | os.PathLike[str]) -> dict[str, int]:

@@ -223,8 +223,9 @@ def first_members(path: str | os.PathLike[str], most_headers: int) -> list[tuple
     return list(zip(members.names.split(b"\0"), members.spans[:, 1].tolist(), strict=False))
 
 
-def _open_regular(path: str | os.PathLike[str]) -> int:
-    """Open a file for reading and return its descriptor."""
+@contextmanager
+def opened_tar(path: str | os.PathLike[str]) -> Iterator[TarBytes]:
+    """Context manager of the bytes of a file; failures to read it raise `ShardFormatError`."""
     # Opening a pipe would wait for its writer; the size of a device means nothing.
     try:
         mode = Path(path).stat().st_mode
@@ -234,13 +235,7 @@ def _open_regular(path: str | os.PathLike[str]) -> int:
         raise ShardFormatError(
             f"{display_url(str(path))}: expected a regular file, found a pipe, socket or device"
         )
-    return os.open(path, OPEN_TO_READ)
-
-
-@contextmanager
-def opened_tar(path: str | os.PathLike[str]) -> Iterator[TarBytes]:
-    """Context manager of the bytes of a file; failures to read it raise `ShardFormatError`."""
-    file_descriptor = _open_regular(path)
+    file_descriptor = os.open(path, OPEN_TO_READ)
     try:
         yield TarBytes.of_file(path, file_descriptor)
     except IsADirectoryError:
@@ -381,7 +376,19 @@ class HeaderWalk:
             what = _REFUSED.get(kind, _REFUSED[b"S"])
             raise ValueError(f"member {name.decode(errors='replace')!r} is {what}")
         if kind == b"1":
-            self._hard_link(name, said.link(header))
+            target = said.link(header)
+            # Links are rare, so the names are collected only when one is met.
+            fresh = bytes(self._names[self._named_nbytes :]).split(b"\0")[:-1]
+            first = len(self._spans) // 2 - len(fresh)
+            self._number_of.update((posixpath.normpath(n), first + i) for i, n in enumerate(fresh))
+            self._named_nbytes = len(self._names)
+            # A later entry hides earlier ones of the same name, since unpacking it overwrites them.
+            # If the later entry is not a member, it has no bytes to link to.
+            number = self._number_of.get(posixpath.normpath(target))
+            if number is None or number < self._hidden.get(posixpath.normpath(target), 0):
+                self._skip(name, LOST_LINK)
+            else:
+                self._add(name, self._spans[2 * number], self._spans[2 * number + 1])
             return data_start
         if kind in _NO_DATA:
             # Some state a size, but tarfile and libarchive agree that no data follows.
@@ -443,21 +450,6 @@ class HeaderWalk:
         self._names.append(0)
         self._spans.extend((offset, size))
 
-    def _hard_link(self, name: bytes, target: bytes) -> None:
-        """Add a hard link as a member with the bytes of the last member of that name."""
-        # Links are rare, so the names are collected only when one is met.
-        fresh = bytes(self._names[self._named_nbytes :]).split(b"\0")[:-1]
-        first = len(self._spans) // 2 - len(fresh)
-        self._number_of.update((posixpath.normpath(n), first + i) for i, n in enumerate(fresh))
-        self._named_nbytes = len(self._names)
-        # A later entry hides earlier ones of the same name, since unpacking it overwrites them. If
-        # the later entry is not a member, it has no bytes to link to.
-        number = self._number_of.get(posixpath.normpath(target))
-        if number is None or number < self._hidden.get(posixpath.normpath(target), 0):
-            self._skip(name, LOST_LINK)
-        else:
-            self._add(name, self._spans[2 * number], self._spans[2 * number + 1])
-
     def _end(self, position: int) -> int | None:
         """Handle the end of an archive; return the position of the next archive if it is read."""
         if self._extended.pending:
@@ -473,21 +465,18 @@ class HeaderWalk:
             return start
         self._trailing_nbytes = self._nbytes - start
         if self._trailing_nbytes:
-            self._refuse_archive(start)
+            # Other bytes are no error: tapes are padded with arbitrary bytes.
+            header = self._read(start, BLOCK_SIZE)
+            if len(header) == BLOCK_SIZE and checksum_matches(header):
+                raise ShardFormatError(
+                    f"{self._shown}: at byte {start}: expected nothing after the end of the "
+                    f"archive, found another archive ({self._trailing_nbytes} bytes); if archives "
+                    "were joined, concatenated=True reads both, and wids reshard --concatenated "
+                    "(or wids import --concatenated) makes one of them; if not, zeros took the "
+                    "place of members before it: fetch the shard again, or wids repair copies "
+                    "what is whole"
+                )
         return None
-
-    def _refuse_archive(self, position: int) -> None:
-        """Refuse a second archive, whose samples would silently be left out."""
-        # Other bytes are no error: tapes are padded with arbitrary bytes.
-        header = self._read(position, BLOCK_SIZE)
-        if len(header) == BLOCK_SIZE and checksum_matches(header):
-            raise ShardFormatError(
-                f"{self._shown}: at byte {position}: expected nothing after the end of the "
-                f"archive, found another archive ({self._trailing_nbytes} bytes); if archives "
-                "were joined, concatenated=True reads both, and wids reshard --concatenated (or "
-                "wids import --concatenated) makes one of them; if not, zeros took the place of "
-                "members before it: fetch the shard again, or wids repair copies what is whole"
-            )
 
     def _next_data(self, position: int) -> int:
         """Return the position of the first block from `position` on that is not all zeros."""

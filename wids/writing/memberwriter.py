@@ -84,11 +84,6 @@ def member_header(name: str, size: int, mtime: int = 0) -> bytes:
             total,
             _PLAIN_TAIL,
         )
-    return _other_header(name, size, mtime)
-
-
-def _other_header(name: str, size: int, mtime: int) -> bytes:
-    """Return the header of a member whose name or size does not fit ustar's first field."""
     raw = name.encode("utf-8", "surrogateescape")
     is_utf8 = name.isascii() or not any("\udc80" <= letter <= "\udcff" for letter in name)
     # Names that are not UTF-8 are stored unchanged in ustar's field, as tars before PAX did.
@@ -98,7 +93,18 @@ def _other_header(name: str, size: int, mtime: int) -> bytes:
         split = _split_name(raw)
         if split is not None:
             return _header(split[1], size, mtime, b"0", split[0])
-    return _pax_header(raw, size, mtime, binary=not is_utf8)
+    binary = not is_utf8
+    records = b""
+    if binary:  # PAX names are UTF-8 unless this record says otherwise
+        records += _pax_record(b"hdrcharset", b"BINARY")
+    records += _pax_record(b"path", raw)
+    if size >= _USTAR_MAX_SIZE:
+        records += _pax_record(b"size", str(size).encode())
+        size = 0
+    body = records.ljust(padded(len(records)), b"\0")
+    # A reader without PAX support gets as much of the name as fits, cut between two characters.
+    short = raw[:100] if binary else raw[:100].decode("utf-8", "ignore").encode()
+    return _header(_PAX_NAME, len(records), 0, b"x") + body + _header(short, size, mtime, b"0")
 
 
 def _header(name: bytes, size: int, mtime: int, typeflag: bytes, prefix: bytes = b"") -> bytes:
@@ -128,21 +134,6 @@ def _split_name(name: bytes) -> tuple[bytes, bytes] | None:
     if slash < 0 or slash > 155 or slash == len(name) - 1:
         return None
     return name[:slash], name[slash + 1 :]
-
-
-def _pax_header(name: bytes, size: int, mtime: int, *, binary: bool) -> bytes:
-    """Return a PAX header with its records, followed by the header of the member itself."""
-    records = b""
-    if binary:  # PAX names are UTF-8 unless this record says otherwise
-        records += _pax_record(b"hdrcharset", b"BINARY")
-    records += _pax_record(b"path", name)
-    if size >= _USTAR_MAX_SIZE:
-        records += _pax_record(b"size", str(size).encode())
-        size = 0
-    body = records.ljust(padded(len(records)), b"\0")
-    # A reader without PAX support gets as much of the name as fits, cut between two characters.
-    short = name[:100] if binary else name[:100].decode("utf-8", "ignore").encode()
-    return _header(_PAX_NAME, len(records), 0, b"x") + body + _header(short, size, mtime, b"0")
 
 
 def _pax_record(keyword: bytes, value: bytes) -> bytes:

@@ -50,7 +50,8 @@ class WholeShards:
             # without an entry, and is read again.
             entry = noted.get(name)
             if entry is None or not _still_says_all(entry, path, digests):
-                entry = _read_entry(path, name, digests)
+                nsamples = TarIndex.from_tar(path).num_samples
+                entry = shard_entry(name, nsamples, path.stat().st_size, hash_file(path, digests))
                 self.unnoted.append((path, entry))
             self._paths.append(path)
             self.entries.append(entry)
@@ -121,8 +122,3 @@ def _still_says_all(entry: dict[str, Any], path: Path, digests: Collection[str])
     # Only the size is compared: a replaced shard almost always has another size, and hashing all
     # shards would take hours.
     return fields.keys() <= entry.keys() and entry["filesize"] == path.stat().st_size
-
-
-def _read_entry(path: Path, name: str, digests: Collection[str]) -> dict[str, Any]:
-    nsamples = TarIndex.from_tar(path).num_samples
-    return shard_entry(name, nsamples, path.stat().st_size, hash_file(path, digests))

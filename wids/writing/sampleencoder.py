@@ -43,7 +43,17 @@ class SampleEncoder:
     def __init__(
         self, encoders: Mapping[str, Encoder] | None = None, key_rule: KeyRule = "first_dot"
     ) -> None:
-        self._encoders = _checked_encoders(encoders or {})
+        encoders = encoders or {}
+        check_mapping("encoders", encoders, "functions by extension")
+        for extension, encoder in encoders.items():
+            check_text("each extension of encoders", extension)
+            if not callable(encoder):
+                raise TypeError(
+                    f"encoders[{extension!r}]: expected a function, got {encoder!r:.80}"
+                )
+        self._encoders = {
+            f".{name.lower().removeprefix('.')}": encoder for name, encoder in encoders.items()
+        }
         self._key_rule: KeyRule = key_rule
         # Layout by set of fields: most datasets have one set, which is checked once.
         self._layouts: dict[tuple[str, ...], _Layout] = {}
@@ -72,11 +82,52 @@ class SampleEncoder:
             ) from None
         plain = type(key) is str and _PLAIN_KEY(key) is not None
         if not plain:
-            key = _checked_key(sample, self._key_rule)
-        fields = tuple(sample)
+            key = sample.get("__key__")
+            if not isinstance(key, str) or not key:
+                raise ValueError(
+                    f"a sample needs a '__key__', a non-empty text, got {key!r:.80}; "
+                    f"its fields are {sorted(map(str, sample))!r:.200}"
+                )
+            # `tar -C folder .` begins every name with "./", and such keys read back as they are.
+            folders = key.removeprefix("./").split("/")
+            problem = ""
+            if "." in folders[-1] and (
+                self._key_rule == "first_dot" or folders[-1].startswith(".")
+            ):
+                problem = (
+                    "a dot in its last part, where the extension would begin; write '_' or '-' "
+                    "there (wids import and wids reshard number the samples with --rekey)"
+                )
+            elif "" in folders or ".." in folders or "." in folders:
+                problem = (
+                    "a part that is empty, '.' or '..'; write it as 'folder/name' (wids import and "
+                    "wids reshard number the samples with --rekey)"
+                )
+            elif _CONTROL.search(key):
+                problem = "a control character; take it out"
+            elif not _is_utf8(key):
+                problem = "a lone surrogate, which UTF-8 cannot say; take it out"
+            if problem:
+                raise ValueError(f"sample {key!r:.120}: the key has {problem}")
+        fields: tuple[Any, ...] = tuple(sample)
         layout = self._layouts.get(fields)
         if layout is None:
-            layout = _lay_out(key, fields)
+            field_of: dict[str, str] = {}
+            for field in fields:
+                if isinstance(field, str) and _SPECIAL.fullmatch(field):
+                    continue
+                extension = _checked_extension(key, field)
+                if extension in field_of:
+                    raise ValueError(
+                        f"sample {key!r}: the extension {extension!r} comes twice, with and "
+                        "without its dot; keep one of them"
+                    )
+                field_of[extension] = field
+            if not field_of:
+                raise ValueError(f"sample {key!r} has no fields; give it one, such as 'txt'")
+            # Sorted, so that the bytes of a shard do not depend on the order in which a dict was
+            # filled.
+            layout = [(field_of[extension], extension) for extension in sorted(field_of)]
             _check_found_again(key, layout, self._key_rule)
             if len(self._layouts) < _MAX_LAYOUTS:
                 self._layouts[fields] = layout
@@ -130,65 +181,6 @@ class SampleEncoder:
         if self._encoders and inner and dot + last in WRAPPERS:
             return pack_field(dot + last, self._encode(inner, value))
         return encode_field(extension, value)
-
-
-def _checked_encoders(encoders: Mapping[str, Encoder]) -> dict[str, Encoder]:
-    """Return the user's encoders, with extensions in lower case and with a leading dot."""
-    check_mapping("encoders", encoders, "functions by extension")
-    for extension, encoder in encoders.items():
-        check_text("each extension of encoders", extension)
-        if not callable(encoder):
-            raise TypeError(f"encoders[{extension!r}]: expected a function, got {encoder!r:.80}")
-    return {f".{name.lower().removeprefix('.')}": encoder for name, encoder in encoders.items()}
-
-
-def _lay_out(key: str, fields: tuple[Any, ...]) -> _Layout:
-    """Return the fields that become members, with their extensions, sorted by extension."""
-    field_of: dict[str, str] = {}
-    for field in fields:
-        if isinstance(field, str) and _SPECIAL.fullmatch(field):
-            continue
-        extension = _checked_extension(key, field)
-        if extension in field_of:
-            raise ValueError(
-                f"sample {key!r}: the extension {extension!r} comes twice, with and without its "
-                "dot; keep one of them"
-            )
-        field_of[extension] = field
-    if not field_of:
-        raise ValueError(f"sample {key!r} has no fields; give it one, such as 'txt'")
-    # Sorted, so that the bytes of a shard do not depend on the order in which a dict was filled.
-    return [(field_of[extension], extension) for extension in sorted(field_of)]
-
-
-def _checked_key(sample: Mapping[str, Any], key_rule: KeyRule) -> str:
-    """Return the key of a sample; raise if it would not read back as the same key."""
-    key = sample.get("__key__")
-    if not isinstance(key, str) or not key:
-        raise ValueError(
-            f"a sample needs a '__key__', a non-empty text, got {key!r:.80}; "
-            f"its fields are {sorted(map(str, sample))!r:.200}"
-        )
-    # `tar -C folder .` begins every name with "./", and such keys read back as they are.
-    folders = key.removeprefix("./").split("/")
-    problem = ""
-    if "." in folders[-1] and (key_rule == "first_dot" or folders[-1].startswith(".")):
-        problem = (
-            "a dot in its last part, where the extension would begin; write '_' or '-' there (wids "
-            "import and wids reshard number the samples with --rekey)"
-        )
-    elif "" in folders or ".." in folders or "." in folders:
-        problem = (
-            "a part that is empty, '.' or '..'; write it as 'folder/name' (wids import and wids "
-            "reshard number the samples with --rekey)"
-        )
-    elif _CONTROL.search(key):
-        problem = "a control character; take it out"
-    elif not _is_utf8(key):
-        problem = "a lone surrogate, which UTF-8 cannot say; take it out"
-    if problem:
-        raise ValueError(f"sample {key!r:.120}: the key has {problem}")
-    return key
 
 
 def _check_found_again(key: str, layout: _Layout, key_rule: KeyRule) -> None:

@@ -100,7 +100,29 @@ class ShardWriter:
             ValueError: The pattern, a bound or a digest is invalid.
             TypeError: An option does not exist.
         """
-        self._pattern = _checked_pattern(pattern)
+        text = check_path("pattern", pattern)
+        shown = f"pattern {display_url(text)!r}"
+        try:
+            distinct = text % 0 != text % 1
+        except (TypeError, ValueError):  # no place for a number, several, or one of another kind
+            distinct = False
+        if not distinct:
+            raise ValueError(
+                f"{shown}: expected one place for the shard's number, as in 'train-%06d.tar' (%% "
+                "is a percent sign); wids.TarWriter writes a single tar"
+            )
+        # Atomic publication needs a rename, which object stores do not have for files of gigabytes.
+        if "://" in text or text.startswith("pipe:"):
+            raise ValueError(
+                f"{shown}: shards are written to local files; upload them from there (in Python, "
+                "post= is called with each shard as soon as it is complete)"
+            )
+        if not text.endswith(".tar"):
+            raise ValueError(
+                f"{shown}: must end in '.tar'; shards are plain tar, so that every sample "
+                "can be found (compress the fields instead: 'txt.gz')"
+            )
+        self._pattern = text
         # Bounds may be floats, such as 3e9.
         check_number("maxcount", maxcount, 1)
         check_number("maxsize", maxsize, 1)
@@ -288,30 +310,3 @@ def _spec_of_rank(spec: Path, rank: int, num_replicas: int) -> Path:
     if num_replicas == 1:
         return spec
     return spec.with_name(f"{spec.stem}-{rank:05d}-of-{num_replicas:05d}{spec.suffix}")
-
-
-def _checked_pattern(pattern: str | os.PathLike[str]) -> str:
-    """Return the pattern; raise unless it gives each number a distinct local path."""
-    text = check_path("pattern", pattern)
-    shown = f"pattern {display_url(text)!r}"
-    try:
-        distinct = text % 0 != text % 1
-    except (TypeError, ValueError):  # no place for a number, several, or one of another kind
-        distinct = False
-    if not distinct:
-        raise ValueError(
-            f"{shown}: expected one place for the shard's number, as in 'train-%06d.tar' (%% is "
-            "a percent sign); wids.TarWriter writes a single tar"
-        )
-    # Atomic publication needs a rename, which object stores do not have for files of gigabytes.
-    if "://" in text or text.startswith("pipe:"):
-        raise ValueError(
-            f"{shown}: shards are written to local files; upload them from there (in Python, post= "
-            "is called with each shard as soon as it is complete)"
-        )
-    if not text.endswith(".tar"):
-        raise ValueError(
-            f"{shown}: must end in '.tar'; shards are plain tar, so that every sample "
-            "can be found (compress the fields instead: 'txt.gz')"
-        )
-    return text

@@ -65,10 +65,31 @@ class TarWriter:
         self._file: OutputFile | None = None
         self._pipe: io.BufferedWriter | None = None
         if isinstance(target, str | os.PathLike) and target != "-":
-            self._file = OutputFile(_checked_path(target))
+            text = os.fspath(target)
+            if "://" in text or text.startswith("pipe:"):
+                raise ValueError(
+                    f"{display_url(text)!r}: a tar is written to a local file; for anything else "
+                    "pass an open stream"
+                )
+            # The tar is always written uncompressed, since a compressed one has no random access. A
+            # name with the suffix of a compression would be wrong.
+            if text.lower().endswith(_PACKED):
+                raise ValueError(
+                    f"{text!r}: a tar is written plain, so that every sample can be found; name it "
+                    "'.tar' and compress the fields instead ('txt.gz'), or pass a stream such as "
+                    "gzip.open gives"
+                )
+            self._file = OutputFile(Path(text))
             self._sink: Any = self._file.stream
         else:
-            self._sink = _checked_stream(sys.stdout.buffer if target == "-" else target)
+            stream = sys.stdout.buffer if target == "-" else target
+            if isinstance(stream, io.TextIOBase) or not hasattr(stream, "write"):
+                # Checked here, since a text stream would fail only at the first flush.
+                raise TypeError(
+                    f"expected a path or a stream that takes bytes, got {stream!r:.120}; open "
+                    "files with mode 'wb'"
+                )
+            self._sink = stream
         if isinstance(self._sink, io.RawIOBase):
             # A raw file may write only part of a block; a buffered one writes the rest, too.
             self._sink = self._pipe = io.BufferedWriter(self._sink)
@@ -137,32 +158,3 @@ class TarWriter:
             self.close()
         else:
             self.abandon()
-
-
-def _checked_path(target: str | os.PathLike[str]) -> Path:
-    """Return the path; raise unless it is that of a local, uncompressed tar."""
-    text = os.fspath(target)
-    if "://" in text or text.startswith("pipe:"):
-        raise ValueError(
-            f"{display_url(text)!r}: a tar is written to a local file; for anything else pass an "
-            "open stream"
-        )
-    # The tar is always written uncompressed, since a compressed one has no random access. A name
-    # with the suffix of a compression would be wrong.
-    if text.lower().endswith(_PACKED):
-        raise ValueError(
-            f"{text!r}: a tar is written plain, so that every sample can be found; name it '.tar' "
-            "and compress the fields instead ('txt.gz'), or pass a stream such as gzip.open gives"
-        )
-    return Path(text)
-
-
-def _checked_stream(stream: Any) -> Any:
-    """Return the stream; raise unless it is a binary stream."""
-    if isinstance(stream, io.TextIOBase) or not hasattr(stream, "write"):
-        # Checked here, since a text stream would fail only at the first flush.
-        raise TypeError(
-            f"expected a path or a stream that takes bytes, got {stream!r:.120}; open files "
-            "with mode 'wb'"
-        )
-    return stream
