@@ -75,15 +75,14 @@ def open_tables(sources: Sequence[str | Path], options: ImportOptions | None = N
         folders.append(source)
     if folders or len(paths) > 1:  # who names one file wants that one
         count_missing_parts(paths, omissions)
+    columns, kinds, classes = _described(paths[0])
     for path in paths:
+        found = _described(path) if path != paths[0] else (columns, kinds, classes)
         for part in path.parent.parts:  # as in label=cat/part-0.parquet
             name, equals, _ = part.partition("=")
-            if equals and name not in _columns(path):
+            if equals and name not in found[0]:
                 omissions.add(f"tables whose column {name!r} is in the names of folders", str(path))
-    kinds, classes = _schema(paths[0])
-    names = sorted(_columns(paths[0]))
-    for path in paths[1:]:
-        if sorted(_columns(path)) != names or _schema(path) != (kinds, classes):
+        if (sorted(found[0]), *found[1:]) != (sorted(columns), kinds, classes):
             raise ValueError(
                 f"{path}: expected the columns, types and classes of {paths[0]}, found others; "
                 "import each by itself"
@@ -92,24 +91,22 @@ def open_tables(sources: Sequence[str | Path], options: ImportOptions | None = N
         path = paths[0]
         named = [name for name, text in options.fields.items() if text.lstrip(".") == "cls"]
         row = next(read_rows(path), {})
-        found = named or [name for name in row if is_label(name) and name not in options.fields]
-        if len(found) != 1:
+        labels = named or [name for name in row if is_label(name) and name not in options.fields]
+        if len(labels) != 1:
             raise ValueError(
                 f"{path}: --classes needs one column of classes, found "
-                f"{', '.join(found) or 'none'}; name it with --field COLUMN=cls"
+                f"{', '.join(labels) or 'none'}; name it with --field COLUMN=cls"
             )
-        _check_column(path, found[0], row)
-        if found[0] in classes:
-            raise ValueError(
-                f"{path}: names the classes of {found[0]!r} itself; leave out --classes"
-            )
-        column = found[0]
+        column = labels[0]
+        _check_column(path, column, row)
+        if column in classes:
+            raise ValueError(f"{path}: names the classes of {column!r} itself; leave out --classes")
         kinds[column] = "label"
         classes[column] = _class_names(paths, column, options.classes)
     header = {}
     if classes:
         header["classes"] = classes if len(classes) != 1 else next(iter(classes.values()))
-    samples = _samples(paths, folders, kinds, classes, options, omissions)
+    samples = _samples(paths, folders, columns, kinds, classes, options, omissions)
     return Imported(samples, header, omissions=omissions)
 
 
@@ -215,22 +212,18 @@ def _parquet(path: Path) -> Any:
         raise ValueError(f"{path}: cannot be read as Parquet ({error}); fetch it again") from error
 
 
-def _columns(path: Path) -> list[str]:
-    """Return the columns of a table; none of JSON lines, which may differ by row."""
+def _described(path: Path) -> tuple[list[str], dict[str, str], dict[str, list[str]]]:
+    """Return columns, kinds of those that are not plain, and names of classes, of a table.
+
+    JSON lines have no columns, which may differ by row; only Parquet has kinds and classes.
+    """
     suffix = path.suffix.lower()
-    if suffix == ".parquet":
-        names = list(_parquet(path).schema_arrow.names)
-        _check_distinct(path, names)
-        return names
-    return [] if suffix == ".jsonl" else list(next(read_rows(path), {}))
-
-
-def _schema(path: Path) -> tuple[dict[str, str], dict[str, list[str]]]:
-    """Return the kinds of the columns that are not plain, and the names of classes, of Parquet."""
-    if path.suffix.lower() != ".parquet":
-        return {}, {}
+    if suffix != ".parquet":
+        return [] if suffix == ".jsonl" else list(next(read_rows(path), {})), {}, {}
     arrow = load("pyarrow", "parquet")
     schema = _parquet(path).schema_arrow
+    names = list(schema.names)
+    _check_distinct(path, names)
     try:  # the types that the library `datasets` notes
         features = json.loads((schema.metadata or {}).get(b"huggingface", b"{}"))
         classes = {
@@ -257,7 +250,7 @@ def _schema(path: Path) -> tuple[dict[str, str], dict[str, list[str]]]:
                 f"{path}: column {column.name!r} has bytes inside of {column.type}, which cannot "
                 "become a field; give each a column of its own, or remove it"
             )
-    return kinds, classes
+    return names, kinds, classes
 
 
 def _class_names(
@@ -296,6 +289,7 @@ def _numeric_columns(paths: Sequence[Path]) -> set[str]:
 def _samples(
     paths: Sequence[Path],
     folders: Sequence[Path],
+    columns: Sequence[str],
     kinds: Mapping[str, str],
     classes: Mapping[str, Sequence[str]],
     options: ImportOptions,
@@ -305,7 +299,7 @@ def _samples(
     numeric = _numeric_columns(paths) - set(options.fields) - {options.key, *kinds}
     numbers = {column: {name: i for i, name in enumerate(classes[column])} for column in classes}
     read: set[Path] = set()
-    layout, columns, files, number = None, [], list(options.files or ()), 0
+    layout, files, number = None, list(options.files or ()), 0
     for path in paths:
         root = None
         if not options.allow_outside:
@@ -313,7 +307,6 @@ def _samples(
         for row_number, row in enumerate(read_rows(path)):
             where = f"{path}: row {row_number}"
             if layout is None:
-                columns = list(_columns(path))  # the others may have them in another order
                 if options.files is None:  # only one column is guessed
                     guesses = (name for name in _FILE_COLUMNS if isinstance(row.get(name), str))
                     files = [name for name in guesses if name not in kinds][:1]
@@ -324,7 +317,7 @@ def _samples(
             for name in (*files, *options.fields):
                 _check_column(where, name, row)
             values: dict[str, Any] = {}
-            for name in columns or row:
+            for name in columns or row:  # other tables may have them in another order
                 cell = row[name]
                 kind = kinds.get(name)
                 if kind == "media":

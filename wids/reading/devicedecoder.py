@@ -16,8 +16,13 @@ from wids.base.optional import load
 from wids.base.system import num_cores
 from wids.base.threads import DaemonThreadPool, result_of
 from wids.codecs.decode import decode_error
-from wids.codecs.devicejpeg import DEVICE_BACKENDS, DeviceImage, JpegDevice, jpeg_device
-from wids.codecs.deviceresize import fit_images
+from wids.codecs.deviceimages import (
+    DEVICE_BACKENDS,
+    DeviceImage,
+    JpegDevice,
+    fit_images,
+    jpeg_device,
+)
 from wids.codecs.images import ImageDecoder, jpeg_size
 from wids.reading.ragged import Ragged
 

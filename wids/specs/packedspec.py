@@ -20,9 +20,8 @@ from wids.pack.packformat import unfit
 from wids.specs import locations
 from wids.specs.indexrules import rules_of
 from wids.specs.rows import check_location, check_name
-from wids.specs.shardtable import ShardTable
+from wids.specs.shardtable import ShardTable, as_arrays, of_arrays, text_parts
 from wids.specs.spec import DatasetSpec, located_row
-from wids.specs.storedtable import as_arrays, of_arrays, text_parts
 from wids.specs.textcolumns import CheckedTexts, TextColumn
 
 if TYPE_CHECKING:

@@ -115,7 +115,7 @@ class SpecCache:
 
     def load(self) -> dict[str, Any] | None:
         """Return the arguments of `DatasetSpec`; None if the JSON's present state is not cached."""
-        from wids.specs.storedtable import of_arrays
+        from wids.specs.shardtable import of_arrays
 
         try:
             check_folder(self._folder, shared=False)
@@ -132,7 +132,7 @@ class SpecCache:
 
     def save(self, spec: DatasetSpec) -> None:
         """Store the columns of the spec, unless the JSON has changed; failures are only logged."""
-        from wids.specs.storedtable import as_arrays
+        from wids.specs.shardtable import as_arrays
 
         try:
             now = self._look()

@@ -138,8 +138,10 @@ def check_foreign_index(path: str | os.PathLike[str], tar: str | os.PathLike[str
     >>> wids.check_foreign_index(wids.write_dali_index(f"{folder}/a.tar"), f"{folder}/a.tar")
     1
     """
+    path, tar = Path(path), Path(tar)
+    check = _check_starts if _is_energon(path, tar) else _check_members
     # From the headers: a sidecar could be wrong as well.
-    return _check(Path(path), Path(tar), TarIndex.from_tar(tar))
+    return check(path, tar, TarIndex.from_tar(tar))
 
 
 def wrong_indexes(tar: Path, index: TarIndex) -> Iterator[tuple[str, str]]:
@@ -153,12 +155,13 @@ def wrong_indexes(tar: Path, index: TarIndex) -> Iterator[tuple[str, str]]:
         File name and error message of each wrong one.
     """
     for path in find_foreign_indexes(tar):
-        starts = _is_energon(path, tar)
-        # Energon knows no other rules. With others, its samples are not those of this index.
-        if starts and (index.source.key_rule, index.source.grouping) != ("first_dot", "adjacent"):
-            continue
+        rules = (index.source.key_rule, index.source.grouping)
         try:
-            _check(path, tar, index)
+            # Energon knows no other rules. With others, its samples are not those of this index.
+            if not _is_energon(path, tar):
+                _check_members(path, tar, index)
+            elif rules == ("first_dot", "adjacent"):
+                _check_starts(path, tar, index)
         except (ShardFormatError, OSError) as error:
             # A JSON of that name is most often a spec or annotations.
             if path.suffix != ".json" or "is wrong: " in str(error):
@@ -173,9 +176,8 @@ def _is_energon(path: Path, tar: Path) -> bool:
         return stream.read(4) not in _DALI_WORDS
 
 
-def _check(path: Path, tar: Path, index: TarIndex) -> int:
-    if _is_energon(path, tar):
-        return _check_starts(path, tar, index)
+def _check_members(path: Path, tar: Path, index: TarIndex) -> int:
+    """Check each entry of an index that lists members; return their number."""
     members = zip(index.offsets.tolist(), index.names, index.sizes.tolist(), strict=True)
     # By name and offset: a hard link has the offset of its target, and two members may have one
     # name.

@@ -1,4 +1,4 @@
-"""Decoding of JPEGs on a GPU by nvImageCodec or torchvision, to a `DeviceImage` each."""
+"""Images on a GPU: JPEGs decoded by nvImageCodec or torchvision; crops, resizing, normalisation."""
 
 from __future__ import annotations
 
@@ -12,9 +12,17 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from wids.codecs.framing import Box
+
     Bytes = npt.NDArray[np.uint8]
 
-__all__ = ["DEVICE_BACKENDS", "DeviceImage", "JpegDevice", "jpeg_device"]
+__all__ = [
+    "DEVICE_BACKENDS",
+    "DeviceImage",
+    "JpegDevice",
+    "fit_images",
+    "jpeg_device",
+]
 
 # Colours of halved resolution are interpolated, as by libjpeg, and not repeated.
 _OPTIONS = ":fancy_upsampling=1"
@@ -162,3 +170,53 @@ _BACKENDS: dict[str, tuple[str, Callable[[Any, Any], JpegDevice]]] = {
     "nvimgcodec": ("nvidia.nvimgcodec", _NvImageCodec),
 }
 DEVICE_BACKENDS = ("auto", *_BACKENDS)
+
+
+def fit_images(
+    images: Sequence[DeviceImage],
+    boxes: Sequence[Box],
+    out: Any,
+    mean: Any,
+    std: Any,
+    *,
+    antialias: bool = True,
+) -> None:
+    """Crop and resize each image, subtract the mean and divide by the standard deviation.
+
+    Each result pixel is the triangle-weighted mean of all the pixels that it covers, as by Pillow's
+    BILINEAR and torch's `interpolate(antialias=True)`, but not rounded to whole levels between the
+    two directions. torch does it image by image.
+
+    Args:
+        images: Images in the memory of the device of `out`.
+        boxes: The part of each image to keep: left, top, right, bottom.
+        out: Floating-point tensor of shape (len(images), 3, out_height, out_width) for the result,
+            in any memory format.
+        mean: Subtracted from each channel, in levels from 0 to 255; float32 of shape (3,).
+        std: What each channel is divided by, in levels; float32 of shape (3,).
+        antialias: Whether all pixels count when an image shrinks; else four neighbours.
+
+    >>> import torch
+    >>> from wids.codecs.deviceimages import DeviceImage
+    >>> grey = torch.full((3, 4, 6), 100, dtype=torch.uint8)
+    >>> out = torch.empty(1, 3, 2, 2)
+    >>> image = DeviceImage.of(grey)
+    >>> fit_images([image], [(1, 0, 5, 4)], out, torch.zeros(3), torch.full((3,), 50.0))
+    >>> out.unique()
+    tensor([2.])
+    """
+    if not images:
+        return
+    for target, image, box in zip(out, images, boxes, strict=True):
+        pixels = image.tensor(out.device)
+        target.copy_(_fit_one(pixels, box, target.shape[1:], mean, std, antialias=antialias))
+
+
+def _fit_one(
+    pixels: Any, box: Box, size: Sequence[int], mean: Any, std: Any, *, antialias: bool
+) -> Any:
+    left, top, right, bottom = box
+    part = pixels[None, :, top:bottom, left:right].float()
+    interpolate = load("torch.nn.functional", "torch").interpolate
+    resized = interpolate(part, tuple(size), mode="bilinear", antialias=antialias)[0]
+    return (resized - mean[:, None, None]) / std[:, None, None]
