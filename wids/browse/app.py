@@ -272,7 +272,9 @@ async def _drawn(handlers: ApiHandlers, request: Request) -> tuple[Thumbnail | N
         _NotYetError: It takes long, and the request has `soon`: a browser has few connections, and
             a slow picture would keep one from the others.
     """
-    size = _size(request)
+    size = _integer(request, "s")
+    if size not in SIZES:
+        raise ValueError(f"s: expected one of {SIZES}, got {size}")
     version = request.query_params.get("v", "")
     strip = request.query_params.get("strip") == "1"
     index, field = _integer(request, "i"), _integer(request, "f")
@@ -357,13 +359,6 @@ def _asked_for(handlers: ApiHandlers, request: Request) -> tuple[LocatedSample, 
     number = _integer(request, "f")
     located.field(number)
     return located, number
-
-
-def _size(request: Request) -> int:
-    size = _integer(request, "s")
-    if size not in SIZES:
-        raise ValueError(f"s: expected one of {SIZES}, got {size}")
-    return size
 
 
 def _integer(request: Request, name: str) -> int:

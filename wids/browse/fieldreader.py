@@ -575,7 +575,8 @@ def _each_row(
         for extension in mixed:
             kept = []
             for local_index in local_indexes:
-                nbytes = _size_of(shard, local_index, extension)
+                fields = (LocatedField(*field) for field in shard.index.fields(local_index))
+                nbytes = next((each.nbytes for each in fields if each.extension == extension), None)
                 if nbytes is not None and nbytes <= most_nbytes:
                     kept.append(local_index)
                 elif nbytes is not None:
@@ -583,9 +584,3 @@ def _each_row(
             for local_index, row in zip(kept, shard.read_many(kept, {extension}), strict=True):
                 rows[local_index - start][extension] = row[extension]
         yield from rows
-
-
-def _size_of(shard: ReadableShard, local_index: int, extension: str) -> int | None:
-    """Return the size of a field in bytes; None if the sample does not have it."""
-    fields = (LocatedField(*field) for field in shard.index.fields(local_index))
-    return next((each.nbytes for each in fields if each.extension == extension), None)

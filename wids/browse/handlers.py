@@ -226,34 +226,31 @@ class ApiHandlers:
         """Describe `count` samples from position `at` on, in an order, perhaps with a filter."""
         for _ in range(_MOST_TRIES):
             self._refresh()
-            described = self._described(query)
+            start = max(0, _number(query, "at", 0))
+            count = min(_number(query, "count", 60), _MOST_TILES)
+            order, filtering, sorting, comparing = self._grid.shown(query)
+            indexes = order.slice(start, count)
+            shown = tiles(self.reader, enumerate(indexes, start), self.class_names)
+            # After the tiles, whose small fields are at hand now.
+            looks = self._looks(any(tile["key"] is not None for tile in shown))
+            look = look_named(query.get("look", ""), looks)
+            columns = self._columns().columns if look in ("list", "table") else ()
+            add_contents(self.reader, shown, look, columns)
+            described = {
+                "total": order.size,
+                "look": look,
+                "looks": looks._asdict(),
+                "filtering": filtering,
+                "sorting": sorting,
+                "comparing": comparing or self._compared(query, order, shown),
+                "columns": [safe_text(column.name, 200) for column in columns],
+                "tiles": shown,
+                "fetched_whole": len(self.reader.fetched_whole),
+            }
             # Reading a tile may have shown that its shard was replaced after the filter had run.
             if self._generation == self.reader.generation:
                 break
         return described
-
-    def _described(self, query: Query) -> dict[str, Any]:
-        start = max(0, _number(query, "at", 0))
-        count = min(_number(query, "count", 60), _MOST_TILES)
-        order, filtering, sorting, comparing = self._grid.shown(query)
-        indexes = order.slice(start, count)
-        shown = tiles(self.reader, enumerate(indexes, start), self.class_names)
-        # After the tiles, whose small fields are at hand now.
-        looks = self._looks(any(tile["key"] is not None for tile in shown))
-        look = look_named(query.get("look", ""), looks)
-        columns = self._columns().columns if look in ("list", "table") else ()
-        add_contents(self.reader, shown, look, columns)
-        return {
-            "total": order.size,
-            "look": look,
-            "looks": looks._asdict(),
-            "filtering": filtering,
-            "sorting": sorting,
-            "comparing": comparing or self._compared(query, order, shown),
-            "columns": [safe_text(column.name, 200) for column in columns],
-            "tiles": shown,
-            "fetched_whole": len(self.reader.fetched_whole),
-        }
 
     def _compared(
         self, query: Query, order: Order, shown: list[dict[str, Any]]

@@ -153,23 +153,19 @@ class VectorVisitor:
             return reader.num_samples(shard_index) == 0
         first = reader.first_index(shard_index)
         if self._wanted is None:
-            self._wanted = self._spread(first)
+            total = len(self._reader)
+            width = 1
+            for index in range(first, min(first + _LOOK_SAMPLES, total)):
+                vector = self._vector_at(self._reader.locate(index))
+                width = max(width, 0 if vector is None else vector.size)
+            count = max(1, min(total, _MOST_POINTS, _MOST_NUMBERS // width))
+            self._wanted = np.arange(count, dtype=np.int64) * total // count
         ends = [first, first + reader.num_samples(shard_index)]
         low, high = np.searchsorted(self._wanted, ends)
         indexes = self._wanted[low:high]
         for start in range(0, len(indexes), _ROWS_A_REQUEST):
             self._read(shard_index, indexes[start : start + _ROWS_A_REQUEST])
         return True
-
-    def _spread(self, first: int) -> Integers:
-        """Choose samples at even distances, by how wide the first vectors are."""
-        total = len(self._reader)
-        width = 1
-        for index in range(first, min(first + _LOOK_SAMPLES, total)):
-            vector = self._vector_at(self._reader.locate(index))
-            width = max(width, 0 if vector is None else vector.size)
-        count = max(1, min(total, _MOST_POINTS, _MOST_NUMBERS // width))
-        return np.arange(count, dtype=np.int64) * total // count
 
     def _read(self, shard_index: int, indexes: Integers) -> None:
         self.num_wanted += len(indexes)

@@ -266,7 +266,13 @@ class Neighbours:
             raise ValueError(
                 f"{name}: expected a field and a number, such as {example}, got {text[:60]!r}"
             )
-        visitor, progress = self._visited(field, PATIENT_SECONDS if patient else SOON_SECONDS)
+        scan = self._scans.get(
+            ("neighbours", field),
+            lambda: NeighbourVisitor(self._make(field), self._num_shards),
+            range(self._num_shards + STEPS),
+        )
+        scan.join(PATIENT_SECONDS if patient else SOON_SECONDS)
+        visitor, progress = scan.visitor, scan.progress()
         if not progress["finished"]:
             return None, progress
         return self._singled(visitor, name, bound), progress
@@ -285,15 +291,6 @@ class Neighbours:
             done = 100 * progress["shards_done"] // progress["num_shards"]
             raise ValueError(f"near, far: vectors are still compared ({done} %); reload the page")
         return singled.indexes
-
-    def _visited(self, field: str, seconds: float) -> tuple[NeighbourVisitor, dict[str, Any]]:
-        scan = self._scans.get(
-            ("neighbours", field),
-            lambda: NeighbourVisitor(self._make(field), self._num_shards),
-            range(self._num_shards + STEPS),
-        )
-        scan.join(seconds)
-        return scan.visitor, scan.progress()
 
     def _singled(self, visitor: NeighbourVisitor, name: str, bound: str) -> Singled:
         key = (visitor, f"{name},{bound}")

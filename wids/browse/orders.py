@@ -336,7 +336,18 @@ class Grid:
             scan.join()
         progress = joint_progress(scans)
         visitors: list[Any] = [scan.visitor for scan in scans]
-        _check_found(visitors, progress)
+        for visitor in visitors if progress["finished"] and not progress["skipped"] else ():
+            if isinstance(visitor, FilterVisitor) and visitor.unknown:
+                raise ValueError(
+                    f"filter: no sample has a field {visitor.unknown[0]!r:.80}; the first shard "
+                    f"has {', '.join(visitor.known[:_MOST_FIELDS])}"
+                    f"{with_colon(visitor.unknown[0], visitor.known):.160}"
+                )
+            if isinstance(visitor, KeyVisitor) and visitor.is_filter and not visitor.found.count:
+                raise ValueError(
+                    f"q: expected a part of a key, got the filter {visitor.text[:80]!r}, which no "
+                    "key contains; type it into the field of the filter (where=)"
+                )
         found = functools.reduce(np.intersect1d, [each.found.all() for each in visitors])
         if chosen is not None:
             found = chosen[np.isin(chosen, found)]
@@ -453,22 +464,6 @@ class Grid:
             while len(self._orders) > _MOST_ORDERS:
                 self._orders.popitem(last=False)
         return order
-
-
-def _check_found(visitors: Sequence[Any], progress: Mapping[str, Any]) -> None:
-    """Raise ValueError if all shards were read in vain, for a reason that can be named."""
-    for visitor in visitors if progress["finished"] and not progress["skipped"] else ():
-        if isinstance(visitor, FilterVisitor) and visitor.unknown:
-            raise ValueError(
-                f"filter: no sample has a field {visitor.unknown[0]!r:.80}; the first shard has "
-                f"{', '.join(visitor.known[:_MOST_FIELDS])}"
-                f"{with_colon(visitor.unknown[0], visitor.known):.160}"
-            )
-        if isinstance(visitor, KeyVisitor) and visitor.is_filter and not visitor.found.count:
-            raise ValueError(
-                f"q: expected a part of a key, got the filter {visitor.text[:80]!r}, which no key "
-                "contains; type it into the field of the filter (where=)"
-            )
 
 
 def _remarks(visitors: Sequence[Any]) -> dict[str, Any]:

@@ -85,7 +85,18 @@ class PackWriter:
             bounds: Least and largest number of each shard, shape `(2, num_shards)`, by the names of
                 their arrays.
         """
-        self._add_keys()
+        self._align()
+        start = self._position
+        fences, checks = [], []
+        for block in self._keys.blocks():
+            fences.append(int.from_bytes(block[:8], "little"))
+            checks.append(crc32(block))
+            self._write(block)
+        # Without a digest, since a reader verifies each block by its check.
+        shape = (len(checks), 2, BLOCK_LENGTH)
+        self._arrays["key blocks"] = ArrayEntry("<u8", shape, start)
+        self._add_array("key fences", np.array(fences, "<u8"))
+        self._add_array("key checks", np.array(checks, "<u4"))
         for name, values in (bounds or {}).items():
             self._add_array(name, values)
         self._align()
@@ -116,20 +127,6 @@ class PackWriter:
     def close(self) -> None:
         """Remove temporary files; may be called at any time."""
         self._keys.close()
-
-    def _add_keys(self) -> None:
-        self._align()
-        start = self._position
-        fences, checks = [], []
-        for block in self._keys.blocks():
-            fences.append(int.from_bytes(block[:8], "little"))
-            checks.append(crc32(block))
-            self._write(block)
-        # Without a digest, since a reader verifies each block by its check.
-        shape = (len(checks), 2, BLOCK_LENGTH)
-        self._arrays["key blocks"] = ArrayEntry("<u8", shape, start)
-        self._add_array("key fences", np.array(fences, "<u8"))
-        self._add_array("key checks", np.array(checks, "<u4"))
 
     def _add_array(self, name: str, values: NDArray[Any]) -> None:
         self._align()
