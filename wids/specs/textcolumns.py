@@ -328,17 +328,15 @@ def _parts_of(rows: list[bytes]) -> Parts:
         return Parts(len(rows), first, b"", b"", None)
     prefix = _shared(first, last)
     # Without the prefix, since for "aa" and "aaa" prefix and suffix would overlap.
-    rows = [row[len(prefix) :] for row in rows]
-    end = rows[0]
-    for row in rows:
+    rest = [row[len(prefix) :] for row in rows]
+    suffix = rest[0]
+    for row in rest:
         # Nearly every row ends so; only the others shorten the suffix.
-        if not row.endswith(end):
-            end = _shared(row[: -len(end) - 1 : -1], end[::-1])[::-1]
-        if not end:
+        if not row.endswith(suffix):
+            suffix = _shared(row[: -len(suffix) - 1 : -1], suffix[::-1])[::-1]
+        if not suffix:
             break
-    suffix = end
-    start, num_last = len(prefix), len(suffix)
-    middle = [row[start : len(row) - num_last] for row in rows]
+    middle = [row[: len(row) - len(suffix)] for row in rest]
     blob = b"".join(middle)
     lengths = np.fromiter(map(len, middle), np.int64, len(middle))
     if (lengths == lengths[0]).all():
