@@ -1,4 +1,4 @@
-"""Calls that not every system has, systems without them, and kinds of file systems."""
+"""Calls that macOS lacks, a system without them, and kinds of file systems."""
 
 import os
 import resource
@@ -10,11 +10,9 @@ from pathlib import Path
 import pytest
 from helpers.shards import REPOSITORY
 
-import wids
 from wids.base import system
 
-# Taken away before the library is imported. macOS lacks the first group; the second is what a
-# system without POSIX locks and limits would lack, too.
+# Taken away before the library is imported: what macOS lacks.
 NOT_ON_MACS = """
 import mmap, os, resource, sys
 for module, names in {
@@ -37,50 +35,6 @@ def without_proc(event, arguments):
 
 
 sys.addaudithook(without_proc)
-"""
-NOT_ANYWHERE_BUT_POSIX = """
-for name in [name for name in dir(mmap) if name.startswith("MADV_")]:
-    delattr(mmap, name)
-sys.modules["fcntl"] = sys.modules["resource"] = None
-"""
-# Libraries choose by the system when they are imported, which here is still Linux.
-NOT_ON_WINDOWS = """
-import asyncio, concurrent.futures, ctypes, importlib.metadata, logging, mmap, multiprocessing
-import os, shutil, signal, socket, subprocess, sys, tempfile, zipfile
-import filelock, numpy, PIL.Image, requests, tqdm
-
-filelock.FileLock = filelock.SoftFileLock
-for module, names in {
-    os: "pread preadv pwrite pwritev readv writev posix_fadvise posix_fallocate sched_getaffinity "
-        "sched_setaffinity memfd_create getuid geteuid getgid getegid chown fchown fork "
-        "wait4 killpg setsid mkfifo major minor statvfs fstatvfs sysconf uname fdatasync sendfile "
-        "copy_file_range splice register_at_fork getrandom O_NOFOLLOW O_CLOEXEC O_NONBLOCK "
-        "O_DIRECTORY O_SYNC O_TMPFILE O_PATH O_NOATIME O_DIRECT",
-    signal: "SIGKILL SIGHUP SIGUSR1 SIGUSR2 SIGCHLD SIGALRM alarm setitimer pthread_sigmask",
-    mmap: " ".join(n for n in dir(mmap) if n.startswith(("MADV_", "MAP_", "PROT_"))),
-}.items():
-    for name in names.split():
-        if hasattr(module, name):
-            delattr(module, name)
-for name in ("fcntl", "resource", "pwd", "grp", "termios", "posix"):
-    sys.modules[name] = None
-"""
-READER = """
-import wids
-
-dataset = wids.ShardListDataset("set/t.json", cache_dir="cache")
-assert [dataset[i][".cls"] for i in range(200)] == [i % 10 for i in range(200)]
-assert dataset.gather(range(0, 200, 3), ".cls").sum() == sum(i % 10 for i in range(0, 200, 3))
-assert dataset.column(".cls").sum() == 900
-with dataset.open_field(7, ".txt") as file:
-    assert file.read() == b"x" * 5000
-sampler = wids.DistributedShardSampler(dataset, num_replicas=1, rank=0)
-loader = wids.Loader(dataset, batch_size=16, sampler=sampler, num_workers=2, tensors=False)
-assert sum(len(batch["__key__"]) for batch in loader) == 200
-threes = dataset.filter(".cls == 3")
-assert len(threes) == 20
-again = wids.ShardListDataset("set/t.json", cache_dir="cache", access="pread")
-assert again[199][".cls"] == 9 and again.get("00042")[".cls"] == 2
 """
 CORE = """
 import functools, http.server, logging, threading
@@ -133,37 +87,14 @@ def output_of(program: str, folder: Path, *options: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize(
-    ("lacking", "within_bound"),
-    [
-        (NOT_ON_MACS, True),
-        pytest.param(NOT_ON_MACS + NOT_ANYWHERE_BUT_POSIX, False, marks=pytest.mark.slow),
-    ],
-    ids=["as on macOS", "without locks and limits"],
-)
-def test_core_runs_without_what_only_linux_has(lacking: str, within_bound: bool, tmp_path: Path):
-    """Writing, reading, sampling, loading, saving and fetching work without these names.
-
-    Without locks, no shard is evicted, since nothing says that no reader is about to open it.
-    """
-    nbytes = output_of(lacking + CORE, tmp_path, "-W", "ignore:only soft file lock")
-    assert (int(nbytes) <= 700_000) == within_bound
-
-
-def test_local_shards_are_read_without_what_only_posix_has(tmp_path: Path):
-    """Without the calls and flags that Windows lacks, shards, columns and views are read."""
-    with wids.ShardWriter(f"{tmp_path}/set/t-%03d.tar", 40, spec=f"{tmp_path}/set/t.json") as out:
-        for number in range(200):
-            out.write({"__key__": f"{number:05d}", ".txt": "x" * 5000, ".cls": number % 10})
-    output_of(NOT_ON_WINDOWS + READER, tmp_path)
-    assert list(tmp_path.glob("cache/*.widx"))  # the cache folder is used, too
+def test_core_runs_without_what_only_linux_has(tmp_path: Path):
+    """Writing, reading, sampling, loading, saving and fetching work without these names."""
+    assert int(output_of(NOT_ON_MACS + CORE, tmp_path)) <= 700_000
 
 
 def test_names_that_a_system_may_lack_are_in_one_module():
-    """No other module imports locks and limits, or reads what only Linux has in files."""
-    words = ("import fcntl", "import resource\n", "sched_getaffinity", "MADV_", "preadv", '"/proc/')
-    words += ("os.pread", "O_NOFOLLOW", "O_CLOEXEC", "O_NONBLOCK", "os.uname", "os.geteuid")
-    words += ("statvfs", "os.sysconf", "PROT_READ")
+    """No other module calls or reads what only Linux has."""
+    words = ("import resource\n", "sched_getaffinity", "MADV_", "preadv", '"/proc/', "fadvise")
     package = REPOSITORY / "wids"
     found = {
         path.relative_to(package).as_posix()

@@ -8,8 +8,7 @@ from PIL import Image
 
 import wids
 import wids.reading.devicedecoder as devicedecoder_module
-from wids.codecs.deviceimages import DeviceImage
-from wids.codecs.deviceimages import fit_images
+from wids.codecs.deviceimages import DeviceImage, fit_images
 from wids.codecs.images import jpeg_size
 
 PICTURES = [

@@ -22,17 +22,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, BinaryIO, NamedTuple, Never
 
-from wids.base.system import (
-    NO_LINK,
-    NO_WAITING,
-    OPEN_TO_READ,
-    OPEN_TO_WRITE,
-    boot_id,
-    flush_to_disk,
-    lock_exclusively,
-    name_of_machine,
-    process_namespace,
-)
+from wids.base.system import boot_id, flush_to_disk, lock_exclusively, process_namespace
 from wids.base.urls import display_url, resembles_url
 
 __all__ = [
@@ -64,7 +54,7 @@ _TICK_SECONDS, _NUM_TICKS = 0.002, 8
 _NAME_NBYTES = 120  # a file name may have 255 bytes, and the rest of a part's name takes 36
 
 # In a shared folder, another user could plant a link to another file, or a pipe that never opens.
-_FLAGS = OPEN_TO_WRITE | NO_LINK | NO_WAITING
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
 # Errors of a file system without locks.
 _NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL)
 
@@ -77,7 +67,7 @@ def host_token() -> str:
     A process id in a file name is valid only where this agrees.
     """
     # The host name is not enough: containers and reboots start process ids from 1 again.
-    known = [name_of_machine(), boot_id(), process_namespace()]
+    known = [os.uname().nodename, boot_id(), process_namespace()]
     return hashlib.sha256("\0".join(known).encode()).hexdigest()[:8]
 
 
@@ -87,8 +77,6 @@ def is_running(pid: int) -> bool:
     >>> is_running(os.getpid())
     True
     """
-    if os.name == "nt":  # where os.kill would end the process
-        return True
     try:
         # Signal 0 is not delivered; the kernel only checks whether it could be.
         os.kill(pid, 0)
@@ -280,9 +268,7 @@ def sync_folder(folder: Path) -> None:
     Raises:
         OSError: The disk failed.
     """
-    if not hasattr(os, "O_DIRECTORY"):  # folders cannot be opened
-        return
-    descriptor = os.open(folder, OPEN_TO_READ)
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
         flush_to_disk(descriptor)
     finally:

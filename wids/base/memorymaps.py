@@ -9,8 +9,7 @@ from typing import Any
 __all__ = ["allow_pickling_views", "map_file", "page_ranges"]
 
 # CPython keeps a duplicate of the descriptor in each map; since 3.13 an argument prevents that.
-_HAS_TRACKFD = sys.version_info >= (3, 13) and sys.platform != "win32"
-_MMAP_OPTIONS: dict[str, Any] = {"trackfd": False} if _HAS_TRACKFD else {}
+_MMAP_OPTIONS: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
 
 
 def map_file(file_descriptor: int) -> memoryview:

@@ -1,35 +1,24 @@
-"""Calls that not every system has, with what the library does without them; file systems.
+"""Calls that macOS lacks, with what the library does without them; file systems.
 
-Linux has all of them, macOS most, Windows some. No other module names them, so that what a system
-lacks is decided here alone.
+No other module names them, so that what a system lacks is decided here alone.
 """
 
 from __future__ import annotations
 
-import errno
-import math
+import fcntl
 import mmap
 import os
+import resource
 import struct
-import threading
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from wids.base.optional import load_if_present
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-fcntl = load_if_present("fcntl")  # without it there are no locks, as on some file systems
-resource = load_if_present("resource")  # without it there are no limits to ask for or to set
-
 __all__ = [
-    "NO_LINK",
-    "NO_WAITING",
-    "OPEN_TO_READ",
-    "OPEN_TO_WRITE",
     "advise_reads",
     "blocks_read",
     "boot_id",
@@ -41,17 +30,13 @@ __all__ = [
     "lock_shared",
     "max_descriptors",
     "memory_size",
-    "name_of_machine",
     "num_cores",
     "on_network",
     "process_namespace",
-    "processor_seconds",
     "read_ahead",
-    "read_at",
     "read_at_random",
     "read_into_buffers",
     "unlock",
-    "user_id",
     "voluntary_switches",
     "window_size",
 ]
@@ -64,14 +49,8 @@ _OF_NETWORKS = frozenset(
 )
 _LOCAL_FUSE = frozenset({"fuse.exfat", "fuse.ext2", "fuse.ntfs", "fuse.ntfs-3g", "fuse.squashfuse"})
 
-# Flags of `os.open`. Windows would read text, and has neither forks nor pipes and links by name.
-_PRIVATE_BYTES = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
-OPEN_TO_READ = os.O_RDONLY | _PRIVATE_BYTES
-OPEN_TO_WRITE = os.O_RDWR | os.O_CREAT | _PRIVATE_BYTES
-NO_WAITING = getattr(os, "O_NONBLOCK", 0)  # for the writer of a pipe
-NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 # Whose use of resources is counted: this thread's, or where that is not told, the process's.
-_WHOSE = None if resource is None else getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
+_WHOSE = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
 
 
 def num_cores() -> int:
@@ -84,21 +63,11 @@ def num_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def name_of_machine() -> str:
-    """Return the name of this machine in its network."""
-    return os.uname().nodename if hasattr(os, "uname") else os.environ.get("COMPUTERNAME", "")
-
-
-def user_id() -> int | None:
-    """Return the id of the user, or None on a system whose files have no owner's id."""
-    return os.geteuid() if hasattr(os, "geteuid") else None
-
-
 def memory_size() -> int:
     """Return the bytes of memory of this machine, or 0 where the system does not say."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
+    except (ValueError, OSError):
         return 0
 
 
@@ -123,7 +92,7 @@ def file_system_of(device: int) -> str:
     >>> file_system_of(Path("/").stat().st_dev) == file_system_of(Path("/").stat().st_dev)
     True
     """
-    with suppress(OSError, AttributeError):  # without os.major, there are no such numbers
+    with suppress(OSError):
         wanted = f"{os.major(device)}:{os.minor(device)}"
         mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace")
         for line in mounts.splitlines():
@@ -156,8 +125,6 @@ def is_of_network(kind: str) -> bool:
 
 def max_descriptors() -> int | None:
     """Return how many files this process may have open, or None for no known limit."""
-    if resource is None:
-        return None
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return None if limit == resource.RLIM_INFINITY else limit
 
@@ -172,8 +139,6 @@ def limit_process(nbytes: int) -> None:
         nbytes: Memory of its own that the process may use. What libraries have reserved so far and
             never use, such as the buffers of OpenBLAS, does not count.
     """
-    if resource is None:
-        return
     data = nbytes + _unused_nbytes()
     for name, value in (("RLIMIT_CORE", 0), ("RLIMIT_FSIZE", 0), ("RLIMIT_DATA", data)):
         with suppress(AttributeError, ValueError, OSError):
@@ -195,8 +160,6 @@ def blocks_read() -> int:
     Where the system counts for whole processes only, reads of other threads are included; where it
     does not count, the result is 0.
     """
-    if resource is None:
-        return 0
     usage = resource.getrusage(_WHOSE)
     # On file systems that do not count blocks, page faults that waited for a disk are still
     # counted.
@@ -209,28 +172,8 @@ def voluntary_switches() -> int:
     Where the system counts for whole processes only, other threads are included; where it does not
     count, the result is 0.
     """
-    if resource is None:
-        return 0
     usage = resource.getrusage(_WHOSE)
     return int(usage.ru_nvcsw)
-
-
-def processor_seconds(process: int) -> float:
-    """Return the processor time that a process has used; infinity where the system does not tell.
-
-    Args:
-        process: Number of the process.
-
-    >>> processor_seconds(os.getpid()) > 0
-    True
-    """
-    try:
-        # The name of the program comes first, in parentheses, and may have blanks and parentheses.
-        facts = Path(f"/proc/{process}/stat").read_text("utf-8", "replace").rpartition(")")[2]
-        user, system = facts.split()[11:13]
-        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
-    except (AttributeError, OSError, ValueError):
-        return math.inf
 
 
 def lock_exclusively(descriptor: int) -> None:
@@ -240,7 +183,7 @@ def lock_exclusively(descriptor: int) -> None:
         BlockingIOError: Another process has locked it.
         OSError: There are no locks here (ENOLCK or another error of the file system).
     """
-    _lock(descriptor, "LOCK_EX", "LOCK_NB")
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def lock_shared(descriptor: int) -> None:
@@ -249,7 +192,7 @@ def lock_shared(descriptor: int) -> None:
     Raises:
         OSError: There are no locks here.
     """
-    _lock(descriptor, "LOCK_SH")
+    fcntl.flock(descriptor, fcntl.LOCK_SH)
 
 
 def unlock(descriptor: int) -> None:
@@ -258,13 +201,7 @@ def unlock(descriptor: int) -> None:
     Raises:
         OSError: There are no locks here.
     """
-    _lock(descriptor, "LOCK_UN")
-
-
-def _lock(descriptor: int, *operations: str) -> None:
-    if fcntl is None:
-        raise OSError(errno.ENOLCK, "this system has no file locks")
-    fcntl.flock(descriptor, sum(getattr(fcntl, name) for name in operations))
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
 def flush_to_disk(descriptor: int) -> None:
@@ -274,23 +211,11 @@ def flush_to_disk(descriptor: int) -> None:
         OSError: The disk failed.
     """
     # On macOS, fsync alone leaves the bytes in the memory of the disk.
-    if fcntl is not None and hasattr(fcntl, "F_FULLFSYNC"):
+    if hasattr(fcntl, "F_FULLFSYNC"):
         with suppress(OSError):  # network disks do not know it
             fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
             return
     os.fsync(descriptor)
-
-
-_SEEKING = threading.Lock()  # for all descriptors: threads may share one
-
-
-def _seek_and_read(descriptor: int, nbytes: int, offset: int) -> bytes:
-    with _SEEKING:
-        os.lseek(descriptor, offset, os.SEEK_SET)
-        return os.read(descriptor, nbytes)
-
-
-read_at: Callable[[int, int, int], bytes] = getattr(os, "pread", _seek_and_read)
 
 
 def _read_each(descriptor: int, buffers: Sequence[Any], offset: int) -> int:
@@ -298,7 +223,7 @@ def _read_each(descriptor: int, buffers: Sequence[Any], offset: int) -> int:
     done = 0
     for buffer in buffers:
         view = memoryview(buffer).cast("B")
-        data = read_at(descriptor, len(view), offset + done)
+        data = os.pread(descriptor, len(view), offset + done)
         view[: len(data)] = data
         done += len(data)
         if len(data) < len(view):
@@ -311,15 +236,14 @@ read_into_buffers: Callable[[int, Sequence[Any], int], int] = getattr(os, "pread
 
 
 def read_ahead(mapped: mmap.mmap, start: int, stop: int) -> None:
-    """Advise the kernel that bytes of a map are needed soon; without effect where it takes none.
+    """Advise the kernel that bytes of a map are needed soon.
 
     Args:
         mapped: The map.
         start: First byte, at the beginning of a page.
         stop: End, exclusive.
     """
-    if hasattr(mmap, "MADV_WILLNEED"):
-        mapped.madvise(mmap.MADV_WILLNEED, start, stop - start)
+    mapped.madvise(mmap.MADV_WILLNEED, start, stop - start)
 
 
 def advise_reads(descriptor: int, start: int, stop: int) -> None:
@@ -337,8 +261,7 @@ def advise_reads(descriptor: int, start: int, stop: int) -> None:
 
 def read_at_random(mapped: mmap.mmap) -> None:
     """Advise the kernel to read no more of a map than what is asked for."""
-    if hasattr(mmap, "MADV_RANDOM"):
-        mapped.madvise(mmap.MADV_RANDOM)
+    mapped.madvise(mmap.MADV_RANDOM)
 
 
 def window_size(descriptor: int) -> tuple[int, int, int, int]:
@@ -347,9 +270,8 @@ def window_size(descriptor: int) -> tuple[int, int, int, int]:
     Raises:
         OSError: It is no terminal, or the system does not say its size.
     """
-    termios = load_if_present("termios")
-    if fcntl is None or termios is None:
-        raise OSError(errno.ENOTSUP, "the system has no calls for terminals")
+    import termios  # only for pictures
+
     told = fcntl.ioctl(descriptor, termios.TIOCGWINSZ, bytes(8))
     rows, columns, width, height = struct.unpack("HHHH", told)
     return rows, columns, width, height

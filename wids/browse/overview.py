@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import stat
 import threading
 from collections import Counter
@@ -13,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from wids.base.system import read_at
 from wids.base.urls import display_url, file_name, hide_credentials, is_local, local_path
 from wids.browse.tallies import NumberTally
 from wids.display.safejson import safe_text
@@ -154,7 +154,7 @@ def _blocks(path: Path, count: int) -> list[Any]:
         return []
     with path.open("rb", buffering=0) as file:
         starts = [number * status.st_size // count for number in range(count)]
-        return [status.st_size, *(read_at(file.fileno(), _BLOCK_NBYTES, at) for at in starts)]
+        return [status.st_size, *(os.pread(file.fileno(), _BLOCK_NBYTES, at) for at in starts)]
 
 
 def shard_rows(

@@ -15,7 +15,6 @@ from pathlib import Path
 from wids.base.arguments import check_path
 from wids.base.files import new_part_path, parse_part_name, write_atomically
 from wids.base.hashing import DIGESTS
-from wids.base.system import NO_LINK, NO_WAITING, OPEN_TO_READ, user_id
 from wids.base.urls import base_name, display_url, plain_name, resembles_url, without_secrets
 from wids.errors import CacheError
 
@@ -55,7 +54,7 @@ def open_cached(path: Path) -> int:
     Raises:
         OSError: The file does not exist, is a link, or may not be read.
     """
-    return os.open(path, OPEN_TO_READ | NO_LINK | NO_WAITING)
+    return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
 def choose_folder(cache_dir: str | os.PathLike[str] | None) -> Path:
@@ -120,9 +119,7 @@ def _make_folder(folder: Path, mode: int) -> None:
 def _refuse_unsafe(folder: Path, status: os.stat_result) -> None:
     shown = display_url(str(folder))
     remedy = f"set cache_dir or {_ENVIRONMENT} elsewhere, or trust everyone with shared=True"
-    user = user_id()
-    if user is None:  # then the mode says nothing either
-        return
+    user = os.geteuid()
     if status.st_uid not in (user, 0):
         raise CacheError(
             f"{shown}: belongs to user {status.st_uid}, not to you ({user}), who could "

@@ -22,14 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from wids.base.files import sync_folder
 from wids.base.hashing import hash_file
-from wids.base.system import (
-    OPEN_TO_READ,
-    boot_id,
-    flush_to_disk,
-    lock_shared,
-    name_of_machine,
-    unlock,
-)
+from wids.base.system import boot_id, flush_to_disk, lock_shared, unlock
 from wids.base.urls import display_url, without_secrets
 from wids.caching import eviction
 from wids.caching.cachefolder import (
@@ -206,7 +199,7 @@ class Store:
             OSError: The disk fails.
         """
         # Leased before it has its name, so that it cannot be evicted in between.
-        lease = _Lease(os.open(part.path, OPEN_TO_READ), entry.path)
+        lease = _Lease(os.open(part.path, os.O_RDONLY), entry.path)
         status = part.path.stat()
         record = Record(
             status.st_size,
@@ -408,7 +401,7 @@ def _boot_token() -> str:
     Where the system tells none, each process is as a boot of its own: it verifies by digest what
     another has not yet flushed to the disk.
     """
-    known = name_of_machine() + (boot_id() or secrets.token_hex(8))
+    known = os.uname().nodename + (boot_id() or secrets.token_hex(8))
     return hashlib.sha256(known.encode()).hexdigest()[:16]
 
 

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import wids
-from wids.base.system import name_of_machine
 from wids.base.urls import hide_credentials
 from wids.commands.terminal import (
     DONE,
@@ -212,7 +211,7 @@ def _announce(args: Arguments, url: str, port: int) -> None:
     out(url)
     sys.stdout.flush()
     if "SSH_CONNECTION" in os.environ and args.host == "127.0.0.1":
-        host = name_of_machine()
+        host = os.uname().nodename
         note(f"from your own machine: ssh -L {port}:localhost:{port} {host}, then open the URL")
     note("Ctrl-C ends it")
     if not args.no_open and sys.stdout.isatty() and _has_display():

@@ -13,7 +13,6 @@ import numpy as np
 
 from wids.base.files import write_atomically
 from wids.base.memorymaps import map_file
-from wids.base.system import NO_WAITING, OPEN_TO_READ, read_at
 from wids.base.urls import display_url, is_local, local_path, without_secrets
 from wids.caching.cachefolder import PACKS_FOLDER, check_folder, choose_folder
 from wids.errors import FetchError, ShardFormatError
@@ -295,7 +294,7 @@ def _open_local(path: Path) -> Pack:
     name = str(path)
     try:
         # Opening a pipe must not wait for its writer; the pipe is then refused.
-        descriptor = os.open(path, OPEN_TO_READ | NO_WAITING)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise FetchError(f"{display_url(name)}: {reason}") from without_secrets(error)
@@ -303,16 +302,16 @@ def _open_local(path: Path) -> Pack:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise unfit(name, "a regular file", "a folder, pipe or device")
-        header = parse_header(read_at(descriptor, HEADER_NBYTES, 0), name)
+        header = parse_header(os.pread(descriptor, HEADER_NBYTES, 0), name)
         if header.nbytes != status.st_size:
             raise unfit(name, f"{header.nbytes} bytes by its header", f"{status.st_size}")
         directory_nbytes = header.nbytes - header.directory_start
         directory = parse_directory(
-            read_at(descriptor, directory_nbytes, header.directory_start), header, name
+            os.pread(descriptor, directory_nbytes, header.directory_start), header, name
         )
 
         def read(start: int, nbytes: int) -> bytes:
-            return read_at(descriptor, nbytes, start)
+            return os.pread(descriptor, nbytes, start)
 
         # Read from the file, since pages of the map that were read count as memory in use.
         _verify_table(header, directory, read, name)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from base64 import b64decode, b64encode
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from wids.base.shardversion import Version, changed_error
-from wids.base.system import boot_id, name_of_machine
+from wids.base.system import boot_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -104,4 +105,4 @@ class ShardVersions:
 
 
 def _machine() -> str:
-    return name_of_machine() + boot_id()
+    return os.uname().nodename + boot_id()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from wids.base.system import OPEN_TO_READ, advise_reads, read_into_buffers
+from wids.base.system import advise_reads, read_into_buffers
 from wids.base.urls import display_url
 from wids.errors import ShardFormatError
 from wids.tar.shard import ReadableShard, Shard
@@ -266,7 +266,7 @@ class _File:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._descriptor = -1
         self._path = os.fspath(path)
-        self._descriptor = os.open(path, OPEN_TO_READ)
+        self._descriptor = os.open(path, os.O_RDONLY)
         status = os.fstat(self._descriptor)
         self.identity = status.st_size, status.st_mtime_ns
 

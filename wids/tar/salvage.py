@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from wids.base.memorymaps import map_file
-from wids.base.system import OPEN_TO_READ
 from wids.errors import ShardFormatError
 from wids.tar.extended import EXTENDED_TYPES
 from wids.tar.tarbytes import TarBytes
@@ -63,7 +62,7 @@ def salvage_tar(path: str | os.PathLike[str]) -> tuple[TarMembers, list[Gap]]:
     """
     if not Path(path).is_file():
         raise ShardFormatError(f"{path}: expected a regular file, found none")
-    descriptor = os.open(path, OPEN_TO_READ)
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         with map_file(descriptor) as data:
             search = _Search(Path(path), descriptor, data)

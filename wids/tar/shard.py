@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wids.base.memorymaps import map_file, page_ranges
-from wids.base.system import OPEN_TO_READ, read_ahead, read_at
+from wids.base.system import read_ahead
 from wids.base.urls import display_url
 from wids.errors import ShardFormatError
 from wids.tar.tarindex import TarIndex
@@ -347,13 +347,13 @@ class Shard(ReadableShard):
         check_part(self._shown, extension, size, start, stop)
         nbytes = stop - start
         try:
-            descriptor = os.open(self.path, OPEN_TO_READ)
+            descriptor = os.open(self.path, os.O_RDONLY)
         except FileNotFoundError:
             # The file was removed, for example evicted from a cache, so it cannot be truncated.
             return bytes(self.memory[offset + start : offset + stop])
         try:
             status = os.fstat(descriptor)
-            data = read_at(descriptor, nbytes, offset + start)
+            data = os.pread(descriptor, nbytes, offset + start)
         finally:
             os.close(descriptor)
         known = self.index.source.nbytes, self.index.shard_mtime_ns

@@ -20,7 +20,6 @@ from zlib import crc32
 import numpy as np
 
 from wids.base.memorymaps import map_file
-from wids.base.system import NO_WAITING, OPEN_TO_READ, read_at
 from wids.base.urls import display_url
 from wids.errors import ShardFormatError
 from wids.tar.tarheader import BLOCK_SIZE
@@ -405,7 +404,7 @@ def read_sidecar(path: str | os.PathLike[str]) -> Sidecar:
         OSError: It cannot be opened.
     """
     # Opening a pipe must not wait for its writer; the pipe is then refused.
-    file_descriptor = os.open(path, OPEN_TO_READ | NO_WAITING)
+    file_descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     try:
         status = os.fstat(file_descriptor)
         if not stat.S_ISREG(status.st_mode):
@@ -413,12 +412,12 @@ def read_sidecar(path: str | os.PathLike[str]) -> Sidecar:
         if not status.st_size:  # as files of /proc say, some of which let a reader wait for ever
             raise _unfit(path, "a sidecar", "an empty file")
         # For most sidecars this one call reads everything that is needed to open them.
-        first = read_at(file_descriptor, _FIRST_NBYTES, 0)
+        first = os.pread(file_descriptor, _FIRST_NBYTES, 0)
 
         def read(start: int, end: int) -> bytes:
             if end <= len(first):
                 return first[start:end]
-            return read_at(file_descriptor, end - start, start)
+            return os.pread(file_descriptor, end - start, start)
 
         return replace(parse_sidecar(map_file(file_descriptor), path, read), status=status)
     except ShardFormatError as error:

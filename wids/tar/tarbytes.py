@@ -14,7 +14,6 @@ from wids.base.system import (
     blocks_read,
     file_system_of,
     is_of_network,
-    read_at,
     read_into_buffers,
     voluntary_switches,
 )
@@ -115,7 +114,7 @@ class TarBytes:
         return cls(
             path,
             *made,
-            partial(read_at, file_descriptor),
+            partial(os.pread, file_descriptor),
             partial(read_into_buffers, file_descriptor),
             changed,
             advised=AdvisedReads.of_file(file_descriptor),

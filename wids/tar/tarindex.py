@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from wids.base.files import is_newer, outlast_tick, write_atomically
 from wids.base.locks import file_lock
-from wids.base.system import NO_WAITING, OPEN_TO_READ, read_at
 from wids.base.urls import display_url
 from wids.base.warn import warn
 from wids.errors import ShardFormatError
@@ -319,7 +318,7 @@ class TarIndex(MemberTable):
             OSError: The shard cannot be opened.
         """
         if not isinstance(tar, int):
-            file_descriptor = os.open(tar, OPEN_TO_READ | NO_WAITING)
+            file_descriptor = os.open(tar, os.O_RDONLY | os.O_NONBLOCK)
             try:
                 return self.belongs_to(file_descriptor)
             finally:
@@ -331,7 +330,7 @@ class TarIndex(MemberTable):
             )
         # Dates and sizes alone would accept a sidecar that was copied to another shard of the same
         # size, since the copy is the newer file.
-        if not self.matches(partial(read_at, tar)):
+        if not self.matches(partial(os.pread, tar)):
             raise self._stale("its shard has other headers now")
         dated = self._sidecar.status
         if dated is None or not is_newer(dated, status):

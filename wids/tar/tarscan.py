@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wids.base.magic import file_type
-from wids.base.system import OPEN_TO_READ
 from wids.base.urls import display_url, without_secrets
 from wids.errors import ShardFormatError
 from wids.tar.extended import EXTENDED_TYPES, MAX_EXTENDED_NBYTES, ExtendedHeaders
@@ -235,7 +234,7 @@ def opened_tar(path: str | os.PathLike[str]) -> Iterator[TarBytes]:
         raise ShardFormatError(
             f"{display_url(str(path))}: expected a regular file, found a pipe, socket or device"
         )
-    file_descriptor = os.open(path, OPEN_TO_READ)
+    file_descriptor = os.open(path, os.O_RDONLY)
     try:
         yield TarBytes.of_file(path, file_descriptor)
     except IsADirectoryError:
