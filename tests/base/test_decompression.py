@@ -2,7 +2,6 @@
 
 import bz2
 import gzip
-import io
 import subprocess
 import sys
 import zlib
@@ -16,7 +15,6 @@ from hypothesis import strategies as st
 
 from wids.base.decompression import (
     COMPRESSIONS,
-    DecompressedStream,
     DecompressionError,
     TooLargeError,
     allowed_nbytes,
@@ -76,18 +74,6 @@ def test_a_single_block_comes_back_however_it_is_cut(kind: str, text: bytes, siz
     data = SINGLE[kind](text)
     blocks = [data[start : start + size] for start in range(0, len(data), size)]
     assert b"".join(decompressed(blocks, kind, 2000)) == text
-
-
-@pytest.mark.parametrize("kind", ALL)
-def test_a_stream_gives_as_many_bytes_as_are_asked_for(kind: str) -> None:
-    """Readers of records ask for some bytes at a time, and for none after the end."""
-    text = bytes(range(256)) * 20
-    stream = io.BufferedReader(DecompressedStream([ALL[kind](text)], kind, 9999), 100)
-    parts = [stream.read(77) for _ in range(70)]
-    assert b"".join(parts) == text
-    assert parts[-1] == b""
-    with pytest.raises(TooLargeError):
-        io.BufferedReader(DecompressedStream([ALL[kind](text)], kind, 99)).read()
 
 
 @pytest.mark.parametrize("kind", ["gzip", "zstd", "bzip2", "brotli"])

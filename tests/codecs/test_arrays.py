@@ -1,6 +1,5 @@
 """`.npy`, `.npz` and `.safetensors` against numpy and the safetensors library, and hostile ones."""
 
-import importlib
 import io
 import json
 import math
@@ -14,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from wids.codecs.arrays import decode_npy, decode_npz, encode_npy, encode_npz
-from wids.codecs.safetensors import decode_safetensors, encode_safetensors, safetensors_metadata
+from wids.codecs.safetensors import decode_safetensors, encode_safetensors
 from wids.errors import DecodeError
 
 SAFETENSORS_TYPES = ["?", "u1", "i1", "<u2", "<i2", "<f2", "<u4", "<i4", "<f4", "<u8", "<f8"]
@@ -285,27 +284,6 @@ def test_the_metadata_of_safetensors_is_no_tensor():
 
 def entry(begin, end, shape=(1,), kind="U8"):
     return {"dtype": kind, "shape": list(shape), "data_offsets": [begin, end]}
-
-
-def test_metadata_is_written_as_the_library_writes_it(tmp_path):
-    """The library reads our metadata, and we read the library's."""
-    library = pytest.importorskip("safetensors")
-    tensors, metadata = {"a": np.arange(3)}, {"epoch": "3", "made by": "zwölf"}
-    path = tmp_path / "a.safetensors"
-    path.write_bytes(encode_safetensors(tensors, metadata))
-    with library.safe_open(path, "np") as file:
-        assert file.metadata() == metadata
-        assert file.get_tensor("a").tolist() == [0, 1, 2]
-    theirs = importlib.import_module("safetensors.numpy").save(tensors, metadata=metadata)
-    assert safetensors_metadata(theirs) == metadata
-    assert safetensors_metadata(encode_safetensors(tensors)) == {}
-
-
-@pytest.mark.parametrize("metadata", [[], {"a": 1}, "text"])
-def test_metadata_of_another_kind_is_refused(metadata):
-    """Metadata that are not strings by name raise DecodeError."""
-    with pytest.raises(DecodeError, match="expected strings by name"):
-        safetensors_metadata(safetensors_with({"__metadata__": metadata}))
 
 
 @pytest.mark.parametrize(

@@ -15,13 +15,18 @@ from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
 import wids
-from wids.display.annotations import find_shapes, shapes_in, shapes_of, summarise_shapes
+from wids.display.annotations import Shape, find_shapes, shapes_of, summarise_shapes
 from wids.display.fieldview import view_field
 from wids.display.mediaview import EXIF_ORIENTATION
 from wids.display.shapes import draw_over
 from wids.display.thumbnails import thumbnail
 
 GREY = save(Image.new("RGB", (200, 100), (90, 90, 90)), "PNG")
+
+
+def shapes_in(document: Any) -> list[Shape]:
+    """Return the shapes of a document that are drawn."""
+    return list(find_shapes(document).drawn)
 
 
 # One box in the pixels of a stored image of 200 x 100, in several ways.

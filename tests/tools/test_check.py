@@ -11,8 +11,11 @@ from PIL import Image
 
 from wids.cli import main
 from wids.specs.build import build_spec
+from wids.specs.indexrules import rules_of
 from wids.specs.sources import load_spec
-from wids.tools.check import check_shard, check_spec
+from wids.specs.spec import DatasetSpec
+from wids.tools.check import Fault, check_shard, check_shards
+from wids.views.storage import ChosenShard
 
 MakeShard = Callable[..., Path]
 
@@ -37,6 +40,12 @@ def spec(make_shard: MakeShard, tmp_path: Path, monkeypatch) -> Path:
     (tmp_path / "x.json").write_text(built.spec.to_json())
     monkeypatch.chdir(tmp_path)
     return tmp_path / "x.json"
+
+
+def check_spec(spec: DatasetSpec, **options) -> list[Fault]:
+    """Check all shards of a spec by its rules."""
+    rules = rules_of(spec.header)
+    return check_shards([ChosenShard(shard, rules) for shard in spec.shards], **options)
 
 
 def faults_of(spec: Path, **options) -> list[tuple[str, str, str]]:

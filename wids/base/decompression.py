@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COMPRESSIONS",
-    "DecompressedStream",
     "DecompressionError",
     "TooLargeError",
     "allowed_nbytes",
@@ -145,38 +144,6 @@ def decompressed(
         yield b"".join(gathered)  # the output before the damage
         raise
     yield b"".join(gathered)
-
-
-class DecompressedStream(io.RawIOBase):
-    """Binary stream of the output of `decompressed`, for code that reads a number of bytes.
-
-    Args:
-        blocks: As for `decompressed`.
-        compression: As for `decompressed`.
-        max_nbytes: As for `decompressed`.
-
-    >>> io.BufferedReader(DecompressedStream([zlib.compress(b"text")], "zlib")).read(3)
-    b'tex'
-    """
-
-    def __init__(
-        self,
-        blocks: Iterable[bytes | memoryview],
-        compression: str,
-        max_nbytes: int | None = None,
-    ) -> None:
-        super().__init__()
-        self._source = _Input(decompressed(blocks, compression, max_nbytes))
-
-    def readable(self) -> bool:
-        """Return True."""
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        """Fill a buffer from the output, and return the number of bytes; 0 at the end."""
-        data = self._source.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
 
 
 class _Input:

@@ -16,7 +16,7 @@ from wids.base.optional import load
 from wids.base.valuesizes import json_nbytes
 from wids.errors import DecodeError
 
-__all__ = ["decode_safetensors", "encode_safetensors", "safetensors_metadata"]
+__all__ = ["decode_safetensors", "encode_safetensors"]
 
 MAX_TENSORS = 100_000  # real files have some thousand; each takes 10 us, however small it is
 MAX_NDIM = 64  # numpy's limit
@@ -153,34 +153,11 @@ def _tensor(name: str, entry: dict[str, Any], data: bytes | memoryview, start: i
     return np.ndarray(shape, NUMPY_DTYPES[kind], data, start + begin)
 
 
-def safetensors_metadata(data: bytes | memoryview) -> dict[str, str]:
-    """Return the metadata of a `.safetensors` file.
-
-    Args:
-        data: The whole file, or its beginning with the header.
-
-    Raises:
-        DecodeError: The header is malformed.
-
-    >>> safetensors_metadata(encode_safetensors({}, {"epoch": "3"}))
-    {'epoch': '3'}
-    """
-    header, _ = _parse_header(data)
-    metadata: Any = header.get("__metadata__", {})
-    strings = isinstance(metadata, dict) and all(isinstance(v, str) for v in metadata.values())
-    if not strings:
-        raise DecodeError(f"safetensors: expected strings by name as metadata, got {metadata!r}")
-    return dict(metadata)
-
-
-def encode_safetensors(
-    tensors: Mapping[str, Any], metadata: Mapping[str, str] | None = None
-) -> bytes:
+def encode_safetensors(tensors: Mapping[str, Any]) -> bytes:
     """Write named arrays as `.safetensors`, byte for byte as the reference library does.
 
     Args:
         tensors: Array or torch tensor by name.
-        metadata: Strings by name, stored in the header.
 
     Raises:
         TypeError: `tensors` is not a mapping.
@@ -194,7 +171,7 @@ def encode_safetensors(
     parts = [(name, *_tensor_parts(name, tensor)) for name, tensor in tensors.items()]
     # The reference library's order, so that a file written by either has the same digest.
     parts.sort(key=lambda part: (-TYPE_ORDER.index(part[1]), part[0]))
-    header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
+    header: dict[str, Any] = {}
     offset = 0
     for name, kind, shape, content in parts:
         span = [offset, offset + len(content)]

@@ -16,7 +16,6 @@ __all__ = [
     "FoundShapes",
     "Shape",
     "find_shapes",
-    "shapes_in",
     "shapes_of",
     "summarise_shapes",
 ]
@@ -120,15 +119,6 @@ def find_shapes(document: Any) -> FoundShapes:
         else:
             left_out += 1
     return FoundShapes(tuple(drawn), left_out, walk.whole)
-
-
-def shapes_in(document: Any) -> list[Shape]:
-    """Return the shapes of a document that are drawn.
-
-    >>> shapes_in({"objects": [{"bbox": [1, 2, 30, 40], "label": "cat"}]})
-    [Shape(kind='box', values=(1, 2, 30, 40), label='cat', form=None, category=None)]
-    """
-    return list(find_shapes(document).drawn)
 
 
 def summarise_shapes(document: Any) -> dict[str, Any]:

@@ -20,13 +20,11 @@ from wids.errors import FetchError, ShardFormatError, WidsError
 from wids.pack.packformat import digest_of
 from wids.reading.packedindexes import PackedIndexes
 from wids.specs.build import stored_file
-from wids.specs.indexrules import rules_of
 from wids.tar.foreign import wrong_indexes
 from wids.tar.grouping import DOTTED_KEYS
 from wids.tar.shard import Shard
 from wids.tar.sidecar import SIDECAR_SUFFIX
 from wids.tar.tarindex import TarIndex
-from wids.views.storage import ChosenShard
 
 if TYPE_CHECKING:
     import os
@@ -34,10 +32,10 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
     from pathlib import Path
 
-    from wids.specs.spec import DatasetSpec
+    from wids.views.storage import ChosenShard
     from wids.views.tablerows import TableRows
 
-__all__ = ["Fault", "check_shard", "check_shards", "check_spec", "check_table"]
+__all__ = ["Fault", "check_shard", "check_shards", "check_table"]
 
 _PACK_AGAIN = "pack the dataset again (wids pack)"
 _MAX_PER_KIND = 20  # faults listed of one kind and shard; the others are only counted
@@ -67,42 +65,6 @@ class Fault:
         return shown | {"shard": display_url(self.shard)}
 
 
-def check_spec(
-    spec: DatasetSpec,
-    *,
-    headers: bool = True,
-    digests: bool = True,
-    decode: bool = False,
-    cache_dir: str | os.PathLike[str] | None = None,
-    executor: Executor | None = None,
-    workers: int | None = None,
-) -> list[Fault]:
-    """Check all shards of a spec, in parallel.
-
-    Args:
-        spec: The spec, which also gives the rules by which its shards are read.
-        headers: Read the headers; otherwise only sizes and digests are compared.
-        digests: Compare the digests of the spec, which reads every byte.
-        decode: Decode every field.
-        cache_dir: Folder that keeps remote shards; by default they are removed after the check.
-        executor: Executor that runs `check_shard`; a process pool by default.
-        workers: Processes of that pool; by default one per core.
-
-    Returns:
-        All faults and notes, in order of the shards.
-    """
-    rules = rules_of(spec.header)
-    return check_shards(
-        [ChosenShard(shard, rules) for shard in spec.shards],
-        headers=headers,
-        digests=digests,
-        decode=decode,
-        cache_dir=cache_dir,
-        executor=executor,
-        workers=workers,
-    )
-
-
 def check_shards(
     shards: Sequence[ChosenShard],
     *,
@@ -117,12 +79,15 @@ def check_shards(
 
     Args:
         shards: The shards, as `chosen_shards` returns them.
-        headers: As for `check_spec`, as are the other arguments.
-        digests: As there.
-        decode: As there.
-        cache_dir: As there.
-        executor: As there.
-        workers: As there.
+        headers: Read the headers; otherwise only sizes and digests are compared.
+        digests: Compare the digests of the spec, which reads every byte.
+        decode: Decode every field.
+        cache_dir: Folder that keeps remote shards; by default they are removed after the check.
+        executor: Executor that runs `check_shard`; a process pool by default.
+        workers: Processes of that pool; by default one per core.
+
+    Returns:
+        All faults and notes, in order of the shards.
     """
     # Each shard is one job, so that an error in one does not hide the faults of the others.
     check = partial(

@@ -43,7 +43,7 @@ __all__ = [
     "view_stats",
 ]
 
-_NUM_BINS = 64  # a size in [2**b, 2**(b + 1)) falls into bin b + 1, zero into bin 0
+
 _MAX_VALUE_NBYTES = 200
 _LEAST_OF_A_JOB = 1000  # samples of a view
 _BARS = " ▁▂▃▄▅▆▇█"
