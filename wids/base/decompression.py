@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 __all__ = [
-    "COMPRESSIONS",
     "DecompressionError",
     "TooLargeError",
     "allowed_nbytes",
@@ -29,10 +28,8 @@ __all__ = [
 
 _MAX_RATIO = 200  # real shards of text reach 10 to 50; zeros reach 1,000
 _ALWAYS_ALLOWED_NBYTES = 64 << 20
-_SNAPPY_MAX_RATIO = 22  # of the format: three bytes repeat 64
 _PIECE_NBYTES = 1 << 20  # of output at least, before it is yielded
 _ZSTD_MAX_WINDOW = 1 << 27  # as the zstd tool allows; a frame may demand any
-_SNAPPY_MAX_RATIO = 22  # of the format: three bytes copy 64
 
 
 class DecompressionError(ValueError):
@@ -72,7 +69,6 @@ _MEMBERS = {
     "zstd": _Compression(_zstd_frames, 1 << 10),  # 256 blocks of 128 KiB: 32 MiB
     "bzip2": _Compression(lambda: bz2.BZ2Decompressor, 1 << 6),  # two blocks of 46 MB
 }
-COMPRESSIONS = (*_MEMBERS, "brotli", "snappy")
 
 
 def decompress(data: bytes | memoryview, compression: str, max_nbytes: int | None = None) -> bytes:
@@ -80,7 +76,7 @@ def decompress(data: bytes | memoryview, compression: str, max_nbytes: int | Non
 
     Args:
         data: The file.
-        compression: One of `COMPRESSIONS`.
+        compression: "gzip", "zlib", "zstd" or "bzip2".
         max_nbytes: Most bytes of output; None as for `decompressed`.
 
     Raises:
@@ -111,12 +107,11 @@ def decompressed(
 
     Args:
         blocks: The compressed data, in pieces of any size.
-        compression: One of `COMPRESSIONS`. "brotli" is one stream, and "snappy" one block in the
-            raw format, which is held in memory.
+        compression: As for `decompress`.
         max_nbytes: Most bytes of output; None allows 64 MiB, and 200 times the input taken so far.
 
     Yields:
-        The output, in pieces of some megabytes at most; that of "snappy" in one piece.
+        The output, in pieces of some megabytes at most.
 
     Raises:
         DecompressionError: The data is damaged, incomplete or of another format.
@@ -128,13 +123,13 @@ def decompressed(
     """
     gathered: list[bytes] = []
     waiting = nbytes = 0
-    taken = _Input(blocks)
+    taken = _Counted(blocks)
     try:
-        for piece in _pieces(taken, compression, max_nbytes):
+        for piece in _pieces(taken, compression):
             nbytes += len(piece)
             most = allowed_nbytes(taken.nbytes) if max_nbytes is None else max_nbytes
             if nbytes > most:
-                raise TooLargeError(_too_large(compression, most))
+                raise TooLargeError(f"{compression}: decompresses to more than {most} bytes")
             gathered.append(piece)
             waiting += len(piece)
             if waiting >= _PIECE_NBYTES:
@@ -146,37 +141,21 @@ def decompressed(
     yield b"".join(gathered)
 
 
-class _Input:
-    """Blocks of bytes with a count, which can also be read as a file.
+class _Counted:
+    """Blocks of bytes with a count.
 
     Attributes:
         nbytes: Bytes taken so far.
-        closed: Whether there are no more, as of a file.
     """
 
     def __init__(self, blocks: Iterable[bytes | memoryview]) -> None:
         self._blocks = iter(blocks)
-        self._rest = memoryview(b"")
         self.nbytes = 0
-        self.closed = False
 
     def __iter__(self) -> Iterator[bytes | memoryview]:
         for block in self._blocks:
             self.nbytes += len(block)
             yield block
-
-    def read(self, nbytes: int) -> bytes:
-        """Read some bytes, at most as many as asked for; none at the end."""
-        while not self._rest:
-            block = next(iter(self), None)
-            if block is None:
-                return b""
-            self._rest = memoryview(block)
-        data, self._rest = bytes(self._rest[:nbytes]), self._rest[nbytes:]
-        return data
-
-    def close(self) -> None:
-        """Do nothing: the caller owns the blocks."""
 
 
 def allowed_nbytes(nbytes: int) -> int:
@@ -188,55 +167,7 @@ def allowed_nbytes(nbytes: int) -> int:
     return _ALWAYS_ALLOWED_NBYTES + _MAX_RATIO * nbytes
 
 
-def _too_large(compression: str, max_nbytes: int) -> str:
-    return f"{compression}: decompresses to more than {max_nbytes} bytes"
-
-
-def _pieces(taken: _Input, compression: str, max_nbytes: int | None) -> Iterator[bytes]:
-    """Decompress a stream, step by step."""
-    if compression == "brotli":
-        return _brotli_pieces(taken)
-    if compression == "snappy":
-        return iter([_snappy_block(b"".join(taken), max_nbytes)])
-    return _member_pieces(taken, compression)
-
-
-def _brotli_pieces(taken: _Input) -> Iterator[bytes]:
-    """Decompress a stream by pyarrow, which reads its input as it needs it."""
-    pyarrow = load("pyarrow", "parquet")
-    try:
-        with pyarrow.CompressedInputStream(pyarrow.PythonFile(taken, "r"), "brotli") as stream:
-            # pyarrow takes an empty input for an empty output, which has one byte at least.
-            while piece := stream.read(_PIECE_NBYTES):
-                yield piece
-    except OSError as error:
-        raise DecompressionError(f"brotli: {error}") from error
-    if not taken.nbytes:
-        raise DecompressionError("brotli: the data breaks off after 0 bytes")
-
-
-def _snappy_block(data: bytes, max_nbytes: int | None) -> bytes:
-    """Decompress Snappy's raw format, which begins with the size of its output."""
-    stated = 0
-    for number, byte in enumerate(data[:5]):
-        stated |= (byte & 0x7F) << 7 * number
-        if byte < 0x80:
-            break
-    # Compared with the input before that many bytes are allocated.
-    if stated > _SNAPPY_MAX_RATIO * len(data) or not data:
-        raise DecompressionError(f"snappy: states {stated} bytes of output for {len(data)}")
-    most = allowed_nbytes(len(data)) if max_nbytes is None else max_nbytes
-    if stated > most:
-        raise TooLargeError(_too_large("snappy", most))
-    try:
-        codec = load("pyarrow", "parquet").Codec("snappy")
-        output: bytes = codec.decompress(data, stated, asbytes=True)
-    except OSError as error:
-        raise DecompressionError(f"snappy: {error}") from error
-    return output
-
-
-def _member_pieces(taken: _Input, compression: str) -> Iterator[bytes]:
+def _pieces(taken: _Counted, compression: str) -> Iterator[bytes]:
     """Decompress members or frames one after another."""
     members, step_nbytes = _MEMBERS[compression]
     new_member = members()

@@ -20,6 +20,7 @@ from PIL import Image
 
 from wids.base.decompression import DecompressionError, allowed_nbytes, decompress
 from wids.base.omissions import Omissions
+from wids.base.optional import load
 from wids.codecs.formats import encode_field
 from wids.importing.layout import Blob, ColumnMapping, is_label, sniffed
 from wids.importing.options import Imported, ImportOptions
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["open_mds"]
 
-_COMPRESSIONS = {"gz": "gzip", "bz2": "bzip2", "zstd": "zstd", "br": "brotli", "snappy": "snappy"}
+_COMPRESSIONS = {"gz": "gzip", "bz2": "bzip2", "zstd": "zstd"}
 _DIGESTS = {"md5", "sha1", "sha224", "sha256", "sha384", "sha512", "blake2b", "blake2s"}
 _SCALARS = {
     **{f"int{bits}": f"<i{bits // 8}" for bits in (8, 16, 32, 64)},
@@ -153,12 +154,29 @@ def _whole(folder: Path, path: Path, shard: Mapping[str, Any]) -> bytes:
     else:
         raw = _inside(folder, packed["basename"]).read_bytes()
         kind = str(shard["compression"]).partition(":")[0]
-        if kind not in _COMPRESSIONS:
-            raise ValueError(f"the compression {kind!r} is not supported; unpack it first")
+        most = min(nbytes, allowed_nbytes(len(raw)))  # an untrusted index may state any size
         try:
-            # An untrusted index may state any size.
-            data = decompress(raw, _COMPRESSIONS[kind], min(nbytes, allowed_nbytes(len(raw))))
-        except DecompressionError as error:
+            if kind == "br":
+                arrow = load("pyarrow", "parquet")
+                with arrow.CompressedInputStream(arrow.BufferReader(raw), "brotli") as stream:
+                    data = stream.read(most + 1)
+            elif kind == "snappy":
+                # The block begins with the size of its output, seven bits a byte.
+                size = 0
+                for number, byte in enumerate(raw[:5]):
+                    size |= (byte & 0x7F) << 7 * number
+                    if byte < 0x80:
+                        break
+                if size > most:
+                    raise ValueError(f"the index says {nbytes} bytes, the shard {size}")
+                data = (
+                    load("pyarrow", "parquet").Codec("snappy").decompress(raw, size, asbytes=True)
+                )
+            elif kind in _COMPRESSIONS:
+                data = decompress(raw, _COMPRESSIONS[kind], most)
+            else:
+                raise ValueError(f"the compression {kind!r} is not supported; unpack it first")
+        except (DecompressionError, OSError) as error:
             raise ValueError(f"cannot be unpacked: {error}") from error
     if len(data) != nbytes:
         raise ValueError(f"the index says {nbytes} bytes, found {len(data)}")
