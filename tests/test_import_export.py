@@ -17,6 +17,7 @@ from wids.cli import main
 from wids.importing.folders import open_image_folder
 from wids.importing.options import ImportOptions
 from wids.importing.tables import open_tables
+from wids.tools import exporters
 from wids.tools.exporters import export_table
 
 FACTS = ("offset", "size")
@@ -231,7 +232,7 @@ class TestExport:
 
     @pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
     def test_fields_that_only_later_samples_have_get_columns(
-        self, suffix: str, make_shard: MakeShard, tmp_path: Path
+        self, suffix: str, make_shard: MakeShard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ):
         """Every field has a column, in order of appearance, also in later row groups."""
         rows = [{"__key__": f"{number}", ".txt": "t" * number} for number in range(5)]
@@ -240,8 +241,9 @@ class TestExport:
         make_shard("in/b.tar", [])
         make_shard("in/c.tar", [{"__key__": "c", ".bin": "x", ".txt": ""}])
         table = tmp_path / f"t{suffix}"
+        monkeypatch.setattr(exporters, "_GROUP_ROWS", 2)
         with wids.ShardListDataset(str(tmp_path / "in")) as dataset:
-            assert export_table(dataset, table, [".cls"], group_rows=2) == 6
+            assert export_table(dataset, table, [".cls"]) == 6
         found = read_table(table)
         assert [row["key"] for row in found] == ["0", "1", "2", "3", "4", "c"]
         assert [int(row[".txt size"]) for row in found] == [0, 1, 2, 3, 4, 0]

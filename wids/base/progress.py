@@ -15,7 +15,6 @@ def progress(
     total: int | None = None,
     desc: str = "",
     unit: str = "it",
-    scale: bool = False,
 ) -> Iterator[T]:
     """Yield the items, with a progress bar on standard error after the first second.
 
@@ -26,7 +25,6 @@ def progress(
         total: Number of items, if known.
         desc: Text before the bar, such as "indexing shards".
         unit: Name of one item.
-        scale: Show large counts with SI prefixes (for bytes).
 
     Yields:
         The items, unchanged.
@@ -34,7 +32,7 @@ def progress(
     >>> list(progress([1, 2], desc="counting"))
     [1, 2]
     """
-    bar = progress_bar(iterable, total=total, desc=desc, unit=unit, scale=scale)
+    bar = progress_bar(iterable, total=total, desc=desc, unit=unit)
     yield from iterable if bar is None else bar
 
 
@@ -48,7 +46,8 @@ def progress_bar(
 ) -> Any:
     """Return a tqdm bar that the caller updates and closes, or None where none is drawn.
 
-    It takes the arguments of `progress`. Without items, the caller counts by `update`.
+    It takes the arguments of `progress`; `scale` shows large counts with SI prefixes, for bytes.
+    Without items, the caller counts by `update`.
 
     >>> progress_bar(total=3) is None or sys.stderr.isatty()
     True

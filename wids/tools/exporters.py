@@ -58,7 +58,7 @@ _MEMBER_COLUMNS: dict[str, type] = {
     "offset": int,
     "size": int,
 }
-_GROUP_ROWS = 65_536
+_GROUP_ROWS = 65_536  # of a row group in Parquet, which is held in memory
 _PLACE_COLUMNS: dict[str, type] = {"index": int, "key": str, "shard": str, "shardindex": int}
 
 
@@ -181,7 +181,6 @@ def export_table(
     values: Sequence[str] = (),
     omissions: Omissions | None = None,
     *,
-    group_rows: int = _GROUP_ROWS,
     rows: NDArray[np.int64] | None = None,
 ) -> int:
     """Write one row per sample: key, location, and offset and size of each field.
@@ -192,7 +191,6 @@ def export_table(
         values: Columns whose text goes into the table, such as ".cls" or ".json:caption".
         omissions: Counts the values that are no UTF-8 text, and have replacement characters, and
             the top-level keys of the spec.
-        group_rows: Rows of a row group in Parquet, which is held in memory.
         rows: Indexes of the samples to write; None for all.
 
     Returns:
@@ -202,7 +200,7 @@ def export_table(
         ValueError: The suffix of the table is unknown, or no sample has one of the `values`.
         ModuleNotFoundError: The table is Parquet, and pyarrow is not installed.
     """
-    write = _writer_of(path, group_rows)
+    write = _writer_of(path)
     joined = not is_sharded(dataset)
     refuse_joined(path, dataset)
     fields = _field_columns(dataset) if is_sharded(dataset) else _joined_columns(dataset, rows)
@@ -292,12 +290,12 @@ def _noting_nulls(
             omissions.add(what, first[name], empty[name])
 
 
-def _writer_of(path: Path, group_rows: int = _GROUP_ROWS) -> Callable[..., None]:
+def _writer_of(path: Path) -> Callable[..., None]:
     """Return the function that writes tables of the suffix of a path."""
     writers: dict[str, Callable[..., None]] = {
         ".csv": _write_csv,
         ".jsonl": _write_jsonl,
-        ".parquet": partial(_write_parquet, group_rows=group_rows),
+        ".parquet": _write_parquet,
     }
     if path.suffix.lower() not in writers:
         raise ValueError(f"{path}: expected a table ({', '.join(writers)})")
@@ -490,14 +488,14 @@ def _write_jsonl(stream: Any, rows: Iterable[dict[str, Any]], _columns: Mapping[
 
 
 def _write_parquet(
-    stream: Any, rows: Iterable[dict[str, Any]], columns: Mapping[str, type], *, group_rows: int
+    stream: Any, rows: Iterable[dict[str, Any]], columns: Mapping[str, type]
 ) -> None:
     arrow = load("pyarrow", "parquet")
     types = {int: arrow.int64(), str: arrow.string(), float: arrow.float64(), bool: arrow.bool_()}
     schema = arrow.schema([(name, types[kind]) for name, kind in columns.items()])
     waiting = iter(rows)
     with load("pyarrow.parquet", "parquet").ParquetWriter(stream, schema) as writer:
-        while group := list(islice(waiting, group_rows)):
+        while group := list(islice(waiting, _GROUP_ROWS)):
             writer.write_table(arrow.Table.from_pylist(group, schema))
 
 
