@@ -62,6 +62,7 @@ def create(args: Arguments) -> int:
         _refuse_spec(source)
     listed: dict[str, dict[str, Any]] = {}
     shards = _expand(_listed(args.files), listed)
+    # Before the shards are read, which may take hours.
     _check_writable(args.output)
     if args.pack is not None:
         from wids.tools.packing import bounded_columns

@@ -86,8 +86,8 @@ class _Search:
         begin = 0  # of the entry at `position`, with the extended headers before it
         while position is not None and position < len(self._data):
             try:
-                # One lost byte of a name, and the next header's first byte in its place, have one
-                # sum.
+                # A shifted magic, which the checksum may not show: one lost byte of a name, and the
+                # next header's first byte in its place, have one sum.
                 near = bytes(self._data[position + _MAGIC_START - 8 : position + _MAGIC_START + 13])
                 if _MAGIC in near and near[8:13] != _MAGIC:
                     raise ShardFormatError(

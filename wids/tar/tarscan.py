@@ -464,7 +464,8 @@ class HeaderWalk:
             return start
         self._trailing_nbytes = self._nbytes - start
         if self._trailing_nbytes:
-            # Other bytes are no error: tapes are padded with arbitrary bytes.
+            # The samples of a second archive would silently be left out. Other bytes are no error:
+            # tapes are padded with arbitrary bytes.
             header = self._read(start, BLOCK_SIZE)
             if len(header) == BLOCK_SIZE and checksum_matches(header):
                 raise ShardFormatError(

@@ -85,7 +85,7 @@ class FieldCommand:
                     f"{told or 'it printed nothing'}"
                 )
             made = sorted(Path(folder).iterdir())
-            for path in made:
+            for path in made:  # what cannot become a field would silently be lost
                 if not path.name.startswith(f"{_STEM}."):
                     raise WidsError(
                         f"{self._arguments[0]}: made {path.name}, which is no field; expected "

@@ -180,6 +180,7 @@ def map_samples(
     make = _Maker(
         samples, function, dict(rename or {}), only_new=only_new, skips=on_error == "skip"
     )
+    # Fields that the first sample lacks are probably misspelt.
     there = make.samples.field_sizes(0) if make.rename else {}
     if unknown := [name for name in make.rename if name not in there]:
         warn(

@@ -113,8 +113,9 @@ def write_pack(
             table, num_without, versions = job.add_all(writer, workers)
             found = job.bounds_of(columns, table) if columns else {}
             name = {} if job.spec.name is None else {"name": job.spec.name}
-            writer.finish(*table_columns(table), (name | dict(job.spec.header)), found)
+            writer.finish(*table_columns(table), name | dict(job.spec.header), found)
             out.stream.flush()
+        # The date of the pack would say that its index of a shard written meanwhile is newer.
         newest = 0
         for url, version in zip(spec.shards.urls, versions.tolist(), strict=True):
             if not version:

@@ -81,7 +81,7 @@ class SampleEncoder:
                 f"{type(sample).__name__}"
             ) from None
         plain = type(key) is str and _PLAIN_KEY(key) is not None
-        if not plain:
+        if not plain:  # it might not read back as the same key
             key = sample.get("__key__")
             if not isinstance(key, str) or not key:
                 raise ValueError(
