@@ -39,8 +39,8 @@ from wids.specs.merging import class_names, listed_classes, merged_header, warn_
 from wids.specs.newspec import name_in_spec, new_spec, shard_entry
 from wids.specs.remoteindex import index_remote
 from wids.specs.sources import load_spec
+from wids.tar.dottedkeys import DOTTED_KEYS
 from wids.tar.foreign import save_foreign_indexes
-from wids.tar.grouping import DOTTED_KEYS
 from wids.tar.sidecar import SIDECAR_SUFFIX
 from wids.tar.tarindex import TarIndex
 

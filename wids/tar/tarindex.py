@@ -22,7 +22,8 @@ from wids.base.urls import display_url
 from wids.base.warn import warn
 from wids.errors import ShardFormatError
 from wids.log import logger
-from wids.tar.grouping import Grouping, KeyRule, group_members, merged_sample
+from wids.tar.dottedkeys import merged_sample
+from wids.tar.grouping import Grouping, KeyRule, group_members
 from wids.tar.membertable import MemberTable
 from wids.tar.sidecar import (
     IndexRules,

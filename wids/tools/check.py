@@ -20,8 +20,8 @@ from wids.errors import FetchError, ShardFormatError, WidsError
 from wids.pack.packformat import digest_of
 from wids.reading.packedindexes import PackedIndexes
 from wids.specs.build import stored_file
+from wids.tar.dottedkeys import DOTTED_KEYS
 from wids.tar.foreign import wrong_indexes
-from wids.tar.grouping import DOTTED_KEYS
 from wids.tar.shard import Shard
 from wids.tar.sidecar import SIDECAR_SUFFIX
 from wids.tar.tarindex import TarIndex

@@ -18,7 +18,7 @@ from wids.reading.shardlist import ShardList
 from wids.specs.shardtable import UNKNOWN, ShardTable
 from wids.specs.sources import load_spec
 from wids.specs.spec import DatasetSpec
-from wids.tar.grouping import DOTTED_KEYS
+from wids.tar.dottedkeys import DOTTED_KEYS
 from wids.views.opening import is_saved_view
 from wids.views.storage import shard_counts
 
