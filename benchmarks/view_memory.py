@@ -35,9 +35,9 @@ sys.path.insert(0, str(HERE.parent))
 
 
 def with_wids(chosen: np.ndarray) -> Any:
-    from wids.views.indexlist import IndexList
+    from wids.views.rows import Rows
 
-    return IndexList.of(chosen)
+    return Rows.of(chosen)
 
 
 def with_torch(chosen: np.ndarray) -> Any:

@@ -79,7 +79,7 @@ def test_where_torch_is_loaded_all_are_torchs(spec: Path) -> None:
     assert repr(wids.open(spec)) == repr(viewable.ShardListDataset(spec))
 
 
-class Doubled(wids.Concatenation):
+class Doubled(wids.View):
     """Subclass of a user."""
 
     def __getitem__(self, index: Any) -> Any:
@@ -88,7 +88,8 @@ class Doubled(wids.Concatenation):
 
 def test_a_subclass_is_one_too(spec: Path) -> None:
     """An instance of a subclass of a user is a torch Dataset, and is pickled as what it is."""
-    doubled = pickle.loads(pickle.dumps(Doubled([wids.open(spec), wids.open(spec)])))
+    both = wids.open(spec) + wids.open(spec)
+    doubled = pickle.loads(pickle.dumps(Doubled(both.slots, both.facts)))
     assert isinstance(doubled, Dataset)
     assert isinstance(doubled, Doubled)
     assert [each["__key__"] for each in doubled[11]] == ["1", "1"]

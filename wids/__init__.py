@@ -70,7 +70,6 @@ if TYPE_CHECKING:
     from wids.views.dataset import ShardListDataset as ShardListDataset
     from wids.views.mixture import Mixture as Mixture
     from wids.views.opening import open as open  # noqa: A004
-    from wids.views.viewable import Concatenation as Concatenation
     from wids.views.viewable import View as View
     from wids.views.viewable import concat as concat
     from wids.writing.shardwriter import ShardWriter as ShardWriter
@@ -84,7 +83,6 @@ _HOME_OF = {
     "CenterCrop": "codecs.framing",
     "ChunkedSampler": "ordering.samplers",
     "Cluster": "ordering.orderreport",
-    "Concatenation": "views.viewable",
     "DatasetSpec": "specs.spec",
     "DecodeError": "errors",
     "DeviceDecoder": "reading.devicedecoder",

@@ -30,16 +30,21 @@ def _joined(name: str, make: Callable[[random.Random], bytes], *, plain: bool = 
         data = make(scene.chance)
         pa.default_memory_pool().release_unused()
         stamp = stamp_of(scene.write(name, data))
-        right = {
+        table = {
             "table": name,
             "nbytes": stamp.nbytes,
             "digest": stamp.digest,
             "fields": {".caption": "caption"},
             "on": [None, None if name.endswith(".npy") else "key"],
-            "missing": 0,
         }
-        left = {"shardlist": [{"url": "a.tar", "nsamples": 3}]}
-        document = {"wids_version": 2, "base": {"join": [left, right]}}
+        base = {"shardlist": [{"url": "a.tar", "nsamples": 3}]}
+        rows = {"range": [0, 3, 1]}
+        steps = [{"join": 1, "of_table": True}]
+        slots = [
+            {"sources": [{"dataset": 0, "steps": steps}], "rows": rows},
+            {"sources": [{"dataset": 1}], "rows": rows},
+        ]
+        document = {"wids_version": 3, "datasets": [base, table], "slots": slots}
         path = scene.write("v.json", json.dumps(document).encode())
 
         def attempt() -> str:

@@ -17,7 +17,8 @@ from attacks.runner import BOUNDED, RIGHT, Attack, Family, Scene
 from attacks.specs import VALUES
 from wids.base.arrayfile import write_arrays
 from wids.views import opening
-from wids.views.indexlist import IndexList
+from wids.views.rows import Rows, WrittenRows
+from wids.views.saved import ROWS_OF_A_VIEW, file_digest
 from wids.views.table import stamp_of
 
 ROWS = [{"__key__": f"{number}", ".txt": f"{number}"} for number in range(5)]
@@ -28,7 +29,7 @@ LONG = (10**12, 5 * 10**9, 2**62, 2**64, 10**30)
 def _quiet(_folder: Path) -> Iterator[None]:
     pyarrow.csv.read_csv(io.BytesIO(b"a\n1\n"))  # which keeps a pipe from its first use on
     # In this process, which ends with the variants: a thousand datasets take seconds.
-    opening._MOST_IN_ALL.update({"documents and datasets": 50, "bases": 1000})
+    opening._MOST_IN_ALL.update({"documents and datasets": 50, "sources": 1000})
     yield
 
 
@@ -38,7 +39,9 @@ def _tried(write: Callable[[Scene], bytes]) -> Attack:
     def attack(scene: Scene) -> Callable[[], str]:
         write_shard(scene.folder / "a.tar", ROWS)
         scene.write("t.csv", b"key,caption\n0,a\n1,b\n2,c\n3,d\n4,e\n")
-        IndexList.of(np.array([4, 0, 2])).save(scene.folder / "v.indexes")
+        written = WrittenRows()
+        written.add(Rows.of(np.array([4, 0, 2])))
+        write_arrays(scene.folder / "v.rows", {"is": ROWS_OF_A_VIEW}, written.arrays)
         os.chdir(scene.folder)
         path = scene.write("v.json", write(scene))
 
@@ -57,32 +60,39 @@ def _document(scene: Scene) -> dict[str, Any]:
     """Return a good view, with all kinds of objects."""
     stamp = stamp_of(scene.folder / "t.csv")
     data: dict[str, Any] = {"shardlist": [{"url": "a.tar", "nsamples": 5}], "nsamples": 5}
-    table: dict[str, Any] = {"nbytes": stamp.nbytes, "digest": stamp.digest, "missing": 0}
+    table: dict[str, Any] = {"nbytes": stamp.nbytes, "digest": stamp.digest, "nrows": 5}
     table |= {"table": "t.csv", "fields": {".caption": "caption"}, "on": [None, "key"]}
-    joined = {"join": [data, table], "rename": {}, "replace": False}
-    filled = {"of": copy.deepcopy(data), "rows": {"list": [0, 1, 5, 5, 4]}}
-    parts = [joined, {"join": [copy.deepcopy(data), filled], "replace": True}]
+    other = copy.deepcopy(data) | {"fields": [".txt"]}
+    tabled = {"join": 1, "of_table": True, "none": [".caption"]}
+    filled = {"join": 2, "replace": True, "rename": {".txt": ".new.txt"}, "none": [".txt"]}
+    about = {"kind": "listed", "count": 3, "ascending": False, "shift": 0, "arrays": "rows0"}
     return {
-        "wids_version": 2,
+        "wids_version": 3,
         "name": "v",
         "nsamples": 3,
         "made": ["sample"],
-        "base": {
-            "base": {"concat": [*parts, copy.deepcopy(data)], "names": ["a", "b", "c"]},
-            "indexes": {"range": [14, -1, -1]},
-            "exclude": ["3"],
-            "append": ["a.tar"],
-        },
-        "indexes": {"file": "v.indexes", "nsamples": 3},
+        "datasets": [data, table, other],
+        "slots": [
+            {
+                "sources": [
+                    {"dataset": 0, "name": "a", "steps": [tabled, filled]},
+                    {"dataset": 2, "name": "b", "steps": [filled]},
+                ],
+                "rows": about,
+            },
+            {"sources": [{"dataset": 1}], "rows": {"list": [4, 0, -1]}},
+            {"sources": [{"dataset": 2}], "rows": {"list": [4, -1, 2]}},
+        ],
+        "arrays": {"file": "v.rows", "digest": file_digest(scene.folder / "v.rows")},
     }
 
 
 def _changed(scene: Scene) -> bytes:
     """Exchange, add or remove some values, wherever they are."""
     chance, document = scene.chance, _document(scene)
-    names = ["patch", "exclude", "append", "indexes", "list", "tables", "spec", "options",
-             "versions", "contents", "fields", "lineage", "key_rule", "index", "digest",
-             "classes", "of", "rows"]  # fmt: skip
+    names = ["patch", "exclude", "append", "base", "list", "range", "tables", "spec", "options",
+             "versions", "contents", "fields", "lineage", "key_rule", "index", "digest", "beside",
+             "classes", "steps", "rows", "aligned"]  # fmt: skip
     values = [*VALUES, *LONG, -5, {"range": [0, 5, 1]}, ["a.tar"], [[0]], {".a": 1}, [None, 3]]
     for _ in range(chance.choice([1, 1, 1, 2, 4])):
         holders: list[Any] = [document]
@@ -104,16 +114,16 @@ def _changed(scene: Scene) -> bytes:
 def _claimed(scene: Scene) -> bytes:
     """Claim more samples than any memory holds, and choose from them by each of the means."""
     chance, number = scene.chance, scene.chance.choice(LONG)
-    steps: list[dict[str, Any]] = [
-        {"indexes": {"range": [0, number, 1]}},
-        {"indexes": {"range": [0, 10, number]}},
-        {"exclude": ["1"]},
-        {"patch": "a.tar"},
-        {"append": ["a.tar"] * 2, "exclude": ["1"]},
-    ]
     node = {"shardlist": [{"url": "a.tar", "nsamples": number}]}
-    document = {"wids_version": 2, "base": node, **chance.choice(steps)}
-    return json.dumps(document).encode()
+    sources = [{"dataset": 0}]
+    rows = chance.choice([{"range": [0, number, 1]}, {"range": [0, 10, number]}])
+    steps: list[dict[str, Any]] = [
+        {"datasets": [node], "slots": [{"sources": sources, "rows": rows}]},
+        {"base": node, "exclude": ["1"]},
+        {"base": node, "patch": "a.tar"},
+        {"base": node, "append": ["a.tar"] * 2, "exclude": ["1"]},
+    ]
+    return json.dumps({"wids_version": 3, **chance.choice(steps)}).encode()
 
 
 def _named(scene: Scene) -> bytes:
@@ -121,11 +131,20 @@ def _named(scene: Scene) -> bytes:
     chance = scene.chance
     count, times = chance.choice([(1, 1), (6, 10), (2, 400), (9, 1)]), chance.choice([10, 1])
     for number in range(count[0] + 1):
-        following = {"concat": [f"{number + 1}.json"] * count[1] * times}
-        node: Any = following if number < count[0] else "a.tar"
-        scene.write(f"{number}.json", json.dumps({"wids_version": 2, "base": node}).encode())
-    base = chance.choice(["0.json", "v.json", {"concat": ["a.tar"] * 200_000}])
-    return json.dumps({"wids_version": 2, "base": base}).encode()
+        following = [f"{number + 1}.json"] * count[1] * times if number < count[0] else []
+        node: dict[str, Any] = {"base": "a.tar", "append": following}
+        scene.write(f"{number}.json", json.dumps({"wids_version": 3, **node}).encode())
+    slots = [
+        {"sources": [{"dataset": 0, "steps": [{"join": n + 1}] * 2 * (n < 60)}]} for n in range(61)
+    ]
+    whole = [slot | {"rows": {"range": [0, 5, 1]}} for slot in slots]
+    made: list[dict[str, Any]] = [
+        {"base": "0.json"},
+        {"base": "v.json"},
+        {"base": "a.tar", "append": ["a.tar"] * 200_000},
+        {"datasets": [{"shardlist": [{"url": "a.tar", "nsamples": 5}]}], "slots": whole},
+    ]
+    return json.dumps({"wids_version": 3, **chance.choice(made)}).encode()
 
 
 def _special(scene: Scene) -> bytes:
@@ -143,36 +162,39 @@ def _special(scene: Scene) -> bytes:
             {"exclude": target},
             {"patch": target},
             {"append": target},
-            {"indexes": {"file": target, "nsamples": 3}},
+            {"datasets": [{"spec": "a.tar"}], "slots": [], "arrays": {"file": target}},
         ]
     )
-    return json.dumps({"wids_version": 2, **node}).encode()
+    return json.dumps({"wids_version": 3, **node}).encode()
 
 
 def _nested(scene: Scene) -> bytes:
     """Nest brackets, or repeat empty objects, by the ten thousand."""
     count = int(10 ** scene.chance.uniform(1, 6.7))
     deep = scene.chance.choice([b"[" * count, b'{"base":' * count, b"[" + b"{}," * count + b"0]"])
-    return b'{"wids_version": 2, "base": ' + deep + b"}"
+    return b'{"wids_version": 3, "base": ' + deep + b"}"
 
 
-def _indexes(scene: Scene) -> bytes:
-    """Exchange a number or a word in the file of indexes."""
+def _rows(scene: Scene) -> bytes:
+    """Exchange a number or a word in the file of rows, or in what the document says of them."""
     chance = scene.chance
-    kinds = ["range", "runs", "low", "bits", "listed"]
-    about: dict[str, Any] = {"is": "wids-indexes-1", "kind": chance.choice(kinds), "count": 3}
-    about["ascending"] = chance.random() < 0.5
-    about[chance.choice(list(about))] = chance.choice([*VALUES[:14], *LONG, *kinds])
+    names: dict[str, list[str]] = {
+        "range": ["bounds"], "runs": ["starts", "ends"], "low": ["low", "ends"],
+        "bits": ["words", "ranks", "ends"], "listed": ["numbers"], "sparse": ["places", "numbers"],
+    }  # fmt: skip
+    about: dict[str, Any] = {"kind": chance.choice(list(names)), "count": 3, "shift": 0}
+    about |= {"ascending": chance.random() < 0.5, "arrays": "rows0"}
+    about[chance.choice(list(about))] = chance.choice([*VALUES[:14], *LONG, *names])
     numbers = [chance.choice([0, 1, 2, 4, 5, -1, 2**40, 2**62]) for _ in range(3)]
     kind = about["kind"] if isinstance(about["kind"], str) else "runs"
-    names = {"range": ["bounds"], "runs": ["starts", "ends"], "low": ["low", "ends"],
-             "bits": ["words", "ranks", "ends"], "listed": ["indexes"]}  # fmt: skip
     arrays: dict[str, Any] = {}
     for name in names.get(kind, ["x"]):
-        narrow = name in ("low", "words", "ranks")
-        arrays[name] = np.array(numbers).astype(np.uint16 if narrow else np.int64)
-    write_arrays(scene.folder / "v.indexes", about, arrays)
-    return json.dumps(_document(scene)).encode()
+        wide = {"low": np.uint16, "ranks": np.uint16, "words": np.uint64}.get(name, np.int64)
+        arrays[f"rows0.{name}"] = np.array(numbers).astype(wide)
+    write_arrays(scene.folder / "v.rows", {"is": ROWS_OF_A_VIEW}, arrays)
+    document = _document(scene)
+    document["slots"][chance.randrange(3)]["rows"] = about
+    return json.dumps(document).encode()
 
 
 VIEWS = Family(
@@ -182,7 +204,7 @@ VIEWS = Family(
         "named": _tried(_named),
         "special": _tried(_special),
         "nested": _tried(_nested),
-        "indexes": _tried(_indexes),
+        "rows": _tried(_rows),
     },
     usual=18,
     setup=_quiet,

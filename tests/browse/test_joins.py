@@ -114,9 +114,8 @@ def test_unknown_fields_and_repeated_samples_are_said(joined: Any, tmp_path: Pat
 
 def test_replaced_fields_are_those_of_the_right_side(joined: Any, tmp_path: Path) -> None:
     """A patched field is read from the other shards, and stored once."""
-    new = joined.left.left.join(
-        joined.left.right, rename={".cap.txt": ".txt"}, replace=True, aligned=False
-    )
+    left, right, _ = (slot.sources[0].leaf for slot in joined.slots)
+    new = left.join(right, rename={".cap.txt": ".txt"}, replace=True, aligned=False)
     with page_of(new, tmp_path / "cache") as handlers:
         fields = handlers.sample({"i": "2"})["fields"]
         assert [each["extension"] for each in fields] == [".cls", ".txt"]
@@ -140,8 +139,8 @@ def test_short_fields_of_the_right_side_are_shown(
 
 def test_an_old_value_is_not_shown_where_a_join_gives_none(joined: Any, tmp_path: Path) -> None:
     """A replaced field of a sample without a counterpart is no field, as by index."""
-    captions = joined.left.right[:6]
-    new = joined.left.left.join(captions, rename={".cap.txt": ".txt"}, replace=True, missing="fill")
+    left, right, _ = (slot.sources[0].leaf for slot in joined.slots)
+    new = left.join(right[:6], rename={".cap.txt": ".txt"}, replace=True, missing="fill")
     with page_of(new, tmp_path / "cache") as handlers:
         for index, sample in enumerate(new):
             shown = [each["extension"] for each in handlers.sample({"i": str(index)})["fields"]]

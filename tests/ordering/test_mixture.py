@@ -162,8 +162,8 @@ def test_it_is_the_parts_one_after_the_other():
     assert list(mixture) == values
     assert [mixture[index] for index in range(-128, 128)] == values * 2
     assert mixture.__getitems__([127, 0, 101, -1, 100]) == [127, 0, 101, 127, 100]
-    assert mixture.lengths == [30, 11, 0, 60, 20, 3, 4]
-    assert Mixture([range(3), mixture]).lengths == [3, 30, 11, 0, 60, 20, 3, 4]
+    assert mixture.lengths.tolist() == [30, 11, 60, 20, 3, 4]
+    assert Mixture([range(3), mixture]).lengths.tolist() == [3, 30, 11, 60, 20, 3, 4]
     for index in (128, -129):
         with pytest.raises(IndexError, match=f"index {index} is out of range for .* 128"):
             mixture[index]

@@ -352,7 +352,7 @@ class Walk:
     ) -> None:
         """Take in what was chosen, and compare it now or later with its samples."""
         counts = self.told["l"].counts
-        rows = view.rows.array().tolist()
+        rows = view.slots[0].rows.array().tolist()
         ends = [sum(counts[: n + 1]) for n in range(NUM_SHARDS)]
 
         def told(version: Version, shard: int) -> bool:
@@ -421,7 +421,7 @@ class Walk:
             if numbers != sorted(numbers):
                 raise MixedError(f"not sorted by number: {texts}")
         self.told["l"].texts(texts)
-        if len(set(view.rows.array().tolist())) != len(self.data):
+        if len(set(view.slots[0].rows.array().tolist())) != len(self.data):
             raise MixedError("a sample is lost")
 
     def select(self) -> None:

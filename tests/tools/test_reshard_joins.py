@@ -14,15 +14,15 @@ import pytest
 
 import wids
 from wids.cli import main
-from wids.views.viewable import Join
+from wids.views.viewable import View
 
 COUNT = 9
 KEYS = [f"k{number}" for number in range(COUNT)]
 
 
 @pytest.fixture
-def joined(make_shard: Callable[..., Path], tmp_path: Path, monkeypatch: Any) -> Join:
-    """Join nine samples with shards in another order, which lack one, and with a table."""
+def joined(make_shard: Callable[..., Path], tmp_path: Path, monkeypatch: Any) -> View:
+    """View nine samples with shards in another order, which lack one, and with a table."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("WIDS_CACHE", str(tmp_path / "cache"))
     left = [{"__key__": key, ".cls": str(n), ".bin": f"p{n}" * 300} for n, key in enumerate(KEYS)]
@@ -43,10 +43,13 @@ def joined(make_shard: Callable[..., Path], tmp_path: Path, monkeypatch: Any) ->
         "hash": [b"\xff%d" % n for n in reversed(range(COUNT))],
     }
     pyarrow.parquet.write_table(pa.table(table), "t.parquet")
-    both = wids.ShardListDataset("left.json").join(
-        wids.ShardListDataset("right.json"), missing="fill"
-    )
-    return both.join("t.parquet")
+    return without_table().join("t.parquet")
+
+
+def without_table() -> View:
+    """Join the samples with the shards alone."""
+    right = wids.ShardListDataset("right.json")
+    return wids.ShardListDataset("left.json").join(right, missing="fill")
 
 
 def stored(sample: Any) -> dict[str, bytes]:
@@ -57,7 +60,7 @@ def stored(sample: Any) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("order", [np.arange(COUNT), np.array([7, 0, -1, 3])])
-def test_a_join_becomes_shards(joined: Join, order: Any) -> None:
+def test_a_join_becomes_shards(joined: View, order: Any) -> None:
     """Each new sample has the raw fields of both sides and the columns, in the order asked for."""
     done = wids.reshard(joined, order, "out/n-%03d.tar", maxcount=4, workers=1)
     assert not done.failures
@@ -72,7 +75,7 @@ def test_a_join_becomes_shards(joined: Join, order: Any) -> None:
     assert ".width" not in new[3] if order[3] == 3 else True
 
 
-def test_saved_joins_and_choices_of_them_are_resharded(joined: Join) -> None:
+def test_saved_joins_and_choices_of_them_are_resharded(joined: View) -> None:
     """The command copies a saved join, a filter of one, and both parts of a split, by processes."""
     joined.save("join.json")
     joined.filter(".width >= 500").save("wide.json")
@@ -88,7 +91,7 @@ def test_saved_joins_and_choices_of_them_are_resharded(joined: Join) -> None:
     assert sorted(parts[0] + parts[1]) == KEYS
 
 
-def test_columns_become_one_field(joined: Join) -> None:
+def test_columns_become_one_field(joined: View) -> None:
     """`columns_as` writes all columns but those of bytes into one JSON field."""
     wids.reshard(joined, np.arange(COUNT), "out/n-%d.tar", columns_as=".meta.json", workers=1)
     new = wids.ShardListDataset("out/n.json")
@@ -100,7 +103,7 @@ def test_columns_become_one_field(joined: Join) -> None:
     assert new.read_raw(3)[".hash"] == b"\xff3"
 
 
-def test_an_interrupted_run_continues(joined: Join) -> None:
+def test_an_interrupted_run_continues(joined: View) -> None:
     """With `resume`, shards that are complete are kept, and the rest is written."""
     whole = wids.reshard(joined, np.arange(COUNT), "out/n-%d.tar", maxcount=3, workers=1)
     first = Path("out/n-0.tar").stat().st_mtime_ns
@@ -116,29 +119,32 @@ def test_an_interrupted_run_continues(joined: Join) -> None:
     ("spoil", "said"),
     [
         (lambda j: wids.reshard(j.map(len), np.arange(2), "o-%d.tar"), "map_samples"),
-        (lambda j: wids.reshard(j.left, np.arange(2), "o-%d.tar", columns_as=".json"), "no table"),
+        (
+            lambda j: wids.reshard(without_table(), np.arange(2), "o-%d.tar", columns_as=".json"),
+            "no table",
+        ),
         (lambda j: wids.reshard(j, np.arange(2), "o-%d.tar", columns_as="json"), "'.meta.json'"),
         (lambda j: wids.reshard(j, np.arange(2), "left-%d.tar"), "replace"),
         (lambda j: wids.reshard(j.join("t.parquet"), np.arange(2), "o-%d.tar"), "replace=True"),
         (lambda j: wids.reshard(j, np.array([COUNT]), "o-%d.tar"), "out of range"),
     ],
 )
-def test_what_cannot_be_copied_is_said_first(joined: Join, spoil: Any, said: str) -> None:
+def test_what_cannot_be_copied_is_said_first(joined: View, spoil: Any, said: str) -> None:
     """A function, a wrong field, a replaced shard, a field of both sides: nothing is written."""
     with pytest.raises((ValueError, IndexError), match=said):
         spoil(joined)
     assert not list(Path().glob("o-*"))
 
 
-def test_names_that_no_member_can_have_are_refused(joined: Join) -> None:
+def test_names_that_no_member_can_have_are_refused(joined: View) -> None:
     """A column whose name would change the key of a sample fails, and names the sample."""
     table = {"key": KEYS, "a/b": list(range(COUNT))}
-    done = wids.reshard(joined.left.join(table), np.arange(COUNT), "out/n-%d.tar", workers=1)
+    done = wids.reshard(without_table().join(table), np.arange(COUNT), "out/n-%d.tar", workers=1)
     assert "a/b" in str(next(iter(done.failures.values())))
     assert not Path("out/n.json").exists()
 
 
-def test_files_of_a_join(joined: Join) -> None:
+def test_files_of_a_join(joined: View) -> None:
     """An export writes every field of both sides and every column that is no null as a file."""
     joined.save("join.json")
     assert main(["export", "join.json", "files"]) == 0
@@ -151,7 +157,7 @@ def test_files_of_a_join(joined: Join) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
-def test_table_of_a_join(joined: Join, suffix: str) -> None:
+def test_table_of_a_join(joined: View, suffix: str) -> None:
     """An exported table has the values of the joined table, and where each field of a shard is."""
     joined[1:].save("join.json")
     assert main(["export", "join.json", f"out{suffix}", "--values", ".txt"]) == 0
@@ -176,7 +182,7 @@ def test_table_of_a_join(joined: Join, suffix: str) -> None:
 
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
 def test_what_a_table_cannot_hold_is_listed_and_strict_refuses_it(
-    joined: Join, suffix: str, capsys: pytest.CaptureFixture[str]
+    joined: View, suffix: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Bytes, and in a CSV empty texts among nulls, are counted; the new table has all the rest."""
     notes = {"key": KEYS, "note": ["", None, *KEYS[2:]], "full": ["", *KEYS[1:]]}
@@ -202,7 +208,7 @@ def test_what_a_table_cannot_hold_is_listed_and_strict_refuses_it(
 
 @pytest.mark.parametrize("command", ["export", "map"])
 def test_no_table_of_the_join_is_replaced(
-    joined: Join, command: str, capsys: pytest.CaptureFixture[str]
+    joined: View, command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A new table may not take the place of one that is read, whatever its name."""
     joined[::2].save("j.json")
@@ -220,7 +226,7 @@ def test_no_table_of_the_join_is_replaced(
 
 
 def test_columns_of_joined_tables_are_decoded_by_check(
-    joined: Join, capsys: pytest.CaptureFixture[str]
+    joined: View, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A value that reading would refuse is a fault; rows of no sample are not looked at."""
     table = {"key": [*KEYS, "other"], "png": [None, b"\x89PNG", *[None] * 7, b"no picture"]}

@@ -58,8 +58,6 @@ def test_a_view_is_what_numpy_chooses(
     assert keys(view) == expected.tolist()
     assert keys(view[::second]) == expected[::second].tolist()
     assert [sample["__index__"] for sample in view] == list(range(len(expected)))
-    assert view.base is dataset
-    assert view[::second].base is dataset
 
 
 def test_choices_come_in_many_types(dataset: wids.ShardListDataset, tmp_path: Path) -> None:
@@ -106,14 +104,14 @@ def test_a_wrong_choice_is_refused(
 
 def test_a_view_keeps_shards_together_where_it_can(dataset: wids.ShardListDataset) -> None:
     """`lengths` counts the samples left in each shard; in another order, each run of one shard."""
-    assert dataset[2:13].lengths == [2, 1, 7, 1]
-    assert dataset[::2].lengths == [2, 1, 3, 2]
-    assert dataset[[13, 14, 0, 1, 12, 4]].lengths == [2, 2, 1, 1]
-    assert dataset[::-1].lengths == [3, 7, 1, 4]
-    assert dataset[[]].lengths == []
+    assert dataset[2:13].lengths.tolist() == [2, 1, 7, 1]
+    assert dataset[::2].lengths.tolist() == [2, 1, 3, 2]
+    assert dataset[[13, 14, 0, 1, 12, 4]].lengths.tolist() == [2, 2, 1, 1]
+    assert dataset[::-1].lengths.tolist() == [3, 7, 1, 4]
+    assert dataset[[]].lengths.tolist() == []
     both = dataset + dataset[:6]
-    assert both.lengths == [4, 1, 0, 7, 3, 4, 1, 1]
-    assert both[3:18].lengths == [1, 1, 7, 3, 3]
+    assert both.lengths.tolist() == [4, 1, 7, 3, 4, 1, 1]
+    assert both[3:18].lengths.tolist() == [1, 1, 7, 3, 3]
 
 
 def test_some_are_taken_at_random(dataset: wids.ShardListDataset) -> None:
@@ -163,10 +161,8 @@ def test_errors_of_columns_give_the_index_that_was_read(
 def test_concatenations_are_flat_and_named(dataset: wids.ShardListDataset) -> None:
     """`+` and `concat` place one after the other; names say whence a sample is."""
     three = dataset[:2] + dataset[5:6] + dataset
-    assert len(three.parts) == 3
     assert keys(three) == ["k00", "k01", "k05", *KEYS]
     named = wids.concat([dataset[:2], three], names=["few", "many"])
-    assert len(named.parts) == 2
     assert [sample["__dataset__"] for sample in named[:4]] == ["few", "few", "many", "many"]
     assert {sample["__dataset__"] for sample in named.__getitems__([0, 1])} == {"few"}
     assert named.read_raw(-1)["__dataset__"] == "many"
@@ -223,7 +219,7 @@ def test_workers_read_views(dataset: wids.ShardListDataset, context: str) -> Non
 def test_views_say_what_they_are(dataset: wids.ShardListDataset) -> None:
     """Their line names the number of samples and what they were chosen from."""
     assert repr(dataset[:3]) == f"View(3 samples of {dataset!r})"
-    assert repr(dataset[:3] + dataset[:1]).startswith("Concatenation(4 samples: View(3 samples of ")
+    assert repr(dataset[:3] + dataset[:1]) == f"View(4 samples of {dataset!r})"
 
 
 @pytest.fixture
@@ -344,7 +340,7 @@ def test_parts_without_shards_say_what_they_lack(
     """A list has samples, and the error of all else names the part and the cure."""
     both = wids.concat([[{"__key__": "a"}, {"__key__": "b"}], dataset])
     assert [both[0]["__key__"], both[-1]["__key__"], len(both[::2])] == ["a", KEYS[-1], 9]
-    with pytest.raises(TypeError, match=r"part 0 .* is a list, .* wids\.ShardWriter"):
+    with pytest.raises(TypeError, match=r"a list is a part .* wids\.ShardWriter"):
         ask(both)
 
 

@@ -362,7 +362,7 @@ def test_texts_are_compared_as_samples_have_them(make_shard: Callable[..., Path]
     dataset = wids.ShardListDataset([str(make_shard("t.tar", samples))])
     for index, text in enumerate(texts):
         assert dataset[index][".txt"] == dataset.column(".txt")[index] == text
-        assert dataset.filter(f".txt == '{text}'").rows.array().tolist() == [index]
+        assert dataset.filter(f".txt == '{text}'").keys[0] == dataset.keys[index]
     assert len(dataset.filter(".txt contains cat")) == 2
     for condition, count in ((".txt == cat", 0), (".txt in (cat, owl)", 0), (".txt != cat", 3)):
         with pytest.warns(wids.WidsWarning, match=r"no \.txt is the text 'cat', but .* ' cat'"):

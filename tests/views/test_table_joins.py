@@ -403,6 +403,12 @@ def test_fields_of_one_name_need_a_decision(dataset: wids.ShardListDataset) -> N
     assert dataset.join(table, rename={"cls": ".other.cls"})[3][".other.cls"] == 30
 
 
+def numbers_in(view: Any) -> list[int]:
+    """Return the rows of the dataset that a view has, without reading a shard."""
+    rows: list[int] = view.slots[0].rows.array().tolist()
+    return rows
+
+
 def test_columns_are_chosen_by_without_a_shard(
     dataset: wids.ShardListDataset, tmp_path: Path
 ) -> None:
@@ -412,18 +418,15 @@ def test_columns_are_chosen_by_without_a_shard(
         shutil.move(path, f"{path}.away")
     dataset.close()
     shutil.rmtree(tmp_path / "cache")
-    assert joined.filter(".width >= 104 and .good == true").rows.array().tolist() == [4, 6, 8, 10]
+    assert numbers_in(joined.filter(".width >= 104 and .good == true")) == [4, 6, 8, 10]
     assert len(joined.filter(".caption contains grün and not .uid in (u1, u2)")) == 9
-    assert joined.filter(".meta.json:deep.n < 2 or .score == 2.75").rows.array().tolist() == [
-        0,
-        1,
-        11,
-    ]
-    assert joined.filter(".box contains 5").rows.array().tolist() == [4, 5]
-    order = joined.sort_by(".uid", descending=True).rows.array().tolist()
+    found = joined.filter(".meta.json:deep.n < 2 or .score == 2.75")
+    assert numbers_in(found) == [0, 1, 11]
+    assert numbers_in(joined.filter(".box contains 5")) == [4, 5]
+    order = numbers_in(joined.sort_by(".uid", descending=True))
     assert order[:3] == [9, 8, 7]
     parts = joined.split(by="sample", stratify=".good", a=0.5, b=0.5)
-    assert joined[parts["a"].rows.array()].column(".good").sum() == 3
+    assert parts["a"].column(".good").sum() == 3
     numbers = joined[2:9].filter(lambda width: width % 2 == 1, ".width")
     assert numbers.column(".width").tolist() == [103, 105, 107]
 
@@ -564,9 +567,8 @@ def test_a_join_of_a_join_is_joined_again(dataset: wids.ShardListDataset, tmp_pa
     second = (first[:4] + first[8:]).join(as_parquet(tmp_path), fields=["caption"])
     assert second[5][".caption"] == "caption 9, grün"
     assert second[5][".width"] == 109
-    assert second.filter(".width >= 109 and .caption contains 1").rows.array().tolist() == [6, 7]
+    assert numbers_in(second.filter(".width >= 109 and .caption contains 1")) == [10, 11]
     assert second.column(".width").tolist() == [100, 101, 102, 103, 108, 109, 110, 111]
-    assert "2 columns" not in repr(second)
     assert "1 columns of the table" in repr(first)
 
 
@@ -711,7 +713,7 @@ def test_saved_joins_of_all_kinds_open(
         {"on": "key"},
         {"fields": {"w": "width"}},
         {"digest": 3},
-        {"missing": 1},
+        {"nrows": 1},
         {"table": 7},
         {"fields": {".w": "none"}},
         {"on": [None, "none"]},
@@ -721,11 +723,8 @@ def test_saved_joins_of_all_kinds_open(
 def test_malformed_saved_joins_are_refused(saved: Path, change: dict[str, Any]) -> None:
     """Whatever is wrong is a SpecError that names the document."""
     document = json.loads(saved.read_text())
-    node = document["join"] if "join" in document else document["base"]["join"]
-    inner = node[0]
-    while "join" not in inner:
-        inner = inner["base"]
-    inner["join"][1] |= change
+    table = next(each for each in document["datasets"] if "table" in each)
+    table |= change
     saved.write_text(json.dumps(document))
     with pytest.raises(wids.SpecError, match=r"view\.json"):
         wids.open(saved)
@@ -824,7 +823,7 @@ def test_a_relative_table_moves_with_the_view(
     dataset.join("old/tables/t.parquet").save("old/views/wide.json")
     shutil.move("old", "new")
     document = json.loads(Path("new/views/wide.json").read_text())
-    assert document["base"]["join"][1]["table"] == "../tables/t.parquet"
+    assert document["datasets"][1]["table"] == "../tables/t.parquet"
     assert wids.open("new/views/wide.json")[4][".width"] == 104
 
 
@@ -993,7 +992,7 @@ def test_a_table_at_a_url_is_joined(
     assert len(pickle.dumps(joined)) < 10_000
     assert pickle.loads(pickle.dumps(joined))[4][".width"] == 104
     joined.save(tmp_path / "url.json")
-    assert json.loads((tmp_path / "url.json").read_text())["base"]["join"][1]["table"] == url
+    assert json.loads((tmp_path / "url.json").read_text())["datasets"][1]["table"] == url
     assert wids.open(tmp_path / "url.json", cache_dir=tmp_path / "b")[4][".width"] == 104
     pyarrow.parquet.write_table(pa.table({"key": KEYS, "width": KEYS}), tmp_path / "t.parquet")
     shard_server.put("t.parquet", (tmp_path / "t.parquet").read_bytes())

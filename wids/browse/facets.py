@@ -32,8 +32,9 @@ from wids.display.fieldview import class_name
 from wids.display.pixels import names_labels
 from wids.display.safejson import safe_number, safe_text
 from wids.errors import DecodeError, WidsError
+from wids.views.fieldhomes import in_tables
 from wids.views.filterlanguage import MISSING, UNREADABLE, follow, in_quotes, number_in
-from wids.views.joining import in_table
+from wids.views.plan import slots_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -142,7 +143,7 @@ def find_columns(reader: FieldReader) -> list[FacetColumn]:
 
 def _is_document(reader: FieldReader, name: str) -> bool:
     """Return whether a field is JSON whose values are columns; values of tables are not."""
-    of_table = reader.joined is not None and in_table(reader.joined.samples, name)
+    of_table = reader.joined is not None and in_tables(slots_of(reader.joined.samples), name)
     return field_kind(name) == "json" and not wrapper_of(name) and not of_table
 
 
@@ -186,7 +187,11 @@ def _table_columns(
     joined, first = reader.joined, reader.first_index(shard_index)
     stop = first + min(reader.num_samples(shard_index), _LOOK_SAMPLES)
     for name in names:
-        if joined is None or not in_table(joined.samples, name) or field_kind(name) == "class":
+        if (
+            joined is None
+            or not in_tables(slots_of(joined.samples), name)
+            or field_kind(name) == "class"
+        ):
             continue
         values = [each for each in joined.values(first, stop, name, ()) if each is not None]
         is_number = all(map(_is_number, values))

@@ -45,9 +45,7 @@ from wids.display.fieldview import class_name, is_packed, label_names
 from wids.display.safejson import safe_text
 from wids.errors import WidsError
 from wids.views.filtering import plain_value
-from wids.views.indexlist import IndexList
-from wids.views.saved import view_document
-from wids.views.selection import Selection
+from wids.views.saved import VERSION, view_document
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -347,9 +345,10 @@ class ApiHandlers:
             keys = self._keys_left_out(unwanted)
             if keys is not None:
                 # What is left out is a short list, what is left is not.
-                document = view_document(samples, self.title, _steps_of(query))
+                base = view_document(samples, self.title)
                 count = len(self.reader) - len(unwanted)
-                return {**document, "nsamples": count, "exclude": keys}
+                named = {"wids_version": VERSION, "name": self.title, "nsamples": count}
+                return {**named, "made": _steps_of(query), "base": base, "exclude": keys}
         if order.size > _MOST_SAVED:
             raise ValueError(
                 f"where: found {order.size} samples, and a document of the page holds "
@@ -359,7 +358,7 @@ class ApiHandlers:
         rows = rows[~np.isin(rows, unwanted)]
         if self.reader.joined is not None:
             samples, rows = self.reader.joined.samples, self.reader.joined.at(rows)
-        chosen = Selection(samples, IndexList.of(rows))
+        chosen = samples.select(rows)
         return view_document(chosen, self.title, _steps_of(query))
 
     def _keys_left_out(self, unwanted: Integers) -> list[str] | None:

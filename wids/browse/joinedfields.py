@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from wids.errors import DecodeError, SpecError
-from wids.reading.samplesequence import datasets_in
+from wids.views.fieldhomes import may_give
 from wids.views.filtering import matching_condition, plain_value
 from wids.views.filterlanguage import MISSING, UNREADABLE, follow
-from wids.views.indexlist import IndexList
-from wids.views.joining import joined_names, may_be_joined
+from wids.views.plan import datasets_in, joined_names, slots_of
 from wids.views.storage import StoredField, stored_fields
 from wids.views.tablerows import TableRows
 
@@ -123,7 +122,7 @@ class JoinedFields:
 
     def may_give(self, field: str) -> bool:
         """Return whether a field may come from the join, in place of one of the shard, too."""
-        return may_be_joined(self.samples, field)
+        return may_give(slots_of(self.samples), field)
 
     def values(self, first: int, stop: int, field: str, path: tuple[str, ...]) -> list[Any]:
         """Return a value of each sample with a left index in a range; None where there is none.
@@ -204,5 +203,5 @@ class JoinedFields:
     def matching(self, first: int, stop: int, condition: Condition) -> NDArray[np.int64]:
         """Return the left indexes in a range of the samples that fulfil a filter."""
         positions = self.positions(first, stop)
-        held = matching_condition(self.samples.select(IndexList.of(positions)), condition)
+        held = matching_condition(self.samples.select(positions), condition)
         return np.sort(self._rows[positions[held]])

@@ -82,12 +82,12 @@ def _faults_of_tables(args: Arguments) -> list[list[Fault]]:
     """Return the faults of each table that a saved view joins."""
     from wids.tools.check import check_table
     from wids.views.opening import is_saved_view
-    from wids.views.tablejoin import tables_of
+    from wids.views.storage import used_rows
 
     if not is_saved_view(args.spec):
         return []
     with wids.open(args.spec, cache_dir=args.cache_dir, **rules_given(args)) as view:
-        return [check_table(rows) for rows in tables_of(view)]
+        return [check_table(table, rows) for table, rows in used_rows(view)]
 
 
 def _shards(args: Arguments) -> list[ChosenShard]:
@@ -332,7 +332,7 @@ def _sizes(args: Arguments) -> tuple[Sequence[int], int | None]:
 
     # The dataset, not the spec alone: it counts the shards of which the spec does not.
     with wids.open(args.spec, transformations="memoryview", **rules_given(args)) as samples:
-        lengths: Sequence[int] = samples.lengths
+        lengths: Sequence[int] = list(map(int, samples.lengths))
         shards = getattr(samples, "shards", None)
         return lengths, None if shards is None else nbytes_of(shards)
 

@@ -8,6 +8,8 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 import wids
 from wids.commands.choose import shares_of
 from wids.commands.terminal import (
@@ -34,7 +36,6 @@ from wids.commands.terminal import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from wids.tools.reshard import Resharded
@@ -409,9 +410,9 @@ def reshard(args: Arguments) -> int:
                 )
     code = DONE
     lines: dict[str, None] = {}  # parts of a split read the same shards, mostly
-    dataset, view = _opened(args)
-    with dataset:
-        indexes = _chosen(args, dataset, view)
+    with _opened(args) as whole:
+        dataset = _chosen(args, whole)
+        indexes = np.arange(len(dataset), dtype=np.int64)
         if args.shuffle is not None:
             indexes = resharding.shuffled(indexes, args.shuffle)
         parts = _parts(args, indexes)
@@ -438,10 +439,10 @@ def reshard(args: Arguments) -> int:
     return code
 
 
-def _opened(args: Arguments) -> tuple[Any, Any]:
-    """Open the shards that are read, and the samples of them that take part."""
+def _opened(args: Arguments) -> Any:
+    """Open the dataset or the saved view whose samples are copied."""
     from wids.views.opening import is_joined, is_saved_view, shards_and_rows
-    from wids.views.viewable import ShardListDataset, View
+    from wids.views.viewable import ShardListDataset
 
     options: dict[str, Any] = {"cache_dir": args.cache_dir, **rules_given(args)}
     saved = [source for source in args.specs if is_saved_view(source)]
@@ -453,12 +454,11 @@ def _opened(args: Arguments) -> tuple[Any, Any]:
     if saved:
         view = wids.open(saved[0], transformations=[], **options)
         if is_joined(view):
-            return (view.base if isinstance(view, View) else view), view
+            return view
         dataset, rows = shards_and_rows(view, transformations=[], **options)
-        return dataset, dataset if rows is None else dataset.select(rows)
+        return dataset if rows is None else dataset.select(rows)
     specs = args.specs if len(args.specs) > 1 else args.specs[0]
-    dataset = ShardListDataset(specs, transformations=[], **options)
-    return dataset, dataset
+    return ShardListDataset(specs, transformations=[], **options)
 
 
 def _report_reshard(pattern: str, done: Resharded, nsamples: int) -> int:
@@ -477,10 +477,8 @@ def _report_reshard(pattern: str, done: Resharded, nsamples: int) -> int:
     return DONE
 
 
-def _chosen(args: Arguments, dataset: Any, view: Any) -> NDArray[np.int64]:
-    """Return the indexes of the selected samples among those of the dataset, in order."""
-    import numpy as np
-
+def _chosen(args: Arguments, view: Any) -> Any:
+    """Return the samples that the options choose, in order."""
     if args.range is not None:
         match = re.fullmatch(r"(-?\d+)?:(-?\d+)?", args.range)
         if match is None:
@@ -498,10 +496,7 @@ def _chosen(args: Arguments, dataset: Any, view: Any) -> NDArray[np.int64]:
         # `cls=3` is `.cls=3`, as it was when one value was all that could be asked for.
         dotless = re.match(r"\w+\s*==?(?!=)", args.where) and not args.where.startswith("key")
         view = view.filter(f".{args.where}" if dotless else args.where)
-    if view is dataset:
-        return np.arange(len(dataset), dtype=np.int64)
-    indexes: NDArray[np.int64] = view.rows.array()
-    return indexes
+    return view
 
 
 def _parts(args: Arguments, indexes: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:

@@ -500,16 +500,7 @@ def _lengths_of(dataset: Any) -> Any:
 
 def _warn_of_mixtures(dataset: object) -> None:
     """Warn if a sequence is a view or combination of a `Mixture`."""
-
-    def holds_mixture(samples: object) -> bool:
-        if not hasattr(samples, "read_as"):
-            return False
-        under = [getattr(samples, name, None) for name in ("base", "left", "right")]
-        parts = getattr(samples, "parts", None)
-        under += parts if isinstance(parts, list) else []
-        return any(hasattr(each, "part_lengths") or holds_mixture(each) for each in under)
-
-    if holds_mixture(dataset):
+    if getattr(getattr(dataset, "facts", None), "of_mixture", False):
         warn(
             "a view, a concatenation or a Mixture of a Mixture is drawn from like any samples, so "
             "its weights have no effect: make the views of the parts, and one Mixture of all of "

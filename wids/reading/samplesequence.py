@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeGuard, Unpack
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     import numpy as np
@@ -37,7 +37,6 @@ __all__ = [
     "SampleLocation",
     "SampleSequence",
     "ShardedSequence",
-    "datasets_in",
     "is_sharded",
     "relabelled",
 ]
@@ -76,26 +75,6 @@ class SampleSequence(Protocol):
     def __getitem__(self, index: int, /) -> Any:
         """Return a sample with the transformations applied."""
 
-    def read_as(self, index: int, number: int, dataset: str | None = None) -> Any:
-        """Return a sample with the labels that it has in a view of this sequence.
-
-        Args:
-            index: Its index here, in `[0, len)`, unchecked.
-            number: Its index in the other sequence, which becomes `__index__`.
-            dataset: The value of `__dataset__`; None to keep the name that it has here.
-        """
-
-    def read_batch_as(
-        self, indexes: Sequence[int], numbers: Sequence[int], dataset: str | None = None
-    ) -> list[Any]:
-        """Return the samples of a batch, each as `read_as(index, number, dataset)`.
-
-        Args:
-            indexes: Their indexes here, in `[0, len)`, unchecked.
-            numbers: Their indexes in the other sequence.
-            dataset: As for `read_as`.
-        """
-
     def __getitems__(self, indexes: Sequence[int], /) -> list[Any]:
         """Return the samples of a batch, each as `self[index]`, in the order of the indexes."""
 
@@ -103,7 +82,7 @@ class SampleSequence(Protocol):
         """Yield all samples in order."""
 
     @property
-    def lengths(self) -> Sequence[int]:
+    def lengths(self) -> Sequence[int] | npt.NDArray[np.int64]:
         """Number of samples in each run of adjacent samples from one shard, in order."""
 
     def locate(self, index: int) -> SampleLocation:
@@ -247,25 +226,18 @@ class SampleSequence(Protocol):
                 `ShardListDataset` takes them; others stay as they are.
         """
 
-    def fetch_ahead(self, sampler: Foreseeable, index_map: IndexMap | None = None) -> FetchProgress:
+    def fetch_ahead(self, sampler: Foreseeable) -> FetchProgress:
         """Fetch the next shards of a sampler in the background.
 
         Args:
             sampler: The sampler that draws the indexes.
-            index_map: For a sampler over a view of this sequence: function from its indexes to
-                indexes here, -1 for samples of other sequences.
 
         Returns:
             Progress, with the shards fetched and the seconds that readers waited.
         """
 
-    def plan_ranges(self, index_map: IndexMap | None = None) -> list[RangePlanner]:
-        """Return the planners that request byte ranges of coming batches; empty if none are needed.
-
-        Args:
-            index_map: Function from the indexes of the batches to indexes here, -1 for samples of
-                other sequences; None if they are the same.
-        """
+    def plan_ranges(self) -> list[RangePlanner]:
+        """Return the planners that request byte ranges of coming batches; empty if none needed."""
 
     @property
     def class_names(self) -> Mapping[int, str]:
@@ -302,9 +274,49 @@ class ShardedSequence(SampleSequence, Protocol):
     cache: ShardCache
     transformations: Any
 
+    def read_as(self, index: int, number: int, dataset: str | None = None) -> Any:
+        """Return a sample with the labels that it has in a view of this sequence.
+
+        Args:
+            index: Its index here, in `[0, len)`, unchecked.
+            number: Its index in the other sequence, which becomes `__index__`.
+            dataset: The value of `__dataset__`; None to keep the name that it has here.
+        """
+
+    def read_batch_as(
+        self,
+        indexes: Sequence[int],
+        numbers: Sequence[int],
+        labels: Sequence[str | None] | None = None,
+    ) -> list[Any]:
+        """Return the samples of a batch, each as `read_as(index, number, label)`.
+
+        Args:
+            indexes: Their indexes here, in `[0, len)`, unchecked.
+            numbers: Their indexes in the other sequence.
+            labels: Their names of datasets; None to keep those that they have here.
+        """
+
     @property
     def pipeline(self) -> Pipeline:
         """What makes samples of raw fields."""
+
+    def fetch_ahead(self, sampler: Foreseeable, index_map: IndexMap | None = None) -> FetchProgress:
+        """Fetch the next shards of a sampler in the background.
+
+        Args:
+            sampler: The sampler that draws the indexes.
+            index_map: For a sampler over a view: function from its indexes to indexes here, -1 for
+                samples of other datasets.
+        """
+
+    def plan_ranges(self, index_map: IndexMap | None = None) -> list[RangePlanner]:
+        """Return the planners that request byte ranges of coming batches; empty if none needed.
+
+        Args:
+            index_map: Function from the indexes of the batches to indexes here, -1 for samples of
+                other datasets; None if they are the same.
+        """
 
     def packed_index(self, shard_index: int) -> TarIndex | None:
         """Return the tar index of a shard from a pack, not compared with the shard; or None."""
@@ -369,18 +381,3 @@ def relabelled(sample: Any, number: int, dataset: str | None = None) -> Any:
 def is_sharded(samples: Any) -> TypeGuard[ShardedSequence]:
     """Return whether a sequence is a list of shards, one after another (`ShardedSequence`)."""
     return hasattr(samples, "locate_batch")
-
-
-def datasets_in(samples: Any, sides: Collection[str] = ("left", "right")) -> list[ShardedSequence]:
-    """Return the distinct datasets of shards under a sequence, in order.
-
-    Args:
-        samples: A dataset or a view.
-        sides: The sides of joins that count.
-    """
-    if is_sharded(samples):
-        return [samples]
-    inner = [getattr(samples, name, None) for name in ("base", *sides)]
-    inner += getattr(samples, "parts", None) or []
-    found = [dataset for each in inner if each is not None for dataset in datasets_in(each, sides)]
-    return list({id(dataset): dataset for dataset in found}.values())

@@ -290,9 +290,12 @@ class ShardList:
             return explain_missing(self.read_batch_as(wanted, wanted))
 
     def read_batch_as(
-        self, indexes: Sequence[int], numbers: Sequence[int], dataset: str | None = None
+        self,
+        indexes: Sequence[int],
+        numbers: Sequence[int],
+        labels: Sequence[str | None] | None = None,
     ) -> list[Any]:
-        """Return the samples of a batch, each as `read_as(index, number, dataset)`."""
+        """Return the samples of a batch, each as `read_as(index, number, label)`."""
         from wids.reading.loaderstats import counted_apart, counted_each
 
         # In the order of storage, so that each shard is opened once.
@@ -300,18 +303,20 @@ class ShardList:
         samples: list[Any] = [None] * len(indexes)
         if self._overrides_getitem:
             for slot in slots:
-                samples[slot] = self.read_as(indexes[slot], numbers[slot], dataset)
+                label = None if labels is None else labels[slot]
+                samples[slot] = self.read_as(indexes[slot], numbers[slot], label)
             return samples
         pipeline = self._pipeline
         finishing = pipeline.batch_kind != "raw"
         coming = iter(slots)
         read = self._read_sorted([indexes[slot] for slot in slots])
         for opened, local_indexes, found in counted_each("storage", read):
-            name, url = opened.dataset if dataset is None else dataset, opened.url
+            name, url = opened.dataset, opened.url
             # Views that stay raw may be used in part, so that their pages are not touched here.
             raw, finish = counted_apart(found, pipeline.finish, mapped=pipeline.raw_kind is None)
             for sample, local_index, slot in zip(raw, local_indexes, coming, strict=False):
-                sample["__dataset__"] = name
+                label = None if labels is None else labels[slot]
+                sample["__dataset__"] = name if label is None else label
                 sample["__index__"] = numbers[slot]
                 sample["__shard__"] = url
                 sample["__shardindex__"] = local_index

@@ -13,13 +13,13 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from wids.base.urls import display_url, is_local, local_path
-from wids.reading.samplesequence import datasets_in
 from wids.tools.fieldcommand import FieldCommand, NamedFunction
+from wids.views.plan import datasets_in
 from wids.views.storage import shards_of_rows
-from wids.views.tablerows import TableRows
+from wids.views.tablejoin import tables_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     import numpy as np
@@ -87,19 +87,10 @@ def _sources(samples: SampleSequence, rows: NDArray[np.int64]) -> dict[str, str]
             except OSError:
                 version = "absent"
         found[display_url(shard.url)] = version
-    for table in _tables(samples):
+    for table in tables_of(samples):
         if (origin := table.table.origin) is not None:
             found[table.table.name] = f"{origin.stamp.nbytes} bytes, {origin.stamp.digest}"
     return found
-
-
-def _tables(samples: Any) -> Iterator[TableRows]:
-    if isinstance(samples, TableRows):
-        yield samples
-    inner = [getattr(samples, name, None) for name in ("base", "left", "right")]
-    for each in (*inner, *(getattr(samples, "parts", None) or ())):
-        if each is not None:
-            yield from _tables(each)
 
 
 def refuse_other_options(output: str, noted: Mapping[str, Any] | None, now: Any) -> None:

@@ -8,8 +8,6 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from wids.base.hashing import DIGESTS, hash_file
 from wids.base.processes import run_each
 from wids.base.shardref import ShardRef
@@ -31,6 +29,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
     from concurrent.futures import Executor
     from pathlib import Path
+
+    import numpy as np
+    from numpy.typing import NDArray
 
     from wids.views.storage import ChosenShard
     from wids.views.tablerows import TableRows
@@ -258,22 +259,22 @@ def _cure_of_the_spec(what: str) -> str:
     return f"restore the shard if it {what}; else create the spec again (wids create)"
 
 
-def check_table(rows: TableRows) -> list[Fault]:
+def check_table(rows: TableRows, used: NDArray[np.int64]) -> list[Fault]:
     """Decode the texts and bytes in the rows of a table that belong to samples of a join.
 
     Args:
-        rows: The right side of the join.
+        rows: The table.
+        used: The rows that belong to samples, ascending.
 
     Returns:
         A fault for each value that cannot be decoded under the name of its field.
     """
     table = rows.table
-    used = np.unique(rows.rows.array())
     faults: list[Fault] = []
     for name, column_name in rows.fields.items():
         column = table.columns[column_name]
         found = 0
-        for row in used[used < table.num_rows].tolist() if column.kind != "numbers" else ():
+        for row in used.tolist() if column.kind != "numbers" else ():
             value = column.at(row)
             data = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
             problem = decoding_problem(name, data) if isinstance(data, bytes) else None

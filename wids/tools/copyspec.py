@@ -16,12 +16,12 @@ from wids.base.urls import display_url, is_local, local_path
 from wids.base.warn import warn
 from wids.codecs.formats import is_class
 from wids.errors import WidsError
-from wids.reading.samplesequence import datasets_in
+from wids.reading.samplesequence import is_sharded
 from wids.specs.indexrules import USUAL_RULES
 from wids.specs.merging import class_names, classes_by_column, listed_classes, merged_header
 from wids.specs.shardtable import COLUMNS
-from wids.views.concatenation import stated_by_column
-from wids.views.selection import Mapped
+from wids.views.classes import stated_by_column
+from wids.views.plan import datasets_in, leaves_of
 from wids.views.storage import chosen_shards, shards_of_rows
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "check_none_left_out",
-    "has_function",
     "header_of",
     "key_rule_of",
     "note_entry_keys",
@@ -68,10 +67,9 @@ def header_of(samples: Any) -> dict[str, Any]:
     Args:
         samples: A dataset or a view; of a join, the left side counts.
     """
-    base = samples
-    while not hasattr(base, "header") and (hasattr(base, "base") or hasattr(base, "left")):
-        base = base.base if hasattr(base, "base") else base.left
-    header = merged_header({"the dataset": base.header}) if hasattr(base, "header") else {}
+    bases = leaves_of(samples, joined=False)
+    alone = bases[0] if len(bases) == 1 and is_sharded(bases[0]) else None
+    header = {} if alone is None else merged_header({"the dataset": alone.header})
     # The members of a new sample are adjacent, in one archive; their names are the old ones.
     not_kept = {"lineage", "left_out", *USUAL_RULES}
     header = {key: value for key, value in header.items() if key not in not_kept}
@@ -96,19 +94,9 @@ def key_rule_of(samples: Any) -> KeyRule:
     Args:
         samples: A dataset or a view; of a join, the left side has the keys.
     """
-    if hasattr(samples, "index_rules"):
-        rule: KeyRule = samples.index_rules["key_rule"]
-        return rule
-    under = [getattr(samples, name) for name in ("base", "left") if hasattr(samples, name)]
-    rules = map(key_rule_of, [*under, *getattr(samples, "parts", ())])
+    datasets = datasets_in(samples, joined=False)
+    rules = [dataset.index_rules["key_rule"] for dataset in datasets]
     return "last_dot" if "last_dot" in rules else "first_dot"
-
-
-def has_function(samples: Any) -> bool:
-    """Return whether any of the samples are results of a function given to `map`."""
-    inner = [getattr(samples, name, None) for name in ("base", "left", "right")]
-    inner += getattr(samples, "parts", None) or []
-    return isinstance(samples, Mapped) or any(has_function(each) for each in inner if each)
 
 
 def refuse_replacing_spec(pattern: str, samples: Any) -> None:

@@ -13,13 +13,13 @@ from wids.base.urls import base_name, display_url, is_local, local_path
 from wids.base.warn import warn
 from wids.errors import WidsError
 from wids.reading.remoteindexes import peek_index
-from wids.reading.samplesequence import datasets_in
 from wids.reading.shardlist import ShardList
 from wids.specs.shardtable import UNKNOWN, ShardTable
 from wids.specs.sources import load_spec
 from wids.specs.spec import DatasetSpec
 from wids.tar.dottedkeys import DOTTED_KEYS
 from wids.views.opening import is_saved_view
+from wids.views.plan import datasets_in
 from wids.views.storage import shard_counts
 
 if TYPE_CHECKING:

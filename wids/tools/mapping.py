@@ -34,7 +34,6 @@ from wids.tools.begun import begun_with, refuse_other_options, refuse_other_sour
 from wids.tools.columnfile import ColumnFile, column_file
 from wids.tools.copyspec import (
     check_none_left_out,
-    has_function,
     header_of,
     key_rule_of,
     note_entry_keys,
@@ -43,6 +42,7 @@ from wids.tools.copyspec import (
     spec_path_for,
     stores_class,
 )
+from wids.views.plan import has_function
 from wids.views.storage import chosen_shards
 from wids.views.tablejoin import refuse_joined
 from wids.writing.sampleencoder import SampleEncoder
@@ -201,7 +201,7 @@ def map_samples(
     if target == "-":
         return _to_stream(make)
     cuts = (
-        cut_runs(samples.lengths, _LEAST_OF_A_PART)
+        cut_runs(list(map(int, samples.lengths)), _LEAST_OF_A_PART)
         if maxcount is None
         else cut_evenly(len(samples), maxcount)
     )

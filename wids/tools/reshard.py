@@ -22,16 +22,15 @@ from wids.tar.sidecar import SIDECAR_SUFFIX
 from wids.tools.begun import begun_with, refuse_other_options, refuse_other_sources
 from wids.tools.copying import Part, PartWriter, Target, plan_parts
 from wids.tools.copyspec import (
-    has_function,
     header_of,
     note_entry_keys,
     refuse_replacing_spec,
     spec_path_for,
 )
-from wids.views.filling import Filled
+from wids.views.plan import Add, Slot, Source, has_function, slots_of
 from wids.views.storage import chosen_shards
 from wids.views.tablerows import TableRows
-from wids.views.viewable import Concatenation, Join, View
+from wids.views.viewable import View
 from wids.writing.resume import WholeShards
 from wids.writing.shardfile import ShardOptions, shard_options, warn_of_older
 from wids.writing.shardwriter import ShardWriter
@@ -225,9 +224,10 @@ def _stored(
             "reshard copies stored fields, and these samples are results of map(); give the "
             "function to map_samples, with the dataset as it is without map()"
         )
-    if isinstance(dataset, View) and is_sharded(dataset.base):
+    sources = slots_of(dataset)[0].sources
+    if len(sources) == 1 and not sources[0].steps and is_sharded(sources[0].leaf):
         # Samples of one dataset are copied in one piece.
-        return dataset.base, dataset.rows.take(positions)
+        return sources[0].leaf, slots_of(dataset)[0].rows.take(positions)
     return dataset, positions
 
 
@@ -244,36 +244,36 @@ def _columns_together(samples: Any, field: str) -> Any:
     """
     if not (field.startswith(".") and field.lower().endswith(".json")):
         raise ValueError(f"columns_as: expected a field of JSON, such as '.meta.json', got {field}")
-    found, count = _together(samples, field)
-    if not count:
+    slots = slots_of(samples)
+    counts = [_num_tables(slots, source) for source in slots[0].sources]
+    if not any(counts):
         raise ValueError("columns_as: no table is joined, and fields of shards stay as they are")
-    if count > 1:
+    if max(counts) > 1:
         raise ValueError(
-            f"columns_as: {count} tables are joined, and one field would be in each; leave it out, "
-            "or write the samples with one table first"
+            f"columns_as: {max(counts)} tables are joined, and one field would be in each; leave "
+            "it out, or write the samples with one table first"
         )
-    return found
+    together = {
+        id(source.leaf): source.leaf.together(field)
+        for slot in slots
+        for source in slot.sources
+        if isinstance(source.leaf, TableRows)
+    }
+    found = [
+        Slot(
+            [each._replace(leaf=together.get(id(each.leaf), each.leaf)) for each in slot.sources],
+            slot.rows,
+        )
+        for slot in slots
+    ]
+    return View(tuple(found), samples.facts)
 
 
-def _together(samples: Any, field: str) -> tuple[Any, int]:
-    """Return the samples with grouped columns, and how many tables a sample has at most."""
-    if isinstance(samples, TableRows):
-        return samples.together(field), 1
-    if isinstance(samples, View):
-        base, count = _together(samples.base, field)
-        return View(base, samples.rows, samples.made, samples.lineage), count
-    if isinstance(samples, Filled):
-        base, count = _together(samples.base, field)
-        return Filled(base, samples.rows), count
-    if isinstance(samples, Join):
-        left, mine = _together(samples.left, field)
-        right, theirs = _together(samples.right, field)
-        return Join(left, right, samples.rename, replace=samples.replace), mine + theirs
-    if isinstance(samples, Concatenation):
-        pairs = [_together(part, field) for part in samples.parts]
-        parts = [part for part, _ in pairs]
-        return Concatenation(parts, samples.names, samples.classes), max(n for _, n in pairs)
-    return samples, 0
+def _num_tables(slots: Sequence[Slot], source: Source) -> int:
+    """Return how many tables a sample of a source is made of at most."""
+    under = [step.slot for step in source.steps if isinstance(step, Add)]
+    counts = [max(_num_tables(slots, each) for each in slots[slot].sources) for slot in under]
+    return sum(counts) + isinstance(source.leaf, TableRows)
 
 
 def shuffled(indexes: NDArray[np.int64], seed: int) -> NDArray[np.int64]:

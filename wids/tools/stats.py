@@ -244,7 +244,7 @@ def view_stats(
         executor: Executor that reads parts of the view; a process pool by default.
         workers: Processes of that pool; by default one per core.
     """
-    parts = cut_runs(samples.lengths, _LEAST_OF_A_JOB)
+    parts = cut_runs(list(map(int, samples.lengths)), _LEAST_OF_A_JOB)
     read = partial(_range_stats, samples, values=values)
     outcomes = run_each(read, parts, executor=executor, workers=workers, desc="reading samples")
     found = Stats()

@@ -20,6 +20,7 @@ from wids.codecs.headers import HEADER_FACTS, is_stated, read_header, with_colon
 from wids.errors import DecodeError
 from wids.fetching.responses import cut
 from wids.reading.samplesequence import is_sharded
+from wids.views.fieldhomes import in_tables
 from wids.views.filterlanguage import (
     MISSING,
     OPERATORS,
@@ -34,7 +35,7 @@ from wids.views.filterlanguage import (
     split_column,
     with_class_names,
 )
-from wids.views.joining import in_table, joined_names
+from wids.views.plan import joined_names, slots_of
 from wids.views.valuekinds import KindsSeen
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def matching_condition(
     for comparison in comparisons:
         found = None
         if has_column(comparison) or (
-            comparison.is_numeric and in_table(samples, comparison.field)
+            comparison.is_numeric and in_tables(slots_of(samples), comparison.field)
         ):
             found = _by_column(samples, comparison, whole=whole)
         if found is None:
@@ -243,7 +244,7 @@ def _by_values(
         lenient = samples.with_options(on_error={field: None})
         values = lenient.column_at(everything, field, *path, fill=MISSING)
         path = ()
-    elif in_table(samples, field):
+    elif in_tables(slots_of(samples), field):
         values = samples.column_at(everything, field, fill=MISSING)
     else:
         return None
@@ -331,7 +332,7 @@ def check_known(samples: SampleSequence, field: str, path: tuple[str, ...], argu
         path: Steps to the value in it.
         argument: What named it, for the message.
     """
-    if in_table(samples, field) and not path:
+    if in_tables(slots_of(samples), field) and not path:
         return
     for index in range(len(samples)):
         row = samples.read_raw(index, (field,))

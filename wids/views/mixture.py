@@ -13,17 +13,21 @@ from wids.base.arguments import check_integer, check_number, check_sized
 from wids.base.warn import warn
 from wids.ordering.mixtureorder import share_out
 from wids.ordering.randomseeds import IndexBatch
-from wids.views.viewable import Concatenation, View
+from wids.views.plan import datasets_in, slots_of
+from wids.views.viewable import View, checked_parts, concat_plan
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from wids.views.concatenation import Classes
+    import numpy as np
+    import numpy.typing as npt
+
+    from wids.views.viewable import Classes
 
 __all__ = ["Mixture"]
 
 
-class Mixture(Concatenation):
+class Mixture(View):
     """Datasets placed one after the other, to be drawn from by weight.
 
     By itself it is their concatenation: index `len(a)` is the first sample of the second. A
@@ -67,10 +71,12 @@ class Mixture(Concatenation):
         *,
         classes: Classes = "same",
     ) -> None:
-        super().__init__(parts, classes=classes)
+        self.parts = checked_parts(parts)
         sizes = [len(part) for part in self.parts]
         if not sizes or min(sizes) < 1:
             raise ValueError(f"parts of a mixture must have samples, got parts of {sizes} samples")
+        super().__init__(*concat_plan(self.parts, None, classes))
+        self.classes: Classes = classes
         self.weights = _exact_weights(weights, self.parts, sizes)
         self.num_samples = _epoch_length(num_samples, sizes, self.weights)
         _refuse_parts_never_drawn(self.weights, self.num_samples)
@@ -107,16 +113,42 @@ class Mixture(Concatenation):
         """Note that a sampler was made that draws by the weights."""
         self._weighed.append(True)
 
-    def _of(self, parts: list[Any]) -> Mixture:
+    def with_options(self, **options: Any) -> Mixture:
+        """Return the same mixture of samples that are read with other options.
+
+        Args:
+            options: As `View.with_options` takes them.
+        """
+        parts = [View(slots_of(part)).with_options(**options) for part in self.parts]
         weights = [float(weight) for weight in self.weights]
         mixture = Mixture(parts, weights, self.num_samples, classes=self.classes)
         mixture._weighed = self._weighed
         return mixture
 
     @property
-    def part_lengths(self) -> list[Sequence[int]]:
+    def part_lengths(self) -> list[npt.NDArray[np.int64]]:
         """Number of samples in each shard, for each part; a part without shards counts as one."""
-        return self._lengths_by_part
+        return [View(slots_of(part)).lengths for part in self.parts]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        weights = list(self.weights)
+        arguments = (type(self), self.parts, weights, self.num_samples, self.classes)
+        return _mixture, (*arguments, self._weighed)
+
+
+def _mixture(
+    kind: type[Mixture],
+    parts: list[Any],
+    weights: Any,
+    num_samples: int,
+    classes: Classes,
+    weighed: bool,
+) -> Mixture:
+    """Return a mixture; unpickling calls this."""
+    mixture = kind(parts, weights, num_samples, classes=classes)
+    if weighed:
+        mixture.note_sampler()
+    return mixture
 
 
 def _exact_weights(
@@ -170,7 +202,7 @@ def _refuse_parts_never_drawn(weights: list[Fraction], num_samples: int) -> None
 
 def _weight_of_spec(part: Any) -> Any:
     """Return the weight of a dataset in its spec; None if the spec has none, or several."""
-    shards = getattr(part.base if isinstance(part, View) else part, "shards", ())
+    shards = (shard for each in datasets_in(part, joined=False) for shard in each.shards)
     weights = {shard.get("weight") for shard in shards}
     return weights.pop() if len(weights) == 1 else None
 

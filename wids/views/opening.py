@@ -37,29 +37,21 @@ from wids.specs.shardtable import MOST_SAMPLES
 from wids.specs.sources import find_shards, read_document
 from wids.specs.spec import DatasetSpec
 from wids.specs.uniquekeys import unique_keys
-from wids.views.concatenation import other_classes
-from wids.views.filling import Filled, first_fields
-from wids.views.joining import matching_rows
+from wids.views.classes import other_classes
+from wids.views.plan import Add, Compared, FieldNames, Slot, Source, first_names, joined, slots_of
+from wids.views.planned import Facts
+from wids.views.rows import Rows
 from wids.views.saved import (
-    MOST_NESTED,
     OWN_SHARDS,
+    ROWS_OF_A_VIEW,
     VERSION,
     contents_of,
     digest_of,
-    indexes_from,
-    too_nested,
+    file_digest,
 )
-from wids.views.viewable import (
-    Join,
-    ShardListDataset,
-    View,
-    Viewable,
-    concat,
-    is_plain,
-)
+from wids.views.viewable import ShardListDataset, View, Viewable, concat
 
 if TYPE_CHECKING:
-    from wids.views.indexlist import IndexList
     from wids.views.tablerows import TableRows
 
 __all__ = ["Open", "is_joined", "is_saved_view", "open", "shards_and_rows"]
@@ -67,15 +59,18 @@ __all__ = ["Open", "is_joined", "is_saved_view", "open", "shards_and_rows"]
 Open = Callable[..., Viewable]
 
 _VERSION = re.compile(rb'"wids_version"\s*:\s*%d\b' % VERSION)
-_BASE_KEYS = {"spec", "shardlist", "nsamples", "digest", "options", "fields", *USUAL_RULES} | {
-    *("contents", "versions", "concat", "names", "classes", "join", "rename", "replace")
+_DATASET_KEYS = {"spec", "shardlist", "nsamples", "digest", "options", "fields"} | {
+    *("contents", "versions", *USUAL_RULES)
 }
-_CHOICE_KEYS = {"wids_version", "name", "nsamples", "made", "base"} | {
-    *("indexes", "exclude", "patch", "append", "lineage")
-}
+_TABLE_KEYS = {"table", "tables", "nbytes", "digest", "nrows", "fields", "on", "beside"}
+_STEP_KEYS = {"join", "rename", "replace", "aligned", "of_table", "none"}
+_SAID_KEYS = {"wids_version", "name", "nsamples", "made", "lineage", "classes"}
+_PLAN_KEYS = _SAID_KEYS | {"datasets", "slots", "arrays"}
+_CHANGE_KEYS = _SAID_KEYS | {"base", "exclude", "patch", "append"}
 _MOST_DOCUMENTS = 8  # each of which names the next; one may name itself
 # Of one view, since each document may name the next one ten times.
-_MOST_IN_ALL = {"documents and datasets": 1000, "bases": 10_000}
+_MOST_IN_ALL = {"documents and datasets": 1000, "sources": 10_000}
+_MOST_READS = 1000  # of datasets and tables for one sample
 _MOST_SHOWN = 8192  # characters in which URLs are looked for
 _MOST_VALUES_NBYTES = 1 << 30  # of memory, as estimated before a document is parsed
 
@@ -84,50 +79,30 @@ def _is_count(value: Any) -> bool:
     return type(value) is int and 0 <= value < MOST_SAMPLES
 
 
-def _are_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(each, str) for each in value)
+def _all(values: Any, *kinds: type) -> bool:
+    return isinstance(values, list) and all(isinstance(each, kinds) for each in values)
 
 
 def _are_fields(value: Any) -> bool:
-    pairs = value.items() if isinstance(value, dict) else ()
-    return _are_texts(value) or (
-        isinstance(value, dict) and all(name[:1] == "." and _is_text(to) for name, to in pairs)
-    )
-
-
-def _are_pair(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == 2
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
+    columns = value if isinstance(value, dict) else {}
+    dotted = all(name[:1] == "." for name in columns) and _all([*columns.values()], str)
+    return dotted if isinstance(value, dict) else _all(value, str)
 
 
 # What the keys of a document hold, besides locations and bases, which are checked as they are met.
-_KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "nsamples": ("a count", _is_count),
-    "nbytes": ("a count", _is_count),
-    "missing": ("a count", _is_count),
-    "digest": ("a text", _is_text),
-    "versions": ("a text", _is_text),
-    "classes": ("a text", _is_text),
-    "names": ("a list of texts", _are_texts),
-    "fields": ("a list of extensions, or the column of each", _are_fields),
-    "on": (
-        "a field and a column",
-        lambda on: _are_pair(on) and {*map(type, on)} <= {str, type(None)},
-    ),
-    "join": ("a list of two bases", _are_pair),
-    "concat": ("a list of bases", lambda parts: isinstance(parts, list) and len(parts) > 0),
-    "rename": (
-        "an object of extensions",
-        lambda names: isinstance(names, dict) and _are_texts(list(names.values())),
-    ),
-    "replace": ("true or false", lambda value: isinstance(value, bool)),
-    "shardlist": ("a list of shards", lambda rows: isinstance(rows, list)),
-    "contents": ("an object of digests", lambda facts: isinstance(facts, dict)),
-    "made": ("a list of texts", _are_texts),
-}
+_KINDS: list[tuple[str, str, Callable[[Any], bool]]] = [
+    ("nsamples nbytes nrows dataset join", "a count", _is_count),
+    ("digest versions classes name", "a text", lambda value: isinstance(value, str)),
+    ("replace aligned of_table", "true or false", lambda value: isinstance(value, bool)),
+    ("contents rows arrays", "an object", lambda value: isinstance(value, dict)),
+    ("datasets slots sources steps", "a list of objects", lambda value: _all(value, dict)),
+    ("made none", "a list of texts", lambda value: _all(value, str)),
+    ("shardlist", "a list of shards", lambda value: isinstance(value, list)),
+    ("rename", "an object of extensions", lambda value: isinstance(value, dict)
+     and _all([*value.values()], str)),
+    ("on", "a field and a column", lambda value: _all(value, str, type(None)) and len(value) == 2),
+    ("fields", "a list of extensions, or the column of each", _are_fields),
+]  # fmt: skip
 
 
 def _shown(value: Any) -> str:
@@ -137,9 +112,10 @@ def _shown(value: Any) -> str:
 
 def _check_kinds(node: dict[str, Any], where: str) -> None:
     """Raise SpecError unless the keys of an object of a document hold what they should."""
-    for key, (kind, holds) in _KINDS.items():
-        if node.get(key) is not None and not holds(node[key]):
-            raise SpecError(f"{where}: {key}: expected {kind}, found {_shown(node[key])}")
+    for keys, kind, holds in _KINDS:
+        for key in keys.split():
+            if node.get(key) is not None and not holds(node[key]):
+                raise SpecError(f"{where}: {key}: expected {kind}, found {_shown(node[key])}")
 
 
 def open(source: Any, **options: Any) -> Any:  # noqa: A001 (it is `wids.open`)
@@ -156,8 +132,7 @@ def open(source: Any, **options: Any) -> Any:  # noqa: A001 (it is `wids.open`)
         options: As `ShardListDataset` takes them, for every dataset that is opened.
 
     Returns:
-        A `ShardListDataset`; of a saved view, what was saved: a `View`, a `Concatenation` or
-        another sequence of samples.
+        A `ShardListDataset`; of a saved view, a `View`.
 
     Raises:
         SpecError: The source does not exist or is malformed; or the dataset of a saved view has
@@ -198,11 +173,9 @@ def is_saved_view(source: Any) -> bool:
 
 def is_joined(samples: Any) -> bool:
     """Return whether the fields of one sample may be in several shards or in a table."""
-    if isinstance(samples, View):
-        return is_joined(samples.base)
-    if is_plain(samples):
-        return any(map(is_joined, samples.parts))
-    return not isinstance(samples, ShardListDataset)
+    slots = slots_of(samples)
+    known = all(isinstance(source.leaf, ShardListDataset) for source in slots[0].sources)
+    return any(source.steps for source in slots[0].sources) or not known
 
 
 def shards_and_rows(
@@ -213,42 +186,34 @@ def shards_and_rows(
     Programs that copy or inspect shards use it.
 
     Args:
-        samples: A dataset, a view, or a concatenation of these.
-        leftmost: Whether the left side of a join stands for it.
-        options: Options of the dataset that is opened of all shards of a concatenation.
+        samples: A dataset or a view.
+        leftmost: Whether to pass over what joins add.
+        options: Options of the dataset that is opened of all shards of several datasets.
 
     Returns:
         The dataset, and the indexes in order; None for all its samples.
 
     Raises:
-        SpecError: A sample has fields of several shards, or the parts differ in the rules by which
-            members are grouped.
+        SpecError: A sample has fields of several shards, or the datasets differ in the rules by
+            which members are grouped.
     """
     if isinstance(samples, ShardListDataset):
         return samples, None
-    if leftmost and isinstance(samples, Join):
-        return shards_and_rows(samples.left, leftmost=True, **options)
-    if isinstance(samples, View):
-        dataset, rows = shards_and_rows(samples.base, leftmost=leftmost, **options)
-        chosen = samples.rows.array()
-        return dataset, chosen if rows is None else rows[chosen]
-    if not is_plain(samples):
+    if is_joined(samples) and not leftmost:
         raise SpecError(
-            f"{samples!r:.200}: expected a dataset, a selection or a concatenation, found a "
-            f"{type(samples).__name__}, whose samples are not stored in one dataset; wids reshard "
-            "writes them as shards"
+            f"{samples!r:.200}: expected samples that are stored in one dataset, found some that "
+            "have fields of several, or results of a function; wids reshard writes them as shards"
         )
-    parts = [shards_and_rows(part, leftmost=leftmost, **options) for part in samples.parts]
-    datasets = list({id(dataset): dataset for dataset, _ in parts}.values())
+    slot = slots_of(samples)[0]
+    leaves = {id(source.leaf): source.leaf for source in slot.sources}
+    datasets = list(leaves.values())
     whole = datasets[0] if len(datasets) == 1 else _as_one(datasets, options)
     # The samples of each dataset begin in the whole where those of the one before end.
-    starts = np.cumsum([0, *map(len, datasets)]).tolist()
-    first = {id(dataset): start for dataset, start in zip(datasets, starts, strict=False)}
-    found = [
-        first[id(dataset)] + (np.arange(len(dataset)) if rows is None else rows)
-        for dataset, rows in parts
-    ]
-    return whole, np.concatenate(found)
+    starts = dict(zip(leaves, np.cumsum([0, *map(len, datasets)]).tolist(), strict=False))
+    found = np.empty(len(samples), np.int64)
+    for leaf, places, rows, _ in slot.by_leaf(np.arange(len(samples), dtype=np.int64)):
+        found[places] = rows + starts[id(leaf)]
+    return whole, found
 
 
 def _as_one(datasets: Sequence[ShardListDataset], options: Mapping[str, Any]) -> ShardListDataset:
@@ -297,11 +262,12 @@ class _Opener:
         self._options = options
         self._documents = documents
         self._counts = Counter() if counts is None else counts
+        self._opened: dict[str, Any] = {}
 
     def open(self, source: Any) -> Any:
         """Open the view or dataset that a location names, or the parts of a list as one."""
         each = source if isinstance(source, list | tuple) else [source]
-        for opened in (part for part in each if hasattr(part, "read_as")):
+        for opened in (part for part in each if isinstance(part, Viewable)):
             raise TypeError(
                 f"wids.open: expected a location, a list or a dict, got {opened!r:.80}, which is "
                 "open already; use it as it is, wids.concat puts several together"
@@ -319,19 +285,18 @@ class _Opener:
         """Open the view of a document."""
         fields = self._options.get("fields")
         if fields is None:
-            return self.base(node, home, 0)
+            return self.view(node, home)
         # They are names in the view: a join may have renamed those of its sides.
         options = {name: self._options[name] for name in self._options if name != "fields"}
-        whole = _Opener(self._make, options, self._documents, self._counts).base(node, home, 0)
+        whole = _Opener(self._make, options, self._documents, self._counts).view(node, home)
         return whole.with_options(fields=fields)
 
-    def base(self, node: Any, home: str, depth: int) -> Any:
-        """Open a base that a document describes.
+    def view(self, node: dict[str, Any], home: str) -> Any:
+        """Open the view that a document describes.
 
         Args:
-            node: The location or object in the document.
-            home: Location of the document.
-            depth: Number of bases around it in the document.
+            node: The document.
+            home: Its location.
         """
         where = display_url(home)
         if self._documents > _MOST_DOCUMENTS:
@@ -340,55 +305,151 @@ class _Opener:
                 "one before; correct a document that names itself, or open an inner one and save "
                 "it as a document of its own"
             )
-        if depth > MOST_NESTED:
-            raise SpecError(f"{where}: {too_nested()}")
-        self._count("bases", where)
-        if isinstance(node, str):
-            self._count("documents and datasets", where)
-            return self._inner({}).open(self._located(node, home))
-        if not isinstance(node, dict):
-            raise SpecError(
-                f"{where}: base: expected a location or an object, found {_shown(node)}"
-            )
         _check_kinds(node, where)
-        known = _CHOICE_KEYS if "base" in node else _BASE_KEYS
-        if unknown := [key for key in node if key not in known]:
-            warn(
-                f"{where}: the key {unknown[0]!r:.80} has no effect; expected some of "
-                f"{', '.join(sorted(known))}"
+        is_plan = "slots" in node
+        _warn_of_unknown(node, _PLAN_KEYS if is_plan else _CHANGE_KEYS, where)
+        samples = self._planned(node, home) if is_plan else self._changed(node, home)
+        expected = node.get("nsamples", len(samples))
+        if len(samples) != expected:
+            raise SpecError(
+                f"{where}: expected {expected} samples, found {len(samples)}: its datasets have "
+                "changed since the view was saved; make the view again"
             )
-        if "base" in node:
-            return self._chosen(node, home, depth)
-        if node.get("concat") is not None:
-            parts = [self.base(part, home, depth + 1) for part in node["concat"]]
-            with _said_of(where):
-                return concat(parts, node.get("names"), classes=node.get("classes", "same"))
-        if node.get("join") is not None:
-            left = self.base(node["join"][0], home, depth + 1)
-            right = self._right_side(node["join"][1], left, home, depth)
-            _check_count(right, len(left), where)
-            return Join(left, right, node.get("rename") or {}, replace=bool(node.get("replace")))
-        return self._dataset(node, home)
+        return samples
 
-    def _right_side(self, node: Any, left: Any, home: str, depth: int) -> Any:
-        """Open the right side of a join: a base, a table, or a `Filled` sequence."""
-        if isinstance(node, dict) and ("table" in node or "tables" in node):
-            return self._table(node, left, home)
-        if isinstance(node, dict) and "of" in node:
-            base = self.base(node["of"], home, depth + 1)
-            return Filled(base, self._indexes(node.get("rows"), len(base) + 1, home))
-        return self.base(node, home, depth + 1)
+    def _base(self, node: Any, home: str) -> Any:
+        """Open a base: the location of a dataset or a view, or the object of one of them."""
+        if isinstance(node, str):
+            self._count("documents and datasets", display_url(home))
+            return self._inner({}).open(self._located(node, home))
+        if isinstance(node, dict) and {"slots", "base"} & node.keys():
+            return self._inner({}).view(node, home)
+        if isinstance(node, dict):
+            return self._dataset(node, home)
+        raise SpecError(
+            f"{display_url(home)}: base: expected a location or an object, found {_shown(node)}"
+        )
 
-    def _table(self, node: dict[str, Any], left: Any, home: str) -> TableRows:
-        """Open the rows of a joined table, after checking that the table has not changed."""
+    def _planned(self, node: dict[str, Any], home: str) -> Any:
+        """Open the view of a document that holds its plan."""
+        where = display_url(home)
+        entries = node.get("datasets") or []
+        leaves: list[Any] = [
+            None if "table" in each or "tables" in each else self._dataset(each, home)
+            for each in entries
+        ]
+        for number, each in enumerate(entries):
+            if leaves[number] is None:
+                leaves[number] = self._table(each, leaves, home)
+        arrays = self._arrays(node, home)
+        slots: list[Slot] = []
+        steps: dict[tuple[int, str], Add] = {}
+        for number, said in enumerate(node["slots"]):
+            _check_kinds(said, where)
+            _warn_of_unknown(said, {"sources", "rows"}, where)
+            sources = []
+            for source in said.get("sources") or []:
+                self._count("sources", where)
+                sources.append(
+                    self._source(source, leaves, number, len(node["slots"]), steps, where)
+                )
+            total = sum(len(source.leaf) for source in sources)
+            rows = _rows_from(said.get("rows"), arrays, where)
+            try:
+                rows.check(total, gaps=number > 0)
+            except ValueError as error:
+                raise SpecError(f"{where}: slot {number}: {error}") from error
+            if slots and len(rows) != len(slots[0].rows):
+                raise SpecError(
+                    f"{where}: slot {number}: expected {len(slots[0].rows)} rows, found {len(rows)}"
+                )
+            slots.append(Slot(sources, rows))
+        if not slots:
+            raise SpecError(f"{where}: slots: expected at least one, found none")
+        _check_reads(slots, where)
+        any_classes = node.get("classes") == "any"
+        based = list({id(s.leaf): s.leaf for s in slots[0].sources}.values())
+        if not any_classes and len(based) > 1 and (message := other_classes(based)):
+            raise SpecError(f"{where}: {message}")
+        facts = Facts(tuple(node.get("made") or ()), _lineage(node, where), any_classes)
+        return View(tuple(slots), facts)
+
+    def _source(
+        self,
+        said: dict[str, Any],
+        leaves: list[Any],
+        number: int,
+        count: int,
+        known: dict[tuple[int, str], Add],
+        where: str,
+    ) -> Source:
+        """Return a source of a slot as a document describes it."""
+        _check_kinds(said, where)
+        _warn_of_unknown(said, {"dataset", "name", "steps"}, where)
+        which = said.get("dataset", -1)
+        if not 0 <= which < len(leaves):
+            raise SpecError(f"{where}: slot {number}: no dataset has the number {_shown(which)}")
+        leaf, steps = leaves[which], []
+        for each in said.get("steps") or []:
+            _check_kinds(each, where)
+            _warn_of_unknown(each, _STEP_KEYS, where)
+            slot = each.get("join", -1)
+            if not number < slot < count:
+                raise SpecError(
+                    f"{where}: slot {number}: expected the number of a later slot to join, found "
+                    f"{_shown(each.get('join'))}"
+                )
+            # One step is one object in all sources that have it.
+            key = slot, json.dumps(each, sort_keys=True)
+            if key not in known:
+                none = each.get("none")
+                known[key] = Add(
+                    slot,
+                    each.get("rename") or {},
+                    bool(each.get("replace")),
+                    None if none is None else FieldNames(None, none),
+                    Compared() if each.get("aligned") else None,
+                    bool(each.get("of_table")),
+                )
+            steps.append(known[key])
+        shards = getattr(leaf, "pipeline", None)
+        offered = leaf.fields if shards is None else shards.fields
+        fields = None if offered is None else frozenset(offered)
+        return Source(leaf, said.get("name"), tuple(steps), fields)
+
+    def _arrays(self, node: dict[str, Any], home: str) -> Mapping[str, Any]:
+        """Return the arrays in the file that a document names."""
+        from wids.base.arrayfile import read_arrays
+
+        where, named = display_url(home), node.get("arrays")
+        if named is None:
+            return {}
+        try:
+            with _local_copy(self._located(named.get("file"), home)) as path:
+                about, arrays = read_arrays(path)
+                if not isinstance(about, dict) or about.get("is") != ROWS_OF_A_VIEW:
+                    raise ValueError(f"expected the rows of a view, found {about!r:.80}")
+                if file_digest(path) != named.get("digest"):
+                    raise ValueError(
+                        f"{path} holds the rows of another view, or was changed: its SHA-256 "
+                        "differs from the one in the document; restore the file, or save the view "
+                        "again"
+                    )
+        except (ValueError, OSError) as error:
+            raise SpecError(f"{where}: arrays: {error}") from error
+        return arrays
+
+    def _table(self, node: dict[str, Any], leaves: list[Any], home: str) -> TableRows:
+        """Open a joined table, after checking that it has not changed."""
         from wids.views.table import FileStamp
-        from wids.views.tablejoin import cache_of, joins_folder, rows_as_saved, shards_of
+        from wids.views.tablejoin import rows_as_saved
         from wids.views.tablerows import Match
         from wids.views.tablesbeside import beside_shards, table_beside
         from wids.views.tablesources import remote_table, table_source
 
         where = display_url(home)
         _check_kinds(node, where)
+        _warn_of_unknown(node, _TABLE_KEYS, where)
         on, fields = node.get("on"), node.get("fields")
         if (
             on is None
@@ -396,38 +457,45 @@ class _Opener:
             or None in map(node.get, ("nbytes", "digest"))
         ):
             raise SpecError(
-                f"{where}: join: expected a table as it is saved, with on, fields (an object), "
-                f"nbytes and digest, found the keys {', '.join(map(repr, node)):.200}"
+                f"{where}: expected a table as it is saved, with on, fields (an object), nbytes "
+                f"and digest, found the keys {', '.join(map(repr, node)):.200}"
             )
         stamp = FileStamp(node["nbytes"], node["digest"])
         named = self._located(node.get("table", node.get("tables")), home)
+        first = next((leaf for leaf in leaves if isinstance(leaf, ShardListDataset)), None)
+        cache = None if first is None else first.cache
+        copies = None if cache is None else cache.joins_folder()
+        beside = [
+            leaves[number]
+            for number in node.get("beside") or []
+            if type(number) is int and 0 <= number < len(leaves)
+        ]
         try:
             if "tables" in node:
-                shards, pattern = shards_of(left), node["tables"]
+                shards = [url for leaf in beside if leaf is not None for url in leaf.shards.urls]
+                pattern = node["tables"]
                 if scheme_of(pattern) or pattern.startswith(("/", "~")):
                     pattern = named
                 # What is relative lies beside the shards, and the name of one may be "file:x".
                 for shard in shards:
                     self._check_location(table_beside(pattern, shard), home)
                 source = beside_shards(
-                    pattern, shards, missing="fill", stamp=stamp, cache=cache_of(left)
+                    pattern, list(dict.fromkeys(shards)), missing="fill", stamp=stamp, cache=cache
                 )
             elif is_local(named):
-                copies = joins_folder(left)
                 source = table_source(local_path(named), copies=copies, stamp=stamp)
             else:
-                cache = cache_of(left)
                 if cache is None:
                     raise SpecError(f"{display_url(named)}: fetch this table, and join it")
-                source = remote_table(named, cache, copies=joins_folder(left), stamp=stamp)
-            rows = rows_as_saved(left, source, Match(*on), fields)
+                source = remote_table(named, cache, copies=copies, stamp=stamp)
+            pipeline = None if first is None else first.pipeline
+            rows = rows_as_saved(source, Match(*on), fields, pipeline, beside)
         except (ValueError, OSError) as error:
             raise SpecError(f"{where}: {error}") from error
-        lost = int((rows.rows.array() == rows.table.num_rows).sum())
-        if lost != node.get("missing", 0):
+        if len(rows) != node.get("nrows", len(rows)):
             raise SpecError(
-                f"{where}: {source.title}: {lost} samples have no row in it, "
-                f"{node.get('missing', 0)} when the view was saved; join the table again"
+                f"{where}: {source.title}: expected {node['nrows']} rows, found {len(rows)}; join "
+                "the table again"
             )
         return rows
 
@@ -446,7 +514,24 @@ class _Opener:
 
     def _dataset(self, node: dict[str, Any], home: str) -> Any:
         where = display_url(home)
-        self._count("documents and datasets", where)
+        _check_kinds(node, where)
+        _warn_of_unknown(node, _DATASET_KEYS, where)
+        # What differs in its fields alone is opened once.
+        known = json.dumps([home, {key: node[key] for key in node if key != "fields"}], default=str)
+        if node.get("fields") is not None and not isinstance(node["fields"], list):
+            raise SpecError(
+                f"{where}: fields: expected a list of extensions, found {_shown(node['fields'])}"
+            )
+        if known not in self._opened:
+            self._count("documents and datasets", where)
+            self._opened[known] = self._dataset_anew(node, home)
+        dataset, fields = self._opened[known], node.get("fields")
+        if fields is None:
+            return dataset
+        return dataset.with_options(fields=fields, missing_ok=fields)
+
+    def _dataset_anew(self, node: dict[str, Any], home: str) -> Any:
+        where = display_url(home)
         rules_of(node, where)
         own = {name: node[name] for name in USUAL_RULES if name in node}
         for name, kept in own.items():
@@ -457,20 +542,12 @@ class _Opener:
                 )
         if options := self._options_kept(node, where):
             own["options"] = options
-        if node.get("fields") is not None:
-            if not isinstance(node["fields"], list):
-                raise SpecError(
-                    f"{where}: fields: expected a list of extensions, found "
-                    f"{_shown(node['fields'])}"
-                )
-            own["fields"] = node["fields"]
-        opener = self._inner(own)
         if "spec" in node:
             named = node["spec"]
             location = self._located(named, home)
             if is_local(location) and file_name(location).endswith(".json"):
                 _check_there(local_path(location), where)
-            dataset = opener.open(location)
+            dataset: Any = self._make(location, **self._options | own)
         elif node.get("shardlist") is not None:
             allow_local = bool(self._options.get("allow_local"))
             listed = {"shardlist": node["shardlist"]}
@@ -480,12 +557,12 @@ class _Opener:
             dataset = self._make(rows, **self._options | own)
         else:
             raise SpecError(
-                f"{where}: base: expected 'spec', 'shardlist', 'concat', 'join' or 'base', found "
+                f"{where}: expected a dataset with 'spec' or 'shardlist', found "
                 f"{', '.join(map(repr, node)) or 'nothing'}"
             )
-        shards = getattr(dataset, "shards", None)
+        shards = dataset.shards
         changed = len(dataset) != node.get("nsamples", len(dataset)) or (
-            "digest" in node and shards is not None and digest_of(shards) != node["digest"]
+            "digest" in node and digest_of(shards) != node["digest"]
         )
         if changed:
             raise SpecError(
@@ -494,10 +571,9 @@ class _Opener:
                 f"{len(dataset)} samples or other shards; make the view again, or restore the "
                 "dataset"
             )
-        if shards is not None and node.get("contents") is not None:
+        if node.get("contents") is not None:
             _check_contents(node["contents"], shards, f"{where}: {display_url(str(named))}")
-        if shards is not None:
-            _require_versions(dataset, node.get("versions"), where)
+        _require_versions(dataset, node.get("versions"), where)
         return dataset
 
     def _options_kept(self, node: dict[str, Any], where: str) -> dict[str, Any]:
@@ -512,60 +588,36 @@ class _Opener:
         named = {"name"} if self._options.get("dataset_name") else set()
         return {key: kept[key] for key in kept if key not in named} | given
 
-    def _chosen(self, node: dict[str, Any], home: str, depth: int) -> Any:
-        """Apply the `indexes`, `exclude`, `patch` and `append` of a document to its base."""
+    def _changed(self, node: dict[str, Any], home: str) -> Any:
+        """Apply the `exclude`, `patch` and `append` of a document to its base."""
         where = display_url(home)
-        base = samples = self.base(node["base"], home, depth + 1)
-        if node.get("indexes") is not None:
-            samples = samples.select(self._indexes(node["indexes"], len(samples), home))
-            if node.get("lineage") is not None:
-                if (lineage := lineage_in(node)) is None:
-                    raise SpecError(
-                        f"{where}: lineage: expected 16 hexadecimal digits as they were saved, "
-                        f"found {_shown(node['lineage'])}"
-                    )
-                samples = View(samples.base, samples.rows, samples.made, lineage)
+        if "base" not in node:
+            raise SpecError(f"{where}: expected 'slots' or a 'base', found none")
+        base = samples = self._base(node["base"], home)
         if node.get("exclude") is not None:
             samples = samples.exclude(self._keys(node["exclude"], home), missing="drop")
-        patches: list[str] = []
+        made = list(node["made"]) if node.get("made") is not None else None
         for patch in _as_list(node.get("patch"), where, "patch"):
-            new = self.base(patch, home, depth + 1)
+            new = self._base(patch, home)
             _check_classes(base, new, f"{where}: patch {_shown(patch)}")
             _warn_of_unknown_keys(base, new, where)
-            steps = [*getattr(samples, "made", ()), f"patch({_shown(patch)})"]
-            patches.append(steps[-1])
-            samples = patched(samples, new)
-            if isinstance(samples, View):
-                samples = View(samples.base, samples.rows, steps, samples.lineage)
+            samples = patched(samples, new, f"patch({_shown(patch)})")
+            made = None if made is None else [*made, f"patch({_shown(patch)})"]
         added = _as_list(node.get("append"), where, "append")
         if added:
-            parts = [self.base(each, home, depth + 1) for each in added]
+            parts = [self._base(each, home) for each in added]
             if node.get("exclude") is not None:
                 _warn_of_keys_back(self._keys(node["exclude"], home), parts, where)
-            with _said_of(where):
-                samples = concat([samples, *parts])
-        _check_count(samples, node.get("nsamples", len(samples)), where)
-        if isinstance(samples, View) and node.get("made") is not None:
-            made = [*node["made"], *patches]
-            return View(samples.base, samples.rows, made, samples.lineage)
-        return samples
-
-    def _indexes(self, node: Any, total: int, home: str) -> IndexList:
-        where = display_url(home)
-        if not isinstance(node, dict):
-            raise SpecError(f"{where}: indexes: expected an object, found {_shown(node)}")
-        _check_kinds(node, where)
-        try:
-            if "file" not in node:
-                rows = indexes_from(node, None, where)
-            else:
-                location = self._located(node["file"], home)
-                with _local_copy(location) as path:
-                    rows = indexes_from(node, path, where)
-            rows.check(total)
-        except (ValueError, OSError) as error:
-            raise SpecError(f"{where}: indexes: {error}") from error
-        return rows
+            try:
+                samples = concat([samples, *parts], classes=node.get("classes", "same"))
+            except ValueError as error:
+                raise SpecError(f"{where}: {error}") from error
+        facts = samples.facts if isinstance(samples, View) else Facts()
+        if made is not None:
+            facts = facts._replace(made=tuple(made))
+        if (lineage := _lineage(node, where)) is not None:
+            facts = facts._replace(lineage=lineage)
+        return View(slots_of(samples), facts)
 
     def _keys(self, named: Any, home: str) -> list[str]:
         """Return the keys in a list of a document, or in the file that it names."""
@@ -644,40 +696,85 @@ def _check_classes(base: Any, patch: Any, where: str) -> None:
     from wids.codecs.formats import is_class
 
     message = other_classes([base, patch])
-    if message and any(map(is_class, first_fields(patch))):
+    if message and any(map(is_class, first_names(slots_of(patch)))):
         raise SpecError(
             f"{where}: {message} (part 0 is the base, part 1 the patch); number the classes of the "
             "patch as the base does"
         )
 
 
-def patched(samples: Any, patch: Any) -> Any:
+def patched(samples: Any, patch: Any, made: str) -> View:
     """Replace fields of some samples by those of a patch.
 
     Args:
         samples: All samples.
         patch: Samples with some of the same keys; their fields replace those of `samples`.
+        made: Description of the step.
     """
+    from wids.views.joining import matching_rows
     from wids.views.keytable import KeyTable
 
-    rows, matches = matching_rows(samples, patch, KeyTable(patch.key_hashes()))
-    if not len(rows):
-        return samples
-    joined = Join(samples.select(rows), patch.select(matches), {}, replace=True)
-    others = np.setdiff1d(np.arange(len(samples)), rows)
-    if not len(others):
-        return joined
-    order = np.argsort(np.concatenate([rows, others]), kind="stable")
-    return concat([joined, samples.select(others)]).select(order)
+    matches = matching_rows(samples, patch, KeyTable(patch.key_hashes()))
+    if message := other_classes([samples, patch]):
+        warn(f"patch: {message}")
+    step = Add(0, {}, replace=True)
+    facts = samples.facts if isinstance(samples, View) else Facts(lineage=samples.lineage)
+    plan = joined(slots_of(samples), slots_of(patch), Rows.of(matches), step)
+    return View(plan, facts._replace(made=(*facts.made, made)))
 
 
-@contextmanager
-def _said_of(where: str) -> Iterator[None]:
-    """Context manager that adds the name of the document to errors."""
+def _lineage(node: dict[str, Any], where: str) -> str | None:
+    """Return the lineage that a document states."""
+    lineage = lineage_in(node)
+    if node.get("lineage") is not None and lineage is None:
+        raise SpecError(
+            f"{where}: lineage: expected 16 hexadecimal digits as they were saved, found "
+            f"{_shown(node['lineage'])}"
+        )
+    return lineage
+
+
+def _warn_of_unknown(node: dict[str, Any], known: set[str], where: str) -> None:
+    """Warn of a key that has no effect, such as a misspelt one."""
+    if unknown := [key for key in node if key not in known]:
+        warn(
+            f"{where}: the key {unknown[0]!r:.80} has no effect; expected some of "
+            f"{', '.join(sorted(known))}"
+        )
+
+
+def _rows_from(node: Any, arrays: Mapping[str, Any], where: str) -> Rows:
+    """Return the rows of a slot, which a document holds or its file."""
+    if not isinstance(node, dict):
+        raise SpecError(f"{where}: rows: expected an object, found {_shown(node)}")
     try:
-        yield
+        if "arrays" in node:
+            return Rows.written(node, arrays, f"{where}: rows")
+        numbers: Any = node.get("range", node.get("list"))
+        whole = isinstance(numbers, list) and all(
+            type(number) is int and abs(number) < MOST_SAMPLES for number in numbers
+        )
+        if not whole or ("range" in node and (len(numbers) != 3 or numbers[2] == 0)):
+            raise ValueError(f"expected a range, a list or arrays, found {_shown(node)}")
+        if "range" in node:
+            return Rows.over(range(*numbers))
+        return Rows.of(np.array(numbers, np.int64))
     except ValueError as error:
-        raise SpecError(f"{where}: {error}") from error
+        raise SpecError(f"{where}: rows: {error}") from error
+
+
+def _check_reads(slots: Sequence[Slot], where: str) -> None:
+    """Refuse a plan of which one sample takes very many reads: slots may name each other."""
+    reads = [1] * len(slots)
+    for number in range(len(slots) - 1, -1, -1):
+        for source in slots[number].sources:
+            joins = [step.slot for step in source.steps if isinstance(step, Add)]
+            reads[number] = max(reads[number], 1 + sum(reads[slot] for slot in joins))
+        if reads[number] > _MOST_READS:
+            raise SpecError(
+                f"{where}: slot {number}: expected at most {_MOST_READS} reads for one sample, "
+                f"found {reads[number]}; write the samples as shards (wids.reshard)"
+            )
 
 
 @contextmanager
@@ -722,8 +819,6 @@ def _saved_document(source: Any) -> dict[str, Any] | None:
     version = document.get("wids_version") if isinstance(document, dict) else None
     if version != VERSION:
         return None
-    if "base" not in document:
-        raise SpecError(f"{display_url(location)}: expected a 'base', found none")
     return dict(document)
 
 
@@ -767,11 +862,3 @@ def _as_list(value: Any, where: str, name: str) -> list[Any]:
     if not all(isinstance(each, str | dict) for each in found):
         raise SpecError(f"{where}: {name}: expected locations, found {_shown(value)}")
     return found
-
-
-def _check_count(samples: Any, expected: Any, where: str) -> None:
-    if len(samples) != expected:
-        raise SpecError(
-            f"{where}: expected {expected} samples, found {len(samples)}: its datasets have "
-            "changed since the view was saved; make the view again"
-        )

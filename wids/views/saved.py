@@ -1,28 +1,23 @@
-"""Saving of a view as a small JSON document, which names its dataset and the chosen indexes.
+"""Saving of a view as a small JSON document: its plan, and what it was made of.
 
-    {"wids_version": 2, "name": "clean", "nsamples": 57, "made": ["filter('.cls == 3')"],
-     "base": {"spec": "train.json", "nsamples": 100, "digest": "..."},
-     "indexes": {"file": "clean.indexes", "nsamples": 57}}
+    {"wids_version": 3, "name": "clean", "nsamples": 57, "made": ["filter('.cls == 3')"],
+     "datasets": [{"spec": "train.json", "nsamples": 100, "digest": "..."}],
+     "slots": [{"sources": [{"dataset": 0}], "rows": {"kind": "runs", "arrays": "rows0", ...}}],
+     "arrays": {"file": "clean.rows", "digest": "..."}}
 
-A base is the location of a dataset, or one of these objects:
+The list of datasets has the datasets and tables, with their state at the time of saving:
 
-    {"spec" or "shardlist", "nsamples", "digest",    a dataset, with its state at the time of saving
-     "contents", "versions"}
-    {..., "options"}                                 the same, with top-level keys of a spec for it
-    {..., "fields"}                                  the same, in a join: the fields that it has
-    {"concat": [bases], "names", "classes"}          a concatenation
-    {"join": [left, right], "rename", "replace"}     a join
-    {"base", "indexes", "exclude", "patch", "append"}    a selection; all keys but "base" are
-                                                     optional, and are applied in this order
-    {..., "lineage"}                                 the same: a part of a split, or of its parts
-
-The right side of a join may also be
-
+    {"spec" or "shardlist", "nsamples", "digest",    a dataset
+     "contents", "versions", "options", "fields"}
     {"table" or "tables", "nbytes", "digest",        a file of a table, or the pattern of tables
-     "fields", "on", "missing"}                      that lie beside shards
-    {"of": base, "rows": indexes}                    a sample for each, or none
+     "fields", "on", "beside"}                       that lie beside the shards of some datasets
 
-The version is 2, because a reader of version 1 would ignore the selection and return all samples.
+A slot has its sources, each with the steps that follow, and rows: a range, a list, or arrays in the
+file of the document. A document written by hand has changes to a dataset in place of a plan:
+
+    {"wids_version": 3, "base": dataset, "exclude", "patch", "append"}
+
+The version is 3, because readers of others would not see what was chosen.
 """
 
 from __future__ import annotations
@@ -34,20 +29,15 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from wids.base.arguments import check_path
+from wids.base.arrayfile import write_arrays
 from wids.base.files import write_output
 from wids.base.urls import base_name, is_local, local_path
 from wids.reading.samplesequence import ShardedSequence, is_sharded
 from wids.specs.indexrules import USUAL_RULES, unusual_rules
 from wids.specs.locations import name_of
-from wids.specs.shardtable import MOST_SAMPLES
-from wids.views.concatenation import Chain
-from wids.views.filling import Filled
-from wids.views.indexlist import IndexList
-from wids.views.joining import Pairing
-from wids.views.selection import Mapped, Selection
+from wids.views.plan import Add, Call, ListLeaf, Source, slots_of
+from wids.views.rows import Rows, WrittenRows
 from wids.views.tablerows import TableRows
 
 if TYPE_CHECKING:
@@ -56,40 +46,37 @@ if TYPE_CHECKING:
     from wids.specs.shardtable import ShardTable
 
 __all__ = [
-    "MOST_NESTED",
     "OWN_SHARDS",
+    "ROWS_OF_A_VIEW",
     "VERSION",
+    "contents_of",
     "digest_of",
-    "indexes_from",
+    "file_digest",
     "save_view",
-    "too_nested",
     "view_document",
 ]
 
-VERSION = 2
-MOST_NESTED = (
-    100  # bases around a base; more would exceed the depth to which Python calls functions
-)
+VERSION = 3
+ROWS_OF_A_VIEW = "wids-view-1"  # what a file of another kind does not say of itself
 _VERSION_KEY = re.compile(rb'"wids_version"\s*:\s*%d\b' % VERSION)
 _HEAD_NBYTES = 1 << 20  # of a document, in which its version is looked for
-# A longer list of indexes is written to a file of its own, so that the document stays readable.
+# Longer lists of rows are written to a file beside the document, so that it stays readable.
 _MOST_INLINE = 100
 # Keys of a spec by which options replace its shards.
 OWN_SHARDS = {"shardlist", "datasets", "base", "base_path"}
 _NOT_KEPT = {"wids_version", "__kind__", *OWN_SHARDS, *USUAL_RULES}  # rules have their own keys
 
 
-def save_view(samples: Any, path: str | os.PathLike[str], made: Sequence[str] = ()) -> None:
-    """Write the document of a view, and its indexes to files in the same folder.
+def save_view(samples: Any, path: str | os.PathLike[str]) -> None:
+    """Write the document of a view, and its long lists of rows to a file in the same folder.
 
     Args:
         samples: The view.
-        path: Path of the document, which ends in `.json`; the files of indexes are named after it.
-        made: Descriptions of the steps that made the view.
+        path: Path of the document, which ends in `.json`; the file of rows is named after it.
 
     Raises:
         TypeError: The view has a part that cannot be saved, such as a function.
-        ValueError: The path does not end in `.json`, or the view is nested too deeply.
+        ValueError: The path does not end in `.json`, or is that of another file.
         OSError: A file cannot be written.
     """
     target = Path(check_path("path", path))
@@ -101,18 +88,21 @@ def save_view(samples: Any, path: str | os.PathLike[str], made: Sequence[str] = 
             f"path {str(target)!r}: is there already, and is no saved view; choose another name, "
             "or remove the file first"
         )
-    node = _Writer(target).node(samples)
-    if "base" not in node:
-        node = {"base": node}
-    document = {
-        "wids_version": VERSION,
-        "name": target.stem,
-        "nsamples": len(samples),
-        "made": list(made),
-        **node,
-    }
+    writer = _Writer(target)
+    document = {**_named(samples, target.stem), **writer.plan(samples)}
+    if writer.written.arrays:
+        file = target.with_suffix(".rows")
+        write_arrays(file, {"is": ROWS_OF_A_VIEW}, writer.written.arrays)
+        document["arrays"] = {"file": file.name, "digest": file_digest(file)}
     # Written last, so that the document never names a file that does not exist yet.
     write_output(target, f"{json.dumps(document, indent=2)}\n".encode())
+
+
+def _named(samples: Any, name: str) -> dict[str, Any]:
+    lineage = getattr(samples, "lineage", None)
+    made = list(getattr(samples, "made", ()))
+    known = {"wids_version": VERSION, "name": name, "nsamples": len(samples), "made": made}
+    return known | ({} if lineage is None else {"lineage": lineage})
 
 
 def _is_document(path: Path) -> bool:
@@ -122,7 +112,7 @@ def _is_document(path: Path) -> bool:
 
 
 def view_document(samples: Any, name: str, made: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the complete document of a view, with all indexes and absolute locations.
+    """Return the complete document of a view, with all rows and absolute locations.
 
     It can be stored anywhere on the same machine.
 
@@ -134,72 +124,76 @@ def view_document(samples: Any, name: str, made: Sequence[str] = ()) -> dict[str
     Raises:
         TypeError: The view has a part that cannot be saved, such as a function.
     """
-    node = _Writer(None).node(samples)
-    return {
-        "wids_version": VERSION,
-        "name": name,
-        "nsamples": len(samples),
-        "made": list(made),
-        **(node if "base" in node else {"base": node}),
-    }
+    return {**_named(samples, name), "made": list(made), **_Writer(None).plan(samples)}
 
 
 class _Writer:
-    """Writer of the files of indexes of one document, and of its objects.
+    """Writer of the plan of one document.
 
     Args:
-        target: Path of the document; None for a document without files.
+        target: Path of the document; None for a document without a file of rows.
+
+    Attributes:
+        written: The rows that the file of the document holds.
     """
 
     def __init__(self, target: Path | None) -> None:
         self._target = target
-        self._num_files = 0
-        self._depth = 0
-        self._num_joins = 0  # around the object that is written
+        self.written = WrittenRows()
+        self._leaves: dict[int, Any] = {}
+        self._with_fields = False
 
-    def node(self, samples: Any) -> dict[str, Any]:
-        """Return the object that describes a sequence in the document."""
-        # The complete document has a base around it where this object is none.
-        if self._depth >= MOST_NESTED:
-            raise ValueError(f"save: {too_nested()}")
-        self._depth += 1
-        try:
-            return self._object(samples)
-        finally:
-            self._depth -= 1
+    def plan(self, samples: Any) -> dict[str, Any]:
+        """Return the keys of the document that describe a plan."""
+        if hasattr(type(samples), "part_lengths"):
+            raise TypeError("save: a Mixture cannot be saved, as it has weights: save its parts")
+        slots = slots_of(samples)
+        # Which side of a join a field comes from depends on the fields of both.
+        self._with_fields = len(slots) > 1
+        said = []
+        for slot in slots:
+            sources = [self._source(source) for source in slot.sources]
+            said.append({"sources": sources, "rows": self._rows(slot.rows)})
+        done: list[dict[str, Any]] = []
+        while len(done) < len(self._leaves):  # a table may name further datasets
+            done.append(self._leaf(list(self._leaves.values())[len(done)]))
+        facts = getattr(samples, "facts", None)
+        classes = {"classes": "any"} if facts is not None and facts.any_classes else {}
+        return {"datasets": done, "slots": said, **classes}
 
-    def _object(self, samples: Any) -> dict[str, Any]:
-        if isinstance(samples, Mapped):
+    def _number(self, leaf: Any) -> int:
+        self._leaves.setdefault(id(leaf), leaf)
+        return list(self._leaves).index(id(leaf))
+
+    def _source(self, source: Source) -> dict[str, Any]:
+        steps = [self._step(step) for step in source.steps]
+        label = {} if source.label is None else {"name": source.label}
+        return {"dataset": self._number(source.leaf), **label} | ({"steps": steps} if steps else {})
+
+    @staticmethod
+    def _step(step: Add | Call) -> dict[str, Any]:
+        if isinstance(step, Call):
             raise TypeError(
                 "save: a function cannot be saved: save the view before map(), and call map() on "
                 "the opened view"
             )
-        if isinstance(samples, Selection):
-            lineage = getattr(samples, "lineage", None)
-            return {
-                "base": self.node(samples.base),
-                "indexes": self._indexes(samples.rows),
-                **({} if lineage is None else {"lineage": lineage}),
-            }
-        if isinstance(samples, Chain) and not hasattr(samples, "part_lengths"):
-            names = {} if samples.names is None else {"names": samples.names}
-            classes = {} if samples.classes == "same" else {"classes": samples.classes}
-            return {"concat": [self.node(part) for part in samples.parts], **names, **classes}
-        if isinstance(samples, TableRows):
-            return self._table(samples)
-        if isinstance(samples, Filled):
-            return {"of": self.node(samples.base), "rows": self._indexes(samples.rows)}
-        if isinstance(samples, Pairing):
-            self._num_joins += 1
-            sides = [self.node(samples.left), self.node(samples.right)]
-            self._num_joins -= 1
-            return {"join": sides, "rename": samples.rename, "replace": samples.replace}
-        if is_sharded(samples):
-            return self._dataset(samples)
-        raise TypeError(
-            f"save: a {type(samples).__name__} cannot be saved; expected a dataset, a selection, a "
-            "concatenation or a join: save its parts"
-        )
+        said: dict[str, Any] = {"join": step.slot}
+        said |= {"rename": dict(step.rename)} if step.rename else {}
+        said |= {"replace": True} if step.replace else {}
+        said |= {"of_table": True} if step.of_table else {}
+        said |= {"aligned": True} if step.compared is not None else {}
+        return said | ({} if step.absent is None else {"none": list(step.absent.names)})
+
+    def _leaf(self, leaf: Any) -> dict[str, Any]:
+        if isinstance(leaf, TableRows):
+            return self._table(leaf)
+        if isinstance(leaf, ListLeaf) or not is_sharded(leaf):
+            samples = leaf.samples if isinstance(leaf, ListLeaf) else leaf
+            raise TypeError(
+                f"save: a {type(samples).__name__} cannot be saved; expected datasets of shards, "
+                "and what is made of these: write its samples as shards"
+            )
+        return self._dataset(leaf)
 
     def _dataset(self, dataset: ShardedSequence) -> dict[str, Any]:
         rules: dict[str, Any] = {**dataset.index_rules}
@@ -212,8 +206,7 @@ class _Writer:
             **unusual_rules(rules),
             **said,  # the view keeps what takes precedence over the spec
         }
-        # Which side a field comes from depends on the fields of both.
-        if self._num_joins and (fields := dataset.pipeline.fields) is not None:
+        if self._with_fields and (fields := dataset.pipeline.fields) is not None:
             node["fields"] = list(fields)
         source = None if OWN_SHARDS & dataset.options.keys() else dataset.source
         if options := _options_of(dataset, source):
@@ -240,42 +233,31 @@ class _Writer:
                 "save: a table in memory cannot be saved: write it to a file, such as Parquet, "
                 "and join that"
             )
-        missing = int((rows.rows.array() == rows.table.num_rows).sum())
         location = os.path.relpath(origin.location) if origin.is_relative else origin.location
         named = location if origin.is_pattern else self._located(location)
+        beside = {"beside": [self._number(leaf) for leaf in rows.beside]} if rows.beside else {}
         return {
             "tables" if origin.is_pattern else "table": named,
             "nbytes": origin.stamp.nbytes,
             "digest": origin.stamp.digest,
+            "nrows": len(rows),
             "fields": rows.fields,
             "on": list(rows.match),
-            "missing": missing,
+            **beside,
         }
 
-    def _indexes(self, rows: IndexList) -> dict[str, Any]:
+    def _rows(self, rows: Rows) -> dict[str, Any]:
         if rows.kind == "range":
             return {"range": rows.arrays["bounds"].tolist()}
         if len(rows) <= _MOST_INLINE or self._target is None:
             return {"list": rows.array().tolist()}
-        number = f".{self._num_files}" if self._num_files else ""
-        path = self._target.with_name(f"{self._target.stem}{number}.indexes")
-        self._num_files += 1
-        rows.save(path)
-        return {"file": path.name, "nsamples": len(rows), "digest": _file_digest(path)}
+        return self.written.add(rows)
 
 
-def _file_digest(path: Path) -> str:
+def file_digest(path: Path) -> str:
+    """Return the SHA-256 of a file, as hexadecimal digits."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def too_nested() -> str:
-    """Return the message for a view that is nested too deeply in other views."""
-    return (
-        f"the view is made of more than {MOST_NESTED} concatenations, joins and selections, each "
-        "of the one before; write its samples as shards (wids.reshard), and go on with these, or "
-        "give all parts to one wids.concat"
-    )
 
 
 def _options_of(dataset: ShardedSequence, source: str | None) -> dict[str, Any]:
@@ -341,44 +323,3 @@ def _file_sizes(urls: Sequence[str]) -> list[int] | None:
         )
     except OSError:
         return None
-
-
-def indexes_from(node: Any, path: Path | None, where: str) -> IndexList:
-    """Return the indexes that a document contains, or those in the file that it names.
-
-    Args:
-        node: The `indexes` of the document.
-        path: The file of indexes; None if the document holds them.
-        where: Name of the document in messages.
-
-    Raises:
-        ValueError: The indexes are malformed.
-        OSError: The file cannot be read.
-    """
-    forms = [form for form in ("range", "list", "file") if form in node]
-    if len(forms) > 1:
-        raise ValueError(f"{where}: found several forms: {', '.join(forms)}; keep one of them")
-    if path is not None:
-        loaded = IndexList.load(path)
-        if len(loaded) != node.get("nsamples"):
-            raise ValueError(
-                f"{where}: expected {node.get('nsamples')} indexes, {path} holds {len(loaded)}"
-            )
-        # A document that was written by hand, or before, states no digest.
-        if node.get("digest") is not None and node["digest"] != _file_digest(path):
-            raise ValueError(
-                f"{where}: {path} holds the indexes of another view, or was changed: its SHA-256 "
-                "differs from the one in the document; restore the file, or save the view again"
-            )
-        return loaded
-    numbers = node.get("range", node.get("list"))
-    whole = isinstance(numbers, list) and all(
-        type(number) is int and abs(number) < MOST_SAMPLES for number in numbers
-    )
-    if not whole or ("range" in node and (len(numbers) != 3 or numbers[2] == 0)):
-        raise ValueError(
-            f"{where}: indexes: expected a range, a list or a file, found {node!r:.80}"
-        )
-    if "range" in node:
-        return IndexList.over(range(*numbers))
-    return IndexList.of(np.array(numbers, np.int64))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -13,10 +11,7 @@ import numpy.typing as npt
 from wids.base.urls import display_url
 from wids.errors import SpecError
 from wids.reading.samplesequence import ShardedSequence, is_sharded
-from wids.views.concatenation import Chain
-from wids.views.filling import Filled
-from wids.views.joining import Pairing
-from wids.views.selection import Selection
+from wids.views.plan import Add, Slots, given_names, slots_of
 from wids.views.tablerows import TableRows
 
 if TYPE_CHECKING:
@@ -28,9 +23,11 @@ __all__ = [
     "ChosenShard",
     "StoredField",
     "chosen_shards",
+    "places",
     "shard_counts",
     "shards_of_rows",
     "stored_fields",
+    "used_rows",
 ]
 
 Rows = npt.NDArray[np.int64]
@@ -55,11 +52,10 @@ def chosen_shards(samples: Any) -> list[ChosenShard]:
     """Return the shards from which a dataset or view reads, once per dataset.
 
     Args:
-        samples: A dataset, a view, a join (both sides count) or a concatenation. Tables that are
-            joined have no shards.
+        samples: A dataset or a view; what is joined counts, but tables have no shards.
     """
     datasets: dict[int, tuple[ShardedSequence, list[Rows]]] = {}
-    for dataset, rows in _leaves(samples, np.arange(len(samples), dtype=np.int64)):
+    for dataset, rows in places(samples, np.arange(len(samples), dtype=np.int64)):
         datasets.setdefault(id(dataset), (dataset, []))[1].append(rows)
     found = []
     for dataset, parts in datasets.values():
@@ -80,33 +76,31 @@ def shards_of_rows(samples: Any, rows: Rows) -> Iterator[tuple[ShardedSequence, 
     """Yield each shard that holds some samples, as its dataset and the index of one sample.
 
     Args:
-        samples: A dataset, a view, a join (both sides count) or a concatenation.
+        samples: A dataset or a view; what is joined counts.
         rows: Indexes of the samples; int64, shape `(n,)`.
     """
-    for dataset, inside in _leaves(samples, rows):
+    for dataset, inside in places(samples, rows):
         shards = np.searchsorted(dataset.cum_lengths, inside, side="right")
         for first in np.unique(shards, return_index=True)[1].tolist():
             yield dataset, int(inside[first])
 
 
-def _leaves(samples: Any, rows: Rows) -> Iterator[tuple[ShardedSequence, Rows]]:
-    """Yield each `ShardedSequence` under a sequence, with the indexes that are read from it."""
-    if is_sharded(samples):
-        yield samples, rows
-    elif isinstance(samples, Selection):
-        yield from _leaves(samples.base, samples.rows.take(rows))
-    elif isinstance(samples, Pairing):
-        yield from _leaves(samples.left, rows)
-        yield from _leaves(samples.right, rows)
-    elif isinstance(samples, Filled):
-        yield from _leaves(samples.base, samples.present_rows(rows))
-    elif isinstance(samples, Chain):
-        start = 0
-        for part in samples.parts:
-            inside = rows[(rows >= start) & (rows < start + len(part))]
-            if len(inside):
-                yield from _leaves(part, inside - start)
-            start += len(part)
+def places(samples: Any, indexes: Rows) -> Iterator[tuple[ShardedSequence, Rows]]:
+    """Yield each dataset of shards that some samples are read from, and their rows in it."""
+    for slot in slots_of(samples):
+        for leaf, _, rows, _ in slot.by_leaf(indexes):
+            if is_sharded(leaf):
+                yield leaf, rows
+
+
+def used_rows(samples: Any) -> list[tuple[TableRows, Rows]]:
+    """Return each table that is joined to samples, with the rows that belong to any, ascending."""
+    found: dict[int, tuple[TableRows, list[Rows]]] = {}
+    for slot in slots_of(samples):
+        for leaf, _, rows, _ in slot.by_leaf(np.arange(len(samples), dtype=np.int64)):
+            if isinstance(leaf, TableRows):
+                found.setdefault(id(leaf), (leaf, []))[1].append(rows)
+    return [(table, np.unique(np.concatenate(parts))) for table, parts in found.values()]
 
 
 def shard_counts(samples: Any) -> list[tuple[int, ShardRef, int]]:
@@ -119,7 +113,7 @@ def shard_counts(samples: Any) -> list[tuple[int, ShardRef, int]]:
     """
     found: dict[str, list[Any]] = {}
     start = 0
-    for length in samples.lengths:
+    for length in map(int, samples.lengths):
         if length:
             ref = samples.locate(start).shard
             found.setdefault(ref.url, [start, ref, 0])[2] += length
@@ -183,51 +177,42 @@ def stored_fields(samples: Any, index: int) -> list[StoredField]:
         SpecError: Both sides of a join have the field.
         WidsError: A shard cannot be opened.
     """
-    return list(_fields(samples, index))
+    return _fields(slots_of(samples), 0, index)
 
 
-def _fields(samples: Any, index: int) -> Iterator[StoredField]:
-    if is_sharded(samples):
-        yield from _of_shard(samples, index)
-    elif isinstance(samples, Selection):
-        yield from _fields(samples.base, samples.rows.at(index))
-    elif isinstance(samples, Filled):
-        row = samples.rows.at(index)
-        if row < len(samples.base):
-            yield from _fields(samples.base, row)
-    elif isinstance(samples, TableRows):
-        for name in samples.values_at(index):
-            yield StoredField(name, name, samples, index)
-    elif isinstance(samples, Pairing):
-        yield from _of_join(samples, index)
-    elif isinstance(samples, Chain):
-        ends = list(accumulate(map(len, samples.parts)))
-        number = bisect_right(ends, index)
-        yield from _fields(samples.parts[number], index - (ends[number - 1] if number else 0))
-
-
-def _of_shard(dataset: ShardedSequence, index: int) -> Iterator[StoredField]:
-    shard, local_index, _ = dataset.locate_sample(index)
-    wanted = dataset.wanted_fields
-    for name, offset, nbytes in shard.index.fields(local_index):
-        if wanted is None or name in wanted:
-            yield StoredField(name, name, dataset, index, offset, nbytes)
-
-
-def _of_join(samples: Pairing, index: int) -> Iterator[StoredField]:
-    right = [
-        field._replace(extension=samples.rename.get(field.extension, field.extension))
-        for field in _fields(samples.right, index)
-    ]
-    # What a join gives as None is stored nowhere, and takes the place of an old value.
-    given = samples.right.names_at(index) if samples.replace else []
-    names = {field.extension for field in right} | {samples.rename.get(n, n) for n in given}
-    for field in _fields(samples.left, index):
-        if field.extension not in names:
-            yield field
-        elif not samples.replace:
+def _fields(slots: Slots, number: int, index: int) -> list[StoredField]:
+    found = slots[number].find(index)
+    if found is None:
+        return []
+    source, row = found
+    fields = list(_of_leaf(source.leaf, row))
+    for step in source.steps:
+        if not isinstance(step, Add):
+            continue
+        right = [
+            field._replace(extension=step.rename.get(field.extension, field.extension))
+            for field in _fields(slots, step.slot, index)
+        ]
+        # What a join gives as None is stored nowhere, and takes the place of an old value.
+        given = step.renamed(given_names(slots, step, index)) if step.replace else []
+        names = {field.extension for field in right}.union(given)
+        twice = [field.extension for field in fields if field.extension in names]
+        if twice and not step.replace:
             raise SpecError(
-                f"sample {index}: both sides of the join have {field.extension!r}; join them with "
+                f"sample {index}: both sides of the join have {twice[0]!r}; join them with "
                 "rename= or replace=True"
             )
-    yield from right
+        fields = [field for field in fields if field.extension not in names] + right
+    return fields
+
+
+def _of_leaf(leaf: Any, row: int) -> Iterator[StoredField]:
+    if isinstance(leaf, TableRows):
+        for name in leaf.values_at(row):
+            yield StoredField(name, name, leaf, row)
+        return
+    shard, local_index, _ = leaf.locate_sample(row)
+    wanted = leaf.wanted_fields
+    for name, offset, nbytes in shard.index.fields(local_index):
+        if wanted is None or name in wanted:
+            yield StoredField(name, name, leaf, row, offset, nbytes)

@@ -20,11 +20,11 @@ from wids.base.numbertext import equal_text
 from wids.base.urls import display_url, is_local, local_path
 from wids.base.warn import warn
 from wids.codecs.headers import with_colon
-from wids.reading.samplesequence import datasets_in
 from wids.views.filtering import check_known, column_named
 from wids.views.filterlanguage import MISSING, compared_text
-from wids.views.indexlist import IndexList
 from wids.views.keytable import KeyTable
+from wids.views.plan import datasets_in, leaves_of
+from wids.views.rows import Rows
 from wids.views.tablerows import Match, TableRows
 from wids.views.tablesbeside import table_beside
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from wids.caching.cache import ShardCache
+    from wids.reading.pipeline import Pipeline
     from wids.reading.samplesequence import SampleSequence, ShardedSequence
     from wids.views.table import Table
     from wids.views.tablecolumns import Column
@@ -57,7 +58,7 @@ _KEY_COLUMNS = ("__key__", "key")
 _SAMPLE_KEY = ("key", "__key__")
 _LEAST_KEPT = 1 << 12  # samples; the rows of fewer are found faster than a file is read
 _MOST_NAMED = 20
-_RULE = 2  # of what equals a key, since other versions may share the cache folder
+_RULE = 3  # of what equals a key, since other versions may share the cache folder
 
 
 def joined_rows(
@@ -69,7 +70,7 @@ def joined_rows(
     fields: Collection[str] | None = None,
     rename: Mapping[str, str] | None = None,
     aligned: bool | None = None,
-) -> tuple[Integers | None, TableRows]:
+) -> tuple[Integers, TableRows]:
     """Return the row of a table for each sample.
 
     Args:
@@ -82,7 +83,7 @@ def joined_rows(
         aligned: Whether the rows are in the order of the samples.
 
     Returns:
-        Indexes of the samples that are left, None for all; and their rows.
+        The row of each sample, -1 for a sample without one; and what reads the rows.
 
     Raises:
         ValueError: A column is unknown, keys are missing or double, or an array has another length.
@@ -100,8 +101,7 @@ def joined_rows(
     rows = _found_rows(left, table, match)
     if aligned:
         _check_aligned(left, source)
-    kept = None
-    lost = np.flatnonzero(rows == table.num_rows)
+    lost = np.flatnonzero(rows < 0)
     _keep_bound(left)
     if len(lost) and missing == "error":
         raise ValueError(
@@ -110,36 +110,39 @@ def joined_rows(
         )
     if len(lost) == len(left) and len(left) and table.num_rows:
         warn(f"{_lost(left, table, match, lost)}: check that on= names what is equal")
-    if len(lost) and missing == "drop":
-        kept = np.flatnonzero(rows < table.num_rows)
-        rows = rows[kept]
     dataset = first_dataset(left)
     pipeline = None if dataset is None else dataset.pipeline
-    return kept, TableRows(table, IndexList.of(rows), chosen, match, pipeline)
+    beside = datasets_in(left, joined=False) if is_beside(table) else []
+    return rows, TableRows(table, chosen, match, pipeline, beside)
+
+
+def is_beside(table: Table) -> bool:
+    """Return whether a table is made of those that lie beside the shards of datasets."""
+    return table.origin is not None and table.origin.is_pattern
 
 
 def rows_as_saved(
-    left: SampleSequence, source: TableSource, match: Match, fields: Mapping[str, str]
+    source: TableSource,
+    match: Match,
+    fields: Mapping[str, str],
+    pipeline: Pipeline | None,
+    beside: Sequence[Any],
 ) -> TableRows:
-    """Return the rows of a table for a saved join, by looking them up again.
+    """Return what reads the rows of a table of a saved join.
 
     Raises:
-        ValueError: The table has no such columns, or a key is in two rows.
+        ValueError: The table has no such columns.
     """
     used = [*fields.values(), *([match.column] if match.column else [])]
     for name in used:
         _check_column(source, name, "join")
     table = source.read(list(dict.fromkeys(used)) or source.names[:1])
-    dataset = first_dataset(left)
-    pipeline = None if dataset is None else dataset.pipeline
-    found = IndexList.of(_found_rows(left, table, match))
-    _keep_bound(left)
-    return TableRows(table, found, fields, match, pipeline)
+    return TableRows(table, fields, match, pipeline, beside)
 
 
 def shards_of(samples: Any) -> list[str]:
     """Return the distinct shards of all datasets under a sequence, except those joined to it."""
-    urls = (url for dataset in datasets_in(samples, sides=("left",)) for url in dataset.shards.urls)
+    urls = (url for dataset in datasets_in(samples, joined=False) for url in dataset.shards.urls)
     return list(dict.fromkeys(urls))
 
 
@@ -164,12 +167,8 @@ def joins_folder(samples: SampleSequence) -> Path | None:
 
 
 def tables_of(samples: Any) -> list[TableRows]:
-    """Return the rows of each table that is joined under a sequence."""
-    if isinstance(samples, TableRows):
-        return [samples]
-    under = [getattr(samples, name, None) for name in ("base", "left", "right")]
-    parts = [*under, *(getattr(samples, "parts", None) or ())]
-    return [rows for part in parts if part is not None for rows in tables_of(part)]
+    """Return each table that is joined to samples."""
+    return [leaf for leaf in leaves_of(samples) if isinstance(leaf, TableRows)]
 
 
 def refuse_joined(path: Path, samples: Any) -> None:
@@ -187,7 +186,7 @@ def refuse_joined(path: Path, samples: Any) -> None:
 
 def first_dataset(samples: Any) -> ShardedSequence | None:
     """Return the first `ShardedSequence` under a sequence; None if there is none."""
-    return next(iter(datasets_in(samples, sides=("left",))), None)
+    return next(iter(datasets_in(samples, joined=False)), None)
 
 
 def _matched(on: On, source: TableSource, left: SampleSequence) -> Match:
@@ -263,7 +262,7 @@ def _named(names: Sequence[str]) -> str:
 
 
 def _found_rows(left: SampleSequence, table: Table, match: Match) -> Integers:
-    """Return the row of each sample, or the number of rows if it has none."""
+    """Return the row of each sample, or -1 if it has none."""
     if match.column is None:
         if table.num_rows != len(left):
             raise ValueError(
@@ -278,19 +277,19 @@ def _found_rows(left: SampleSequence, table: Table, match: Match) -> Integers:
     kept = _kept_path(wanted, table, match.column, joins_folder(left))
     if kept is not None:
         with suppress(OSError, ValueError):
-            found = IndexList.load(kept).array()
-            if len(found) == len(left) and (found <= table.num_rows).all():
+            found = Rows.load(kept).array()
+            if len(found) == len(left) and (found < table.num_rows).all():
                 os.utime(kept)  # files are evicted by their dates
                 return found
     # The key table has no nulls, so its positions are translated to rows.
     key, row_of = _key_table(table.columns[match.column])
-    rows = key.first_indexes(wanted, table.num_rows if row_of is None else len(row_of))
+    rows = key.first_indexes(wanted, -1)
     if row_of is not None:
-        rows = np.append(row_of, table.num_rows)[rows]
+        rows = np.append(row_of, -1)[rows]
     _check_single(key, row_of, wanted, table, match.column)
     if kept is not None:
         with suppress(OSError):  # a folder that may only be read
-            IndexList.of(rows).save(kept)
+            Rows.of(rows).save(kept)
     return rows
 
 
@@ -374,13 +373,13 @@ def _rows_by_field(left: SampleSequence, table: Table, field: str, column: str) 
         hashes = hash_keys([text_of(values.at(row)) for row in range(len(values))])
     key, row_of = _key_table(values, hashes)
     samples, slots = key.pairs(hash_keys(texts))
-    rows = np.full(len(left), table.num_rows, np.int64)
+    rows = np.full(len(left), -1, np.int64)
     found = slots if row_of is None else row_of[slots]
     for sample, row in zip(samples.tolist(), found.tolist(), strict=True):
         if text_of(values.at(row)) != texts[sample]:
             continue
         index = having[sample]
-        if rows[index] != table.num_rows:
+        if rows[index] >= 0:
             raise _double_error(table, column, int(rows[index]), row)
         rows[index] = row
     return rows

@@ -1,4 +1,4 @@
-"""`TableRows`: the rows of a table as fields of the samples of a join.
+"""`TableRows`: the rows of a table, read as fields of the samples of a join.
 
 Text and bytes in a table are decoded like a field in a shard, by the name of the field, and a
 dataset that reads raw bytes gets bytes. Other values (numbers, truth values, lists, structs) are
@@ -10,12 +10,11 @@ from __future__ import annotations
 import io
 import json
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from wids.base.arguments import checked_positions
 from wids.base.draws import within_sample
 from wids.base.numbertext import equal_text
 from wids.errors import DecodeError
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from wids.reading.fieldfile import FieldFile
     from wids.reading.gather import Allocate
     from wids.reading.pipeline import BatchKind
-    from wids.views.indexlist import IndexList
     from wids.views.table import Table
     from wids.views.tablecolumns import Column
 
@@ -63,31 +61,35 @@ class Match(NamedTuple):
 
 
 class TableRows:
-    """The right side of a join with a table: for each sample a row, or none.
+    """What a join with a table reads: a row is read like a sample of a dataset.
 
     Args:
         table: The table.
-        rows: The row for each sample; `table.num_rows` for a sample that has none.
         fields: The column of each field.
         match: How the rows were found.
         pipeline: That of the samples.
+        beside: Datasets beside whose shards the tables lie; none for a table named by itself.
 
     Attributes:
-        table, rows, fields, match: As given.
+        table, fields, match, beside: As given.
         key: The column that must equal the key of a sample; None if rows were found otherwise.
+        class_names: None; a table has no names of classes.
     """
+
+    class_names: ClassVar[Mapping[int, str]] = {}
 
     def __init__(
         self,
         table: Table,
-        rows: IndexList,
         fields: Mapping[str, str],
         match: Match,
         pipeline: Pipeline | None = None,
+        beside: Sequence[Any] = (),
     ) -> None:
         from wids.codecs.decode import SampleDecoder
 
-        self.table, self.rows, self.fields, self.match = table, rows, dict(fields), match
+        self.table, self.fields, self.match = table, dict(fields), match
+        self.beside = tuple(beside)
         # What a field found was compared there; reading would need the field again.
         self.key = match.column if match.field is None else None
         self._pipeline = pipeline or Pipeline("PIL", SampleDecoder())
@@ -97,33 +99,28 @@ class TableRows:
             (name, columns[column].at, self._finish[name]) for name, column in self.fields.items()
         ]
         self._key_at = None if self.key is None else _text_reader(columns[self.key])
-        self._row_at, self._num_rows = rows.at, table.num_rows
 
     def __len__(self) -> int:
-        return self.rows.count
+        return self.table.num_rows
 
-    def read_as(self, index: int, number: int, _dataset: str | None = None) -> dict[str, Any]:
-        """Return the fields of a sample, and its key if it must be compared.
+    def read_as(self, row: int, number: int, _dataset: str | None = None) -> dict[str, Any]:
+        """Return the fields of a row, and its key if it must be compared.
 
         Raises:
             DecodeError: A value cannot be decoded; `number` says for which sample.
         """
-        row = self._row_at(index)
-        if row >= self._num_rows:
-            return dict.fromkeys(self.fields)
         label = {} if self._key_at is None else {"__key__": self._key_at(row)}
-        return self.extended(label, index, number) or {}
+        return self.extended(label, row, number) or {}
 
-    def extended(self, sample: dict[str, Any], index: int, number: int) -> dict[str, Any] | None:
-        """Return a copy of a sample with its fields of the table.
+    def extended(self, sample: dict[str, Any], row: int, number: int) -> dict[str, Any] | None:
+        """Return a copy of a sample with the fields of a row.
 
         Returns:
-            The copy; None if the sample has no row, another key, or one of the fields already.
+            The copy; None if the sample has another key, or one of the fields already.
         """
-        row_at, key_at = self._row_at, self._key_at
-        row = row_at(index)
+        key_at = self._key_at
         try:
-            if row >= self._num_rows or (key_at is not None and key_at(row) != sample["__key__"]):
+            if key_at is not None and key_at(row) != sample["__key__"]:
                 return None
         except KeyError:  # a transformation made something else of the sample
             return None
@@ -141,16 +138,13 @@ class TableRows:
         return merged if len(merged) == len(sample) + len(self._readers) else None
 
     def read_batch_as(
-        self, indexes: Sequence[int], numbers: Sequence[int], _dataset: str | None = None
+        self, rows: Sequence[int], numbers: Sequence[int], _labels: Any = None
     ) -> list[dict[str, Any]]:
-        """Return the fields of each sample of a batch."""
-        return [self.read_as(*each) for each in zip(indexes, numbers, strict=True)]
+        """Return the fields of each row of a batch."""
+        return [self.read_as(*each) for each in zip(rows, numbers, strict=True)]
 
-    def read_raw(self, index: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
-        """Return the fields of a sample as a shard would store them, without nulls."""
-        row = self.rows.at(index)
-        if row >= self.table.num_rows:
-            return {}
+    def read_raw(self, row: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
+        """Return the fields of a row as a shard would store them, without nulls."""
         sample: dict[str, Any] = {} if self._key_at is None else {"__key__": self._key_at(row)}
         for name, at, _ in self._readers:
             value = at(row) if fields is None or name in fields else None
@@ -158,11 +152,8 @@ class TableRows:
                 sample[name] = _encoder(name)(value)
         return sample
 
-    def values_at(self, index: int) -> dict[str, Any]:
-        """Return the values of a sample as in the table, without nulls."""
-        row = self.rows.at(index)
-        if row >= self.table.num_rows:
-            return {}
+    def values_at(self, row: int) -> dict[str, Any]:
+        """Return the values of a row as in the table, without nulls."""
         found = {name: at(row) for name, at, _ in self._readers}
         return {name: value for name, value in found.items() if value is not None}
 
@@ -178,16 +169,16 @@ class TableRows:
             return float if float in kinds else int
         return bool if kinds == {bool} else str
 
-    def field_sizes(self, index: int) -> dict[str, int]:
+    def field_sizes(self, row: int) -> dict[str, int]:
         """Return the size in bytes of each field as it would be stored in a shard."""
-        raw = self.read_raw(index)
+        raw = self.read_raw(row)
         return {name: len(value) for name, value in raw.items() if name != "__key__"}
 
-    def names_at(self, _index: int) -> list[str]:
-        """Return the names of the fields, which are those of each sample."""
+    def names_at(self, _row: int) -> list[str]:
+        """Return the names of the fields, which are those of each row."""
         return list(self.fields)
 
-    def open_field(self, index: int, extension: str) -> FieldFile:
+    def open_field(self, row: int, extension: str) -> FieldFile:
         """Open a value, as it would be stored in a shard, as a file that can be sought in.
 
         Raises:
@@ -195,22 +186,22 @@ class TableRows:
         """
         from wids.reading.fieldfile import FieldFile
 
-        data = self.read_raw(index, (extension,)).get(extension)
+        data = self.read_raw(row, (extension,)).get(extension)
         if data is None:
-            raise KeyError(f"sample {index}: no field {extension!r} in its row of the table")
+            raise KeyError(f"row {row} of {self.table.name}: no field {extension!r}")
         return FieldFile(lambda start, stop: data[start:stop], len(data), extension)
 
-    def is_near(self, _index: int) -> bool:
+    def is_near(self, _row: int) -> bool:
         """Return True: reading a row fetches no shard."""
         return True
 
-    def gather(self, indexes: Sequence[int], extension: str) -> Values:
+    def gather(self, rows: Integers, extension: str) -> Values:
         """Return one field of a batch, decoded."""
-        return self.column_at(checked_positions(indexes, len(self)), extension)
+        return self.column_at(rows, extension)
 
-    def gather_bytes(self, indexes: Sequence[int], extension: str) -> Ragged:
+    def gather_bytes(self, rows: Integers, extension: str) -> Ragged:
         """Return one raw field of a batch, with all bytes in one buffer."""
-        values, missing, rows = self._taken(checked_positions(indexes, len(self)), extension)
+        values, missing = self._taken(rows, extension)
         if len(missing):
             raise self._missing(extension, int(rows[missing[0]]))
         return _as_bytes(extension, values)
@@ -222,28 +213,25 @@ class TableRows:
 
     def gather_fields(
         self,
-        indexes: Sequence[int],
+        rows: Integers,
         _allocate: Callable[[str], Allocate] | None = None,
         _turn: AbstractContextManager[Any] | None = None,
     ) -> dict[str, Any] | None:
         """Return the fields of a batch as columns; None if raw ones are missing."""
         from wids.reading.collate import column_of
 
-        positions = checked_positions(indexes, len(self))
-        rows = self.rows.take(positions)
-        found = rows < self.table.num_rows
         batch: dict[str, Any] = {}
-        if self.key is not None and found.all():
+        if self.key is not None:
             keys = self.table.columns[self.key].take(rows)
             batch["__key__"] = list(map(equal_text, _plain_list(keys)))
         for name in self.fields:
-            values, missing, _ = self._taken(positions, name)
+            values, missing = self._taken(rows, name)
             if self.batch_kind == "raw":
                 if len(missing):
                     return None
                 batch[name] = _as_bytes(name, values)
             elif len(missing) or self._finish[name] is not None:
-                samples = [self.read_as(index, index) for index in positions.tolist()]
+                samples = [self.read_as(row, row) for row in rows.tolist()]
                 batch[name] = column_of([sample[name] for sample in samples])
             else:
                 is_array = isinstance(values, np.ndarray)
@@ -251,17 +239,17 @@ class TableRows:
         return batch
 
     def column_at(
-        self, indexes: Integers, extension: str, *path: str | int, fill: Any = None
+        self, rows: Integers, extension: str, *path: str | int, fill: Any = None
     ) -> Values:
-        """Return the column of some samples, by their indexes in `[0, len)`, unchecked.
+        """Return the column of some rows.
 
         Raises:
-            DecodeError: A sample has no value and there is no `fill`, or one cannot be decoded.
+            DecodeError: A row has no value and there is no `fill`, or one cannot be decoded.
         """
         from wids.codecs.headers import is_stated, read_header
         from wids.reading.collate import follow_path
 
-        values, missing, rows = self._taken(indexes, extension)
+        values, missing = self._taken(rows, extension)
         finish = self._finisher(extension, arrays=True)
         if is_stated(extension, path):
             finish = partial(read_header, extension)
@@ -279,25 +267,26 @@ class TableRows:
             raise self._missing(extension, int(rows[missing[0]]))
         return fill_in(values, missing, fill)
 
-    def _taken(self, indexes: Integers, extension: str) -> tuple[Values, Integers, Integers]:
-        """Return the existing values of samples, the slots of samples without one, and the rows."""
-        rows = self.rows.take(indexes)
+    def _taken(self, rows: Integers, extension: str) -> tuple[Values, Integers]:
+        """Return the existing values of rows, and the slots of rows without one."""
         column = self.table.columns[self.fields[extension]]
-        found = rows < self.table.num_rows
-        found[found] = ~column.nulls_at(rows[found])
-        return column.take(rows[found]), np.flatnonzero(~found), rows
+        found = ~column.nulls_at(rows)
+        return column.take(rows[found]), np.flatnonzero(~found)
 
     def __repr__(self) -> str:
         return f"{len(self.fields)} columns of {self.table.name}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return TableRows, (self.table, self.rows, self.fields, self.match, self._pipeline)
+        return TableRows, (self.table, self.fields, self.match, self._pipeline, self.beside)
 
     def with_pipeline(self, pipeline: Pipeline | None, fields: Iterable[str] | None) -> TableRows:
         """Return the same rows with some of the fields, read through another pipeline."""
         wanted = self.fields if fields is None else {*fields}
         kept = {name: column for name, column in self.fields.items() if name in wanted}
-        return TableRows(self.table, self.rows, kept, self.match, pipeline)
+        return TableRows(self.table, kept, self.match, pipeline, self.beside)
+
+    def close(self) -> None:
+        """Do nothing: a table holds no shard open."""
 
     def together(self, field: str) -> TableRows:
         """Return the same rows with all columns except bytes in one field.
@@ -316,7 +305,7 @@ class TableRows:
             raise ValueError(f"columns_as: {field!r} is a column of bytes of {table.name}")
         joined = table.with_record(field, names) if names else table
         fields = own | ({field: field} if names else {})
-        return TableRows(joined, self.rows, fields, self.match, self._pipeline)
+        return TableRows(joined, fields, self.match, self._pipeline, self.beside)
 
     def _finisher(self, name: str, *, arrays: bool = False) -> Callable[[Any], Any] | None:
         """Return the function from a value in the table to that in a sample; None for unchanged."""
@@ -366,10 +355,9 @@ class TableRows:
         return self._pipeline.decoder.answer(error, name, sample)
 
     def _missing(self, extension: str, row: int) -> DecodeError:
-        where = f"row {row} is null" if row < self.table.num_rows else "a sample has no row"
         return DecodeError(
-            f"column {extension!r}: {self.table.name}, column {self.fields[extension]!r}: {where}; "
-            "fill= gives such samples a value"
+            f"column {extension!r}: {self.table.name}, column {self.fields[extension]!r}: row "
+            f"{row} is null; fill= gives such samples a value"
         )
 
 

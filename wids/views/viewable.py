@@ -1,20 +1,13 @@
 """`Viewable`: the methods of every sequence of samples that select, join, map and save samples.
 
-    Viewable         the methods: `select`, `filter`, `join`, `+` and so on; they copy no samples
-    View             selected samples of a sequence
-    MappedView       the results of a function for the samples of a sequence
-    Join             samples with the fields of two sequences
-    Concatenation    several sequences, one after the other
-
-The modules `selection`, `joining` and `concatenation` read the samples; the classes here add the
-public methods.
+A `View` has them, and reads its samples by a plan (`Planned`); a `ShardListDataset` has them, and
+makes views of itself. The methods copy no samples.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from bisect import bisect_right
 from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Never, NoReturn, Self, Unpack
@@ -32,21 +25,35 @@ from wids.base.arguments import (
     checked_position,
     checked_positions,
     plain_index,
+    to_list,
 )
 from wids.base.keyhash import common_lineage, hash_key, hash_keys, lineage_in
 from wids.base.numbertext import equal_text
 from wids.base.urls import is_local
 from wids.base.warn import warn
+from wids.errors import SpecError
 from wids.reading.ragged import sorted_indexes
+from wids.reading.samplesequence import is_sharded
 from wids.reading.shardlist import ShardList
 from wids.reading.unevensamples import explain_missing
-from wids.views.concatenation import Chain, Classes, checked_parts
-from wids.views.filling import Filled
+from wids.views.classes import other_classes
 from wids.views.filterlanguage import KEY_NAMES, MISSING, compared_text
-from wids.views.indexlist import IndexList
-from wids.views.joining import Offered, Pairing, counterparts
-from wids.views.selection import Mapped, Selection
-from wids.views.tablerows import TableRows
+from wids.views.plan import (
+    Add,
+    Call,
+    Compared,
+    FieldNames,
+    Slots,
+    chosen,
+    concatenated,
+    joined,
+    leaves_of,
+    slots_of,
+    with_options,
+    with_step,
+)
+from wids.views.planned import Facts, Planned
+from wids.views.rows import Rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -68,15 +75,16 @@ else:
     _Sequence = object
 
 __all__ = [
-    "Concatenation",
-    "Join",
-    "MappedView",
+    "Classes",
     "ShardListDataset",
     "View",
     "Viewable",
+    "checked_parts",
     "concat",
-    "is_plain",
+    "concat_plan",
 ]
+
+Classes = Literal["same", "any"]
 
 # Purpose of a key, distinct from those of the orders.
 _TAKEN = 0x74616B65
@@ -135,31 +143,6 @@ class Viewable(_Sequence):
         kind: type[Self] = _as_torch_dataset(cls) if "torch.utils.data" in sys.modules else cls
         return super().__new__(kind)
 
-    def __getitem__(self, index: Any) -> Any:
-        """Return the sample with an index, or the view of a slice, a list or a mask.
-
-        Raises:
-            IndexError: There is no such sample.
-        """
-        if type(index) is not int or not 0 <= index < len(self):
-            try:
-                index = checked_position(plain_index(index), len(self))
-            except TypeError:
-                return self._selected("index", index)
-        return self.read_as(index, index)
-
-    def __getitems__(self, indexes: Sequence[int]) -> list[Any]:
-        """Return the samples of a batch; torch's DataLoader calls this.
-
-        Raises:
-            IndexError: One of them is out of range.
-        """
-        from wids.ordering.randomseeds import reading_batch
-
-        numbers = checked_positions(indexes, len(self)).tolist()
-        with reading_batch(indexes, len(self)):
-            return explain_missing(self.read_batch_as(numbers, numbers))
-
     def __iter__(self) -> Iterator[Any]:
         """Yield all samples in order."""
         return (self[index] for index in range(len(self)))
@@ -186,7 +169,7 @@ class Viewable(_Sequence):
 
     def _selected(self, name: str, chosen: Any) -> View:
         """Return the view of what the argument `name` chooses."""
-        rows = _index_list(name, chosen, len(self))
+        rows = _chosen_rows(name, chosen, len(self))
         words = _slice_as_written(chosen) if isinstance(chosen, slice) else ""
         return self._chosen(rows, words or f"select({len(rows)} samples)")
 
@@ -208,7 +191,7 @@ class Viewable(_Sequence):
         indexes = np.arange(num_samples, dtype=np.int64)
         if num_samples < total:
             indexes = np.sort(permute(indexes, total, derive_key(seed, _TAKEN)))
-        return self._chosen(IndexList.of(indexes), f"take({num_samples}, seed={seed})")
+        return self._chosen(Rows.of(indexes), f"take({num_samples}, seed={seed})")
 
     def filter(self, condition: str | Callable[..., Any], *columns: str, fill: Any = None) -> View:
         """Return the view of the samples that fulfil a condition, in their order.
@@ -232,7 +215,7 @@ class Viewable(_Sequence):
                     f"columns and fill are for a function, got {columns!r:.80} and {fill!r:.80} "
                     f"with the filter {condition!r}"
                 )
-            rows = IndexList.of(np.flatnonzero(matching(self, condition)))
+            rows = Rows.mask(matching(self, condition))
             return self._chosen(rows, f"filter({condition!r})")
         check_callable("condition", condition, "a filter in a text, or a function of columns")
         if not columns:
@@ -257,7 +240,7 @@ class Viewable(_Sequence):
                 f"the function, got {mask.dtype} of shape {mask.shape}"
             )
         names = ", ".join(["function", *map(repr, columns)])
-        return self._chosen(IndexList.of(np.flatnonzero(mask)), f"filter({names})")
+        return self._chosen(Rows.mask(mask), f"filter({names})")
 
     def sort_by(self, column: str, *, descending: bool = False) -> View:
         """Return the view of all samples sorted by a column; equal values keep their order.
@@ -279,7 +262,7 @@ class Viewable(_Sequence):
                 f"sort_by: column: expected a number or a text for each sample in {column!r}, "
                 f"{error}; name one value in it, such as '.json:size.width' or '.jpg:width'"
             ) from error
-        return self._chosen(IndexList.of(order), f"sort_by({column!r}, descending={descending})")
+        return self._chosen(Rows.of(order), f"sort_by({column!r}, descending={descending})")
 
     def split(
         self,
@@ -355,7 +338,7 @@ class Viewable(_Sequence):
         shares = ", ".join(f"{name}={share}" for name, share in parts.items())
         return {
             name: self._chosen(
-                IndexList.of(np.flatnonzero(numbers == part)),
+                Rows.mask(numbers == part),
                 f"split({how}, {shares})[{name!r}]",
                 lineage,
             )
@@ -410,7 +393,7 @@ class Viewable(_Sequence):
         # With the fill in its gaps a column may be an array, also one that a join has put together.
         return self._column_named(name, "columns", fill) if isinstance(values, list) else values
 
-    def map(self, function: Callable[[Any], Any]) -> MappedView:
+    def map(self, function: Callable[[Any], Any]) -> View:
         """Return the view whose samples are the results of a function.
 
         In the function, `wids.random_seed(sample)` returns a seed for the epoch and the sample.
@@ -419,7 +402,10 @@ class Viewable(_Sequence):
         Args:
             function: Takes a sample and returns its replacement; picklable, for workers.
         """
-        return MappedView(self, check_callable("function", function, "a function of a sample"))
+        function = check_callable("function", function, "a function of a sample")
+        facts = _facts_of(self)
+        made = (*facts.made, f"map({_name_of(function)})")
+        return View(with_step(slots_of(self), Call(function)), facts._replace(made=made))
 
     @property
     def keys(self) -> Keys:
@@ -496,7 +482,7 @@ class Viewable(_Sequence):
             raise ValueError(
                 f"select_keys: samples {first} and {second} both have the key {key!r}; {cure}"
             )
-        return self._chosen(IndexList.of(indexes), f"select_keys({len(wanted)} keys)")
+        return self._chosen(Rows.of(indexes), f"select_keys({len(wanted)} keys)")
 
     def exclude(
         self, unwanted: Any, *, column: str = "key", missing: Literal["error", "drop"] = "error"
@@ -526,23 +512,34 @@ class Viewable(_Sequence):
         # In a column, numbers are values like texts, and no indexes.
         keys = _keys_if_any(unwanted) if column in KEY_NAMES else read_keys(unwanted, numbers=True)
         if keys is None:
-            indexes = _index_list("unwanted", unwanted, len(self)).array()
+            indexes = _chosen_rows("unwanted", unwanted, len(self)).array()
         else:
             rows, indexes = self._pairs(keys, column)
             self._check_found(keys, rows, column, missing)
         # After the keys were read: a document may claim any number of samples.
         mask = np.ones(len(self), np.bool_)
         mask[indexes] = False
-        rows = IndexList.of(np.flatnonzero(mask))
+        rows = Rows.mask(mask)
         return self._chosen(rows, f"exclude({len(self) - len(rows)} samples)", lineage)
 
     def _indexes_of(self, view: View) -> npt.NDArray[np.int64] | None:
-        """Return the indexes here of the samples of a view of the same sequence; else None."""
-        if view.base is self:
-            return view.rows.array()
-        if isinstance(self, View) and view.base is self.base:
-            return np.flatnonzero(np.isin(self.rows.array(), view.rows.array()))
-        return None
+        """Return the indexes here of the samples of a view of the same datasets; else None."""
+        mine, theirs = slots_of(self)[0], view.slots[0]
+        if [each.identity for each in mine.sources] == [each.identity for each in theirs.sources]:
+            # What is in the sources twice is told apart by its place there.
+            return np.flatnonzero(np.isin(mine.rows.array(), theirs.rows.array()))
+        unwanted: dict[int, npt.NDArray[np.bool_]] = {}
+        known = {id(_shards_of(source.leaf)) for source in mine.sources}
+        if any(id(_shards_of(source.leaf)) not in known for source in theirs.sources):
+            return None
+        for leaf, _, rows, _ in theirs.by_leaf(np.arange(len(view), dtype=np.int64)):
+            flags = unwanted.setdefault(id(_shards_of(leaf)), np.zeros(len(leaf), np.bool_))
+            flags[rows] = True
+        found = np.zeros(len(self), np.bool_)
+        for leaf, places, rows, _ in mine.by_leaf(np.arange(len(self), dtype=np.int64)):
+            flags = unwanted.get(id(_shards_of(leaf)), np.zeros(len(leaf), np.bool_))
+            found[places] = flags[rows]
+        return np.flatnonzero(found)
 
     def _pairs(self, wanted: list[str], column: str) -> tuple[Any, Any]:
         """Return positions of wanted keys, and the samples that have them."""
@@ -592,7 +589,7 @@ class Viewable(_Sequence):
         rename: Mapping[str, str] | None = None,
         replace: bool = False,
         aligned: bool | None = None,
-    ) -> Join:
+    ) -> View:
         """Return the samples with the fields that another dataset or a table has for them.
 
         Shards that were made from these, with the same keys in the same order, are recognised, and
@@ -631,6 +628,7 @@ class Viewable(_Sequence):
         >>> joined[2][".cls"], joined[2][".caption"], list(joined.column(".caption"))
         (2, 'two', ['zero', 'one', 'two'])
         """
+        from wids.views.joining import counterparts
         from wids.views.tablejoin import cache_of, joined_rows, joins_folder
         from wids.views.tablesources import is_table, remote_table, table_source
 
@@ -647,7 +645,9 @@ class Viewable(_Sequence):
             else:
                 source = table_source(right, copies=copies)
             how: Any = {"on": on, "missing": missing, "fields": fields, "rename": rename}
-            return self._with_rows(joined_rows(self, source, aligned=aligned, **how), replace)
+            rows, table = joined_rows(self, source, aligned=aligned, **how)
+            step = Add(0, {}, replace, of_table=True)
+            return self._joined(table, rows, step, missing)
         for old, new in (rename or {}).items():
             if not str(new).startswith("."):
                 raise ValueError(f"rename: a field begins with a dot, got {new!r} for {old!r}")
@@ -660,15 +660,10 @@ class Viewable(_Sequence):
         if not hasattr(right, "key_hashes"):
             raise TypeError(f"right must be a dataset, a view or a table; got {right!r:.80}")
         other: Any = right if fields is None else right.with_options(fields=fields)
-        pairs = counterparts(self, other, missing=missing, aligned=aligned)
-        left: Any = self
-        if pairs is not None:
-            mine, theirs = pairs
-            left = self if len(mine) == len(self) else self.select(mine)
-            absent = (theirs == len(other)).any()
-            other = Filled(other, IndexList.of(theirs)) if absent else other.select(theirs)
-        matched = pairs is not None
-        return Join(left, other, rename or {}, replace=replace, matched=matched).checked()
+        matches = counterparts(self, other, aligned=aligned)
+        step = Add(0, dict(rename or {}), replace, compared=Compared() if matches is None else None)
+        every = Rows.over(range(len(self)))
+        return self._joined(other, every if matches is None else matches, step, missing)
 
     def join_tables(
         self,
@@ -679,7 +674,7 @@ class Viewable(_Sequence):
         fields: Collection[str] | None = None,
         rename: Mapping[str, str] | None = None,
         replace: bool = False,
-    ) -> Join:
+    ) -> View:
         """Return the samples with the columns of tables that lie beside their shards.
 
         img2dataset writes `00000.parquet` beside `00000.tar`:
@@ -705,17 +700,49 @@ class Viewable(_Sequence):
         cache = cache_of(self)
         source = beside_shards(pattern, shards_of(self), missing=missing, cache=cache)
         how: Any = {"on": on, "missing": missing, "fields": fields, "rename": rename}
-        found = joined_rows(self, source, **how)
+        rows, table = joined_rows(self, source, **how)
         if fields is None and source.lacking:
             warn(source.lacking)
-        return self._with_rows(found, replace)
+        return self._joined(table, rows, Add(0, {}, replace, of_table=True), missing)
 
-    def _with_rows(self, found: tuple[Any, TableRows], replace: bool) -> Join:
-        kept, rows = found
-        left = self if kept is None else self.select(kept)
-        return Join(left, rows, {}, replace=replace).checked()
+    def _joined(self, right: Any, matches: Any, step: Add, missing: str) -> View:
+        """Return the samples with the fields of their counterparts.
 
-    def __add__(self, other: Any) -> Concatenation:
+        Args:
+            right: A dataset, a view or a table.
+            matches: Index of the counterpart of each sample, -1 for none; or the list of these.
+            step: How the fields are merged.
+            missing: What to do with samples without a counterpart.
+        """
+        from wids.views.joining import check_fields
+
+        left: Any = self
+        others = slots_of(right)
+        if not isinstance(matches, Rows):
+            lost = np.flatnonzero(matches < 0)
+            if len(lost) and missing == "error":
+                raise ValueError(
+                    f"join: {len(lost)} of {len(self)} samples have no counterpart, the first has "
+                    f'the key {self.key_at(int(lost[0]))!r}; missing="drop" leaves them out, '
+                    '"fill" gives them None'
+                )
+            if len(lost) and missing == "drop":
+                left = self._chosen(Rows.mask(matches >= 0), "join")
+                matches = matches[matches >= 0]
+            elif len(lost) and missing == "fill":
+                first = others if not len(right) else chosen(others, Rows.over(range(1)))
+                step.absent = FieldNames(first, list(right.fields) if step.of_table else None)
+            matches = Rows.of(matches)
+        check_fields(self, right, step)
+        facts = _facts_of(left)
+        made = facts.made
+        if left is self:
+            made = (*made, f"join({right!r:.80})")
+        lineage = common_lineage([facts.lineage, getattr(right, "lineage", None)])
+        plan = joined(slots_of(left), others, matches, step)
+        return View(plan, facts._replace(made=made, lineage=lineage))
+
+    def __add__(self, other: Any) -> View:
         """Return the concatenation of both sequences; `concat` takes more, and names.
 
         Raises:
@@ -774,7 +801,7 @@ class Viewable(_Sequence):
         from wids.display.notebook import DatasetFacts
         from wids.reading import describe
 
-        shards = sum(length > 0 for length in self.lengths)
+        shards = int(np.count_nonzero(self.lengths))
         kind = type(self).__name__
         return describe.page_of(self, DatasetFacts(kind, repr(self), len(self), shards, None))
 
@@ -817,8 +844,8 @@ class Viewable(_Sequence):
         """Write the view to a JSON document, which names the dataset and the chosen indexes.
 
         `wids.open` opens it, also on another machine, and checks that the dataset has not
-        changed. The document takes some kilobytes. Long lists of indexes are written to a file in
-        the same folder: mostly less than 2 bytes per sample, or 4 if they are not ascending.
+        changed. The document takes some kilobytes. Long lists of rows are written to a file in the
+        same folder: mostly less than 2 bytes per sample, or 4 if they are not ascending.
 
         Args:
             path: Path of the document, which ends in `.json`.
@@ -830,18 +857,17 @@ class Viewable(_Sequence):
         """
         from wids.views.saved import save_view  # which opening a dataset does not need
 
-        save_view(self, path, getattr(self, "made", ()))
+        save_view(self, path)
 
     @property
     def lineage(self) -> str | None:
         """Key of the splits by hash that the samples are a part of; None if there are none."""
         return None
 
-    def _chosen(self, rows: IndexList, made: str, lineage: str | None = None) -> View:
-        lineage = lineage or self.lineage
-        if isinstance(self, View):
-            return View(self.base, self.rows.chosen(rows), (*self.made, made), lineage)
-        return View(self, rows, (made,), lineage)
+    def _chosen(self, rows: Rows, made: str, lineage: str | None = None) -> View:
+        facts = _facts_of(self)
+        known = facts._replace(made=(*facts.made, made), lineage=lineage or facts.lineage)
+        return View(chosen(slots_of(self), rows), known)
 
 
 @cache
@@ -859,7 +885,10 @@ def _as_torch_dataset(kind: Any) -> Any:
     def reduce(self: Any, protocol: Any) -> Any:
         # Pickled as the class itself, so that the reader needs torch only if it uses torch.
         how, arguments, *state = kind.__reduce_ex__(self, protocol)
-        if arguments and arguments[0] is type(self):
+        if issubclass(kind, View):
+            how = kind if how is type(self) else how
+            arguments = tuple(kind if each is type(self) else each for each in arguments)
+        elif arguments and arguments[0] is type(self):
             how, arguments = _made_empty, (kind,)
         return (how, arguments, *state)
 
@@ -930,32 +959,18 @@ class ShardListDataset(ShardList, Viewable):
         return values
 
 
-class View(Selection, Viewable):
-    """Selected samples of a sequence, in any order and with repetitions.
+class View(Planned, Viewable):
+    """Samples of any datasets, in any order and with repetitions, with the fields of joins.
 
-    The methods of a dataset make views. `view[i]` is the sample number `i` of the selection, and
-    its `__index__` is `i`.
+    The methods of a dataset make views, and `wids.concat`. `view[i]` is the sample number `i` of
+    the view, and its `__index__` is `i`.
 
     Attributes:
-        base: The original sequence.
-        rows: Indexes of the selected samples in it.
-        made: Description of each step of the selection.
+        made: Description of each step that made the view.
         lineage: Key of the splits by hash that the samples are a part of; None if there are none.
     """
 
-    __slots__ = ("_at", "_count", "_lineage", "_read", "base", "made", "rows")
-
-    def __init__(
-        self,
-        base: SampleSequence,
-        rows: IndexList,
-        made: Sequence[str] = (),
-        lineage: str | None = None,
-    ) -> None:
-        super().__init__(base, rows)
-        self.made = tuple(made)
-        self._lineage = lineage
-        self._at, self._count, self._read = rows.at, rows.count, base.read_as
+    __slots__ = ()
 
     def __getitem__(self, index: Any) -> Any:
         """Return the sample with an index, or the view of a slice, a list or a mask.
@@ -963,193 +978,107 @@ class View(Selection, Viewable):
         Raises:
             IndexError: There is no such sample.
         """
-        if type(index) is int and 0 <= index < self._count:
+        if type(index) is not int or not 0 <= index < self._count:
+            try:
+                index = checked_position(plain_index(index), self._count)
+            except TypeError:
+                return self._selected("index", index)
+        read = self._read
+        if read is not None:
             # Two local names, because calling an attribute directly looks it up as a method, which
             # takes longer.
-            at, read = self._at, self._read
+            at = self._at
             return read(at(index), index)
-        return super().__getitem__(index)
+        return self._sample(self.slots[0], index, index)
+
+    def __getitems__(self, indexes: Sequence[int]) -> list[Any]:
+        """Return the samples of a batch; torch's DataLoader calls this.
+
+        Raises:
+            IndexError: One of them is out of range.
+        """
+        from wids.ordering.randomseeds import reading_batch
+
+        numbers = checked_positions(indexes, self._count)
+        with reading_batch(indexes, self._count):
+            return explain_missing(self._samples(self.slots[0], numbers, numbers.tolist()))
 
     def with_options(self, **options: Unpack[ReadingOptions]) -> View:
         """Return the same view of samples that are read with other options.
 
+        With `fields`, what was joined is asked for those alone with which it was joined. Where its
+        first shard is remote and was not read yet, that fetches it, or its index.
+
         Args:
             options: `transformations`, `fields`, `decoders` and `on_error`, as
                 `ShardListDataset` takes them; others stay as they are.
         """
-        return View(self.base.with_options(**options), self.rows, self.made, self._lineage)
+        return View(with_options(self.slots, options), self.facts)
+
+    @property
+    def made(self) -> tuple[str, ...]:
+        """Description of each step that made the view."""
+        return self.facts.made
 
     @property
     def lineage(self) -> str | None:
         """Key of the splits by hash that the samples are a part of; None if there are none."""
-        return self._lineage
+        return self.facts.lineage
 
     def __repr__(self) -> str:
-        return f"View({len(self)} samples of {self.base!r})"
+        base = leaves_of(self, joined=False)
+        others = [leaf for leaf in leaves_of(self) if not any(leaf is each for each in base)]
+        named = f"{type(self).__name__}({self._count} samples of {_listed(base)}"
+        more = f", joined with {_listed(others)}" if others else ""
+        calls = (step for source in self.slots[0].sources for step in source.steps)
+        names = [_name_of(step.function) for step in calls if isinstance(step, Call)]
+        mapped = f", mapped by {', '.join(dict.fromkeys(names))}" if names else ""
+        return f"{named}{more}{mapped})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return View, (self.base, self.rows, self.made, self._lineage)
+        return type(self), (self.slots, self.facts)
 
 
-class MappedView(Mapped, Viewable):
-    """The results of a function for all samples of a sequence; `map` makes it."""
-
-    def with_options(self, **options: Unpack[ReadingOptions]) -> MappedView:
-        """Return the same view of samples that are read with other options."""
-        return MappedView(self.base.with_options(**options), self.function)
-
-    @property
-    def lineage(self) -> str | None:
-        """Key of the splits that the samples are a part of, also without the function."""
-        return getattr(self.base, "lineage", None)
-
-    def __repr__(self) -> str:
-        name = getattr(self.function, "__qualname__", repr(self.function))
-        return f"MappedView({len(self)} samples, {name} of {self.base!r})"
+_MOST_SHOWN = 3  # datasets in a representation
 
 
-class Join(Pairing, Viewable):
-    """Samples with the fields of two sequences, or of a sequence and a table; `join` makes it."""
-
-    __slots__ = ("_count", "_extended", "_read_left", "_read_right", "_strict")
-
-    def __getitem__(self, index: Any) -> Any:
-        """Return the sample with an index, or the view of a slice, a list or a mask.
-
-        Raises:
-            IndexError: There is no such sample.
-        """
-        if type(index) is int and 0 <= index < self._count:
-            return self.read_as(index, index)
-        return super().__getitem__(index)
-
-    def with_options(self, **options: Unpack[ReadingOptions]) -> Join:
-        """Return the same join of samples that are read with other options.
-
-        With `fields`, the right side is asked for those alone with which it was joined. Where its
-        first shard is remote and was not read yet, that fetches it, or its index.
-        """
-        from wids.views.tablejoin import first_dataset
-
-        fields, right = options.get("fields"), self.right
-        mine, theirs = options.copy(), options.copy()
-        if fields is not None:
-            left_names, right_names = self.fields_of_sides(list(fields))
-            likely = [name for name in left_names if name in self.right_names]
-            mine |= {"fields": left_names, "missing_ok": likely}
-            theirs |= {"fields": right_names, "missing_ok": right_names}
-        left = self.left.with_options(**mine)
-        if isinstance(right, TableRows):
-            dataset = first_dataset(left)
-            pipeline = None if dataset is None else dataset.pipeline
-            right = right.with_pipeline(pipeline, fields)
-        else:
-            right = _read_as_offered(right, theirs, self.offered)
-        joined = Join(left, right, self.rename, replace=self.replace)
-        joined.offered, joined.left_chosen = self.offered, self.left_chosen
-        return joined if fields is None else joined.names_chosen()
-
-    @property
-    def lineage(self) -> str | None:
-        """Key of the splits of both sides: a join has the samples that are in both."""
-        return common_lineage(getattr(side, "lineage", None) for side in (self.left, self.right))
-
-    def __repr__(self) -> str:
-        return f"Join({len(self)} samples: {self.left!r} with {self.right!r})"
+def _name_of(function: Any) -> str:
+    name: str = getattr(function, "__qualname__", type(function).__name__)
+    return name
 
 
-def _read_as_offered(samples: Any, options: ReadingOptions, offered: Offered) -> Any:
-    """Return the right side of a join, read with other options but no fields it did not offer."""
-    if isinstance(offered, tuple):
-        if isinstance(samples, Concatenation):
-            pairs = zip(samples.parts, offered, strict=True)
-            parts = [_read_as_offered(part, options, each) for part, each in pairs]
-            return Concatenation(parts, samples.names, samples.classes)
-        base = _read_as_offered(samples.base, options, offered)
-        if isinstance(samples, MappedView):
-            return MappedView(base, samples.function)
-        if isinstance(samples, Filled):
-            return Filled(base, samples.rows)
-        return View(base, samples.rows, samples.made, samples.lineage)
-    if offered is not None and "fields" in options:
-        fields = options["fields"]
-        kept = sorted(offered) if fields is None else [name for name in fields if name in offered]
-        options = options | {"fields": kept}
-    return samples.with_options(**options)
+def _listed(leaves: list[Any]) -> str:
+    more = f" and {len(leaves) - _MOST_SHOWN} more" if len(leaves) > _MOST_SHOWN else ""
+    return ", ".join(map(repr, leaves[:_MOST_SHOWN])) + more
 
 
-class Concatenation(Chain, Viewable):
-    """Several sequences of samples, one after the other; `wids.concat` makes them.
-
-    Args:
-        parts: The sequences. One with only `len` and `[index]` gives single samples only.
-        names: The `__dataset__` of the samples of each; None for their own names.
-        classes: "same" if the specs of the parts must give a number to the same class; "any" if
-            they need not.
-
-    Raises:
-        TypeError: The parts are no list of sequences.
-        ValueError: There is not one name for each part.
-        SpecError: The specs number their classes differently.
-
-    >>> both = Concatenation([["a", "b"], ["c"]])
-    >>> len(both), both[2]
-    (3, 'c')
-    """
-
-    __slots__ = ("_readers", "_search", "_starts", "names")
-
-    def __getitem__(self, index: Any) -> Any:
-        """Return the sample with an index, or the view of a slice, a list or a mask.
-
-        Raises:
-            IndexError: There is no such sample.
-        """
-        if type(index) is int and 0 <= index < self._search[-1]:
-            part = bisect_right(self._search, index)
-            name = None if self.names is None else self.names[part]
-            return self._readers[part](index - self._starts[part], index, name)
-        return super().__getitem__(index)
-
-    def with_options(self, **options: Unpack[ReadingOptions]) -> Concatenation:
-        """Return the same concatenation of samples that are read with other options.
-
-        Args:
-            options: `transformations`, `fields`, `decoders` and `on_error`, as
-                `ShardListDataset` takes them; others stay as they are.
-        """
-        every = map(self._able, range(len(self.parts)))
-        return self._of([part.with_options(**options) for part in every])
-
-    @property
-    def lineage(self) -> str | None:
-        """Key of the splits that the samples of the parts are a part of."""
-        return common_lineage(getattr(part, "lineage", None) for part in self.parts)
-
-    def _of(self, parts: list[Any]) -> Concatenation:
-        return Concatenation(parts, self.names, self.classes)
-
-    def __repr__(self) -> str:
-        return f"Concatenation({len(self)} samples: {', '.join(map(repr, self.parts))})"
+def _shards_of(leaf: Any) -> Any:
+    """Return what two datasets of the same samples, read with other options, have in common."""
+    return leaf.shards if is_sharded(leaf) else leaf
 
 
-def is_plain(samples: Any) -> bool:
-    """Return whether samples are a concatenation that is no mixture."""
-    return isinstance(samples, Concatenation) and not hasattr(type(samples), "part_lengths")
+def _facts_of(samples: Any) -> Facts:
+    """Return what is known of the samples of a view that is made of these."""
+    of_mixture = hasattr(type(samples), "part_lengths")
+    if isinstance(samples, View):
+        return samples.facts._replace(of_mixture=samples.facts.of_mixture or of_mixture)
+    return Facts(lineage=getattr(samples, "lineage", None))
 
 
 def concat(
     parts: Sequence[Any], names: Sequence[str] | None = None, *, classes: Classes = "same"
-) -> Concatenation:
-    """Return the concatenation of sequences of samples.
+) -> View:
+    """Return the samples of several sequences, one after the other.
 
     Args:
-        parts: Datasets, views, or anything with `len` and `[index]`.
+        parts: Datasets, views, or anything with `len` and `[index]`, which gives single samples
+            only.
         names: Name of each part, which is the `__dataset__` of its samples.
         classes: "any" for parts whose specs number their classes differently, where the numbers do
             not matter, or `__dataset__` tells what they mean.
 
     Raises:
+        TypeError: The parts are no list of sequences.
         ValueError: There are no parts, or the number of names differs from that of the parts.
         SpecError: The specs of two parts number their classes differently.
 
@@ -1157,17 +1086,59 @@ def concat(
     >>> len(both), both[2], list(both[::2])
     (3, 'c', ['a', 'c'])
     """
+    return View(*concat_plan(parts, names, classes))
+
+
+def concat_plan(
+    parts: Sequence[Any], names: Sequence[str] | None, classes: Classes
+) -> tuple[Slots, Facts]:
+    """Return the plan of several sequences, one after the other, and what is known of it."""
     given = checked_parts(parts)
     if not given:
         raise ValueError("parts: expected at least one sequence of samples, got none")
-    flat: list[Any] = []
+    labels = None if names is None else to_list("names", names, "a name for each part")
+    for name in labels or ():
+        check_text("each of names", name)
+    if labels is not None and len(labels) != len(given):
+        raise ValueError(f"names: expected one for each of {len(given)} parts, got {names!r}")
+    check_choice("classes", classes, ("same", "any"))
+    if classes == "same" and (message := other_classes(given)):
+        raise SpecError(
+            f'{message}; map() gives a part other numbers, and classes="any" of wids.concat '
+            "and Mixture takes the parts as they are"
+        )
+    known = [_facts_of(part) for part in given]
+    facts = Facts(
+        made=(f"concat({len(given)} parts)",),
+        lineage=common_lineage(each.lineage for each in known),
+        any_classes=classes == "any" or any(each.any_classes for each in known),
+        of_mixture=any(each.of_mixture for each in known),
+    )
+    # The same list as several parts is read as one.
+    plans: dict[int, Slots] = {}
     for part in given:
-        # A concatenation without names is replaced by its parts, so that samples are found in one
-        # step. With names its parts must stay one part, to which the name belongs; so must those
-        # that may number their classes differently, as others may not.
-        plain = names is None and is_plain(part) and part.names is None
-        flat += part.parts if plain and part.classes == classes else [part]
-    return Concatenation(flat, names, classes)
+        if id(part) not in plans:
+            plans[id(part)] = slots_of(part)
+    return concatenated([plans[id(part)] for part in given], labels or [None] * len(given)), facts
+
+
+def checked_parts(parts: Any) -> list[Any]:
+    """Return sequences of samples as a list; raise TypeError for anything else.
+
+    >>> checked_parts(([1, 2], [3]))
+    [[1, 2], [3]]
+    """
+    # A dataset in place of a list would count each of its samples as a dataset.
+    if isinstance(parts, Viewable):
+        raise TypeError(f"parts must be datasets in a list; got one dataset: {parts!r:.80}")
+    for number, part in enumerate(listed := to_list("parts", parts, "datasets")):
+        sequence = hasattr(part, "__len__") and hasattr(part, "__getitem__")
+        if not sequence or isinstance(part, str | bytes | dict):
+            raise TypeError(
+                f"parts[{number}] must be a dataset, or another sequence of samples; got "
+                f"{part!r:.80}"
+            )
+    return listed
 
 
 def _slice_as_written(chosen: slice) -> str:
@@ -1200,16 +1171,16 @@ def _keys_if_any(unwanted: Any) -> list[str] | None:
     return read_keys(unwanted) if len(items) and isinstance(items[0], str) else None
 
 
-def _index_list(name: str, chosen: Any, total: int) -> IndexList:
+def _chosen_rows(name: str, chosen: Any, total: int) -> Rows:
     """Return the indexes that the argument `name` chooses among `total` samples."""
-    if isinstance(chosen, IndexList):
+    if isinstance(chosen, Rows):
         return chosen
     if isinstance(chosen, slice):
-        return IndexList.over(range(*chosen.indices(total)))
+        return Rows.over(range(*chosen.indices(total)))
     if isinstance(chosen, range):
         ends = (chosen[0], chosen[-1]) if len(chosen) else ()
         if all(0 <= end < total for end in ends):
-            return IndexList.over(chosen)
+            return Rows.over(chosen)
     if isinstance(chosen, str | os.PathLike):
         chosen = _read_npy(name, Path(chosen))
     kinds = set(map(type, chosen)) if isinstance(chosen, list | tuple) else set()
@@ -1223,7 +1194,7 @@ def _index_list(name: str, chosen: Any, total: int) -> IndexList:
             raise ValueError(
                 f"{name}: a mask has a truth value for each of {total} samples, got {len(array)}"
             )
-        return IndexList.of(np.flatnonzero(array))
+        return Rows.mask(array)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         raise TypeError(
             f"{name}: expected indexes of samples or a truth value for each, in one dimension, got "
@@ -1231,7 +1202,7 @@ def _index_list(name: str, chosen: Any, total: int) -> IndexList:
         )
     # Unsigned ones that int64 lacks would become negative.
     checked_positions(array[array >= total][:1], total)
-    return IndexList.of(checked_positions(array.astype(np.int64), total))
+    return Rows.of(checked_positions(array.astype(np.int64), total))
 
 
 def _refuse_foreign(name: str, values: Any) -> None:

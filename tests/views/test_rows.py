@@ -1,4 +1,4 @@
-"""`IndexList`: any list of indexes, in the smallest form, found again, saved and shared."""
+"""`Rows`: any list of row numbers, also with gaps, in the smallest form, saved and shared."""
 
 import copy
 import os
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from wids.base.arrayfile import read_arrays, write_arrays
 from wids.errors import WidsError
-from wids.views.indexlist import IndexList
+from wids.views.rows import Rows
 
 # Lists that each form is the smallest for; what decides is how dense and how broken they are.
 SHAPES = {
@@ -23,14 +23,18 @@ SHAPES = {
     "low": np.flatnonzero(np.random.default_rng(1).random(400_000) < 0.03),
     "bits": np.flatnonzero(np.random.default_rng(2).random(300_000) < 0.6),
     "listed": np.random.default_rng(3).permutation(5000),
+    "sparse": np.where(np.arange(9000) % 70 == 3, np.arange(9000)[::-1], -1),
 }
 
 
 @st.composite
 def index_arrays(draw: st.DrawFn) -> np.ndarray:
-    """Draw indexes in any order, or ascending ones with runs, gaps and far ends."""
+    """Draw numbers in any order, with -1 among them, or ascending ones with runs and far ends."""
     numbers = draw(st.lists(st.integers(0, 1 << draw(st.integers(1, 20))), max_size=60))
-    if draw(st.booleans()):
+    kind = draw(st.sampled_from(["any", "runs", "gaps"]))
+    if kind == "gaps":
+        numbers = [each if draw(st.integers(0, 9)) > 5 else -1 for each in numbers]
+    if kind == "runs":
         lengths = draw(st.lists(st.integers(1, 200), min_size=len(numbers), max_size=len(numbers)))
         pairs = zip(numbers, lengths, strict=True)
         numbers = sorted({each for first, count in pairs for each in range(first, first + count)})
@@ -40,11 +44,12 @@ def index_arrays(draw: st.DrawFn) -> np.ndarray:
 @given(index_arrays())
 def test_it_holds_what_it_was_made_of(indexes: np.ndarray) -> None:
     """One by one, in batches, and as a whole the indexes are those that were given."""
-    held = IndexList.of(indexes)
+    held = Rows.of(indexes)
     assert len(held) == len(indexes)
     assert [held.at(position) for position in range(len(held))] == indexes.tolist()
     assert held.array().tolist() == indexes.tolist()
-    assert held.ascending == bool((np.diff(indexes) > 0).all())
+    if held.ascending:
+        assert (np.diff(indexes) > 0).all()
     twice = np.repeat(np.arange(len(indexes))[::-1], 2)
     assert held.take(twice).tolist() == indexes[twice].tolist()
 
@@ -54,26 +59,37 @@ def test_what_is_chosen_of_it_is_what_numpy_chooses(
     indexes: np.ndarray, data: st.DataObject
 ) -> None:
     """A list of positions, or a slice, of the list gives the same as of the array."""
-    held = IndexList.of(indexes)
+    held = Rows.of(indexes)
     start, stop, step = data.draw(
         st.tuples(st.integers(-70, 70), st.integers(-70, 70), st.sampled_from([-3, -1, 1, 2]))
     )
     part = range(len(indexes))[start:stop:step]
-    assert held.chosen(IndexList.over(part)).array().tolist() == indexes[start:stop:step].tolist()
+    assert held.chosen(Rows.over(part)).array().tolist() == indexes[start:stop:step].tolist()
     if len(indexes):
-        places = data.draw(st.lists(st.integers(0, len(indexes) - 1), max_size=9))
-        chosen = held.chosen(IndexList.of(np.array(places, np.int64)))
-        assert chosen.array().tolist() == indexes[places].tolist()
+        places = np.array(data.draw(st.lists(st.integers(-1, len(indexes) - 1), max_size=40)), int)
+        chosen = held.chosen(Rows.of(places))
+        assert chosen.array().tolist() == np.where(places < 0, -1, indexes[places]).tolist()
+        flags = data.draw(st.lists(st.booleans(), min_size=len(indexes), max_size=len(indexes)))
+        assert held.chosen(Rows.mask(np.array(flags))).array().tolist() == indexes[flags].tolist()
+
+
+@given(index_arrays(), index_arrays(), st.integers(0, 1 << 33))
+def test_lists_are_moved_and_placed_one_after_the_other(
+    first: np.ndarray, second: np.ndarray, delta: int
+) -> None:
+    """What is added to all numbers is not added to -1; parts of a concatenation keep theirs."""
+    moved = Rows.of(second).shifted(delta)
+    expected = [*first.tolist(), *np.where(second < 0, -1, second + delta).tolist()]
+    both = Rows.concat([Rows.of(first), moved])
+    assert both.array().tolist() == expected
+    assert [both.at(place) for place in range(len(both))] == expected
+    assert pickle.loads(pickle.dumps(both)).array().tolist() == expected
 
 
 @given(index_arrays(), st.lists(st.integers(0, 1 << 20), max_size=20))
-def test_indexes_are_found_and_counted(indexes: np.ndarray, wanted: list[int]) -> None:
-    """The first position of an index is found, and how many of an ascending list lie below it."""
-    held = IndexList.of(indexes)
-    as_list = indexes.tolist()
-    for index in wanted + as_list[:20]:
-        expected = as_list.index(index) if index in as_list else None
-        assert held.find(index) == expected
+def test_numbers_below_a_bound_are_counted(indexes: np.ndarray, wanted: list[int]) -> None:
+    """How many numbers of an ascending list lie below each bound."""
+    held = Rows.of(indexes)
     if held.ascending:
         below = held.count_below(np.array(wanted, np.int64))
         assert below.tolist() == np.searchsorted(indexes, wanted).tolist()
@@ -83,35 +99,35 @@ def test_indexes_are_found_and_counted(indexes: np.ndarray, wanted: list[int]) -
 def test_the_smallest_form_is_taken(kind: str, tmp_path: Path) -> None:
     """Each form is taken where it is small, and read back from a file it is the same."""
     indexes = SHAPES[kind]
-    held = IndexList.of(indexes)
+    held = Rows.of(indexes)
     assert held.kind == kind
     assert held.nbytes <= 8 * len(indexes)
     if kind == "low":
         assert held.nbytes < 2.1 * len(indexes)
     if kind == "bits":
-        assert held.nbytes < indexes[-1] / 3
+        assert held.nbytes < indexes[-1] / 5
     held.save(tmp_path / "saved")
-    loaded = IndexList.load(tmp_path / "saved")
-    loaded.check(int(indexes.max()) + 1)
+    loaded = Rows.load(tmp_path / "saved")
+    loaded.check(int(indexes.max()) + 1, gaps=kind == "sparse")
     assert np.array_equal(loaded.array(), indexes)
     assert (loaded.kind, loaded.ascending) == (kind, held.ascending)
     some = np.random.default_rng(4).integers(0, len(indexes), 200)
     assert [loaded.at(place) for place in some.tolist()] == indexes[some].tolist()
-    with pytest.raises(ValueError, match="outside"):
-        loaded.check(int(indexes.max()))
+    with pytest.raises(ValueError, match="found others"):
+        loaded.check(int(indexes.max()), gaps=True)
 
 
 def test_indexes_beyond_32_bits_are_held() -> None:
-    """Datasets may have more samples than an unsigned 32-bit number can count."""
+    """Datasets may have more samples than a 32-bit number can count."""
     indexes = np.array([1 << 40, 3, 1 << 33, 3])
-    assert IndexList.of(indexes).array().tolist() == indexes.tolist()
-    assert IndexList.of(np.sort(indexes)[1:]).array().tolist() == [3, 1 << 33, 1 << 40]
+    assert Rows.of(indexes).array().tolist() == indexes.tolist()
+    assert Rows.of(np.sort(indexes)[1:]).array().tolist() == [3, 1 << 33, 1 << 40]
 
 
 @pytest.mark.parametrize("kind", SHAPES)
 def test_a_damaged_file_is_refused(kind: str, tmp_path: Path) -> None:
     """A file of other arrays, a wrong count or indexes out of order never reach a sample."""
-    held = IndexList.of(SHAPES[kind])
+    held = Rows.of(SHAPES[kind])
     path = tmp_path / "saved"
     held.save(path)
     about, arrays = read_arrays(path)
@@ -119,22 +135,23 @@ def test_a_damaged_file_is_refused(kind: str, tmp_path: Path) -> None:
     for changes in ({"is": "something"}, {"kind": "none"}, {"kind": None}):
         write_arrays(path, about | changes, arrays)
         with pytest.raises(ValueError, match="expected"):
-            IndexList.load(path)
-    write_arrays(path, about | {"count": about["count"] + 1}, arrays)
+            Rows.load(path)
+    more = 1 if kind != "sparse" else -len(SHAPES[kind])
+    write_arrays(path, about | {"count": about["count"] + more}, arrays)
     with pytest.raises(ValueError, match="expected"):
-        IndexList.load(path).check(total)
+        Rows.load(path).check(total, gaps=kind == "sparse")
     first = min(arrays)
     write_arrays(path, about, {**arrays, first: arrays[first][:0]})
     with pytest.raises(ValueError, match="expected"):
-        IndexList.load(path)
+        Rows.load(path)
     write_arrays(path, about, {"other": arrays[first]})
     with pytest.raises(ValueError, match="expected"):
-        IndexList.load(path)
+        Rows.load(path)
 
 
 def test_a_small_list_travels_in_the_pickle() -> None:
     """It needs no file, and copies share it."""
-    held = IndexList.of(np.array([5, 2, 9]))
+    held = Rows.of(np.array([5, 2, 9]))
     assert pickle.loads(pickle.dumps(held)).array().tolist() == [5, 2, 9]
     assert copy.copy(held) is held
     assert copy.deepcopy(held) is held
@@ -154,7 +171,7 @@ def test_a_large_list_is_shared_by_a_file(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     indexes = SHAPES["listed"]
     large = np.concatenate([indexes, indexes, indexes])
-    held = IndexList.of(large)
+    held = Rows.of(large)
     image = pickle.dumps(held)
     assert len(image) < 1000
     assert pickle.dumps(held) == image

@@ -1,0 +1,718 @@
+"""The plan of a view: which rows of which datasets and tables each of its samples is made of.
+
+    slot     a row for each sample: slot 0 has the samples themselves, each further slot what one
+             join adds to them, with -1 where there is no counterpart
+    source   what a slot reads rows of: a dataset or a table, the name that it gives to its
+             samples, and the steps that follow
+    step     `Add` merges the fields of another slot, `Call` replaces a sample by the result of a
+             function
+
+The rows of a slot are addresses in its sources, one after the other, so that one number tells both
+the source and the row in it. Whatever is chosen of a view, each slot is chosen alike: no view
+refers to another one.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from wids.errors import SpecError
+from wids.reading.pipeline import no_end
+from wids.reading.samplesequence import ShardedSequence, is_sharded, relabelled
+from wids.views.rows import Rows
+from wids.views.tablerows import TableRows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+__all__ = [
+    "Add",
+    "Call",
+    "Compared",
+    "FieldNames",
+    "ListLeaf",
+    "Slot",
+    "Slots",
+    "Source",
+    "chosen",
+    "concatenated",
+    "datasets_in",
+    "first_names",
+    "given_names",
+    "has_function",
+    "in_both",
+    "joined",
+    "joined_names",
+    "leaves_of",
+    "likely_names",
+    "names_at",
+    "other_key",
+    "slots_of",
+    "with_options",
+    "with_step",
+]
+
+Integers = npt.NDArray[np.int64]
+
+# What a dataset has and a list has not.
+_OF_DATASETS = {"column_at", "fetch_ahead", "field_sizes", "gather", "gather_bytes"} | {
+    *("gather_fields", "is_near", "key_at", "key_hashes", "keys_at", "locate", "names_at"),
+    *("open_field", "read_raw", "with_options"),
+}
+# `__key__`, `__dataset__`, `__index__`, `__shard__` and `__shardindex__` are in both samples.
+_NUM_LABELS = 5
+
+
+class ListLeaf:
+    """A list, or anything else with `len` and `[index]`, which has samples and nothing else.
+
+    Args:
+        samples: The list.
+    """
+
+    batch_kind = "samples"
+
+    def __init__(self, samples: Any) -> None:
+        self.samples = samples
+        self.class_names: Mapping[int, str] = {}
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    @property
+    def lengths(self) -> Sequence[int]:
+        """Number of samples in each shard, where it has any; else it is one run."""
+        return getattr(self.samples, "lengths", None) or [len(self.samples)]
+
+    def read_as(self, row: int, number: int, dataset: str | None = None) -> Any:
+        """Return a sample; a dict with labels gets new ones."""
+        try:
+            return relabelled(self.samples[row], number, dataset)
+        except StopIteration as error:
+            raise no_end(f"while reading sample {number}") from error
+
+    def read_batch_as(
+        self, rows: Sequence[int], numbers: Sequence[int], labels: Sequence[str | None] | None
+    ) -> list[Any]:
+        """Return the samples of a batch."""
+        read = getattr(self.samples, "__getitems__", None)
+        try:
+            found = read(rows) if read else [self.samples[row] for row in rows]
+        except StopIteration as error:
+            raise no_end(f"while reading samples {list(numbers)}") from error
+        names = labels or [None] * len(rows)
+        return [relabelled(*each) for each in zip(found, numbers, names, strict=True)]
+
+    def close(self) -> None:
+        """Close the list, if it can be closed."""
+        close = getattr(self.samples, "close", None)
+        if close is not None:
+            close()
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _OF_DATASETS:
+            raise AttributeError(name)
+        raise TypeError(
+            f"a {type(self.samples).__name__} is a part of the samples, which has no keys, columns "
+            "and shards; of such parts only samples are read, by an index or a loader. "
+            "wids.ShardWriter writes them as shards, which have all of these"
+        )
+
+    def __repr__(self) -> str:
+        return f"{type(self.samples).__name__} of {len(self.samples)}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ListLeaf, (self.samples,)
+
+
+class FieldNames:
+    """Names of the fields that are None in samples without a counterpart.
+
+    They are those of the first sample of the right side of the join, which are read when they are
+    needed.
+
+    Args:
+        slots: Plan of that sample; None if the names are known.
+        names: The names.
+    """
+
+    def __init__(self, slots: Slots | None, names: Sequence[str] | None = None) -> None:
+        self._slots, self._names = slots, names
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The names, as on the right side."""
+        if self._names is None:
+            self._names = first_names(self._slots) if self._slots is not None else []
+        return self._names
+
+    def among(self, wanted: set[str]) -> FieldNames:
+        """Return those of the names that are wanted."""
+        return FieldNames(None, [name for name in self.names if name in wanted])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FieldNames, (self._slots, self._names)
+
+
+class Compared:
+    """Rows of the right side of a join whose keys were compared; a pickled copy begins anew."""
+
+    def __init__(self) -> None:
+        self._rows: dict[int, tuple[Any, npt.NDArray[np.bool_]]] = {}
+
+    def rest(self, leaf: Any, rows: Integers) -> npt.NDArray[np.bool_]:
+        """Return which of some rows were not compared yet."""
+        noted = self._rows.get(id(leaf))
+        return np.ones(len(rows), np.bool_) if noted is None else ~noted[1][rows]
+
+    def note(self, leaf: Any, rows: Integers) -> None:
+        """Note that the keys of some rows were compared."""
+        if id(leaf) not in self._rows:
+            self._rows[id(leaf)] = leaf, np.zeros(len(leaf), np.bool_)
+        self._rows[id(leaf)][1][rows] = True
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Compared, ()
+
+
+@dataclass(eq=False)
+class Add:
+    """Step that merges the fields of the sample in another slot.
+
+    Attributes:
+        slot: Number of that slot, which is larger than that of its own.
+        rename: New names of fields, by their names there.
+        replace: Whether these take the place of fields of the same name.
+        absent: Fields that are None without a counterpart; None: then nothing is added.
+        compared: Whose keys were compared, in a join whose sides were taken for aligned; None for a
+            join that was made by the keys.
+        of_table: Whether the slot has the rows of a table, which need not have a key.
+        guess: Fields of a counterpart that was read, those of most, probably; None before.
+    """
+
+    slot: int
+    rename: Mapping[str, str]
+    replace: bool = False
+    absent: FieldNames | None = None
+    compared: Compared | None = None
+    of_table: bool = False
+    guess: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        self.is_plain = not (self.rename or self.replace)
+
+    @cached_property
+    def _old(self) -> dict[str, str]:
+        return {new: old for old, new in self.rename.items()}
+
+    def original(self, name: str) -> str | None:
+        """Return the name in the slot of a field of the joined sample; None if it has none."""
+        return self._old.get(name) or (None if name in self.rename else name)
+
+    def renamed(self, names: Sequence[str]) -> list[str]:
+        """Return the names in the joined sample of fields of the slot."""
+        return [self.rename.get(name, name) for name in names] if self.rename else list(names)
+
+    def merged(self, left: Any, right: Any, number: int) -> Any:
+        """Return a sample with the fields of another one.
+
+        Args:
+            left: The sample.
+            right: The other one; None if there is no counterpart.
+            number: Index of the sample, for messages.
+
+        Raises:
+            SpecError: Their keys differ, or both have a field.
+            TypeError: A transformation made something else of one of them.
+        """
+        try:
+            if self.is_plain and left["__key__"] == right["__key__"]:
+                both: dict[str, Any] = right | left
+                # The labels are in both; were a field, the lengths would tell.
+                if len(both) == len(left) + len(right) - _NUM_LABELS:
+                    return both
+        except (TypeError, KeyError):
+            pass
+        if right is None and self.absent is None:
+            return left
+        if right is None and self.absent is not None:
+            right = dict.fromkeys(self.absent.names)
+        elif not (isinstance(right, dict) and ("__key__" in right or self.of_table)):
+            raise _not_samples(left, right, number)
+        if not (isinstance(left, dict) and "__key__" in left):
+            raise _not_samples(left, right, number)
+        if left["__key__"] != right.get("__key__", left["__key__"]):
+            raise other_key(number, left["__key__"], right["__key__"])
+        renamed = self.rename
+        fields = {renamed.get(name, name): right[name] for name in right if name[:2] != "__"}
+        twice = [name for name in fields if name in left]
+        if twice and not self.replace:
+            raise in_both(twice, f"sample {number}, key {left['__key__']!r}: ")
+        return {**left, **fields}
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """Step that replaces a sample by the result of a function."""
+
+    function: Callable[[Any], Any]
+
+
+class Source(NamedTuple):
+    """What a slot reads rows of.
+
+    Attributes:
+        leaf: A dataset, a `TableRows` or a `ListLeaf`.
+        label: The `__dataset__` of its samples; None for their own.
+        steps: The steps that follow, in order.
+        offered: Fields that a join was made with; None for all.
+    """
+
+    leaf: Any
+    label: str | None = None
+    steps: tuple[Add | Call, ...] = ()
+    offered: frozenset[str] | None = None
+
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        """What another source must equal to be the same."""
+        return id(self.leaf), self.label, self.steps
+
+
+class Slot:
+    """Sources, one after the other, and for each sample an address in them.
+
+    Args:
+        sources: The sources.
+        rows: The addresses.
+
+    Attributes:
+        sources, rows: As given.
+        at: Function from the index of a sample to its address.
+        starts, ends: Addresses at which each source begins and ends; lists.
+        readers: Function that reads a row, label and steps of each source.
+        table: The table whose rows alone the slot has; else None.
+        read: Function that reads a row of the only source, which has no steps and no label; else
+            None.
+    """
+
+    def __init__(self, sources: Sequence[Source], rows: Rows) -> None:
+        self.sources, self.rows, self.at = tuple(sources), rows, rows.at
+        self.ends: list[int] = np.cumsum(
+            [len(s.leaf) for s in self.sources], dtype=np.int64
+        ).tolist()
+        self.starts = [0, *self.ends[:-1]]
+        self.readers = [
+            (each.leaf.read_as, each.label, each.steps, start)
+            for each, start in zip(self.sources, self.starts, strict=True)
+        ]
+        only = self.sources[0] if len(self.sources) == 1 else None
+        plain = only.leaf if only is not None and not only.steps and only.label is None else None
+        self.table: TableRows | None = plain if isinstance(plain, TableRows) else None
+        self.read: Callable[..., Any] | None = None if plain is None else plain.read_as
+
+    def with_rows(self, rows: Rows) -> Slot:
+        """Return the slot with other rows of the same sources."""
+        twin = Slot.__new__(Slot)
+        twin.__dict__ = {**self.__dict__, "rows": rows, "at": rows.at}
+        return twin
+
+    def find(self, index: int) -> tuple[Source, int] | None:
+        """Return the source of a sample, and the row in it; None without a counterpart."""
+        address = self.at(index)
+        if address < 0:
+            return None
+        number = bisect_right(self.ends, address)
+        return self.sources[number], address - self.starts[number]
+
+    def groups(self, indexes: Integers) -> Iterator[tuple[Source | None, Integers, Integers]]:
+        """Yield the sources of some samples, the places of these samples, and the rows in each.
+
+        The source is None for the samples without a counterpart.
+        """
+        addresses = self.rows.take(indexes)
+        if not len(addresses):
+            return
+        least = int(addresses.min())
+        if len(self.sources) == 1 and least >= 0:
+            yield self.sources[0], np.arange(len(addresses)), addresses
+            return
+        numbers = np.searchsorted(self.ends, addresses, "right")
+        if least < 0:
+            numbers[addresses < 0] = -1
+        for number in np.unique(numbers).tolist():
+            (places,) = np.nonzero(numbers == number)
+            if number < 0:
+                yield None, places, addresses[places]
+            else:
+                yield self.sources[number], places, addresses[places] - self.starts[number]
+
+    def by_leaf(self, indexes: Integers) -> Iterator[tuple[Any, Integers, Integers, Any]]:
+        """Yield each dataset or table, the places of its samples, the rows, and their labels.
+
+        A batch is read so, since reading ahead counts on it. The labels are None if no sample has
+        a name other than its own.
+        """
+        found: dict[int, list[tuple[Source, Integers, Integers]]] = {}
+        for source, places, rows in self.groups(indexes):
+            if source is not None:
+                found.setdefault(id(source.leaf), []).append((source, places, rows))
+        for groups in found.values():
+            source, places, rows = groups[0]
+            if len(groups) > 1:
+                places, rows = (np.concatenate([each[part] for each in groups]) for part in (1, 2))
+            labels = None
+            if any(each[0].label for each in groups):
+                labels = [each[0].label for each in groups for _ in each[1]]
+            yield source.leaf, places, rows, labels
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Slot, (self.sources, self.rows)
+
+
+Slots = tuple[Slot, ...]
+
+
+def slots_of(samples: Any) -> Slots:
+    """Return the plan of a view, a dataset or a list."""
+    slots: Slots | None = getattr(samples, "slots", None)
+    if slots is not None:
+        return slots
+    leaf = samples if hasattr(samples, "read_as") else ListLeaf(samples)
+    return (Slot([Source(leaf)], Rows.over(range(len(leaf)))),)
+
+
+def leaves_of(samples: Any, *, joined: bool = True) -> list[Any]:
+    """Return the distinct datasets, tables and lists of which samples are made, in order.
+
+    Args:
+        samples: A view, a dataset or a list.
+        joined: Whether those that joins add count.
+    """
+    slots = slots_of(samples)
+    found = [source.leaf for slot in (slots if joined else slots[:1]) for source in slot.sources]
+    return list({id(leaf): leaf for leaf in found}.values())
+
+
+def datasets_in(samples: Any, *, joined: bool = True) -> list[ShardedSequence]:
+    """Return the distinct datasets of shards of which samples are made; see `leaves_of`."""
+    return [leaf for leaf in leaves_of(samples, joined=joined) if is_sharded(leaf)]
+
+
+def has_function(samples: Any) -> bool:
+    """Return whether any of the samples are results of a function given to `map`."""
+    sources = (source for slot in slots_of(samples) for source in slot.sources)
+    return any(isinstance(step, Call) for source in sources for step in source.steps)
+
+
+def joined_names(samples: Any) -> list[str]:
+    """Return the names of the fields that joins add to samples, those of the first join first."""
+    slots = slots_of(samples)
+    steps = (step for source in slots[0].sources for step in source.steps)
+    names = (
+        name
+        for step in steps
+        if isinstance(step, Add)
+        for name in step.renamed(
+            likely_names(slots, step) or ([] if step.absent is None else step.absent.names)
+        )
+    )
+    return list(dict.fromkeys(names))
+
+
+def chosen(slots: Slots, places: Rows) -> Slots:
+    """Return the plan of the samples at some places."""
+    # Lists that are one object are chosen from once: an aligned join costs nothing.
+    done: dict[int, Rows] = {}
+    for slot in slots:
+        if id(slot.rows) not in done:
+            done[id(slot.rows)] = slot.rows.chosen(places)
+    return tuple(slot.with_rows(done[id(slot.rows)]) for slot in slots)
+
+
+def with_step(slots: Slots, step: Add | Call, more: Slots = ()) -> Slots:
+    """Return the plan in which one more step follows for each sample, and further slots."""
+    base = slots[0]
+    sources = [source._replace(steps=(*source.steps, step)) for source in base.sources]
+    return (Slot(sources, base.rows), *slots[1:], *more)
+
+
+def joined(left: Slots, right: Slots, places: Rows, step: Add) -> Slots:
+    """Return the plan of samples with the fields of other samples.
+
+    Args:
+        left: Plan of the samples.
+        right: Plan of the other ones.
+        places: Index of the counterpart on the right of each sample, -1 for none.
+        step: How they are merged; its `slot` is set here.
+    """
+    first = len(left)
+    more = []
+    for slot in chosen(right, places):
+        sources = [
+            source._replace(
+                steps=tuple(
+                    replace(each, slot=each.slot + first) if isinstance(each, Add) else each
+                    for each in source.steps
+                )
+            )
+            for source in _offered_now(slot)
+        ]
+        more.append(Slot(sources, slot.rows))
+    base = Slot(_offered_now(left[0]), left[0].rows)
+    return with_step((base, *left[1:]), replace(step, slot=first), tuple(more))
+
+
+def _offered_now(slot: Slot) -> list[Source]:
+    """Return the sources of a slot, each with the fields that it is read with."""
+    return [source._replace(offered=_fields_of(source.leaf)) for source in slot.sources]
+
+
+def _fields_of(leaf: Any) -> frozenset[str] | None:
+    """Return the fields that a dataset is read with; None for all."""
+    if isinstance(leaf, TableRows):
+        return frozenset(leaf.fields)
+    fields = leaf.pipeline.fields if is_sharded(leaf) else None
+    return None if fields is None else frozenset(fields)
+
+
+def concatenated(parts: Sequence[Slots], labels: Sequence[str | None]) -> Slots:
+    """Return the plan of several sequences, one after the other.
+
+    Args:
+        parts: Their plans, of which slots of the same number become one.
+        labels: The `__dataset__` of the samples of each; None for their own.
+    """
+    slots = []
+    for number in range(max(map(len, parts))):
+        sources: list[Source] = []
+        known: dict[tuple[Any, ...], int] = {}
+        rows: list[Rows] = []
+        end = 0
+        for part, label in zip(parts, labels, strict=True):
+            if number >= len(part):
+                rows.append(Rows.none(len(part[0].rows)))
+                continue
+            slot = part[number]
+            own = slot.sources
+            if label is not None and number == 0:
+                own = tuple(source._replace(label=label) for source in own)
+            if _would_descend(slot, own, known, rows, end):
+                # Sources come once more, so that ascending rows keep their order and small form.
+                known = {}
+            shifts = []
+            for source, start in zip(own, slot.starts, strict=True):
+                if source.identity not in known:
+                    known[source.identity] = end
+                    sources.append(source)
+                    end += len(source.leaf)
+                shifts.append(known[source.identity] - start)
+            rows.append(_shifted(slot, shifts))
+        slots.append(Slot(sources, Rows.concat(rows)))
+    return tuple(slots)
+
+
+def _would_descend(
+    slot: Slot,
+    own: Sequence[Source],
+    known: Mapping[tuple[Any, ...], int],
+    rows: Sequence[Rows],
+    end: int,
+) -> bool:
+    """Return whether the rows of a slot, ascending as those before, would begin below their end."""
+    before = rows[-1] if rows else None
+    if before is None or not (before.ascending and slot.rows.ascending):
+        return False
+    if not (before.count and slot.rows.count):
+        return False
+    address = slot.at(0)
+    first = bisect_right(slot.ends, address)
+    begin = known.get(own[first].identity, end) + address - slot.starts[first]
+    return bool(begin <= before.at(before.count - 1))
+
+
+def _shifted(slot: Slot, shifts: list[int]) -> Rows:
+    """Return the rows of a slot, each moved as its source is."""
+    if len(set(shifts)) == 1:
+        return slot.rows.shifted(shifts[0])
+    moves, blocks = np.array(shifts), []
+    for addresses in slot.rows.blocks():
+        numbers = np.minimum(np.searchsorted(slot.ends, addresses, "right"), len(shifts) - 1)
+        blocks.append(np.where(addresses < 0, -1, addresses + moves[numbers]))
+    return Rows.of(np.concatenate(blocks)) if blocks else Rows.over(range(0))
+
+
+def names_at(slots: Slots, index: int, number: int = 0) -> list[str]:
+    """Return the names of the fields of a sample, also of those that a join gives as None."""
+    found = slots[number].find(index)
+    if found is None:
+        return []
+    source, row = found
+    names = list(source.leaf.names_at(row))
+    for step in source.steps:
+        if isinstance(step, Add):
+            names += step.renamed(given_names(slots, step, index))
+    return list(dict.fromkeys(names))
+
+
+def given_names(slots: Slots, step: Add, index: int) -> Sequence[str]:
+    """Return the fields that a step gives to a sample, also as None, by their names in its slot."""
+    if slots[step.slot].at(index) < 0:
+        return () if step.absent is None else step.absent.names
+    return names_at(slots, index, step.slot)
+
+
+def first_names(slots: Slots) -> list[str]:
+    """Return the fields of the first sample; of no samples, those of the first row of the dataset.
+
+    Raises:
+        WidsError: The shard of the sample cannot be read.
+    """
+    if not slots[0].rows.count:
+        slots = tuple(
+            slot.with_rows(Rows.over(range(1)) if slot.ends[-1:] > [0] else Rows.none(1))
+            for slot in slots
+        )
+    return names_at(slots, 0)
+
+
+def with_options(slots: Slots, options: Mapping[str, Any]) -> Slots:
+    """Return the plan of samples that are read with other options.
+
+    Each field is asked for where it may come from: a join may have renamed it. A dataset on the
+    right of a join is asked for those alone with which it was joined.
+
+    Args:
+        slots: The plan.
+        options: As `ShardListDataset` takes them.
+    """
+    fields = options.get("fields")
+    # The names that are wanted of each slot; None for all.
+    every = "fields" in options and fields is None
+    wanted: list[set[str] | None] = [None if fields is None else set(fields)]
+    wanted += [None if fields is None else set() for _ in slots[1:]]
+    twins: dict[Any, Any] = {}
+    found = []
+    for number, slot in enumerate(slots):  # steps refer to later slots alone
+        sources = []
+        for source in slot.sources:
+            names = wanted[number]
+            optional: set[str] = set()
+            for step in source.steps:
+                if not isinstance(step, Add) or names is None:
+                    continue
+                theirs = wanted[step.slot]
+                if theirs is not None:
+                    theirs |= {own for name in names if (own := step.original(name))}
+                likely = set(step.renamed(likely_names(slots, step))) & names
+                if step.of_table or source.offered is not None:
+                    names = names - likely
+                optional |= likely
+            if number and names is not None:
+                optional = names
+            if number and source.offered is not None:
+                names = set(source.offered) if names is None and every else names
+                names = None if names is None else names & source.offered
+            key = id(source.leaf), None if names is None else frozenset(names)
+            if key not in twins:
+                twins[key] = _twin(source.leaf, options, names, optional, slots, twins)
+            sources.append(source._replace(leaf=twins[key]))
+        found.append(Slot(sources, slot.rows))
+    if fields is None:
+        return tuple(_anew(slot, None) for slot in found)
+    return tuple(_anew(slot, wanted) for slot in found)
+
+
+def _twin(
+    leaf: Any,
+    options: Mapping[str, Any],
+    names: set[str] | None,
+    optional: set[str],
+    slots: Slots,
+    twins: Mapping[Any, Any],
+) -> Any:
+    """Return a dataset or a table that is read with other options."""
+    if isinstance(leaf, TableRows):
+        base = slots[0].sources[0].leaf
+        first = next((twin for (which, _), twin in twins.items() if which == id(base)), base)
+        pipeline = first.pipeline if is_sharded(first) else None
+        return leaf.with_pipeline(pipeline, names)
+    if names is None:
+        return leaf.with_options(**options)
+    order = list(options.get("fields") or ())
+    listed = sorted(
+        names, key=lambda name: (name not in order, order.index(name) if name in order else 0, name)
+    )
+    known = {*options.get("missing_ok", ()), *optional}
+    asked = {"fields": listed, "missing_ok": [name for name in listed if name in known]}
+    return leaf.with_options(**{**options, **asked})
+
+
+def likely_names(slots: Slots, step: Add) -> Sequence[str]:
+    """Return the fields of the first counterpart in a slot; all of a table."""
+    slot = slots[step.slot]
+    tables = [source.leaf for source in slot.sources if isinstance(source.leaf, TableRows)]
+    if step.of_table:
+        return [name for table in tables for name in table.fields]
+    start = 0
+    for block in slot.rows.blocks():
+        there = np.flatnonzero(block >= 0)
+        if len(there):
+            return names_at(slots, start + int(there[0]), step.slot)
+        start += len(block)
+    return ()
+
+
+def _anew(slot: Slot, wanted: Sequence[set[str] | None] | None) -> Slot:
+    """Return a slot whose joins compare keys anew, and give None in the wanted fields alone."""
+
+    def renewed(step: Add | Call) -> Add | Call:
+        if not isinstance(step, Add):
+            return step
+        names = None if wanted is None else wanted[step.slot]
+        absent = step.absent
+        if absent is not None and names is not None:
+            absent = absent.among(names)
+        return replace(
+            step, absent=absent, guess=None, compared=None if step.compared is None else Compared()
+        )
+
+    if not any(source.steps for source in slot.sources):
+        return slot
+    # One step is one object in all sources, by which they are known to be the same.
+    steps = {id(step): renewed(step) for source in slot.sources for step in source.steps}
+    sources = [
+        source._replace(steps=tuple(steps[id(step)] for step in source.steps))
+        for source in slot.sources
+    ]
+    return Slot(sources, slot.rows)
+
+
+def other_key(number: int, key: str, other: str) -> SpecError:
+    """Return the error for a sample to which one with another key is joined."""
+    return SpecError(
+        f"join: sample {number} has the key {key!r}, the one joined to it {other!r}: their shards "
+        "hold other keys, or in another order; join with aligned=False"
+    )
+
+
+def in_both(twice: Sequence[str], where: str = "") -> SpecError:
+    """Return the error for fields that both sides of a join have."""
+    return SpecError(
+        f"join: {where}both datasets have {', '.join(map(repr, twice))}; pass "
+        f"rename={{{twice[0]!r}: '.other'}}, fields= without it, or replace=True"
+    )
+
+
+def _not_samples(left: Any, right: Any, number: int) -> TypeError:
+    return TypeError(
+        f"join: sample {number}: expected two samples with their keys, got {type(left).__name__} "
+        f"and {type(right).__name__}; join the datasets as they are, and give the transformation "
+        "to map() of the join"
+    )

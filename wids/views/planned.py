@@ -1,0 +1,607 @@
+"""`Planned`: reads the samples of a plan, and their keys, shards and raw fields."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import replace
+from functools import cached_property, partial
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from wids.base.arguments import checked_position, checked_positions
+from wids.base.draws import within_sample
+from wids.base.warn import warn
+from wids.reading.pipeline import no_end, note_decoded_field, note_missing_dot, while_reading
+from wids.reading.ragged import Ragged, Values, join, take
+from wids.reading.samplesequence import is_sharded
+from wids.views.classes import agreed
+from wids.views.fieldhomes import Reading, as_bytes, compare_keys, read_field
+from wids.views.plan import (
+    Add,
+    Slot,
+    Slots,
+    Source,
+    given_names,
+    has_function,
+    leaves_of,
+    names_at,
+)
+from wids.views.tablerows import TableRows
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
+
+    from wids.ordering.lookahead import Foreseeable, IndexMap
+    from wids.reading.fetchahead import FetchProgress
+    from wids.reading.fieldfile import FieldFile
+    from wids.reading.gather import Allocate
+    from wids.reading.pipeline import BatchKind
+    from wids.reading.rangeahead import RangePlanner
+    from wids.reading.samplesequence import SampleLocation, ShardedSequence
+
+__all__ = ["Facts", "Planned"]
+
+Integers = npt.NDArray[np.int64]
+
+
+class Facts(NamedTuple):
+    """What is known of the samples of a view besides its plan.
+
+    Attributes:
+        made: Description of each step that made the view.
+        lineage: Key of the splits by hash that the samples are a part of; None if there are none.
+        any_classes: Whether the datasets may number their classes differently.
+        of_mixture: Whether samples were chosen from a mixture, whose weights have no effect then.
+    """
+
+    made: tuple[str, ...] = ()
+    lineage: str | None = None
+    any_classes: bool = False
+    of_mixture: bool = False
+
+
+class Planned:
+    """Samples by index, in any order and with repetitions, of any datasets and tables.
+
+    Args:
+        slots: The plan.
+        facts: What else is known of the samples.
+
+    Attributes:
+        slots, facts: As given.
+    """
+
+    __slots__ = ("__dict__", "__weakref__", "_at", "_count", "_read", "facts", "slots")
+
+    def __init__(self, slots: Slots, facts: Facts = Facts()) -> None:  # noqa: B008 (a constant)
+        self.slots, self.facts = tuple(slots), facts
+        base = self.slots[0]
+        self._count, self._at = base.rows.count, base.at
+        self._read = base.read
+
+    def __len__(self) -> int:
+        return self._count
+
+    # Samples.
+
+    def _sample(self, slot: Slot, index: int, number: int) -> Any:
+        """Return the sample of a slot, as number `number` of the view; None without one."""
+        address = slot.at(index)
+        if address < 0:
+            return None
+        if slot.read is not None:
+            return slot.read(address, number)
+        which = bisect_right(slot.ends, address)
+        read, label, steps, start = slot.readers[which]
+        sample = read(address - start, number, label)
+        for step in steps:
+            if type(step) is not Add:
+                sample = self._called(step, sample, slot.sources[which], address - start, number)
+                continue
+            other = self.slots[step.slot]
+            if other.table is not None and step.is_plain and type(sample) is dict:
+                # A row of a table is read straight into the sample.
+                row = other.at(index)
+                merged = other.table.extended(sample, row, number) if row >= 0 else None
+                if merged is not None:
+                    sample = merged
+                    continue
+            sample = step.merged(sample, self._sample(other, index, number), number)
+        return sample
+
+    def _called(self, step: Any, sample: Any, source: Source, row: int, number: int) -> Any:
+        """Return the result of a function for a sample."""
+        try:
+            return within_sample(number, step.function, sample)
+        except Exception as error:
+            action = f"while reading sample {number}"
+            if is_sharded(source.leaf):
+                url = source.leaf.locate(row).shard.url
+                action = while_reading(number, source.leaf.key_at(row), url)
+            if isinstance(error, StopIteration):
+                raise no_end(action) from error
+            error.add_note(action)
+            note_decoded_field(error)
+            note_missing_dot(error, sample)
+            raise
+
+    def _samples(self, slot: Slot, indexes: Integers, numbers: list[int]) -> list[Any]:
+        """Return the samples of a batch: one read of each dataset, as reading ahead expects."""
+        from wids.reading.loaderstats import counted_as
+
+        samples: list[Any] = [None] * len(indexes)
+        for leaf, places, rows, labels in slot.by_leaf(indexes):
+            listed = places.tolist()
+            found = leaf.read_batch_as(rows.tolist(), [numbers[place] for place in listed], labels)
+            for place, sample in zip(listed, found, strict=True):
+                samples[place] = sample
+        if not any(source.steps for source in slot.sources):
+            return samples
+        for source, places, rows in slot.groups(indexes):
+            listed = places.tolist()
+            if source is None:
+                continue
+            for step in source.steps:
+                if isinstance(step, Add):
+                    shown = [numbers[place] for place in listed]
+                    others = self._samples(self.slots[step.slot], indexes[places], shown)
+                    for place, other in zip(listed, others, strict=True):
+                        samples[place] = step.merged(samples[place], other, numbers[place])
+                    continue
+                with counted_as("decode"):
+                    for place, row in zip(listed, rows.tolist(), strict=True):
+                        samples[place] = self._called(
+                            step, samples[place], source, row, numbers[place]
+                        )
+        return samples
+
+    # Fields, one by one.
+
+    def gather(self, indexes: Sequence[int], extension: str) -> Values:
+        """Return one field of a batch, decoded.
+
+        Args:
+            indexes: Global indexes; negative ones count from the end.
+            extension: The field, such as ".npy".
+
+        Returns:
+            An array with a row for each index, a `Ragged`, or a list, as `column` returns it.
+        """
+        positions = checked_positions(indexes, self._count)
+        reading = Reading(lambda leaf, rows, name: leaf.gather(rows, name))
+        return read_field(self.slots, positions, extension, reading)
+
+    def gather_bytes(self, indexes: Sequence[int], extension: str) -> Ragged:
+        """Return one raw field of a batch, with all bytes in one buffer.
+
+        Args:
+            indexes: Global indexes; negative ones count from the end.
+            extension: The field, such as ".jpg".
+
+        Returns:
+            A `Ragged` of uint8, whose item `i` is field `i`.
+        """
+        positions = checked_positions(indexes, self._count)
+        if not len(positions):
+            return Ragged(np.empty(0, np.uint8), np.zeros(1, np.int64))
+        reading = Reading(lambda leaf, rows, name: leaf.gather_bytes(rows, name), raw=True)
+        return as_bytes(read_field(self.slots, positions, extension, reading))
+
+    def column_at(
+        self, indexes: Integers, extension: str, *path: str | int, fill: Any = None
+    ) -> Values:
+        """Return the column of some samples, by their indexes in `[0, len)`, unchecked.
+
+        Args:
+            indexes: Their indexes, in any order.
+            extension: The field, such as ".cls".
+            path: Keys and indexes that lead to a value in it.
+            fill: Value for samples without this field or value, or with null.
+        """
+
+        def values(leaf: Any, rows: Integers, name: str) -> Values:
+            found: Values = leaf.column_at(rows, name, *path, fill=fill)
+            return found
+
+        return read_field(
+            self.slots, indexes, extension, Reading(values, fill=fill, may_be_kept=True)
+        )
+
+    @property
+    def batch_kind(self) -> BatchKind:
+        """Whether batches are made from "raw" or "decoded" fields, or from "samples"."""
+        kinds: set[BatchKind] = {leaf.batch_kind for leaf in leaves_of(self)}
+        return kinds.pop() if len(kinds) == 1 and not has_function(self) else "samples"
+
+    def gather_fields(
+        self,
+        indexes: Sequence[int],
+        allocate: Callable[[str], Allocate] | None = None,
+        turn: AbstractContextManager[Any] | None = None,
+    ) -> dict[str, Any] | None:
+        """Return a batch made field by field; needs a `batch_kind` other than "samples".
+
+        Args:
+            indexes: Global indexes.
+            allocate: Function from the name of a field to its allocator; None: new memory.
+            turn: Lock that is held while raw bytes are copied.
+
+        Returns:
+            `__key__`, `__index__` and each field as a column; None if the samples have different
+            fields.
+        """
+        positions = checked_positions(indexes, self._count)
+        batch = self._fields(self.slots[0], positions, allocate, turn)
+        return None if batch is None else batch | {"__index__": positions}
+
+    def _fields(self, slot: Slot, indexes: Integers, allocate: Any, turn: Any) -> Any:
+        """Return a batch of a slot made field by field; None if that cannot be done."""
+        sources = [source for source, _, _ in slot.groups(indexes)]
+        steps = {() if source is None else source.steps for source in sources}
+        if None in sources or len(steps) > 1:
+            return None
+        groups = list(slot.by_leaf(indexes))
+        # What several datasets gathered is copied once more, so their memory is their own.
+        memory = allocate if len(groups) == 1 else None
+        batches = [leaf.gather_fields(rows, memory, turn) for leaf, _, rows, _ in groups]
+        if any(each is None or each.keys() != batches[0].keys() for each in batches):
+            return None
+        batch = _in_order(batches, [places for _, places, _, _ in groups])
+        for step in next(iter(steps), ()):
+            if not isinstance(step, Add):
+                return None
+            right = self._fields(self.slots[step.slot], indexes, allocate, turn)
+            # The samples one by one say which keys differ.
+            if right is None or batch["__key__"] != right.get("__key__", batch["__key__"]):
+                return None
+            fields = {step.rename.get(n, n): right[n] for n in right if n[:2] != "__"}
+            if fields.keys() & batch.keys() and not step.replace:
+                return None
+            batch |= fields
+        return batch
+
+    # Samples as they are stored.
+
+    def read_raw(self, index: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
+        """Return a sample as it is stored: raw fields, and the labels of a sample.
+
+        Args:
+            index: Global index.
+            fields: Extensions to read; None for those that the datasets read.
+        """
+        position = checked_position(index, self._count)
+        return self._raw(self.slots[0], position, position, fields)
+
+    def _raw(
+        self, slot: Slot, index: int, number: int, fields: Sequence[str] | None
+    ) -> dict[str, Any]:
+        found = slot.find(index)
+        if found is None:
+            return {}
+        source, row = found
+        adds = [step for step in source.steps if isinstance(step, Add)]
+        mine = fields
+        given = [list(given_names(self.slots, step, index)) for step in adds]
+        if fields is not None:
+            # Each side is asked for its own, as it may leave fields of the same name unread.
+            theirs = {
+                new for step, own in zip(adds, given, strict=True) for new in step.renamed(own)
+            }
+            mine = [name for name in fields if name not in theirs]
+        sample: dict[str, Any] = source.leaf.read_raw(row, mine)
+        if "__index__" in sample:
+            sample["__index__"] = number
+            if source.label is not None:
+                sample["__dataset__"] = source.label
+        for step, own in zip(adds, given, strict=True):
+            if step.replace:
+                # What is stored has no None, so that an old value would come back.
+                for name in step.renamed(own):
+                    sample.pop(name, None)
+            wanted = None
+            if fields is not None:
+                wanted = [name for name in own if step.rename.get(name, name) in fields]
+            right = self._raw(self.slots[step.slot], index, number, wanted) or None
+            if right is not None:
+                sample = step.merged(sample, right, number)
+        return sample
+
+    def field_sizes(self, index: int) -> dict[str, int]:
+        """Return the size in bytes of each field of a sample, in storage order.
+
+        Args:
+            index: Global index; a negative one counts from the end.
+        """
+        return self._sizes(self.slots[0], checked_position(index, self._count))
+
+    def _sizes(self, slot: Slot, index: int) -> dict[str, int]:
+        found = slot.find(index)
+        if found is None:
+            return {}
+        source, row = found
+        sizes: dict[str, int] = source.leaf.field_sizes(row)
+        for step in source.steps:
+            if not isinstance(step, Add):
+                continue
+            if step.replace:
+                given = step.renamed(given_names(self.slots, step, index))
+                sizes = {name: size for name, size in sizes.items() if name not in given}
+            right = self._sizes(self.slots[step.slot], index)
+            sizes |= {step.rename.get(name, name): size for name, size in right.items()}
+        return sizes
+
+    def names_at(self, index: int) -> list[str]:
+        """Return the names of the fields of a sample, also of those that a join gives as None.
+
+        Args:
+            index: Global index.
+        """
+        return names_at(self.slots, checked_position(index, self._count))
+
+    def open_field(self, index: int, extension: str) -> FieldFile:
+        """Open one field of a sample as a file that can be sought in.
+
+        Args:
+            index: Global index; a negative one counts from the end.
+            extension: The field, such as ".mp4".
+
+        Returns:
+            A binary file, read-only, of which only the parts that are used are read.
+
+        Raises:
+            KeyError: The sample has no such field.
+        """
+        position = checked_position(index, self._count)
+        file: FieldFile = self._file(self.slots[0], position, extension)
+        return file
+
+    def _file(self, slot: Slot, index: int, name: str) -> Any:
+        found = slot.find(index)
+        if found is None:
+            raise KeyError(f"sample {index}: no field {name!r}; the sample has no counterpart")
+        source, row = found
+        for step in reversed(source.steps):
+            if not isinstance(step, Add) or (own := step.original(name)) is None:
+                continue
+            if own in given_names(self.slots, step, index):
+                compare_keys(self.slots, step, source, np.array([index]), np.array([row]))
+                return self._file(self.slots[step.slot], index, own)
+        return source.leaf.open_field(row, name)
+
+    # Keys and shards.
+
+    def keys_at(self, indexes: Integers) -> list[str]:
+        """Return the keys of some samples, by their indexes in `[0, len)`, unchecked.
+
+        Args:
+            indexes: Their indexes, in any order.
+        """
+        keys = [""] * len(indexes)
+        for leaf, places, rows, _ in self.slots[0].by_leaf(indexes):
+            for place, key in zip(places.tolist(), leaf.keys_at(rows), strict=True):
+                keys[place] = key
+        return keys
+
+    def key_at(self, index: int) -> str:
+        """Return the key of one sample, by its index in `[0, len)`, unchecked.
+
+        Args:
+            index: Its index.
+        """
+        source, row = self._found(index)
+        key: str = source.leaf.key_at(row)
+        return key
+
+    def key_hashes(self) -> npt.NDArray[np.uint64]:
+        """Return the hash of each sample's key, as `wids.base.keyhash` makes it."""
+        slot = self.slots[0]
+        hashes: dict[int, npt.NDArray[np.uint64]] = {}
+        found = np.empty(self._count, np.uint64)
+        done = 0
+        for block in slot.rows.blocks():
+            at = np.arange(done, done + len(block), dtype=np.int64)
+            for leaf, places, rows, _ in slot.by_leaf(at):
+                if id(leaf) not in hashes:
+                    hashes[id(leaf)] = leaf.key_hashes()
+                found[done + places] = hashes[id(leaf)][rows]
+            done += len(block)
+        return found
+
+    def _found(self, index: int) -> tuple[Source, int]:
+        found = self.slots[0].find(checked_position(index, self._count))
+        if found is None:
+            raise IndexError(f"sample {index}: the view holds no row for it")
+        return found
+
+    @cached_property
+    def _shards(self) -> tuple[Integers, Integers]:
+        """Addresses at which the shards under slot 0 end, and a number for each shard.
+
+        Sources of one dataset, also with other options, have the same shards.
+        """
+        ends, numbers = [], []
+        first_of: dict[int, int] = {}
+        count = 0
+        for source, start in zip(self.slots[0].sources, self.slots[0].starts, strict=True):
+            leaf = source.leaf
+            own = leaf.cum_lengths if is_sharded(leaf) else np.cumsum(leaf.lengths, dtype=np.int64)
+            space = id(leaf.shards if is_sharded(leaf) else leaf)
+            if space not in first_of:
+                first_of[space] = count
+                count += len(own)
+            ends.append(own + start)
+            numbers.append(first_of[space] + np.arange(len(own)))
+        return np.concatenate(ends), np.concatenate(numbers)
+
+    @cached_property
+    def lengths(self) -> Integers:
+        """Number of samples in each run of adjacent samples from one shard, in order."""
+        ends, numbers = self._shards
+        rows = self.slots[0].rows
+        if rows.ascending:
+            counts = np.diff(rows.count_below(ends), prepend=0)
+            full = np.flatnonzero(counts)
+            apart = np.flatnonzero(np.diff(numbers[full], prepend=-1))
+            return counts[:0] if not len(full) else np.add.reduceat(counts[full], apart)
+        cuts, before, done = [], -1, 0
+        for addresses in rows.blocks():
+            shards = numbers[np.searchsorted(ends, addresses, "right")]
+            cuts.append(done + np.flatnonzero(np.diff(shards, prepend=before)))
+            before, done = int(shards[-1]), done + len(shards)
+        return np.diff(np.append(np.concatenate(cuts), done)).astype(np.int64)
+
+    def locate(self, index: int) -> SampleLocation:
+        """Return where a sample lies, without opening its shard; its shard counts in its dataset.
+
+        Args:
+            index: Global index; a negative one counts from the end.
+
+        Raises:
+            IndexError: There is no such sample.
+        """
+        position = checked_position(index, self._count)
+        source, row = self._found(position)
+        location: SampleLocation = source.leaf.locate(row)
+        return replace(location, index=position)
+
+    def is_near(self, index: int) -> bool:
+        """Return whether a sample can be read without fetching a whole shard for it.
+
+        Args:
+            index: Global index; a negative one counts from the end.
+        """
+        position = checked_position(index, self._count)
+        found = [slot.find(position) for slot in self.slots]
+        return all(source.leaf.is_near(row) for source, row in filter(None, found))
+
+    def places(self, indexes: Integers) -> Iterator[tuple[int, Any, Integers, Integers]]:
+        """Yield what some samples are made of: slot, dataset or table, samples and their rows.
+
+        Args:
+            indexes: Indexes of the samples in `[0, len)`.
+
+        Yields:
+            Number of the slot, 0 for the samples themselves; a dataset, a `TableRows` or a list;
+            which of `indexes` are read from it; and their rows there.
+        """
+        for number, slot in enumerate(self.slots):
+            for leaf, at, rows, _ in slot.by_leaf(indexes):
+                yield number, leaf, at, rows
+
+    def _followed(self) -> Iterator[tuple[ShardedSequence, IndexMap]]:
+        """Yield each dataset of each slot, with the function from indexes here to its rows."""
+        for slot in self.slots:
+            for leaf in {id(source.leaf): source.leaf for source in slot.sources}.values():
+                if not isinstance(leaf, TableRows):
+                    yield leaf, partial(_rows_in, slot, leaf)
+
+    def fetch_ahead(self, sampler: Foreseeable) -> FetchProgress:
+        """Fetch the next shards of a sampler in the background; see `ShardListDataset`.
+
+        Args:
+            sampler: Sampler of this library that draws the indexes in this process.
+
+        Returns:
+            Progress of all datasets together, with the shards fetched and the seconds that readers
+            waited.
+
+        Raises:
+            TypeError: The sampler cannot say what comes next.
+            ValueError: It draws from other samples, or a dataset fetches no shards.
+        """
+        from wids.ordering.lookahead import check_foreseeable
+
+        check_foreseeable(sampler, self._count)
+        return Together([leaf.fetch_ahead(sampler, rows) for leaf, rows in self._followed()])
+
+    def plan_ranges(self) -> list[RangePlanner]:
+        """Return the planners that request byte ranges of coming batches; empty if none needed."""
+        planned = [leaf.plan_ranges(rows) for leaf, rows in self._followed() if is_sharded(leaf)]
+        return list(chain.from_iterable(planned))
+
+    @property
+    def class_names(self) -> Mapping[int, str]:
+        """Name of each class by its number, where all datasets agree on the name."""
+        sources = {source.identity: source for source in self.slots[0].sources}
+        named = [self._names_of_classes(source) for source in sources.values()]
+        names, disputed = agreed(named)
+        silent = [number for number, each in enumerate(named) if names and not each]
+        if silent:
+            warn(
+                f"part {silent[0]} has no class names; those of other parts are used for its "
+                "numbers, too; give its spec `classes` if its numbers mean other classes"
+            )
+        if disputed:
+            warn(
+                f"the parts give different names to class {min(disputed)} and {len(disputed) - 1} "
+                "more: these classes are shown by number; number the classes of all parts alike"
+            )
+        return names
+
+    def _names_of_classes(self, source: Source) -> Mapping[int, str]:
+        """Return the names of a source; if it has none, those of what is joined to it."""
+        names: Mapping[int, str] = getattr(source.leaf, "class_names", {})
+        for step in source.steps:
+            if not names and isinstance(step, Add):
+                under = self.slots[step.slot].sources
+                names = agreed(self._names_of_classes(each) for each in under)[0]
+        return names
+
+    def close(self) -> None:
+        """Close the shards of all datasets; reading afterwards opens them again."""
+        for leaf in leaves_of(self):
+            leaf.close()
+
+
+class Together:
+    """Sum of the progress of several datasets, each of which fetches its own shards."""
+
+    def __init__(self, parts: Sequence[FetchProgress]) -> None:
+        self._parts = list(parts)
+
+    @property
+    def num_fetched(self) -> int:
+        """Number of shards fetched ahead so far."""
+        return sum(part.num_fetched for part in self._parts)
+
+    @property
+    def waited_seconds(self) -> float:
+        """Seconds that readers waited, in all datasets together."""
+        return sum(part.waited_seconds for part in self._parts)
+
+
+def _rows_in(slot: Slot, leaf: Any, indexes: Integers) -> Integers:
+    """Return the rows of samples in a dataset; -1 for those that are not read from it."""
+    there = indexes >= 0
+    addresses = np.where(there, slot.rows.take(np.where(there, indexes, 0)), -1)
+    which = np.minimum(np.searchsorted(slot.ends, addresses, "right"), len(slot.sources) - 1)
+    mine = np.array([source.leaf is leaf for source in slot.sources])[which]
+    return np.where((addresses >= 0) & mine, addresses - np.array(slot.starts)[which], -1)
+
+
+def _in_order(batches: list[dict[str, Any]], places: list[Integers]) -> dict[str, Any]:
+    """Join the fields that were read dataset by dataset, in the order of the batch."""
+    from wids.reading.collate import column_of
+
+    if not batches:
+        return {"__key__": []}
+    order = np.concatenate(places)
+    # Sources of one dataset are read together, one after the other.
+    if len(batches) == 1 and bool((order[1:] > order[:-1]).all()):
+        return dict(batches[0])
+    rows = np.argsort(order, kind="stable")
+    merged = {}
+    for name in batches[0]:
+        values = [batch[name] for batch in batches]
+        alike = len({(v.dtype, v.shape[1:]) for v in values if isinstance(v, np.ndarray)}) == 1
+        arrays = alike and all(isinstance(each, np.ndarray) for each in values)
+        if arrays or all(isinstance(each, Ragged) for each in values):
+            merged[name] = take(join(values), rows)
+        else:
+            items = list(chain.from_iterable(values))
+            merged[name] = column_of([items[row] for row in rows.tolist()])
+    return merged

@@ -1,0 +1,783 @@
+"""`Rows`: a read-only list of row numbers, in the form that takes the least memory.
+
+    range    one arithmetic progression                       no memory
+    runs     adjacent numbers, run by run, in any order       16 bytes a run
+    low      ascending: their last 16 bits, block by block    2 bytes a number
+    bits     ascending: a bit for each possible number        1.125 bits a possible number
+    listed   any numbers, also -1                             4 or 8 bytes a number
+    sparse   -1 nearly everywhere: the places with a number   12 or 16 bytes each of these
+
+A number is at least 0, or -1 for "no row". Each form returns one number in about a microsecond, and
+those of a batch by numpy. `shift` is added to each number but -1, so that a concatenation of lists
+copies none of them. A large list is pickled as the path of a file that all processes map.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import weakref
+from bisect import bisect_left, bisect_right
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from wids.base.arrayfile import read_arrays, write_arrays
+from wids.errors import WidsError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+__all__ = ["Rows", "WrittenRows"]
+
+Integers = npt.NDArray[np.int64]
+Arrays = dict[str, npt.NDArray[Any]]
+Readers = tuple["Callable[[int], int]", "Callable[[Integers], Integers]"]
+
+_AT_ONCE = 1 << 20  # numbers that are unpacked at a time
+# What is larger is pickled as the path of a file.
+_MOST_PICKLED_NBYTES = 32 << 10
+_LOW_BITS = 16
+_BLOCK = 1 << _LOW_BITS  # possible numbers under one entry of `ends`
+_SPAN = 128  # possible numbers under one entry of `ranks`
+_SPANS = _BLOCK // _SPAN
+_MOST_ROWS = 1 << 62
+
+
+class WrittenRows:
+    """Arrays of several lists, which are written to one file.
+
+    Attributes:
+        arrays: The arrays by name.
+    """
+
+    def __init__(self) -> None:
+        self.arrays: Arrays = {}
+
+    def add(self, rows: Rows) -> dict[str, Any]:
+        """Add the arrays of a list; return a description for JSON, which `Rows.written` takes."""
+        name = f"rows{len(self.arrays)}"
+        self.arrays |= {f"{name}.{each}": array for each, array in rows.arrays.items()}
+        about = {"kind": rows.kind, "count": rows.count, "ascending": rows.ascending}
+        return {**about, "shift": rows.shift, "arrays": name}
+
+
+class Rows:
+    """Read-only list of row numbers: in any order, and with repetitions.
+
+    Args:
+        kind: The form: "range", "runs", "low", "bits", "listed" or "sparse".
+        arrays: The arrays of that form.
+        count: How many numbers.
+        ascending: Whether each number is larger than the one before.
+        shift: Added to each number but -1.
+        path: File that holds the arrays, if there is one.
+
+    Attributes:
+        kind, count, ascending, shift: As given.
+        arrays: As given; nobody writes to them.
+        at: Function from a place in `[0, len)`, unchecked, to the number there.
+
+    >>> chosen = Rows.of(np.array([3, 4, 5, 9]))
+    >>> len(chosen), chosen.at(3), chosen.take(np.array([0, 2])).tolist()
+    (4, 9, [3, 5])
+    >>> Rows.over(range(10, 0, -3)).array().tolist()
+    [10, 7, 4, 1]
+    """
+
+    __slots__ = (
+        *("__weakref__", "_many", "_path", "arrays", "ascending", "at", "count", "kind", "shift"),
+    )
+
+    # What a file of another kind does not say of itself.
+    _ABOUT = "wids-rows-1"
+
+    def __init__(
+        self,
+        kind: str,
+        arrays: Arrays,
+        count: int,
+        ascending: bool,
+        shift: int = 0,
+        path: Path | None = None,
+    ) -> None:
+        self.kind, self.arrays, self.count, self.ascending = kind, arrays, count, ascending
+        self.shift, self._path = shift, path
+        self.at, self._many = _FORMS[kind](arrays, shift)
+
+    @classmethod
+    def over(cls, numbers: range) -> Rows:
+        """Return the list of a range."""
+        bounds = np.array([numbers.start, numbers.stop, numbers.step], np.int64)
+        return cls("range", {"bounds": bounds}, len(numbers), numbers.step > 0 or len(numbers) < 2)
+
+    @classmethod
+    def none(cls, count: int) -> Rows:
+        """Return a list of -1 alone."""
+        empty = np.zeros(0, np.int64)
+        return cls("sparse", {"places": empty, "numbers": empty}, count, ascending=False)
+
+    @classmethod
+    def mask(cls, flags: npt.NDArray[np.bool_]) -> Rows:
+        """Return the numbers of the flags that are set."""
+        count = int(np.count_nonzero(flags))
+        # If a bit for each is the smallest form, no array of the numbers is made.
+        nbytes = _bits_nbytes(len(flags))
+        if nbytes < 2 * count and nbytes < 8 * int(np.count_nonzero(flags[1:] != flags[:-1])):
+            return cls("bits", _bits_of(flags), count, ascending=True)
+        found: npt.NDArray[Any] = np.empty(count, _narrow(len(flags)))
+        done = 0
+        for start in range(0, len(flags), _AT_ONCE):
+            (part,) = np.nonzero(flags[start : start + _AT_ONCE])
+            found[done : done + len(part)] = part + start
+            done += len(part)
+        return cls.of(found)
+
+    @classmethod
+    def of(cls, numbers: npt.NDArray[np.integer[Any]]) -> Rows:
+        """Return the list of an array, in the smallest form.
+
+        Args:
+            numbers: Numbers of at least 0, or -1; shape `(n,)`.
+        """
+        found, count = np.ascontiguousarray(numbers), len(numbers)
+        if count < 2:
+            first = int(found[0]) if count else 0
+            return cls.none(1) if first < 0 else cls.over(range(first, first + count))
+        first, step = int(found[0]), int(found[1]) - int(found[0])
+        cuts, constant, ascending, least, top = 0, step != 0, True, first, first
+        for start in range(0, count, _AT_ONCE):
+            part = found[start : start + _AT_ONCE + 1].astype(np.int64, copy=False)
+            steps = np.diff(part)
+            cuts += int(np.count_nonzero(steps != 1))
+            constant = constant and bool((steps == step).all())
+            ascending = ascending and bool((steps > 0).all())
+            least, top = min(least, int(part.min())), max(top, int(part.max()))
+        if constant and least >= 0:
+            return cls.over(range(first, first + step * count, step))
+        wide = _narrow(top)
+        if least < 0:
+            (places,) = np.nonzero(found >= 0)
+            if 4 * len(places) < count:
+                arrays = {"places": places, "numbers": found[places].astype(wide)}
+                return cls("sparse", arrays, count, ascending=False)
+            return cls("listed", {"numbers": found.astype(wide, copy=False)}, count, False)
+        sizes = {"listed": wide.itemsize * count, "runs": 16 * (cuts + 1)}
+        if ascending:
+            sizes["low"] = 2 * count + 8 * ((top >> _LOW_BITS) + 1)
+            sizes["bits"] = _bits_nbytes(top + 1)
+        kind = min(sizes, key=lambda name: sizes[name])
+        return cls(kind, _ARRAYS[kind](found, wide), count, ascending)
+
+    @classmethod
+    def of_runs(cls, starts: Any, lengths: Any) -> Rows:
+        """Return runs of adjacent numbers, one after the other."""
+        firsts, sizes = np.asarray(starts, np.int64), np.asarray(lengths, np.int64)
+        firsts, sizes = firsts[sizes > 0], sizes[sizes > 0]
+        if not len(firsts):
+            return cls.over(range(0))
+        apart = np.append(True, firsts[1:] != (firsts + sizes)[:-1])
+        firsts, sizes = firsts[apart], np.add.reduceat(sizes, np.flatnonzero(apart))
+        if len(firsts) == 1:
+            return cls.over(range(int(firsts[0]), int(firsts[0] + sizes[0])))
+        ascending = bool((firsts[1:] >= (firsts + sizes)[:-1]).all())
+        arrays = {"starts": firsts, "ends": np.cumsum(sizes)}
+        return cls("runs", arrays, int(sizes.sum()), ascending)
+
+    @classmethod
+    def concat(cls, parts: Sequence[Rows]) -> Rows:
+        """Return the numbers of several lists, one after the other; runs stay runs."""
+        parts = [part for part in parts if part.count]
+        if len(parts) < 2:
+            return parts[0] if parts else cls.over(range(0))
+        runs = [part.as_runs() for part in parts]
+        if all(each is not None for each in runs):
+            starts, lengths = zip(*(each for each in runs if each is not None), strict=True)
+            return cls.of_runs(np.concatenate(starts), np.concatenate(lengths))
+        if all(part.kind == "sparse" for part in parts):
+            begins = np.cumsum([0, *(part.count for part in parts)])
+            pairs = zip(parts, begins.tolist(), strict=False)
+            places = [part.arrays["places"] + begin for part, begin in pairs]
+            numbers = [part.arrays["numbers"].astype(np.int64) + part.shift for part in parts]
+            return cls._sparse(np.concatenate(places), np.concatenate(numbers), int(begins[-1]))
+        blocks = (block for part in parts for block in part.blocks())
+        return cls._of_blocks(blocks, sum(part.count for part in parts), max(map(cls._top, parts)))
+
+    @classmethod
+    def _of_blocks(cls, blocks: Iterator[Integers], count: int, top: int) -> Rows:
+        found: npt.NDArray[Any] = np.empty(count, _narrow(top))
+        done = 0
+        for block in blocks:
+            found[done : done + len(block)] = block
+            done += len(block)
+        return cls.of(found)
+
+    @classmethod
+    def _sparse(cls, places: Integers, numbers: Integers, count: int) -> Rows:
+        """Return a list of -1 but at some places, ascending, each of which has a number."""
+        if 4 * len(places) < count:
+            top = int(numbers.max()) if len(numbers) else 0
+            arrays = {"places": places, "numbers": numbers.astype(_narrow(top))}
+            return cls("sparse", arrays, count, ascending=False)
+        found = np.full(count, -1, np.int64)
+        found[places] = numbers
+        return cls.of(found)
+
+    def __len__(self) -> int:
+        return self.count
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays."""
+        return sum(array.nbytes for array in self.arrays.values())
+
+    def take(self, places: Integers) -> Integers:
+        """Return the numbers at some places in `[0, len)`, unchecked; int64."""
+        return self._many(places)
+
+    def take_some(self, places: Integers) -> Integers:
+        """Return the numbers at some places, and -1 for the place -1; int64."""
+        there = places >= 0
+        if there.all():
+            return self._many(places)
+        found = np.full(len(places), -1, np.int64)
+        found[there] = self._many(places[there])
+        return found
+
+    def blocks(self) -> Iterator[Integers]:
+        """Yield all numbers in order, as arrays of up to a million."""
+        if self.kind == "bits":  # unpacked in order, which is far faster than one by one
+            octets = self.arrays["words"].view(np.uint8)
+            for start in range(0, len(octets), _AT_ONCE >> 3):
+                part = np.unpackbits(octets[start : start + (_AT_ONCE >> 3)], bitorder="little")
+                yield np.flatnonzero(part) + (8 * start + self.shift)
+            return
+        for start in range(0, self.count, _AT_ONCE):
+            yield self.take(np.arange(start, min(start + _AT_ONCE, self.count), dtype=np.int64))
+
+    def array(self) -> Integers:
+        """Return all numbers; int64."""
+        return np.concatenate(list(self.blocks())) if self.count else np.zeros(0, np.int64)
+
+    def shifted(self, delta: int) -> Rows:
+        """Return the list with a number added to each but -1."""
+        if not delta or not self.count:
+            return self
+        if self.kind == "range":
+            numbers = self._range()
+            return Rows.over(range(numbers.start + delta, numbers.stop + delta, numbers.step))
+        return Rows(self.kind, self.arrays, self.count, self.ascending, self.shift + delta)
+
+    def chosen(self, places: Rows) -> Rows:
+        """Return the numbers at the places in another list, in which -1 stays -1."""
+        if places.kind == "range":
+            wanted = places._range()
+            if wanted == range(self.count):
+                return self
+            if self.kind == "range":
+                mine = self._range()
+                first, step = mine.start + wanted.start * mine.step, wanted.step * mine.step
+                return Rows.over(range(first, first + len(wanted) * step, step))
+            if (runs := self.as_runs()) is not None and wanted.step == 1:
+                ends = np.cumsum(runs[1])
+                begins = ends - runs[1]
+                low, high = (np.clip(cut, begins, ends) for cut in (wanted.start, wanted.stop))
+                return Rows.of_runs(runs[0] + low - begins, high - low)
+        if self.kind == "range" and places.ascending and self._range().step == 1:
+            return places.shifted(self._range().start)
+        if self.kind == "sparse" and places.ascending:
+            # The few that have a number are looked up, not the other way round.
+            having = self.arrays["places"]
+            found = places.count_below(having)
+            inside = np.minimum(found, max(0, places.count - 1))
+            kept = (found < places.count) & (places.take(inside) == having)
+            numbers = self.arrays["numbers"][kept].astype(np.int64) + self.shift
+            return Rows._sparse(found[kept], numbers, places.count)
+        if self.kind == "bits" and places.ascending and 8 * places.count > self.count:
+            blocks = self._walked(places)
+        else:
+            blocks = map(self.take_some, places.blocks())
+        return Rows._of_blocks(blocks, places.count, self._top())
+
+    def _walked(self, places: Rows) -> Iterator[Integers]:
+        """Yield the numbers at ascending places, both lists unpacked in order."""
+        unpacked, begin, here = self.blocks(), 0, np.zeros(0, np.int64)
+        for block in places.blocks():
+            wanted = block
+            while len(wanted):
+                while begin + len(here) <= wanted[0]:
+                    begin, here = begin + len(here), next(unpacked)
+                stop = int(np.searchsorted(wanted, begin + len(here)))
+                yield here[wanted[:stop] - begin]
+                wanted = wanted[stop:]
+
+    def _range(self) -> range:
+        start, stop, step = self.arrays["bounds"].tolist()
+        return range(start, stop, step)
+
+    def as_runs(self) -> tuple[Integers, Integers] | None:
+        """Return the first number and the length of each run; None if the list is not of runs."""
+        if self.kind == "runs":
+            return self.arrays["starts"] + self.shift, np.diff(self.arrays["ends"], prepend=0)
+        if self.kind == "range" and (self._range().step == 1 or self.count < 2):
+            size = min(1, self.count)
+            return np.array([self.at(0)] * size, np.int64), np.array([self.count] * size, np.int64)
+        return None
+
+    def _top(self) -> int:
+        """Return the largest number."""
+        if not self.count:
+            return 0
+        if self.ascending or self.kind == "range":
+            return max(self.at(0), self.at(self.count - 1))
+        if (runs := self.as_runs()) is not None:
+            return int((runs[0] + runs[1]).max()) - 1
+        numbers = self.arrays["numbers"]
+        return int(numbers.max()) + self.shift if len(numbers) else 0
+
+    def count_below(self, bounds: Integers) -> Integers:
+        """Return how many numbers of an ascending list are below each of some bounds."""
+        low, high = np.zeros(len(bounds), np.int64), np.full(len(bounds), self.count, np.int64)
+        while (low < high).any():
+            middle = (low + high) >> 1
+            inside = np.minimum(middle, max(0, self.count - 1))
+            below = (low < high) & (self.take(inside) < bounds)
+            high = np.where(below | (low == high), high, middle)
+            low = np.where(below, middle + 1, low)
+        return low
+
+    def save(self, path: Path) -> None:
+        """Write the list to a file, atomically.
+
+        Raises:
+            OSError: It cannot be written there.
+        """
+        written = WrittenRows()
+        write_arrays(path, {"is": self._ABOUT, **written.add(self)}, written.arrays)
+
+    @classmethod
+    def load(cls, path: Path) -> Rows:
+        """Map the list in a file.
+
+        Raises:
+            ValueError: The file is damaged, or holds something else.
+            OSError: It cannot be read.
+        """
+        about, arrays = read_arrays(path)
+        if not isinstance(about, dict) or about.get("is") != cls._ABOUT:
+            raise ValueError(f"{path}: expected a file of row numbers, found {about!r:.80}")
+        return cls.written(about, arrays, str(path), path)
+
+    @classmethod
+    def written(
+        cls, about: Any, arrays: Mapping[str, Any], where: str, path: Path | None = None
+    ) -> Rows:
+        """Return a list that `WrittenRows` described; `check` looks at its numbers.
+
+        Args:
+            about: The description.
+            arrays: All arrays of the file.
+            where: Name of the file, for messages.
+            path: The file; None if it holds other lists, too.
+
+        Raises:
+            ValueError: They do not fit together.
+        """
+        known: dict[str, Any] = about if isinstance(about, dict) else {}
+        kind: Any = known.get("kind")
+        count: Any = known.get("count")
+        ascending, shift, name = (known.get(each) for each in ("ascending", "shift", "arrays"))
+        prefix = f"{name}."
+        own = {
+            each.removeprefix(prefix): arrays[each] for each in arrays if each.startswith(prefix)
+        }
+        _check_layout(kind, own, where)
+        numbers = (count, shift)
+        if not all(type(each) is int and abs(each) < _MOST_ROWS for each in numbers) or (
+            type(ascending) is not bool or not isinstance(count, int) or count < 0
+        ):
+            raise ValueError(f"{where}: malformed description of row numbers: {about!r:.200}")
+        return cls(kind, own, count, ascending, int(shift or 0), path)
+
+    def check(self, total: int, *, gaps: bool = False) -> None:
+        """Check arrays that were read from a file, so that every place is inside them.
+
+        Args:
+            total: Each number must be less than this.
+            gaps: Whether -1 may be among them.
+
+        Raises:
+            ValueError: A number is out of range, or the arrays contradict each other.
+        """
+        if not self.count and self.kind != "sparse":
+            return
+        held = _HELD[self.kind](self.arrays)
+        if self.kind == "sparse":
+            places = self.arrays["places"]
+            fits = held is not None and (not held or int(places[-1]) < self.count)
+        else:
+            fits = held == self.count
+        if not fits:
+            raise ValueError(
+                f"expected {self.count} row numbers, the arrays of the form {self.kind!r} do not "
+                "hold them"
+            )
+        least, top, before, ascending = 0, 0, -1, True
+        runs = self.as_runs()
+        if runs is not None:  # whose numbers may be more than fit into memory
+            starts, lengths = runs
+            inside = starts.min() >= 0 and bool((starts <= total - lengths).all())
+            least, top = (0, 0) if inside else (-2, 0)
+            ascending = inside and bool((starts[1:] >= (starts + lengths)[:-1]).all())
+        elif self.kind == "range":
+            ends = (self.at(0), self.at(self.count - 1))
+            least, top, ascending = min(ends), max(ends), self._range().step > 0
+        else:
+            for block in self.blocks():
+                least, top = min(least, int(block.min())), max(top, int(block.max()))
+                ascending = ascending and bool((np.diff(block, prepend=before) > 0).all())
+                before = int(block[-1])
+        if least < (-1 if gaps else 0) or top >= total or (self.ascending and not ascending):
+            raise ValueError(
+                f"expected row numbers from 0 to {total - 1}"
+                f"{', ascending' if self.ascending else ''}, found others"
+            )
+
+    def __copy__(self) -> Rows:
+        return self  # it never changes
+
+    def __deepcopy__(self, _memo: Any) -> Rows:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.nbytes <= _MOST_PICKLED_NBYTES:
+            rest = (self.count, self.ascending, self.shift)
+            return Rows, (self.kind, self.arrays, *rest)
+        if self._path is None:
+            self._share()
+        return _mapped, (str(self._path), self.count, self.shift)
+
+    def _share(self) -> None:
+        """Write the arrays to a file that other processes map, and map it here too."""
+        handle, name = tempfile.mkstemp(prefix="wids-indexes-")
+        os.close(handle)
+        self._path = Path(name)
+        self.save(self._path)
+        weakref.finalize(self, _remove, self._path, os.getpid())
+        _, arrays = read_arrays(self._path)
+        self.arrays = {name.partition(".")[2]: arrays[name] for name in arrays}
+        self.at, self._many = _FORMS[self.kind](self.arrays, self.shift)
+
+
+def _mapped(path: str, count: int, shift: int) -> Rows:
+    """Return a list whose file is mapped; unpickling calls this."""
+    try:
+        loaded = Rows.load(Path(path))
+    except OSError as error:
+        raise WidsError(
+            f"{path}: the chosen indexes of a view lie in this file, which is gone ({error}); a "
+            "pickled view is for processes that run beside the one that made it: to keep a view, "
+            "or to send it to another machine, call its save()"
+        ) from error
+    if len(loaded) != count:
+        raise WidsError(
+            f"{path}: expected {count} chosen indexes, found {len(loaded)}: the file was written "
+            "again since the view was pickled; open the saved view again"
+        )
+    return Rows(loaded.kind, loaded.arrays, count, loaded.ascending, shift, Path(path))
+
+
+def _remove(path: Path, pid: int) -> None:
+    if os.getpid() == pid:  # a forked worker only looks at the file
+        path.unlink(missing_ok=True)
+
+
+# The functions of each form: from one place to its number, and from many.
+
+
+def _range(arrays: Arrays, _shift: int) -> Readers:
+    start, stop, step = arrays["bounds"].tolist()
+
+    def many(places: Integers) -> Integers:
+        found: Integers = start + step * places
+        return found
+
+    return range(start, stop, step).__getitem__, many
+
+
+def _runs(arrays: Arrays, shift: int) -> Readers:
+    ends = arrays["ends"]
+    # What is added to a place in a run.
+    moves = arrays["starts"] - np.concatenate([ends[:0], [0], ends[:-1]]) + shift
+    # Lists of Python's integers are searched twice as fast, as long as they are short.
+    short = len(ends) <= 4096
+    search: Any = ends.tolist() if short else ends.data
+    move: Any = moves.tolist() if short else moves.data
+
+    def one(place: int) -> int:
+        number: int = place + move[bisect_right(search, place)]
+        return number
+
+    def many(places: Integers) -> Integers:
+        found: Integers = places + moves[np.searchsorted(ends, places, "right")]
+        return found
+
+    return one, many
+
+
+def _low(arrays: Arrays, shift: int) -> Readers:
+    low, ends = arrays["low"], arrays["ends"]
+    item, search = low.data.__getitem__, ends.tolist()
+
+    def one(place: int) -> int:
+        number: int = (bisect_right(search, place) << _LOW_BITS | item(place)) + shift
+        return number
+
+    def many(places: Integers) -> Integers:
+        blocks = np.searchsorted(ends, places, "right")
+        found: Integers = (blocks << _LOW_BITS | low[places]) + shift
+        return found
+
+    return one, many
+
+
+def _bits(arrays: Arrays, shift: int) -> Readers:
+    """Functions of the form of bits.
+
+    `ends` is the running count of bits of each block of 65536, `ranks` the number of bits in the
+    block before each span of 128, and `words` has two words for each span.
+    """
+    words, ranks, ends = arrays["words"], arrays["ranks"], arrays["ends"]
+    starts = np.concatenate([ends[:0], [0], ends[:-1]])
+    search_block: list[int] = ends.tolist()
+    starts_list: list[int] = starts.tolist()
+    search, word_of = ranks.data, words.data
+    octets = words.view(np.uint8).reshape(-1, _SPAN >> 3)
+    select = _SELECT
+
+    def one(place: int) -> int:
+        block = bisect_right(search_block, place)
+        first, rank = block * _SPANS, place - starts_list[block]
+        span = bisect_right(search, rank, first, first + _SPANS) - 1
+        rank -= search[span]
+        number = span << 1
+        word: int = word_of[number]
+        count = word.bit_count()
+        if rank >= count:
+            rank, number = rank - count, number + 1
+            word = word_of[number]
+        base = (number << 6) + shift
+        part = word & 0xFFFFFFFF
+        count = part.bit_count()
+        if rank >= count:
+            rank, part, base = rank - count, word >> 32, base + 32
+        half = part & 0xFFFF
+        count = half.bit_count()
+        if rank >= count:
+            rank, half, base = rank - count, part >> 16, base + 16
+        octet = half & 0xFF
+        count = octet.bit_count()
+        if rank >= count:
+            return base + 8 + select[half >> 8 << 3 | rank - count]
+        return base + select[octet << 3 | rank]
+
+    def many(places: Integers) -> Integers:
+        blocks = np.searchsorted(ends, places, "right")
+        left = places - starts[blocks]
+        spans = blocks * _SPANS
+        step = _SPANS >> 1
+        while step:
+            spans = np.where(ranks[spans + step] <= left, spans + step, spans)
+            step >>= 1
+        left = left - ranks[spans]
+        found = octets[spans]
+        sums = np.cumsum(_COUNTS[found], axis=1, dtype=np.int64)
+        which = (sums <= left[:, None]).sum(axis=1)
+        each = np.arange(len(which))
+        left = left - np.where(which > 0, sums[each, which - 1], 0)
+        bits = _SELECT_ARRAY[found[each, which].astype(np.int64) << 3 | left]
+        numbers: Integers = (spans * _SPAN + (which << 3) + shift) + bits
+        return numbers
+
+    return one, many
+
+
+def _listed(arrays: Arrays, shift: int) -> Readers:
+    numbers = arrays["numbers"]
+    item = numbers.data.__getitem__
+    if not shift:
+        return item, lambda places: numbers[places].astype(np.int64)
+
+    def one(place: int) -> int:
+        number: int = item(place)
+        return number + shift if number >= 0 else number
+
+    def many(places: Integers) -> Integers:
+        found = numbers[places].astype(np.int64)
+        found[found >= 0] += shift
+        return found
+
+    return one, many
+
+
+def _sparse(arrays: Arrays, shift: int) -> Readers:
+    places_with, numbers = arrays["places"], arrays["numbers"]
+    search, count = places_with.data, len(places_with)
+
+    def one(place: int) -> int:
+        slot = bisect_left(search, place)
+        there = slot < count and search[slot] == place
+        return int(numbers[slot]) + shift if there else -1
+
+    def many(places: Integers) -> Integers:
+        found = np.full(len(places), -1, np.int64)
+        if count:
+            slots = np.minimum(np.searchsorted(places_with, places), count - 1)
+            there = places_with[slots] == places
+            found[there] = numbers[slots[there]].astype(np.int64) + shift
+        return found
+
+    return one, many
+
+
+_FORMS: dict[str, Callable[[Arrays, int], Readers]] = {
+    "range": _range,
+    "runs": _runs,
+    "low": _low,
+    "bits": _bits,
+    "listed": _listed,
+    "sparse": _sparse,
+}
+
+
+def _narrow(top: int) -> np.dtype[Any]:
+    """Return the narrowest type of numbers up to one; -1 is among them."""
+    return np.dtype(np.int32 if top < 1 << 31 else np.int64)
+
+
+def _bits_nbytes(top: int) -> int:
+    blocks = -(-top // _BLOCK)
+    return blocks * (_BLOCK // 8 + 2 * _SPANS + 8)
+
+
+def _bits_of(flags: npt.NDArray[np.bool_]) -> Arrays:
+    octets = np.zeros(-(-len(flags) // _BLOCK) * _BLOCK // 8, np.uint8)
+    packed = np.packbits(flags, bitorder="little")
+    octets[: len(packed)] = packed
+    counts = _span_counts(octets)
+    ranks = np.cumsum(counts, axis=1) - counts
+    ends = np.cumsum(counts.sum(axis=1))
+    words = octets.view("<u8").astype(np.uint64, copy=False)
+    return {"words": words, "ranks": ranks.astype(np.uint16).reshape(-1), "ends": ends}
+
+
+def _span_counts(octets: npt.NDArray[np.uint8]) -> Integers:
+    """Return the number of bits in each span, block by block."""
+    counts = np.empty(len(octets) * 8 // _SPAN, np.int64)
+    for start in range(0, len(octets), _AT_ONCE):
+        part = _COUNTS[octets[start : start + _AT_ONCE]].reshape(-1, _SPAN >> 3)
+        counts[start * 8 // _SPAN :][: len(part)] = part.sum(axis=1, dtype=np.int64)
+    return counts.reshape(-1, _SPANS)
+
+
+def _as_bits(found: npt.NDArray[Any], _wide: np.dtype[Any]) -> Arrays:
+    flags = np.zeros(int(found[-1]) + 1, np.bool_)
+    flags[found] = True
+    return _bits_of(flags)
+
+
+def _as_low(found: npt.NDArray[Any], _wide: np.dtype[Any]) -> Arrays:
+    blocks = np.arange(1, (int(found[-1]) >> _LOW_BITS) + 2, dtype=np.int64) << _LOW_BITS
+    ends = np.searchsorted(found, blocks).astype(np.int64)
+    return {"low": (found & 0xFFFF).astype(np.uint16), "ends": ends}
+
+
+def _as_runs(found: npt.NDArray[Any], _wide: np.dtype[Any]) -> Arrays:
+    begins = np.flatnonzero(np.append(True, np.diff(found.astype(np.int64, copy=False)) != 1))
+    ends = np.append(begins[1:], len(found)).astype(np.int64)
+    return {"starts": found[begins].astype(np.int64), "ends": ends}
+
+
+_ARRAYS: dict[str, Callable[[npt.NDArray[Any], np.dtype[Any]], Arrays]] = {
+    "listed": lambda found, wide: {"numbers": found.astype(wide, copy=False)},
+    "runs": _as_runs,
+    "low": _as_low,
+    "bits": _as_bits,
+}
+
+
+# How many numbers the arrays of a form hold; None if they contradict each other.
+
+
+def _held_in_runs(arrays: Arrays) -> int | None:
+    ends = arrays["ends"]
+    return int(ends[-1]) if (np.diff(ends, prepend=0) > 0).all() else None
+
+
+def _held_low(arrays: Arrays) -> int | None:
+    ends, low = arrays["ends"], arrays["low"]
+    fits = int(ends[-1]) == len(low) and (np.diff(ends, prepend=0) >= 0).all()
+    return len(low) if fits else None
+
+
+def _held_in_bits(arrays: Arrays) -> int | None:
+    counts = _span_counts(arrays["words"].view(np.uint8))
+    ranks = (np.cumsum(counts, axis=1) - counts).reshape(-1)
+    ends = np.cumsum(counts.sum(axis=1))
+    fits = np.array_equal(ranks, arrays["ranks"]) and np.array_equal(ends, arrays["ends"])
+    return int(ends[-1]) if fits else None
+
+
+def _held_sparse(arrays: Arrays) -> int | None:
+    places, numbers = arrays["places"], arrays["numbers"]
+    fits = len(places) == len(numbers) and (np.diff(places, prepend=-1) > 0).all()
+    return len(places) if fits and (numbers >= 0).all() else None
+
+
+_HELD: dict[str, Callable[[Arrays], int | None]] = {
+    "range": lambda arrays: len(range(*arrays["bounds"].tolist())),
+    "runs": _held_in_runs,
+    "low": _held_low,
+    "bits": _held_in_bits,
+    "listed": lambda arrays: len(arrays["numbers"]),
+    "sparse": _held_sparse,
+}
+
+
+def _check_layout(kind: Any, arrays: Arrays, where: str) -> None:
+    """Raise ValueError unless arrays have the names and types of a form and are not empty."""
+    layout = _LAYOUT.get(kind if isinstance(kind, str) else "", {})
+    fits = arrays.keys() == layout.keys() and all(
+        array.ndim == 1 and (len(array) or kind == "sparse") and array.dtype in layout[name]
+        for name, array in arrays.items()
+    )
+    sizes = {name: len(array) for name, array in arrays.items()}
+    if fits and kind == "bits":
+        spans = sizes["ends"] * _SPANS
+        fits = sizes["ranks"] == spans and sizes["words"] == 2 * spans
+    if fits and kind in ("runs", "sparse"):
+        fits = len(set(sizes.values())) == 1
+    if not layout or not fits:
+        raise ValueError(f"{where}: expected the arrays of a list of row numbers, found {kind!r}")
+    if kind == "range" and (sizes["bounds"] != 3 or not arrays["bounds"][2]):
+        raise ValueError(f"{where}: expected the bounds of a range, found {arrays['bounds']}")
+
+
+_INT64, _INT32 = np.dtype(np.int64), np.dtype(np.int32)
+_UINT16, _UINT64 = np.dtype(np.uint16), np.dtype(np.uint64)
+_LAYOUT: dict[str, dict[str, Sequence[np.dtype[Any]]]] = {
+    "range": {"bounds": [_INT64]},
+    "runs": {"starts": [_INT64], "ends": [_INT64]},
+    "low": {"low": [_UINT16], "ends": [_INT64]},
+    "bits": {"words": [_UINT64], "ranks": [_UINT16], "ends": [_INT64]},
+    "listed": {"numbers": [_INT64, _INT32]},
+    "sparse": {"places": [_INT64], "numbers": [_INT64, _INT32]},
+}
+# The number of the k-th set bit of a byte, at `byte << 3 | k`.
+_SELECT = b"".join(
+    bytes(([bit for bit in range(8) if byte >> bit & 1] + [0] * 8)[:8]) for byte in range(256)
+)
+_SELECT_ARRAY = np.frombuffer(_SELECT, np.uint8)
+_COUNTS = np.array([byte.bit_count() for byte in range(256)], np.uint8)
