@@ -8,8 +8,6 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 import wids
 from wids.commands.choose import shares_of
 from wids.commands.terminal import (
@@ -36,6 +34,7 @@ from wids.commands.terminal import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import numpy as np
     from numpy.typing import NDArray
 
     from wids.tools.reshard import Resharded
@@ -397,6 +396,8 @@ def _add_export(commands: Any) -> None:
 
 def reshard(args: Arguments) -> int:
     """Copy samples into new shards."""
+    import numpy as np
+
     from wids.tools import reshard as resharding
     from wids.tools.copyspec import spec_path_for
 
