@@ -842,13 +842,13 @@ def test_those_left_out_are_listed_where_no_others_have_their_keys(tmp_path: Pat
     rows = [(str(write_shard(tmp_path / "1.tar", samples)), 2)]
     rows.append((str(write_shard(tmp_path / "2.tar", more)), 4))
     with browsing(rows) as server:
-        for without, form in (("0,3", "exclude"), ("1", "indexes"), ("0-4", "indexes")):
+        for without, form in (("0,3", "exclude"), ("1", "slots"), ("0-4", "slots")):
             document = server.selection(without=without)
-            assert {"exclude", "indexes"} & set(document) == {form}
+            assert {"exclude", "slots"} & set(document) == {form}
             saved = tmp_path / "saved.json"
             saved.write_text(json.dumps(document))
             left = [n for n in range(6) if n not in parse_indexes("without", without, 6)]
             view = wids.open(saved, transformations="memoryview")
             assert [sample["__key__"] for sample in view] == [names[n] for n in left]
         document = server.selection(without="0,3", sort="-.cls")
-        assert "indexes" in document
+        assert "slots" in document

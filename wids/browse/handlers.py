@@ -45,7 +45,9 @@ from wids.display.fieldview import class_name, is_packed, label_names
 from wids.display.safejson import safe_text
 from wids.errors import WidsError
 from wids.views.filtering import plain_value
+from wids.views.plan import slots_of
 from wids.views.saved import VERSION, view_document
+from wids.views.viewable import View
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -358,7 +360,7 @@ class ApiHandlers:
         rows = rows[~np.isin(rows, unwanted)]
         if self.reader.joined is not None:
             samples, rows = self.reader.joined.samples, self.reader.joined.at(rows)
-        chosen = samples.select(rows)
+        chosen = View(slots_of(samples)).select(rows)
         return view_document(chosen, self.title, _steps_of(query))
 
     def _keys_left_out(self, unwanted: Integers) -> list[str] | None:
