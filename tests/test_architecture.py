@@ -26,7 +26,8 @@ MAY_IMPORT = {
     "ordering": "base log",
     "display": "base codecs errors specs",
     "reading": "base caching codecs errors fetching log ordering pack specs tar display",
-    "views": "base caching codecs display errors fetching ordering reading specs tar",
+    "catalogue": "base codecs errors log reading specs tar",
+    "views": ("base caching catalogue codecs display errors fetching ordering reading specs tar"),
     "writing": "base codecs specs tar",
     "importing": "base caching codecs errors specs tar",
     "adapters": "base reading views",
@@ -36,7 +37,8 @@ MAY_IMPORT = {
     ),
     "browse": "base codecs errors fetching log ordering reading specs tar tools display views",
     "commands": (
-        "base browse caching codecs display errors importing log ordering pack reading specs "
+        "base browse caching catalogue codecs display errors importing log ordering pack reading "
+        "specs "
         "tools views writing"
     ),
     "cli": "commands errors",

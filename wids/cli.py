@@ -23,6 +23,7 @@ from wids.commands.choose import add_choose_commands
 from wids.commands.copy import add_copy_commands
 from wids.commands.look import add_look_commands
 from wids.commands.make import add_make_commands
+from wids.commands.query import add_query_commands
 from wids.commands.terminal import DONE, FAULTY, Arguments, complain, flush_output, message_of
 from wids.commands.transform import add_map_command
 from wids.errors import WidsError
@@ -146,6 +147,7 @@ def _make_parser() -> tuple[argparse.ArgumentParser, Collection[str]]:
     for add in (
         add_make_commands,
         add_look_commands,
+        add_query_commands,
         add_browse_commands,
         add_check_commands,
         add_choose_commands,

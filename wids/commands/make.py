@@ -41,7 +41,16 @@ __all__ = ["add_make_commands"]
 _USUAL_DIGEST = "md5"  # what old readers know
 _RULES = "rules"  # in the journal: by which the samples of a shard were counted, if unusual
 # Keys that every run creates itself, or takes only from its arguments.
-_MADE = {"__kind__", "wids_version", "name", "base", "base_path", "shardlist", "left_out"}
+_MADE = {
+    "__kind__",
+    "wids_version",
+    "name",
+    "base",
+    "base_path",
+    "shardlist",
+    "left_out",
+    "catalogue",
+}
 
 
 def add_make_commands(commands: Any) -> None:
@@ -64,6 +73,8 @@ def create(args: Arguments) -> int:
     shards = _expand(_listed(args.files), listed)
     # Before the shards are read, which may take hours.
     _check_writable(args.output)
+    if args.catalogue and args.output == "-":
+        raise ValueError("--catalogue: needs a spec that is a file, which names it; give -o")
     if args.pack is not None:
         from wids.tools.packing import bounded_columns
 
@@ -89,6 +100,8 @@ def create(args: Arguments) -> int:
         _keep_old(Path(args.output), spec)
         write_output(Path(args.output), text.encode())
         _journal(args.output).remove()
+    if args.catalogue:
+        _publish_catalogue(args, spec)
     facts = spec_facts(built.spec, args.output)
     if args.json and args.output != "-":
         failures = {shard: message_of(error) for shard, error in built.failures.items()}
@@ -130,6 +143,26 @@ def _refuse_spec(source: str) -> None:
         "(wids pack makes the pack of a spec, wids merge makes one spec of several, and wids "
         "update changes one)"
     )
+
+
+def _publish_catalogue(args: Arguments, spec: DatasetSpec) -> None:
+    """Write the catalogue beside the spec, and its name into the spec.
+
+    The spec without it was written before, so that a run that is killed leaves one.
+    """
+    import wids
+    from wids.base.files import write_output
+    from wids.base.text import format_nbytes
+    from wids.catalogue.files import publish
+    from wids.specs.spec import DatasetSpec
+
+    output = Path(args.output)
+    with wids.ShardListDataset(args.output, cache_dir=args.cache_dir) as dataset:
+        path = publish(dataset, output.parent, output.stem)
+    header = {**spec.header, "catalogue": path.name}
+    named = DatasetSpec(spec.shards, name=spec.name, base=spec.base, header=header)
+    write_output(output, f"{named.to_json()}\n".encode())
+    note(f"{path}: the catalogue, {format_nbytes(path.stat().st_size)}")
 
 
 def _pack_created(args: Arguments, spec: DatasetSpec) -> DatasetSpec:
@@ -597,6 +630,12 @@ def _add_indexes(parser: Any) -> None:
         "the spec",
     )
     _add_bounds(parser)
+    parser.add_argument(
+        "--catalogue",
+        action="store_true",
+        help="write a Parquet file with a row for each sample beside the spec, for `wids sql`, "
+        "DuckDB, Polars, pandas and Spark, and its place into the spec; needs wids[sql]",
+    )
     parser.add_argument("--dali-index", action="store_true", help="write an index for DALI, .idx")
     parser.add_argument(
         "--energon-index", action="store_true", help="write an index for Energon, .tar.idx"

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ColumnReader",
+    "each_head",
     "read_field",
     "read_key_hashes",
 ]
@@ -266,7 +267,7 @@ class ColumnReader:
             wanted = list(range(start, min(start + BLOCK, len(opened.shard))))
             for nbytes in HEAD_NBYTES:
                 asked, wanted = wanted, []
-                for index, data in _heads(opened.shard, asked, self.extension, nbytes):
+                for index, data in each_head(opened.shard, asked, self.extension, nbytes):
                     found = self._header_of(opened, index, data, len(data) < nbytes)
                     if found is None:
                         wanted.append(index)
@@ -442,7 +443,7 @@ def read_field(shard: ReadableShard, extension: str) -> Iterator[bytes | memoryv
             yield memory[offset : offset + size] if offset >= 0 else None
 
 
-def _heads(
+def each_head(
     shard: ReadableShard, local_indexes: Sequence[int], extension: str, nbytes: int
 ) -> Iterator[tuple[int, bytes | memoryview]]:
     """Yield the first bytes of a field of several samples, with the index of each that has it."""

@@ -8,6 +8,8 @@ shard is opened, and where keys or columns are read.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,13 +17,14 @@ import numpy as np
 
 from wids.base.shardversion import Version
 from wids.base.urls import display_url, is_local
-from wids.errors import SampleCountError, ShardFormatError
+from wids.errors import CacheError, SampleCountError, ShardFormatError
 from wids.log import logger
 from wids.reading.openshards import OpenShard, OpenShards
 from wids.specs.shardtable import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     import numpy.typing as npt
 
@@ -176,7 +179,45 @@ class DatasetShards(OpenShards):
         # If the shard is fetched later, it is compared with the index that gave the keys.
         return index if self.versions.admits(number, Version.of_index(index.digest)) else None
 
-    # Columns.
+    # What is made of a shard and kept in the cache folder.
+
+    def catalogue_path(
+        self, number: int, suffix: str, opened: OpenShard | None = None
+    ) -> Path | None:
+        """Return the path of a file for the catalogue, whose name tells the version of the shard.
+
+        Args:
+            number: The shard.
+            suffix: What the file has of it.
+            opened: The shard, where it is open.
+
+        Returns:
+            The path; None if the version is not known without opening the shard.
+
+        Raises:
+            CacheError: The cache folder cannot be used.
+        """
+        cache, ref = self._opener.cache, self._table[number]
+        there = cache.version_of(ref)
+        # The digest of a local shard is not checked, so its size and date tell more.
+        version: object = there.file or ref.digest_to_check or there.content
+        if opened is not None and opened.shard.memory is None:
+            version = opened.shard.version
+        if not version:
+            return None
+        made_of = json.dumps([self._opener.rules, str(version), ref.nsamples])
+        digest = hashlib.sha256(made_of.encode()).hexdigest()[:16]
+        path = cache.derived_path(ref, f".{digest}.{suffix}")
+        if path is None:
+            raise CacheError(
+                f"{cache.cache_dir}: the catalogue is kept there, and this folder cannot be used; "
+                "cache_dir= names another one"
+            )
+        return path
+
+    def stamp(self) -> list[Version]:
+        """Return what is known of the version of each shard, without opening one."""
+        return [self._opener.cache.version_of(ref) for ref in self._table]
 
     def kept(
         self, number: int, source: ColumnSource, opened: OpenShard | None = None

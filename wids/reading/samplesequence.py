@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from wids.ordering.lookahead import Foreseeable, IndexMap
     from wids.pack.packbounds import ColumnBounds
     from wids.reading.columns import ColumnReader
+    from wids.reading.datasetshards import DatasetShards
     from wids.reading.fetchahead import FetchProgress
     from wids.reading.fieldfile import FieldFile
     from wids.reading.gather import Allocate, Gathering
@@ -270,6 +271,7 @@ class ShardedSequence(SampleSequence, Protocol):
     source: str | None
     options: dict[str, Any]
     base: str
+    catalogue: str | None
     shards: ShardTable
     cache: ShardCache
     transformations: Any
@@ -323,6 +325,10 @@ class ShardedSequence(SampleSequence, Protocol):
 
     def column_bounds(self, extension: str, *path: str | int) -> ColumnBounds | None:
         """Return the least and largest number of a column in each shard; None if unknown."""
+
+    @property
+    def dataset_shards(self) -> DatasetShards:
+        """The shards by number, each of one version."""
 
     @property
     def header(self) -> dict[str, Any]:

@@ -153,6 +153,7 @@ class ShardList:
         self.source = _location(shards, base)
         self.options = dict(options or {})
         self.base, self._header = spec.base, spec.header | {"name": spec.name}
+        self.catalogue = spec.catalogue
         self.cache = ShardCache(
             cache_dir,
             cache_size=cache_size,
@@ -974,6 +975,11 @@ class ShardList:
     def header(self) -> dict[str, Any]:
         """The top-level keys of the spec without its shards; `name` is None if it has none."""
         return dict(self._header)
+
+    @property
+    def dataset_shards(self) -> DatasetShards:
+        """The shards by number, each of one version."""
+        return self._opened
 
     @property
     def index_rules(self) -> IndexRules:

@@ -155,7 +155,10 @@ def _loaded(
             return DatasetSpec.from_list(
                 [dict(shard) for shard in source.shards], base=base, options=header
             )
-        return DatasetSpec(source.shards, name=header.pop("name"), base=source.base, header=header)
+        name = header.pop("name")
+        return DatasetSpec(
+            source.shards, name=name, base=source.base, header=header, catalogue=source.catalogue
+        )
     if isinstance(source, Mapping):
         return parse(source, "the dict")
     if not isinstance(source, Iterable) or isinstance(source, bytes):

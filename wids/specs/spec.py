@@ -79,6 +79,7 @@ class DatasetSpec:
             directory.
         header: All other top-level keys of the JSON, unchanged.
         pack: The open pack that it was read from; None for a JSON.
+        catalogue: Location of the file that has a row for each sample; None without one.
 
     >>> spec = DatasetSpec.parse('{"shardlist": [{"url": "a.tar", "nsamples": 2}]}', "/data/x.json")
     >>> spec.shards[0]
@@ -93,12 +94,14 @@ class DatasetSpec:
         base: str = "",
         header: Mapping[str, Any] | None = None,
         pack: "Pack | None" = None,
+        catalogue: str | None = None,
     ) -> None:
         self.shards = shards if isinstance(shards, ShardTable) else ShardTable(shards)
         self.name = name
         self.base = base
         self.header = dict(header or {})
         self.pack = pack
+        self.catalogue = catalogue
 
     @classmethod
     def parse(
@@ -263,7 +266,7 @@ class _Parser:
         if listed := _as_list(document, "shardlist", source):
             table = self.shards(listed, source, base)
             if document.get("pack") is not None:
-                table = table.with_pack(self._pack_of(document["pack"], folder, source))
+                table = table.with_pack(self._beside("pack", document["pack"], folder, source))
             inherited = _inherited(weight=document.get("weight"), name=name)
             tables.append(self._inheriting(table, inherited, source))
         for number, component in enumerate(_as_list(document, "datasets", source)):
@@ -279,12 +282,17 @@ class _Parser:
             raise SpecError(
                 f"{source}: holds no shards; expected a 'shardlist' or 'datasets' with some"
             )
-        parsed = ("name", "shardlist", "datasets", "base", "base_path", "pack")
+        parsed = ("name", "shardlist", "datasets", "base", "base_path", "pack", "catalogue")
         header = {key: value for key, value in document.items() if key not in parsed}
         if headers:
             said = self._with_names_beside({source: header, **headers}, folders)
             header = composed_header(said.pop(source), said, names, source)
-        return DatasetSpec(ShardTable.joined(tables), name=name, base=base, header=header)
+        catalogue = document.get("catalogue")
+        if catalogue is not None:
+            catalogue = self._beside("catalogue", catalogue, folder, source)
+        return DatasetSpec(
+            ShardTable.joined(tables), name=name, base=base, header=header, catalogue=catalogue
+        )
 
     def _with_names_beside(
         self, headers: dict[str, dict[str, Any]], folders: Mapping[str, str]
@@ -298,13 +306,13 @@ class _Parser:
 
         return with_names_beside(headers, find)
 
-    def _pack_of(self, pack: Any, folder: str, source: str) -> str:
-        """Return the location of the pack that a document names, resolved against its folder."""
-        check_location(pack, source, "pack")
-        # Not against the base: the pack is made with the spec, and the shards may lie elsewhere.
-        location = locations.join(folder, pack)
-        if not _lies_below(location, folder, pack):
-            self._refuse_local(location, source, "pack")
+    def _beside(self, field: str, name: Any, folder: str, source: str) -> str:
+        """Return the location of a file that a document names, resolved against its folder."""
+        check_location(name, source, field)
+        # Not against the base: it is made with the spec, and the shards may lie elsewhere.
+        location = locations.join(folder, name)
+        if not _lies_below(location, folder, name):
+            self._refuse_local(location, source, field)
         return location
 
     def _component(

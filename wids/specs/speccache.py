@@ -122,7 +122,7 @@ class SpecCache:
             about, columns = read_arrays(self._path)
             if about["identity"] != self._identity:
                 return None
-            named = {name: about[name] for name in ("name", "base", "header")}
+            named = {name: about[name] for name in ("name", "base", "header", "catalogue")}
             return {"shards": of_arrays(about, columns), **named}
         except FileNotFoundError:
             return None
@@ -142,6 +142,7 @@ class SpecCache:
             check_folder(self._folder, shared=False)
             about, columns = as_arrays(spec.shards)
             about |= {"identity": now, "name": spec.name, "base": spec.base, "header": spec.header}
+            about["catalogue"] = spec.catalogue
             write_arrays(self._path, about, columns)
             files = sorted(
                 self._folder.glob(f"*{_SUFFIX}"), key=lambda path: path.stat().st_mtime_ns

@@ -60,6 +60,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from wids.catalogue.result import SqlResult
+    from wids.catalogue.samples import SampleTable
     from wids.display.notebook import SampleView
     from wids.ordering.batchsampler import BatchSampler
     from wids.ordering.samplers import ChunkedSampler
@@ -241,6 +243,42 @@ class Viewable(_Sequence):
             )
         names = ", ".join(["function", *map(repr, columns)])
         return self._chosen(Rows.mask(mask), f"filter({names})")
+
+    def sql(self, query: str) -> SqlResult:
+        """Return the answer to a query about the samples.
+
+        The table `samples` has a row for each: `index`, `key`, `shard`, `shard_index`, the fields
+        under their extensions without the dot (`cls`, `txt`, `json.width`), what headers state
+        (`jpg.width`), `cls_name`, `offsets` and `sizes`. The first query builds the catalogue, a
+        Parquet file for each shard in the cache folder.
+
+        Args:
+            query: SQL as DuckDB takes it: one SELECT.
+
+        Returns:
+            A finished table: `.df()`, `.pl()` and `.arrow()` give data frames, `print` shows it.
+
+        Raises:
+            ValueError: It is no query, or names a column that there is not.
+            WidsError: A shard cannot be read.
+            ModuleNotFoundError: DuckDB is not installed.
+
+        >>> import tempfile, wids
+        >>> folder = tempfile.mkdtemp()
+        >>> with wids.ShardWriter(f"{folder}/train-%03d.tar") as writer:
+        ...     for number in range(4):
+        ...         writer.write({"__key__": f"{number}", ".json": {"width": number * 100}})
+        >>> wids.open(folder).sql("select count(*) as wide from samples where json.width >= 100")
+        wide
+           3
+        """
+        return self._sample_table.query(self, query)
+
+    @cached_property
+    def _sample_table(self) -> SampleTable:
+        from wids.catalogue.samples import SampleTable
+
+        return SampleTable()
 
     def sort_by(self, column: str, *, descending: bool = False) -> View:
         """Return the view of all samples sorted by a column; equal values keep their order.

@@ -1,0 +1,1 @@
+"""The catalogue: a table with a row for each sample, as Parquet files, asked in SQL by DuckDB."""

@@ -1,0 +1,353 @@
+"""Building the catalogue of a shard: from its index and small members to a Parquet file."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from wids.base.files import new_part_path
+from wids.base.optional import load
+from wids.base.shardversion import Version
+from wids.catalogue.engine import Instance
+from wids.catalogue.structures import (
+    literal,
+    mixed_paths,
+    narrow,
+    quoted,
+    stated_schema,
+)
+from wids.codecs.formats import field_kind, format_suffix, is_class, unpack_field, wrapper_of
+from wids.codecs.headers import HEADER_FACTS, read_header
+from wids.errors import DecodeError
+from wids.reading.columns import BLOCK, HEAD_NBYTES, each_head, read_field
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from wids.reading.openshards import OpenShard
+    from wids.tar.shard import ReadableShard
+
+__all__ = [
+    "BUILDER",
+    "FORMAT",
+    "RESERVED",
+    "column_names",
+    "has_headers",
+    "write_headers",
+    "write_samples",
+]
+
+FORMAT = "1"
+MAX_NBYTES = 1 << 20  # of a text or document; of a larger one only the size is in the catalogue
+MAX_DEPTH = 64  # of a document; DuckDB gives up its whole instance beyond 128
+# Columns that every catalogue has. A field of that name gets another one.
+RESERVED = frozenset({"index", "key", "shard", "shard_index", "offsets", "sizes", "cls_name"})
+# Of a process that builds, which is one of several.
+BUILDER = Instance(lambda _: None, threads=1)
+_FACTS = {"duration": "DOUBLE"}  # other facts of headers are integers
+_TOKENS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
+_NAN = re.compile(r'("(?:[^"\\]|\\.)*")|-?\bnan\b', re.DOTALL | re.IGNORECASE)
+_LONG_NUMBER = re.compile(r"\d{19}")
+
+
+def column_names(extensions: Iterable[str]) -> dict[str, str]:
+    """Return the name of the column of each extension: SQL ignores case, and some are reserved.
+
+    >>> column_names([".cls", ".JPG", ".jpg", ".key", ".seg.png"])
+    {'.JPG': 'jpg', '.cls': 'cls', '.jpg': 'jpg_2', '.key': 'key_', '.seg.png': 'seg.png'}
+    """
+    names: dict[str, str] = {}
+    taken = set(RESERVED)
+    for extension in sorted(extensions):
+        name = extension.removeprefix(".").lower() or "_"
+        if name in RESERVED:
+            name += "_"
+        unique, number = name, 1
+        while unique in taken:
+            number += 1
+            unique = f"{name}_{number}"
+        taken.add(unique)
+        names[extension] = unique
+    return names
+
+
+def has_headers(extension: str) -> bool:
+    """Return whether fields of an extension have a header that states facts."""
+    return field_kind(extension) in HEADER_FACTS and field_kind(extension) != "text"
+
+
+@dataclass
+class _Documents:
+    """JSON texts of a field, and how many of them are null in the catalogue."""
+
+    texts: list[str | None]
+    nulls: dict[str, int] = field(default_factory=dict)
+
+    def leave_out(self, reason: str, count: int = 1) -> None:
+        if count:
+            self.nulls[reason] = self.nulls.get(reason, 0) + count
+
+
+def write_samples(opened: OpenShard, path: Path) -> None:
+    """Write the catalogue of a shard, whole or not at all.
+
+    Args:
+        opened: The shard.
+        path: The Parquet file: the key of each sample, a column for each field of text, class or
+            JSON, and offsets and sizes of all fields.
+    """
+    pa = load("pyarrow", "sql")
+    shard, total = opened.shard, len(opened.shard)
+    extensions = sorted(shard.index.extensions)
+    names = column_names(extensions)
+    columns: dict[str, Any] = {"key": pa.array(_keys(shard), pa.string())}
+    structures: dict[str, Any] = {"key": "VARCHAR"}
+    documents: dict[str, _Documents] = {}
+    nulls: dict[str, dict[str, int]] = {}
+    for extension in extensions:
+        name, kind = names[extension], field_kind(extension)
+        if format_suffix(extension) == ".json":
+            documents[name] = _documents(shard, extension)
+        elif kind in {"text", "class"}:
+            found = _Documents([])
+            found.texts = [
+                None if t is None else t.strip() for t in _texts(shard, extension, found)
+            ]
+            nulls[name] = found.nulls
+            columns[name] = (
+                _classes(found.texts) if is_class(extension) else pa.array(found.texts, pa.string())
+            )
+            structures[name] = _KINDS[str(columns[name].type)]
+    spans = shard.index.find_spans(np.arange(total), tuple(extensions))
+    for name, part in (("offsets", 0), ("sizes", 1)) if extensions else ():
+        parts = [
+            pa.array(spans[:, number, part], mask=spans[:, number, 0] < 0)
+            for number in range(len(extensions))
+        ]
+        columns[name] = pa.StructArray.from_arrays(parts, names=[names[e] for e in extensions])
+        structures[name] = {names[each]: "BIGINT" for each in extensions}
+    con = BUILDER.cursor()
+    try:
+        con.register("plain", pa.table(columns))
+        values, source = {name: quoted(name) for name in columns}, "plain"
+        if documents:
+            texts = {name: pa.array(found.texts, pa.string()) for name, found in documents.items()}
+            con.register("texts", pa.table(texts))
+            parsed = (f"try_cast({quoted(name)} AS JSON) AS {quoted(name)}" for name in documents)
+            con.execute(f"CREATE TEMP TABLE documents AS SELECT {', '.join(parsed)} FROM texts")
+            source = "plain POSITIONAL JOIN documents"
+        for name, found in documents.items():
+            structures[name], value = _typed(con, name, found)
+            values[name] = f"{value} AS {quoted(name)}"
+            nulls[name] = found.nulls
+        order = ["key", *names.values(), "offsets", "sizes"]
+        structures = {name: structures[name] for name in order if name in values}
+        select = ", ".join(values[name] for name in structures)
+        copy_to_parquet(
+            con,
+            f"SELECT {select} FROM {source}",
+            path,
+            _stated(opened, structures, {name: each for name, each in nulls.items() if each}),
+        )
+    finally:
+        con.close()
+
+
+def write_headers(opened: OpenShard, name: str, path: Path) -> None:
+    """Write what the headers of a field state, a row for each sample, as one column of structs.
+
+    Args:
+        opened: The shard.
+        name: Column of a field of pictures, sound or video, which the shard may lack.
+        path: The Parquet file.
+    """
+    pa = load("pyarrow", "sql")
+    extension = next(
+        (each for each, its in column_names(opened.shard.index.extensions).items() if its == name),
+        f".{name}",
+    )
+    facts = {fact: _FACTS.get(fact, "BIGINT") for fact in HEADER_FACTS[field_kind(extension)]}
+    rows: list[Any] = [None] * len(opened.shard)
+    broken = 0
+    for start in range(0, len(rows), BLOCK):
+        wanted: Sequence[int] = range(start, min(start + BLOCK, len(rows)))
+        for nbytes in HEAD_NBYTES:
+            asked, wanted = wanted, []
+            for index, data in each_head(opened.shard, asked, extension, nbytes):
+                try:
+                    found = read_header(extension, data, whole=len(data) < nbytes)
+                except Exception:  # noqa: BLE001 (whatever a damaged field makes of its reader)
+                    broken += 1
+                    continue
+                if found is None:
+                    wanted.append(index)
+                else:
+                    rows[index] = found
+    kinds = {"BIGINT": pa.int64(), "DOUBLE": pa.float64()}
+    kind = pa.struct([(fact, kinds[each]) for fact, each in facts.items()])
+    con = BUILDER.cursor()
+    try:
+        con.register("headers", pa.table({name: pa.array(rows, kind)}))
+        nulls = {name: {"broken": broken}} if broken else {}
+        copy_to_parquet(con, "FROM headers", path, _stated(opened, {name: facts}, nulls))
+    finally:
+        con.close()
+
+
+_KINDS = {"int64": "BIGINT", "double": "DOUBLE", "string": "VARCHAR"}
+
+
+def _keys(shard: ReadableShard) -> list[str]:
+    columns = shard.index.columns()
+    data, bounds = columns.key_bytes, columns.key_starts.tolist()
+    return [data[a:b].decode("utf-8", "replace") for a, b in pairwise(bounds)]
+
+
+def _texts(shard: ReadableShard, extension: str, found: _Documents) -> Iterator[str | None]:
+    """Yield the text of each sample; None where there is none, or it is too large or broken."""
+    wrapper = wrapper_of(extension)
+    for data in read_field(shard, extension):
+        if data is not None and len(data) > MAX_NBYTES:
+            found.leave_out("large")
+            data = None  # noqa: PLW2901
+        if data is not None and wrapper:
+            try:
+                data = unpack_field(wrapper, data, MAX_NBYTES)  # noqa: PLW2901
+            except DecodeError:
+                found.leave_out("broken")
+                data = None  # noqa: PLW2901
+        yield None if data is None else str(data, "utf-8", "replace")
+
+
+def _classes(texts: list[str | None]) -> Any:
+    """Return class numbers as an Arrow array, of integers if all are."""
+    pa = load("pyarrow", "sql")
+    for kind, convert in ((pa.int64(), int), (pa.float64(), float)):
+        try:
+            return pa.array([None if text is None else convert(text) for text in texts], kind)
+        except (ValueError, OverflowError):
+            continue
+    return pa.array(texts, pa.string())
+
+
+def _documents(shard: ReadableShard, extension: str) -> _Documents:
+    """Read the documents of a field; those too deep for DuckDB are left out before it sees them."""
+    found = _Documents([])
+    for text in _texts(shard, extension, found):
+        kept = text
+        if text is not None:
+            kept = text.removeprefix("\ufeff")
+            if text.count("[") + text.count("{") > MAX_DEPTH and _depth(text) > MAX_DEPTH:
+                found.leave_out("deep")
+                kept = None
+            elif "nan" in text or "NaN" in text or "NAN" in text:
+                # NaN would be larger than all numbers; as null it fulfils no condition.
+                kept = _NAN.sub(lambda match: match[1] or "null", kept)
+        found.texts.append(kept)
+    return found
+
+
+def _depth(text: str) -> int:
+    """Return how deep the lists and objects of a document lie in each other.
+
+    >>> _depth('{"a": [[1]], "[[[[": 2}')
+    3
+    """
+    depth = most = 0
+    for match in _TOKENS.finditer(text.encode()):
+        token = match.group()
+        if token in {b"[", b"{"}:
+            depth += 1
+            most = max(most, depth)
+        elif token in {b"]", b"}"}:
+            depth -= 1
+    return most
+
+
+def _typed(con: Any, name: str, found: _Documents) -> tuple[Any, str]:
+    """Return the structure of the documents of a field, and SQL of a document of that type."""
+    column = quoted(name)
+    count, structure_found, objects, others = con.execute(
+        f"SELECT count({column}), json_group_structure({column}), "
+        f"count({column}) FILTER (json_type({column}) = 'OBJECT'), "
+        f"count({column}) FILTER (json_type({column}) NOT IN ('OBJECT', 'NULL')) FROM documents"
+    ).fetchone()
+    found.leave_out("broken", sum(text is not None for text in found.texts) - count)
+    if not count:
+        return None, "CAST(NULL AS VARCHAR)"
+    raw = json.loads(structure_found)
+    if raw == "JSON" and objects:
+        # A list or a number among objects would make text of all documents.
+        con.execute(f"UPDATE documents SET {column} = NULL WHERE json_type({column}) <> 'OBJECT'")
+        found.leave_out("other", others)
+        raw = json.loads(
+            con.execute(f"SELECT json_group_structure({column}) FROM documents").fetchone()[0]
+        )
+    paths = mixed_paths(raw)
+    empty: list[str] = []
+    if paths:
+        held = con.execute(
+            "SELECT "
+            + ", ".join(
+                f"bool_or(len(list_filter(json_extract({column}, {literal(path)}), "
+                "lambda x: CAST(x AS VARCHAR) NOT IN ('{}', 'null'))) > 0)"
+                if "[*]" in path
+                else f"bool_or(CAST(json_extract({column}, {literal(path)}) AS VARCHAR) "
+                "NOT IN ('{}', 'null'))"
+                for path in paths
+            )
+            + " FROM documents"
+        ).fetchone()
+        empty = [path for path, any_value in zip(paths, held, strict=True) if not any_value]
+    structure = narrow(raw, frozenset(empty))
+    if structure is None:
+        return None, "CAST(NULL AS VARCHAR)"
+    if structure == "VARCHAR":
+        text = f"CASE json_type({column}) WHEN 'VARCHAR' THEN {column}->>'$' "
+        return structure, f"{text}WHEN 'NULL' THEN NULL ELSE CAST({column} AS VARCHAR) END"
+    schema = literal(json.dumps(stated_schema(structure)))
+    if any(text is not None and _LONG_NUMBER.search(text) for text in found.texts):
+        try:  # beyond 64 bits, from_json would make nulls of integers
+            con.execute(f"SELECT count(from_json_strict({column}, {schema})) FROM documents")
+        except load("duckdb", "sql").Error:
+            structure = json.loads(json.dumps(structure).replace("BIGINT", "DECIMAL(38,0)"))
+            schema = literal(json.dumps(stated_schema(structure)))
+    return structure, f"from_json({column}, {schema})"
+
+
+def _stated(opened: OpenShard, structures: Any, nulls: Any) -> dict[str, str]:
+    """Return the metadata of a file, from which it is known what it was made of."""
+    made_of = opened.version.joined(Version.of_index(opened.shard.index.digest))
+    return {
+        "wids.catalogue": FORMAT,
+        "wids.versions": json.dumps([asdict(made_of)]),
+        "wids.structure": json.dumps(structures),
+        "wids.nulls": json.dumps(nulls),
+    }
+
+
+def copy_to_parquet(con: Any, query: str, path: Path, stated: dict[str, str]) -> None:
+    """Write the rows of a query to a Parquet file, whole or not at all.
+
+    Args:
+        con: Connection of DuckDB.
+        query: The query.
+        path: The file.
+        stated: Its metadata.
+    """
+    part = new_part_path(path)
+    pairs = ", ".join(f"{literal(name)}: {literal(value)}" for name, value in stated.items())
+    try:
+        con.execute(
+            f"COPY ({query}) TO {literal(str(part))} (FORMAT parquet, COMPRESSION zstd, "
+            f"ROW_GROUP_SIZE 122880, KV_METADATA {{{pairs}}})"
+        )
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)

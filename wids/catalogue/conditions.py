@@ -1,0 +1,255 @@
+"""Conditions in SQL: what they may consist of, the columns that they name, and hints for errors.
+
+A condition may come from a stranger: from a web page, or a saved view. It is one expression of some
+kinds and functions, none of which takes much memory or time for a row; all others are refused.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+from wids.base.optional import load
+from wids.catalogue.engine import Instance, lock_down
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["check_condition", "check_order", "check_query", "explained"]
+
+MAX_LENGTH = 2000
+_KINDS = """
+COLUMN_REF COMPARISON CONJUNCTION CONSTANT OPERATOR FUNCTION CAST TYPE BETWEEN CASE COLLATE LAMBDA
+"""
+# None of these makes a long value of a short one, or reads anything but its arguments.
+_FUNCTIONS = """
++ - * / // % ~~ !~~ ~~* !~~* ~~~ abs ceil floor round sign sqrt ln log10 greatest least
+isnan isinf isfinite contains starts_with prefix ends_with suffix lower upper trim ltrim rtrim
+strip_accents length len strlen substring substr left right instr strpos position
+regexp_matches regexp_full_match list_contains list_has array_contains list_has_any list_has_all
+list_position list_filter list_transform list_apply list_sum list_min list_max list_avg list_count
+list_unique list_value array_length struct_extract array_extract list_extract
+map_keys map_values map_contains json_extract json_extract_string ->> -> json_type json_valid
+json_array_length json_keys json_exists json_contains year month day hour minute date_part
+epoch strptime now hash coalesce ifnull nullif
+"""
+_TYPES = """
+BOOLEAN INTEGER BIGINT HUGEINT DOUBLE FLOAT VARCHAR DATE TIMESTAMP JSON DECIMAL INT TEXT NUMERIC
+"""
+KINDS, FUNCTIONS, TYPES = (frozenset(each.split()) for each in (_KINDS, _FUNCTIONS, _TYPES))
+
+_PARSER = Instance(lambda connection: lock_down(connection, []))
+
+
+def check_condition(text: str) -> tuple[str, set[str]]:
+    """Check that a text is one condition.
+
+    Args:
+        text: An expression of SQL over the columns of `samples`, such as `cls = 3`.
+
+    Returns:
+        The query for the indexes of the samples that fulfil it, and the names in the condition, in
+        lower case, among which are those of all columns.
+
+    Raises:
+        ValueError: It is no condition, or has a part that a condition may not have.
+        ModuleNotFoundError: DuckDB is not installed.
+
+    >>> query, names = check_condition("json.width >= 900 and cls in (1, 3)")
+    >>> sorted(names)
+    ['cls', 'json', 'width']
+    """
+    _check_text(text, "condition")
+    _parsed(f"SELECT\n{text}\n", text)  # so that it closes no bracket that it has not opened
+    query = f"SELECT index FROM samples WHERE (\n{text}\n) ORDER BY index"
+    select = _only_select(query, text, "condition")
+    part = select.pop("where_clause", None)
+    expected = _only_select(
+        "SELECT index FROM samples WHERE true ORDER BY index", text, "condition"
+    )
+    del expected["where_clause"]
+    if select != expected or part is None:
+        raise ValueError(f"condition: expected one expression of SQL, got {text!r:.200}")
+    return query, set(_allowed_names([part], "condition"))
+
+
+def check_order(text: str) -> tuple[str, set[str]]:
+    """Check that a text is an order: expressions as in conditions, with `desc` and the like.
+
+    Args:
+        text: As after ORDER BY, such as `json.score desc, key`.
+
+    Returns:
+        The query for the indexes of all samples in this order, equal ones in theirs, and the names
+        in the text, in lower case.
+
+    Raises:
+        ValueError: It is no order.
+
+    >>> query, names = check_order("json.score desc nulls last, key")
+    >>> sorted(names)
+    ['json', 'key', 'score']
+    """
+    _check_text(text, "order")
+    query = f"SELECT index FROM samples ORDER BY\n{text}\n, index"
+    select = _only_select(query, text, "order")
+    expected = _only_select("SELECT index FROM samples ORDER BY key, index", text, "order")
+    modifiers = select["modifiers"]
+    orders = modifiers[0].get("orders", []) if modifiers else []
+    last = expected["modifiers"][0]["orders"].pop()
+    expected["modifiers"][0]["orders"].clear()
+    parts = orders[:-1]
+    tie = orders[-1] if orders else None
+    orders.clear()
+    if select != expected or tie != last or not parts:
+        raise ValueError(f"order: expected expressions of SQL, got {text!r:.200}")
+    return query, set(_allowed_names(parts, "order"))
+
+
+def _check_text(text: str, what: str) -> None:
+    if not isinstance(text, str):
+        raise TypeError(f"{what}: expected a text of SQL, got {text!r:.80}")
+    if len(text) > MAX_LENGTH or "\0" in text:
+        raise ValueError(
+            f"{what}: expected at most {MAX_LENGTH:,} characters and none of them NUL, got "
+            f"{len(text):,}: {text!r:.80}; sql() takes more"
+        )
+
+
+def _only_select(query: str, text: str, what: str) -> dict[str, Any]:
+    """Return the parsed SELECT of a query, without the places in its text."""
+    statements = _parsed(query, text)["statements"]
+    node = statements[0]["node"] if len(statements) == 1 else {}
+    if node.get("type") != "SELECT_NODE":
+        raise ValueError(f"{what}: expected one expression of SQL, got {text!r:.200}")
+    select: dict[str, Any] = _without_places(node)
+    return select
+
+
+def _without_places(tree: Any) -> Any:
+    if isinstance(tree, dict):
+        places = {"query_location", "query_location_length"}
+        return {k: _without_places(v) for k, v in tree.items() if k not in places}
+    return list(map(_without_places, tree)) if isinstance(tree, list) else tree
+
+
+def _allowed_names(parts: list[Any], what: str) -> Iterator[str]:
+    """Yield the names in a parsed expression; raise ValueError for what is not allowed in it."""
+    stack = list(parts)
+    while stack:
+        item = stack.pop()
+        if isinstance(item, list):
+            stack += item
+        if not isinstance(item, dict):
+            continue
+        kind = item.get("class")
+        refused = None
+        if kind is not None and kind not in KINDS:
+            refused = kind.lower().replace("_", " ")
+        elif kind == "FUNCTION" and item["function_name"].lower() not in FUNCTIONS:
+            refused = f"function {item['function_name']}"
+        elif kind == "TYPE" and str(item["type_name"]).upper() not in TYPES:
+            refused = f"type {item['type_name']}"
+        if refused is not None:
+            raise ValueError(f"{what}: {refused} is not allowed in it; sql() takes all of SQL")
+        if kind == "COLUMN_REF":
+            yield from map(str.lower, item["column_names"])
+        stack += [value for value in item.values() if isinstance(value, dict | list)]
+
+
+def check_query(query: str) -> set[str]:
+    """Check that a text is one query that changes nothing.
+
+    Args:
+        query: SQL: SELECT, FROM, WITH, VALUES, DESCRIBE or SUMMARIZE.
+
+    Returns:
+        The names of columns in it, in lower case; none for queries that DuckDB does not take apart.
+
+    Raises:
+        ValueError: It is something else, or not SQL.
+
+    >>> sorted(check_query("select avg(json.width) from samples where cls = 3"))
+    ['cls', 'json', 'width']
+    """
+    duckdb = load("duckdb", "sql")
+    if not isinstance(query, str):
+        raise TypeError(f"query: expected a text of SQL, got {query!r:.80}")
+    cursor = _PARSER.cursor()
+    try:
+        statements = cursor.extract_statements(query)
+    except (duckdb.Error, RuntimeError) as error:
+        raise explained(error, query) from None
+    finally:
+        cursor.close()
+    if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
+        raise ValueError(
+            f"query: expected one SELECT, got {query!r:.200}; `samples` is the table to ask, as "
+            "in: select count(*) from samples where cls = 3"
+        )
+    try:
+        return {name.lower() for name in _names_in(_parsed(query, query))}
+    except ValueError:  # such as SUMMARIZE, which is not taken apart
+        return set()
+
+
+def _parsed(query: str, text: str) -> dict[str, Any]:
+    """Return the tree of a query in which a text is; raise ValueError if DuckDB refuses it."""
+    # A connection of our own: functions of the module would use one that forked processes share.
+    cursor = _PARSER.cursor()
+    try:
+        answer = cursor.execute("SELECT json_serialize_sql(?)", [query]).fetchone()[0]
+        tree: dict[str, Any] = json.loads(answer)
+    except (load("duckdb", "sql").Error, RuntimeError) as error:
+        raise explained(error, text) from None
+    finally:
+        cursor.close()
+    if tree["error"]:
+        raise explained(ValueError(tree["error_message"]), text)
+    return tree
+
+
+def _names_in(tree: Any) -> Iterator[str]:
+    stack = [tree]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, dict):
+            if item.get("class") == "COLUMN_REF":
+                yield from item["column_names"]
+            stack += item.values()
+        elif isinstance(item, list):
+            stack += item
+
+
+# For each mistake of beginners: how DuckDB or the query shows it, and what to write.
+_HINTS = {
+    r"syntax error at or near \"(\.|:)\"": "names are written as cls, json.width and jpg.width",
+    r"Referenced column \"([^\"]*)\" (was )?not found": (
+        "a text is in single quotes ('{0}'), double quotes are around names"
+    ),
+    r"Could not convert string '([^']*)' to": (
+        "the names of classes are in cls_name, as in: cls_name = '{0}'; try_cast(x as double) "
+        "makes null of what is no number"
+    ),
+    r"Cannot compare values of type VARCHAR.*explicit cast": (
+        "a text is compared with a text ('7'); as a number: try_cast(x as double) > 7"
+    ),
+    r"[Cc]annot extract field 'length'": "the length of a text is length(txt)",
+}
+
+
+def explained(error: Exception, query: str) -> ValueError:
+    """Return the error for a query that DuckDB refused, with a hint for a usual mistake.
+
+    Args:
+        error: What DuckDB raised.
+        query: The query or condition.
+    """
+    text = str(error).strip().split("\n\nLINE ")[0]
+    for pattern, hint in _HINTS.items():
+        match = re.search(pattern, text)
+        if match is not None:
+            text += f"\nHint: {hint.format(*match.groups())}"
+            break
+    return ValueError(f"{query!r:.200}: {text}")

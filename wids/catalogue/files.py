@@ -1,0 +1,331 @@
+"""The Parquet files of a catalogue: which there are, building what is missing, publishing."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import partial
+from multiprocessing import current_process
+from typing import TYPE_CHECKING, Any
+
+from wids.base.files import remove_parts
+from wids.base.optional import load
+from wids.base.processes import run_each
+from wids.base.shardversion import Version
+from wids.base.system import num_cores
+from wids.base.urls import display_url, is_local, local_path
+from wids.base.warn import warn
+from wids.catalogue.build import BUILDER, FORMAT, copy_to_parquet, write_headers, write_samples
+from wids.catalogue.structures import (
+    cast,
+    checked_structures,
+    documents_merged,
+    literal,
+    merge,
+    quoted,
+)
+from wids.errors import ShardFormatError, WidsError
+from wids.log import logger
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from wids.reading.datasetshards import DatasetShards
+    from wids.reading.samplesequence import ShardedSequence
+
+__all__ = ["CatalogueFile", "define_rows", "files_of", "merged_structure", "publish"]
+
+SAMPLES = f"catalogue{FORMAT}.parquet"
+_FEW = 4  # shards that are read in this process: a new one takes longer to start
+
+
+@dataclass(frozen=True)
+class CatalogueFile:
+    """A Parquet file with the samples of one shard, or of all in the order of the dataset.
+
+    Attributes:
+        path: Path of the file.
+        num_rows: Number of samples.
+        structure: Structure of each column.
+        nulls: For each column, how many of its fields are null for which reason.
+        versions: The version of each shard.
+        has_shards: Whether it has several shards, and a column that tells which.
+    """
+
+    path: str
+    num_rows: int
+    structure: dict[str, Any]
+    nulls: dict[str, dict[str, int]]
+    versions: list[Version]
+    has_shards: bool
+
+    @classmethod
+    def opened(cls, path: str | os.PathLike[str]) -> CatalogueFile:
+        """Read what a file states.
+
+        Raises:
+            OSError: It is not there.
+            ShardFormatError: It is no file of a catalogue, or damaged.
+        """
+        pa = load("pyarrow", "sql")
+        parquet = load("pyarrow.parquet", "sql")
+        try:
+            found = parquet.read_metadata(path)
+            stated = {k.decode(): v.decode() for k, v in (found.metadata or {}).items()}
+            if stated["wids.catalogue"] != FORMAT:
+                raise ValueError(f"its format is {stated['wids.catalogue']}, expected {FORMAT}")
+            versions = [Version(**each) for each in json.loads(stated["wids.versions"])]
+            structure = checked_structures(json.loads(stated["wids.structure"]))
+            nulls = json.loads(stated["wids.nulls"])
+        except (pa.ArrowInvalid, KeyError, ValueError, TypeError) as error:
+            raise ShardFormatError(
+                f"{path}: no file of a catalogue, or damaged: {error}"
+            ) from error
+        with suppress(OSError):  # the folder may be read-only
+            os.utime(path)  # so that it is evicted after what is not used
+        several = "wids.several" in stated
+        return cls(str(path), found.num_rows, structure, nulls, versions, several)
+
+
+def files_of(dataset: ShardedSequence, headers: Sequence[str] = ()) -> list[list[CatalogueFile]]:
+    """Return the files of a dataset: of its samples, then of each column of headers.
+
+    Files that are missing, damaged, or of another version of a shard are built, in processes.
+
+    Args:
+        dataset: The dataset.
+        headers: Columns of headers that are wanted, such as "jpg".
+
+    Returns:
+        For the samples, and for each of `headers`, the files in the order of the shards.
+
+    Raises:
+        ShardChangedError: A shard is of another version than the dataset has used.
+        WidsError: A shard cannot be read, or the files cannot be kept.
+    """
+    published = _published(dataset)
+    columns = [f"{name}.{SAMPLES}" for name in headers]
+    if published is not None:
+        return [[published], *_shard_files(dataset, columns)]
+    return _shard_files(dataset, [SAMPLES, *columns])
+
+
+def _shard_files(dataset: ShardedSequence, suffixes: Sequence[str]) -> list[list[CatalogueFile]]:
+    shards = dataset.dataset_shards
+    numbers = [number for number, count in enumerate(dataset.shards.nsamples) if count]
+    jobs = [(number, suffix) for suffix in suffixes for number in numbers]
+    found: dict[tuple[int, str], CatalogueFile] = {}
+    for number, suffix in jobs:
+        path = shards.catalogue_path(number, suffix)
+        if path is not None:
+            with suppress(FileNotFoundError):
+                try:
+                    found[number, suffix] = CatalogueFile.opened(path)
+                except ShardFormatError as error:
+                    logger.warning("%s; it is built again", error)
+    missing = [job for job in jobs if job not in found]
+    if missing:
+        paths = [path for job in missing if (path := shards.catalogue_path(*job)) is not None]
+        for folder in {path.parent for path in paths}:
+            remove_parts(folder, {path.name for path in paths})  # those of killed processes
+        found |= _build(shards, missing)
+        if dataset.cache.cache_size is not None:
+            dataset.cache.trim(dataset.cache.cache_size)
+    for (number, _), file in found.items():
+        shards.versions.require(number, file.versions[0])
+    return [[found[number, suffix] for number in numbers] for suffix in suffixes]
+
+
+def _build(
+    shards: DatasetShards, jobs: Sequence[tuple[int, str]]
+) -> dict[tuple[int, str], CatalogueFile]:
+    """Build files in processes; what is there is not lost if one of them fails or is killed."""
+    for library in ("duckdb", "pyarrow.parquet"):
+        load(library, "sql")  # here, so that forked processes need not
+    alone = len(jobs) < _FEW or current_process().daemon  # workers of loaders start no processes
+    try:
+        results = run_each(
+            partial(_build_one, shards),
+            jobs,
+            workers=1 if alone else num_cores(),
+            desc="building the catalogue",
+        )
+    finally:
+        BUILDER.close()  # of this process, if it has built any
+    for result in results:
+        if isinstance(result, Exception):
+            raise result
+    built: dict[tuple[int, str], CatalogueFile] = dict(zip(jobs, results, strict=True))  # type: ignore[arg-type]
+    _warn_of_nulls(built.values())
+    return built
+
+
+def _build_one(shards: DatasetShards, job: tuple[int, str]) -> CatalogueFile:
+    number, suffix = job
+    opened = shards.open_unkept(number)
+    opened.shard.confirm()
+    path = shards.catalogue_path(number, suffix, opened)
+    if path is None:
+        raise WidsError(f"{display_url(opened.url)}: its version is not known, so nothing is kept")
+    try:
+        return CatalogueFile.opened(path)  # by another process, or read by range before
+    except (OSError, ShardFormatError):
+        pass
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if suffix == SAMPLES:
+        write_samples(opened, path)
+    else:
+        write_headers(opened, suffix.removesuffix(f".{SAMPLES}"), path)
+    return CatalogueFile.opened(path)
+
+
+def _warn_of_nulls(files: Iterable[CatalogueFile]) -> None:
+    """Warn of fields that are null in the catalogue though their samples have them."""
+    totals: dict[str, dict[str, int]] = {}
+    for file in files:
+        for name, counts in file.nulls.items():
+            for reason, count in counts.items():
+                total = totals.setdefault(name, {})
+                total[reason] = total.get(reason, 0) + count
+    words = {
+        "broken": "damaged",
+        "deep": "nested deeper than 64",
+        "large": "larger than 1 MiB",
+        "other": "no objects, as others are",
+    }
+    for name, counts in totals.items():
+        reasons = ", ".join(f"{count} {words[reason]}" for reason, count in counts.items())
+        column = name if name.isidentifier() else quoted(name)
+        warn(
+            f"catalogue: {sum(counts.values())} fields {name!r} are null in it: {reasons}; the "
+            f"condition `sizes.{column} > 0 and {column} is null` finds them"
+        )
+
+
+def merged_structure(files: Iterable[CatalogueFile]) -> dict[str, Any]:
+    """Return the structure of each column that holds the values of all files."""
+    whole: dict[str, Any] = {}
+    for structure in {json.dumps(file.structure): file.structure for file in files}.values():
+        for name, kind in structure.items():
+            both = merge if name in {"offsets", "sizes"} else documents_merged
+            whole[name] = both(whole.get(name), kind)
+    return whole
+
+
+def define_rows(
+    con: Any,
+    name: str,
+    files: Sequence[CatalogueFile],
+    starts: Sequence[int],
+    numbers: Sequence[int],
+    whole: dict[str, Any],
+) -> None:
+    """Define a view of the rows of some files, of one type each column.
+
+    Args:
+        con: Connection of DuckDB.
+        name: Name of the view, whose column `_at` is the address of a row, and `_number` the number
+            of its shard.
+        files: The files.
+        starts: Address of the first row of each.
+        numbers: Number of the first shard of each.
+        whole: Structure of each column, as `merged_structure` returns it.
+    """
+    pa = load("pyarrow", "sql")
+    paths = [file.path for file in files]
+    table = pa.table(
+        {"path": pa.array(paths, pa.string()), "start": list(starts), "number": list(numbers)}
+    )
+    con.register("given", table)
+    con.execute(f"CREATE TABLE {quoted(f'{name} files')} AS FROM given")
+    con.unregister("given")
+    groups: dict[str, list[CatalogueFile]] = {}
+    for file in files:
+        groups.setdefault(json.dumps([file.structure, file.has_shards]), []).append(file)
+    selects = []
+    for group in groups.values():
+        structure = group[0].structure
+        columns = [
+            f"{cast(f'r.{quoted(column)}', structure.get(column), kind)} AS {quoted(column)}"
+            for column, kind in whole.items()
+        ]
+        number = "f.number + r.shard_index" if group[0].has_shards else "f.number"
+        columns = ["f.start + r.file_row_number AS _at", f"{number} AS _number", *columns]
+        listed = ", ".join(literal(file.path) for file in group)
+        selects.append(
+            f"SELECT {', '.join(columns)} FROM read_parquet([{listed}], file_row_number = true, "
+            f"filename = true) r JOIN {quoted(f'{name} files')} f ON r.filename = f.path"
+        )
+    con.execute(f"CREATE VIEW {quoted(name)} AS {' UNION ALL '.join(selects)}")
+
+
+def _published(dataset: ShardedSequence) -> CatalogueFile | None:
+    """Return the file that the spec names, fetched if need be; None without one that fits."""
+    source = dataset.catalogue
+    if source is None:
+        return None
+    try:
+        path = local_path(source) if is_local(source) else dataset.cache.get_table(source)
+        file = CatalogueFile.opened(path)
+        if len(file.versions) != len(dataset.shards) or file.num_rows != len(dataset):
+            raise ShardFormatError(f"{display_url(source)}: it is of other shards")
+        for number, version in enumerate(file.versions):
+            there = dataset.cache.version_of(dataset.shards[number])
+            known = dataset.dataset_shards.versions
+            if version.is_other(there) or not known.admits(number, version):
+                url = display_url(dataset.shards[number].url)
+                raise ShardFormatError(f"{display_url(source)}: {url} was replaced since")
+    except (OSError, WidsError) as error:
+        warn(f"{error}; now the catalogue is built from the shards, create --catalogue renews it")
+        return None
+    return file
+
+
+def publish(dataset: ShardedSequence, folder: Path, stem: str) -> Path:
+    """Write the catalogue of a dataset to one file, which its spec can name.
+
+    Args:
+        dataset: The dataset.
+        folder: Where.
+        stem: Begin of the name of the file, which goes on with a digest of the versions of shards.
+
+    Returns:
+        The file.
+
+    Raises:
+        WidsError: A shard cannot be read.
+        OSError: The file cannot be written.
+    """
+    (files,) = _shard_files(dataset, [SAMPLES])
+    if not files:
+        raise ValueError(f"{folder / stem}: the catalogue of no samples cannot be written")
+    whole = merged_structure(files)
+    numbers = [number for number, count in enumerate(dataset.shards.nsamples) if count]
+    starts = dataset.cum_lengths[numbers] - dataset.shards.nsamples[numbers]
+    versions = [Version() for _ in dataset.shards.urls]
+    for number, file in zip(numbers, files, strict=True):
+        # A copy of a shard has another date, and another server another validator.
+        made_of = file.versions[0]
+        versions[number] = Version(index=made_of.index, content=made_of.content)
+    stated = {
+        "wids.catalogue": FORMAT,
+        "wids.versions": json.dumps([asdict(each) for each in versions]),
+        "wids.structure": json.dumps(whole),
+        "wids.nulls": json.dumps({}),
+        "wids.several": "1",
+    }
+    digest = hashlib.sha256(json.dumps(stated).encode()).hexdigest()[:16]
+    path = folder / f"{stem}-{digest}.parquet"
+    con = load("duckdb", "sql").connect()
+    try:
+        define_rows(con, "stored", files, starts.tolist(), numbers, whole)
+        columns = ", ".join(map(quoted, whole))
+        rows = f"SELECT {columns}, _number AS shard_index FROM stored ORDER BY _at"
+        copy_to_parquet(con, rows, path, stated)
+    finally:
+        con.close()
+    return path
