@@ -97,9 +97,11 @@ def test_datasets_with_different_fields_are_one_table(dataset, tmp_path):
     assert indexes(both, "json.width = '500'") == [5]
 
 
-def test_what_has_no_shards_cannot_be_asked():
-    with pytest.raises(TypeError, match="SQL asks datasets"):
-        wids.concat([["a", "b"]]).sql("select 1")
+def test_lists_and_joins_cannot_be_asked(dataset):
+    joined = dataset.join({"key": [f"k{n:03}" for n in range(30)], "caption": ["c"] * 30})
+    for samples in (wids.concat([["a", "b"]]), joined):
+        with pytest.raises(TypeError, match="SQL asks datasets"):
+            samples.sql("select 1")
 
 
 def test_headers_are_read_when_they_are_named(dataset, tmp_path):
