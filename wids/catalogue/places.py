@@ -28,7 +28,7 @@ def datasets_of(samples: Any) -> list[ShardedSequence]:
     if is_sharded(samples):
         return [samples]
     # The plan of a view: its first slot has the samples, each further one what a join adds.
-    slots = getattr(samples, "slots", ())
+    slots: Any = getattr(samples, "slots", ())
     leaves = [source.leaf for source in slots[0].sources] if len(slots) == 1 else [samples]
     if not all(map(is_sharded, leaves)):
         raise TypeError(
