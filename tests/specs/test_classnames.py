@@ -319,7 +319,7 @@ def test_names_in_files_beside_specs_count_for_several(tmp_path: Path, joined: s
             SpecError, match="class 0 is 'cat', in the file of names beside entry 0"
         ):
             opened([str(tmp_path / "b") + "/", sources[0]])
-        view = {"wids_version": 2, "base": "a/a.json", "append": ["b/b.json"]}
+        view = {"wids_version": 3, "base": "a/a.json", "append": ["b/b.json"]}
         (tmp_path / "view.json").write_text(json.dumps(view))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", WidsWarning)
