@@ -299,8 +299,8 @@ def _read_home(
             if found and found[0] != error.sample:
                 note_index(error, found[0])
             raise
-    gaps = step.of_table and reading.fill is None and slots[step.slot].rows.take(indexes) < 0
-    if np.any(gaps):
+    must_be_there = step.of_table and step.absent is None and reading.fill is None
+    if must_be_there and np.any(slots[step.slot].rows.take(indexes) < 0):
         raise _no_counterpart(own)
     if step.compared is None:
         return read_field(slots, indexes, own, reading, step.slot)
