@@ -301,7 +301,6 @@ def test_tables_at_urls_are_shown_without_secrets(
     said = [repr(joined), repr(beside)]
     for call in (
         lambda: dataset.join(urls[1]),
-        lambda: joined.column(".caption"),
         lambda: dataset.join_tables(urls[1].replace("a.csv", "{shard}.csv")),
         lambda: dataset.join_tables(urls[1]),
     ):
@@ -311,7 +310,7 @@ def test_tables_at_urls_are_shown_without_secrets(
     beside.save(tmp_path / "v.json")
     for changes in ({"digest": "another"}, {"on": urls[:1]}, {"nbytes": None}, {"fields": urls}):
         document = json.loads((tmp_path / "v.json").read_text())
-        document["base"]["join"][1] |= changes
+        document["datasets"][1] |= changes
         (tmp_path / "w.json").write_text(json.dumps(document))
         with pytest.raises(WidsError) as caught:
             wids.open(tmp_path / "w.json")

@@ -137,7 +137,11 @@ def open_view_of_a_concatenation(world: World, **options: Any) -> wids.SampleSeq
 
 def open_mixture(world: World, **options: Any) -> wids.SampleSequence:
     rows = world.local()
-    return wids.Mixture([wids.ShardListDataset(part, **options) for part in (rows[:3], rows[3:])])
+    mixture = wids.Mixture(
+        [wids.ShardListDataset(each, **options) for each in (rows[:3], rows[3:])]
+    )
+    wids.DistributedShardSampler(mixture, 1, 0)  # else batches in no order are taken for a shuffle
+    return mixture
 
 
 def joined(left: Any, right: Any, options: dict[str, Any]) -> wids.SampleSequence:
