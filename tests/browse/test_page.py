@@ -596,8 +596,7 @@ def test_a_filter_is_saved_as_a_selection(
         assert keys_shown(page)[:2] == ["set/00102", "set/00107"]
         assert page.locator("#facts").inner_text().startswith(f"20 of {TOTAL} samples")
         page.close()  # before its server ends
-    spec_of_view = json.loads(saved.read_text())["base"]
-    assert spec_of_view["spec"] == str(spec)
+    assert json.loads(saved.read_text())["datasets"][0]["spec"] == str(spec)
 
 
 def test_a_wrong_filter_says_what_is_wrong(served: Browsing, chromium: Any):

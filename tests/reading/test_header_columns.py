@@ -46,7 +46,7 @@ def test_columns_come_from_headers(shard: Path, tmp_path: Path) -> None:
         dataset.column(".jpg", "width")
     few = dataset.filter(".jpg:width >= 40 and .jpg:width < 60")
     assert [sample["__key__"] for sample in few] == ["k3", "k5"]
-    assert dataset.filter(".wav:duration > 0.4").rows.array().tolist() == [5, 7]
+    assert [sample["__key__"] for sample in dataset.filter(".wav:duration > 0.4")] == ["k5", "k7"]
     assert dataset[5:].sort_by(".jpg:width", descending=True)[0][".cls"] == 8
 
 
