@@ -259,7 +259,8 @@ class Chain:
 
     def _aligned(self) -> None:
         known = all(item.key[0] == "a" and ".al.txt" not in item.stored for item in self.items)
-        if known and not any(".al.txt" in item.hidden for item in self.items):
+        # Without samples the list does not know whether the view has these fields already.
+        if self.items and known and not any(".al.txt" in item.hidden for item in self.items):
             right, items = self.dataset("aligned")
             self.view = self.view.join(right)
             self._merge(items, {}, "error")
