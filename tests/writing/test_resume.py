@@ -143,6 +143,13 @@ def test_a_source_that_has_changed_is_refused(tmp_path: Path, changed: Any):
         write(tmp_path, rows, resume=True)
 
 
+def test_a_sample_without_a_key_is_named_among_those_that_are_there(tmp_path: Path):
+    """It is an error of the sample, not of the code that compares it."""
+    crash(tmp_path, samples(4))
+    with pytest.raises(ValueError, match=r"sample 0 is None, .* have '000000'"):
+        write(tmp_path, [{"txt": "text 0"}], resume=True)
+
+
 def test_fewer_samples_are_refused(tmp_path: Path):
     """It is an error if not all samples of the complete shards are given again."""
     write(tmp_path, samples(10))

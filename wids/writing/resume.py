@@ -10,7 +10,7 @@ from wids.tar.shard import Shard
 from wids.tar.tarindex import TarIndex
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
     from pathlib import Path
 
 __all__ = ["WholeShards"]
@@ -66,12 +66,13 @@ class WholeShards:
                 for local_index, key in enumerate(shard.keys):
                     yield path, key, shard.read(local_index)
 
-    def pass_by(self, key: Any, members: Sequence[tuple[str, Any]] = ()) -> bool:
+    def pass_by(self, key: Any, members: Callable[[], Iterable[tuple[str, Any]]] = tuple) -> bool:
         """Return whether the next sample is in a complete shard, and count it as skipped.
 
         Args:
             key: Key of the sample.
-            members: Name and bytes of those of its members that are compared with what is there.
+            members: Function that returns name and bytes of those of its members that are compared
+                with what is there.
 
         Returns:
             True if the sample need not be written.
@@ -88,7 +89,7 @@ class WholeShards:
                 f"resume: sample {self.num_passed} is {key!r}, the shards that are there have "
                 f"{expected!r}; give the same samples in the same order, or remove the shards"
             )
-        for name, data in members:
+        for name, data in members():
             if there.get(name.removeprefix(expected)) != data:
                 raise ValueError(
                     f"resume: sample {self.num_passed}: {name} is not what {path} holds, so the "

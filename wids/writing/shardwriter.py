@@ -207,11 +207,10 @@ class ShardWriter:
         Raises:
             ValueError: The sample cannot be written; the message says why. Nothing was written.
         """
-        whole = self._whole
-        if whole is None or whole.num_passed == whole.num_samples:
+        if self._whole is None or not self._whole.pass_by(
+            sample.get("__key__"), lambda: self._encode.quick_members(sample)
+        ):
             self._write(*self._encode(sample))
-        else:
-            whole.pass_by(sample.get("__key__"), self._encode.quick_members(sample))
 
     def write_members(self, key: str, members: Members) -> None:
         """Write one sample whose members are already named and encoded.
@@ -223,7 +222,7 @@ class ShardWriter:
         Raises:
             ValueError: The shard already holds the key, or the writer is closed.
         """
-        if self._whole is None or not self._whole.pass_by(key, members):
+        if self._whole is None or not self._whole.pass_by(key, lambda: members):
             self._write(key, members)
 
     def _write(self, key: str, members: Members) -> None:
