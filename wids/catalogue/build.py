@@ -38,7 +38,9 @@ __all__ = [
     "FORMAT",
     "RESERVED",
     "column_names",
+    "copy_to_parquet",
     "has_headers",
+    "metadata_of",
     "write_headers",
     "write_samples",
 ]
@@ -324,9 +326,20 @@ def _typed(con: Any, name: str, found: _Documents) -> tuple[Any, str]:
 def _stated(opened: OpenShard, structures: Any, nulls: Any) -> dict[str, str]:
     """Return the metadata of a file, from which it is known what it was made of."""
     made_of = opened.version.joined(Version.of_index(opened.shard.index.digest))
+    return metadata_of([made_of], structures, nulls)
+
+
+def metadata_of(versions: Iterable[Version], structures: Any, nulls: Any) -> dict[str, str]:
+    """Return what a file states of itself.
+
+    Args:
+        versions: The version of each shard that it was made of.
+        structures: Structure of each column.
+        nulls: For each column, how many of its fields are null for which reason.
+    """
     return {
         "wids.catalogue": FORMAT,
-        "wids.versions": json.dumps([asdict(made_of)]),
+        "wids.versions": json.dumps([asdict(each) for each in versions]),
         "wids.structure": json.dumps(structures),
         "wids.nulls": json.dumps(nulls),
     }

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any
 
 from wids.base.optional import load
 from wids.base.system import num_cores
-from wids.catalogue.structures import literal
+from wids.catalogue.structures import literal, quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = ["Instance", "lock_down"]
+__all__ = ["Instance", "keep_table", "lock_down"]
 
 # The connections of this process, so that a forked one can keep them.
 _OPEN: list[Any] = []
@@ -95,6 +95,13 @@ class Instance:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._define, self._threads = state["define"], state["threads"]
         self._forget()
+
+
+def keep_table(connection: Any, name: str, table: Any) -> None:
+    """Copy a table of Arrow into DuckDB, under a name."""
+    connection.register("given", table)
+    connection.execute(f"CREATE TABLE {quoted(name)} AS FROM given")
+    connection.unregister("given")
 
 
 def lock_down(connection: Any, paths: Iterable[str]) -> None:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from multiprocessing import current_process
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,15 @@ from wids.base.shardversion import Version
 from wids.base.system import num_cores
 from wids.base.urls import display_url, is_local, local_path
 from wids.base.warn import warn
-from wids.catalogue.build import BUILDER, FORMAT, copy_to_parquet, write_headers, write_samples
+from wids.catalogue.build import (
+    BUILDER,
+    FORMAT,
+    copy_to_parquet,
+    metadata_of,
+    write_headers,
+    write_samples,
+)
+from wids.catalogue.engine import keep_table
 from wids.catalogue.structures import (
     cast,
     checked_structures,
@@ -240,9 +248,7 @@ def define_rows(
     table = pa.table(
         {"path": pa.array(paths, pa.string()), "start": list(starts), "number": list(numbers)}
     )
-    con.register("given", table)
-    con.execute(f"CREATE TABLE {quoted(f'{name} files')} AS FROM given")
-    con.unregister("given")
+    keep_table(con, f"{name} files", table)
     groups: dict[str, list[CatalogueFile]] = {}
     for file in files:
         groups.setdefault(json.dumps([file.structure, file.has_shards]), []).append(file)
@@ -273,9 +279,9 @@ def _published(dataset: ShardedSequence) -> CatalogueFile | None:
         file = CatalogueFile.opened(path)
         if len(file.versions) != len(dataset.shards) or file.num_rows != len(dataset):
             raise ShardFormatError(f"{display_url(source)}: it is of other shards")
+        known = dataset.dataset_shards.versions
         for number, version in enumerate(file.versions):
             there = dataset.cache.version_of(dataset.shards[number])
-            known = dataset.dataset_shards.versions
             if version.is_other(there) or not known.admits(number, version):
                 url = display_url(dataset.shards[number].url)
                 raise ShardFormatError(f"{display_url(source)}: {url} was replaced since")
@@ -311,13 +317,7 @@ def publish(dataset: ShardedSequence, folder: Path, stem: str) -> Path:
         # A copy of a shard has another date, and another server another validator.
         made_of = file.versions[0]
         versions[number] = Version(index=made_of.index, content=made_of.content)
-    stated = {
-        "wids.catalogue": FORMAT,
-        "wids.versions": json.dumps([asdict(each) for each in versions]),
-        "wids.structure": json.dumps(whole),
-        "wids.nulls": json.dumps({}),
-        "wids.several": "1",
-    }
+    stated = metadata_of(versions, whole, {}) | {"wids.several": "1"}
     digest = hashlib.sha256(json.dumps(stated).encode()).hexdigest()[:16]
     path = folder / f"{stem}-{digest}.parquet"
     con = load("duckdb", "sql").connect()

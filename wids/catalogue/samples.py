@@ -13,7 +13,7 @@ from wids.base.optional import load
 from wids.base.urls import display_url
 from wids.catalogue.build import has_headers
 from wids.catalogue.conditions import check_condition, check_order, check_query, explained
-from wids.catalogue.engine import Instance, lock_down
+from wids.catalogue.engine import Instance, keep_table, lock_down
 from wids.catalogue.files import define_rows, files_of, merged_structure
 from wids.catalogue.places import datasets_of, places
 from wids.catalogue.result import SqlResult
@@ -193,7 +193,7 @@ def _define(sources: Sequence[_Source], rows: npt.NDArray[np.int64] | None, con:
                 "shard_index": numbers,
             }
         )
-        _keep(con, f"shards {at}", shards)
+        keep_table(con, f"shards {at}", shards)
         if source.samples:
             _define_files(con, f"stored {at}", source, source.samples, start, number, whole)
             columns = ["s._at", "s.key", "n.shard", "n.shard_index"]
@@ -204,7 +204,7 @@ def _define(sources: Sequence[_Source], rows: npt.NDArray[np.int64] | None, con:
             if whole.get(_CLASS) == "BIGINT" and source.classes:
                 names = pa.array(source.classes.values(), pa.string())
                 classes = pa.table({"number": pa.array(source.classes, pa.int64()), "name": names})
-                _keep(con, f"classes {at}", classes)
+                keep_table(con, f"classes {at}", classes)
                 columns.append("c.name AS cls_name")
                 tables += f" LEFT JOIN {quoted(f'classes {at}')} c ON s.cls = c.number"
             for order, (name, files) in enumerate(source.headers.items()):
@@ -221,7 +221,7 @@ def _define(sources: Sequence[_Source], rows: npt.NDArray[np.int64] | None, con:
     if rows is None:
         con.execute("CREATE VIEW samples AS SELECT _at AS index, * EXCLUDE (_at) FROM every")
     else:
-        _keep(con, "chosen", pa.table({"index": np.arange(len(rows)), "_at": rows}))
+        keep_table(con, "chosen", pa.table({"index": np.arange(len(rows)), "_at": rows}))
         con.execute(
             "CREATE VIEW samples AS SELECT chosen.index, every.* EXCLUDE (_at) "
             "FROM chosen JOIN every USING (_at)"
@@ -246,10 +246,3 @@ def _define_files(
         numbers = np.flatnonzero(source.counts)
         starts = (np.cumsum(source.counts) - source.counts)[numbers]
     define_rows(con, name, files, (starts + start).tolist(), (numbers + number).tolist(), whole)
-
-
-def _keep(con: Any, name: str, table: Any) -> None:
-    """Copy a table of Arrow into DuckDB."""
-    con.register("given", table)
-    con.execute(f"CREATE TABLE {quoted(name)} AS FROM given")
-    con.unregister("given")
