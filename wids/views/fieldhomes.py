@@ -299,6 +299,7 @@ def _read_home(
             if found and found[0] != error.sample:
                 note_index(error, found[0])
             raise
+    # A saved view may say of a table that it has no row, and not that its fields are then None.
     must_be_there = step.of_table and step.absent is None and reading.fill is None
     if must_be_there and np.any(slots[step.slot].rows.take(indexes) < 0):
         raise _no_counterpart(own)

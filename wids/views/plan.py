@@ -239,9 +239,9 @@ class Add:
                     return both
         except (TypeError, KeyError):
             pass
-        if right is None and self.absent is None:
-            return left
-        if right is None and self.absent is not None:
+        if right is None:
+            if self.absent is None:
+                return left
             right = dict.fromkeys(self.absent.names)
         elif not (isinstance(right, dict) and ("__key__" in right or self.of_table)):
             raise _not_samples(left, right, number)
