@@ -48,14 +48,6 @@ def test_sizes_are_those_of_the_fields(make_shard: Callable[..., Path]):
     assert columns.sample_sizes().tolist() == sums == [0, 8, 2, 24]
 
 
-def test_a_shard_without_samples_has_empty_columns(make_shard: Callable[..., Path]):
-    """The columns of an empty shard are empty."""
-    columns = TarIndex.from_tar(make_shard("empty.tar", [])).columns()
-    assert columns.places_with_key("").tolist() == []
-    assert columns.sizes_by_extension() == {}
-    assert columns.sample_sizes().tolist() == []
-
-
 @pytest.mark.parametrize("column", [0, 1, 2])
 def test_a_damaged_sidecar_is_refused(make_shard: Callable[..., Path], column: int):
     """Rows that point outside of keys, fields or sets raise an error."""

@@ -1,7 +1,7 @@
 """Operations on all names of a buffer give the same results as Python on each name."""
 
 import numpy as np
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from wids.tar.grouping import split_name
@@ -17,45 +17,28 @@ def packed(strings):
     return NameTable(b"".join(string + b"\0" for string in strings))
 
 
-@given(names)
-def test_names_are_found(strings):
-    """Each name is found between its zero bytes."""
+# Those around the length from which they are compared whole differ at one of their ends.
+letters, lengths = st.sampled_from([b"a", b"b"]), st.integers(4090, 4110)
+long_names = st.lists(
+    st.builds(lambda letter, length, end: letter * length + end, letters, lengths, letters),
+    max_size=6,
+)
+
+
+@given(names | long_names)
+@example([b"%d" % (i * 7919 % 500) for i in range(2000)])
+@example([b"n" * (1 << 20) + b".%d" % (i % 3) for i in range(12)])
+def test_equal_strings(strings):
+    """Strings, short and long, few and many, are equal, repeated and distinct as for Python."""
     table = packed(strings)
     assert [table.name(row) for row in range(len(table.starts))] == strings
-
-
-@given(names)
-def test_repeated(strings):
-    """A string counts as repeated if Python finds it equal to the previous one."""
-    table = packed(strings)
-    expected = [i > 0 and strings[i] == strings[i - 1] for i in range(len(strings))]
-    assert table.repeated(table.starts, table.ends).tolist() == expected
-
-
-@given(names)
-def test_distinct(strings):
-    """Distinct strings are returned in order of appearance, with the label of each string."""
-    table = packed(strings)
+    repeats = [i > 0 and strings[i] == strings[i - 1] for i in range(len(strings))]
+    assert table.repeated(table.starts, table.ends).tolist() == repeats
     values, labels = table.distinct(table.starts, table.ends)
     assert values == list(dict.fromkeys(strings))
     assert [values[label] for label in labels.tolist()] == strings
-
-
-def test_very_many_distinct_strings():
-    """Hundreds of distinct strings are distinguished."""
-    strings = [b"%d" % (i * 7919 % 500) for i in range(2000)]
-    table = packed(strings)
-    values, labels = table.distinct(table.starts, table.ends)
-    assert len(values) == 500
-    assert [values[label] for label in labels.tolist()] == strings
-
-
-@given(names)
-def test_any_equal(strings):
-    """Equal strings at any position are found, and different ones never count as equal."""
-    strings = [string for string in strings if string]
-    table = packed(strings)
-    assert table.any_equal(table.starts, table.ends) == (len(set(strings)) < len(strings))
+    filled = packed(kept := [string for string in strings if string])
+    assert filled.any_equal(filled.starts, filled.ends) == (len(set(kept)) < len(kept))
 
 
 @given(st.lists(name.filter(bool), max_size=30), st.randoms(use_true_random=False))
@@ -98,30 +81,3 @@ def test_split(strings, rule):
         if kept[row]:
             cut = int(dots[row] - table.starts[row])
             assert (string[:cut], string[cut:]) == parts
-
-
-letters, lengths = st.sampled_from([b"a", b"b"]), st.integers(4090, 4110)
-long_names = st.lists(
-    st.builds(lambda letter, length, end: letter * length + end, letters, lengths, letters),
-    max_size=6,
-)
-
-
-@given(long_names)
-def test_long_strings_are_compared_as_short_ones_are(strings):
-    """Strings around the length from which they are compared whole are distinguished."""
-    table = packed(strings)
-    assert table.any_equal(table.starts, table.ends) == (len(set(strings)) < len(strings))
-    values, labels = table.distinct(table.starts, table.ends)
-    assert [values[label] for label in labels.tolist()] == strings
-    repeats = [i > 0 and strings[i] == strings[i - 1] for i in range(len(strings))]
-    assert table.repeated(table.starts, table.ends).tolist() == repeats
-
-
-def test_names_of_a_megabyte():
-    """Names of a megabyte that differ in their last byte are distinguished."""
-    strings = [b"n" * (1 << 20) + b".%d" % (i % 3) for i in range(12)]
-    table = packed(strings)
-    values, labels = table.distinct(table.starts, table.ends)
-    assert (len(values), labels.tolist()) == (3, [0, 1, 2] * 4)
-    assert table.any_equal(table.starts, table.ends)

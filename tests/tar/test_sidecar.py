@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import random
 import re
 import struct
 from zlib import crc32
@@ -67,19 +66,12 @@ def test_the_documented_example_byte_for_byte(sidecar):
     assert sidecar.read_bytes() == bytes.fromhex("".join(dump))
 
 
-def test_the_documented_example_read_by_hand(sidecar):
-    """The sections of the example are at the documented offsets."""
-    image = sidecar.read_bytes()
-    assert struct.unpack_from("<4q", image, HEADER_NBYTES) == (512, 1, 1536, 5)
-    spans, key = image[HEADER_NBYTES : HEADER_NBYTES + 32], b"a"
-    assert struct.unpack_from("<I", image, HEADER_NBYTES + 44)[0] == crc32(spans, crc32(key, 0))
-
-
 def test_round_trip(tmp_path):
     """A loaded index has the names, spans, keys, fields and counts of the scanned one."""
     path = tmp_path / "odd.tar"
     names = [b"README", b"\xff.jpg", b"\xff.txt", b"b.jpg", b".hid", b"d/c.x.y", b"d/c.z"]
-    path.write_bytes(b"".join(member(n, n * i) for i, n in enumerate(names)) + END)
+    content = b"".join(member(n, n * i) for i, n in enumerate(names))
+    path.write_bytes(content + member(b"d/", b"", kind=b"5") + END)
     index = TarIndex.from_tar(path)
     index.save(tmp_path / "x.widx")
     loaded = TarIndex.load(tmp_path / "x.widx", tar=path)
@@ -88,7 +80,7 @@ def test_round_trip(tmp_path):
         assert one.sizes.tolist() == [len(n) * i for i, n in enumerate(names)]
         assert list(one.keys) == ["\udcff", "b", "d/c"]
         assert one.fields(2) == [(".x.y", one.offsets[5], 35), (".z", one.offsets[6], 30)]
-        assert one.skipped == {"hidden": 1, "no extension": 1}
+        assert one.skipped == {"directory": 1, "hidden": 1, "no extension": 1}
     assert loaded.offsets.tolist() == index.offsets.tolist()
     assert loaded.digest == index.digest
 
@@ -149,13 +141,19 @@ def test_cut_off_sidecars_are_refused(sidecar, cut):
         (40, struct.pack("<Q", 1 << 60), "bytes by its header"),
         (48, struct.pack("<Q", (1 << 64) - 1), "bytes by its header"),
         (72, struct.pack("<Q", 1 << 63), "bytes by its header"),
+        # No offset of 63 bits could span such a shard.
+        *(
+            (place, struct.pack("<Q", value), "expected a shard of at most")
+            for place in (16, 24, 32)
+            for value in (1 << 63, (1 << 64) - 1)
+        ),
     ],
 )
 def test_hostile_headers_are_refused(sidecar, place, value, message):
-    """Impossible counts are refused before memory is allocated."""
+    """Impossible counts and sizes are refused before memory is allocated, by a valid check too."""
     image = bytearray(sidecar.read_bytes())
     image[place : place + len(value)] = value
-    sidecar.write_bytes(bytes(image))
+    sidecar.write_bytes(sealed(image))
     with pytest.raises(ShardFormatError, match=message):
         TarIndex.load(sidecar)
 
@@ -168,17 +166,6 @@ def test_more_bytes_after_the_archive_than_the_shard_has_are_refused(shard, side
     with pytest.raises(ShardFormatError, match="after the archive, the size of the shard"):
         TarIndex.load(sidecar, tar=shard)
     assert TarIndex.open(shard, sidecar).num_samples == 1
-
-
-@pytest.mark.parametrize("place", [16, 24, 32])
-@pytest.mark.parametrize("value", [1 << 63, (1 << 64) - 1])
-def test_shards_that_no_offset_could_span_are_refused(sidecar, place, value):
-    """Shard sizes beyond 63 bits are refused, even with valid checks."""
-    image = bytearray(sidecar.read_bytes())
-    struct.pack_into("<Q", image, place, value)
-    sidecar.write_bytes(sealed(image))
-    with pytest.raises(ShardFormatError, match="expected a shard of at most"):
-        TarIndex.load(sidecar)
 
 
 @pytest.mark.parametrize("offset", [-5, -4096, 3000, 1 << 40, (1 << 63) - 1, -(1 << 63)])
@@ -307,29 +294,3 @@ def test_large_tables_are_refused(tmp_path, tables):
     path = forged(tmp_path, spans=[SPAN], rows=rows, keys=b"a", **tables)
     with pytest.raises(ShardFormatError, match="at most"):
         TarIndex.load(path)
-
-
-def test_random_damage(shard, tmp_path):
-    """Each of thousands of damaged sidecars is refused or reads as the undamaged one."""
-    shard.write_bytes(b"".join(member(b"%d.x" % i, b"%d" % i) for i in range(9)) + END)
-    path = tmp_path / "x.widx"
-    TarIndex.from_tar(shard).save(path)
-    image, expected = (
-        path.read_bytes(),
-        [dict(sample) for sample in map(Shard(shard).read, range(9))],
-    )
-    chance = random.Random(7)
-    for _ in range(2000):
-        damaged = bytearray(image)
-        for _ in range(chance.randint(1, 4)):
-            start = chance.randrange(len(damaged))
-            damaged[start : start + chance.choice([1, 4, 8])] = chance.randbytes(
-                chance.choice([0, 1, 4, 8])
-            )
-        path.write_bytes(damaged)
-        try:
-            opened = Shard(shard, TarIndex.load(path))
-            samples = [opened[i] for i in range(len(opened))]
-        except ShardFormatError:
-            continue
-        assert samples == expected

@@ -8,14 +8,11 @@ from hypothesis import strategies as st
 from wids.tar.tarheader import (
     check_numbers,
     checksum_matches,
-    header_link,
-    header_name,
     parse_number,
     parse_pax,
     parse_pax_size,
     pax_goes_on,
 )
-from wids.tar.tarscan import describe_start
 
 
 @given(st.binary(min_size=512, max_size=512))
@@ -55,15 +52,6 @@ def test_what_is_no_number(field):
     """Signs, Python's own spellings and negative binary numbers are refused."""
     with pytest.raises(ValueError, match="expected"):
         parse_number(field)
-
-
-def test_names_and_links():
-    """Names end at their first zero byte, the prefix is first, and links have their field."""
-    assert header_name(header(b"a\0junk", 0)) == b"a"
-    assert header_name(header(b"n" * 100, 0, prefix=b"p" * 155)) == b"p" * 155 + b"/" + b"n" * 100
-    block = bytearray(header(b"a", 0))
-    block[157:163] = b"b\0junk"
-    assert header_link(bytes(block)) == b"b"
 
 
 @pytest.mark.parametrize("place", [100, 108, 116, 136, 329, 337])
@@ -133,19 +121,3 @@ def test_odd_pax_sizes(value):
     """A PAX size consists of at most 20 decimal digits."""
     with pytest.raises(ValueError, match="decimal digits"):
         parse_pax_size(value)
-
-
-@pytest.mark.parametrize(
-    ("start", "kind"),
-    [
-        (b"\x1f\x8b", "gzip"),
-        (b"BZh9", "bzip2"),
-        (b"\xfd7zXZ\0", "xz"),
-        (b"PK\3\4", "zip"),
-        (b"{", "JSON"),
-        (b"", "no tar"),
-    ],
-)
-def test_starts_are_described(start, kind):
-    """The types of files that are no tar are named in the description."""
-    assert describe_start(start).startswith((kind, f"a {kind}"))

@@ -1,18 +1,17 @@
 """The scan reads tars of every dialect as tarfile and GNU tar do, and refuses others clearly."""
 
-import contextlib
-import gzip
 import io
 import os
 import random
 import shutil
 import subprocess
-import sys
 import tarfile
 from pathlib import Path
 
 import pytest
+from helpers.archives import base_256, field, link, sized
 from helpers.tarbytes import END, header, member, pax, repair_checksum
+from helpers.tarfuzz import tarfiles
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -32,12 +31,6 @@ def listed(members):
     """Return what a scan found as `(name, offset, size)` rows."""
     names = members.names.decode("utf-8", "surrogateescape").split("\0")[:-1]
     return [(name, *span) for name, span in zip(names, members.spans.tolist(), strict=True)]
-
-
-def oracle(path):
-    """Return the regular members as Python's tarfile lists them."""
-    with tarfile.open(path) as archive:
-        return [(m.name, m.offset_data, m.size) for m in archive if m.isreg()]
 
 
 @pytest.fixture
@@ -65,77 +58,151 @@ def refused(scan):
     return message
 
 
+SHARDS = {
+    "small": [i * 37 % 1500 for i in range(3000)],
+    "of 20 kB": range(20_000, 20_040),
+    "of 100 kB": range(100_000, 100_040),
+    "of 700 kB": range(700_000, 700_040),
+    "mixed": [100] * 1500 + [300_000] * 8 + [5] * 1500 + [4_000_000] + [0] * 300,
+}
+
+
 @pytest.mark.parametrize("tar_format", FORMATS.values(), ids=FORMATS)
-@pytest.mark.parametrize("mtime", [0, 1700000000.25])
-def test_many_small_members_equal_tarfile(tmp_path, tar_format, mtime):
-    """Thousands of small members are read as by tarfile."""
+@pytest.mark.parametrize(("sizes", "mtime"), [*((name, 0.5) for name in SHARDS), ("small", 0)])
+def test_members_equal_tarfile(tmp_path, tar_format, sizes, mtime):
+    """Small members, large ones, whose data is skipped, and both in turn are read as by tarfile."""
     path = tmp_path / "many.tar"
     with tarfile.open(path, "w", format=tar_format) as archive:
-        for i in range(3000):
+        for i, size in enumerate(SHARDS[sizes]):
             info = tarfile.TarInfo(f"train/{i:0{i % 7 + 1}}.{'jpg' if i % 2 else 'cls'}")
-            info.size, info.mtime = (i * 37) % 1500, mtime
-            archive.addfile(info, io.BytesIO(os.urandom(info.size)))
-    assert listed(scan_tar(path)) == oracle(path)
-
-
-@pytest.mark.parametrize("size", [20_000, 100_000, 700_000])
-@pytest.mark.parametrize("tar_format", FORMATS.values(), ids=FORMATS)
-def test_large_members_equal_tarfile(tmp_path, tar_format, size):
-    """Large members, whose data is skipped, are read as by tarfile."""
-    path = tmp_path / "large.tar"
-    with tarfile.open(path, "w", format=tar_format) as archive:
-        for i in range(40):
-            info = tarfile.TarInfo(f"{i}.bin" if i % 9 else f"{'long' * 40}/{i // 9}.bin")
-            info.size, info.mtime = size + i, 0.5
-            if tar_format != tarfile.USTAR_FORMAT or i % 9:
-                archive.addfile(info, io.BytesIO(bytes(info.size)))
-    assert listed(scan_tar(path)) == oracle(path)
-
-
-def test_small_and_large_members_mixed(tmp_path):
-    """A shard with small, then large, then small members is read as by tarfile."""
-    path = tmp_path / "mixed.tar"
-    sizes = [100] * 1500 + [300_000] * 8 + [5] * 1500 + [4_000_000] + [0] * 300
-    with tarfile.open(path, "w") as archive:
-        for i, size in enumerate(sizes):
-            info = tarfile.TarInfo(f"{i}.x")
-            info.size = size
+            if size >= 20_000 and i % 9 == 0 and tar_format != tarfile.USTAR_FORMAT:
+                info.name = f"{'long' * 40}/{i}.bin"
+            info.size, info.mtime = size, mtime
             archive.addfile(info, io.BytesIO(bytes(size)))
-    assert listed(scan_tar(path)) == oracle(path)
+    found = listed(scan_tar(path))
+    assert found == tarfiles(path.read_bytes())
+    assert [size for *_, size in found] == list(SHARDS[sizes])
 
 
-def test_tars_inside_a_tar_are_data(scan):
-    """Members of a tar that is itself a member are not listed."""
-    inner = b"".join(member(b"inner%d.txt" % i, b"x" * 600) for i in range(20)) + END
-    outer = b"".join(member(b"%d.tar" % i, inner) + member(b"%d.cls" % i, b"1") for i in range(50))
-    found = scan(outer + END)
-    assert [name for name, *_ in listed(found)][:3] == ["0.tar", "0.cls", "1.tar"]
-    assert len(found.spans) == 100
+def spelled(place, spelling):
+    """Return a tar whose first and last header have other bytes in one place."""
+    odd = field(place, spelling, header(b"a.txt", 3)) + b"abc".ljust(512, b"\0")
+    return odd + member(b"b.txt", b"b") + odd
 
 
-def test_all_member_types(tmp_path):
-    """Directories, links, devices and pipes are counted and not listed as members."""
-    path = tmp_path / "types.tar"
-    with tarfile.open(path, "w") as archive:
-        for name, kind in [("d", tarfile.DIRTYPE), ("s", tarfile.SYMTYPE), ("f", tarfile.FIFOTYPE),
-                           ("c", tarfile.CHRTYPE), ("b", tarfile.BLKTYPE)]:  # fmt: skip
-            info = tarfile.TarInfo(name)
-            info.type = kind
-            archive.addfile(info)
-        archive.addfile(tarfile.TarInfo("a.txt"))
-    found = scan_tar(path)
-    assert listed(found) == oracle(path)
-    assert found.skipped == {"directory": 1, "symbolic link": 1, "device or pipe": 3}
+def summed(form, signed):
+    """Return a tar whose first header has its checksum in another form."""
+    block = bytearray(header(b"\xe4\xff\x80.txt", 3))
+    block[148:156] = b" " * 8
+    total = sum(byte - 256 * (signed and byte >= 128) for byte in block)
+    block[148:156] = (form % total)[:8].ljust(8, b"\0")
+    return bytes(block) + b"abc".ljust(512, b"\0") + member(b"b.txt", b"b")
 
 
-def test_v7_without_magic(scan):
-    """A header of 1979 without magic is read, and its trailing slash marks a directory."""
-    content = header(b"d/", 1, kind=b"\0", magic=b"") + member(
-        b"d/a.txt", b"abc", kind=b"\0", magic=b""
-    )
-    found = scan(content + END)
-    assert listed(found) == [("d/a.txt", 1024, 3)]
-    assert found.skipped == {"directory": 1}
+SPELLINGS = [
+    (124, b"          3 "),
+    (124, b"         3\0\0"),
+    (124, b"000000000003"),
+    (124, b"3 " + bytes(10)),
+    (124, b"\x80" + bytes(10) + b"\x03"),
+    (136, b"\xff" * 12),
+    (136, b"\x80" + bytes(5) + b"\xff" * 6),
+    (108, b"\xff" * 8),
+    (108, b"\x80\0\0\0\x7f\0\0\0"),
+    (100, bytes(8)),
+    (100, b"   644 \0"),
+    (329, b" " * 16),
+    (508, b"tar\0"),
+    (257, b"ustar\x0099"),
+    (257, b"ustar 00"),
+    (257, bytes(8)),
+]
+SUMS = [b"%06o\0 ", b"%07o\0", b"%08o", b"%6o \0", b"%8o", b"%o\0\0\0\0"]
+HIDERS = {
+    "a directory": header(b"a.txt", 0, kind=b"5"),
+    "a directory with a slash": header(b"a.txt/", 0, kind=b"5"),
+    "a symbolic link": header(b"a.txt", 0, kind=b"2"),
+    "a pipe": header(b"./a.txt", 0, kind=b"6"),
+    "an old directory": header(b"a.txt/", 0, kind=b"\0", magic=b""),
+    "a link to nothing": link(b"a.txt", b"missing.txt"),
+}
+HIDDEN_LINK = [link(b"b.txt", b"a.txt"), member(b"a.txt", b"again"), link(b"c.txt", b"x/../a.txt")]
+INNER = b"".join(member(b"inner%d.txt" % i, b"x" * 600) for i in range(20)) + END
+LONG_NAME = member(b"././@LongLink", b"long.txt\0", kind=b"L")
+LONG_LINK = member(b"././@LongLink", b"long.txt\0", kind=b"K")
+PAX_NAME = pax({b"path": b"pax.txt"})
+TARGET = b"t" * 150 + b".txt"
+A = member(b"a", b"")
+
+# Archives, each with the names that tarfile finds in it, at what positions we need not say.
+ODD = {
+    **{f"{s!r} at {p}": (spelled(p, s), ["a.txt", "b.txt", "a.txt"]) for p, s in SPELLINGS},
+    **{
+        f"checksum {form!r}, {signed=}": (summed(form, signed), ["\udce4\udcff\udc80.txt", "b.txt"])
+        for form in SUMS
+        for signed in (False, True)
+    },
+    "tars in a tar": (
+        b"".join(member(b"%d.tar" % i, INNER) + member(b"%d.cls" % i, b"1") for i in range(50)),
+        [f"{i}.{end}" for i in range(50) for end in ("tar", "cls")],
+    ),
+    "no magic, and a folder by its slash": (
+        header(b"d/", 1, kind=b"\0", magic=b"") + member(b"d/a.txt", b"a", kind=b"\0", magic=b""),
+        ["d/a.txt"],
+    ),
+    "global path": (pax({b"path": b"g.txt"}, kind=b"g") + A + A, ["g.txt", "g.txt"]),
+    "first a GNU name, then PAX": (LONG_NAME + PAX_NAME + A, ["long.txt"]),
+    "first PAX, then a GNU name": (PAX_NAME + LONG_NAME + A, ["pax.txt"]),
+    "PAX between GNU link and name": (LONG_LINK + PAX_NAME + LONG_NAME + A, ["pax.txt"]),
+    "bytes after names": (
+        b"".join(member(name, b"") for name in [b"a.txt\0junk", b"b.txt"] * 600),
+        ["a.txt", "b.txt"] * 600,
+    ),
+    "links to links": (
+        member(b"./a.txt", b"abc") + link(b"b.txt", b"a.txt\0junk") + link(b"c.txt", b"b.txt"),
+        ["./a.txt", "b.txt", "c.txt"],
+    ),
+    "long target of a link": (
+        member(b"././@LongLink", TARGET + b"\0", kind=b"L") + member(b"t", b"abc")
+        + member(b"././@LongLink", TARGET + b"\0", kind=b"K") + header(b"b.txt", 0, kind=b"1"),
+        [TARGET.decode(), "b.txt"],
+    ),
+    "links to the last of a name": (
+        member(b"a.txt", b"one") + b"".join(HIDDEN_LINK),
+        ["a.txt", "b.txt", "a.txt", "c.txt"],
+    ),
+    **{
+        f"links to what {hider} hides": (
+            member(b"a.txt", b"one") + head + b"".join(HIDDEN_LINK),
+            ["a.txt", "a.txt", "c.txt"],
+        )
+        for hider, head in HIDERS.items()
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ODD)
+def test_odd_archives_equal_tarfile(scan, case):
+    """Numbers, magics, names and links as old writers wrote them are read as by tarfile."""
+    content, names = ODD[case]
+    found = listed(scan(content + END))
+    assert found == tarfiles(content + END)
+    assert [name for name, *_ in found] == names
+
+
+def test_what_is_no_member_is_counted(scan):
+    """Folders, links without data, devices and types of vendors are counted by their kind."""
+    kinds = b"".join(header(b"%c" % kind, 0, kind=b"%c" % kind) for kind in b"52634")
+    links = link(b"b.txt", b"z.txt") + link(b"d.txt", b"nowhere")
+    found = scan(kinds + member(b"a.txt", b"") + member(b"z.txt", b"two", kind=b"Z") + links + END)
+    assert [name for name, *_ in listed(found)] == ["a.txt"]
+    assert found.skipped == {
+        "directory": 1,
+        "symbolic link": 1,
+        "device or pipe": 3,
+        "type 'Z'": 1,
+        "hard link to no earlier member": 2,
+    }
 
 
 def test_member_of_nine_gibibytes(tmp_path):
@@ -146,79 +213,14 @@ def test_member_of_nine_gibibytes(tmp_path):
         (b"%012o" % size, b""),
         (b"%011o\0" % 0, pax({b"size": b"%d" % size})),
     ]
-    for field, before in spellings:
-        block = bytearray(header(b"a.bin", 0))
-        block[124:136] = field
+    for stated, before in spellings:
         path = tmp_path / "heavy.tar"
         with path.open("wb") as stream:
-            stream.write(before + repair_checksum(block))
+            stream.write(before + sized(b"a.bin", stated))
             stream.seek(size, os.SEEK_CUR)
             stream.write(member(b"b.txt", b"x") + END)
         start = 512 + len(before)
         assert listed(scan_tar(path)) == [("a.bin", start, size), ("b.txt", start + size + 512, 1)]
-
-
-def test_signed_checksum(scan):
-    """The checksum of old Sun tars, a sum over signed bytes, is accepted."""
-    block = bytearray(header("ä.txt".encode(), 0))
-    signed = sum(b - 256 if b > 127 else b for b in block[:148] + block[156:]) + 256
-    block[148:156] = b"%06o\0 " % signed
-    assert listed(scan(bytes(block) + END))[0][0] == "ä.txt"
-
-
-def test_global_pax_header_applies_to_all(scan):
-    """The path of a global header applies to the following members, as in tarfile."""
-    content = pax({b"path": b"g.txt"}, kind=b"g") + member(b"a", b"") + member(b"b", b"")
-    assert [name for name, *_ in listed(scan(content + END))] == ["g.txt", "g.txt"]
-
-
-def test_gnu_long_name_and_pax_path(scan):
-    """The first of a GNU long name and a PAX path is used, as in tarfile."""
-    long_name = member(b"././@LongLink", b"long.txt\0", kind=b"L")
-    long_link = member(b"././@LongLink", b"long.txt\0", kind=b"K")
-    for content, name in [
-        (long_name + pax({b"path": b"pax.txt"}), "long.txt"),
-        (pax({b"path": b"pax.txt"}) + long_name, "pax.txt"),
-        (long_link + pax({b"path": b"pax.txt"}) + long_name, "pax.txt"),
-    ]:
-        assert listed(scan(content + member(b"a", b"") + END))[0][0] == name
-
-
-def test_hard_link_has_its_targets_bytes(tmp_path):
-    """A hard link is a member with the bytes of the last earlier member of that name."""
-    path = tmp_path / "links.tar"
-    with tarfile.open(path, "w") as archive:
-        info = tarfile.TarInfo("./a.txt")
-        info.size = 3
-        archive.addfile(info, io.BytesIO(b"abc"))
-        for name, target in [("b.txt", "a.txt"), ("c.txt", "b.txt"), ("d.txt", "nowhere")]:
-            link = tarfile.TarInfo(name)
-            link.type, link.linkname = tarfile.LNKTYPE, target
-            archive.addfile(link)
-    found = scan_tar(path)
-    assert listed(found) == [("./a.txt", 512, 3), ("b.txt", 512, 3), ("c.txt", 512, 3)]
-    assert found.skipped == {"hard link to no earlier member": 1}
-
-
-def test_hard_link_to_a_hidden_member(scan):
-    """A directory of the same name hides an earlier member from later links, as for tarfile."""
-    link = bytearray(header(b"b.txt", 0, kind=b"1"))
-    link[157:162] = b"a.txt"
-    link = repair_checksum(link)
-    content = member(b"a.txt", b"x") + header(b"a.txt", 0, kind=b"5") + link
-    assert listed(scan(content + END)) == [("a.txt", 512, 1)]
-    again = content + member(b"a.txt", b"yy") + link
-    assert listed(scan(again + END))[-1] == ("b.txt", 2560, 2)
-
-
-def test_hard_link_by_gnu_long_link(scan):
-    """A hard link may have a long target name."""
-    target = b"t" * 150 + b".txt"
-    content = (
-        member(b"././@LongLink", target + b"\0", kind=b"L") + member(b"t", b"abc")
-        + member(b"././@LongLink", target + b"\0", kind=b"K") + header(b"b.txt", 0, kind=b"1")
-    )  # fmt: skip
-    assert listed(scan(content + END))[1] == ("b.txt", listed(scan(content + END))[0][1], 3)
 
 
 def negative_size(content):
@@ -264,44 +266,15 @@ def negative_size(content):
         (header(b"x", 1 << 21, kind=b"x"), "at most 1048576 bytes"),
         (member(b"a", b"") + b"\1" * 512, "another checksum"),
         (member(b"a", b"") + bytes(512) + member(b"b", b""), "second zero block"),
+        *((sized(b"a", size), "expected") for size in (b"-0000001000", b"0o000000010", b"0_10")),
+        *((sized(b"a", base_256(size)), "expected") for size in (-1, -512)),
+        *((sized(b"a", base_256(s)), "end of the file at byte") for s in (1 << 40, (1 << 88) - 1)),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_refused(refused, content, why):
     """Damaged, ambiguous or unsupported archives are refused with offset and reason."""
     assert why in refused(content + END)
-
-
-@pytest.mark.parametrize(
-    "field", [b"-0000001000\0", b"0o000000010\0", b"0_10       \0", b"\xff" * 12]
-)
-def test_odd_size_fields_are_refused(refused, field):
-    """A size that is negative, or a number only in Python's syntax, is refused."""
-    block = bytearray(header(b"a", 0))
-    block[124:136] = field
-    assert "expected" in refused(repair_checksum(block) + END)
-
-
-@pytest.mark.parametrize("claim", [1 << 40, (1 << 88) - 1])
-def test_a_claimed_size_is_not_believed(refused, claim):
-    """A member that claims a tebibyte in a small file is refused without allocating memory."""
-    block = bytearray(header(b"a", 0))
-    block[124:136] = b"\x80" + claim.to_bytes(11, "big")
-    assert "end of the file at byte" in refused(repair_checksum(block) + END)
-
-
-@pytest.mark.parametrize(
-    ("start", "kind"),
-    [
-        (b"\x1f\x8b\x08", "gzip"),
-        (b"\x28\xb5\x2f\xfd", "zstd"),
-        (b"<html>", "HTML"),
-        (b"x", "no tar"),
-    ],
-)
-def test_what_is_no_tar_is_named(refused, start, kind):
-    """The error for a compressed file or an error page names its type."""
-    assert kind in refused(start.ljust(2048, b"z"))
 
 
 def test_what_is_no_regular_file_is_refused(tmp_path):
@@ -313,6 +286,28 @@ def test_what_is_no_regular_file_is_refused(tmp_path):
             scan_tar(path)
     with pytest.raises(IsADirectoryError):
         scan_tar(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("start", "kind"),
+    [
+        (b"\x1f\x8b\x08", "gzip data"),
+        (b"\x28\xb5\x2f\xfd", "zstd"),
+        (b"BZh9", "bzip2"),
+        (b"\xfd7zXZ\0", "xz"),
+        (b"PK\3\4", "zip"),
+        (b"{", "JSON"),
+        (b"<html>", "HTML"),
+        (b"x", "no tar"),
+    ],
+)
+def test_what_is_no_tar_is_named(refused, start, kind):
+    """The error for a compressed file or an error page, long or short, names its type."""
+    assert kind in refused(start.ljust(2048, b"z"))
+    message = refused(start.ljust(100, b"z"))
+    assert kind in message
+    assert "100 bytes in all" in message
+    assert "cut off" not in message
 
 
 UNREADABLE = Path("/sys/class/net/lo/speed")  # a file of 4,096 bytes that fails to be read
@@ -347,7 +342,7 @@ def test_every_truncation_is_an_error(tmp_path, tar_format):
             info.size, info.mtime = 700, 0.5
             archive.addfile(info, io.BytesIO(b"y" * 700))
     content = path.read_bytes()
-    data_end = max(offset + size for _, offset, size in oracle(path)) // 512 * 512 + 512
+    data_end = max(offset + size for _, offset, size in tarfiles(content)) // 512 * 512 + 512
     end = data_end + 1024  # the rest is padding, which no reader needs
     for cut in [*range(0, end, 100), *range(0, end, 512), end - 1]:
         path.write_bytes(content[:cut])
@@ -361,125 +356,13 @@ def test_the_end_mark_alone_needs_no_padding(scan):
     assert len(scan(member(b"a.txt", b"x") + bytes(1025)).spans) == 1
 
 
-@pytest.mark.parametrize(
-    ("content", "what"),
-    [(gzip.compress(b"x", mtime=0), "gzip data"), (b"<html>", "HTML"), (b"x" * 100, "no tar")],
-)
-def test_what_is_small_and_no_tar_is_named(refused, content, what):
-    """The error for a file of less than one block names its type."""
-    message = refused(content)
-    assert what in message
-    assert f"{len(content)} bytes in all" in message
-    assert "cut off" not in message
-
-
-SPELLINGS = [
-    (124, b"          3 "),
-    (124, b"         3\0\0"),
-    (124, b"000000000003"),
-    (124, b"3 " + bytes(10)),
-    (124, b"\x80" + bytes(10) + b"\x03"),
-    (136, b"\xff" * 12),
-    (136, b"\x80" + bytes(5) + b"\xff" * 6),
-    (108, b"\xff" * 8),
-    (108, b"\x80\0\0\0\x7f\0\0\0"),
-    (100, bytes(8)),
-    (100, b"   644 \0"),
-    (329, b" " * 16),
-    (508, b"tar\0"),
-    (257, b"ustar\x0099"),
-    (257, b"ustar 00"),
-    (257, bytes(8)),
-]
-
-
-@pytest.mark.parametrize(("place", "spelling"), SPELLINGS)
-def test_odd_spellings_equal_tarfile(scan, tmp_path, place, spelling):
-    """Numbers and magics as old writers spelled them are read as by tarfile."""
-    block = bytearray(header(b"a.txt", 3))
-    block[place : place + len(spelling)] = spelling
-    odd = repair_checksum(block) + b"abc".ljust(512, b"\0")
-    content = odd + member(b"b.txt", b"b") + odd + END
-    path = tmp_path / "odd.tar"
-    path.write_bytes(content)
-    assert listed(scan(content)) == oracle(path)
-    assert [name for name, *_ in oracle(path)] == ["a.txt", "b.txt", "a.txt"]
-
-
-@pytest.mark.parametrize("form", [b"%06o\0 ", b"%07o\0", b"%08o", b"%6o \0", b"%8o", b"%o\0\0\0\0"])
-@pytest.mark.parametrize("signed", [False, True])
-def test_odd_spellings_of_checksums(scan, tmp_path, form, signed):
-    """Checksums over bytes above 127 are accepted in all spellings."""
-    block = bytearray(header(b"\xe4\xff\x80.txt", 3))
-    block[148:156] = b" " * 8
-    total = sum(byte - 256 * (signed and byte >= 128) for byte in block)
-    block[148:156] = (form % total)[:8].ljust(8, b"\0")
-    content = bytes(block) + b"abc".ljust(512, b"\0") + member(b"b.txt", b"b") + END
-    path = tmp_path / "odd.tar"
-    path.write_bytes(content)
-    assert listed(scan(content)) == oracle(path)
-    assert len(oracle(path)) == 2
-
-
 def test_very_many_global_records(scan):
-    """Tens of thousands of global comments are not processed again for each member."""
+    """A global path applies among tens of thousands of records, which no member goes through."""
     comments = {b"comment%d" % i: b"x" for i in range(20_000)}
-    records = [pax({b"path": b"m%d.txt" % i}) + member(b"short", b"") for i in range(2_000)]
-    found = scan(pax(comments, kind=b"g") * 3 + b"".join(records) + END)
-    assert [name for name, *_ in listed(found)] == [f"m{i}.txt" for i in range(2_000)]
-
-
-def test_a_global_path_stays_among_very_many_records(scan):
-    """A global path among many other global records applies to the members."""
-    comments = {b"comment%d" % i: b"x" for i in range(20_000)}
-    content = pax({b"path": b"g.txt"} | comments, kind=b"g") + member(b"a", b"") * 2
-    own = pax({b"path": b"own.txt"}) + member(b"b", b"")
-    assert [name for name, *_ in listed(scan(content + own + END))] == ["g.txt", "g.txt", "own.txt"]
-
-
-def link(name, target):
-    """Return the header of a hard link."""
-    block = bytearray(header(name, 0, kind=b"1"))
-    block[157 : 157 + len(target)] = target
-    return repair_checksum(block)
-
-
-@pytest.mark.parametrize(
-    "hider",
-    [
-        header(b"a.txt", 0, kind=b"5"),
-        header(b"a.txt/", 0, kind=b"5"),
-        header(b"a.txt", 0, kind=b"2"),
-        header(b"./a.txt", 0, kind=b"6"),
-        header(b"a.txt/", 0, kind=b"\0", magic=b""),
-        link(b"a.txt", b"missing.txt"),
-        b"",
-    ],
-)
-def test_a_hard_link_means_the_last_entry_of_its_name(scan, tmp_path, hider):
-    """A hard link refers to the last entry of a name, as in tarfile."""
-    content = member(b"a.txt", b"one") + hider + link(b"b.txt", b"a.txt")
-    content += member(b"a.txt", b"again") + link(b"c.txt", b"x/../a.txt") + END
-    path = tmp_path / "links.tar"
-    path.write_bytes(content)
-    expected = []
-    with tarfile.open(path) as archive:
-        for info in archive:
-            target = info
-            with contextlib.suppress(KeyError):
-                while target.islnk():
-                    target = archive._find_link_target(target)
-                if target.isreg():
-                    expected.append((info.name, target.offset_data, target.size))
-    assert listed(scan(content)) == expected
-
-
-def test_a_link_to_data_of_a_vendors_type_has_none(scan):
-    """A link to an entry of a vendor's type is not a member."""
-    content = member(b"a.txt", b"one") + member(b"a.txt", b"two", kind=b"Z")
-    found = scan(content + link(b"b.txt", b"a.txt") + END)
-    assert listed(found) == [("a.txt", 512, 3)]
-    assert found.skipped == {"type 'Z'": 1, "hard link to no earlier member": 1}
+    content = pax({b"path": b"g.txt"} | comments, kind=b"g") * 3 + member(b"a", b"") * 2
+    own = b"".join(pax({b"path": b"m%d.txt" % i}) + member(b"b", b"") for i in range(2_000))
+    names = [name for name, *_ in listed(scan(content + own + END))]
+    assert names == ["g.txt", "g.txt", *(f"m{i}.txt" for i in range(2_000))]
 
 
 def test_what_follows_the_end_is_reported(scan):
@@ -518,13 +401,6 @@ def test_zeros_that_are_no_padding_are_doubtful(end: int, nbytes: int, doubtful:
     assert not doubt or doubt.startswith(f"{nbytes - end} zero bytes")
 
 
-def test_hidden_bytes_after_a_name_do_not_count(scan):
-    """A name ends at its first zero byte."""
-    names = [b"a.txt\0junk", b"b.txt"] * 600
-    content = b"".join(member(name, b"") for name in names)
-    assert {name for name, *_ in listed(scan(content + END))} == {"a.txt", "b.txt"}
-
-
 # Names as people have them: any bytes but zero, no slash at the end, some long.
 names = st.lists(
     st.binary(min_size=1, max_size=120).map(lambda b: b.replace(b"\0", b"0").replace(b"/", b"_")),
@@ -550,48 +426,21 @@ def write_members(path, members, tar_format, mtime):
             archive.addfile(info, io.BytesIO(bytes(info.size)))
 
 
-def linked_oracle(path):
-    """Return regular members and resolved hard links as tarfile finds them."""
-    found = []
-    with tarfile.open(path) as archive:
-        for info in archive:
-            target = info
-            while target is not None and target.islnk():
-                try:
-                    target = archive._find_link_target(target)
-                except KeyError:
-                    target = None
-            if target is not None and target.isreg():
-                found.append((info.name, target.offset_data, target.size))
-    return found
-
-
 @slow
 @given(
-    members=st.lists(st.tuples(names, st.integers(0, 1600), types), max_size=12),
-    tar_format=st.sampled_from([tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]),
+    members=st.lists(
+        st.tuples(names, st.integers(0, 1600) | st.integers(0, 40_000), types), max_size=12
+    ),
+    tar_format=st.sampled_from(list(FORMATS.values())),
     mtime=st.sampled_from([0, 1.5]),
 )
 def test_any_names_sizes_and_types(tmp_path, members, tar_format, mtime):
     """Members of any name, size and type that tarfile writes are found at the same offsets."""
     path = tmp_path / "any.tar"
+    if tar_format == tarfile.USTAR_FORMAT:
+        members = [each for each in members if len(each[0]) < 100]
     write_members(path, members, tar_format, mtime)
-    assert listed(scan_tar(path)) == linked_oracle(path)
-
-
-@slow
-@given(
-    members=st.lists(
-        st.tuples(st.from_regex(rb"[a-z0-9._-]{1,60}(/[a-z0-9._-]{1,60}){0,2}", fullmatch=True),
-                  st.integers(0, 40_000), types), max_size=8),
-    tar_format=st.sampled_from(list(FORMATS.values())),
-)  # fmt: skip
-def test_any_dialect(tmp_path, members, tar_format):
-    """Names and offsets equal those of tarfile in all three dialects."""
-    path = tmp_path / "dialect.tar"
-    members = [m for m in members if tar_format != tarfile.USTAR_FORMAT or len(members[0][0]) < 99]
-    write_members(path, members, tar_format, 0)
-    assert listed(scan_tar(path)) == linked_oracle(path)
+    assert listed(scan_tar(path)) == tarfiles(path.read_bytes())
 
 
 @pytest.mark.skipif(shutil.which("tar") is None, reason="GNU tar is not installed")
@@ -609,25 +458,6 @@ def test_any_names_as_gnu_tar_lists_them(tmp_path, members, tar_format):
     listing = subprocess.run(command, check=True, capture_output=True)
     found = [os.fsencode(name) for name, *_ in listed(scan_tar(path))]
     assert found == listing.stdout.split(b"\n")[:-1]
-
-
-@pytest.mark.parametrize("key", [b"path", b"linkpath"])
-def test_a_long_global_name_is_not_copied_to_each_member(tmp_path, key):
-    """A global name of a megabyte over a thousand members is refused within 300 MiB."""
-    kind = b"0" if key == b"path" else b"1"
-    entries = b"".join(header(b"%d.txt" % i, 0, kind=kind) for i in range(1000))
-    path = tmp_path / "a.tar"
-    path.write_bytes(pax({key: b"n" * 1_000_000}, kind=b"g") + entries + END)
-    code = (
-        "import resource, sys; from wids import ShardFormatError, TarIndex\n"
-        "resource.setrlimit(resource.RLIMIT_DATA, (300 << 20, 300 << 20))\n"
-        "try: TarIndex.from_tar(sys.argv[1])\n"
-        "except ShardFormatError as error: print(error)"
-    )
-    run = subprocess.run(
-        [sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True
-    )
-    assert "global PAX" in run.stdout
 
 
 def read_of(content: bytes) -> TarBytes:
