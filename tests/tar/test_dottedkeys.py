@@ -1,6 +1,7 @@
 """Samples whose keys have dots, which the usual rule merges: told by their fields."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import wids
 from wids.cli import main
 from wids.tar.tarindex import TarIndex
 
-LAST_DOT = r'key_rule="last_dot"'
+LAST_DOT = 'key_rule="last_dot"'
 PAIR = ("cls", "txt")
 
 MERGED = {
@@ -30,6 +31,7 @@ ORDINARY = {
     "views": [f"{n}.{side}.jpg" for n in range(3) for side in ("left", "right")],
     "masks": [f"{n}.{end}" for n in range(3) for end in ("jpg", "seg.png", "depth.png", "json")],
     "uneven": ["0.jpg", "0.seg.png", "1.jpg", "1.depth.png", "2.jpg", "2.seg.png", "2.depth.png"],
+    "views of one sample": [f"0.{side}.jpg" for side in ("left", "right")],
     "one sample": ["a.jpg", "a.seg.png", "a.depth.png", "a.meta.json"],
     "img2dataset": [f"{n:09}.{ending}" for n in range(9) for ending in ("jpg", "json", "txt")],
     "no fields": ["README"],
@@ -97,3 +99,45 @@ def test_each_way_in_warns(
         wids.ShardListDataset(far, remote="range", transformations="bytes")[0]
     far.write_text(json.dumps(document | {"key_rule": "first_dot"}))
     assert not told("info", str(far))
+
+
+@pytest.mark.filterwarnings("always")
+def test_a_spec_repeats_what_was_found_when_it_was_made(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Opening reads no shard, so the spec tells of a later one, as do those made of it."""
+    usual = write(tmp_path / "a.tar", ORDINARY["img2dataset"])
+    merged = write(tmp_path / "b.tar", MERGED["letters"])
+    spec, pack, both = (str(tmp_path / name) for name in ("x.json", "x.wpack", "both.json"))
+    plain = str(tmp_path / "plain.json")
+
+    def run(*command: str) -> str:
+        assert main([*command]) == 0
+        found = capsys.readouterr()
+        return found.out + found.err
+
+    run("create", write(tmp_path / "c.tar", ORDINARY["views"]), "-o", plain)
+    assert LAST_DOT in run("create", usual, merged, "-o", spec, "--pack", pack)
+    assert LAST_DOT in run("create", usual, merged, "-o", spec, "--pack", pack, "--resume")
+    run("merge", plain, spec, "-o", both)
+    for source in (spec, pack, both, [plain, spec], json.loads(Path(spec).read_text())):
+        with pytest.warns(wids.WidsWarning, match=rf"b\.tar: .*{LAST_DOT}.*in 1 of . shards"):
+            wids.open(source)
+    assert LAST_DOT in run("info", spec)
+    stated = ("create", usual, merged, "-o", spec, "--resume", "--key-rule")
+    assert LAST_DOT not in run(*stated, "first_dot")
+    assert LAST_DOT not in run("info", spec)
+    assert LAST_DOT not in Path(spec).read_text()
+
+
+@pytest.mark.filterwarnings("always")
+def test_info_looks_at_the_sidecars_of_later_shards(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A spec that another program wrote says nothing of merged samples."""
+    for name, case in (("a", ORDINARY["views"]), ("b", MERGED["letters"])):
+        TarIndex.from_tar(write(tmp_path / f"{name}.tar", case)).save(tmp_path / f"{name}.tar.widx")
+    shards = [{"url": "a.tar", "nsamples": 3}, {"url": "b.tar", "nsamples": 1}]
+    (tmp_path / "x.json").write_text(json.dumps({"wids_version": 1, "shardlist": shards}))
+    assert main(["info", str(tmp_path / "x.json")]) == 0
+    assert re.search(rf"b\.tar: .*{LAST_DOT}", capsys.readouterr().err)

@@ -38,8 +38,8 @@ from wids.specs.locations import folder_of, natural_order
 from wids.specs.merging import class_names, listed_classes, merged_header, warn_of_silent
 from wids.specs.newspec import name_in_spec, new_spec, shard_entry
 from wids.specs.remoteindex import index_remote
-from wids.specs.sources import load_spec
-from wids.tar.dottedkeys import DOTTED_KEYS
+from wids.specs.sources import load_spec, warn_of_doubtful_keys
+from wids.tar.dottedkeys import DOUBTFUL_KEYS
 from wids.tar.foreign import save_foreign_indexes
 from wids.tar.sidecar import SIDECAR_SUFFIX
 from wids.tar.tarindex import TarIndex
@@ -79,7 +79,6 @@ class ShardRecord:
         entry: The shard's entry in a spec, with the requested digests.
         skipped: Number of tar entries that belong to no sample, by reason.
         doubt: What follows the end of the archive and may have been samples; "" for padding.
-        merged: Which sample may be several that a dot in their keys merged; "" for none.
         nbytes_read: Number of bytes that were read to index it.
     """
 
@@ -87,7 +86,6 @@ class ShardRecord:
     entry: dict[str, Any]
     skipped: dict[str, int] = field(default_factory=dict)
     doubt: str = ""
-    merged: str = ""
     nbytes_read: int = 0
 
 
@@ -276,8 +274,9 @@ def _index_whole(
 
 
 def _record(url: str, index: TarIndex, entry: dict[str, Any], nbytes_read: int) -> ShardRecord:
-    doubt = index.source.doubt
-    return ShardRecord(url, entry, dict(index.skipped), doubt, index.merged, nbytes_read)
+    if merged := index.merged:
+        entry = {**entry, DOUBTFUL_KEYS: merged}
+    return ShardRecord(url, entry, dict(index.skipped), index.source.doubt, nbytes_read)
 
 
 def _save_index(
@@ -418,7 +417,6 @@ def build_spec(
             records.append(outcome)
         else:
             failures[shard] = outcome
-    stated = (options.get("rules") or {}).get("key_rule") is not None
     doubtful = [record for record in records if record.doubt]
     if doubtful:
         first = doubtful[0]
@@ -426,24 +424,22 @@ def build_spec(
             f"{display_url(first.url)}: {first.doubt}, where samples may have been; compare it "
             f"with its source, or fetch it again. {len(doubtful)} of the shards have such an end"
         )
-    merged = [record for record in records if record.merged]
-    if merged and not stated:
-        first = merged[0]
-        warn(
-            f"{display_url(first.url)}: {first.merged}; {DOTTED_KEYS}. {len(merged)} of the shards "
-            "have such samples"
-        )
     # Sorted by name: the spec must not depend on the order in which the workers finish, and must
     # number the samples as the folder without it does.
     rows = [{**entries[name], "url": name} for name in sorted(entries, key=natural_order)]
     keys = {**(header or {}), **(options.get("rules") or {})}
+    if keys.get("key_rule") is not None:  # which an earlier run did not say
+        for row in rows:
+            row.pop(DOUBTFUL_KEYS, None)
     if failures and skip_broken:
         keys["left_out"] = [
             {"url": name, "reason": str(failures[shard])}
             for name, shard in missing.items()
             if shard in failures
         ]
-    return Build(new_spec(rows, keys), records, failures, skip_broken)
+    spec = new_spec(rows, keys)
+    warn_of_doubtful_keys(spec)
+    return Build(spec, records, failures, skip_broken)
 
 
 def _index_each(

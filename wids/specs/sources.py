@@ -21,11 +21,12 @@ from wids.specs.merging import left_out, merged_header, with_names_beside
 from wids.specs.shardtable import ShardTable
 from wids.specs.spec import DatasetSpec
 from wids.specs.speccache import CACHED_SPECS, CachedSpecs, SpecCache, give_back_memory
+from wids.tar.dottedkeys import DOTTED_KEYS, DOUBTFUL_KEYS
 
 if TYPE_CHECKING:
     from wids.specs.prefixes import ListedShards
 
-__all__ = ["SHARD_SUFFIXES", "expand_braces", "load_spec"]
+__all__ = ["SHARD_SUFFIXES", "expand_braces", "load_spec", "warn_of_doubtful_keys"]
 
 _MAX_EXPANSION = 2_000_000
 _MAX_EXPANDED = 256 << 20  # characters of all names
@@ -93,8 +94,9 @@ def load_spec(
         named = source if isinstance(source, str | os.PathLike) else getattr(source, "name", None)
         shown = "the list of shards" if named is None else display_url(str(named))
         raise SpecError(f"{shown}: not enough memory to read it as a shard-spec") from None
-    lost = left_out(spec.header)
-    if lost and isinstance(source, str | os.PathLike | Mapping):  # each document of a list says it
+    if not isinstance(source, str | os.PathLike | Mapping):
+        return spec  # each document of a list says it
+    if lost := left_out(spec.header):
         named = "the dict" if isinstance(source, Mapping) else display_url(os.fspath(source))
         warn(
             f"{named}: {len(lost)} of {len(lost) + len(spec.shards)} shards are left out, since "
@@ -102,7 +104,20 @@ def load_spec(
             f"{display_url(lost[0]['url'])} ({lost[0].get('reason')!s:.200}); mend them and run "
             "wids create again with --resume"
         )
+    warn_of_doubtful_keys(spec)
     return spec
+
+
+def warn_of_doubtful_keys(spec: DatasetSpec) -> None:
+    """Warn of shards whose samples may be several, as was found when the spec was made."""
+    if spec.header.get("key_rule") is not None:
+        return
+    if rows := spec.shards.extras.rows_with(f'"{DOUBTFUL_KEYS}":'):
+        first = spec.shards[rows[0]]
+        warn(
+            f"{display_url(first.url)}: {first.extras.get(DOUBTFUL_KEYS)!s:.500}; {DOTTED_KEYS}. "
+            f"Such samples are in {len(rows)} of {len(spec.shards)} shards"
+        )
 
 
 def _loaded(

@@ -220,6 +220,17 @@ class TextColumn(Sequence[str]):
             texts.add(text)
         return np.array(repeated, np.int64)
 
+    def rows_with(self, text: str) -> list[int]:
+        """Return the rows that contain a text, in ascending order.
+
+        >>> TextColumn(["a.tar", "b.tar"]).rows_with("b."), TextColumn(["a", "a"]).rows_with("a")
+        ([1], [0, 1])
+        """
+        wanted = text.encode(*_UTF8)
+        if self.is_constant and wanted not in self.parts.prefix + self.parts.suffix:
+            return []
+        return [row for row, each in enumerate(self._rows) if wanted in each]
+
     def plain_ends(self) -> list[str] | None:
         """Return what follows the last slash of each location; None if that is not safe to cut out.
 
@@ -290,6 +301,10 @@ class CheckedTexts(Sequence[str]):
     def repeated_rows(self) -> NDArray[np.int64]:
         """Return the rows that have the text of an earlier row, in ascending order."""
         return self._column.repeated_rows()
+
+    def rows_with(self, text: str) -> list[int]:
+        """Return the rows that contain a text before they are converted, in ascending order."""
+        return self._column.rows_with(text)
 
     def plain_ends(self) -> list[str] | None:
         """Return None, as rows are converted one by one."""

@@ -16,7 +16,9 @@ import numpy as np
 if TYPE_CHECKING:
     from wids.tar.sidecar import Sidecar
 
-__all__ = ["DOTTED_KEYS", "merged_sample"]
+__all__ = ["DOTTED_KEYS", "DOUBTFUL_KEYS", "merged_sample"]
+
+DOUBTFUL_KEYS = "doubtful_keys"  # in the entry of a shard: what `merged_sample` said of it
 
 # What to do about it.
 DOTTED_KEYS = (
@@ -28,6 +30,7 @@ DOTTED_KEYS = (
 _MOST_SETS, _MOST_SAMPLES, _MOST_NBYTES = 64, 1 << 14, 1 << 16
 _MANY = 8  # fields of one sample that end alike
 _NUMBERED = re.compile(rb"\.[0-9]+\.")
+_NAMED = re.compile(rb"(\.[A-Za-z]{2}[^.]*)+\.[^.]*")  # as .left.jpg, a field also of one sample
 
 
 def merged_sample(sidecar: Sidecar) -> str:
@@ -50,7 +53,7 @@ def merged_sample(sidecar: Sidecar) -> str:
         numbered = [name for name in alike if _NUMBERED.match(name)]
         if (
             # All of its fields have a dot, and no other sample has these.
-            (len(alone) > 1 and len(dotted) == len(names))
+            (len(alone) > 1 and len(dotted) == len(names) and not all(map(_NAMED.fullmatch, alone)))
             or len(alone) >= _MANY
             # As `cat.0.jpg` to `cat.999.jpg` beside `dog.0.jpg` to `dog.999.jpg`.
             or len(numbered) > max(_MANY, sidecar.num_samples)
