@@ -13,7 +13,7 @@ from helpers.shards import write_shard
 from PIL import Image
 
 import wids
-from wids.catalogue.conditions import check_condition, check_order
+from wids.catalogue.conditions import check_columns, check_condition, check_order
 from wids.catalogue.samples import SampleTable
 
 LANGUAGES = ("de", "en", "fr")
@@ -227,6 +227,15 @@ def test_hostile_conditions_are_refused_at_once(dataset, tmp_path, monkeypatch):
 def test_hostile_orders_are_refused(order):
     with pytest.raises(ValueError, match=r"\S"):
         check_order(order)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "*", "count(*)", "cls from samples where cls = 1", "distinct cls", "(select 1)", "cls; x"],
+)
+def test_hostile_columns_are_refused(text):
+    with pytest.raises(ValueError, match=r"\S"):
+        check_columns(text)
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,15 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 from helpers.shards import write_shard
 
 import wids
+from wids.catalogue.files import files_of
+from wids.catalogue.samples import SampleTable
 from wids.errors import ShardChangedError
 
 
@@ -69,6 +72,22 @@ def test_a_bounded_cache_keeps_its_bound(tmp_path):
         write_numbers(tmp_path / "s" / f"{shard}.tar", range(200))
     dataset = wids.open(tmp_path / "s", cache_dir=tmp_path / "c", cache_size=1 << 20)
     assert count(dataset) == 800
+
+
+def test_shards_that_may_not_be_read_or_cannot_be_are_left_out(tmp_path):
+    for shard in range(3):
+        write_numbers(tmp_path / "s" / f"{shard}.tar", range(shard * 5, shard * 5 + 5))
+    dataset = wids.open(tmp_path / "s", cache_dir=tmp_path / "c")
+    with pytest.raises(FileNotFoundError, match="of shard 0"):
+        files_of(dataset, build=False)
+    broken = tmp_path / "s" / "2.tar"
+    broken.write_bytes(b"no tar" * 2048)
+    failed = {}
+    (found,) = files_of(dataset, only={1, 2}, failed=failed.__setitem__)
+    assert [file.number for file in found] == [1]
+    assert [*failed] == [2]
+    table = SampleTable(partial(files_of, only={1}, build=False))
+    assert table.matching(dataset, "json.n > 6").tolist() == [7, 8, 9]
 
 
 # A builder that stops in the middle of its first file, so that it can be killed there.

@@ -16,7 +16,7 @@ from wids.catalogue.engine import Instance, lock_down
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["check_condition", "check_order", "check_query", "explained"]
+__all__ = ["check_columns", "check_condition", "check_order", "check_query", "explained"]
 
 MAX_LENGTH = 2000
 _KINDS = """
@@ -72,6 +72,31 @@ def check_condition(text: str) -> tuple[str, set[str]]:
     if select != expected or part is None:
         raise ValueError(f"condition: expected one expression of SQL, got {text!r:.200}")
     return query, set(_allowed_names([part], "condition"))
+
+
+def check_columns(text: str) -> set[str]:
+    """Check that a text is one or more values of a sample, separated by commas.
+
+    Args:
+        text: As after SELECT, such as `cls, position // 64`.
+
+    Returns:
+        The names in it, in lower case.
+
+    Raises:
+        ValueError: It is something else, or has a part that a condition may not have.
+
+    >>> sorted(check_columns("cls, json.width // 100"))
+    ['cls', 'json', 'width']
+    """
+    _check_text(text, "columns")
+    select = _only_select(f"SELECT\n{text}\nFROM samples", text, "columns")
+    parts = select.pop("select_list")
+    expected = _only_select("SELECT cls FROM samples", text, "columns")
+    del expected["select_list"]
+    if select != expected:
+        raise ValueError(f"columns: expected values of a sample, such as cls, got {text!r:.200}")
+    return set(_allowed_names(parts, "columns"))
 
 
 def check_order(text: str) -> tuple[str, set[str]]:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing import current_process
 from typing import TYPE_CHECKING, Any
@@ -39,7 +39,7 @@ from wids.errors import ShardFormatError, WidsError
 from wids.log import logger
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
     from pathlib import Path
 
     from wids.reading.datasetshards import DatasetShards
@@ -62,6 +62,7 @@ class CatalogueFile:
         nulls: For each column, how many of its fields are null for which reason.
         versions: The version of each shard.
         has_shards: Whether it has several shards, and a column that tells which.
+        number: Number of its shard in the dataset, or of the first one.
     """
 
     path: str
@@ -70,6 +71,7 @@ class CatalogueFile:
     nulls: dict[str, dict[str, int]]
     versions: list[Version]
     has_shards: bool
+    number: int = 0
 
     @classmethod
     def opened(cls, path: str | os.PathLike[str]) -> CatalogueFile:
@@ -99,7 +101,14 @@ class CatalogueFile:
         return cls(str(path), found.num_rows, structure, nulls, versions, several)
 
 
-def files_of(dataset: ShardedSequence, headers: Sequence[str] = ()) -> list[list[CatalogueFile]]:
+def files_of(
+    dataset: ShardedSequence,
+    headers: Sequence[str] = (),
+    *,
+    only: Collection[int] | None = None,
+    failed: Callable[[int, Exception], object] | None = None,
+    build: bool = True,
+) -> list[list[CatalogueFile]]:
     """Return the files of a dataset: of its samples, then of each column of headers.
 
     Files that are missing, damaged, or of another version of a shard are built, in processes.
@@ -107,6 +116,10 @@ def files_of(dataset: ShardedSequence, headers: Sequence[str] = ()) -> list[list
     Args:
         dataset: The dataset.
         headers: Columns of headers that are wanted, such as "jpg".
+        only: Numbers of the shards that may be read; None for all. Files of others are left out.
+        failed: Called with each shard that cannot be read, which is left out then; None to raise
+            the error.
+        build: Whether to build what is missing; else it is an error.
 
     Returns:
         For the samples, and for each of `headers`, the files in the order of the shards.
@@ -114,17 +127,26 @@ def files_of(dataset: ShardedSequence, headers: Sequence[str] = ()) -> list[list
     Raises:
         ShardChangedError: A shard is of another version than the dataset has used.
         WidsError: A shard cannot be read, or the files cannot be kept.
+        FileNotFoundError: A file is missing, and none is to be built.
     """
     published = _published(dataset)
     columns = [f"{name}.{SAMPLES}" for name in headers]
-    if published is not None:
-        return [[published], *_shard_files(dataset, columns)]
-    return _shard_files(dataset, [SAMPLES, *columns])
-
-
-def _shard_files(dataset: ShardedSequence, suffixes: Sequence[str]) -> list[list[CatalogueFile]]:
-    shards = dataset.dataset_shards
     numbers = [number for number, count in enumerate(dataset.shards.nsamples) if count]
+    numbers = [number for number in numbers if only is None or number in only]
+    if published is not None:
+        return [[published], *_shard_files(dataset, columns, numbers, failed, build=build)]
+    return _shard_files(dataset, [SAMPLES, *columns], numbers, failed, build=build)
+
+
+def _shard_files(
+    dataset: ShardedSequence,
+    suffixes: Sequence[str],
+    numbers: Sequence[int],
+    failed: Callable[[int, Exception], object] | None = None,
+    *,
+    build: bool = True,
+) -> list[list[CatalogueFile]]:
+    shards = dataset.dataset_shards
     jobs = [(number, suffix) for suffix in suffixes for number in numbers]
     found: dict[tuple[int, str], CatalogueFile] = {}
     for number, suffix in jobs:
@@ -136,27 +158,44 @@ def _shard_files(dataset: ShardedSequence, suffixes: Sequence[str]) -> list[list
                 except ShardFormatError as error:
                     logger.warning("%s; it is built again", error)
     missing = [job for job in jobs if job not in found]
+    if missing and not build:
+        number, suffix = missing[0]
+        raise FileNotFoundError(f"the catalogue has no {suffix} of shard {number}")
     if missing:
         paths = [path for job in missing if (path := shards.catalogue_path(*job)) is not None]
         for folder in {path.parent for path in paths}:
             remove_parts(folder, {path.name for path in paths})  # those of killed processes
-        found |= _build(shards, missing)
+        for job, outcome in zip(missing, _build(shards, missing), strict=True):
+            if not isinstance(outcome, Exception):
+                found[job] = outcome
+            elif failed is None:
+                raise outcome
+            else:
+                failed(job[0], outcome)
+        _warn_of_nulls(found[job] for job in missing if job in found)
         if dataset.cache.cache_size is not None:
             dataset.cache.trim(dataset.cache.cache_size)
     for (number, _), file in found.items():
         shards.versions.require(number, file.versions[0])
-    return [[found[number, suffix] for number in numbers] for suffix in suffixes]
+    return [
+        [
+            replace(found[number, suffix], number=number)
+            for number in numbers
+            if (number, suffix) in found
+        ]
+        for suffix in suffixes
+    ]
 
 
 def _build(
     shards: DatasetShards, jobs: Sequence[tuple[int, str]]
-) -> dict[tuple[int, str], CatalogueFile]:
+) -> list[CatalogueFile | Exception]:
     """Build files in processes; what is there is not lost if one of them fails or is killed."""
     for library in ("duckdb", "pyarrow.parquet"):
         load(library, "sql")  # here, so that forked processes need not
     alone = len(jobs) < _FEW or current_process().daemon  # workers of loaders start no processes
     try:
-        results = run_each(
+        return run_each(
             partial(_build_one, shards),
             jobs,
             workers=1 if alone else num_cores(),
@@ -164,12 +203,6 @@ def _build(
         )
     finally:
         BUILDER.close()  # of this process, if it has built any
-    for result in results:
-        if isinstance(result, Exception):
-            raise result
-    built: dict[tuple[int, str], CatalogueFile] = dict(zip(jobs, results, strict=True))  # type: ignore[arg-type]
-    _warn_of_nulls(built.values())
-    return built
 
 
 def _build_one(shards: DatasetShards, job: tuple[int, str]) -> CatalogueFile:
@@ -306,11 +339,11 @@ def publish(dataset: ShardedSequence, folder: Path, stem: str) -> Path:
         WidsError: A shard cannot be read.
         OSError: The file cannot be written.
     """
-    (files,) = _shard_files(dataset, [SAMPLES])
+    numbers = [number for number, count in enumerate(dataset.shards.nsamples) if count]
+    (files,) = _shard_files(dataset, [SAMPLES], numbers)
     if not files:
         raise ValueError(f"{folder / stem}: the catalogue of no samples cannot be written")
     whole = merged_structure(files)
-    numbers = [number for number, count in enumerate(dataset.shards.nsamples) if count]
     starts = dataset.cum_lengths[numbers] - dataset.shards.nsamples[numbers]
     versions = [Version() for _ in dataset.shards.urls]
     for number, file in zip(numbers, files, strict=True):

@@ -20,7 +20,7 @@ from wids.catalogue.result import SqlResult
 from wids.catalogue.structures import quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -38,9 +38,13 @@ class SampleTable:
     The first query builds the files that are missing; later ones use an instance of DuckDB that
     stays open. Many threads may ask at the same time. It refers to no dataset, so that a sequence
     that keeps it is freed at once; each method takes the sequence. A pickled copy begins anew.
+
+    Args:
+        files: Returns the files of a dataset and some columns of headers, as `files_of`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, files: Callable[..., list[list[CatalogueFile]]] = files_of) -> None:
+        self._files = files
         self._headers: list[str] = []  # columns of headers that a query has named
         self._known_headers: set[str] = set()  # those that one could name
         self._stamp: Any = None
@@ -49,7 +53,7 @@ class SampleTable:
         self._pid = os.getpid()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return SampleTable, ()
+        return SampleTable, (self._files,)
 
     def query(self, samples: Any, query: str) -> SqlResult:
         """Return the finished answer to one query, which may be any SELECT.
@@ -105,7 +109,7 @@ class SampleTable:
 
     def _run(self, samples: Any, query: str, text: str, names: set[str]) -> Any:
         duckdb = load("duckdb", "sql")
-        cursor = self._opened(samples, names).cursor()
+        cursor = self.opened(samples, names).cursor()
         try:
             return cursor.sql(query).to_arrow_table()
         except duckdb.FatalException as error:
@@ -116,7 +120,7 @@ class SampleTable:
         finally:
             cursor.close()
 
-    def _opened(self, samples: Any, names: set[str]) -> Instance:
+    def opened(self, samples: Any, names: set[str]) -> Instance:
         """Return the instance over the present files, with the headers that are named."""
         if self._pid != os.getpid():  # a thread of the other process may have held the lock
             self._lock, self._pid = threading.Lock(), os.getpid()
@@ -126,7 +130,7 @@ class SampleTable:
             wanted = sorted({*self._headers, *(names & self._known_headers)})
             if self._instance is not None and stamp == self._stamp and wanted == self._headers:
                 return self._instance
-            files = [files_of(dataset, wanted) for dataset in datasets]
+            files = [self._files(dataset, wanted) for dataset in datasets]
             known = {
                 name
                 for each in files
@@ -136,7 +140,7 @@ class SampleTable:
             }
             if not names & known <= set(wanted):
                 wanted = sorted({*wanted, *(names & known)})
-                files = [files_of(dataset, wanted) for dataset in datasets]
+                files = [self._files(dataset, wanted) for dataset in datasets]
             sources = [
                 _Source.of(dataset, each[0], dict(zip(wanted, each[1:], strict=True)))
                 for dataset, each in zip(datasets, files, strict=True)
@@ -241,8 +245,6 @@ def _define_files(
     whole: dict[str, Any],
 ) -> None:
     """Define the rows of files of a dataset, whose first row and first shard have these numbers."""
-    numbers, starts = np.zeros(1, np.int64), np.zeros(1, np.int64)
-    if not files[0].has_shards:
-        numbers = np.flatnonzero(source.counts)
-        starts = (np.cumsum(source.counts) - source.counts)[numbers]
+    numbers = np.array([file.number for file in files], np.int64)
+    starts = (np.cumsum(source.counts) - source.counts)[numbers]
     define_rows(con, name, files, (starts + start).tolist(), (numbers + number).tolist(), whole)
