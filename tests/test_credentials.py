@@ -173,7 +173,7 @@ OUTLETS: dict[str, Callable[[str, Path], list[str]]] = {
     "reshard to it": _command("reshard", "good.tar", "-o", "LOCATION"),
     "merge": _command("merge", "LOCATION", "LOCATION", "-o", "out.json"),
     "update": _command("update", "LOCATION", "-n", "name"),
-    "repair": _command("repair", "LOCATION", "-o", "out.tar"),
+    "repair": _command("check", "LOCATION", "--repair", "out.tar"),
     "export": _command("export", "LOCATION", "out"),
     "browse": _command("browse", "LOCATION", "--host", "192.0.2.1", "--no-browser"),
 }
@@ -272,7 +272,7 @@ def test_what_is_read_from_a_server_is_shown_without_secrets(
         ["show", location, "0", "--json"],
         ["sample", location, "0"],
         ["ls", location, "0"],
-        ["diff", location, location],
+        ["check", location, "--keys-of", location],
         ["stats", location],
     )
     for command in commands:

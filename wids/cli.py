@@ -17,15 +17,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import wids
-from wids.commands.browse import add_browse_commands
-from wids.commands.checks import add_check_commands
-from wids.commands.choose import add_choose_commands
-from wids.commands.copy import add_copy_commands
-from wids.commands.look import add_look_commands
-from wids.commands.make import add_make_commands
-from wids.commands.query import add_query_commands
+from wids.commands.browse import add_browse
+from wids.commands.checks import add_cache, add_check, add_order, add_stats
+from wids.commands.choose import add_select
+from wids.commands.copy import add_export, add_import, add_reshard
+from wids.commands.look import add_cat, add_info, add_ls, add_show
+from wids.commands.make import add_create, add_merge
+from wids.commands.old import add_sample, add_update
+from wids.commands.query import add_sql
 from wids.commands.terminal import DONE, FAULTY, Arguments, complain, flush_output, message_of
-from wids.commands.transform import add_map_command
+from wids.commands.transform import add_map
 from wids.errors import WidsError
 
 if TYPE_CHECKING:
@@ -39,9 +40,36 @@ _INTERRUPTED = 130  # what a shell reports for Ctrl-C
 # Commands of earlier versions, and where they went.
 _GONE = {
     "verify": "use 'wids check --digests SPEC'",
+    "diff": "use 'wids check SPEC --keys-of OTHER'",
+    "repair": "use 'wids check SHARD --repair NEW'",
+    "pack": "use 'wids export SPEC NAME.wpack'",
     "card": "Croissant cards are no longer written; mlcroissant makes them",
 }
 
+# What people use each day first, as `--help` lists them.
+_DAILY = (
+    add_create,
+    add_info,
+    add_show,
+    add_cat,
+    add_check,
+    add_select,
+    add_reshard,
+    add_browse,
+)
+_FURTHER = (
+    add_sql,
+    add_ls,
+    add_stats,
+    add_merge,
+    add_import,
+    add_export,
+    add_map,
+    add_order,
+    add_cache,
+    add_update,
+    add_sample,
+)
 DESCRIPTION = """\
 Random access to the samples of WebDataset tar shards.
 
@@ -144,15 +172,6 @@ def _make_parser() -> tuple[argparse.ArgumentParser, Collection[str]]:
     )
     parser.add_argument("--version", action="version", version=f"wids {wids.__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    for add in (
-        add_make_commands,
-        add_look_commands,
-        add_query_commands,
-        add_browse_commands,
-        add_check_commands,
-        add_choose_commands,
-        add_copy_commands,
-        add_map_command,
-    ):
+    for add in (*_DAILY, *_FURTHER):
         add(commands)
     return parser, commands.choices

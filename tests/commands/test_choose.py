@@ -1,4 +1,4 @@
-"""`wids select`, `wids diff`, and the commands that take what they save, as a user types them."""
+"""`wids select`, and the commands that take what it saves, as a user types them."""
 
 import json
 from collections.abc import Callable
@@ -150,27 +150,27 @@ def test_wrong_choices_write_nothing(
 
 
 def test_views_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
-    """`diff` prints the keys that only one has, and succeeds if there are none."""
+    """`check --keys-of` prints the keys that only one has, and succeeds if there are none."""
     assert main(["select", "all.json", "--where", ".json:w > 75", "-o", "a.json"]) == 0
     assert main(["select", "all.json", "--where", ".json:w < 98", "-o", "b.json"]) == 0
     capsys.readouterr()
-    assert main(["diff", "a.json", "b.json"]) == 1
+    assert main(["check", "a.json", "--keys-of", "b.json"]) == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[:4] == ["22 samples in both", "3 samples only in a.json:", "  k00", "  k01"]
     assert lines[-2:] == ["  and 5 more (--json lists all)", "the same order"]
-    assert main(["diff", "a.json", "b.json", "--json"]) == 1
+    assert main(["check", "a.json", "--keys-of", "b.json", "--json"]) == 1
     found = json.loads(capsys.readouterr().out)
     assert found["second"] == KEYS[25:]
     assert main(["select", "a.json", "--sort-by", ".json:w", "-o", "c.json"]) == 0
     capsys.readouterr()
-    assert main(["diff", "a.json", "c.json"]) == 0
+    assert main(["check", "a.json", "--keys-of", "c.json"]) == 0
     assert "in another order" in capsys.readouterr().out
-    assert main(["diff", "a.json", "a.json"]) == 0
+    assert main(["check", "a.json", "--keys-of", "a.json"]) == 0
     assert "the same order" in capsys.readouterr().out
     wids.open("a.json").select([1, 1, 2]).save("twice.json")
     wids.open("a.json").select([1, 2]).save("once.json")
     for names in (["twice.json", "once.json"], ["once.json", "twice.json"]):
-        assert main(["diff", *names]) == 1
+        assert main(["check", names[0], "--keys-of", names[1]]) == 1
         assert "1 samples only in twice.json:\n  k01" in capsys.readouterr().out
 
 
@@ -226,7 +226,7 @@ TAKERS = [
     ("check", "three.json --digests --json", '"num_errors": 0'),
     ("order", "three.json --json --batch-size 2", '"steps": 5'),
     ("select", "three.json --take 2 -o few.json", ""),
-    ("diff", "three.json three.json", "the same order"),
+    ("check", "three.json --keys-of three.json", "the same order"),
     ("export", "three.json out.csv", ""),
     ("reshard", "three.json -o new/x-%d.tar --workers 1", ""),
     ("map", "three.json -o new/y-%d.tar --workers 1", ""),

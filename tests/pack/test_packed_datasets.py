@@ -671,9 +671,8 @@ def test_two_packs_at_once(folder: Path) -> None:
         sys.executable,
         "-m",
         "wids",
-        "pack",
+        "export",
         folder / "train.json",
-        "-o",
         folder / "p.wpack",
     ]
     both = [
@@ -713,7 +712,7 @@ def test_check_compares_packs_with_shards(folder: Path, make_shard: Callable[...
 
 def test_wrong_names_are_refused_before_shards_are_read(folder: Path) -> None:
     """A pack has its suffix, and a spec on standard output cannot name one."""
-    done = run("pack", folder / "train.json", "-o", folder / "train.pack")
+    done = run("create", folder, "-o", folder / "x.json", "--pack", folder / "x.pack")
     assert (done.returncode, "ends in .wpack" in done.stderr) == (1, True)
     done = run("create", folder, "-o", "-", "--pack", folder / "x.wpack")
     assert (done.returncode, "needs a spec that is a file" in done.stderr) == (1, True)

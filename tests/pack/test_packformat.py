@@ -121,7 +121,7 @@ def test_a_changed_bit_is_found(pack: Path) -> None:
 def test_a_cut_pack_is_refused(pack: Path, nbytes: int) -> None:
     """A pack that breaks off is refused, with its name and the remedy."""
     pack.write_bytes(pack.read_bytes()[:nbytes])
-    with pytest.raises(ShardFormatError, match=r"train\.wpack: no usable pack: .*wids pack"):
+    with pytest.raises(ShardFormatError, match=r"train\.wpack: no usable pack: .*wids export"):
         open_pack(pack)
 
 

@@ -64,7 +64,7 @@ def test_a_spec_keeps_the_rules(folder: Path, capsys: pytest.CaptureFixture[str]
         ["stats"],
         ["order"],
         ["select", "--take", "1", "-o", "x.json"],
-        ["diff", "s.tar"],
+        ["check", "--keys-of", "s.tar"],
         ["export", "x.csv"],
         ["reshard", "-o", "new/x-%d.tar"],
     ],

@@ -1,4 +1,4 @@
-"""`wids repair`: every whole sample of a damaged shard comes back, and nothing else."""
+"""`wids check --repair`: every whole sample of a damaged shard comes back, and nothing else."""
 
 import gzip
 import io
@@ -122,17 +122,17 @@ def test_the_command_lists_what_it_leaves_out_by_byte(tmp_path: Path, capsys) ->
     first, _ = ends()[5]
     damaged = WHOLE[: first + 600] + WHOLE[first + 700 :]
     (tmp_path / "x.tar").write_bytes(damaged)
-    with pytest.raises(wids.ShardFormatError, match="wids repair"):
+    with pytest.raises(wids.ShardFormatError, match="wids check --repair"):
         wids.TarIndex.from_tar(tmp_path / "x.tar")
     output = tmp_path / "new" / "x.tar"
-    assert main(["repair", str(tmp_path / "x.tar"), "-o", str(output)]) == 0
+    assert main(["check", str(tmp_path / "x.tar"), "--repair", str(output)]) == 0
     said = capsys.readouterr()
     assert f"bytes [{first}, " in said.out
     assert f"{output}: 29 samples" in said.err
     keys = [each["__key__"] for each in wids.ShardListDataset(output, transformations="bytes")]
     assert keys == [f"{i:04}" for i in range(NUM_SAMPLES) if i != 5]
     output.unlink()
-    assert main(["repair", str(tmp_path / "x.tar"), "-o", str(output), "--json"]) == 0
+    assert main(["check", str(tmp_path / "x.tar"), "--repair", str(output), "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["entry"]["nsamples"] == 29
     assert report["left_out"][0]["start"] == first
@@ -142,11 +142,11 @@ def test_a_sound_shard_is_left_alone(tmp_path: Path, capsys) -> None:
     """Nothing is written for an undamaged shard, and never over the shard itself."""
     path = tmp_path / "x.tar"
     path.write_bytes(WHOLE)
-    assert main(["repair", str(path), "-o", str(tmp_path / "new.tar")]) == 0
+    assert main(["check", str(path), "--repair", str(tmp_path / "new.tar")]) == 0
     assert "nothing is damaged" in capsys.readouterr().err
     assert not (tmp_path / "new.tar").exists()
     path.write_bytes(WHOLE[:-20_000])
-    assert main(["repair", str(path), "-o", str(path)]) == 1
+    assert main(["check", str(path), "--repair", str(path)]) == 1
     assert path.read_bytes() == WHOLE[:-20_000]
 
 
@@ -257,10 +257,12 @@ def test_copied_samples_that_lack_a_field_of_others_are_named(tmp_path: Path, ca
     (tmp_path / "x.tar").write_bytes(data[:-20_000])
     done = repair_shard(str(tmp_path / "x.tar"), tmp_path / "new.tar")
     assert done.lacking == {"0003": [".txt"]}
-    assert main(["repair", str(tmp_path / "x.tar"), "-o", str(tmp_path / "two.tar")]) == 0
+    assert main(["check", str(tmp_path / "x.tar"), "--repair", str(tmp_path / "two.tar")]) == 0
     said = capsys.readouterr().err
     assert "two.tar: 1 samples lack fields that others have, such as '0003' without .txt" in said
-    assert main(["repair", str(tmp_path / "x.tar"), "-o", str(tmp_path / "3.tar"), "--json"]) == 0
+    assert (
+        main(["check", str(tmp_path / "x.tar"), "--repair", str(tmp_path / "3.tar"), "--json"]) == 0
+    )
     assert json.loads(capsys.readouterr().out)["lacking"] == {"0003": [".txt"]}
     (tmp_path / "y.tar").write_bytes(WHOLE[:-20_000])
     assert repair_shard(str(tmp_path / "y.tar"), tmp_path / "4.tar").lacking == {}

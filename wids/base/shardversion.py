@@ -84,5 +84,5 @@ def changed_error(url: str, expected: Version, found: Version) -> ShardChangedEr
     return ShardChangedError(
         f"{display_url(url)}: the shard was replaced since it was first read or indexed: expected "
         f"{expected}; found {found}; open the dataset again to read the new file, after "
-        f"`wids pack` if it has a pack, and choose its samples again{cure}"
+        f"`wids export` if it has a pack, and choose its samples again{cure}"
     )

@@ -80,7 +80,7 @@ def unpack(source: Path, part: PartFile, shown: str) -> None:
         except DecompressionError as error:
             raise ShardFormatError(
                 f"{shown}: damaged {kind} data: {error}; fetch or pack the shard again, or copy "
-                "its whole samples with wids repair"
+                "its whole samples with wids check --repair"
             ) from error
         except ModuleNotFoundError as error:
             raise ShardFormatError(f"{shown}: {error}") from error

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from wids.browse.fieldreader import Uncounted
 
-__all__ = ["add_browse_commands"]
+__all__ = ["add_browse"]
 
 _THREADS = ("AnyIO worker thread", "wids-")  # those that answer, draw and fetch
 # Longer than an answer takes that is under way, shorter than anybody waits after Ctrl-C.
@@ -41,7 +41,7 @@ _JOIN_SECONDS = 1.0
 _MOST_ALIKE = 3
 
 
-def add_browse_commands(commands: Any) -> None:
+def add_browse(commands: Any) -> None:
     """Declare the command."""
     parser = add_command(
         commands,

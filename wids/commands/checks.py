@@ -36,25 +36,29 @@ if TYPE_CHECKING:
     from wids.tools.stats import Stats
     from wids.views.storage import ChosenShard
 
-__all__ = ["add_check_commands"]
+__all__ = ["add_cache", "add_check", "add_order", "add_stats"]
 
 CLASS_EXTENSIONS = {".cls", ".cls2"}
-
-
-def add_check_commands(commands: Any) -> None:
-    """Declare the commands."""
-    for add in (_add_check, _add_stats, _add_order, _add_cache):
-        add(commands)
+_APART = ("digests", "keys_of", "repair")  # options of `check` that take no other
+_MOST_SHOWN = 10  # keys of each side of a comparison
 
 
 def check(args: Arguments) -> int:
-    """Check a dataset against its spec."""
+    """Check a dataset against its spec or another dataset, or repair a shard."""
     from wids.tools.check import check_shards
 
+    apart = next((name for name in _APART if getattr(args, name)), None)
+    if apart is not None and (args.no_digest or args.decode):
+        option = f"--{apart.replace('_', '-')}"
+        raise ValueError(f"{option}: is a check of its own; leave out --no-digest and --decode")
+    if args.repair is not None:
+        if rules_given(args):
+            raise ValueError("--repair: copies members as they lie; leave out rules of samples")
+        return _repair(args)
+    if args.keys_of is not None:
+        return _compare_keys(args)
     shards = _shards(args)
     bare = sum(not shard.ref.digests for shard in shards)
-    if args.digests and (args.no_digest or args.decode):
-        raise ValueError("--digests: compares digests alone; leave out --no-digest and --decode")
     if args.digests and bare:
         # Agreeing with nothing would look like agreement.
         raise ValueError(
@@ -76,6 +80,57 @@ def check(args: Arguments) -> int:
     return _report(
         args, len(shards), faults, f"and {len(found)} tables checked" if found else "checked"
     )
+
+
+def _repair(args: Arguments) -> int:
+    """Copy the intact samples of a damaged shard."""
+    from wids.base.text import clean
+    from wids.tools.repair import repair_shard
+
+    done = repair_shard(args.spec, args.repair)
+    if args.json:
+        left_out = [each.as_dict() for each in done.left_out]
+        print_json({"entry": done.entry, "left_out": left_out, "lacking": done.lacking})
+    else:
+        out(clean(str(each)) for each in done.left_out)
+    if not done.left_out:
+        note(f"{args.spec}: nothing is damaged, nothing was written")
+        return DONE
+    if done.entry is None:
+        complain(f"{args.spec}: holds no whole sample, nothing was written")
+        return FAULTY
+    note(f"{args.repair}: {done.entry['nsamples']} samples; {len(done.left_out)} parts left out")
+    if done.lacking:
+        key, fields = next(iter(done.lacking.items()))
+        note(
+            f"{args.repair}: {len(done.lacking)} samples lack fields that others have, such as "
+            f"{key!r} without {' '.join(fields)}; --json lists all"
+        )
+    return DONE
+
+
+def _compare_keys(args: Arguments) -> int:
+    """Print which keys two datasets or views do not share."""
+    from wids.base.urls import display_url
+    from wids.tools.comparekeys import compare_keys
+
+    rules = rules_given(args)
+    with (
+        wids.open(args.spec, remote="range", **rules) as first,
+        wids.open(args.keys_of, remote="range", **rules) as second,
+    ):
+        found = compare_keys(first, second)
+    if args.json:
+        print_json(found._asdict())
+    else:
+        out(f"{found.common} samples in both")
+        for source, keys in ((args.spec, found.first), (args.keys_of, found.second)):
+            out(f"{len(keys)} samples only in {display_url(source)}{':' * bool(keys)}")
+            out(f"  {key}" for key in keys[:_MOST_SHOWN])
+            if len(keys) > _MOST_SHOWN:
+                out(f"  and {len(keys) - _MOST_SHOWN} more (--json lists all)")
+        out("the same order" if found.same_order else "in another order")
+    return FAULTY if found.first or found.second else DONE
 
 
 def _faults_of_tables(args: Arguments) -> list[list[Fault]]:
@@ -212,27 +267,46 @@ def _names_of_values(spec: DatasetSpec, values: str | None) -> dict[str, str]:
     return {str(number): name for number, name in names.items()}
 
 
-def _add_check(commands: Any) -> None:
+def add_check(commands: Any) -> None:
+    """Declare the command."""
     parser = add_command(
         commands,
         check,
         "check a dataset: headers, keys, counts, sizes, digests, fields on request",
-        ["wids check train.json", "wids check train.json --no-digest --decode --json"],
+        [
+            "wids check train.json",
+            "wids check train.json --no-digest --decode --json",
+            "wids check train.json --keys-of clean.json",
+            "wids check train-000017.tar --repair repaired/train-000017.tar",
+        ],
     )
     parser.add_argument("spec", metavar="SPEC")
     parser.add_argument(
         "--no-digest", action="store_true", help="read only headers, and check no digests"
     )
     parser.add_argument("--decode", action="store_true", help="decode every field")
-    parser.add_argument(
+    apart = parser.add_mutually_exclusive_group()
+    apart.add_argument(
         "--digests", action="store_true", help="compare sizes and digests alone, as md5sum --check"
+    )
+    apart.add_argument(
+        "--keys-of",
+        metavar="OTHER",
+        help="compare the keys of the samples with those of another dataset or view; exit code 1 "
+        "if they differ",
+    )
+    apart.add_argument(
+        "--repair",
+        metavar="NEW",
+        help="copy the whole samples of SPEC, a damaged shard, into a new one",
     )
     add_rules(parser)
     add_workers(parser)
     add_json(parser)
 
 
-def _add_stats(commands: Any) -> None:
+def add_stats(commands: Any) -> None:
+    """Declare the command."""
     parser = add_command(
         commands,
         stats,
@@ -249,7 +323,8 @@ def _add_stats(commands: Any) -> None:
     add_json(parser)
 
 
-def _add_order(commands: Any) -> None:
+def add_order(commands: Any) -> None:
+    """Declare the command."""
     parser = add_command(
         commands,
         order,
@@ -337,7 +412,8 @@ def _sizes(args: Arguments) -> tuple[Sequence[int], int | None]:
         return lengths, None if shards is None else nbytes_of(shards)
 
 
-def _add_cache(commands: Any) -> None:
+def add_cache(commands: Any) -> None:
+    """Declare the command."""
     parser = add_command(
         commands,
         cache,

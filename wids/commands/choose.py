@@ -1,31 +1,23 @@
-"""Commands that choose samples without copying them: `wids select` and `wids diff`."""
+"""Commands that choose samples without copying them: `wids select`."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import wids
-from wids.base.urls import display_url, scheme_of
+from wids.base.urls import scheme_of
 from wids.commands.terminal import (
     DONE,
-    FAULTY,
     Arguments,
     add_cache_dir,
     add_command,
-    add_json,
     add_rules,
     note,
-    out,
-    print_json,
     rules_given,
 )
 
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-__all__ = ["add_choose_commands", "shares_of"]
+__all__ = ["add_select", "shares_of"]
 
 # Options of `select`, and those that they serve.
 _SERVES = {
@@ -37,12 +29,6 @@ _SERVES = {
 }
 _KEY = "key"  # the column of the keys of samples
 _MOST_SHOWN = 10  # keys of each side of a diff
-
-
-def add_choose_commands(commands: Any) -> None:
-    """Declare the commands."""
-    for add in (_add_select, _add_diff):
-        add(commands)
 
 
 def select(args: Arguments) -> int:
@@ -139,7 +125,8 @@ def shares_of(split: str, pattern: str) -> dict[str, float]:
     return shares
 
 
-def _add_select(commands: Any) -> None:
+def add_select(commands: Any) -> None:
+    """Declare the command."""
     parser = add_command(
         commands,
         select,
@@ -189,63 +176,3 @@ def _add_select(commands: Any) -> None:
     )
     add_cache_dir(parser)
     add_rules(parser)
-
-
-def diff(args: Arguments) -> int:
-    """Print which keys two datasets or views do not share."""
-    rules = rules_given(args)
-    with (
-        wids.open(args.first, remote="range", **rules) as first,
-        wids.open(args.second, remote="range", **rules) as second,
-    ):
-        alone = [_alone(first, second), _alone(second, first)]
-        left, right = first.keys_at(alone[0]), second.keys_at(alone[1])
-        common = len(first) - len(left)
-        same_order = _shared(first, alone[0]) == _shared(second, alone[1])
-    if args.json:
-        print_json({"common": common, "first": left, "second": right, "same_order": same_order})
-    else:
-        out(f"{common} samples in both")
-        for source, keys in ((args.first, left), (args.second, right)):
-            out(f"{len(keys)} samples only in {display_url(source)}{':' * bool(keys)}")
-            out(f"  {key}" for key in keys[:_MOST_SHOWN])
-            if len(keys) > _MOST_SHOWN:
-                out(f"  and {len(keys) - _MOST_SHOWN} more (--json lists all)")
-        out("the same order" if same_order else "in another order")
-    return FAULTY if left or right else DONE
-
-
-def _alone(samples: Any, other: Any) -> NDArray[np.int64]:
-    """Return the indexes of samples whose key another sequence lacks, or has less often."""
-    import numpy as np
-
-    hashes, others = samples.key_hashes(), np.sort(other.key_hashes())
-    order = np.argsort(hashes, kind="stable")
-    ordered = hashes[order]
-    # The number of a sample among those of its key, from 0 on.
-    numbers = np.arange(len(ordered)) - np.searchsorted(ordered, ordered)
-    counts = np.searchsorted(others, ordered, "right") - np.searchsorted(others, ordered)
-    alone: NDArray[np.int64] = np.sort(order[numbers >= counts])
-    return alone
-
-
-def _shared(samples: Any, alone: NDArray[np.int64]) -> list[str]:
-    """Return the keys of the samples not in `alone`, in order."""
-    import numpy as np
-
-    shared = np.delete(np.arange(len(samples)), alone)
-    keys: list[str] = samples.keys_at(shared)
-    return keys
-
-
-def _add_diff(commands: Any) -> None:
-    parser = add_command(
-        commands,
-        diff,
-        "compare the keys of two datasets or views; exit code 1 if they differ",
-        ["wids diff train.json clean.json", "wids diff old/ new/ --json"],
-    )
-    parser.add_argument("first", metavar="SPEC")
-    parser.add_argument("second", metavar="SPEC")
-    add_rules(parser)
-    add_json(parser)

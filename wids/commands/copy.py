@@ -1,4 +1,4 @@
-"""Commands that copy samples: `wids reshard`, `import`, `export` and `repair`."""
+"""Commands that copy samples: `wids reshard`, `import` and `export`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import wids
 from wids.commands.choose import shares_of
+from wids.commands.make import refuse_view, write_pack
 from wids.commands.terminal import (
     DONE,
     FAULTY,
     Arguments,
     add_command,
-    add_json,
     add_rules,
     add_strict,
     add_workers,
@@ -26,8 +26,6 @@ from wids.commands.terminal import (
     nbytes_given,
     note,
     note_beyond,
-    out,
-    print_json,
     rules_given,
 )
 
@@ -40,18 +38,13 @@ if TYPE_CHECKING:
     from wids.tools.reshard import Resharded
     from wids.writing.shardwriter import ShardWriter
 
-__all__ = ["add_copy_commands"]
+__all__ = ["add_export", "add_import", "add_reshard"]
 
 _TABLES = (".csv", ".jsonl", ".parquet")
 
 
-def add_copy_commands(commands: Any) -> None:
-    """Declare the commands."""
-    for add in (_add_import, _add_export, _add_reshard, _add_repair):
-        add(commands)
-
-
-def _add_reshard(commands: Any) -> None:
+def add_reshard(commands: Any) -> None:
+    """Declare the command."""
     parser = add_command(
         commands,
         reshard,
@@ -224,7 +217,8 @@ def _pair(text: str, what: str) -> tuple[str, str]:
     return name, value
 
 
-def _add_import(commands: Any) -> None:
+def add_import(commands: Any) -> None:
+    """Declare the command."""
     from wids.importing.importers import IMPORTERS
 
     parser = add_command(
@@ -283,60 +277,32 @@ def _add_import(commands: Any) -> None:
     add_strict(parser)
 
 
-def repair(args: Arguments) -> int:
-    """Copy the intact samples of a damaged shard."""
-    from wids.base.text import clean
-    from wids.tools.repair import repair_shard
-
-    done = repair_shard(args.shard, args.output)
-    if args.json:
-        left_out = [each.as_dict() for each in done.left_out]
-        print_json({"entry": done.entry, "left_out": left_out, "lacking": done.lacking})
-    else:
-        out(clean(str(each)) for each in done.left_out)
-    if not done.left_out:
-        note(f"{args.shard}: nothing is damaged, nothing was written")
-        return DONE
-    if done.entry is None:
-        complain(f"{args.shard}: holds no whole sample, nothing was written")
-        return FAULTY
-    note(f"{args.output}: {done.entry['nsamples']} samples; {len(done.left_out)} parts left out")
-    if done.lacking:
-        key, fields = next(iter(done.lacking.items()))
-        note(
-            f"{args.output}: {len(done.lacking)} samples lack fields that others have, such as "
-            f"{key!r} without {' '.join(fields)}; --json lists all"
-        )
-    return DONE
-
-
-def _add_repair(commands: Any) -> None:
-    parser = add_command(
-        commands,
-        repair,
-        "copy the whole samples of a damaged shard into a new one",
-        ["wids repair train-000017.tar -o repaired/train-000017.tar"],
-    )
-    parser.add_argument("shard", metavar="SHARD", help="path or URL of a tar, compressed or not")
-    parser.add_argument("-o", "--output", required=True, metavar="NEW", help="the new shard")
-    add_json(parser)
-
-
 def export(args: Arguments) -> int:
-    """Write a dataset as files or as a table."""
+    """Write a dataset as files or as a table, or its indexes as a pack."""
     from wids.base.omissions import Omissions
+    from wids.pack.packformat import PACK_SUFFIX, is_pack_name
+    from wids.specs.sources import load_spec
     from wids.tools.exporters import export_files, export_members, export_table
     from wids.views.opening import is_joined, shards_and_rows
 
     if args.output == "-":
-        raise ValueError("-: an export is a folder or a table, not a stream; name one")
+        raise ValueError("-: an export is a folder, a table or a pack, not a stream; name one")
+    if is_pack_name(args.output):
+        if args.members or args.values or args.strict:
+            raise ValueError(f"{args.output}: a pack takes no --members, --values and --strict")
+        refuse_view(
+            args.spec,
+            "only specs of shards can be packed; write its samples as shards (wids reshard)",
+        )
+        write_pack(load_spec(args.spec, options=rules_given(args) or None), args.output)
+        return DONE
     output = Path(args.output)
     is_table = output.suffix.lower() in _TABLES
     is_folder = not output.suffix or output.is_dir() or args.output.endswith("/")
     if not (is_table or is_folder):
         raise ValueError(
-            f"{args.output}: expected a table ({', '.join(_TABLES)}) or a folder; end a folder's "
-            "name in '/' if it has a dot"
+            f"{args.output}: expected a table ({', '.join(_TABLES)}), a pack ({PACK_SUFFIX}) or a "
+            "folder; end a folder's name in '/' if it has a dot"
         )
     if args.members and (not is_table or args.values):
         raise ValueError("--members: makes a table of places, without values; name a table")
@@ -363,20 +329,25 @@ def export(args: Arguments) -> int:
     return DONE
 
 
-def _add_export(commands: Any) -> None:
+def add_export(commands: Any) -> None:
+    """Declare the command."""
     parser = add_command(
         commands,
         export,
-        "write a dataset as plain files, or a table of what its samples hold",
+        "write a dataset as plain files, a table of its samples, or a pack of its tar indexes",
         [
             "wids export train.json files/",
             "wids export train.json train.parquet --values .cls",
+            "wids export train.json train.wpack",
             "wids export train.wpack members.parquet --members",
         ],
     )
     parser.add_argument("spec", metavar="SPEC")
     parser.add_argument(
-        "output", metavar="OUTPUT", help="folder for files, or a .csv, .jsonl or .parquet table"
+        "output",
+        metavar="OUTPUT",
+        help="folder for files; a .csv, .jsonl or .parquet table; a .wpack for the tar indexes, "
+        "entries and keys of all shards in one file",
     )
     parser.add_argument(
         "--values",

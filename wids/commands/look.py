@@ -1,4 +1,4 @@
-"""Commands that show a dataset: `wids info`, `ls`, `show`, `cat` and the old `sample`."""
+"""Commands that show a dataset: `wids info`, `ls`, `show` and `cat`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from wids.commands.terminal import (
     add_json,
     add_rules,
     add_sample_arguments,
-    note,
     note_beyond,
     out,
     print_json,
@@ -24,13 +23,7 @@ from wids.commands.terminal import (
     standard_output,
 )
 
-__all__ = ["add_look_commands"]
-
-
-def add_look_commands(commands: Any) -> None:
-    """Declare the commands."""
-    for add in (_add_info, _add_ls, _add_show, _add_cat, _add_sample):
-        add(commands)
+__all__ = ["add_cat", "add_info", "add_ls", "add_show", "write_field"]
 
 
 def info(args: Arguments) -> int:
@@ -155,7 +148,7 @@ def show(args: Arguments) -> int:
 def cat(args: Arguments) -> int:
     """Write the bytes of one field to standard output."""
     with _open_raw(args) as dataset:
-        _write_field(_chosen(dataset, args.sample), args.field)
+        write_field(_chosen(dataset, args.sample), args.field)
     return DONE
 
 
@@ -166,7 +159,12 @@ def _chosen(dataset: Any, sample: str) -> dict[str, Any]:
     return found
 
 
-def _write_field(sample: dict[str, Any], field: str) -> None:
+def write_field(sample: dict[str, Any], field: str) -> None:
+    """Write one field of a sample of bytes to standard output.
+
+    Raises:
+        LookupError: The sample has no such field, or no value of it.
+    """
     from wids.base.files import named_write_errors
     from wids.commands.show import field_names
 
@@ -185,35 +183,14 @@ def _write_field(sample: dict[str, Any], field: str) -> None:
         standard_output().buffer.write(sample[extension])
 
 
-def sample(args: Arguments) -> int:
-    """Print one sample as the old `widsindex sample` did."""
-    from wids.base.text import clean
-    from wids.base.urls import display_url
-
-    raw = args.raw or args.python or args.cat is not None
-    transformations = "bytes" if raw else "PIL"
-    rules = rules_given(args)
-    with wids.open(args.filename, transformations=transformations, **rules) as dataset:
-        note(f"dataset size: {len(dataset)}")
-        found = dataset[int(args.index or 0)]
-    if args.cat is not None:
-        _write_field(found, args.cat)
-        return DONE
-    found["__shard__"] = display_url(str(found["__shard__"]))
-    names = {name: clean(name) for name in found}
-    name_width = max(map(len, names.values()))
-    for name, value in sorted(found.items()):
-        out(f"{names[name]:<{name_width}} {repr(value)[: args.width - name_width - 1]}")
-    return DONE
-
-
 def _open_raw(args: Arguments) -> Any:
     # A look at one sample of a remote shard that has a sidecar fetches that sample, not gigabytes.
     # Bytes, as `cat` must write what is stored, and `show` knows kinds by itself.
     return wids.open(args.spec, transformations="bytes", remote="range", **rules_given(args))
 
 
-def _add_info(commands: Any) -> None:
+def add_info(commands: Any) -> None:
+    """Declare the command."""
     parser = add_command(
         commands,
         info,
@@ -229,7 +206,8 @@ def _add_info(commands: Any) -> None:
     add_json(parser)
 
 
-def _add_ls(commands: Any) -> None:
+def add_ls(commands: Any) -> None:
+    """Declare the command."""
     parser = add_command(
         commands,
         ls,
@@ -243,7 +221,8 @@ def _add_ls(commands: Any) -> None:
     add_json(parser)
 
 
-def _add_show(commands: Any) -> None:
+def add_show(commands: Any) -> None:
+    """Declare the command."""
     parser = add_command(
         commands,
         show,
@@ -271,7 +250,8 @@ def _add_show(commands: Any) -> None:
     add_json(parser)
 
 
-def _add_cat(commands: Any) -> None:
+def add_cat(commands: Any) -> None:
+    """Declare the command."""
     parser = add_command(
         commands,
         cat,
@@ -280,21 +260,4 @@ def _add_cat(commands: Any) -> None:
     )
     add_sample_arguments(parser)
     parser.add_argument("field", metavar="FIELD", help="its extension, such as .jpg")
-    add_rules(parser)
-
-
-def _add_sample(commands: Any) -> None:
-    parser = add_command(
-        commands,
-        sample,
-        "print one sample as the old widsindex did ('show' shows more)",
-        ["widsindex sample train.json 42", "widsindex sample train.json 42 --cat .jpg > 42.jpg"],
-    )
-    parser.add_argument("filename", metavar="SPEC")
-    parser.add_argument("index", nargs="?", metavar="INDEX", help="the first one by default")
-    parser.set_defaults(late="index")
-    parser.add_argument("-p", "--python", action="store_true", help="same as --raw")
-    parser.add_argument("-r", "--raw", action="store_true", help="do not decode the fields")
-    parser.add_argument("-c", "--cat", metavar="EXT", help="write the bytes of a field")
-    parser.add_argument("-w", "--width", type=int, default=250, help="columns (%(default)s)")
     add_rules(parser)

@@ -1,4 +1,4 @@
-"""Commands that make and change specs: `wids create`, `merge` and `update`."""
+"""Commands that make and change specs: `wids create` and `merge`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from wids.specs.journal import Journal
     from wids.specs.spec import DatasetSpec
 
-__all__ = ["add_make_commands"]
+__all__ = ["add_create", "add_merge", "refuse_view", "write_pack"]
 
 _USUAL_DIGEST = "md5"  # what old readers know
 _RULES = "rules"  # in the journal: by which the samples of a shard were counted, if unusual
@@ -51,12 +51,6 @@ _MADE = {
     "left_out",
     "catalogue",
 }
-
-
-def add_make_commands(commands: Any) -> None:
-    """Declare the commands."""
-    for add in (_add_create, _add_pack, _add_merge, _add_update):
-        add(commands)
 
 
 def create(args: Arguments) -> int:
@@ -135,13 +129,12 @@ def _refuse_spec(source: str) -> None:
     ):
         return
     if is_file:
-        _refuse_view(
+        refuse_view(
             source, "its shards have a spec already; wids reshard writes its samples as new shards"
         )
     raise ValueError(
         f"{display_url(source)}: is no shard; create takes tars, folders of them and patterns "
-        "(wids pack makes the pack of a spec, wids merge makes one spec of several, and wids "
-        "update changes one)"
+        "(wids export makes the pack of a spec, wids merge makes one spec of several)"
     )
 
 
@@ -183,8 +176,13 @@ def _pack_created(args: Arguments, spec: DatasetSpec) -> DatasetSpec:
         ShardRef.of(shard, **({} if name is None else {"index": str(folder / name)}))
         for shard, name in zip(parsed.shards, kept, strict=True)
     ]
-    earlier = _pack_of_earlier_run(args) if args.resume else None
-    _write_pack(_with_rows(parsed, refs), args.pack, args, earlier)
+    write_pack(
+        _with_rows(parsed, refs),
+        args.pack,
+        workers=args.workers,
+        bounds=args.bounds or (),
+        earlier=_pack_of_earlier_run(args) if args.resume else None,
+    )
     if args.index is None:  # that of a run that had --index
         rows = [{key: value for key, value in row.items() if key != "index"} for row in rows]
     return _with_rows(spec, rows)
@@ -210,27 +208,18 @@ def _pack_of_earlier_run(args: Arguments) -> Pack | None:
     return None
 
 
-def pack(args: Arguments) -> int:
-    """Pack the tar indexes, entries and keys of a dataset's shards into one file."""
-    from wids.specs.sources import load_spec
+def write_pack(spec: DatasetSpec, output: str, **options: Any) -> None:
+    """Write a pack of a spec, and note its size.
 
-    _refuse_view(
-        args.spec, "only specs of shards can be packed; write its samples as shards (wids reshard)"
-    )
-    _check_pack_name(args.output)
-    _write_pack(load_spec(args.spec, options=rules_given(args) or None), args.output, args)
-    return DONE
-
-
-def _write_pack(
-    spec: DatasetSpec, output: str, args: Arguments, earlier: Pack | None = None
-) -> None:
+    Args:
+        spec: The spec.
+        output: Path of the pack.
+        options: As for `wids.tools.packing.write_pack`.
+    """
     from wids.base.text import format_nbytes
-    from wids.tools.packing import write_pack
+    from wids.tools import packing
 
-    packed = write_pack(
-        spec, output, workers=args.workers, bounds=args.bounds or (), earlier=earlier
-    )
+    packed = packing.write_pack(spec, output, **options)
     without = f"; no index of {packed.num_without} compressed shards" if packed.num_without else ""
     moved = packed.nbytes_read
     read = f"; read {format_nbytes(moved)} from servers for tar indexes" if moved else ""
@@ -254,24 +243,6 @@ def _check_pack_name(output: str) -> None:
 
     if not is_pack_name(output):
         raise ValueError(f"{output}: expected a name that ends in {PACK_SUFFIX}, as train.wpack")
-
-
-def _add_pack(commands: Any) -> None:
-    parser = add_command(
-        commands,
-        pack,
-        "write the tar indexes, entries and keys of all shards into one file",
-        [
-            "wids pack train.json -o train.wpack",
-            "wids pack s3://bucket/train/ -o train.wpack",
-            "wids pack train.json -o train.wpack --bounds .json:width --bounds .cls",
-        ],
-    )
-    parser.add_argument("spec", metavar="SPEC")
-    parser.add_argument("-o", "--output", required=True, metavar="PACK", help="the pack, .wpack")
-    _add_bounds(parser)
-    add_rules(parser)
-    add_workers(parser)
 
 
 def _add_bounds(parser: Any) -> None:
@@ -521,35 +492,8 @@ def _is_unchanged(folder: Path, entry: dict[str, Any], written_ns: int) -> bool:
     return status.st_size == entry["filesize"] and status.st_mtime_ns <= written_ns
 
 
-def update(args: Arguments) -> int:
-    """Change the name, base or folders of a spec."""
-    from wids.base.files import refuse_url
-    from wids.specs.specedit import edit_spec
-
-    refuse_url(Path(args.filename))
-    wanted = {"name": args.name, "info": args.info, "base": args.base, "keep": args.keep}
-    changes = {key: value for key, value in wanted.items() if value is not None}
-    if Path(args.filename).is_file():
-        _refuse_view(
-            args.filename,
-            "only a spec of shards can be changed so; change the spec that it names as its base, "
-            "or save the view anew (wids select)",
-        )
-    document = edit_spec(
-        Path(args.filename),
-        changes,
-        folder="" if args.nodir else args.dir,
-        rebased=args.rebase,
-    )
-    if document is None:
-        note(f"{args.filename}: left as it is, no option asks for a change; see wids update --help")
-        return DONE
-    base = f", the base is now {document['base'] or 'its own folder'}" if args.rebase else ""
-    note(f"{args.filename}: written{base}; the old one is {args.filename}.bak")
-    return DONE
-
-
-def _add_create(commands: Any) -> None:
+def add_create(commands: Any) -> None:
+    """Declare the command."""
     parser = add_command(
         commands,
         create,
@@ -642,7 +586,7 @@ def _add_indexes(parser: Any) -> None:
     )
 
 
-def _refuse_view(source: str, cure: str) -> None:
+def refuse_view(source: str, cure: str) -> None:
     """Raise ValueError if a location names a saved view, which is no spec."""
     from wids.views.opening import is_saved_view
 
@@ -659,7 +603,7 @@ def merge(args: Arguments) -> int:
     output = Path(args.output)
     printed = args.output == "-"
     for source in args.specs:
-        _refuse_view(
+        refuse_view(
             source,
             "only specs of shards can be merged; write its samples as shards first (wids reshard), "
             "or open several views as one: wids.open takes a list",
@@ -679,7 +623,8 @@ def merge(args: Arguments) -> int:
     return DONE
 
 
-def _add_merge(commands: Any) -> None:
+def add_merge(commands: Any) -> None:
+    """Declare the command."""
     parser = add_command(
         commands,
         merge,
@@ -689,43 +634,3 @@ def _add_merge(commands: Any) -> None:
     parser.add_argument("specs", nargs="+", metavar="SPEC")
     parser.add_argument("-o", "--output", required=True, help="the new spec; - prints it")
     parser.add_argument("-n", "--name", help="name of the dataset (by default from that of OUTPUT)")
-
-
-def _add_update(commands: Any) -> None:
-    parser = add_command(
-        commands,
-        update,
-        "change a spec in place: name, info, base, folders",
-        [
-            "wids update train.json -n imagenet -b https://host/shards",
-            "wids update train.json --rebase",
-        ],
-    )
-    parser.add_argument("filename", metavar="SPEC")
-    parser.add_argument("-n", "--name", help="set the name")
-    parser.add_argument("-i", "--info", help="set the description")
-    bases = parser.add_mutually_exclusive_group()
-    bases.add_argument("-b", "--base", help="set the folder or URL of relative URLs")
-    bases.add_argument(
-        "-B",
-        "--rebase",
-        action="store_true",
-        help="set the base to the common folder of the shards",
-    )
-    folders = parser.add_mutually_exclusive_group()
-    folders.add_argument(
-        "-d", "--dir", help="replace the folders of all shards by this folder or URL"
-    )
-    folders.add_argument(
-        "-D", "--nodir", action="store_true", help="remove the folders of all shards"
-    )
-    keeps = parser.add_mutually_exclusive_group()
-    keeps.add_argument("-k", "--keep", action="store_true", default=None, help="set the keep flag")
-    keeps.add_argument(
-        "-K",
-        "--nokeep",
-        action="store_false",
-        dest="keep",
-        default=None,
-        help="clear the keep flag",
-    )

@@ -17,10 +17,10 @@ from wids.commands.terminal import (
     rules_given,
 )
 
-__all__ = ["add_query_commands"]
+__all__ = ["add_sql"]
 
 
-def add_query_commands(commands: Any) -> None:
+def add_sql(commands: Any) -> None:
     """Declare the command."""
     parser = add_command(
         commands,

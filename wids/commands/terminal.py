@@ -48,7 +48,12 @@ _UNITS = {"": 1, "k": 1000, "M": 1000**2, "G": 1000**3, "T": 1000**4}
 
 
 def add_command(
-    commands: Any, run: Callable[[Arguments], int], text: str, examples: Iterable[str]
+    commands: Any,
+    run: Callable[[Arguments], int],
+    text: str,
+    examples: Iterable[str],
+    *,
+    listed: bool = True,
 ) -> Any:
     """Declare a subcommand.
 
@@ -57,13 +62,14 @@ def add_command(
         run: The function that runs it; it has the command's name.
         text: What it does, in a phrase.
         examples: Command lines that the help shows.
+        listed: Whether `wids --help` lists it.
 
     Returns:
         Its parser, for the arguments.
     """
     parser = commands.add_parser(
         run.__name__.rstrip("_"),  # `import_` is no keyword
-        help=text,
+        **({"help": text} if listed else {}),
         description=f"{text[0].upper()}{text[1:]}.",
         epilog="\n  ".join(["examples:", *examples]),
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -24,10 +24,10 @@ from wids.commands.terminal import (
     rules_given,
 )
 
-__all__ = ["add_map_command"]
+__all__ = ["add_map"]
 
 
-def add_map_command(commands: Any) -> None:
+def add_map(commands: Any) -> None:
     """Declare the command."""
     parser = add_command(
         commands,

@@ -233,5 +233,5 @@ def unfit(name: str, expected: str, found: str) -> ShardFormatError:
     """Return the error of a pack that cannot be used."""
     return ShardFormatError(
         f"{display_url(name)}: no usable pack: expected {expected}, found {found}; make it again "
-        "(`wids pack`)"
+        "(`wids export`)"
     )

@@ -111,7 +111,7 @@ class PackedIndexes:
                 return take(pack)
             error: Exception = ShardFormatError(
                 "its shards have other sizes or numbers of samples than the spec says; pack the "
-                "dataset again (`wids pack`)"
+                "dataset again (`wids export`)"
             )
         except (WidsError, OSError) as raised:
             error = raised
@@ -153,7 +153,7 @@ class PackedIndexes:
             if index is not None and ref.nsamples not in {None, index.num_samples}:
                 raise ShardFormatError(
                     f"{display_url(packed)}: expected {ref.nsamples} samples as the spec says, "
-                    f"found {index.num_samples}; pack the dataset again (`wids pack`)"
+                    f"found {index.num_samples}; pack the dataset again (`wids export`)"
                 )
         except (WidsError, OSError) as error:
             if isinstance(error, CacheError):
@@ -200,7 +200,7 @@ class PackedIndexes:
             raise ShardFormatError(
                 f"{display_url(packed)}: expected the shard {display_url(expected)!r} there, found "
                 f"{shown!r}; "
-                "pack the dataset again (`wids pack`)"
+                "pack the dataset again (`wids export`)"
             )
         return pack, location, row
 

@@ -257,7 +257,7 @@ class ShardOpener:
             proven = packed.belongs_to(path) and not packed.hides_archive(path)
         except ShardFormatError as error:
             raise ShardChangedError(
-                f"{shown}: is not the shard that was packed: {error} (`wids pack`)"
+                f"{shown}: is not the shard that was packed: {error} (`wids export`)"
             ) from error
         if not proven:
             self.warnings.warn(

@@ -479,7 +479,7 @@ class MemberTable:
         if self._sidecar.packed:
             return ShardFormatError(
                 f"{display_url(str(self._path))}: a damaged index in a pack: {what}; make the pack "
-                "again (`wids pack`)"
+                "again (`wids export`)"
             )
         return ShardFormatError(
             f"{display_url(str(self._path))}: a damaged sidecar: {what}; delete it, and it is made "

@@ -473,8 +473,8 @@ class HeaderWalk:
                     f"archive, found another archive ({self._trailing_nbytes} bytes); if archives "
                     "were joined, concatenated=True reads both, and wids reshard --concatenated "
                     "(or wids import --concatenated) makes one of them; if not, zeros took the "
-                    "place of members before it: fetch the shard again, or wids repair copies "
-                    "what is whole"
+                    "place of members before it: fetch the shard again, or wids check --repair "
+                    "copies what is whole"
                 )
         return None
 
@@ -515,7 +515,7 @@ class HeaderWalk:
         raise ShardFormatError(
             f"{self._shown}: at byte {position}: expected {expected}, found {found}; "
             "fetch or pack the shard again"
-            + (", or copy its whole samples with wids repair" if position else "")
+            + (", or copy its whole samples with wids check --repair" if position else "")
         )
 
 

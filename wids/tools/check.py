@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Fault", "check_shard", "check_shards", "check_table"]
 
-_PACK_AGAIN = "pack the dataset again (wids pack)"
+_PACK_AGAIN = "pack the dataset again (wids export)"
 _MAX_PER_KIND = 20  # faults listed of one kind and shard; the others are only counted
 
 
