@@ -11,7 +11,7 @@ a one and stands in the table as what antialiasing is compared with.
 
     python benchmarks/decode_images.py                # two minutes
     python benchmarks/decode_images.py --threads 2
-    python benchmarks/decode_images.py --record       # writes docs/decoding.md, too
+    python benchmarks/decode_images.py --record       # writes results/README.md, too
 """
 
 import argparse
@@ -38,7 +38,7 @@ from wids.codecs.images import ImageDecoder
 
 Way = Callable[[bytes], np.ndarray]
 SIDE = 224
-DOCUMENT = data.BENCH.parent / "docs" / "decoding.md"
+DOCUMENT = common.RECORDED / "README.md"
 MARKED = re.compile(r"(<!-- decode_images -->\n).*?(<!-- /decode_images -->)", re.DOTALL)
 
 

@@ -7,7 +7,7 @@ neighbours only; `decode_images.py` measures what that does to the picture. FFCV
 own, with the JPEGs encoded again, and keeps a middle square of each picture.
 
     python benchmarks/decode_loader.py             # some minutes
-    python benchmarks/decode_loader.py --record    # writes docs/decoding.md, too
+    python benchmarks/decode_loader.py --record    # writes results/README.md, too
 """
 
 import re
@@ -23,7 +23,7 @@ PEERS = (
 )
 SAMPLES = 4096  # of an epoch, enough for one to four seconds
 OPTIONS = {"batch_size": 64, "workers": 2, "decode": True, "samples": SAMPLES}
-DOCUMENT = data.BENCH.parent / "docs" / "decoding.md"
+DOCUMENT = common.RECORDED / "README.md"
 MARKED = re.compile(r"(<!-- decode_loader -->\n).*?(<!-- /decode_loader -->)", re.DOTALL)
 
 
