@@ -15,6 +15,7 @@ from PIL import Image
 import wids
 from wids.catalogue.conditions import check_columns, check_condition, check_order
 from wids.catalogue.samples import SampleTable
+from wids.views.origins import sides_of
 
 LANGUAGES = ("de", "en", "fr")
 
@@ -97,13 +98,6 @@ def test_datasets_with_different_fields_are_one_table(dataset, tmp_path):
     assert indexes(both, "json.width = '500'") == [5]
 
 
-def test_lists_and_joins_cannot_be_asked(dataset):
-    joined = dataset.join({"key": [f"k{n:03}" for n in range(30)], "caption": ["c"] * 30})
-    for samples in (wids.concat([["a", "b"]]), joined):
-        with pytest.raises(TypeError, match="SQL asks datasets"):
-            samples.sql("select 1")
-
-
 def test_headers_are_read_when_they_are_named(dataset, tmp_path):
     assert indexes(dataset, "png.width between 5 and 7 and png.height = 2") == [4, 5, 6]
     assert list(dataset.sql("select max(png.width) from samples where cls = 1")) == [(30,)]
@@ -111,14 +105,18 @@ def test_headers_are_read_when_they_are_named(dataset, tmp_path):
 
 
 def test_conditions_and_orders(dataset):
-    table = SampleTable()
-    assert table.matching(dataset, "json.width >= 2500 and cls in (1, 3)").tolist() == [25, 27, 29]
-    order = table.ordered(dataset, "cls desc, json.width desc")
+    table, sides = SampleTable(), sides_of(dataset)
+    assert table.matching(sides, "json.width >= 2500 and cls in (1, 3)").tolist() == [
+        25,
+        27,
+        29,
+    ]
+    order = table.ordered(sides_of(dataset), "cls desc, json.width desc")
     expected = sorted(range(30), key=lambda n: (n % 4, n), reverse=True)
     assert order.tolist() == expected
     # Equal ones keep their order.
-    assert table.ordered(dataset, "cls").tolist() == sorted(range(30), key=lambda n: n % 4)
-    assert table.matching(dataset, "true -- all\n").dtype == np.int64
+    assert table.ordered(sides, "cls").tolist() == sorted(range(30), key=lambda n: n % 4)
+    assert table.matching(sides_of(dataset), "true -- all\n").dtype == np.int64
 
 
 def test_a_wrong_name_is_answered_with_the_right_one(dataset):
@@ -139,7 +137,7 @@ def test_a_wrong_name_is_answered_with_the_right_one(dataset):
 )
 def test_mistakes_of_beginners_get_a_hint(dataset, condition, hint):
     with pytest.raises(ValueError, match="Hint: ") as error:
-        SampleTable().matching(dataset, condition)
+        SampleTable().matching(sides_of(dataset), condition)
     assert hint in str(error.value)
 
 
@@ -210,14 +208,14 @@ regexp_matches(key, '((((.{1,1000}){1,1000}){1,1000}){1,1000})')
 def test_hostile_conditions_are_refused_at_once(dataset, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     table = SampleTable()
-    table.matching(dataset, "true")
+    table.matching(sides_of(dataset), "true")
     for condition in HOSTILE:
         start = time.monotonic()
         with pytest.raises(ValueError, match=r"\S"):
-            table.matching(dataset, condition)
+            table.matching(sides_of(dataset), condition)
         assert time.monotonic() - start < 2, condition
     assert not list(tmp_path.iterdir())
-    assert len(table.matching(dataset, "cls = 1")) == 8
+    assert len(table.matching(sides_of(dataset), "cls = 1")) == 8
 
 
 @pytest.mark.parametrize(
@@ -320,7 +318,7 @@ def test_others_read_the_files_without_this_library(dataset):
     import pyarrow.parquet
 
     dataset.sql("select 1 from samples")
-    files = sorted(Path(dataset.cache_dir).glob("*.catalogue1.parquet"))
+    files = sorted(Path(dataset.cache_dir).glob("*.catalogue2.parquet"))
     files = [each for each in files if ".png." not in each.name]
     assert len(files) == 3
     tables = [pyarrow.parquet.read_table(each) for each in files]

@@ -15,6 +15,7 @@ import wids
 from wids.catalogue.files import files_of
 from wids.catalogue.samples import SampleTable
 from wids.errors import ShardChangedError
+from wids.views.origins import sides_of
 
 
 def write_numbers(path, numbers):
@@ -87,7 +88,7 @@ def test_shards_that_may_not_be_read_or_cannot_be_are_left_out(tmp_path):
     assert [file.number for file in found] == [1]
     assert [*failed] == [2]
     table = SampleTable(partial(files_of, only={1}, build=False))
-    assert table.matching(dataset, "json.n > 6").tolist() == [7, 8, 9]
+    assert table.matching(sides_of(dataset), "json.n > 6").tolist() == [7, 8, 9]
 
 
 # A builder that stops in the middle of its first file, so that it can be killed there.

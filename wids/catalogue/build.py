@@ -19,8 +19,10 @@ from wids.catalogue.structures import (
     mixed_paths,
     narrow,
     quoted,
+    sql_type,
     stated_schema,
 )
+from wids.codecs.decode import decode_field
 from wids.codecs.formats import field_kind, format_suffix, is_class, unpack_field, wrapper_of
 from wids.codecs.headers import HEADER_FACTS, read_header
 from wids.errors import DecodeError
@@ -37,15 +39,18 @@ __all__ = [
     "BUILDER",
     "FORMAT",
     "RESERVED",
+    "TypedColumns",
+    "column_name",
     "column_names",
     "copy_to_parquet",
     "has_headers",
+    "is_column",
     "metadata_of",
     "write_headers",
     "write_samples",
 ]
 
-FORMAT = "1"
+FORMAT = "2"
 MAX_NBYTES = 1 << 20  # of a text or document; of a larger one only the size is in the catalogue
 MAX_DEPTH = 64  # of a document; DuckDB gives up its whole instance beyond 128
 # Columns that every catalogue has. A field of that name gets another one.
@@ -79,6 +84,16 @@ def column_names(extensions: Iterable[str]) -> dict[str, str]:
     return names
 
 
+def column_name(extension: str) -> str:
+    """Return the name of the column of an extension; see `column_names`."""
+    return column_names([extension])[extension]
+
+
+def is_column(extension: str) -> bool:
+    """Return whether the values of a field are a column: texts, classes and documents."""
+    return field_kind(extension) in {"text", "class", "json"}
+
+
 def has_headers(extension: str) -> bool:
     """Return whether fields of an extension have a header that states facts."""
     return field_kind(extension) in HEADER_FACTS and field_kind(extension) != "text"
@@ -86,7 +101,7 @@ def has_headers(extension: str) -> bool:
 
 @dataclass
 class _Documents:
-    """JSON texts of a field, and how many of them are null in the catalogue."""
+    """Texts of a field, and how many of them are null in the catalogue, for which reason."""
 
     texts: list[str | None]
     nulls: dict[str, int] = field(default_factory=dict)
@@ -94,6 +109,80 @@ class _Documents:
     def leave_out(self, reason: str, count: int = 1) -> None:
         if count:
             self.nulls[reason] = self.nulls.get(reason, 0) + count
+
+
+class TypedColumns:
+    """Columns of fields, with the types that they have in the catalogue.
+
+    Attributes:
+        nulls: For each column, how many of its fields are null for which reason.
+    """
+
+    def __init__(self) -> None:
+        self._plain: dict[str, Any] = {}
+        self._documents: dict[str, _Documents] = {}
+        self._structures: dict[str, Any] = {}
+        self.nulls: dict[str, dict[str, int]] = {}
+
+    def add(self, name: str, array: Any, structure: Any) -> None:
+        """Add a column as it is.
+
+        Args:
+            name: Its name.
+            array: An array of Arrow.
+            structure: Its structure.
+        """
+        self._plain[name], self._structures[name] = array, structure
+
+    def add_texts(
+        self, name: str, extension: str, data: Iterable[bytes | memoryview | None]
+    ) -> None:
+        """Add a field of texts, classes or documents.
+
+        Args:
+            name: Name of its column.
+            extension: The field.
+            data: What is stored of each sample; None where there is nothing.
+        """
+        pa = load("pyarrow", "sql")
+        found = _Documents([])
+        if field_kind(extension) == "json":
+            is_text = format_suffix(extension) == ".json"
+            texts = (_texts if is_text else _as_json)(extension, data, found)
+            found.texts = list(_cleaned(texts, found))
+            self._documents[name] = found
+            self._structures[name] = None
+            return
+        found.texts = list(_texts(extension, data, found))
+        self.nulls[name] = found.nulls
+        array = _classes(found.texts) if is_class(extension) else pa.array(found.texts, pa.string())
+        self.add(name, array, _KINDS[str(array.type)])
+
+    def selected(self, con: Any) -> tuple[str, dict[str, Any]]:
+        """Return a query for the rows on a connection, and the structure of each column.
+
+        Args:
+            con: Connection of DuckDB, on which the query is valid until it is closed.
+        """
+        pa = load("pyarrow", "sql")
+        con.register("plain", pa.table(self._plain))
+        source = "plain"
+        if self._documents:
+            texts = {n: pa.array(each.texts, pa.string()) for n, each in self._documents.items()}
+            con.register("texts", pa.table(texts))
+            parsed = (f"try_cast({quoted(n)} AS JSON) AS {quoted(n)}" for n in self._documents)
+            con.execute(
+                f"CREATE OR REPLACE TEMP TABLE documents AS SELECT {', '.join(parsed)} FROM texts"
+            )
+            source = "plain POSITIONAL JOIN documents" if self._plain else "documents"
+        values = []
+        for name in self._structures:
+            value = f"CAST({quoted(name)} AS {sql_type(self._structures[name])})"
+            if name in self._documents:
+                self._structures[name], value = _typed(con, name, self._documents[name])
+                self.nulls[name] = self._documents[name].nulls
+            values.append(f"{value} AS {quoted(name)}")
+        return f"SELECT {', '.join(values)} FROM {source}", self._structures
 
 
 def write_samples(opened: OpenShard, path: Path) -> None:
@@ -108,55 +197,24 @@ def write_samples(opened: OpenShard, path: Path) -> None:
     shard, total = opened.shard, len(opened.shard)
     extensions = sorted(shard.index.extensions)
     names = column_names(extensions)
-    columns: dict[str, Any] = {"key": pa.array(_keys(shard), pa.string())}
-    structures: dict[str, Any] = {"key": "VARCHAR"}
-    documents: dict[str, _Documents] = {}
-    nulls: dict[str, dict[str, int]] = {}
+    columns = TypedColumns()
+    columns.add("key", pa.array(_keys(shard), pa.string()), "VARCHAR")
     for extension in extensions:
-        name, kind = names[extension], field_kind(extension)
-        if format_suffix(extension) == ".json":
-            documents[name] = _documents(shard, extension)
-        elif kind in {"text", "class"}:
-            found = _Documents([])
-            found.texts = [
-                None if t is None else t.strip() for t in _texts(shard, extension, found)
-            ]
-            nulls[name] = found.nulls
-            columns[name] = (
-                _classes(found.texts) if is_class(extension) else pa.array(found.texts, pa.string())
-            )
-            structures[name] = _KINDS[str(columns[name].type)]
+        if is_column(extension):
+            columns.add_texts(names[extension], extension, read_field(shard, extension))
     spans = shard.index.find_spans(np.arange(total), tuple(extensions))
     for name, part in (("offsets", 0), ("sizes", 1)) if extensions else ():
         parts = [
             pa.array(spans[:, number, part], mask=spans[:, number, 0] < 0)
             for number in range(len(extensions))
         ]
-        columns[name] = pa.StructArray.from_arrays(parts, names=[names[e] for e in extensions])
-        structures[name] = {names[each]: "BIGINT" for each in extensions}
+        array = pa.StructArray.from_arrays(parts, names=[names[e] for e in extensions])
+        columns.add(name, array, {names[each]: "BIGINT" for each in extensions})
     con = BUILDER.cursor()
     try:
-        con.register("plain", pa.table(columns))
-        values, source = {name: quoted(name) for name in columns}, "plain"
-        if documents:
-            texts = {name: pa.array(found.texts, pa.string()) for name, found in documents.items()}
-            con.register("texts", pa.table(texts))
-            parsed = (f"try_cast({quoted(name)} AS JSON) AS {quoted(name)}" for name in documents)
-            con.execute(f"CREATE TEMP TABLE documents AS SELECT {', '.join(parsed)} FROM texts")
-            source = "plain POSITIONAL JOIN documents"
-        for name, found in documents.items():
-            structures[name], value = _typed(con, name, found)
-            values[name] = f"{value} AS {quoted(name)}"
-            nulls[name] = found.nulls
-        order = ["key", *names.values(), "offsets", "sizes"]
-        structures = {name: structures[name] for name in order if name in values}
-        select = ", ".join(values[name] for name in structures)
-        copy_to_parquet(
-            con,
-            f"SELECT {select} FROM {source}",
-            path,
-            _stated(opened, structures, {name: each for name, each in nulls.items() if each}),
-        )
+        query, structures = columns.selected(con)
+        nulls = {name: each for name, each in columns.nulls.items() if each}
+        copy_to_parquet(con, query, path, _stated(opened, structures, nulls))
     finally:
         con.close()
 
@@ -211,10 +269,12 @@ def _keys(shard: ReadableShard) -> list[str]:
     return [data[a:b].decode("utf-8", "replace") for a, b in pairwise(bounds)]
 
 
-def _texts(shard: ReadableShard, extension: str, found: _Documents) -> Iterator[str | None]:
-    """Yield the text of each sample; None where there is none, or it is too large or broken."""
+def _texts(
+    extension: str, fields: Iterable[bytes | memoryview | None], found: _Documents
+) -> Iterator[str | None]:
+    """Yield the text of each field; None where there is none, or it is too large or broken."""
     wrapper = wrapper_of(extension)
-    for data in read_field(shard, extension):
+    for data in fields:
         if data is not None and len(data) > MAX_NBYTES:
             found.leave_out("large")
             data = None  # noqa: PLW2901
@@ -227,6 +287,22 @@ def _texts(shard: ReadableShard, extension: str, found: _Documents) -> Iterator[
         yield None if data is None else str(data, "utf-8", "replace")
 
 
+def _as_json(
+    extension: str, fields: Iterable[bytes | memoryview | None], found: _Documents
+) -> Iterator[str | None]:
+    """Yield documents of binary formats as JSON; None where there is none, or it is broken."""
+    for data in fields:
+        text = None
+        if data is not None and len(data) > MAX_NBYTES:
+            found.leave_out("large")
+        elif data is not None:
+            try:
+                text = json.dumps(decode_field(extension, data), default=str)
+            except Exception:  # noqa: BLE001 (decoders of other libraries raise anything)
+                found.leave_out("broken")
+        yield text
+
+
 def _classes(texts: list[str | None]) -> Any:
     """Return class numbers as an Arrow array, of integers if all are."""
     pa = load("pyarrow", "sql")
@@ -235,13 +311,12 @@ def _classes(texts: list[str | None]) -> Any:
             return pa.array([None if text is None else convert(text) for text in texts], kind)
         except (ValueError, OverflowError):
             continue
-    return pa.array(texts, pa.string())
+    return pa.array([None if text is None else text.strip() for text in texts], pa.string())
 
 
-def _documents(shard: ReadableShard, extension: str) -> _Documents:
-    """Read the documents of a field; those too deep for DuckDB are left out before it sees them."""
-    found = _Documents([])
-    for text in _texts(shard, extension, found):
+def _cleaned(texts: Iterable[str | None], found: _Documents) -> Iterator[str | None]:
+    """Yield documents; None for those too deep for DuckDB, which must not see them."""
+    for text in texts:
         kept = text
         if text is not None:
             kept = text.removeprefix("\ufeff")
@@ -251,8 +326,7 @@ def _documents(shard: ReadableShard, extension: str) -> _Documents:
             elif "nan" in text or "NaN" in text or "NAN" in text:
                 # NaN would be larger than all numbers; as null it fulfils no condition.
                 kept = _NAN.sub(lambda match: match[1] or "null", kept)
-        found.texts.append(kept)
-    return found
+        yield kept
 
 
 def _depth(text: str) -> int:

@@ -247,10 +247,14 @@ def _warn_of_nulls(files: Iterable[CatalogueFile]) -> None:
         )
 
 
-def merged_structure(files: Iterable[CatalogueFile]) -> dict[str, Any]:
-    """Return the structure of each column that holds the values of all files."""
+def merged_structure(structures: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """Return the structure of each column that holds the values of all rows.
+
+    Args:
+        structures: Structure of each column of some of the rows.
+    """
     whole: dict[str, Any] = {}
-    for structure in {json.dumps(file.structure): file.structure for file in files}.values():
+    for structure in {json.dumps(each): each for each in structures}.values():
         for name, kind in structure.items():
             both = merge if name in {"offsets", "sizes"} else documents_merged
             whole[name] = both(whole.get(name), kind)
@@ -343,7 +347,7 @@ def publish(dataset: ShardedSequence, folder: Path, stem: str) -> Path:
     (files,) = _shard_files(dataset, [SAMPLES], numbers)
     if not files:
         raise ValueError(f"{folder / stem}: the catalogue of no samples cannot be written")
-    whole = merged_structure(files)
+    whole = merged_structure(file.structure for file in files)
     starts = dataset.cum_lengths[numbers] - dataset.shards.nsamples[numbers]
     versions = [Version() for _ in dataset.shards.urls]
     for number, file in zip(numbers, files, strict=True):

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from wids.base.optional import load
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 __all__ = [
+    "arrow_structure",
     "cast",
     "checked_structures",
     "documents_merged",
@@ -208,6 +211,39 @@ def sql_type(structure: Structure) -> str:
     if isinstance(structure, list):
         return f"{sql_type(structure[0])}[]"
     return structure or "VARCHAR"
+
+
+def arrow_structure(kind: Any) -> Structure:
+    """Return the structure of a type of pyarrow; text for types that it does not know.
+
+    >>> import pyarrow as pa
+    >>> arrow_structure(pa.struct([("n", pa.list_(pa.uint8())), ("day", pa.date32())]))
+    {'n': ['BIGINT'], 'day': 'DATE'}
+    """
+    types = load("pyarrow.types", "sql")
+    if types.is_dictionary(kind):
+        return arrow_structure(kind.value_type)
+    if types.is_struct(kind):
+        return {member.name: arrow_structure(member.type) for member in kind} or None
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        return [arrow_structure(kind.value_type)]
+    if types.is_decimal128(kind):
+        return f"DECIMAL({kind.precision},{kind.scale})"
+    known = (name for is_kind, name in _OF_ARROW.items() if getattr(types, is_kind)(kind))
+    return next(known, "VARCHAR")
+
+
+_OF_ARROW = {
+    "is_null": None,
+    "is_boolean": "BOOLEAN",
+    "is_uint64": "DECIMAL(38,0)",
+    "is_integer": "BIGINT",
+    "is_floating": "DOUBLE",
+    "is_date": "DATE",
+    "is_timestamp": "TIMESTAMP",
+    "is_time": "TIME",
+    "is_duration": "INTERVAL",
+}
 
 
 def cast(value: str, source: Structure, target: Structure, level: int = 0) -> str:

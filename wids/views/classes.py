@@ -12,7 +12,7 @@ from wids.views.plan import Add, Call, Slots, Source, slots_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["agreed", "other_classes", "stated_by_column"]
+__all__ = ["agreed", "names_of_classes", "other_classes", "stated_by_column"]
 
 
 def other_classes(parts: Sequence[Any]) -> str:
@@ -57,6 +57,21 @@ def _columns(slots: Slots, source: Source) -> dict[str, list[Any]]:
     for each in (each for step in under for each in slots[step.slot].sources):
         found = found or _columns(slots, each)
     return found
+
+
+def names_of_classes(slots: Slots, source: Source) -> Mapping[int, str]:
+    """Return the names of the classes of a source; if it has none, those of what is joined to it.
+
+    Args:
+        slots: The plan.
+        source: What samples are rows of.
+    """
+    names: Mapping[int, str] = getattr(source.leaf, "class_names", {})
+    for step in source.steps:
+        if not names and isinstance(step, Add):
+            under = slots[step.slot].sources
+            names = agreed(names_of_classes(slots, each) for each in under)[0]
+    return names
 
 
 def _stated_in_any_form(samples: Any) -> Mapping[Any, Any]:

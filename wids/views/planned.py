@@ -17,7 +17,7 @@ from wids.base.warn import warn
 from wids.reading.pipeline import no_end, note_decoded_field, note_missing_dot, while_reading
 from wids.reading.ragged import Ragged, Values, join, take
 from wids.reading.samplesequence import is_sharded
-from wids.views.classes import agreed
+from wids.views.classes import agreed, names_of_classes
 from wids.views.fieldhomes import Reading, as_bytes, compare_keys, read_field
 from wids.views.plan import (
     Add,
@@ -527,7 +527,7 @@ class Planned:
     def class_names(self) -> Mapping[int, str]:
         """Name of each class by its number, where all datasets agree on the name."""
         sources = {source.identity: source for source in self.slots[0].sources}
-        named = [self._names_of_classes(source) for source in sources.values()]
+        named = [names_of_classes(self.slots, source) for source in sources.values()]
         names, disputed = agreed(named)
         silent = [number for number, each in enumerate(named) if names and not each]
         if silent:
@@ -540,15 +540,6 @@ class Planned:
                 f"the parts give different names to class {min(disputed)} and {len(disputed) - 1} "
                 "more: these classes are shown by number; number the classes of all parts alike"
             )
-        return names
-
-    def _names_of_classes(self, source: Source) -> Mapping[int, str]:
-        """Return the names of a source; if it has none, those of what is joined to it."""
-        names: Mapping[int, str] = getattr(source.leaf, "class_names", {})
-        for step in source.steps:
-            if not names and isinstance(step, Add):
-                under = self.slots[step.slot].sources
-                names = agreed(self._names_of_classes(each) for each in under)[0]
         return names
 
     def close(self) -> None:

@@ -11,6 +11,7 @@ The arrays may be views of a mapped file.
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -19,6 +20,7 @@ import numpy.typing as npt
 
 from wids.base.keyhash import hash_keys, hash_packed
 from wids.base.numbertext import equal_text
+from wids.base.optional import load
 from wids.errors import SpecError
 from wids.reading.ragged import Ragged, RaggedText, Values, join, pack, take
 
@@ -320,6 +322,22 @@ class Column:
         slots = [slots for _, slots, _ in groups]
         return take(joined, np.argsort(np.concatenate(slots))) if slots else []
 
+    def arrow(self) -> Any:
+        """Return the values as an array of pyarrow; those of several types as texts.
+
+        A time with a zone is the time in that zone.
+        """
+        pa, compute = load("pyarrow", "sql"), load("pyarrow.compute", "sql")
+        chunks = [_arrow_of_piece(piece) for piece in self.pieces]
+        try:
+            columns = [pa.table({"values": chunk}) for chunk in chunks]
+            found = pa.concat_tables(columns, promote_options="permissive")["values"]
+        except (pa.ArrowException, TypeError):
+            texts = [pa.array(map(_text_of, chunk.to_pylist()), pa.string()) for chunk in chunks]
+            found = pa.chunked_array(texts)
+        zoned = pa.types.is_timestamp(found.type) and found.type.tz is not None
+        return compute.local_timestamp(found) if zoned else found
+
     def hashes(self) -> Hashes:
         """Return the hash of the `equal_text` of each value; that of a null is meaningless."""
         found = np.empty(len(self), np.uint64)
@@ -342,3 +360,35 @@ def _unless_null(get: Callable[[int], Any], nulls: Flags) -> Callable[[int], Any
         return None if is_null[row] else get(row)
 
     return get_unless_null
+
+
+def _arrow_of_piece(piece: Piece) -> Any:
+    """Return a piece of a column as an array of pyarrow."""
+    pa = load("pyarrow", "sql")
+    arrays, rest = piece.parts()
+    nulls = piece.nulls
+    values = arrays.get("values", rest.get("values"))
+    if isinstance(piece, Texts):
+        offsets = np.ascontiguousarray(arrays["offsets"], np.int64)
+        there = None if nulls is None else pa.py_buffer(np.packbits(~nulls, bitorder="little"))
+        buffers = [there, pa.py_buffer(offsets), pa.py_buffer(arrays["data"])]
+        kind = pa.large_binary() if rest["binary"] else pa.large_string()
+        return pa.Array.from_buffers(kind, len(piece), buffers)
+    if isinstance(values, np.ndarray) and values.ndim == 1:
+        values = values.astype(np.float32) if values.dtype == np.float16 else values
+        return pa.array(values, mask=nulls)
+    if isinstance(values, pa.Array):
+        return values
+    items = [piece.at(row) for row in range(len(piece))]
+    items = [each.tolist() if isinstance(each, np.ndarray) else each for each in items]
+    try:
+        return pa.array(items)
+    except (pa.ArrowException, OverflowError):  # values of several types
+        return pa.array(map(_text_of, items), pa.string())
+
+
+def _text_of(value: Any) -> str | None:
+    """Return a value of a column of several types as text, as the catalogue has it."""
+    if value is None or isinstance(value, str):
+        return value
+    return json.dumps(value, default=str)

@@ -17,6 +17,8 @@ import numpy.typing as npt
 
 from wids.base.draws import within_sample
 from wids.base.numbertext import equal_text
+from wids.base.optional import load
+from wids.codecs.formats import field_kind
 from wids.errors import DecodeError
 from wids.reading.pipeline import Pipeline
 from wids.reading.ragged import Ragged, RaggedText, Values, fill_in, pack
@@ -156,6 +158,16 @@ class TableRows:
         """Return the values of a row as in the table, without nulls."""
         found = {name: at(row) for name, at, _ in self._readers}
         return {name: value for name, value in found.items() if value is not None}
+
+    def arrow(self) -> Any:
+        """Return the fields as a table of pyarrow, but those of arrays."""
+        pa = load("pyarrow", "sql")
+        columns = {
+            name: self.table.columns[column].arrow()
+            for name, column in self.fields.items()
+            if field_kind(name) != "array"
+        }
+        return pa.table(columns)
 
     def plain_kind(self, field: str) -> type:
         """Return the type of the values of a field; str for values that are written as JSON."""

@@ -272,7 +272,9 @@ class Viewable(_Sequence):
         wide
            3
         """
-        return self._sample_table.query(self, query)
+        from wids.views.origins import sides_of
+
+        return self._sample_table.query(sides_of(self), query)
 
     @cached_property
     def _sample_table(self) -> SampleTable:

@@ -1,0 +1,86 @@
+"""What the samples of a view are made of, as the catalogue asks for it."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from wids.catalogue.origins import Join, JoinedTable, Part, Side
+from wids.reading.samplesequence import is_sharded
+from wids.views.classes import names_of_classes
+from wids.views.plan import Add, Slot, Slots, Source, other_key, slots_of
+from wids.views.tablerows import TableRows
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+__all__ = ["sides_of"]
+
+
+def sides_of(samples: Any) -> list[Side]:
+    """Return what the samples of a sequence are made of.
+
+    Functions of `map` are left out: fields are asked as they are stored.
+
+    Args:
+        samples: A dataset or a view.
+
+    Raises:
+        TypeError: Some are items of a list, which has no fields that could be asked.
+    """
+    slots = slots_of(samples)
+    sides = []
+    for slot in slots:
+        # A source that is there several times is one part.
+        starts: dict[tuple[Any, ...], int] = {}
+        parts, shifts, end = [], [], 0
+        for source, start in zip(slot.sources, slot.starts, strict=True):
+            which = id(source.leaf), source.steps, source.offered
+            if which not in starts:
+                starts[which] = end
+                end += len(source.leaf)
+                parts.append(_part(slots, source))
+            shifts.append(starts[which] - start)
+        sides.append(Side(parts, partial(_rows, slot, shifts, end)))
+    return sides
+
+
+def _rows(slot: Slot, shifts: Sequence[int], end: int) -> npt.NDArray[np.int64] | None:
+    rows = slot.rows.array()
+    if any(shifts):
+        sources = np.minimum(np.searchsorted(slot.ends, rows, "right"), len(shifts) - 1)
+        rows = np.where(rows < 0, -1, rows + np.array(shifts)[sources])
+    is_whole = len(rows) == end and np.array_equal(rows, np.arange(end))
+    return None if is_whole else rows
+
+
+def _part(slots: Slots, source: Source) -> Part:
+    home: Any = source.leaf
+    if isinstance(home, TableRows):
+        home = JoinedTable(len(home), home.arrow)
+    elif not is_sharded(home):
+        raise TypeError(
+            f"SQL asks samples in shards and tables, got a part {source.leaf!r:.120}; choose by a "
+            "mask, as in samples[[is_good(sample) for sample in samples]], or write them by "
+            "wids.ShardWriter, whose shards can be asked, also by filter(callable, *columns)"
+        )
+    joins = [
+        Join(
+            step.slot,
+            step.rename,
+            step.replace,
+            partial(_absent, step),
+            None if step.compared is None else other_key,
+        )
+        for step in source.steps
+        if isinstance(step, Add)
+    ]
+    return Part(home, source.offered, tuple(joins), partial(names_of_classes, slots, source))
+
+
+def _absent(step: Add) -> Sequence[str]:
+    return () if step.absent is None else step.absent.names
