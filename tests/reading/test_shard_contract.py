@@ -153,6 +153,10 @@ def test_several_samples_come_in_the_order_asked_for(shard: ReadableShard) -> No
     wanted = [5, 0, 5, 11, 1]
     assert [as_bytes(sample) for sample in shard.read_many(wanted)] == [SAMPLES[i] for i in wanted]
     assert shard.read_many([]) == []
+    cut, data = shard.cutter(copy=True)
+    assert [cut(i, data, (".cls",)) for i in wanted] == shard.read_many(
+        wanted, (".cls",), copy=True
+    )
     assert [sample.get(".cls") for sample in shard.read_many([3, 4], (".cls",), copy=True)] == [
         b"3",
         None,

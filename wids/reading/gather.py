@@ -428,6 +428,11 @@ class PageAnnouncer:
         self._cold_batches = _COLD_BATCHES
         self._by_position = False  # whether a shard that is read by position was seen
 
+    @property
+    def is_needed(self) -> bool:
+        """Whether the next batch may have something to announce."""
+        return self._cold_batches > 0 or self._by_position
+
     @contextmanager
     def batch(
         self, wanted: Iterable[ShardSamples], fields: Collection[str] | None = None

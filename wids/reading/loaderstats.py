@@ -24,6 +24,7 @@ __all__ = [
     "counted_apart",
     "counted_as",
     "counted_each",
+    "is_counted",
     "touch_if_counted",
 ]
 
@@ -291,6 +292,11 @@ def counted_as(stage: Stage) -> AbstractContextManager[None]:
     """
     clock = _CLOCK.get()
     return _NOT_COUNTED if clock is None else clock.within(stage)
+
+
+def is_counted() -> bool:
+    """Return whether the current batch is counted."""
+    return _CLOCK.get() is not None
 
 
 def counted_each(stage: Stage, items: Iterable[Item]) -> Iterable[Item]:

@@ -297,7 +297,7 @@ class ShardList:
         labels: Sequence[str | None] | None = None,
     ) -> list[Any]:
         """Return the samples of a batch, each as `read_as(index, number, label)`."""
-        from wids.reading.loaderstats import counted_apart, counted_each
+        from wids.reading.loaderstats import counted_apart, counted_each, is_counted
 
         # In the order of storage, so that each shard is opened once.
         slots = sorted(range(len(indexes)), key=indexes.__getitem__)
@@ -309,18 +309,37 @@ class ShardList:
             return samples
         pipeline = self._pipeline
         finishing = pipeline.batch_kind != "raw"
+        if not (self._opener.by_range or self._announcer.is_needed or is_counted()):
+            # From memory, where grouping by shard would take longer than it saves.
+            fields, copies = pipeline.fields, pipeline.copies
+            open_shards, shard_of, stop = self._opened, self._locator.shard_of, -1
+            with self._announcer.batch(()):
+                for slot in slots:
+                    index = indexes[slot]
+                    if index >= stop:
+                        opened = open_shards[shard_of(index)]
+                        opened.uses += 1
+                        name, url, start = opened.dataset, opened.url, opened.start
+                        cut, data = opened.shard.cutter(copies)
+                        stop = start + opened.shard.index.num_samples
+                    local_index = index - start
+                    sample = cut(local_index, data, fields)
+                    sample["__dataset__"] = name if labels is None else labels[slot] or name
+                    sample["__index__"] = numbers[slot]
+                    sample["__shard__"] = url
+                    sample["__shardindex__"] = local_index
+                    samples[slot] = pipeline.finish(sample) if finishing else sample
+            return samples
         coming = iter(slots)
         read = self._read_sorted([indexes[slot] for slot in slots])
         for opened, local_indexes, found in counted_each("storage", read):
-            name, url = opened.dataset, opened.url
             # Views that stay raw may be used in part, so that their pages are not touched here.
             raw, finish = counted_apart(found, pipeline.finish, mapped=pipeline.raw_kind is None)
             for sample, local_index, slot in zip(raw, local_indexes, coming, strict=False):
-                label = None if labels is None else labels[slot]
-                sample["__dataset__"] = name if label is None else label
+                opened.label(sample, local_index)
                 sample["__index__"] = numbers[slot]
-                sample["__shard__"] = url
-                sample["__shardindex__"] = local_index
+                if labels is not None and labels[slot] is not None:
+                    sample["__dataset__"] = labels[slot]
                 samples[slot] = finish(sample) if finishing else sample
         return samples
 

@@ -4,7 +4,7 @@ import mmap
 import operator
 import os
 from abc import abstractmethod
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -20,6 +20,7 @@ from wids.tar.tarindex import TarIndex
 __all__ = ["ReadableShard", "Shard", "check_part"]
 
 Data = bytes | memoryview
+Cut = Callable[[int, Any, Collection[str] | None], dict[str, Any]]
 
 
 class ReadableShard(Protocol):
@@ -65,6 +66,18 @@ class ReadableShard(Protocol):
             copy: As for `read`.
         """
         return [self.read(local_index, fields, copy) for local_index in local_indexes]
+
+    def cutter(self, copy: bool) -> tuple[Cut, Any]:
+        """Return a function that reads one sample, for many calls.
+
+        Args:
+            copy: As for `read`.
+
+        Returns:
+            `cut` and `data`, so that `cut(local_index, data, fields)` is `read(local_index, fields,
+            copy)` for indexes in `[0, len)`.
+        """
+        return (lambda local_index, _, fields: self.read(local_index, fields, copy)), None
 
     def read_spans(
         self,
@@ -307,9 +320,17 @@ class Shard(ReadableShard):
             ShardFormatError: The index is damaged there.
             ValueError: The shard is closed.
         """
-        memory = self.memory
-        data, cut = self._mapped if copy else memory, self._cut
+        cut, data = self.cutter(copy)
         return [cut(local_index, data, fields) for local_index in local_indexes]
+
+    def cutter(self, copy: bool) -> tuple[Cut, Any]:
+        """Return `cut` and `data` of the map; `cut(local_index, data, fields)` reads a sample.
+
+        Raises:
+            ValueError: The shard is closed.
+        """
+        memory = self.memory
+        return self._cut, self._mapped if copy else memory
 
     def read_spans(
         self, local_indexes: NDArray[np.int64], extensions: tuple[str, ...]
