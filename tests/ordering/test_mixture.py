@@ -1,9 +1,11 @@
 """Mixtures: exact counts an epoch, each sample in proportion, resumed on any ranks; a dataset."""
 
 import json
+import pickle
 from collections import Counter
 from fractions import Fraction
 from itertools import chain
+from operator import methodcaller
 
 import numpy as np
 import pytest
@@ -87,14 +89,57 @@ def test_batches_hold_the_parts_evenly(ranks):
         assert (counts.std(axis=1) <= 1.15 * np.sqrt(32 * shares * (1 - shares))).all()
 
 
-def test_a_loader_without_a_sampler_of_wids_is_warned_of_once():
+def as_given(mixture):
+    return mixture
+
+
+def doubled(number):
+    return 2 * number
+
+
+MADE_OF_MIXTURES = [
+    as_given,
+    methodcaller("map", doubled),
+    methodcaller("take", 35, seed=1),
+    methodcaller("__getitem__", slice(2, None)),
+    lambda mixture: wids.concat([range(3), mixture]),
+]
+
+
+@pytest.mark.parametrize("make", MADE_OF_MIXTURES)
+@pytest.mark.parametrize("batch_size", [8, None])
+def test_a_loader_without_a_sampler_of_wids_is_warned_of_once(make, batch_size):
     """The weights of a mixture under torch's own sampler have no effect, which is said once."""
-    mixture = Mixture([range(30), range(10)], [3, 1], 40)
+    mixture = make(Mixture([range(30), range(10)], [3, 1], 40))
     with pytest.warns(wids.WidsWarning, match="does not know the weights") as caught:
-        list(chain(*(DataLoader(mixture, 8, shuffle=True) for _ in range(2))))
+        list(chain(*(DataLoader(mixture, batch_size, shuffle=True) for _ in range(2))))
     assert len(caught) == 1
-    drawn = Mixture([range(30), range(10)], [3, 1], 40)
-    list(DataLoader(drawn, 8, sampler=DistributedShardSampler(drawn, 1, 0)))
+    # Read on purpose in order, backwards, or one part beside the other.
+    other = make(Mixture([range(30), range(10)], [3, 1], 40))
+    list(DataLoader(other, batch_size))
+    assert [other[index] for index in reversed(range(len(other)))] == list(other)[::-1]
+    assert all(other[place] is not other[20 + place] for place in range(10))
+
+
+def test_no_sampler_of_wids_is_warned_of():
+    """Neither for the mixture nor for what its samples are mapped to, in workers, too."""
+    for batch_size, workers in ((8, 0), (None, 0), (None, 1)):
+        mixture = Mixture([range(30), range(10)], [3, 1], 40)
+        sampler = DistributedShardSampler(mixture, 1, 0)
+        drawn = list(DataLoader(mixture.map(doubled), batch_size, sampler=sampler))
+        assert len(drawn) == (5 if batch_size else 40)
+        again = pickle.loads(pickle.dumps(mixture))
+        list(DataLoader(again, batch_size, sampler=sampler, num_workers=workers))
+
+
+def test_a_loader_of_ours_is_warned_of_once():
+    """A `wids.Loader` and a sampler over a view of a mixture say that it has no weights."""
+    view = Mixture([range(30), range(10)], [3, 1], 40).map(doubled)
+    with pytest.warns(wids.WidsWarning, match="reads each sample of a Mixture once"):
+        list(wids.Loader(view, 8, shuffle=True))
+    with pytest.warns(wids.WidsWarning, match="drawn from like any samples") as caught:
+        list(DataLoader(view, None, sampler=DistributedShardSampler(view, 1, 0)))
+    assert len(caught) == 1
 
 
 def make_sampler(mixture, rank=0, ranks=2, **options):

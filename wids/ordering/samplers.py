@@ -500,7 +500,9 @@ def _lengths_of(dataset: Any) -> Any:
 
 def _warn_of_mixtures(dataset: object) -> None:
     """Warn if a sequence is a view or combination of a `Mixture`."""
-    if getattr(getattr(dataset, "facts", None), "of_mixture", False):
+    facts: Any = getattr(dataset, "facts", None)
+    if getattr(facts, "of_mixture", False):
+        facts.draws.note_sampler()
         warn(
             "a view, a concatenation or a Mixture of a Mixture is drawn from like any samples, so "
             "its weights have no effect: make the views of the parts, and one Mixture of all of "

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from fractions import Fraction
-from itertools import pairwise
 from numbers import Rational
 from typing import TYPE_CHECKING, Any
 
 from wids.base.arguments import check_integer, check_number, check_sized
-from wids.base.warn import warn
 from wids.ordering.mixtureorder import share_out
-from wids.ordering.randomseeds import IndexBatch
+from wids.views.mixturedraws import MixtureDraws
 from wids.views.plan import datasets_in, slots_of
 from wids.views.viewable import View, checked_parts, concat_plan
 
@@ -80,9 +77,7 @@ class Mixture(View):
         self.weights = _exact_weights(weights, self.parts, sizes)
         self.num_samples = _epoch_length(num_samples, sizes, self.weights)
         _refuse_parts_never_drawn(self.weights, self.num_samples)
-        # Not empty if a sampler draws by the weights, or it was said that none does; shared with
-        # the views of this mixture that are mixtures.
-        self._weighed: list[bool] = []
+        self._share_draws(MixtureDraws())
 
     def __repr__(self) -> str:
         total = sum(self.weights)
@@ -92,26 +87,12 @@ class Mixture(View):
         )
         return f"Mixture({len(self):,} samples: {shares}; {self.num_samples:,} an epoch)"
 
-    def __getitems__(self, indexes: Sequence[int]) -> list[Any]:
-        """Return the samples of a batch; warn once if a shuffle of torch chose them."""
-        data = sys.modules.get("torch.utils.data")
-        worker = None if data is None else data.get_worker_info()
-        # The other workers would say the same. Samples are read in ascending order on purpose: to
-        # evaluate, or to copy them.
-        unknown = not self._weighed and not isinstance(indexes, IndexBatch)
-        first = worker is None or worker.id == 0
-        if unknown and first and any(later < each for each, later in pairwise(indexes)):
-            self._weighed.append(True)
-            warn(
-                "a shuffle of torch, as in DataLoader(mixture, shuffle=True), does not know the "
-                "weights of a Mixture and its num_samples, so they have no effect; give the loader "
-                "sampler=wids.DistributedShardSampler(mixture) in place of shuffle"
-            )
-        return super().__getitems__(indexes)
-
     def note_sampler(self) -> None:
         """Note that a sampler was made that draws by the weights."""
-        self._weighed.append(True)
+        self._draws.note_sampler()
+
+    def _share_draws(self, draws: MixtureDraws) -> None:
+        self._draws, self.facts = draws, self.facts._replace(draws=draws)
 
     def with_options(self, **options: Any) -> Mixture:
         """Return the same mixture of samples that are read with other options.
@@ -122,7 +103,7 @@ class Mixture(View):
         parts = [View(slots_of(part)).with_options(**options) for part in self.parts]
         weights = [float(weight) for weight in self.weights]
         mixture = Mixture(parts, weights, self.num_samples, classes=self.classes)
-        mixture._weighed = self._weighed
+        mixture._share_draws(self._draws)
         return mixture
 
     @property
@@ -133,7 +114,10 @@ class Mixture(View):
     def __reduce__(self) -> tuple[Any, ...]:
         weights = list(self.weights)
         arguments = (type(self), self.parts, weights, self.num_samples, self.classes)
-        return _mixture, (*arguments, self._weighed)
+        return _mixture, arguments, self._draws
+
+    def __setstate__(self, draws: MixtureDraws) -> None:
+        self._share_draws(draws)
 
 
 def _mixture(
@@ -142,13 +126,9 @@ def _mixture(
     weights: Any,
     num_samples: int,
     classes: Classes,
-    weighed: bool,
 ) -> Mixture:
     """Return a mixture; unpickling calls this."""
-    mixture = kind(parts, weights, num_samples, classes=classes)
-    if weighed:
-        mixture.note_sampler()
-    return mixture
+    return kind(parts, weights, num_samples, classes=classes)
 
 
 def _exact_weights(

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from wids.reading.pipeline import BatchKind
     from wids.reading.rangeahead import RangePlanner
     from wids.reading.samplesequence import SampleLocation, ShardedSequence
+    from wids.views.mixturedraws import MixtureDraws
 
 __all__ = ["Facts", "Planned"]
 
@@ -56,12 +57,14 @@ class Facts(NamedTuple):
         lineage: Key of the splits by hash that the samples are a part of; None if there are none.
         any_classes: Whether the datasets may number their classes differently.
         of_mixture: Whether samples were chosen from a mixture, whose weights have no effect then.
+        draws: Of a mixture and what is made of it: whether a sampler draws by the weights.
     """
 
     made: tuple[str, ...] = ()
     lineage: str | None = None
     any_classes: bool = False
     of_mixture: bool = False
+    draws: MixtureDraws | None = None
 
 
 class Planned:

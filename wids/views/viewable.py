@@ -1023,6 +1023,8 @@ class View(Planned, Viewable):
                 index = checked_position(plain_index(index), self._count)
             except TypeError:
                 return self._selected("index", index)
+        if self.facts.draws is not None:
+            self.facts.draws.note_read(index)
         read = self._read
         if read is not None:
             # Two local names, because calling an attribute directly looks it up as a method, which
@@ -1040,6 +1042,8 @@ class View(Planned, Viewable):
         from wids.ordering.randomseeds import reading_batch
 
         numbers = checked_positions(indexes, self._count)
+        if self.facts.draws is not None:
+            self.facts.draws.note_batch(indexes)
         with reading_batch(indexes, self._count):
             return explain_missing(self._samples(self.slots[0], numbers, numbers.tolist()))
 
@@ -1153,6 +1157,7 @@ def concat_plan(
         lineage=common_lineage(each.lineage for each in known),
         any_classes=classes == "any" or any(each.any_classes for each in known),
         of_mixture=any(each.of_mixture for each in known),
+        draws=next((each.draws for each in known if each.draws is not None), None),
     )
     # The same list as several parts is read as one.
     plans: dict[int, Slots] = {}
