@@ -157,7 +157,7 @@ class Chain:
     def change(self) -> None:
         """Choose, join, map, narrow, or place something behind."""
         ways = ["choose", "choose", "concat", "self", "join", "join", "patch", "table", "map"]
-        way = self.chance.choice([*ways, "fields", "aligned"])
+        way = self.chance.choice([*ways, "fields", "aligned", "rename", "rename"])
         if len(self.items) > 300:
             way = "choose"
         self.steps.append(way)
@@ -196,6 +196,27 @@ class Chain:
                 item.hidden = set(names) - set(kept)
                 item.fields = {n: v for n, v in item.fields.items() if n in kept}
                 item.stored = {n: v for n, v in item.stored.items() if n in kept}
+
+    def _rename(self) -> None:
+        """Give one field, or the first of several, another name."""
+        names = sorted({name for item in self.items for name in item.stored if name != ".len"})
+        if not self.items or not names or any(item.hidden for item in self.items):
+            return  # a view without samples may have any field
+        taken = self.chance.sample(names, min(len(names), self.chance.randrange(1, 4)))
+        new = f".r{len(self.steps)}"
+        new += ".cls" if taken == [".cls"] else ".txt"
+        if self.chance.random() < 0.2:
+            new = taken[-1]
+        self.view = self.view.rename({new: ";".join(taken)})
+
+        def renamed(fields: dict[str, Any]) -> dict[str, Any]:
+            there = [name for name in taken if name in fields]
+            kept = {name: value for name, value in fields.items() if name not in taken}
+            with_value = [name for name in there if fields[name] is not None]
+            return kept | ({new: fields[(with_value or there)[0]]} if there else {})
+
+        for item in self.items:
+            item.fields, item.stored = renamed(item.fields), renamed(item.stored)
 
     def _join(self) -> None:
         right, items = self.dataset("captions", "new")

@@ -348,7 +348,6 @@ FROM_WEBDATASET = {
     "shuffle": r"a sampler shuffles: DataLoader\(dataset, sampler=wids\.Distr",
     "decode": "dataset.with_options",
     "to_tuple": r"dataset\.map",
-    "rename": r"dataset\.map",
     "map_dict": r"dataset\.map",
     "map_tuple": r"dataset\.map",
     "batched": r"DataLoader\(dataset, batch_size=",

@@ -292,7 +292,11 @@ def _checked_fields(fields: Collection[str] | None) -> tuple[str, ...] | None:
         )
     listed = [fields] if isinstance(fields, str) else to_list("fields", fields, "extensions")
     for extension in listed:
-        check_extension("each of fields", extension)
+        if ";" in check_extension("each of fields", extension):
+            raise ValueError(
+                f"fields: {extension!r} is several fields: list each of them, and give the first "
+                f"that a sample has one name by rename({{'.image': {extension!r}}})"
+            )
     return tuple(listed)
 
 

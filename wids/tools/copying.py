@@ -22,6 +22,7 @@ from wids.reading.samplesequence import is_sharded
 from wids.tar.fileshard import FileShard
 from wids.tar.shard import Shard
 from wids.tools.copyspec import key_rule_of, skipped_members
+from wids.views.storage import written_names
 from wids.writing.memberwriter import BLOCK, END_NBYTES, member_header, padded
 from wids.writing.sampleencoder import SampleEncoder
 from wids.writing.shardfile import NewShard
@@ -192,8 +193,9 @@ def _joined_nbytes(
     nbytes = np.empty(len(positions), np.int64)
     for row, position in enumerate(positions.tolist()):
         key = f"{row:09d}" if rekey else samples.key_at(position)
+        names = written_names(samples, position)
         nbytes[row] = sum(
-            len(member_header(key + extension, size)) + padded(size)
+            len(member_header(key + names.get(extension, extension), size)) + padded(size)
             for extension, size in samples.field_sizes(position).items()
         )
     return nbytes
@@ -330,9 +332,9 @@ class PartWriter:
         """Read joined samples, whose fields are in several shards, and write them."""
         samples: Any = self._joined
         for number, index in enumerate(indexes.tolist(), first_number):
-            raw = samples.read_raw(index)
+            raw, names = samples.read_raw(index), written_names(samples, index)
             # Names of columns may be none that a member can have, so they are checked.
-            sample = {name: data for name, data in raw.items() if name[:2] != "__"}
+            sample = {names.get(name, name): raw[name] for name in raw if name[:2] != "__"}
             key = self._target.key(number, raw["__key__"])
             archive.write(*self._encode({"__key__": key, **sample}), stable=True)
 

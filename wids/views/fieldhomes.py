@@ -8,7 +8,7 @@ lacks.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,13 +19,16 @@ from wids.reading.ragged import Ragged, Values, equals_fill, join, pack, take
 from wids.reading.samplesequence import is_sharded
 from wids.views.plan import (
     Add,
+    Rename,
     Slots,
     Source,
     given_names,
     likely_names,
     names_at,
+    names_of,
     other_key,
 )
+from wids.views.tablerows import TableRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -34,8 +37,20 @@ __all__ = ["Reading", "as_bytes", "compare_keys", "in_tables", "may_give", "read
 
 Integers = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
-# The step that gives a field, None for the source itself, and the name of the field there.
-Home = tuple[Add | None, str]
+
+
+class Home(NamedTuple):
+    """What may give a field to the samples of a source.
+
+    Attributes:
+        step: The join that adds it; None for the source itself.
+        source: The source with those of its steps that come before.
+        names: The name of the field there; or several, of which the first that a sample has counts.
+    """
+
+    step: Add | None
+    source: Source
+    names: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -72,137 +87,248 @@ def read_field(
         if source is None:
             found.append((places, _absent(name, len(places), reading)))
             continue
-        parts = _of_source(slots, source, indexes[places], rows, name, reading)
-        found += [(places[part], values) for part, values in parts]
+        field = _Field.of(slots, source, indexes[places], rows, name, reading)
+        found += [(places[part], values) for part, values in field.values()]
     return _in_order(found)
 
 
 def _in_order(found: list[tuple[Integers, Values]]) -> Values:
     """Join values that were read group by group, and put them into the order of the samples."""
-    if len(found) == 1:  # all samples, in their order
-        return found[0][1]
     order = np.concatenate([places for places, _ in found]) if found else np.zeros(0, np.int64)
-    values = join([each for _, each in found])
+    values = found[0][1] if len(found) == 1 else join([each for _, each in found])
     if bool((order[1:] > order[:-1]).all()):
         return values
     return take(values, np.argsort(order, kind="stable"))
 
 
-def _of_source(
-    slots: Slots, source: Source, indexes: Integers, rows: Integers, name: str, reading: Reading
-) -> list[tuple[Integers, Values]]:
-    """Return a field of the samples of one source: places of samples, and their values."""
-    homes = _homes(slots, source, name)
-    rest = np.arange(len(indexes))
-    order = _by_likelihood(slots, homes, indexes) if len(homes) > 1 else [0]
-    first, failed = order[0], None
-    if homes[first][0] is None and (len(homes) == 1 or reading.fill is None):
-        # Nearly always, the source itself has the field of all samples.
-        try:
-            return [(rest, _read_home(slots, source, homes[first], indexes, rows, reading))]
-        except DecodeError as error:
-            if len(homes) == 1:
-                raise
-            failed = error
-    open_to: dict[int, Mask] = {}  # which samples have a counterpart, by the number of the home
-    for which, (step, own) in enumerate(homes):
-        if step is None:
-            continue
-        open_to[which] = there = np.ones(len(indexes), np.bool_)
-        for each, places, _ in slots[step.slot].groups(indexes):
-            if each is None:
-                # Without a counterpart, None may be given, too.
-                there[places] = step.absent is not None and own in step.absent.names
-            else:
-                there[places] = _may_have(slots, each, own)
+@dataclass(frozen=True)
+class _Field:
+    """A field of samples of one source.
 
-    def read(which: int, some: Integers) -> Values:
-        return _read_home(slots, source, homes[which], indexes[some], rows[some], reading)
+    Attributes:
+        slots: The plan.
+        source: The source; it may have the first of its steps alone.
+        indexes: Indexes of the samples.
+        rows: Their rows in the source.
+        name: The field.
+        reading: What is read of it.
+        homes: What may give it to them, the latest step first.
+    """
 
-    def held(which: int, some: Integers) -> Mask:
-        step, own = homes[which]
-        if step is None:
-            asked = (own in source.leaf.names_at(row) for row in rows[some].tolist())
-        else:
-            given = (given_names(slots, step, at) for at in indexes[some].tolist())
-            asked = (own in names for names in given)
-        return np.fromiter(asked, np.bool_, len(some))
+    slots: Slots
+    source: Source
+    indexes: Integers
+    rows: Integers
+    name: str
+    reading: Reading
+    homes: list[Home]
 
-    if len(homes) == 1:
-        return [(rest, read(0, rest))]
-    mine = open_to[first][rest] if first in open_to else np.ones(len(rest), np.bool_)
-    if reading.fill is not None:
-        return _filled(rest, mine, order, read, held, reading, slots, source, homes, indexes, rows)
-    found: list[tuple[Integers, Values]] = []
-    if mine.all() and failed is None:
-        try:
-            return [(rest, read(first, rest))]
-        except DecodeError as error:
-            failed = error
-    # What nobody has is missed in the source itself, or else in the likely home.
-    asked = [which for which in order if homes[which][0] is not None]
-    last = next((which for which in order if homes[which][0] is None), None)
-    if last is None:
-        last = asked.pop()
-    for which in asked:
-        has = held(which, rest)
-        if which == first and failed is not None and has.all():
+    @classmethod
+    def of(
+        cls,
+        slots: Slots,
+        source: Source,
+        indexes: Integers,
+        rows: Integers,
+        name: str,
+        reading: Reading,
+    ) -> _Field:
+        """Return a field with its homes in the order in which they are asked."""
+        homes = _homes(slots, source, name)
+        if len(homes) > 1:
+            homes = _by_likelihood(slots, homes, indexes)
+        return cls(slots, source, indexes, rows, name, reading, homes)
+
+    def values(self) -> list[tuple[Integers, Values]]:
+        """Return places of samples, and their values."""
+        rest = np.arange(len(self.indexes))
+        if not self.homes:
+            if self.reading.fill is not None:
+                return [(rest, _fill(self.reading.fill, len(rest)))]
+            raise DecodeError(f"field {self.name!r}: rename() gave it another name; read that")
+        first = self.homes[0]
+        if len(self.homes) == 1:
+            return [(rest, self.read(first, rest))]
+        own = next((home for home in self.homes if home.step is None), None)
+        if self.reading.fill is not None:
+            return self._filled(own)
+        found: list[tuple[Integers, Values]] = []
+        failed = None
+        # Nearly always, the likely home has the field of all samples.
+        if self.is_open(first).all():
+            try:
+                return [(rest, self.read(first, rest))]
+            except DecodeError as error:
+                failed = error
+        # What nobody has is missed in the source itself, or else in the last home.
+        last = own or self.homes[-1]
+        for home in self.homes:
+            if home is last:
+                continue
+            has = self.held(home, rest)
+            if home is first and failed is not None and has.all():
+                raise failed
+            if has.any():
+                found.append((rest[has], self.read(home, rest[has])))
+            rest = rest[~has]
+        if failed is not None and last is first and len(rest) == len(self.indexes):
             raise failed
-        if has.any():
-            found.append((rest[has], read(which, rest[has])))
-        rest = rest[~has]
-    if failed is not None and last == first and len(rest) == len(mine):
-        raise failed
-    return [*found, (rest, read(last, rest))] if len(rest) or not found else found
+        return [*found, (rest, self.read(last, rest))] if len(rest) or not found else found
 
-
-def _filled(
-    rest: Integers,
-    mine: Mask,
-    order: Sequence[int],
-    read: Callable[[int, Integers], Values],
-    held: Callable[[int, Integers], Mask],
-    reading: Reading,
-    slots: Slots,
-    source: Source,
-    homes: Sequence[Home],
-    indexes: Integers,
-    rows: Integers,
-) -> list[tuple[Integers, Values]]:
-    """Return a field with a fill: what the likely home lacks, another one may have."""
-    found: list[tuple[Integers, Values]] = []
-    first, fill = order[0], reading.fill
-    lacking = rest[~mine]
-    some = rest[mine]
-    if len(some):
-        values = read(first, some)
-        gaps = equals_fill(values, fill)
-        if gaps.any():
+    def _filled(self, own: Home | None) -> list[tuple[Integers, Values]]:
+        """Return the values with a fill: what the likely home lacks, another one may have."""
+        found: list[tuple[Integers, Values]] = []
+        first, fill = self.homes[0], self.reading.fill
+        is_open = self.is_open(first)
+        some, lacking = np.flatnonzero(is_open), np.flatnonzero(~is_open)
+        if len(some):
+            values = self.read(first, some)
+            gaps = equals_fill(values, fill)
             kept = np.flatnonzero(~gaps)
-            found.append((some[kept], take(values, kept)))
+            found.append((some, values) if not gaps.any() else (some[kept], take(values, kept)))
             asked = some[gaps]
-            if homes[first][0] is not None:  # it may have it as None
-                none = held(first, asked)
+            if first is not own and len(asked):  # it may have it as None
+                none = self.held(first, asked)
                 found.append((asked[none], _fill(fill, int(none.sum()))))
                 asked = asked[~none]
-            if homes[first][0] is None and homes[first][1] in source.leaf.names_at(
-                int(rows[some[0]])
-            ):
+            elif len(asked) and self.held(first, some[:1])[0]:
                 # Most likely it is missing everywhere: no shard is fetched to make sure of it.
-                near = _near_joined(slots, homes, indexes[asked])
+                near = _near_joined(self.slots, self.homes, self.indexes[asked])
                 found.append((asked[~near], _fill(fill, int((~near).sum()))))
                 asked = asked[near]
             lacking = np.concatenate([lacking, asked])
-        else:
-            found.append((some, values))
-    for which in order[1:]:
-        has = held(which, lacking)
-        if has.any():
-            found.append((lacking[has], read(which, lacking[has])))
-        lacking = lacking[~has]
-    if len(lacking) or not found:
-        found.append((lacking, _fill(fill, len(lacking))))
+        for home in self.homes[1:]:
+            has = self.held(home, lacking)
+            if has.any():
+                found.append((lacking[has], self.read(home, lacking[has])))
+            lacking = lacking[~has]
+        if len(lacking) or not found:
+            found.append((lacking, _fill(fill, len(lacking))))
+        return found
+
+    def is_open(self, home: Home) -> Mask:
+        """Return which samples a home may have the field of, without asking for their names."""
+        there = np.ones(len(self.indexes), np.bool_)
+        if home.step is None:
+            return there
+        (own,) = home.names
+        for source, places, _ in self.slots[home.step.slot].groups(self.indexes):
+            if source is None:
+                # Without a counterpart, None may be given, too.
+                there[places] = home.step.absent is not None and own in home.step.absent.names
+            else:
+                there[places] = _may_have(self.slots, source, own)
+        return there
+
+    def held(self, home: Home, some: Integers) -> Mask:
+        """Return which of some samples have the field in a home, as None, too."""
+        step, source, names = home
+        if step is not None:
+            given = (given_names(self.slots, step, at) for at in self.indexes[some].tolist())
+            return np.fromiter((names[0] in each for each in given), np.bool_, len(some))
+        return _having(self.slots, source, self.indexes[some], self.rows[some], names)
+
+    def read(self, home: Home, some: Integers) -> Values:
+        """Return the field of some samples from one home, after comparing the keys of a join."""
+        step, source, names = home
+        slots, reading, indexes, rows = (
+            self.slots,
+            self.reading,
+            self.indexes[some],
+            self.rows[some],
+        )
+        if len(names) > 1:
+            return _in_order(_first_of(slots, source, indexes, rows, names, reading))
+        (own,) = names
+        if step is None:
+            try:
+                return reading.values(source.leaf, rows, own)
+            except DecodeError as error:
+                found = [] if error.sample is None else indexes[rows == error.sample].tolist()
+                if found and found[0] != error.sample:
+                    note_index(error, found[0])
+                raise
+        # A saved view may say of a table that it has no row, and not that its fields are then None.
+        must_be_there = step.of_table and step.absent is None and reading.fill is None
+        if must_be_there and np.any(slots[step.slot].rows.take(indexes) < 0):
+            raise _no_counterpart(own)
+        if not reading.may_be_kept:
+            compare_keys(slots, step, source, indexes, rows)
+        values = read_field(slots, indexes, own, reading, step.slot)
+        if reading.may_be_kept:
+            # A shard that was fetched for the column can be compared now.
+            compare_keys(slots, step, source, indexes, rows, near=True)
+        return values
+
+
+def _first_of(
+    slots: Slots,
+    source: Source,
+    indexes: Integers,
+    rows: Integers,
+    names: Sequence[str],
+    reading: Reading,
+) -> list[tuple[Integers, Values]]:
+    """Return places of samples, and the first of several fields that each of them has."""
+    found: list[tuple[Integers, Values]] = []
+    rest = np.arange(len(indexes))
+    for name in names:
+        asked = rest
+        if reading.fill is None:
+            at = zip(rows[rest].tolist(), indexes[rest].tolist(), strict=True)
+            has = (name in _stored_names(slots, source, *each) for each in at)
+            asked = rest[np.fromiter(has, np.bool_, len(rest))]
+        if not len(asked):
+            continue
+        field = _Field.of(slots, source, indexes[asked], rows[asked], name, reading)
+        for places, values in field.values():
+            kept = np.arange(len(places))
+            if isinstance(values, list) or reading.fill is not None:
+                kept = np.flatnonzero(~equals_fill(values, reading.fill))
+            some = take(values, kept)
+            found.append((asked[places[kept]], pack(some) if isinstance(some, list) else some))
+            rest = np.setdiff1d(rest, asked[places[kept]])
+    none = np.zeros(len(rest), np.bool_)
+    if reading.fill is None and not reading.raw:  # a join may give it as None
+        none = _having(slots, source, indexes[rest], rows[rest], names)
+        found.append((rest[none], [None] * int(none.sum())))
+        rest = rest[~none]
+    if reading.fill is not None:
+        found.append((rest, _fill(reading.fill, len(rest))))
+    elif len(rest):
+        try:
+            field = _Field.of(slots, source, indexes[rest], rows[rest], names[-1], reading)
+            found += [(rest[places], values) for places, values in field.values()]
+        except DecodeError as error:
+            error.add_note(f"a field with a new name, which stands for {', '.join(names)}")
+            raise
     return found
+
+
+def _stored_names(slots: Slots, source: Source, row: int, index: int) -> list[str]:
+    """Return the names of the fields of a sample that are stored, and so not None."""
+    is_table = isinstance(source.leaf, TableRows)
+    names = [*(source.leaf.values_at(row) if is_table else source.leaf.names_at(row))]
+    for step in source.steps:
+        if isinstance(step, Rename):
+            names = step.renamed(names)
+        elif isinstance(step, Add):
+            if step.replace:
+                given = step.renamed(given_names(slots, step, index))
+                names = [name for name in names if name not in given]
+            other = slots[step.slot].find(index)
+            names += [] if other is None else step.renamed(_stored_names(slots, *other, index))
+    return names
+
+
+def _having(
+    slots: Slots, source: Source, indexes: Integers, rows: Integers, names: Sequence[str]
+) -> Mask:
+    """Return which samples of a source have any of some fields, as None, too."""
+    wanted = frozenset(names)
+    at = zip(rows.tolist(), indexes.tolist(), strict=True)
+    has = (not wanted.isdisjoint(names_of(slots, source, *each)) for each in at)
+    return np.fromiter(has, np.bool_, len(rows))
 
 
 def _fill(fill: Any, count: int) -> Values:
@@ -228,25 +354,38 @@ def _no_counterpart(name: str) -> DecodeError:
 def _homes(slots: Slots, source: Source, name: str) -> list[Home]:
     """Return what may give a field to the samples of a source, the latest step first."""
     homes: list[Home] = []
-    for step in reversed(source.steps):
-        if not isinstance(step, Add) or (own := step.original(name)) is None:
-            continue
-        if any(_may_have(slots, each, own) for each in slots[step.slot].sources):
-            homes.append((step, own))
+    names: tuple[str, ...] = (name,)
+    for number in range(len(source.steps) - 1, -1, -1):
+        step = source.steps[number]
+        before = source._replace(steps=source.steps[:number])
+        if isinstance(step, Rename):
+            names = step.originals(names[0])
+            if len(names) != 1:
+                return [*homes, Home(None, before, names)] if names else homes
+        elif (
+            isinstance(step, Add)
+            and (own := step.original(names[0])) is not None
+            and any(_may_have(slots, each, own) for each in slots[step.slot].sources)
+        ):
+            homes.append(Home(step, before, (own,)))
             if step.of_table:  # each of its rows has the field
                 return homes
-    if not homes or _leaf_may_have(source, name):
-        homes.append((None, name))
+    if not homes or _leaf_may_have(source, names[0]):
+        homes.append(Home(None, source._replace(steps=()), names))
     return homes
 
 
 def _may_have(slots: Slots, source: Source, name: str) -> bool:
-    return _leaf_may_have(source, name) or any(
-        isinstance(step, Add)
-        and (own := step.original(name)) is not None
-        and any(_may_have(slots, each, own) for each in slots[step.slot].sources)
-        for step in source.steps
-    )
+    names = {name}
+    for step in reversed(source.steps):
+        if isinstance(step, Rename):
+            names = {old for each in names for old in step.originals(each)}
+        elif isinstance(step, Add):
+            theirs = {own for each in names if (own := step.original(each)) is not None}
+            under = slots[step.slot].sources
+            if any(_may_have(slots, each, own) for each in under for own in theirs):
+                return True
+    return any(_leaf_may_have(source, each) for each in names)
 
 
 def _leaf_may_have(source: Source, name: str) -> bool:
@@ -256,19 +395,18 @@ def _leaf_may_have(source: Source, name: str) -> bool:
     return leaf.pipeline.fields is None or name in leaf.pipeline.fields
 
 
-def _by_likelihood(slots: Slots, homes: Sequence[Home], indexes: Integers) -> list[int]:
-    """Return the numbers of homes in the order in which they are asked.
+def _by_likelihood(slots: Slots, homes: Sequence[Home], indexes: Integers) -> list[Home]:
+    """Return homes in the order in which they are asked.
 
     Those that replace are first, as their None counts, too; the others have no field in common, so
     that the one which gives it to the first sample is the likely one.
     """
-    replacing = [n for n, (step, _) in enumerate(homes) if step is not None and step.replace]
-    others = [n for n in range(len(homes)) if n not in replacing]
-    for which in others if len(others) > 1 else ():
-        step, own = homes[which]
-        if step is not None and own in _guessed(slots, step, indexes):
-            return [*replacing, which, *(each for each in others if each != which)]
-    return [*replacing, *sorted(others, key=lambda which: homes[which][0] is not None)]
+    replacing = [home for home in homes if home.step is not None and home.step.replace]
+    others = [home for home in homes if home.step is None or not home.step.replace]
+    for home in others if len(others) > 1 else ():
+        if home.step is not None and home.names[0] in _guessed(slots, home.step, indexes):
+            return [*replacing, home, *(each for each in others if each is not home)]
+    return [*replacing, *sorted(others, key=lambda home: home.step is not None)]
 
 
 def _guessed(slots: Slots, step: Add, indexes: Integers) -> Sequence[str]:
@@ -279,39 +417,6 @@ def _guessed(slots: Slots, step: Add, indexes: Integers) -> Sequence[str]:
             return ()
         step.guess = names_at(slots, int(there[0]), step.slot)
     return step.guess
-
-
-def _read_home(
-    slots: Slots,
-    source: Source,
-    home: Home,
-    indexes: Integers,
-    rows: Integers,
-    reading: Reading,
-) -> Values:
-    """Return a field of samples from one home, after comparing the keys of those of a join."""
-    step, own = home
-    if step is None:
-        try:
-            return reading.values(source.leaf, rows, own)
-        except DecodeError as error:
-            found = [] if error.sample is None else indexes[rows == error.sample].tolist()
-            if found and found[0] != error.sample:
-                note_index(error, found[0])
-            raise
-    # A saved view may say of a table that it has no row, and not that its fields are then None.
-    must_be_there = step.of_table and step.absent is None and reading.fill is None
-    if must_be_there and np.any(slots[step.slot].rows.take(indexes) < 0):
-        raise _no_counterpart(own)
-    if step.compared is None:
-        return read_field(slots, indexes, own, reading, step.slot)
-    if not reading.may_be_kept:
-        compare_keys(slots, step, source, indexes, rows)
-        return read_field(slots, indexes, own, reading, step.slot)
-    values = read_field(slots, indexes, own, reading, step.slot)
-    # A shard that was fetched for the column can be compared now.
-    compare_keys(slots, step, source, indexes, rows, near=True)
-    return values
 
 
 def compare_keys(
@@ -371,7 +476,7 @@ def _near(leaf: Any, rows: Integers) -> Mask:
 def _near_joined(slots: Slots, homes: Sequence[Home], indexes: Integers) -> Mask:
     """Return which samples have counterparts that can be read without fetching a whole shard."""
     near = np.ones(len(indexes), np.bool_)
-    for step, _ in homes:
+    for step, _, _ in homes:
         for source, places, rows in () if step is None else slots[step.slot].groups(indexes):
             if source is not None:
                 near[places] &= _near(source.leaf, rows)
@@ -380,22 +485,27 @@ def _near_joined(slots: Slots, homes: Sequence[Home], indexes: Integers) -> Mask
 
 def may_give(slots: Slots, name: str) -> bool:
     """Return whether a join may give a field, or replace one of the samples' own."""
-    for source in slots[0].sources:
-        homes = _homes(slots, source, name)
-        for step, own in homes:
-            if step is not None and (
-                step.replace or step.of_table or own in likely_names(slots, step)
-            ):
+    return any(_may_be_joined(slots, source, name) for source in slots[0].sources)
+
+
+def _may_be_joined(slots: Slots, source: Source, name: str) -> bool:
+    for step, before, names in _homes(slots, source, name):
+        if step is None:
+            if len(names) > 1 and any(_may_be_joined(slots, before, each) for each in names):
                 return True
+        elif step.replace or step.of_table or names[0] in likely_names(slots, step):
+            return True
     return False
 
 
 def in_tables(slots: Slots, name: str, number: int = 0) -> bool:
     """Return whether a field of all samples is a column of joined tables."""
-    homes = [_homes(slots, source, name)[0] for source in slots[number].sources]
+    homes = [_homes(slots, source, name)[:1] for source in slots[number].sources]
     return bool(homes) and all(
-        step is not None and (step.of_table or in_tables(slots, own, step.slot))
-        for step, own in homes
+        home
+        and (step := home[0].step) is not None
+        and (step.of_table or in_tables(slots, home[0].names[0], step.slot))
+        for home in homes
     )
 
 

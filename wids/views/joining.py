@@ -10,7 +10,7 @@ import numpy.typing as npt
 from wids.base.warn import warn
 from wids.errors import WidsError
 from wids.views.classes import other_classes
-from wids.views.plan import Add, first_names, in_both, slots_of
+from wids.views.plan import Add, Call, Rename, Slots, first_names, in_both, names_after, slots_of
 from wids.views.tablerows import TableRows
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from wids.reading.samplesequence import SampleSequence
 
-__all__ = ["check_fields", "counterparts", "matching_rows"]
+__all__ = ["check_fields", "check_new_names", "counterparts", "matching_rows"]
 
 Integers = npt.NDArray[np.int64]
 
@@ -142,6 +142,34 @@ def check_fields(left: Any, right: Any, step: Add) -> None:
             warn(f"join: {message}")
         return
     _warn_of_classes(left, right, [name for name in names if is_class(name)], theirs is not None)
+
+
+def check_new_names(slots: Slots, step: Rename) -> None:
+    """Compare the fields that are renamed with those of first samples, if they are at hand.
+
+    Args:
+        slots: The plan of the samples.
+        step: The new names. Those that stand for no field are warned of.
+
+    Raises:
+        ValueError: Samples have another field of a new name.
+    """
+    known: set[str] = set()
+    for source in slots[0].sources:
+        names = _fields_at_hand(source.leaf) if len(source.leaf) else []
+        if names is None or any(isinstance(each, Call) for each in source.steps):
+            return
+        known.update(names_after(slots, source, names))
+    shown = f"the first samples have {', '.join(sorted(known)) or 'no fields'}"
+    for new, fields in step.names.items():
+        if new in known and new not in step.taken:
+            raise ValueError(
+                f"rename: {new!r} is a field already: {shown}; expected new names with the old "
+                f"ones, as in {{'.caption': '.txt'}}; name a field that may have the new name "
+                f"already among the others: {{{new!r}: {';'.join([*fields, new])!r}}}"
+            )
+        if known and known.isdisjoint(fields):
+            warn(f"rename: {new!r} stands for {', '.join(fields)}, and {shown}")
 
 
 def _warn_of_classes(left: Any, right: Any, extensions: Collection[str], known: bool) -> None:

@@ -38,7 +38,19 @@ from wids.specs.sources import find_shards, read_document
 from wids.specs.spec import DatasetSpec
 from wids.specs.uniquekeys import unique_keys
 from wids.views.classes import other_classes
-from wids.views.plan import Add, Compared, FieldNames, Slot, Source, first_names, joined, slots_of
+from wids.views.plan import (
+    Add,
+    Compared,
+    FieldNames,
+    Rename,
+    Slot,
+    Source,
+    Step,
+    checked_names,
+    first_names,
+    joined,
+    slots_of,
+)
 from wids.views.planned import Facts
 from wids.views.rows import Rows
 from wids.views.saved import (
@@ -63,13 +75,14 @@ _DATASET_KEYS = {"spec", "shardlist", "nsamples", "digest", "options", "fields"}
     *("contents", "versions", *USUAL_RULES)
 }
 _TABLE_KEYS = {"table", "tables", "nbytes", "digest", "nrows", "fields", "on", "beside"}
-_STEP_KEYS = {"join", "rename", "replace", "aligned", "of_table", "none"}
+_STEP_KEYS = {"names", "join", "rename", "replace", "aligned", "of_table", "none"}
 _SAID_KEYS = {"wids_version", "name", "nsamples", "made", "lineage", "classes"}
 _PLAN_KEYS = _SAID_KEYS | {"datasets", "slots", "arrays"}
 _CHANGE_KEYS = _SAID_KEYS | {"base", "exclude", "patch", "append"}
 _MOST_DOCUMENTS = 8  # each of which names the next; one may name itself
 # Of one view, since each document may name the next one ten times.
 _MOST_IN_ALL = {"documents and datasets": 1000, "sources": 10_000}
+_MOST_RENAMES = 32  # of fields of one source, one after the other
 _MOST_READS = 1000  # of datasets and tables for one sample
 _MOST_SHOWN = 8192  # characters in which URLs are looked for
 _MOST_VALUES_NBYTES = 1 << 30  # of memory, as estimated before a document is parsed
@@ -100,6 +113,8 @@ _KINDS: list[tuple[str, str, Callable[[Any], bool]]] = [
     ("shardlist", "a list of shards", lambda value: isinstance(value, list)),
     ("rename", "an object of extensions", lambda value: isinstance(value, dict)
      and _all([*value.values()], str)),
+    ("names", "an object with a list of extensions for each", lambda value: isinstance(value, dict)
+     and all(_all(each, str) for each in value.values())),
     ("on", "a field and a column", lambda value: _all(value, str, type(None)) and len(value) == 2),
     ("fields", "a list of extensions, or the column of each", _are_fields),
 ]  # fmt: skip
@@ -343,7 +358,7 @@ class _Opener:
                 leaves[number] = self._table(each, leaves, home)
         arrays = self._arrays(node, home)
         slots: list[Slot] = []
-        steps: dict[tuple[int, str], Add] = {}
+        steps: dict[tuple[int, str], Step] = {}
         for number, said in enumerate(node["slots"]):
             _check_kinds(said, where)
             _warn_of_unknown(said, {"sources", "rows"}, where)
@@ -380,7 +395,7 @@ class _Opener:
         leaves: list[Any],
         number: int,
         count: int,
-        known: dict[tuple[int, str], Add],
+        known: dict[tuple[int, str], Step],
         where: str,
     ) -> Source:
         """Return a source of a slot as a document describes it."""
@@ -389,10 +404,24 @@ class _Opener:
         which = said.get("dataset", -1)
         if not 0 <= which < len(leaves):
             raise SpecError(f"{where}: slot {number}: no dataset has the number {_shown(which)}")
-        leaf, steps = leaves[which], []
+        leaf, steps = leaves[which], list[Step]()
         for each in said.get("steps") or []:
             _check_kinds(each, where)
             _warn_of_unknown(each, _STEP_KEYS, where)
+            if each.get("names") is not None:
+                key = -1, json.dumps(each["names"])
+                if key not in known:
+                    try:
+                        known[key] = Rename(checked_names(each["names"], "names"))
+                    except ValueError as error:
+                        raise SpecError(f"{where}: slot {number}: {error}") from error
+                steps.append(known[key])
+                if sum(isinstance(step, Rename) for step in steps) > _MOST_RENAMES:
+                    raise SpecError(
+                        f"{where}: slot {number}: expected at most {_MOST_RENAMES} steps with "
+                        "'names' for a source, found more"
+                    )
+                continue
             slot = each.get("join", -1)
             if not number < slot < count:
                 raise SpecError(

@@ -4,8 +4,8 @@
              join adds to them, with -1 where there is no counterpart
     source   what a slot reads rows of: a dataset or a table, the name that it gives to its
              samples, and the steps that follow
-    step     `Add` merges the fields of another slot, `Call` replaces a sample by the result of a
-             function
+    step     `Add` merges the fields of another slot, `Rename` gives fields other names, `Call`
+             replaces a sample by the result of a function
 
 The rows of a slot are addresses in its sources, one after the other, so that one number tells both
 the source and the row in it. Whatever is chosen of a view, each slot is chosen alike: no view
@@ -15,13 +15,16 @@ refers to another one.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from wids.base.arguments import check_extension, to_list
 from wids.errors import SpecError
 from wids.reading.pipeline import no_end
 from wids.reading.samplesequence import ShardedSequence, is_sharded, relabelled
@@ -29,7 +32,7 @@ from wids.views.rows import Rows
 from wids.views.tablerows import TableRows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 __all__ = [
     "Add",
@@ -37,9 +40,12 @@ __all__ = [
     "Compared",
     "FieldNames",
     "ListLeaf",
+    "Rename",
     "Slot",
     "Slots",
     "Source",
+    "Step",
+    "checked_names",
     "chosen",
     "concatenated",
     "datasets_in",
@@ -51,7 +57,9 @@ __all__ = [
     "joined_names",
     "leaves_of",
     "likely_names",
+    "names_after",
     "names_at",
+    "names_of",
     "other_key",
     "slots_of",
     "with_options",
@@ -264,6 +272,100 @@ class Call:
     function: Callable[[Any], Any]
 
 
+@dataclass(eq=False)
+class Rename:
+    """Step that gives fields other names, each that of the first of several that a sample has.
+
+    The fields in `taken` have their old names no longer. Where a join gives a field as None, the
+    next one counts; so in SQL a new name is `coalesce` of the columns of its fields, in their
+    order. A sample that has none of the fields lacks the new one, too.
+
+    Attributes:
+        names: For each new name the fields that it may stand for, with the preferred one first.
+    """
+
+    names: Mapping[str, tuple[str, ...]]
+
+    def __post_init__(self) -> None:
+        self.taken = frozenset(chain.from_iterable(self.names.values()))
+
+    def originals(self, name: str) -> tuple[str, ...]:
+        """Return the fields that a name of the renamed sample may stand for, in their order."""
+        return self.names.get(name) or (() if name in self.taken else (name,))
+
+    def applied(self, sample: Any, number: int) -> dict[str, Any]:
+        """Return a sample, or anything by the names of its fields, under the new names.
+
+        Raises:
+            SpecError: It has another field of a new name.
+            TypeError: A transformation made something else of it.
+        """
+        if not isinstance(sample, dict):
+            raise TypeError(
+                f"rename: sample {number}: expected a dict of fields, got {type(sample).__name__}; "
+                "rename the fields before map()"
+            )
+        new_names = {}
+        for new, old_names in self.names.items():
+            there = [old for old in old_names if old in sample]
+            if there:
+                chosen = next((old for old in there if sample[old] is not None), there[0])
+                new_names[chosen] = new
+        found = {}
+        for name, value in sample.items():
+            if name in self.taken:
+                if name in new_names:
+                    found[new_names[name]] = value
+            elif name in self.names:
+                fields = ";".join(self.names[name])
+                raise SpecError(
+                    f"rename: sample {number} has a field {name!r} already; give that another "
+                    f"name, or name it among the fields: {{{name!r}: {f'{fields};{name}'!r}}}"
+                )
+            else:
+                found[name] = value
+        return found
+
+    def renamed(self, names: Iterable[str]) -> list[str]:
+        """Return the new names of fields of one sample."""
+        return list(self.applied(dict.fromkeys(names, ""), 0))
+
+
+def checked_names(names: Mapping[Any, Any], where: str) -> dict[str, tuple[str, ...]]:
+    """Return the fields that each new name may stand for, as `Rename` takes them.
+
+    Args:
+        names: For each new name a field, several in one text with semicolons, or a list of them.
+        where: What names them, for messages.
+
+    Raises:
+        ValueError: A name is no extension, or a field is there twice.
+        TypeError: A name is no text.
+
+    >>> checked_names({".image": ".jpg;.png", ".label": [".cls"]}, "names")
+    {'.image': ('.jpg', '.png'), '.label': ('.cls',)}
+    """
+    found = {}
+    for new, old in names.items():
+        fields = old.split(";") if isinstance(old, str) else to_list(where, old, "extensions")
+        found[new] = tuple(check_extension(where, each) for each in fields)
+        if ";" in check_extension(where, new) or not fields:
+            raise ValueError(
+                f"{where}: expected a new name and the fields that it stands for, as in "
+                f"{{'.image': '.jpg;.png'}}, got {{{new!r}: {old!r}}}"
+            )
+    counts = Counter(chain.from_iterable(found.values()))
+    if twice := [name for name, count in counts.items() if count > 1]:
+        raise ValueError(
+            f"{where}: expected each field once, got {twice[0]!r} {counts[twice[0]]} times; a "
+            "field has one new name"
+        )
+    return found
+
+
+Step = Add | Call | Rename
+
+
 class Source(NamedTuple):
     """What a slot reads rows of.
 
@@ -276,7 +378,7 @@ class Source(NamedTuple):
 
     leaf: Any
     label: str | None = None
-    steps: tuple[Add | Call, ...] = ()
+    steps: tuple[Step, ...] = ()
     offered: frozenset[str] | None = None
 
     @property
@@ -414,15 +516,18 @@ def has_function(samples: Any) -> bool:
 def joined_names(samples: Any) -> list[str]:
     """Return the names of the fields that joins add to samples, those of the first join first."""
     slots = slots_of(samples)
-    steps = (step for source in slots[0].sources for step in source.steps)
-    names = (
-        name
-        for step in steps
-        if isinstance(step, Add)
-        for name in step.renamed(
-            likely_names(slots, step) or ([] if step.absent is None else step.absent.names)
-        )
-    )
+    found = (name for source in slots[0].sources for name in names_after(slots, source, []))
+    return list(dict.fromkeys(found))
+
+
+def names_after(slots: Slots, source: Source, names: Iterable[str]) -> list[str]:
+    """Return the names of fields after the steps of a source, with those of first counterparts."""
+    for step in source.steps:
+        if isinstance(step, Add):
+            none = [] if step.absent is None else step.absent.names
+            names = [*names, *step.renamed(likely_names(slots, step) or none)]
+        elif isinstance(step, Rename):
+            names = step.renamed(names)
     return list(dict.fromkeys(names))
 
 
@@ -436,7 +541,7 @@ def chosen(slots: Slots, places: Rows) -> Slots:
     return tuple(slot.with_rows(done[id(slot.rows)]) for slot in slots)
 
 
-def with_step(slots: Slots, step: Add | Call, more: Slots = ()) -> Slots:
+def with_step(slots: Slots, step: Step, more: Slots = ()) -> Slots:
     """Return the plan in which one more step follows for each sample, and further slots."""
     base = slots[0]
     sources = [source._replace(steps=(*source.steps, step)) for source in base.sources]
@@ -551,13 +656,24 @@ def _shifted(slot: Slot, shifts: list[int]) -> Rows:
 def names_at(slots: Slots, index: int, number: int = 0) -> list[str]:
     """Return the names of the fields of a sample, also of those that a join gives as None."""
     found = slots[number].find(index)
-    if found is None:
-        return []
-    source, row = found
+    return [] if found is None else names_of(slots, *found, index)
+
+
+def names_of(slots: Slots, source: Source, row: int, index: int) -> list[str]:
+    """Return the names of the fields of a sample after the steps of its source.
+
+    Args:
+        slots: The plan.
+        source: The source, which may have the first of its steps alone.
+        row: Row of the sample in it.
+        index: Index of the sample.
+    """
     names = list(source.leaf.names_at(row))
     for step in source.steps:
         if isinstance(step, Add):
             names += step.renamed(given_names(slots, step, index))
+        elif isinstance(step, Rename):
+            names = step.renamed(names)
     return list(dict.fromkeys(names))
 
 
@@ -593,6 +709,11 @@ def with_options(slots: Slots, options: Mapping[str, Any]) -> Slots:
         options: As `ShardListDataset` takes them.
     """
     fields = options.get("fields")
+    for name in fields or ():
+        if all(_is_renamed(source, name) for source in slots[0].sources):
+            raise ValueError(
+                f"fields: {name!r} was given another name by rename(); expected the new one"
+            )
     # The names that are wanted of each slot; None for all.
     every = "fields" in options and fields is None
     wanted: list[set[str] | None] = [None if fields is None else set(fields)]
@@ -603,9 +724,15 @@ def with_options(slots: Slots, options: Mapping[str, Any]) -> Slots:
         sources = []
         for source in slot.sources:
             names = wanted[number]
-            optional: set[str] = set()
-            for step in source.steps:
-                if not isinstance(step, Add) or names is None:
+            optional = set(() if number else options.get("missing_ok", ()))
+            for step in reversed(source.steps):
+                if names is None:
+                    break
+                if isinstance(step, Rename):
+                    several = {name for name in names if len(step.originals(name)) > 1}
+                    optional = {old for name in optional | several for old in step.originals(name)}
+                    names = {old for name in names for old in step.originals(name)}
+                if not isinstance(step, Add):
                     continue
                 theirs = wanted[step.slot]
                 if theirs is not None:
@@ -629,6 +756,17 @@ def with_options(slots: Slots, options: Mapping[str, Any]) -> Slots:
     return tuple(_anew(slot, wanted) for slot in found)
 
 
+def _is_renamed(source: Source, name: str) -> bool:
+    """Return whether the samples of a source have no field of a name, as that was renamed."""
+    names = [name]
+    for step in reversed(source.steps):
+        if isinstance(step, Rename):
+            names = [old for each in names for old in step.originals(each)]
+        elif isinstance(step, Add) and any(map(step.original, names)):
+            return False
+    return not names
+
+
 def _twin(
     leaf: Any,
     options: Mapping[str, Any],
@@ -649,8 +787,7 @@ def _twin(
     listed = sorted(
         names, key=lambda name: (name not in order, order.index(name) if name in order else 0, name)
     )
-    known = {*options.get("missing_ok", ()), *optional}
-    asked = {"fields": listed, "missing_ok": [name for name in listed if name in known]}
+    asked = {"fields": listed, "missing_ok": [name for name in listed if name in optional]}
     return leaf.with_options(**{**options, **asked})
 
 
@@ -672,7 +809,7 @@ def likely_names(slots: Slots, step: Add) -> Sequence[str]:
 def _anew(slot: Slot, wanted: Sequence[set[str] | None] | None) -> Slot:
     """Return a slot whose joins compare keys anew, and give None in the wanted fields alone."""
 
-    def renewed(step: Add | Call) -> Add | Call:
+    def renewed(step: Step) -> Step:
         if not isinstance(step, Add):
             return step
         names = None if wanted is None else wanted[step.slot]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import chain
@@ -21,6 +22,7 @@ from wids.views.classes import agreed, names_of_classes
 from wids.views.fieldhomes import Reading, as_bytes, compare_keys, read_field
 from wids.views.plan import (
     Add,
+    Rename,
     Slot,
     Slots,
     Source,
@@ -28,6 +30,7 @@ from wids.views.plan import (
     has_function,
     leaves_of,
     names_at,
+    names_of,
 )
 from wids.views.tablerows import TableRows
 
@@ -103,7 +106,11 @@ class Planned:
         sample = read(address - start, number, label)
         for step in steps:
             if type(step) is not Add:
-                sample = self._called(step, sample, slot.sources[which], address - start, number)
+                if type(step) is Rename:
+                    sample = step.applied(sample, number)
+                else:
+                    source = slot.sources[which]
+                    sample = self._called(step, sample, source, address - start, number)
                 continue
             other = self.slots[step.slot]
             if other.table is not None and step.is_plain and type(sample) is dict:
@@ -154,6 +161,10 @@ class Planned:
                     others = self._samples(self.slots[step.slot], indexes[places], shown)
                     for place, other in zip(listed, others, strict=True):
                         samples[place] = step.merged(samples[place], other, numbers[place])
+                    continue
+                if isinstance(step, Rename):
+                    for place in listed:
+                        samples[place] = step.applied(samples[place], numbers[place])
                     continue
                 with counted_as("decode"):
                     for place, row in zip(listed, rows.tolist(), strict=True):
@@ -239,7 +250,27 @@ class Planned:
         """
         positions = checked_positions(indexes, self._count)
         batch = self._fields(self.slots[0], positions, allocate, turn)
+        if batch is None:
+            batch = self._alike(positions, turn)
         return None if batch is None else batch | {"__index__": positions}
+
+    def _alike(self, indexes: Integers, turn: Any) -> dict[str, Any] | None:
+        """Return a batch made of those that are stored alike, where new names make them equal."""
+        slot = self.slots[0]
+        if not any(isinstance(step, Rename) for each in slot.sources for step in each.steps):
+            return None
+        groups: dict[Any, list[int]] = {}
+        for source, places, rows in slot.groups(indexes):
+            for place, row in zip(places.tolist(), rows.tolist(), strict=True):
+                names = () if source is None else tuple(source.leaf.names_at(row))
+                groups.setdefault((id(source and source.steps), names), []).append(place)
+        parts = [np.array(places, np.int64) for places in groups.values()]
+        batches = [self._fields(slot, indexes[places], None, turn) for places in parts]
+        if len(parts) < 2 or any(each is None for each in batches):
+            return None
+        found = [each for each in batches if each is not None]
+        alike = all(each.keys() == found[0].keys() for each in found)
+        return _in_order(found, parts) if alike else None
 
     def _fields(self, slot: Slot, indexes: Integers, allocate: Any, turn: Any) -> Any:
         """Return a batch of a slot made field by field; None if that cannot be done."""
@@ -255,6 +286,9 @@ class Planned:
             return None
         batch = _in_order(batches, [places for _, places, _, _ in groups])
         for step in next(iter(steps), ()):
+            if isinstance(step, Rename):
+                batch = step.applied(batch, 0)
+                continue
             if not isinstance(step, Add):
                 return None
             right = self._fields(self.slots[step.slot], indexes, allocate, turn)
@@ -286,29 +320,37 @@ class Planned:
         if found is None:
             return {}
         source, row = found
-        adds = [step for step in source.steps if isinstance(step, Add)]
-        mine = fields
-        given = [list(given_names(self.slots, step, index)) for step in adds]
-        if fields is not None:
-            # Each side is asked for its own, as it may leave fields of the same name unread.
-            theirs = {
-                new for step, own in zip(adds, given, strict=True) for new in step.renamed(own)
-            }
-            mine = [name for name in fields if name not in theirs]
-        sample: dict[str, Any] = source.leaf.read_raw(row, mine)
+        given = {
+            step.slot: list(given_names(self.slots, step, index))
+            for step in source.steps
+            if isinstance(step, Add)
+        }
+        # Each side is asked for its own, as it may leave fields of the same name unread.
+        mine = set(fields or ())
+        wanted: dict[int, list[str]] = {}
+        for step in reversed(source.steps if fields is not None else ()):
+            if isinstance(step, Rename):
+                mine = {old for name in mine for old in step.originals(name)}
+            elif isinstance(step, Add):
+                own = given[step.slot]
+                wanted[step.slot] = [name for name in own if step.rename.get(name, name) in mine]
+                mine = mine.difference(step.renamed(own))
+        sample: dict[str, Any] = source.leaf.read_raw(row, None if fields is None else [*mine])
         if "__index__" in sample:
             sample["__index__"] = number
             if source.label is not None:
                 sample["__dataset__"] = source.label
-        for step, own in zip(adds, given, strict=True):
+        for step in source.steps:
+            if isinstance(step, Rename):
+                sample = step.applied(sample, number)
+            if not isinstance(step, Add):
+                continue
             if step.replace:
                 # What is stored has no None, so that an old value would come back.
-                for name in step.renamed(own):
+                for name in step.renamed(given[step.slot]):
                     sample.pop(name, None)
-            wanted = None
-            if fields is not None:
-                wanted = [name for name in own if step.rename.get(name, name) in fields]
-            right = self._raw(self.slots[step.slot], index, number, wanted) or None
+            other = self.slots[step.slot]
+            right = self._raw(other, index, number, wanted.get(step.slot)) or None
             if right is not None:
                 sample = step.merged(sample, right, number)
         return sample
@@ -328,6 +370,8 @@ class Planned:
         source, row = found
         sizes: dict[str, int] = source.leaf.field_sizes(row)
         for step in source.steps:
+            if isinstance(step, Rename):
+                sizes = step.applied(sizes, index)
             if not isinstance(step, Add):
                 continue
             if step.replace:
@@ -366,8 +410,23 @@ class Planned:
         found = slot.find(index)
         if found is None:
             raise KeyError(f"sample {index}: no field {name!r}; the sample has no counterpart")
-        source, row = found
-        for step in reversed(source.steps):
+        return self._file_of(*found, index, name)
+
+    def _file_of(self, source: Source, row: int, index: int, name: str) -> Any:
+        """Open a field of a sample after the steps of its source."""
+        for number in range(len(source.steps) - 1, -1, -1):
+            step = source.steps[number]
+            if isinstance(step, Rename):
+                before = source._replace(steps=source.steps[:number])
+                names = names_of(self.slots, before, row, index)
+                for old in step.originals(name):
+                    with suppress(KeyError):  # a row of a table may have no value for it
+                        if old in names:
+                            return self._file_of(before, row, index, old)
+                raise KeyError(
+                    f"sample {index}: no field {name!r}; it has "
+                    f"{', '.join(step.renamed(names)) or 'none'}"
+                )
             if not isinstance(step, Add) or (own := step.original(name)) is None:
                 continue
             if own in given_names(self.slots, step, index):

@@ -36,7 +36,7 @@ from wids.base.urls import base_name, is_local, local_path
 from wids.reading.samplesequence import ShardedSequence, is_sharded
 from wids.specs.indexrules import USUAL_RULES, unusual_rules
 from wids.specs.locations import name_of
-from wids.views.plan import Add, Call, ListLeaf, Source, slots_of
+from wids.views.plan import Add, Call, ListLeaf, Rename, Source, Step, slots_of
 from wids.views.rows import Rows, WrittenRows
 from wids.views.tablerows import TableRows
 
@@ -148,8 +148,9 @@ class _Writer:
         if hasattr(type(samples), "part_lengths"):
             raise TypeError("save: a Mixture cannot be saved, as it has weights: save its parts")
         slots = slots_of(samples)
-        # Which side of a join a field comes from depends on the fields of both.
-        self._with_fields = len(slots) > 1
+        # Where a joined or renamed field comes from depends on the fields that are read.
+        steps = (step for slot in slots for source in slot.sources for step in source.steps)
+        self._with_fields = any(isinstance(step, Add | Rename) for step in steps)
         said = []
         for slot in slots:
             sources = [self._source(source) for source in slot.sources]
@@ -171,7 +172,9 @@ class _Writer:
         return {"dataset": self._number(source.leaf), **label} | ({"steps": steps} if steps else {})
 
     @staticmethod
-    def _step(step: Add | Call) -> dict[str, Any]:
+    def _step(step: Step) -> dict[str, Any]:
+        if isinstance(step, Rename):
+            return {"names": {new: list(step.names[new]) for new in step.names}}
         if isinstance(step, Call):
             raise TypeError(
                 "save: a function cannot be saved: save the view before map(), and call map() on "

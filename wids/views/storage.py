@@ -9,9 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from wids.base.urls import display_url
+from wids.codecs.formats import FORMAT_OF, field_kind, format_suffix, wrapper_of
 from wids.errors import SpecError
 from wids.reading.samplesequence import ShardedSequence, is_sharded
-from wids.views.plan import Add, Slots, given_names, slots_of
+from wids.views.plan import Add, Rename, Slots, given_names, slots_of
 from wids.views.tablerows import TableRows
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ __all__ = [
     "shards_of_rows",
     "stored_fields",
     "used_rows",
+    "written_names",
 ]
 
 Rows = npt.NDArray[np.int64]
@@ -180,6 +182,31 @@ def stored_fields(samples: Any, index: int) -> list[StoredField]:
     return _fields(slots_of(samples), 0, index)
 
 
+def written_names(samples: Any, index: int) -> dict[str, str]:
+    """Return the names under which new shards keep renamed fields of a sample, where they differ.
+
+    A new name that does not tell the format gets the suffix of the old one: `.image` that is stored
+    as `.jpg` becomes `.image.jpg`, which is decoded as before.
+
+    Args:
+        samples: A dataset, or a view without a function.
+        index: Index of the sample, in `[0, len)`.
+    """
+    steps = (step for slot in slots_of(samples) for each in slot.sources for step in each.steps)
+    if not any(
+        isinstance(step, Rename) or (isinstance(step, Add) and step.rename) for step in steps
+    ):
+        return {}
+    found = {}
+    for field in stored_fields(samples, index):
+        old, new = field.name, field.extension
+        wrapper, suffix = wrapper_of(old), format_suffix(old)
+        is_told = field_kind(new) == field_kind(old) and wrapper_of(new) == wrapper
+        if suffix in FORMAT_OF and new != old and not is_told:
+            found[new] = f"{new}{suffix}{wrapper}"
+    return found
+
+
 def _fields(slots: Slots, number: int, index: int) -> list[StoredField]:
     found = slots[number].find(index)
     if found is None:
@@ -187,6 +214,9 @@ def _fields(slots: Slots, number: int, index: int) -> list[StoredField]:
     source, row = found
     fields = list(_of_leaf(source.leaf, row))
     for step in source.steps:
+        if isinstance(step, Rename):
+            by_name = step.applied({field.extension: field for field in fields}, index)
+            fields = [field._replace(extension=name) for name, field in by_name.items()]
         if not isinstance(step, Add):
             continue
         right = [

@@ -43,7 +43,9 @@ from wids.views.plan import (
     Call,
     Compared,
     FieldNames,
+    Rename,
     Slots,
+    checked_names,
     chosen,
     concatenated,
     joined,
@@ -102,11 +104,10 @@ _OF_WEBDATASET = {
     "or 'numpy', 'PIL' or an ImageDecoder chooses how",
     "map_dict": _BY_MAP,
     "map_tuple": _BY_MAP,
-    "rename": _BY_MAP,
     "repeat": _BY_EPOCHS,
     "shuffle": "a sampler shuffles: DataLoader(dataset, "
     "sampler=wids.DistributedShardSampler(dataset))",
-    "to_tuple": _BY_MAP,
+    "to_tuple": f"{_BY_MAP}; dataset.rename({{'.image': '.jpg;.png'}}) chooses among fields",
     "with_epoch": _BY_EPOCHS,
     "with_length": "len(dataset) is exact",
 }
@@ -446,6 +447,41 @@ class Viewable(_Sequence):
         facts = _facts_of(self)
         made = (*facts.made, f"map({_name_of(function)})")
         return View(with_step(slots_of(self), Call(function)), facts._replace(made=made))
+
+    def rename(self, names: Mapping[str, str | Sequence[str]]) -> View:
+        """Return the view whose samples have some fields under other names.
+
+        A new name may stand for several fields: it is that of the first one which a sample has, and
+        which is decoded by its own extension. So samples with `.jpg` and samples with `.png` have
+        one field in batches, columns and filters. A sample that has none lacks the new field.
+
+        Args:
+            names: For each new name the old one, or several with semicolons between them or in a
+                list, the preferred one first. Samples have none of these under its old name.
+
+        Raises:
+            ValueError: A name is no extension, a field is given two names, or samples have another
+                field of a new name; where that takes a request to see, it is raised when samples
+                are read.
+
+        >>> import tempfile, wids
+        >>> folder = tempfile.mkdtemp()
+        >>> with wids.ShardWriter(f"{folder}/train-%03d.tar") as writer:
+        ...     writer.write({"__key__": "a", ".txt": "a cat"})
+        ...     writer.write({"__key__": "b", ".caption.txt": "a dog", ".txt": "dog.jpg"})
+        >>> view = wids.open(folder).rename({".text": ".caption.txt;.txt"})
+        >>> view[0][".text"], list(view.column(".text"))
+        ('a cat', ['a cat', 'a dog'])
+        """
+        from wids.views.joining import check_new_names
+
+        step = Rename(
+            checked_names(check_mapping("names", names, "old names by new ones"), "names")
+        )
+        plan, facts = slots_of(self), _facts_of(self)
+        check_new_names(plan, step)
+        said = ", ".join(f"{new}: {';'.join(step.names[new])}" for new in step.names)
+        return View(with_step(plan, step), facts._replace(made=(*facts.made, f"rename({said})")))
 
     @property
     def keys(self) -> Keys:
