@@ -109,7 +109,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
 
 
 def tagged(sample: dict[str, Any]) -> dict[str, Any]:
-    return {**sample, ".len": len(sample.get(".txt") or "")}
+    return {**sample, ".len": len(str(sample.get(".txt") or ""))}
 
 
 class Chain:

@@ -72,6 +72,7 @@ def ways(folder: Path, shard_server: ShardServer) -> list[Any]:
     ]
 
 
+@pytest.mark.filterwarnings("ignore:a Loader without a sampler")
 def test_a_field_is_the_first_that_a_sample_has(folder: Path, shard_server: ShardServer) -> None:
     """Alone, in batches of a Loader and of a DataLoader with processes, in columns and raw."""
     wanted = [raw_of(number) for number in WITH]
