@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.feather
 import pyarrow.parquet
 import pytest
@@ -998,6 +999,33 @@ def test_a_table_at_a_url_is_joined(
     shard_server.put("t.parquet", (tmp_path / "t.parquet").read_bytes())
     with pytest.raises(wids.SpecError, match="has changed since it was joined"):
         wids.open(tmp_path / "url.json", cache_dir=tmp_path / "c")
+
+
+@pytest.mark.parametrize("ending", ["parquet", "arrow", "csv", "npy"])
+def test_a_damaged_table_is_named_as_it_was_given(
+    ending: str, dataset: wids.ShardListDataset, shard_server: ShardServer, tmp_path: Path
+) -> None:
+    """By its path or its URL, without credentials, whichever byte is damaged."""
+    path, table = tmp_path / f"t.{ending}", pa.table({"key": KEYS, "n": range(COUNT)})
+    if ending == "npy":
+        np.save(path, np.arange(COUNT))
+    else:
+        kinds = {"parquet": pyarrow.parquet.write_table, "arrow": pyarrow.feather.write_feather}
+        kinds.get(ending, pyarrow.csv.write_csv)(table, path)
+    good, raised = path.read_bytes(), 0
+    damaged = [good[: len(good) // 2], good.replace(b'"n"', b'"\xff"').replace(b"{", b"(", 1)]
+    damaged += [b"%b\xff%b" % (good[:n], good[n + 1 :]) for n in range(4, 24, 2)]
+    for number, data in enumerate(damaged):
+        path.write_bytes(data)
+        url = shard_server.put(f"{number}/{path.name}", data)
+        for given, named in ((path, str(path)), (f"{url}?token=secret", f"{url}?...")):
+            try:
+                joined = dataset.join(given)
+                assert [joined[index] for index in range(COUNT)]
+            except (wids.WidsError, ValueError) as error:
+                assert named in str(error)  # noqa: PT017 (some of the files can be read)
+                raised += 1
+    assert raised >= 4
 
 
 @pytest.mark.parametrize("shape", [(12,), (12, 2)])

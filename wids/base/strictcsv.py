@@ -16,12 +16,13 @@ __all__ = ["check_quotes", "long_cells", "misquoted"]
 _MOST_CELL_NBYTES = min(1 << 30, sys.maxsize)
 
 
-def check_quotes(path: Path, delimiter: str) -> None:
+def check_quotes(path: Path, delimiter: str, title: str) -> None:
     """Check that each quote of a CSV file is closed where its cell ends.
 
     Args:
         path: The file.
         delimiter: What separates its cells.
+        title: What the error calls it.
 
     Raises:
         ValueError: A quote is not closed, or other text follows it in its cell.
@@ -34,19 +35,19 @@ def check_quotes(path: Path, delimiter: str) -> None:
             for _ in rows:
                 last_line = rows.line_num
         except csv.Error as error:
-            raise misquoted(path, last_line + 1, error) from None
+            raise misquoted(title, last_line + 1, error) from None
 
 
-def misquoted(path: Path, line: int, error: csv.Error) -> ValueError:
+def misquoted(title: str | Path, line: int, error: csv.Error) -> ValueError:
     """Return the error for a row with a wrong quote.
 
     Args:
-        path: The file.
+        title: What the error calls the file.
         line: Where the row begins, or one before it.
         error: What the parser says.
     """
     return ValueError(
-        f"{path}: line {line}, or a row that begins there: {error}; a cell that begins with a "
+        f"{title}: line {line}, or a row that begins there: {error}; a cell that begins with a "
         "quote ends with one, and has two for each in it"
     )
 

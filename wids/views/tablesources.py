@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from tokenize import TokenError
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -119,10 +120,9 @@ def table_source(
             stamp = stamp_of(path)
         else:
             stamp.check(path)
-        stem = path.stem if url is None else _stem_of(url)
-        return opener(
-            path, _Unpacked(copies, stamp, most_held_nbytes, stem, not given.is_absolute())
-        )
+        title, stem = (str(path), path.stem) if url is None else (display_url(url), _stem_of(url))
+        relative = not given.is_absolute()
+        return opener(path, _Unpacked(copies, stamp, most_held_nbytes, title, stem, relative))
     in_order = isinstance(source, np.ndarray) and source.dtype.names is None
     if isinstance(source, np.ndarray):
         source = _columns_of_array(source, "npy")
@@ -197,6 +197,7 @@ class _Unpacked:
         folder: Where they lie; None for no copies.
         stamp: That of the file.
         most_held_nbytes: What takes less memory is not copied.
+        title: What messages call the file.
         stem: Name of the file where it was given, without suffix; it names the column of an array.
         is_relative: Whether the path of the file was given relative to the current folder.
     """
@@ -204,6 +205,7 @@ class _Unpacked:
     folder: Path | None
     stamp: FileStamp
     most_held_nbytes: int
+    title: str
     stem: str
     is_relative: bool = False
 
@@ -224,7 +226,7 @@ class _Unpacked:
         path = self.folder / f"{digest[:32]}.arrow"
         try:
             os.utime(path)  # files are evicted by their dates
-            return _columns_of_arrow(_mapped_arrow(path), names)
+            return _columns_of_arrow(_mapped_arrow(path, self.title), names)
         except FileNotFoundError:
             pass
         with atomic_file(path) as stream:
@@ -235,7 +237,7 @@ class _Unpacked:
             if writer is not None:
                 writer.close()
         arrow.default_memory_pool().release_unused()  # what the batches took
-        return _columns_of_arrow(_mapped_arrow(path), names)
+        return _columns_of_arrow(_mapped_arrow(path, self.title), names)
 
 
 def _reopened(path: Path, copies: Path | None, stamp: FileStamp, names: Sequence[str]) -> Table:
@@ -260,10 +262,11 @@ def _of_file(
 
 def _open_parquet(path: Path, unpacked: _Unpacked) -> TableSource:
     parquet, arrow = load("pyarrow.parquet", "parquet"), load("pyarrow", "parquet")
+    title = unpacked.title
     try:
         file = parquet.ParquetFile(path)
     except (arrow.ArrowException, OSError) as error:
-        raise SpecError(f"{path}: is no Parquet file, or is damaged: {error}") from error
+        raise SpecError(f"{title}: is no Parquet file, or is damaged: {error}") from error
 
     def read(names: Sequence[str]) -> Mapping[str, Column]:
         metadata, most = file.metadata, allowed_nbytes(unpacked.stamp.nbytes)
@@ -273,11 +276,11 @@ def _open_parquet(path: Path, unpacked: _Unpacked) -> TableSource:
             for chunk in map(metadata.row_group(group).column, range(metadata.num_columns))
             if chunk.path_in_schema.split(".")[0] in names
         ]
-        with _mapped(path, "Parquet") as data:
+        with _mapped(path, f"{title}: is no Parquet file") as data:
             nbytes = sum(_pages_nbytes(data, chunk) for _, chunk in chunks)
-            _check_size(max(nbytes, sum(each.num_values for _, each in chunks)), most, str(path))
+            _check_size(max(nbytes, sum(each.num_values for _, each in chunks)), most, title)
             # One value of a dictionary may stand for thousands of rows.
-            repeated = sum(_repeated_nbytes(path, data, *each) for each in chunks)
+            repeated = sum(_repeated_nbytes(path, title, data, *each) for each in chunks)
         deltas = {each.path_in_schema for _, each in chunks if _DELTA in each.encodings}
         coded = {each.path_in_schema for _, each in chunks if _has_texts(each)} - deltas
         # Slower by far: what each batch would take is counted before its values are copied.
@@ -289,7 +292,7 @@ def _open_parquet(path: Path, unpacked: _Unpacked) -> TableSource:
 
         def batches() -> Iterator[Any]:
             found = reader.iter_batches(num_rows, columns=list(names))
-            return _decoded(found, file.schema_arrow, most, str(path))
+            return _decoded(found, file.schema_arrow, most, title)
 
         copy = unpacked.columns(nbytes, names, batches)
         if copy is None:
@@ -298,7 +301,7 @@ def _open_parquet(path: Path, unpacked: _Unpacked) -> TableSource:
         return copy
 
     names = file.schema_arrow.names
-    return TableSource(names, partial(_of_file, path, unpacked, read), str(path))
+    return TableSource(names, partial(_of_file, path, unpacked, read), title)
 
 
 def _has_texts(chunk: Any) -> bool:
@@ -314,7 +317,7 @@ def _pages_nbytes(data: memoryview, chunk: Any, *, only_first: bool = False) -> 
     return pages_nbytes(data, start, start + (only_first or chunk.total_compressed_size))
 
 
-def _repeated_nbytes(path: Path, data: memoryview, group: int, chunk: Any) -> int:
+def _repeated_nbytes(path: Path, title: str, data: memoryview, group: int, chunk: Any) -> int:
     """Return a bound of what the values of the dictionary of a column chunk take in all rows."""
     parquet, compute = load("pyarrow.parquet", "parquet"), load("pyarrow.compute", "parquet")
     arrow = load("pyarrow", "parquet")
@@ -328,7 +331,7 @@ def _repeated_nbytes(path: Path, data: memoryview, group: int, chunk: Any) -> in
     except (AttributeError, StopIteration):  # inside of a list or a struct
         return 1 << 62
     except (arrow.ArrowException, OSError) as error:
-        raise SpecError(f"{path}: cannot be read, or is damaged: {error}") from error
+        raise SpecError(f"{title}: cannot be read, or is damaged: {error}") from error
     # In the dictionary's page four bytes stand before each; else this is another dictionary.
     found = (compute.sum(lengths).as_py() or 0) + 4 * len(lengths)
     if found != _pages_nbytes(data, chunk, only_first=True):
@@ -337,17 +340,14 @@ def _repeated_nbytes(path: Path, data: memoryview, group: int, chunk: Any) -> in
 
 
 @contextmanager
-def _mapped(path: Path, kind: str) -> Iterator[memoryview]:
-    """Context manager of the bytes of a file; a ValueError raised for them names the file."""
+def _mapped(path: Path, unlike: str) -> Iterator[memoryview]:
+    """Context manager of the bytes of a file; a ValueError for them is a SpecError that says so."""
     try:
-        with (
-            path.open("rb") as stream,
-            mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as held,
-            memoryview(held) as data,
-        ):
-            yield data
+        with path.open("rb") as stream:
+            # Not closed here: the traceback of an error may still refer to slices of it.
+            yield memoryview(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))
     except ValueError as error:
-        raise SpecError(f"{path}: is no {kind} file, or is damaged: {error}") from None
+        raise SpecError(f"{unlike}, or is damaged: {error}") from None
 
 
 def _check_size(nbytes: int, most: int, title: str) -> None:
@@ -375,24 +375,24 @@ def _decoded(batches: Iterable[Any], schema: Any, most: int, title: str) -> Iter
 
 
 def _open_arrow(path: Path, unpacked: _Unpacked) -> TableSource:
-    most = allowed_nbytes(unpacked.stamp.nbytes)
-    with _mapped(path, "Arrow") as data:
-        _check_size(arrow_nbytes(data), most, str(path))
-    found = _mapped_arrow(path)
+    title, most = unpacked.title, allowed_nbytes(unpacked.stamp.nbytes)
+    with _mapped(path, f"{title}: is no Arrow file") as data:
+        _check_size(arrow_nbytes(data), most, title)
+    found = _mapped_arrow(path, title)
 
     def read(names: Sequence[str]) -> Mapping[str, Column]:
-        chosen = _validated(found.select(list(names)), str(path))
+        chosen = _validated(found.select(list(names)), title)
         chunks = (chunk for column in chosen.columns for chunk in column.chunks)
-        _check_size(sum(map(decoded_nbytes, chunks)), most, str(path))
+        _check_size(sum(map(decoded_nbytes, chunks)), most, title)
         # What takes more memory than the file was compressed; else it is mapped as it is.
         nbytes = chosen.nbytes if chosen.nbytes > unpacked.stamp.nbytes else 0
         copy = unpacked.columns(nbytes, names, chosen.to_batches)
         return copy or _columns_of_arrow(chosen, names)
 
-    return TableSource(found.column_names, partial(_of_file, path, unpacked, read), str(path))
+    return TableSource(found.column_names, partial(_of_file, path, unpacked, read), title)
 
 
-def _mapped_arrow(path: Path) -> Any:
+def _mapped_arrow(path: Path, title: str) -> Any:
     """Return the table in an Arrow file or stream, over its mapped bytes."""
     arrow = load("pyarrow", "parquet")
     mapped = arrow.memory_map(str(path))
@@ -403,7 +403,7 @@ def _mapped_arrow(path: Path) -> Any:
     try:
         return arrow.ipc.open_stream(mapped).read_all()
     except (arrow.ArrowException, OSError) as error:
-        raise SpecError(f"{path}: is no Arrow file, or is damaged: {error}") from error
+        raise SpecError(f"{title}: is no Arrow file, or is damaged: {error}") from error
 
 
 def _validated(table: Any, title: str) -> Any:
@@ -430,17 +430,19 @@ def _open_csv(path: Path, unpacked: _Unpacked) -> TableSource:
     with path.open(encoding="utf-8-sig", newline="", errors="replace") as stream:
         names = next(csv.reader(stream, delimiter=delimiter), [])
     if not names or len(set(names)) < len(names):
-        raise ValueError(f"{path}: expected a first line of distinct names of columns, got {names}")
+        raise ValueError(
+            f"{unpacked.title}: expected a first line of distinct names of columns, got {names}"
+        )
 
     def read(wanted: Sequence[str]) -> Mapping[str, Column]:
-        found = _parsed_csv(path, delimiter, wanted)
+        found = _parsed_csv(path, unpacked.title, delimiter, wanted)
         copy = unpacked.columns(found.nbytes, wanted, found.to_batches)
         return copy or _columns_of_arrow(found, wanted)
 
-    return TableSource(names, partial(_of_file, path, unpacked, read), str(path))
+    return TableSource(names, partial(_of_file, path, unpacked, read), unpacked.title)
 
 
-def _parsed_csv(path: Path, delimiter: str, names: Sequence[str]) -> Any:
+def _parsed_csv(path: Path, title: str, delimiter: str, names: Sequence[str]) -> Any:
     """Read columns of a CSV file; a column of numbers has no codes such as "007" in it."""
     arrow, parser = load("pyarrow", "parquet"), load("pyarrow.csv", "parquet")
     try:
@@ -453,10 +455,10 @@ def _parsed_csv(path: Path, delimiter: str, names: Sequence[str]) -> Any:
                 strings_can_be_null=False,
             ),
         )
-    except arrow.ArrowInvalid as error:
-        raise ValueError(f"{path}: is no table of CSV: {error}") from error
+    except (arrow.ArrowInvalid, arrow.ArrowKeyError) as error:  # the latter: no UTF-8
+        raise ValueError(f"{title}: is no table of CSV: {error}") from error
     if _may_be_misquoted(path, found.num_rows):
-        check_quotes(path, delimiter)
+        check_quotes(path, delimiter, title)
     return arrow.table({name: _numbers_if_any(found[name]) for name in names})
 
 
@@ -599,9 +601,13 @@ def _buffer(array: Any, number: int, kind: Any, count: int) -> np.ndarray:
 
 
 def _open_npy(path: Path, unpacked: _Unpacked) -> TableSource:
-    array = np.lib.format.open_memmap(path, "r")
-    if array.size == 0 < len(array):  # each of any number of rows would hold nothing
-        raise SpecError(f"{path}: expected values in each row, found the shape {array.shape}")
+    title = unpacked.title
+    try:
+        array = np.lib.format.open_memmap(path, "r")
+    except (ValueError, OSError, TokenError) as error:
+        raise SpecError(f"{title}: is no array of NumPy, or is damaged: {error}") from error
+    if array.ndim and array.size == 0 < len(array):  # any number of rows would hold nothing
+        raise SpecError(f"{title}: expected values in each row, found the shape {array.shape}")
     # Arrays are fields of their own format, single numbers are values.
     name = unpacked.stem if array.ndim == 1 else f"{unpacked.stem}.npy"
     columns = _columns_of_array(array, name)
@@ -610,7 +616,7 @@ def _open_npy(path: Path, unpacked: _Unpacked) -> TableSource:
         return {each: Column([_piece_of_values(columns[each])]) for each in names}
 
     reader = partial(_of_file, path, unpacked, read)
-    return TableSource(list(columns), reader, str(path), in_order=array.dtype.names is None)
+    return TableSource(list(columns), reader, title, in_order=array.dtype.names is None)
 
 
 def _columns_of_array(array: np.ndarray, name: str) -> dict[str, np.ndarray]:
