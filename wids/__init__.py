@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from wids.ordering.samplers import ShardedSampler as ShardedSampler
     from wids.ordering.samplers import ShardListSampler as ShardListSampler
     from wids.ordering.shapebuckets import shape_buckets as shape_buckets
+    from wids.reading.collate import collate as collate
     from wids.reading.collate import pack_sequences as pack_sequences
     from wids.reading.devicedecoder import DeviceDecoder as DeviceDecoder
     from wids.reading.loader import Loader as Loader
@@ -117,6 +118,7 @@ _HOME_OF = {
     "build_spec": "specs.build",
     "check_foreign_index": "tar.foreign",
     "check_ranks": "ordering.rankcheck",
+    "collate": "reading.collate",
     "concat": "views.viewable",
     "decode_audio": "codecs.media",
     "decode_field": "codecs.decode",

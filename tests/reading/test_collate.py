@@ -148,7 +148,25 @@ def test_samples_with_different_fields_are_refused() -> None:
     assert "first sample of its batch (7)" in message
     assert ".cls, .txt" in message
     assert "fields=" in message
-    assert "collate_fn" in message
+    assert "missing={'.cls': ...}" in message
+
+
+def test_missing_fields_get_a_value() -> None:
+    """That of the field, None, or an error for a field without a value."""
+    samples = [{"__key__": "a", ".cls": 1}, {"__key__": "b", ".txt": "b"}, {"__key__": "c"}]
+    batch = collate(samples, missing={".txt": "", ".cls": -1, ".x.cls": 0})
+    assert batch[".cls"].tolist() == [1, -1, -1]
+    assert batch[".x.cls"].tolist() == [0, 0, 0]
+    assert (batch["__key__"], batch[".txt"]) == (["a", "b", "c"], ["", "b", ""])
+    batch = collate(samples, missing="none")
+    assert (batch[".cls"], batch[".txt"]) == ([1, None, None], [None, "b", None])
+    with pytest.raises(ValueError, match=r"sample 1 of a batch.*has \.txt; .*missing="):
+        collate(samples, missing={".cls": -1})
+    for wrong in ("drop", None, 3):
+        with pytest.raises(ValueError, match="missing: expected 'error', 'none'"):
+            collate(samples, missing=wrong)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="starts with a dot"):
+        collate(samples, missing={"txt": ""})
 
 
 def test_collected_errors_have_a_place_in_each_sample() -> None:
@@ -170,7 +188,7 @@ def test_batches_in_memory_of_the_caller_hold_the_same(arrays: list[np.ndarray])
         given_out.append(np.full(nbytes, 0xAB, np.uint8))
         return given_out[-1]
 
-    batch = collate([{"x": each} for each in arrays], allocate)["x"]
+    batch = collate([{"x": each} for each in arrays], tensors=False, allocate=allocate)["x"]
     assert [memory.nbytes for memory in given_out] == [batch.nbytes]
     assert np.shares_memory(batch, given_out[0])
     np.testing.assert_array_equal(batch, np.stack(arrays))

@@ -1,10 +1,12 @@
 """New names of fields, each that of the first of several which a sample has."""
 
+import functools
 import json
 import pickle
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from helpers.pictures import draw, save
 from helpers.server import ShardServer
@@ -142,6 +144,45 @@ def test_missing_fields_are_filled_or_named(folder: Path) -> None:
         view.gather([6, 7], ".image")
     with pytest.raises(wids.DecodeError, match="rename"):
         view.column(".jpg")
+
+
+def as_bytes(value: Any) -> bytes:
+    """Return a raw field, or the pixels of a picture."""
+    return value if isinstance(value, bytes) else np.asarray(value).tobytes()
+
+
+@pytest.mark.parametrize("kind", ["bytes", "numpy"])
+def test_batches_get_what_samples_lack(folder: Path, kind: str) -> None:
+    """In a Loader, from raw and decoded fields, and in a DataLoader with processes."""
+    view = wids.open(folder / "s.json", transformations=kind).rename(IMAGE)
+    view = view.with_options(fields=[".image", ".new.txt", ".cls"], missing_ok=[".new.txt"])
+    nothing: Any = b"" if kind == "bytes" else np.zeros((1, 1, 3), np.uint8)
+    text: Any = b"" if kind == "bytes" else ""
+    fills = {".image": nothing, ".new.txt": text}
+    wanted = [view[n].get(".image", nothing) for n in range(COUNT)]
+    texts = [view[n].get(".new.txt", text) for n in range(COUNT)]
+    collated = functools.partial(wids.collate, missing=fills)
+    for loader in (
+        wids.Loader(view, batch_size=4, missing=fills, tensors=False),
+        DataLoader(view, batch_size=4, num_workers=2, collate_fn=collated),
+    ):
+        batches = list(loader)
+        images = [each for batch in batches for each in batch[".image"]]
+        assert [*map(as_bytes, images)] == [*map(as_bytes, wanted)]
+        found = [each for batch in batches for each in batch[".new.txt"]]
+        assert [each if kind != "bytes" else bytes(each) for each in found] == texts
+    if kind == "bytes":
+        kinds = {type(batch[".image"]) for batch in wids.Loader(view, 4, missing=fills)}
+        assert kinds == {wids.Ragged}
+    batch = next(iter(wids.Loader(view, batch_size=8, missing="none")))
+    assert batch[".image"][7] is None
+    assert batch.keys() == {"__key__", "__index__", ".image", ".new.txt", ".cls"}
+    with pytest.raises(ValueError, match=r"sample 1, key 'k01'.*missing=\{'.new.txt': ...\}"):
+        list(wids.Loader(view, batch_size=8))
+    with pytest.raises(KeyError, match=r"sample 7, key 'k07', has no '.image'.*wids.collate"):
+        list(DataLoader(view.with_options(fields=[".image"]), batch_size=8))
+    with pytest.raises(ValueError, match="give it to wids.collate"):
+        wids.Loader(view, missing="none", collate_fn=list)
 
 
 @pytest.mark.parametrize(

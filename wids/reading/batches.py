@@ -10,14 +10,17 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import deque
+from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from wids.base.system import num_cores
-from wids.reading.collate import collate
+from wids.reading.collate import Missing, collate
 from wids.reading.loaderstats import counted_as
 from wids.reading.pipeline import note_missing_dot
+from wids.reading.ragged import Ragged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -45,6 +48,7 @@ def batch_maker(
     dataset: Any,
     collate_fn: Callable[[list[Any]], Batch] | None,
     pools: Pools,
+    missing: Missing = "error",
 ) -> Callable[[Sequence[int]], Batch]:
     """Return the fastest function that makes batches of a dataset.
 
@@ -52,13 +56,15 @@ def batch_maker(
         dataset: A `SampleSequence`, or anything with `dataset[index]`.
         collate_fn: Function from a list of samples to a batch; None for `wids.reading.collate`.
         pools: Where the memory of batches comes from.
+        missing: What samples without a field have, as for `collate`.
 
     Returns:
         A thread-safe function from indexes to a batch.
     """
-    by_sample = _SampleBatches(dataset, collate_fn, pools)
+    collated = collate_fn or partial(collate, missing=missing, tensors=False, allocate=pools(""))
+    by_sample = _SampleBatches(dataset, collated)
     if collate_fn is None and _kind(dataset) != "samples":
-        return _FieldBatches(dataset, by_sample, pools)
+        return _FieldBatches(dataset, by_sample, pools, missing)
     return by_sample
 
 
@@ -96,35 +102,21 @@ class Pools:
 class _SampleBatches:
     """Makes a batch by reading its samples and collating them."""
 
-    def __init__(
-        self,
-        dataset: Any,
-        collate_fn: Callable[[list[Any]], Batch] | None,
-        pools: Pools,
-    ) -> None:
+    def __init__(self, dataset: Any, collate_fn: Callable[[list[Any]], Batch]) -> None:
         self._dataset = dataset
         self._read = getattr(dataset, "__getitems__", None) or self._read_each
         self._collate_fn = collate_fn
-        self._allocate = pools("")
 
     def __call__(self, indexes: Sequence[int]) -> Batch:
         samples = self._read(indexes)
         with counted_as("collate"):
             try:
-                return self._collated(samples)
+                return self._collate_fn(samples)
             except Exception as error:
+                if samples:
+                    note_missing_dot(error, samples[0])
                 error.add_note(f"while collating samples {[*indexes]}")
                 raise
-
-    def _collated(self, samples: list[Any]) -> Batch:
-        if self._collate_fn is None:
-            return collate(samples, self._allocate)
-        try:
-            return self._collate_fn(samples)
-        except KeyError as error:
-            if samples:
-                note_missing_dot(error, samples[0])
-            raise
 
     def _read_each(self, indexes: Sequence[int]) -> list[Any]:
         samples = []
@@ -145,18 +137,33 @@ class _FieldBatches:
         dataset: SampleSequence,
         by_sample: _SampleBatches,
         pools: Pools,
+        missing: Missing,
     ) -> None:
         self._dataset = dataset
         self._by_sample = by_sample
         self._pools = pools
+        self._may_lack = missing.keys() if isinstance(missing, Mapping) else ()
         # Copying holds the interpreter lock. If threads took it from each other every few
         # milliseconds, a batch would take 1.5 times as long, so only one thread copies at a time.
         self._turn = threading.Lock()
 
     def __call__(self, indexes: Sequence[int]) -> dict[str, Any]:
         batch = self._dataset.gather_fields(indexes, self._pools, self._turn)
-        # If samples have different fields, collating them one by one gives the right error.
-        return self._by_sample(indexes) if batch is None else batch
+        if batch is not None and batch.keys() >= {*self._may_lack}:
+            return batch
+        # The samples have different fields: each gets what it lacks, or it is an error.
+        batch = self._by_sample(indexes)
+        if _kind(self._dataset) == "raw":
+            batch = {name: _as_ragged(batch[name]) for name in batch}
+        labels = {"__key__", "__index__"}
+        return {name: batch[name] for name in batch if name in labels or name[:2] != "__"}
+
+
+def _as_ragged(column: Any) -> Any:
+    """Return a column of raw fields as one buffer, if no sample lacks it."""
+    if not all(isinstance(each, bytes | memoryview) for each in column):
+        return column
+    return Ragged.of([np.frombuffer(each, np.uint8) for each in column])
 
 
 class BufferPool:

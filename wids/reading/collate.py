@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from wids.base.arguments import check_extension
 from wids.reading.ragged import Ragged
 
 __all__ = [
+    "Missing",
     "PackedRow",
     "as_tensors",
+    "checked_missing",
     "collate",
     "column_of",
     "follow_path",
@@ -21,33 +24,75 @@ __all__ = [
 ]
 
 Allocate = Callable[[int], np.ndarray]
+# What samples have in a batch that lack a field of others: an error, None, or a value by the field.
+Missing = Literal["error", "none"] | Mapping[str, Any]
 
 
-def collate(samples: Sequence[Any], allocate: Allocate | None = None) -> Any:
+def collate(
+    samples: Sequence[Any],
+    *,
+    missing: Missing = "error",
+    tensors: bool | None = None,
+    allocate: Allocate | None = None,
+) -> Any:
     """Return the batch of a list of samples; values that cannot be stacked stay a list.
 
     Dicts become a dict of columns, tuples a list of columns, anything else one column. Numbers
     become an array; arrays of one type and shape, and tensors, are stacked; other values (text,
-    images, arrays of different shapes, None) stay a list.
+    images, arrays of different shapes, None) stay a list. For a DataLoader:
+    `collate_fn=functools.partial(wids.collate, missing="none")`.
 
     Args:
         samples: At least one.
+        missing: What samples have that lack a field of others of the batch. A dict gives the value
+            of each field that may be missing, also where all samples of a batch lack it; "none"
+            gives None. "error" raises.
+        tensors: Whether arrays become tensors; None: if the program uses torch.
         allocate: Function from a number of bytes to an array of that size; None: new memory.
 
     Raises:
         ValueError: Dicts have different keys, or tuples different lengths.
 
-    >>> collate([{"a": 1, "b": "x"}, {"a": 2, "b": "y"}])
+    >>> collate([{"a": 1, "b": "x"}, {"a": 2, "b": "y"}], tensors=False)
     {'a': array([1, 2]), 'b': ['x', 'y']}
+    >>> collate([{".cls": 1}, {".txt": "y"}], missing={".cls": -1, ".txt": ""}, tensors=False)
+    {'.cls': array([ 1, -1]), '.txt': ['', 'y']}
     """
     first = samples[0]
     if isinstance(first, Mapping):
         _add_errors(samples)
-        return {
-            key: column_of([sample[key] for sample in samples], allocate)
-            for key in _common_keys(samples)
+        names, fills = _names_and_fills(samples, checked_missing(missing))
+        batch: Any = {
+            name: column_of(
+                [sample[name] if name in sample else fills[name] for sample in samples]
+                if name in fills
+                else [sample[name] for sample in samples],
+                allocate,
+            )
+            for name in names
         }
-    return column_of(list(samples), allocate)
+    else:
+        batch = column_of(list(samples), allocate)
+    if tensors is None:
+        tensors = "torch" in sys.modules
+    return as_tensors(batch) if tensors else batch
+
+
+def checked_missing(missing: Any) -> Missing:
+    """Return what samples without a field have in batches, if it says that.
+
+    Raises:
+        ValueError: It does not.
+        TypeError: A name is no text.
+    """
+    if isinstance(missing, str) and missing in ("error", "none"):
+        return missing  # type: ignore[return-value]  # one of the two
+    if isinstance(missing, Mapping):
+        return {check_extension("missing", name): missing[name] for name in missing}
+    raise ValueError(
+        f"missing: expected 'error', 'none' or the value of each field that may be missing, as in "
+        f"{{'.txt': ''}}, got {missing!r:.80}"
+    )
 
 
 def _add_errors(samples: Sequence[Any]) -> None:
@@ -57,19 +102,29 @@ def _add_errors(samples: Sequence[Any]) -> None:
             sample.setdefault("__errors__", {})
 
 
-def _common_keys(samples: Sequence[Mapping[str, Any]]) -> list[str]:
-    keys = list(samples[0])
+def _names_and_fills(
+    samples: Sequence[Mapping[str, Any]], missing: Missing
+) -> tuple[list[str], dict[str, Any]]:
+    """Return the fields of a batch, and the value of each that some samples may lack."""
+    fills = dict(missing) if isinstance(missing, Mapping) else {}
+    names = dict.fromkeys([*samples[0], *fills])
+    if all(sample.keys() == names.keys() for sample in samples):
+        return list(names), {}
     for slot, sample in enumerate(samples):
-        if sample.keys() != samples[0].keys():
-            odd = sorted(map(str, sample.keys() ^ samples[0].keys()))
+        odd = sorted(map(str, (sample.keys() ^ samples[0].keys()) - fills.keys()))
+        if missing == "none":
+            fills |= dict.fromkeys(odd)
+            names |= dict.fromkeys(odd)
+        elif odd:
             lacking = next((name for name in odd if name.startswith(".")), ".txt")
             raise ValueError(
                 f"{_name(sample, slot)}: expected the fields of the first sample of its batch "
                 f"({samples[0].get('__index__', 0)}); only one of the two has {', '.join(odd)}; "
-                f"leave out the samples without it by dataset.filter('{lacking} != null'), name "
-                "the fields that all samples have by fields=, or pass a collate_fn"
+                f"give those that lack it a value by missing={{{lacking!r}: ...}} (None by "
+                'missing="none") of the Loader or of wids.collate, or leave them out by '
+                f"dataset.filter('{lacking} != null'), or by fields= without it"
             )
-    return keys
+    return list(names), fills
 
 
 def _name(sample: Mapping[str, Any], slot: int) -> str:

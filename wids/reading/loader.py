@@ -17,7 +17,7 @@ from wids.ordering.batchsampler import BatchPass, BatchSampler, PlannedPass
 from wids.ordering.randomseeds import reading_batch
 from wids.ordering.samplers import ChunkedSampler, check_drawn_from
 from wids.reading.batches import Batch, Pools, batch_maker, useful_threads
-from wids.reading.collate import as_tensors, pin
+from wids.reading.collate import Missing, as_tensors, checked_missing, pin
 from wids.reading.devicedecoder import DeviceDecoder
 from wids.reading.loaderstats import LoaderStats, LoopClock, counted_as
 from wids.reading.orderedmap import OrderedMap
@@ -64,6 +64,8 @@ class Loader:
             DataLoader; the epochs of a run differ.
         tensors: Whether arrays become tensors. None: if torch is installed and there is no
             `collate_fn`.
+        missing: What samples without a field that others of their batch have get: the value of the
+            field in a dict, as in `{".txt": ""}`; "none" for None in a list; or it is an "error".
         device: Where batches go, such as "cuda"; or a `DeviceDecoder`, which also decodes images
             there. Two threads are the default then.
 
@@ -97,6 +99,7 @@ class Loader:
         # A fixed default, so that two runs give the same order. Epochs differ nevertheless.
         seed: int = 0,
         tensors: bool | None = None,
+        missing: Missing = "error",
         device: Any = None,
     ) -> None:
         _check_dataset(dataset)
@@ -132,6 +135,12 @@ class Loader:
             num_workers = _DEVICE_THREADS if device else useful_threads(dataset, collate_fn)
         self.num_workers = check_integer("num_workers", num_workers, 0)
         self.collate_fn = collate_fn
+        self.missing = checked_missing(missing)
+        if collate_fn is not None and missing != "error":
+            raise ValueError(
+                "missing is for batches without a collate_fn; give it to wids.collate in yours, as "
+                "in functools.partial(wids.collate, missing=...)"
+            )
         self.pin_memory = check_flag("pin_memory", pin_memory)
         self.drop_last = drop_last
         self.timeout = check_number("timeout", timeout, 0)
@@ -155,7 +164,7 @@ class Loader:
     def __iter__(self) -> LoaderPass:
         """Start an epoch, or continue the one that was restored."""
         stats = self._stats
-        collated = batch_maker(self.dataset, self.collate_fn, self._pools)
+        collated = batch_maker(self.dataset, self.collate_fn, self._pools, self.missing)
         convert = _conversion(self.device, tensors=self.tensors, pin_memory=self.pin_memory)
 
         def made_of(indexes: Sequence[int]) -> Batch:

@@ -24,8 +24,9 @@ class UnevenSample(dict[str, Any]):
         choice = f"leave them out by dataset.filter('{name} != null'), " if is_field else ""
         raise KeyError(
             f"{which} has no {name!r}, and others of its batch may have it; expected samples with "
-            f"the same fields: {choice}name the fields that all samples have by fields=, or pass "
-            "a collate_fn that knows what to do, such as collate_fn=list"
+            f"the same fields: {choice}name the fields that all samples have by fields=, or give "
+            "those that lack it a value by collate_fn=functools.partial(wids.collate, "
+            f"missing={{{name!r}: ...}})"
         )
 
 
