@@ -323,7 +323,7 @@ def test_states_that_do_not_fit_are_refused():
     [
         ({"shape": SHAPES}, TypeError, "batch_size"),
         ({"shape": SHAPES[1:], "batch_size": 4}, ValueError, "for each of 1010 samples"),
-        ({"shape": [(1, 2), (1,)], "batch_size": 4}, ValueError, "shape must have a row"),
+        ({"shape": [(1, 2), (1,)], "batch_size": 4}, ValueError, "a row of equally many integers"),
         ({"shape": SHAPES / 2, "batch_size": 4}, ValueError, "array of float64.*shape_buckets"),
         ({"shape": np.arange(len(DATA)) * 4 + 9, "batch_size": 4}, None, ""),
         ({"shape": SHAPES, "batch_size": {0: 4}}, ValueError, "no number for the shape 1"),

@@ -17,7 +17,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 import wids
 from wids import BatchSampler, DistributedChunkedSampler, DistributedShardSampler, Mixture
 from wids.ordering.order import Chunks
-from wids.ordering.weighted import WeightedChunks, read_classes, read_weights
+from wids.ordering.weighted import WeightedChunks
 
 # torchdata 0.11 calls what torch 2.13 deprecates.
 pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
@@ -39,12 +39,8 @@ def test_each_sample_has_its_share_over_several_epochs(lengths, epochs, number, 
     labels = data.draw(
         st.one_of(st.none(), st.lists(st.sampled_from("abcd"), min_size=n, max_size=n))
     )
-    source = WeightedChunks(
-        Chunks.cut(0, n, None, np.array(lengths)),
-        read_weights(weights, n),
-        read_classes(labels, n),
-        draws or n,
-    )
+    chunks = Chunks.cut(0, n, None, np.array(lengths))
+    source = WeightedChunks.of(chunks, weights, labels, draws)
     counts = sum(source.counts(5, number * epochs + epoch) for epoch in range(epochs))
     assert counts.sum() == epochs * (draws or n)
     totals = Counter()
@@ -226,7 +222,7 @@ def test_what_it_draws_is_told():
         ({"weights": [1, 2, 3], "num_samples": 0}, "draws per epoch.*got 0"),
         ({"weights": [1, 2, 3], "num_samples": (0, 2)}, r"draws per epoch.*got \(0, 2\)"),
         ({"balance": ["a"]}, "balance must be 3 classes"),
-        ({"balance": ".cls"}, r"give the column: dataset.column\('.cls'\)"),
+        ({"balance": ".cls"}, r"such as dataset.column\('.cls'\), got '.cls'"),
         ({"balance": ["a", None, "b"]}, "sample 1 has none"),
         ({"balance": [1.0, 2.0, float("nan")]}, "sample 2 has none"),
         ({"balance": np.array(["a", 1, "b"], object)}, "classes of one kind"),

@@ -457,7 +457,7 @@ def test_what_cannot_look_ahead_is_refused(remote: OpenRemote) -> None:
     dataset = remote(2)
     with pytest.raises(TypeError, match="DistributedShardSampler; got list"):
         dataset.fetch_ahead([1, 2, 3])
-    with pytest.raises(ValueError, match="draws from 10 samples, this dataset has 40"):
+    with pytest.raises(ValueError, match="draws from 10 samples, and there are 40"):
         dataset.fetch_ahead(wids.ChunkedSampler(range(10)))
     by_range = remote(2, remote="range")
     with pytest.raises(ValueError, match='open the dataset with remote="whole"'):

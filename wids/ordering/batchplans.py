@@ -36,22 +36,21 @@ _MOST_SHAPES = 4096
 
 
 class Batches(NamedTuple):
-    """Some batches: batch `i` is `indexes[bounds[i] : bounds[i + 1]]`."""
+    """Some batches, one after the other: their samples, and the number of samples of each."""
 
     indexes: Integers
-    bounds: Integers
+    sizes: Integers
 
     @property
-    def number(self) -> int:
-        """Number of batches."""
-        return self.bounds.size - 1
+    def bounds(self) -> Integers:
+        """Where each batch begins in `indexes`, and where the last one ends."""
+        return np.append(0, np.cumsum(self.sizes))
 
     def picked(self, numbers: Integers) -> "Batches":
         """Return the batches of these numbers, in this order."""
-        sizes = np.diff(self.bounds)[numbers]
-        bounds = np.append(0, np.cumsum(sizes))
-        shifts = np.repeat(self.bounds[numbers] - bounds[:-1], sizes)
-        return Batches(self.indexes[shifts + np.arange(shifts.size)], bounds)
+        picked = Batches(self.indexes, self.sizes[numbers])
+        shifts = np.repeat(self.bounds[numbers] - picked.bounds[:-1], picked.sizes)
+        return picked._replace(indexes=self.indexes[shifts + np.arange(shifts.size)])
 
 
 class BatchPlan(Protocol):
@@ -92,8 +91,11 @@ class CostPlan:
         ValueError: There is not a cost for each sample, or one is not from 0 to `max_cost`.
     """
 
-    def __init__(self, costs: Any, max_cost: float, most: int | None, length: int) -> None:
+    def __init__(self, costs: Any, max_cost: Any, most: Any, length: int) -> None:
         max_cost = check_number("max_cost", max_cost)
+        if max_cost <= 0:
+            raise ValueError(f"max_cost must be above 0, got {max_cost}")
+        most = None if most is None else check_integer("batch_size", most, 1)
         array = np.asarray(costs)
         if array.shape != (length,) or array.dtype.kind not in "biuf":
             raise ValueError(
@@ -101,8 +103,6 @@ class CostPlan:
                 f"of {array.dtype} with the shape {array.shape}; pass the column of the dataset "
                 "that the sampler draws from"
             )
-        if max_cost <= 0:
-            raise ValueError(f"max_cost must be above 0, got {max_cost}")
         # Numbers of all types count alike.
         array = array.astype(np.float64)
         (wrong,) = np.nonzero(~((array >= 0) & (array <= max_cost)))
@@ -125,20 +125,14 @@ class CostPlan:
     def plan(self, indexes: Integers, ranks: int, key: int | None, tail: str) -> Batches:
         """Divide samples into batches; as `BatchPlan.plan`."""
         windows: list[Batches] = []
-        for part in np.array_split(indexes, -(-indexes.size // _WINDOW)) if indexes.size else []:
+        for part in np.array_split(indexes, max(1, -(-indexes.size // _WINDOW))):
             batches = self._cut(part[np.argsort(self._levels[part], kind="stable")])
             # Every other window begins with the cheapest, so that a step across two is even.
             if len(windows) % 2:
-                batches = batches.picked(np.arange(batches.number)[::-1])
+                batches = batches.picked(np.arange(batches.sizes.size)[::-1])
             windows.append(batches)
-        sizes = [batches.indexes.size for batches in windows]
-        numbers = np.repeat(np.arange(len(windows)), [batches.number for batches in windows])
-        shifts = np.cumsum([0, *sizes]).tolist()
-        ends = [batches.bounds[1:] + shift for batches, shift in zip(windows, shifts, strict=False)]
-        joined = Batches(
-            np.concatenate([indexes[:0], *(batches.indexes for batches in windows)]),
-            np.concatenate([np.zeros(1, np.int64), *ends]),
-        )
+        numbers = np.repeat(np.arange(len(windows)), [each.sizes.size for each in windows])
+        joined = Batches(*map(np.concatenate, zip(*windows, strict=True)))
         return _in_steps(joined, numbers, ranks, key, tail)
 
     def _cut(self, samples: Integers) -> Batches:
@@ -148,24 +142,24 @@ class CostPlan:
         with np.errstate(divide="ignore"):
             most = np.minimum(self._max_cost / costs, self._most).astype(np.int64)
         most -= most * costs > self._max_cost  # the quotient may be rounded up
-        bounds, at, view = [0], 0, np.maximum(most, 1).data
+        sizes, at, view = [], 0, np.maximum(most, 1).data
         while at < samples.size:
-            at += view[at]
-            bounds.append(at)
-        bounds[-1] = samples.size
-        return Batches(samples, np.array(bounds, np.int64))
+            sizes.append(min(view[at], samples.size - at))
+            at += sizes[-1]
+        return Batches(samples, np.array(sizes, np.int64))
 
 
 def _in_steps(
     batches: Batches, windows: Integers, ranks: int, key: int | None, tail: str
 ) -> Batches:
     """Return batches in steps of adjacent ones; steps are shuffled in the window of each batch."""
-    full = batches.number // ranks
+    number = batches.sizes.size
+    full = number // ranks
     steps = np.arange(full)
     if key is not None and full:
         steps = np.lexsort((derive_keys(key, steps), windows[: full * ranks : ranks]))
     order = (steps[:, None] * ranks + np.arange(ranks)).ravel()
-    rest = np.arange(full * ranks, batches.number)
+    rest = np.arange(full * ranks, number)
     if rest.size and tail == "pad":
         # Those of the step before are of samples that are in the cache.
         rest = np.append(rest, order[-ranks:][: ranks - rest.size])
@@ -192,7 +186,7 @@ class PackPlan(CostPlan):
         rows = _pack(units[order], capacity, self._most)
         sizes = np.bincount(rows)
         by_row = np.argsort(rows, kind="stable")
-        return Batches(samples[order[by_row]], np.append(0, np.cumsum(sizes[sizes > 0])))
+        return Batches(samples[order[by_row]], sizes[sizes > 0])
 
 
 def _pack(units: Integers, capacity: int, most: int) -> Integers:
@@ -285,12 +279,17 @@ class ShapePlan:
         ValueError: There is not a shape for each sample, or no batch size for a shape.
     """
 
-    def __init__(
-        self, shapes: Any, batch_size: int | Mapping[Any, int], length: int, *, drop_last: bool
-    ) -> None:
+    def __init__(self, shapes: Any, batch_size: Any, length: int, *, drop_last: bool) -> None:
         self._drop_last = drop_last
         self._numbers, names = _numbered_shapes(shapes, length)
-        self._sizes = [_size_of(name, batch_size) for name in names]
+        sizes = batch_size if isinstance(batch_size, Mapping) else dict.fromkeys(names, batch_size)
+        missing = [name for name in names if name not in sizes]
+        if missing:
+            raise ValueError(
+                f"batch_size has no number for the shape {missing[0]!r}; it has those for "
+                f"{', '.join(map(repr, list(sizes)[:9])) or 'none'}"
+            )
+        self._sizes = [check_integer("batch_size", sizes[name], 1) for name in names]
         self.facts = {
             "shape": array_hash(self._numbers, "<i4"),
             "batch_size": self._sizes,
@@ -327,23 +326,21 @@ class ShapePlan:
         steps.sort(key=lambda step: step[0])
         batches = [batch for _, step in steps for batch in step] + ragged
         places = np.concatenate([by_shape[:0], *batches])
-        bounds = np.append(0, np.cumsum([batch.size for batch in batches], dtype=np.int64))
-        return Batches(indexes[places], bounds)
+        return Batches(indexes[places], np.array([batch.size for batch in batches], np.int64))
 
 
 def _numbered_shapes(shapes: Any, length: int) -> tuple[NDArray[np.int32], list[Any]]:
     """Return the number of each sample's shape, and the shape of each number."""
     try:
         array = np.asarray(shapes)
-    except ValueError as error:  # such as rows of different lengths
-        raise ValueError(
-            f"shape must have a row of equally many integers for each sample: {error}"
-        ) from None
+    except ValueError:  # rows of different lengths
+        array = np.zeros(())
     if array.ndim not in (1, 2) or array.dtype.kind not in "iubUS" or len(array) != length:
         raise ValueError(
-            f"shape must be an integer, a string or a row of integers for each of {length} samples "
-            f"of the dataset, got an array of {array.dtype} with the shape {array.shape}; to make "
-            "buckets of widths and heights use wids.shape_buckets, of numbers numpy.digitize"
+            "shape must be an integer, a string or a row of equally many integers for each of "
+            f"{length} samples of the dataset, got an array of {array.dtype} with the shape "
+            f"{array.shape}; to make buckets of widths and heights use wids.shape_buckets, of "
+            "numbers numpy.digitize"
         )
     values, numbers = np.unique(array, axis=0 if array.ndim == 2 else None, return_inverse=True)
     if len(values) > _MOST_SHAPES:
@@ -353,15 +350,3 @@ def _numbered_shapes(shapes: Any, length: int) -> tuple[NDArray[np.int32], list[
         )
     names = [tuple(name) if isinstance(name, list) else name for name in values.tolist()]
     return numbers.ravel().astype(np.int32), names
-
-
-def _size_of(shape: Any, batch_size: int | Mapping[Any, int]) -> int:
-    """Return the number of samples of a batch of a shape."""
-    if not isinstance(batch_size, Mapping):
-        return check_integer("batch_size", batch_size, 1)
-    if shape not in batch_size:
-        raise ValueError(
-            f"batch_size has no number for the shape {shape!r}; it has those for "
-            f"{', '.join(map(repr, list(batch_size)[:9])) or 'none'}"
-        )
-    return check_integer(f"batch_size of {shape!r}", batch_size[shape], 1)

@@ -18,29 +18,21 @@ import numpy as np
 
 from wids.base.arguments import check_flag, check_integer
 from wids.ordering.batchplans import Batches, BatchPlan, CostPlan, PackPlan, ShapePlan
-from wids.ordering.passes import IndexPass, OrderState, Pass, Planner, PoolPoint, more_than_drawn
+from wids.ordering.passes import OrderState, Pass, PassIterator, more_than_drawn
 from wids.ordering.permute import Integers, derive_key, facts_hash
 from wids.ordering.randomseeds import IndexBatch
-from wids.ordering.samplers import ChunkedSampler, num_drawn_from
+from wids.ordering.samplers import ChunkedSampler, TorchBatchSampler
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-    from torch.utils.data import BatchSampler as TorchBatchSampler
-else:
-    try:
-        from torch.utils.data import BatchSampler as TorchBatchSampler
-    except ImportError:
 
-        class TorchBatchSampler:
-            """Replacement for torch's class where torch is not installed."""
-
-
-__all__ = ["BatchPass", "BatchSampler", "PlannedPass"]
+__all__ = ["BatchPass", "BatchSampler"]
 
 # Positions that are planned together: they are planned again after a resumption, in half a second.
 _POOL = 1 << 20
 _BLOCK = 1 << 15  # positions computed at a time, which fit into the processor's cache
 _POOLS = 0x706F6F6C  # purpose of the keys of plans
+_AT_ONCE = 256  # batches that are made into lists at a time
 _CHOICES = (
     ["batch_size"],
     ["cost", "max_cost"],
@@ -136,35 +128,36 @@ class BatchSampler(TorchBatchSampler):
             raise ValueError("drop_last has no effect with cost: batches differ in size")
         self.sampler = sampler
         self._size = 0
-        if batch_size is not None and not (shape is not None and isinstance(batch_size, Mapping)):
-            self._size = check_integer("batch_size", batch_size, 1)
-        self._pools: _Pools | None = None
-        self._facts: dict[str, Any] = {"batch_size": self._size, "drop_last": self.drop_last}
         plan: BatchPlan | None = None
-        if cost is not None and max_cost is not None:
+        if cost is not None:
             kind = PackPlan if pack else CostPlan
-            plan = kind(cost, max_cost, self._size or None, len(sampler.dataset))
-        elif shape is not None and batch_size is not None:
+            plan = kind(cost, max_cost, batch_size, len(sampler.dataset))
+        elif shape is not None:
             plan = ShapePlan(shape, batch_size, len(sampler.dataset), drop_last=self.drop_last)
-        if plan is not None:
-            self._pools, self._facts = _Pools(plan), plan.facts
+        else:
+            self._size = check_integer("batch_size", batch_size, 1)
+        self._pools = None if plan is None else _Pools(plan)
+        self._facts: dict[str, Any] = {"batch_size": self._size, "drop_last": self.drop_last}
+        self._facts = self._facts if plan is None else plan.facts
         # None tells frameworks that batches differ in size.
-        size = self._size if cost is None else 0
-        self.batch_size = size or None  # type: ignore[assignment]
+        differ = cost is not None or isinstance(batch_size, Mapping)
+        self.batch_size = None if differ else batch_size  # type: ignore[assignment]
 
     def __len__(self) -> int:
         """Number of batches on this rank in a whole epoch: that in progress, or the next one."""
         if self._pools is None:
             return self._batches_of(len(self.sampler))
-        planner = self.sampler.__planner__()
-        return self._pools.count(planner, planner.course()[0].moved(0))
+        begun = self.sampler.under_way
+        state = self.sampler.upcoming() if begun is None else begun.start
+        return self._pools.count(self.sampler, state.moved(0))
 
-    def __iter__(self) -> "BatchPass | PlannedPass":
+    def __iter__(self) -> "BatchPass | PassIterator[IndexBatch]":
         """Return a pass that begins at the sampler's position."""
         if self._pools is None:
-            drawn_from = num_drawn_from(self.sampler)
+            drawn_from = len(self.sampler.dataset)
             return BatchPass(iter(self.sampler), self._size, drawn_from, drop_last=self.drop_last)
-        return PlannedPass(self.sampler, self._pools)
+        begun = _PlannedPass(self._pools.checked(self.sampler.upcoming()))
+        return PassIterator.over(begun, begun.batches(self.sampler, self._pools))
 
     def __repr__(self) -> str:
         words = [f"{k}={v}" for k, v in self._facts.items() if not isinstance(v, bytes)]
@@ -192,10 +185,10 @@ class BatchSampler(TorchBatchSampler):
         """Return the number of batches left in the pass in progress, or else in the next one."""
         if self._pools is None:
             return self._batches_of(self.sampler.remaining())
-        planner = self.sampler.__planner__()
-        begun = planner.begun()
-        taken = begun.num_batches if isinstance(begun, _PlannedRun) and not begun.done else 0
-        return self._pools.count(planner, planner.course()[0]) - taken
+        begun = self.sampler.under_way
+        if begun is None:
+            return self._pools.count(self.sampler, self.sampler.upcoming())
+        return self._pools.count(self.sampler, begun.start) - begun.handed_out
 
     def state_dict(self, consumed: int | None = None) -> dict[str, Any]:
         """Return the state, the same on every rank; with `batch_size` alone that of the sampler.
@@ -208,12 +201,9 @@ class BatchSampler(TorchBatchSampler):
             TypeError: `consumed` is no integer.
             ValueError: `consumed` is negative, or more than the pass in progress has handed out.
         """
-        if consumed is None:
-            return self.sampler.state_dict()
-        consumed = check_integer("consumed", consumed, 0)
-        if self._pools is None:
-            return self.sampler.state_dict(consumed * self._size)
-        if consumed and self.sampler.__planner__().begun() is None:
+        if consumed is not None:
+            consumed = check_integer("consumed", consumed, 0) * (self._size or 1)
+        if consumed and self._pools is not None and self.sampler.last_pass is None:
             raise ValueError(f"consumed must be 0 or None before a pass begins, got {consumed}")
         return self.sampler.state_dict(consumed)
 
@@ -234,7 +224,7 @@ class BatchSampler(TorchBatchSampler):
             self.sampler.load_state_dict(state_dict, strict)
         else:
             state = self._pools.checked(OrderState.parse(state_dict))
-            self.sampler.__planner__().restore(state, strict)
+            self.sampler.restore(state, strict)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the pickled attributes; a copy has a sampler of its own."""
@@ -249,7 +239,7 @@ class BatchPass(Iterator[IndexBatch]):
     """Iterator over one epoch of a `BatchSampler`; a StatefulDataLoader saves and restores it."""
 
     def __init__(
-        self, indexes: IndexPass, batch_size: int, drawn_from: int | None, *, drop_last: bool
+        self, indexes: PassIterator[int], batch_size: int, drawn_from: int, *, drop_last: bool
     ) -> None:
         self._indexes = indexes
         indexes.run.batch_size = self._batch_size = batch_size
@@ -282,7 +272,7 @@ class _Pools:
     """
 
     def __init__(self, plan: BatchPlan) -> None:
-        self._plan, self.digest = plan, facts_hash(plan.facts)
+        self._plan, self._digest = plan, facts_hash(plan.facts)
         # The last pool that was planned, and the numbers of batches of the last epoch.
         self._last: tuple[Any, Batches] | None = None
         self._numbers: tuple[Any, list[int]] | None = None
@@ -293,69 +283,64 @@ class _Pools:
         Raises:
             ValueError: It was taken with other costs or shapes, or of a sampler alone.
         """
-        if state.batches is not None and state.batches.plan != self.digest:
+        if state.plan != self._digest and state.consumed not in (0, state.num_samples):
             raise ValueError(
-                "the state was taken with other batches (cost, max_cost, pack, shape or "
-                "batch_size); restore it with the same, or begin the epoch again with set_epoch"
-            )
-        if state.batches is None and state.consumed not in (0, state.num_samples):
-            raise ValueError(
-                "expected the state of a BatchSampler by cost or shape, got that of a sampler in "
-                "the middle of an epoch; finish the epoch with the batches that began it"
+                "the state was taken in the middle of an epoch with other batches (cost, max_cost, "
+                "pack, shape or batch_size), or of a sampler alone; restore it with the same, or "
+                "begin the epoch again with set_epoch"
             )
         return state
 
-    def edges(self, planner: Planner, state: OrderState) -> list[int]:
-        """Return the positions at which pools begin, and the end of the epoch."""
+    def left(self, sampler: ChunkedSampler, state: OrderState) -> list[OrderState]:
+        """Return where an epoch goes on: in the pool of a state, and at the start of later ones."""
         n = state.num_samples
+        if state.consumed == n:
+            return []
         # Only at the very end may the ranks differ in their number of batches.
-        number = 1 if planner.share(state).tail == "ragged" else max(1, -(-n // _POOL))
-        return [n * pool // number for pool in range(number + 1)]
+        number = 1 if sampler.share(state).tail == "ragged" else -(-n // _POOL)
+        later = range(state.pool + 1, number)
+        return [
+            state.moved(state.consumed, self._digest, state.pool, state.segments),
+            *(state.moved(n * pool // number, self._digest, pool) for pool in later),
+        ]
 
-    def left(self, planner: Planner, state: OrderState) -> list[PoolPoint]:
-        """Return where an epoch goes on: in the pool of a state, and in those after it."""
-        number = len(self.edges(planner, state)) - 1
-        if state.batches is None:
-            first = number if state.consumed == state.num_samples else 0
-            return [PoolPoint(pool, (), self.digest) for pool in range(first, number)]
-        later = range(state.batches.pool + 1, number)
-        return [state.batches, *(PoolPoint(pool, (), self.digest) for pool in later)]
-
-    def count(self, planner: Planner, state: OrderState) -> int:
+    def count(self, sampler: ChunkedSampler, state: OrderState) -> int:
         """Return the number of batches of this rank from a state on."""
-        share, start, points = planner.share(state), state.moved(0), self.left(planner, state)
+        share, start, points = sampler.share(state), state.moved(0), self.left(sampler, state)
         whole = start, share.num_replicas, share.tail
         if self._numbers is None or self._numbers[0] != whole:
             # The first pool is planned last, and kept for the pass.
-            pools = self.left(planner, start)[::-1]
-            numbers = [self.batches(planner, start, point).number for point in pools]
+            pools = self.left(sampler, start)[::-1]
+            numbers = [self.batches(sampler, point).sizes.size for point in pools]
             self._numbers = whole, numbers[::-1]
         numbers = self._numbers[1][len(self._numbers[1]) - len(points) :]
-        if state.batches is not None:
-            numbers[0] = self.batches(planner, state, points[0]).number
+        if state.plan:
+            numbers[0] = self.batches(sampler, points[0]).sizes.size
         return sum(-(-max(0, each - share.rank) // share.num_replicas) for each in numbers)
 
-    def batches(self, planner: Planner, state: OrderState, point: PoolPoint) -> Batches:
-        """Return the batches of a pool that are left from a point on."""
-        share = planner.share(state)
+    def batches(self, sampler: ChunkedSampler, state: OrderState) -> Batches:
+        """Return the batches that are left of the pool of a state."""
+        share = sampler.share(state)
         ranks, tail = share.num_replicas, share.tail
-        what = state.moved(0), point, ranks, tail
+        what = state, ranks, tail
         if self._last is not None and self._last[0] == what:
             return self._last[1]
-        order = planner.order(state)
-        start, stop = self.edges(planner, state)[point.pool : point.pool + 2]
+        order = sampler.order(state)
+        start, *ends = (each.consumed for each in self.left(sampler, state.moved(0))[state.pool :])
+        stop = ends[0] if ends else state.num_samples
         blocks = [np.arange(i, min(i + _BLOCK, stop)) for i in range(start, stop, _BLOCK)]
-        indexes = np.concatenate([np.zeros(0, np.int64), *map(order.at, blocks)])
+        indexes = np.concatenate(list(map(order.at, blocks)))
         # With as many ranks as at last, the plan of these goes on.
-        goes_on = point.segments and point.segments[-1][0] == ranks
-        runs = point.segments if goes_on else (*point.segments, (ranks, 0))
+        goes_on = state.segments and state.segments[-1][0] == ranks
+        runs = state.segments if goes_on else (*state.segments, (ranks, 0))
         for number, (then, steps) in enumerate(runs):
-            key = derive_key(state.seed, state.epoch, _POOLS, point.pool, number)
+            key = derive_key(state.seed, state.epoch, _POOLS, state.pool, number)
             planned = self._plan.plan(indexes, then, key if state.shuffle else None, tail)
-            taken = min(steps * then, planned.number)
+            taken = min(steps * then, planned.sizes.size)
+            used = planned.bounds[taken]
             if number < len(runs) - 1:
-                indexes = _without(indexes, planned.indexes[: planned.bounds[taken]])
-        self._last = what, Batches(planned.indexes, planned.bounds[taken:])
+                indexes = _without(indexes, planned.indexes[:used])
+        self._last = what, Batches(planned.indexes[used:], planned.sizes[taken:])
         return self._last[1]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -372,83 +357,59 @@ def _without(indexes: Integers, used: Integers) -> Integers:
     return indexes[np.sort(order[number_among_equals >= times])]
 
 
-class _PlannedRun(Pass):
-    """Pass over planned batches; the sampler keeps it, as any other pass.
+class _PlannedPass(Pass):
+    """Pass over planned batches."""
 
-    Attributes:
-        pools: For each pool that was begun: its point at the begin, how many of its samples were
-            used before, this rank's number of batches, and the bounds of all batches.
-        num_batches: Number of batches handed out.
-        num_indexes: Number of their samples.
-    """
-
-    def __init__(self, start: OrderState, num_replicas: int, last_pool: int) -> None:
+    def __init__(self, start: OrderState) -> None:
         super().__init__(start)
-        self.num_replicas, self.last_pool = num_replicas, last_pool
-        self.pools: list[tuple[PoolPoint, int, int, Integers]] = []
-        self.num_batches = self.num_indexes = 0
+        # For each pool that was begun: its state then, the bounds of all batches, and the number of
+        # those of this rank.
+        self._begun: list[tuple[OrderState, Integers, int]] = []
+        self._num_pools = 0
+
+    def batches(self, sampler: ChunkedSampler, pools: _Pools) -> Iterator[list[IndexBatch]]:
+        """Begin the pass, and make its batches, some at a time."""
+        state = pools.checked(self.start)
+        self.share = share = sampler.share(state)
+        sampler.begin(self)
+        left = pools.left(sampler, state)
+        self._num_pools = state.pool + len(left)
+        about = state.seed, state.epoch, len(sampler.dataset)
+        for point in left:
+            batches = pools.batches(sampler, point)
+            bounds = batches.bounds.tolist()
+            mine = range(share.rank, batches.sizes.size, share.num_replicas)
+            self._begun.append((point, batches.bounds, len(mine)))
+            for at in range(0, len(mine), _AT_ONCE):
+                yield [
+                    IndexBatch(batches.indexes[bounds[i] : bounds[i + 1]].tolist(), *about)
+                    for i in mine[at : at + _AT_ONCE]
+                ]
 
     @property
-    def handed_out(self) -> int:
-        """Number of indexes in the batches that the pass has yielded."""
-        return self.num_indexes
+    def num_indexes(self) -> int:
+        """Number of indexes of this rank that come before the position of the pass."""
+        if self.share is None:
+            return 0
+        return (self.after().consumed - self.start.consumed) // self.share.num_replicas
 
     def after(self, consumed: int | None = None) -> OrderState:
         """Return the state after some batches; by default all that were handed out."""
-        if consumed is not None and consumed > self.num_batches and not self.done:
-            raise more_than_drawn(consumed, "batches", self.num_batches)
-        left = self.num_batches if consumed is None else min(consumed, self.num_batches)
-        if not left:
+        handed_out = self.handed_out
+        if consumed is not None and consumed > handed_out and not self.done:
+            raise more_than_drawn(consumed, "batches", handed_out)
+        left = handed_out if consumed is None else min(consumed, handed_out)
+        if self.share is None or not left:
             return self.start
-        for point, position, count, bounds in self.pools:  # noqa: B007 (used after the loop)
+        for point, bounds, count in self._begun:  # noqa: B007 (used after the loop)
             if left <= count:
                 break
             left -= count
-        ranks, segments = self.num_replicas, point.segments
-        batches = min(left * ranks, bounds.size - 1)
-        if point.pool == self.last_pool and batches == bounds.size - 1:
+        ranks, segments = self.share.num_replicas, point.segments
+        taken = min(left * ranks, bounds.size - 1)
+        if point.pool == self._num_pools - 1 and taken == bounds.size - 1:
             return self.start.moved(self.start.num_samples)
         if segments and segments[-1][0] == ranks:
             left, segments = left + segments[-1][1], segments[:-1]
-        point = PoolPoint(point.pool, (*segments, (ranks, left)), point.plan)
-        return self.start.moved(position + int(bounds[batches] - bounds[0]), point)
-
-
-class PlannedPass(Iterator[IndexBatch]):
-    """Iterator over one epoch of a `BatchSampler` whose batches are planned."""
-
-    def __init__(self, sampler: ChunkedSampler, pools: _Pools) -> None:
-        self._sampler, self._pools = sampler, pools
-        self._start = pools.checked(sampler.__planner__().upcoming())
-        self._run: _PlannedRun | None = None
-        self._batches = self._generate()
-
-    def __next__(self) -> IndexBatch:
-        return next(self._batches)
-
-    def _generate(self) -> Iterator[IndexBatch]:
-        planner, state = self._sampler.__planner__(), self._start
-        share, edges = planner.share(state), self._pools.edges(planner, state)
-        run = self._run = _PlannedRun(state, share.num_replicas, len(edges) - 2)
-        planner.begin(run)
-        drawn_from = num_drawn_from(self._sampler)
-        for point in self._pools.left(planner, state):
-            batches = self._pools.batches(planner, state, point)
-            mine = range(share.rank, batches.number, share.num_replicas)
-            position = state.consumed if point is state.batches else edges[point.pool]
-            run.pools.append((point, position, len(mine), batches.bounds))
-            bounds = batches.bounds.tolist()
-            for number in mine:
-                indexes = batches.indexes[bounds[number] : bounds[number + 1]].tolist()
-                run.num_batches += 1
-                run.num_indexes += len(indexes)
-                yield IndexBatch(indexes, state.seed, state.epoch, drawn_from)
-        run.done = True
-
-    def state_dict(self, consumed: int | None = None) -> dict[str, Any]:
-        """Return the state after some batches of this pass; by default all that were yielded."""
-        return (self._start if self._run is None else self._run.after(consumed)).to_dict()
-
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Continue where `state_dict` of a pass was called; only before the first batch."""
-        self._start = self._pools.checked(OrderState.parse(state_dict))
+        position = point.consumed + int(bounds[taken])
+        return point.moved(position, point.plan, point.pool, (*segments, (ranks, left)))

@@ -5,38 +5,19 @@ sampler. They are computed in blocks, so that memory does not grow with the leng
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, Protocol, cast
+from typing import NamedTuple
 
 import numpy as np
 
-from wids.ordering.passes import OrderState, Planner
+from wids.ordering.passes import OrderState
 from wids.ordering.permute import Integers
+from wids.ordering.samplers import ChunkedSampler, check_drawn_from
 
-__all__ = ["Foreseeable", "IndexMap", "Lookahead", "Visit", "check_foreseeable"]
+__all__ = ["IndexMap", "Lookahead", "Visit", "check_foreseeable"]
 
 IndexMap = Callable[[Integers], Integers]
 
 _BLOCK = 8192  # takes some milliseconds, so that the look-ahead can be stopped soon
-
-
-class Foreseeable(Protocol):
-    """Protocol of a sampler whose order can be computed ahead; all samplers of wids follow it.
-
-    Attributes:
-        num_replicas: Number of ranks.
-        streams: Number of streams: parts of the order that advance side by side.
-    """
-
-    @property
-    def num_replicas(self) -> int:
-        """Number of ranks."""
-
-    @property
-    def streams(self) -> int:
-        """Number of streams: parts of the order that are read in parallel."""
-
-    def __planner__(self) -> Planner:
-        """Functions that compute what the sampler will draw."""
 
 
 def check_foreseeable(sampler: object, length: int | None, *, by_range: bool = False) -> None:
@@ -51,17 +32,13 @@ def check_foreseeable(sampler: object, length: int | None, *, by_range: bool = F
         TypeError: It is no sampler of this library.
         ValueError: It draws from another number of samples, or no shards are fetched.
     """
-    if not hasattr(sampler, "__planner__"):
+    if not isinstance(sampler, ChunkedSampler):
         raise TypeError(
             "fetch_ahead: sampler must be one that can say what it will draw, such as "
             f"wids.DistributedShardSampler; got {type(sampler).__name__}"
         )
-    drawn_from = len(cast("Any", sampler).dataset)
-    if length is not None and drawn_from != length:
-        raise ValueError(
-            f"fetch_ahead: the sampler draws from {drawn_from} samples, this dataset has {length}; "
-            "make the sampler over this very dataset"
-        )
+    if length is not None:
+        check_drawn_from("fetch_ahead", sampler, length)
     if by_range:
         raise ValueError(
             'fetch_ahead: with remote="range" samples are read without their shards; open the '
@@ -107,20 +84,27 @@ class Lookahead(Iterator[list[Visit]]):
     """
 
     def __init__(
-        self, sampler: Foreseeable, ends: Integers, index_map: IndexMap | None = None
+        self, sampler: ChunkedSampler, ends: Integers, index_map: IndexMap | None = None
     ) -> None:
-        self._sampler = sampler
-        self._ends = ends
-        self._index_map = index_map
-        state, _ = sampler.__planner__().course()
+        self._sampler, self._ends, self._index_map = sampler, ends, index_map
         # The first step of the current pass and of the next one.
-        self._starts = {state: 0}
-        self._done = 0
-        self._begin(state)
+        self._starts: dict[OrderState, int] = {}
+        self._begin(self._position()[0], 0)
+
+    def _begin(self, state: OrderState, first_step: int) -> None:
+        self._state, self._first_step, self._done = state, first_step, 0
+        self._starts[state] = first_step
+        self._order, self._share = self._sampler.order(state), self._sampler.share(state)
 
     def __next__(self) -> list[Visit]:
-        if self._done == self._share.count and not self._begin_next():
-            raise StopIteration
+        if self._done == self._share.count:
+            # Shards of two epochs ahead are not worth their room, and with a small dataset the
+            # iterator would never end.
+            if self._state != self._position()[0] or self._share.count == 0:
+                raise StopIteration
+            following = self._sampler.start(self._state.epoch + 1)
+            self._starts = {self._state: self._first_step}
+            self._begin(following, self._first_step + self._share.count)
         done, stop = self._done, min(self._done + _BLOCK, self._share.count)
         self._done = stop
         indexes = self._order.at(self._share.positions(done, stop))
@@ -136,33 +120,15 @@ class Lookahead(Iterator[list[Visit]]):
         That happens if another epoch than the next is set, the seed changes or a state is restored.
         A new `Lookahead` is then needed.
         """
-        state, handed_out = self._sampler.__planner__().course()
+        state, num_indexes = self._position()
         start = self._starts.get(state)
         # The states are compared, since every change by the user shows in them.
-        return None if start is None else start + handed_out
+        return None if start is None else start + num_indexes
 
-    def _begin(self, state: OrderState) -> None:
-        self._state = state
-        self._first_step = self._starts[state]
-        planner = self._sampler.__planner__()
-        self._order, self._share = planner.order(state), planner.share(state)
-        self._done = 0
-
-    def _begin_next(self) -> bool:
-        """Continue with the next pass; return False if it is too far ahead."""
-        planner = self._sampler.__planner__()
-        under_way, _ = planner.course()
-        # Shards of two epochs ahead are not worth their room, and with a small dataset the
-        # iterator would never end.
-        if self._state != under_way or self._share.count == 0:
-            return False
-        state = planner.following(self._state)
-        self._starts = {
-            self._state: self._first_step,
-            state: self._first_step + self._share.count,
-        }
-        self._begin(state)
-        return True
+    def _position(self) -> tuple[OrderState, int]:
+        """Return the start of the pass in progress, or of the next, and its number of indexes."""
+        begun = self._sampler.under_way
+        return (self._sampler.upcoming(), 0) if begun is None else (begun.start, begun.num_indexes)
 
 
 def _visits(shards: Integers, steps: Integers) -> list[Visit]:

@@ -56,16 +56,6 @@ class MixtureChunks:
     weights: list[Fraction]
     num_samples: int
 
-    @property
-    def sizes(self) -> Integers:
-        """Samples in each chunk of all parts."""
-        return np.concatenate([part.sizes for part in self.parts])
-
-    @property
-    def bounds(self) -> Integers:
-        """Index of the first sample of each chunk, and the index after the last one."""
-        return np.append(0, np.cumsum(self.sizes))
-
     @cached_property
     def facts(self) -> dict[str, Any]:
         """What the order depends on besides `num_samples`; as `Chunks.facts`."""

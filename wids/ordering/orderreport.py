@@ -14,7 +14,7 @@ import numpy as np
 
 from wids.base.arguments import check_choice, check_integer
 from wids.base.text import format_nbytes
-from wids.ordering.order import PARTITIONS, Chunks, EpochOrder, OrderSpec, Share
+from wids.ordering.order import PARTITIONS, Chunks, OrderSpec, Share
 from wids.ordering.permute import Integers
 from wids.ordering.samplers import shard_lengths
 
@@ -197,17 +197,17 @@ def order_report(
     num_samples, ends = int(shards.sum()), np.cumsum(shards)
     chunks = Chunks.cut(0, num_samples, chunksize, shards)
     order, ranks, batch = chunks.epoch(spec), cluster.ranks_per_node, cluster.batch_size
+    shares = [Share(num_samples, rank, cluster.num_replicas, streams) for rank in range(ranks)]
 
-    def read(order: EpochOrder, share: Share, first: int, last: int) -> Integers:
+    def read(rank: int, first: int, last: int) -> Integers:
         """Return the shard of each sample that a rank reads in its steps `[first, last)`."""
-        indexes = order.at(share.positions(first, last))
+        indexes = order.at(shares[rank].positions(first, last))
         return np.searchsorted(ends, indexes, side="right").astype(np.int64)
 
-    shares = [Share(num_samples, rank, cluster.num_replicas, streams) for rank in range(ranks)]
     count = shares[0].count
     length = min(count, max(1, check_integer("max_samples", max_samples, 1) // ranks))
     scale = count / length
-    node = np.stack([read(order, share, 0, length) for share in shares])  # (ranks, length)
+    node = np.stack([read(rank, 0, length) for rank in range(ranks)])  # (ranks, length)
     in_time = node.T.ravel()  # the samples of all ranks, step by step
     # Whole batches go to the workers of a DataLoader in turn.
     worker = node[0][np.arange(length) // batch % max(1, cluster.workers) == 0]
@@ -215,11 +215,7 @@ def order_report(
     # as are averaged at the beginning.
     num_ends = min(math.ceil(_END_FRACTION * (count // batch)), length // batch)
     followed = _distinct(node[0], batch)
-    last = _distinct(read(order, shares[0], (count // batch - num_ends) * batch, count), batch)
-    # Only its mean is used, for which thousands of batches are enough.
-    uniform = chunks.epoch(replace(spec, partition="uniform"))
-    one_stream = Share(num_samples, 0, cluster.num_replicas)
-    shuffled = _distinct(read(uniform, one_stream, 0, min(length, 100_000)), batch)
+    last = _distinct(read(0, (count // batch - num_ends) * batch, count), batch)
     window = _WINDOW_STEPS * batch
     at_once = [np.unique(node[:, i : i + window]).size for i in range(0, length, window)]
     _, first_reads = np.unique(in_time, return_index=True)
@@ -245,7 +241,8 @@ def order_report(
         shards_per_batch_least=min(followed + last),
         shards_per_batch_first=float(np.mean(followed[: max(1, num_ends)])),
         shards_per_batch_last=float(np.mean(last)),
-        shards_per_batch_uniform=float(np.mean(shuffled)),
+        # The mean of independent draws: of each shard, the chance to be in a batch.
+        shards_per_batch_uniform=float((1 - (1 - shards / num_samples) ** batch).sum()),
     )
     if nbytes is None:
         return report

@@ -27,15 +27,13 @@ class IndexBatch(list[int]):
         indexes: The indexes.
         seed: Seed of the order.
         epoch: Epoch of the batch.
-        drawn_from: Number of samples that the sampler draws from; None if it does not know.
+        drawn_from: Number of samples that the sampler draws from.
 
     Attributes:
         seed, epoch, drawn_from: As given.
     """
 
-    def __init__(
-        self, indexes: Iterable[int], seed: int, epoch: int, drawn_from: int | None = None
-    ) -> None:
+    def __init__(self, indexes: Iterable[int], seed: int, epoch: int, drawn_from: int) -> None:
         super().__init__(indexes)
         self.seed, self.epoch, self.drawn_from = seed, epoch, drawn_from
 
@@ -51,7 +49,7 @@ class IndexBatch(list[int]):
         Raises:
             ValueError: The sampler draws from another number of samples.
         """
-        if self.drawn_from not in (None, length):
+        if self.drawn_from != length:
             raise ValueError(
                 f"batch_sampler: the sampler draws from {self.drawn_from} samples, and this "
                 f"dataset or view has {length}; make the sampler over the very dataset or view "

@@ -43,57 +43,53 @@ class Replica:
         self._settled: tuple[int, int] | None = None
         self._warnings = WarningsOnce()
         # Given values are checked now. The group is often made after this call.
-        if None not in self._given or process_group() is not None:
-            self.find()
-        elif num_replicas is not None:
+        self.settle()
+        if num_replicas is not None:
             check_integer("num_replicas", num_replicas, 1)
 
-    @property
-    def grouped(self) -> bool:
-        """Whether rank and number of ranks are settled: given, or those of a process group."""
-        return self._settled is not None or process_group() is not None
+    def settle(self) -> None:
+        """Determine both for good if they are given, or those of a process group."""
+        if None not in self._given or process_group() is not None:
+            self._settled = self.find()
 
     def find(self) -> tuple[int, int]:
         """Return the number of ranks and the rank of this process."""
         if self._settled is not None:
             return self._settled
         num_replicas, rank = self._given
-        group, hint = None, ""
+        group = process_group()
         if num_replicas is None or rank is None:
-            group = process_group()
             size, own = group or self._launched()
             num_replicas = size if num_replicas is None else num_replicas
             rank = own if rank is None else rank
-            hint = "; pass both, as the one that is not given comes from the process group or the "
-            hint += "environment, or is that of a single process"
         num_replicas = check_integer("num_replicas", num_replicas, 1)
         if not 0 <= check_integer("rank", rank) < num_replicas:
             raise ValueError(
-                f"rank must lie in [0, num_replicas = {num_replicas}), got {rank}{hint}"
+                f"rank must lie in [0, num_replicas = {num_replicas}), got {rank}; pass both or "
+                "neither, which takes them from the process group or the environment"
             )
         found = num_replicas, int(rank)
-        if None not in self._given or group is not None:
+        if None in self._given and group is not None:
             self._settled = found
-        if group is not None and found != group:
-            warn(
-                f"num_replicas={found[0]}, rank={found[1]} were partly given, the process group of "
-                f"torch has num_replicas={group[0]}, rank={group[1]}: samples come on several "
-                "ranks or on none; pass both or neither"
-            )
+            if found != group:
+                warn(
+                    f"num_replicas={found[0]}, rank={found[1]} were partly given, the process "
+                    f"group of torch has num_replicas={group[0]}, rank={group[1]}: samples come on "
+                    "several ranks or on none; pass both or neither"
+                )
         return found
 
     def _launched(self) -> tuple[int, int]:
         """Return number of ranks and rank without a group: those of torchrun, or of one process."""
         told, rank = os.environ.get("WORLD_SIZE", ""), os.environ.get("RANK", "")
         size = int(told) if told.isdecimal() else 1
+        if (self._given[0] or size) > 1 and not (rank.isdecimal() and int(rank) < size):
+            raise ValueError(
+                f"rank is unknown: there is no process group, num_replicas={self._given[0]} was "
+                f"given, and the environment has WORLD_SIZE={told!r} and RANK={rank!r}; pass "
+                "num_replicas and rank, or make the group before the first use of the sampler"
+            )
         if size > 1:
-            if not (rank.isdecimal() and int(rank) < size):
-                raise ValueError(
-                    f"WORLD_SIZE={size} of the environment tells of a job of several processes, "
-                    f"but RANK is {f'{rank!r}' if rank else 'missing'}, and there is no process "
-                    "group: make it before the first use of the sampler, pass num_replicas and "
-                    "rank (1 and 0 for a single process), or unset WORLD_SIZE"
-                )
             self._warnings.warn(
                 "launcher",
                 f"there is no torch.distributed process group, so the sampler takes rank {rank} of "
@@ -101,13 +97,6 @@ class Replica:
                 "first pass, or pass num_replicas and rank",
             )
             return size, int(rank)
-        num_replicas, _ = self._given
-        if num_replicas is not None and num_replicas > 1:
-            raise ValueError(
-                f"rank is unknown: num_replicas={num_replicas} was given without it, and there is "
-                "no process group and no RANK in the environment; pass rank too, or make the "
-                "process group before the first use of the sampler"
-            )
         # Of SLURM's srun and of programs of MPI. Their ranks are not used: the processes need not
         # be the ranks of one training.
         for name in ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"):

@@ -12,36 +12,37 @@ frameworks check for. Without torch they are plain classes that behave in the sa
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from wids.base.arguments import check_choice, check_flag, check_integer, check_sized
+from wids.base.arguments import check_flag, check_integer, check_sized
 from wids.base.warn import warn
-from wids.ordering.mixtureorder import MixtureChunks
-from wids.ordering.order import PARTITIONS, Chunks, Share
-from wids.ordering.passes import IndexPass, OrderState, Pass, Planner
+from wids.ordering.mixtureorder import MixtureChunks, MixtureOrder
+from wids.ordering.order import Chunks, EpochOrder, Share
+from wids.ordering.passes import OrderState, Pass, PassIterator
 from wids.ordering.permute import Integers, facts_hash
 from wids.ordering.replicas import Replica, check_streams, count_streams
-from wids.ordering.weighted import WeightedChunks, read_classes, read_weights
+from wids.ordering.weighted import WeightedChunks, WeightedOrder
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+    from torch.utils.data import BatchSampler as TorchBatchSampler
     from torch.utils.data import DistributedSampler, Sampler
 else:
     try:
+        from torch.utils.data import BatchSampler as TorchBatchSampler
         from torch.utils.data import DistributedSampler, Sampler
     except ImportError:
 
         class Sampler:
-            """Substitute for torch's class where torch is not installed."""
+            """Substitute for torch's classes where torch is not installed."""
 
             def __class_getitem__(cls, _item: object) -> type:
                 return cls
 
-        class DistributedSampler(Sampler):
-            """Substitute for torch's class where torch is not installed."""
+        DistributedSampler = TorchBatchSampler = Sampler
 
 
 __all__ = [
@@ -50,11 +51,16 @@ __all__ = [
     "DistributedShardSampler",
     "ShardListSampler",
     "ShardedSampler",
+    "TorchBatchSampler",
     "check_drawn_from",
-    "num_drawn_from",
 ]
 
+# The first blocks are small, so that the first batch does not wait for thousands of indexes.
+# Later blocks are large, because the time of NumPy's calls is shared by all indexes of a block.
+_FIRST_BLOCK, _LAST_BLOCK = 256, 16384
 _NUM_PROBED = 16  # samples whose locations are compared
+# What a state has besides what users set.
+_OF_RUN = ("version", "layout", "samples", "plan", "pool", "segments")
 
 
 class ChunkedSampler(Sampler[int]):
@@ -121,7 +127,7 @@ class ChunkedSampler(Sampler[int]):
         lengths: "Sequence[int] | Integers | None" = None,
     ) -> None:
         self.dataset: Any = dataset
-        self.partition = check_choice("partition", partition, PARTITIONS)
+        self.partition = partition
         # No attribute may be called `generator`: Accelerate seeds and synchronises one that it
         # finds.
         self.seed = seed
@@ -129,12 +135,11 @@ class ChunkedSampler(Sampler[int]):
         self.shuffle = False if shuffle is None else shuffle
         self.shufflefirst = True if shufflefirst is None else shufflefirst
         self.interleave = interleave
-        self._check_order()
         self._next = 0  # epoch of the next pass
         # Whether the user or a framework sets the epoch; otherwise each pass advances it.
         self._pinned = False
         self._resumed: OrderState | None = None
-        self._pass: Pass | None = None
+        self.last_pass: Pass | None = None
         self._samples = _hash_of_locations(dataset)
         self._source: Chunks | MixtureChunks | WeightedChunks
         length = check_sized("dataset", dataset, "a dataset or a list")
@@ -151,12 +156,14 @@ class ChunkedSampler(Sampler[int]):
             mixture: Any = dataset
             parts = [np.asarray(part, np.int64) for part in mixture.part_lengths]
             chunks = [Chunks.cut(0, int(part.sum()), chunksize, part) for part in parts]
+            self._chunks = Chunks(np.concatenate([each.sizes for each in chunks]))
             self._source = MixtureChunks(chunks, mixture.weights, mixture.num_samples)
             mixture.note_sampler()
         else:
             lo, hi = _bounds(num_samples, length)
             shards = None if lengths is None else shard_lengths(lengths, hi, length)
-            self._source = Chunks.cut(lo, hi, chunksize, shards)
+            self._source = self._chunks = Chunks.cut(lo, hi, chunksize, shards)
+        self.start(0, streams=1)
         _warn_of_mixtures(dataset)
         _warn_of_open_shards(dataset, self.interleave)
         promised = check_integer("dslength_per_replica", dslength_per_replica)
@@ -166,23 +173,18 @@ class ChunkedSampler(Sampler[int]):
                 f"that come, {len(self)}; leave the argument out"
             )
 
-    def _check_order(self) -> None:
-        """Check the attributes that users may assign, and convert them to plain values."""
-        self.seed = check_integer("seed", self.seed)
-        self.shuffle = check_flag("shuffle", self.shuffle)
-        self.shufflefirst = check_flag("shufflefirst", self.shufflefirst)
-        self.interleave = check_integer("interleave", self.interleave, 1)
+    # For passes, batches, and code that looks ahead.
 
-    # Passes.
+    def start(self, epoch: int, streams: int | None = None) -> OrderState:
+        """Return the state before the first index of an epoch, in this sampler's own order.
 
-    def _fresh(self, epoch: int) -> OrderState:
-        """Return the state before the first index of an epoch, in this sampler's own order."""
-        self._check_order()
+        It is made anew, since users may assign attributes, and checks them.
+        """
         return OrderState(
             seed=self.seed,
             epoch=epoch,
             partition=self.partition,
-            streams=check_integer("streams", self.streams, 1),
+            streams=self.streams if streams is None else streams,
             interleave=self.interleave,
             shuffle=self.shuffle,
             shufflefirst=self.shufflefirst,
@@ -191,11 +193,16 @@ class ChunkedSampler(Sampler[int]):
             samples=self._samples,
         )
 
-    def _upcoming(self) -> OrderState:
+    def upcoming(self) -> OrderState:
         """Return the state at which the next pass begins."""
-        return self._resumed or self._fresh(self._next)
+        return self._resumed or self.start(self._next)
 
-    def _share(self, state: OrderState) -> Share:
+    def order(self, state: OrderState) -> EpochOrder | MixtureOrder | WeightedOrder:
+        """Return the order of the epoch of a state."""
+        return self._source.epoch(state)
+
+    def share(self, state: OrderState) -> Share:
+        """Return this rank's share of the positions from a state on."""
         streams = state.streams
         # A full shuffle has no shard to stay in, so what fills up may be of another stream.
         if state.partition == "uniform" and streams == self.num_replicas:
@@ -203,23 +210,28 @@ class ChunkedSampler(Sampler[int]):
         n = state.num_samples
         return Share(n, self.rank, self.num_replicas, streams, state.consumed, self.tail)
 
-    def _begin(self, begun: Pass) -> None:
+    def begin(self, begun: Pass) -> None:
         """Record that a pass is about to hand out its first index."""
-        self._pass, self._resumed = begun, None
+        self.last_pass, self._resumed = begun, None
         if not self._pinned:
             self._next = max(self._next, begun.start.epoch + 1)
 
-    def __planner__(self) -> Planner:
-        """Functions of this sampler for its passes, for batches, and for code that looks ahead."""
-        return Planner(
-            upcoming=self._upcoming,
-            order=self._source.epoch,
-            share=self._share,
-            begin=self._begin,
-            begun=lambda: self._pass,
-            following=lambda state: self._fresh(state.epoch + 1),
-            restore=self._restore,
-        )
+    @property
+    def under_way(self) -> Pass | None:
+        """The pass in progress; may be read from any thread."""
+        begun = self.last_pass
+        return None if begun is None or begun.done else begun
+
+    def _blocks(self, begun: Pass) -> Iterator[list[int]]:
+        """Begin a pass, and compute its indexes in blocks."""
+        # The tables of an epoch are made with the first index, so an unused iterator costs nothing.
+        order, share, stop = self.order(begun.start), self.share(begun.start), 0
+        begun.share = share
+        self.begin(begun)
+        while stop < share.count:
+            first, size = stop, min(max(_FIRST_BLOCK, 4 * stop), _LAST_BLOCK)
+            stop = min(share.count, first + size)
+            yield order.at(share.positions(first, stop)).tolist()
 
     # What users and loaders call.
 
@@ -230,9 +242,10 @@ class ChunkedSampler(Sampler[int]):
         n = self._source.num_samples
         return Share(n, self.rank, self.num_replicas, streams, 0, self.tail).count
 
-    def __iter__(self) -> IndexPass:
+    def __iter__(self) -> PassIterator[int]:
         """Return a pass from the restored position, else from the start of the epoch."""
-        return IndexPass.begin(self.__planner__(), self._upcoming())
+        begun = Pass(self.upcoming())
+        return PassIterator.over(begun, self._blocks(begun))
 
     def __facts__(self) -> dict[str, Any]:
         """What all ranks must have in common, by names that users know; as `Chunks.facts`."""
@@ -240,7 +253,7 @@ class ChunkedSampler(Sampler[int]):
         return {
             "class": type(self).__name__,
             "samples of the dataset": len(self.dataset),
-            **{name: state[name] for name in state if name not in ("version", "layout", "samples")},
+            **{name: state[name] for name in state if name not in _OF_RUN},
             **self._source.facts,
             "num_replicas": self.num_replicas,
             "tail (of drop_last and pad)": self.tail,
@@ -252,10 +265,10 @@ class ChunkedSampler(Sampler[int]):
             ranks = f"streams={self.streams}, rank {self.rank} of {self.num_replicas}"
         except ValueError:  # as long as only the number of ranks is known
             ranks = "rank unknown"
-        order = f"partition={self.partition!r}, interleave={self.interleave}, {ranks}"
         return (
             f"{type(self).__name__}({self._source.num_samples:,} samples, shuffle={self.shuffle}, "
-            f"{order}, seed={self.seed}, epoch={self.epoch})"
+            f"partition={self.partition!r}, interleave={self.interleave}, {ranks}, "
+            f"seed={self.seed}, epoch={self.epoch})"
         )
 
     @property
@@ -266,8 +279,7 @@ class ChunkedSampler(Sampler[int]):
     @property
     def epoch(self) -> int:
         """The epoch of the pass in progress, or of the next one if there is none."""
-        begun = self._pass
-        return self._next if begun is None or begun.done else begun.start.epoch
+        return self._next if self.under_way is None else self.under_way.start.epoch
 
     @epoch.setter
     def epoch(self, epoch: int) -> None:
@@ -287,35 +299,32 @@ class ChunkedSampler(Sampler[int]):
             ValueError: `epoch` is negative.
         """
         epoch = check_integer("epoch", epoch, 0)
-        resumed = self._resumed
         # Frameworks call `set_epoch` again with the epoch that they restored.
-        if resumed is not None and resumed.epoch != epoch:
+        if self._resumed is not None and self._resumed.epoch != epoch:
             # A framework that counts only the epochs of this process begins at 0 again.
             warn(
                 f"set_epoch({epoch}) leaves the state that load_state_dict restored, which goes on "
-                f"in epoch {resumed.epoch}: samples are repeated or left out; set the epochs that "
-                "follow it, or keep the loader from what counts them again (Lightning Fabric: do "
-                "not pass it to setup_dataloaders)"
+                f"in epoch {self._resumed.epoch}: samples are repeated or left out; set the epochs "
+                "that follow it, or keep the loader from what counts them again (Lightning Fabric: "
+                "do not pass it to setup_dataloaders)"
             )
             self._resumed = None
-        self._next, self._pinned, self._pass = epoch, True, None
+        self._next, self._pinned, self.last_pass = epoch, True, None
 
     @property
     def ranges(self) -> list[tuple[int, int]]:
         """Return the chunks of this rank in storage order, each as `(start, stop)`."""
-        bounds = self._source.bounds
+        bounds = self._chunks.bounds
         # Only with a contiguous partition does a rank have its own chunks; otherwise list all.
-        if self.partition == "contiguous" and isinstance(self._source, Chunks):
+        if self.partition == "contiguous" and self._source is self._chunks:
             number = self.rank * self.streams // self.num_replicas
-            bounds = self._source.of_stream(number, self.streams)
+            bounds = self._chunks.of_stream(number, self.streams)
         return list(zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True))
 
     def remaining(self) -> int:
         """Return the number of indexes left in the pass in progress, or else in the next one."""
-        begun = self._pass
-        if begun is None or begun.done:
-            return self._share(self._upcoming()).count
-        return begun.left
+        state = self.upcoming() if self.under_way is None else self.under_way.after()
+        return self.share(state).count
 
     def state_dict(self, consumed: int | None = None) -> dict[str, Any]:
         """Return the state of the sampler: a small dict of plain values, the same on every rank.
@@ -337,14 +346,14 @@ class ChunkedSampler(Sampler[int]):
         """
         if consumed is not None:
             consumed = check_integer("consumed", consumed, 0)
-        begun = self._pass
+        begun = self.last_pass
         if begun is None:
-            state = self._upcoming()
+            state = self.upcoming()
             if consumed:  # by one who counts without this sampler, such as a loader with a copy
                 state = state.moved(state.consumed + consumed * self.num_replicas)
         elif begun.done and not consumed:
             # Also if `set_epoch` was called: the epoch is over.
-            state = self._fresh(max(self._next, begun.start.epoch + 1))
+            state = self.start(max(self._next, begun.start.epoch + 1))
         else:
             state = begun.after(consumed)
         return state.to_dict()
@@ -367,17 +376,17 @@ class ChunkedSampler(Sampler[int]):
                 other data.
         """
         state = OrderState.parse(state_dict)
-        if state.batches is not None:
+        if state.plan:
             raise ValueError(
                 "state_dict is the state of batches by cost or shape; load it into a BatchSampler "
                 "with the same costs or shapes"
             )
-        self._restore(state, strict)
+        self.restore(state, strict)
 
-    def _restore(self, state: OrderState, strict: bool) -> None:
+    def restore(self, state: OrderState, strict: bool) -> None:
         """Continue from a state, after checking that it is of the same data."""
         # What counts is where samples lie; seed and mixing may differ, the state brings its own.
-        own = self._fresh(state.epoch)
+        own = self.start(state.epoch)
         changed = [
             f"{name} was {getattr(state, name)!r}, is {getattr(own, name)!r}"
             for name in ("num_samples", "layout")
@@ -397,18 +406,17 @@ class ChunkedSampler(Sampler[int]):
         if changed:
             state = own.moved(state.consumed)
         # A StatefulDataLoader restores after `set_epoch` was called, whose epoch is then not ours.
-        self._next, self._pinned, self._pass = state.epoch, False, None
+        self._next, self._pinned, self.last_pass = state.epoch, False, None
         # At the start of an epoch there is nothing to finish, so its order is this sampler's own.
-        self._resumed = state if state.consumed or state.batches else None
+        self._resumed = state if state.consumed else None
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the pickled attributes: the position of the sampler, without a pass."""
-        values = {**self.__dict__, "_pass": None}
-        begun = self._pass
-        if begun is not None and not begun.done:
-            state = begun.after()
+        values = {**self.__dict__, "last_pass": None}
+        if self.under_way is not None:
+            state = self.under_way.after()
             values["_next"] = state.epoch
-            values["_resumed"] = state if state.consumed or state.batches else None
+            values["_resumed"] = state if state.consumed else None
         return values
 
 
@@ -438,17 +446,14 @@ def _bounds(num_samples: Any, length: int) -> tuple[int, int]:
     """Return the argument `num_samples` as the half-open range `[lo, hi)` in `[0, length)`."""
     if num_samples is None:
         return 0, length
-    if np.ndim(num_samples):
-        bounds = [check_integer("each bound of num_samples", bound) for bound in num_samples]
-    else:
-        bounds = [0, check_integer("num_samples", num_samples, unless="(lo, hi), or None")]
-    lo, hi = bounds if len(bounds) == 2 else (-1, -1)
-    if not 0 <= lo <= hi <= length:
+    given = num_samples if np.ndim(num_samples) else (0, num_samples)
+    bounds = [check_integer("num_samples", bound, unless="(lo, hi), or None") for bound in given]
+    if len(bounds) != 2 or not 0 <= bounds[0] <= bounds[1] <= length:
         raise ValueError(
             f"num_samples must be a count or (lo, hi) with 0 <= lo <= hi <= {length}, the length "
             f"of the dataset; got {num_samples!r}"
         )
-    return lo, hi
+    return bounds[0], bounds[1]
 
 
 def shard_lengths(lengths: Any, least: int = 0, most: int | None = None) -> Integers:
@@ -468,34 +473,30 @@ def shard_lengths(lengths: Any, least: int = 0, most: int | None = None) -> Inte
     try:
         array = np.asarray(lengths)
     except ValueError:  # lists of different lengths
-        array = np.asarray("")
-    if array.shape == (0,):
-        array = np.zeros(0, np.int64)
-    if array.ndim != 1 or array.dtype.kind not in "iu" or array.min(initial=0) < 0:
+        array = np.zeros(1)
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu") or (array < 0).any():
         raise ValueError(
             "lengths must be integers of at least 0, the samples in each shard, in a list; got "
             f"{lengths!r:.80}"
         )
     total = int(array.sum())
-    if not least <= total <= (total if most is None else most):
-        bound = f"at least {least}" if most is None else f"{least} to {most}"
+    if total < least or (most is not None and total > most):
         raise ValueError(
-            f"lengths must be those of the shards of this dataset, together {bound} samples; got "
-            f"{array.size} with the sum {total}. A view has `lengths` of its own; leave the "
-            "argument out to use them"
+            f"lengths must be those of the shards of this dataset, together {least} to {most} "
+            f"samples; got {array.size} with the sum {total}. A view has `lengths` of its own; "
+            "leave the argument out to use them"
         )
     return array.astype(np.int64, copy=False)
 
 
 def _lengths_of(dataset: Any) -> Any:
     """Return the number of samples in each shard of a dataset; raise if it has no `lengths`."""
-    lengths = getattr(dataset, "lengths", None)
-    if lengths is None:
+    if not hasattr(dataset, "lengths"):
         raise TypeError(
             f"dataset must have `lengths`, the samples in each shard, got {dataset!r:.80}; give a "
             "dataset of wids, or the argument lengths"
         )
-    return lengths
+    return dataset.lengths
 
 
 def _warn_of_mixtures(dataset: object) -> None:
@@ -537,18 +538,12 @@ def check_drawn_from(name: str, sampler: object, length: int) -> None:
     Raises:
         ValueError: It draws from another number.
     """
-    drawn_from = num_drawn_from(getattr(sampler, "sampler", sampler))
-    if drawn_from not in (None, length):
+    sampler = getattr(sampler, "sampler", sampler)
+    if isinstance(sampler, ChunkedSampler) and len(sampler.dataset) != length:
         raise ValueError(
-            f"{name}: the sampler draws from {drawn_from} samples, and there are {length}; make it "
-            "over this very dataset or view"
+            f"{name}: the sampler draws from {len(sampler.dataset)} samples, and there are "
+            f"{length}; make it over this very dataset or view"
         )
-
-
-def num_drawn_from(sampler: object) -> int | None:
-    """Return the number of samples that a sampler of this library draws from; None if unknown."""
-    dataset = sampler.dataset if isinstance(sampler, ChunkedSampler) else None
-    return None if dataset is None else len(dataset)
 
 
 class ShardListSampler(ChunkedSampler):
@@ -595,7 +590,7 @@ class ShardListSampler(ChunkedSampler):
     def ranges(self) -> list[tuple[int, int]]:
         """Return the shards in storage order, each as `(start, stop)`, with the empty ones."""
         before = self._empty_shards - np.arange(self._empty_shards.size)
-        ends = np.cumsum(np.insert(self._source.sizes, before, 0)).tolist()
+        ends = np.cumsum(np.insert(self._chunks.sizes, before, 0)).tolist()
         return list(zip([0, *ends[:-1]], ends, strict=True))
 
 
@@ -713,8 +708,7 @@ class DistributedChunkedSampler(ChunkedSampler, DistributedSampler[int]):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the pickled attributes; a process that is spawned has no process group."""
-        if self._replica.grouped:
-            self._replica.find()
+        self._replica.settle()
         return super().__getstate__()
 
 
@@ -781,22 +775,16 @@ class DistributedShardSampler(DistributedChunkedSampler):
                 "weights of its parts"
             )
         draws = options.pop("num_samples", None) if weighted else None
-        options = {
-            "chunksize": None,
+        super().__init__(
+            dataset,
+            num_replicas,
+            rank,
             # A Mixture has those of its parts.
-            "lengths": _lengths_of(dataset) if lengths is None and not mixed else lengths,
-            "partition": partition,
-            "interleave": interleave,
-            "streams": check_streams(streams, options.pop("lanes", None), "node"),
-            **options,
-        }
-        super().__init__(dataset, num_replicas, rank, **options)
-        if weighted and isinstance(self._source, Chunks):
-            n = len(dataset)
-            if n == 0:
-                raise ValueError(
-                    "weights and balance need samples to draw from, the dataset has none"
-                )
-            checked, classes = read_weights(weights, n), read_classes(balance, n)
-            draws = n if draws is None else draws
-            self._source = WeightedChunks(self._source, checked, classes, draws)
+            lengths=_lengths_of(dataset) if lengths is None and not mixed else lengths,
+            partition=partition,
+            interleave=interleave,
+            streams=check_streams(streams, options.pop("lanes", None), "node"),
+            **{"chunksize": None, **options},
+        )
+        if weighted:
+            self._source = WeightedChunks.of(self._chunks, weights, balance, draws)

@@ -15,7 +15,6 @@ Source:
     van der Corput: "Verteilungsfunktionen", 1935 (the steps of the starts, halved again and again).
 """
 
-import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -27,7 +26,7 @@ from wids.base.arguments import check_integer
 from wids.ordering.order import Chunks, EpochOrder, OrderSpec
 from wids.ordering.permute import Integers, array_hash, derive_key, shuffled
 
-__all__ = ["WeightedChunks", "WeightedOrder", "read_classes", "read_weights"]
+__all__ = ["WeightedChunks", "WeightedOrder"]
 
 # Purposes of keys, distinct from those of the order of the draws.
 _LINE, _START = 0x7765696C, 0x77656973
@@ -52,18 +51,29 @@ class WeightedChunks:
     classes: Integers | None
     num_samples: int
 
-    def __post_init__(self) -> None:
-        check_integer("num_samples, the draws per epoch,", self.num_samples, 1, _MOST_DRAWS)
+    @classmethod
+    def of(cls, chunks: Chunks, weights: Any, balance: Any, draws: Any) -> "WeightedChunks":
+        """Return the samples of a dataset with the arguments of a sampler.
 
-    @property
-    def sizes(self) -> Integers:
-        """Samples in each chunk."""
-        return self.chunks.sizes
+        Args:
+            chunks: All samples of the dataset.
+            weights: Weight of each; None for equal weights.
+            balance: Class of each, of any sortable type; None for no classes.
+            draws: Draws per epoch; None for the number of samples.
 
-    @property
-    def bounds(self) -> Integers:
-        """Index of the first sample of each chunk, and the index after the last one."""
-        return self.chunks.bounds
+        Raises:
+            ValueError: There is not a weight and a class for each sample, a weight is negative or
+                not finite, or there is nothing to draw.
+        """
+        n = chunks.num_samples
+        if n == 0:
+            raise ValueError("weights and balance need samples to draw from, the dataset has none")
+        draws = (
+            n
+            if draws is None
+            else check_integer("num_samples, the draws per epoch,", draws, 1, _MOST_DRAWS)
+        )
+        return cls(chunks, _read_weights(weights, n), _read_classes(balance, n), draws)
 
     @cached_property
     def facts(self) -> dict[str, Any]:
@@ -142,7 +152,7 @@ class WeightedOrder:
         numbers = np.arange(counts.size, dtype=np.int32 if small else np.int64)
         # The sample of each draw, in storage order: four bytes per draw if that is enough.
         self._samples = np.repeat(numbers, counts)
-        ends = np.append(0, np.cumsum(counts))[source.bounds[1:]]
+        ends = np.append(0, np.cumsum(counts))[source.chunks.bounds[1:]]
         sizes = np.diff(ends, prepend=0)
         self._order: EpochOrder = Chunks(sizes[sizes > 0]).epoch(spec)
 
@@ -151,12 +161,7 @@ class WeightedOrder:
         return self._samples[self._order.at(positions)].astype(np.int64, copy=False)
 
 
-def read_weights(weights: Any, n: int) -> NDArray[np.float64]:
-    """Return the weights of `n` samples after checking them; None for equal weights.
-
-    Raises:
-        ValueError: Their number is another, or one is negative or not finite.
-    """
+def _read_weights(weights: Any, n: int) -> NDArray[np.float64]:
     array = np.ones(n) if weights is None else np.asarray(weights)
     if array.shape != (n,) or array.dtype.kind not in "biuf":
         raise ValueError(
@@ -174,16 +179,8 @@ def read_weights(weights: Any, n: int) -> NDArray[np.float64]:
     return array.astype(np.float64)
 
 
-def read_classes(balance: Any, n: int) -> Integers | None:
-    """Return the number of the class of each of `n` samples after checking them.
-
-    Args:
-        balance: Class of each sample, of any sortable type; None for no classes.
-        n: Number of samples.
-
-    Raises:
-        ValueError: Their number is another, or a sample has no class.
-    """
+def _read_classes(balance: Any, n: int) -> Integers | None:
+    """Return the number of the class of each sample."""
     if balance is None:
         return None
     array = np.asarray(balance)
@@ -191,21 +188,21 @@ def read_classes(balance: Any, n: int) -> Integers | None:
     if array.dtype.kind in "US" and not isinstance(balance, np.ndarray):
         array = np.asarray(balance, object)
     if array.shape != (n,):
-        found = f"an array of shape {array.shape}"
-        if isinstance(balance, str):
-            found = f"{balance!r:.80}; give the column: dataset.column({balance!r:.80})"
-        raise ValueError(f"balance must be {n} classes, one for each sample, got {found}")
-    if array.dtype.kind in "fO":
-        for sample, label in enumerate(array.tolist()):
-            if label is None or (isinstance(label, float) and math.isnan(label)):
-                raise ValueError(
-                    f"balance must be a class for each sample, sample {sample} has none; name a "
-                    "class for such samples, and give them the weight 0 to leave them out"
-                )
+        raise ValueError(
+            f"balance must be {n} classes, one for each sample, such as "
+            f"dataset.column('.cls'), got {balance!r:.80}"
+        )
+    # What differs from itself is NaN.
+    (wrong,) = np.nonzero((array != array) | (array == None))  # noqa: E711, PLR0124 (elementwise)
+    if wrong.size:
+        raise ValueError(
+            f"balance must be a class for each sample, sample {wrong[0]} has none; name a class "
+            "for such samples, and give them the weight 0 to leave them out"
+        )
     try:
         numbers = np.unique(array, return_inverse=True)[1]
     except TypeError as error:
         raise ValueError(
             f"balance must be classes of one kind, such as strings or integers: {error}"
         ) from None
-    return numbers.astype(np.int64, copy=False).reshape(n)
+    return numbers.astype(np.int64, copy=False)

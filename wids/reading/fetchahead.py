@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from wids.ordering.lookahead import Foreseeable, IndexMap, Visit
+    from wids.ordering.lookahead import IndexMap, Visit
+    from wids.ordering.samplers import ChunkedSampler
     from wids.reading.shardopener import ShardOpener
     from wids.specs.shardtable import ShardTable
 
@@ -95,7 +96,7 @@ class FetchAhead:
         opener: ShardOpener,
         shards: ShardTable,
         ends: np.ndarray[Any, np.dtype[np.int64]],
-        sampler: Foreseeable,
+        sampler: ChunkedSampler,
         index_map: IndexMap | None = None,
         *,
         touch_seconds: float = 2.0,
@@ -107,7 +108,7 @@ class FetchAhead:
         self._ends = ends
         self._index_map = index_map
         # A weak reference, so that the thread ends when the program drops the sampler.
-        self._sampler = cast("Foreseeable", weakref.proxy(sampler))
+        self._sampler = cast("ChunkedSampler", weakref.proxy(sampler))
         # These parts must not refer to this object. In a reference cycle, the descriptors of its
         # cache would stay open until the garbage collector runs.
         self._sizes = _ShardSizes(shards)
@@ -181,7 +182,7 @@ class FetchAhead:
         self._paths: dict[int, Path] = {}
         self._touched = time.monotonic()
 
-    def _room(self, sampler: Foreseeable) -> int | None:
+    def _room(self, sampler: ChunkedSampler) -> int | None:
         """Return the bytes of the cache that this rank may use; None for no bound."""
         cache = self._cache
         # From a cache without a bound nothing is evicted, so there is no limit here either.
@@ -246,7 +247,7 @@ class FetchAhead:
             with suppress(OSError):  # it may already be evicted, as it is not in use yet
                 self._sizes.note(shard_index, path.stat().st_size)
 
-    def _warn_if_crowded(self, sampler: Foreseeable) -> None:
+    def _warn_if_crowded(self, sampler: ChunkedSampler) -> None:
         """Warn before the first sample if the cache cannot hold the shards in use at once."""
         room = self._room(sampler)
         if room is None:

@@ -9,11 +9,11 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import islice
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from wids.base.arguments import check_flag, check_integer, check_mapping, check_number, check_sized
 from wids.base.warn import warn
-from wids.ordering.batchsampler import BatchPass, BatchSampler, PlannedPass
+from wids.ordering.batchsampler import BatchPass, BatchSampler
 from wids.ordering.randomseeds import reading_batch
 from wids.ordering.samplers import ChunkedSampler, check_drawn_from
 from wids.reading.batches import Batch, Pools, batch_maker, useful_threads
@@ -23,6 +23,9 @@ from wids.reading.loaderstats import LoaderStats, LoopClock, counted_as
 from wids.reading.orderedmap import OrderedMap
 from wids.reading.pipeline import no_end
 from wids.reading.rangeahead import PlannedBatches
+
+if TYPE_CHECKING:
+    from wids.ordering.passes import PassIterator
 
 __all__ = ["Loader", "LoaderPass"]
 
@@ -323,7 +326,7 @@ class Loader:
 class _Progress:
     """Progress of a pass; the loader keeps it after the pass ends."""
 
-    batches: BatchPass | PlannedPass | None = None
+    batches: BatchPass | PassIterator[Any] | None = None
     consumed: int = 0
     finished: bool = False
 

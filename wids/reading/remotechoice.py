@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from wids.base.text import format_nbytes
 from wids.ordering.replicas import ranks_here, streams_here
+from wids.ordering.samplers import ChunkedSampler
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,7 +55,7 @@ def choose_remote(
     >>> str(choose_remote(sampler, 100, 5000, 9000)), choose_remote(sampler, 100, 5000, 900).whole
     ('whole shards, since this machine uses 100% of its shards, 5.0 kB, which fit', False)
     """
-    if not hasattr(sampler, "__planner__"):
+    if not isinstance(sampler, ChunkedSampler):
         return RemoteChoice(whole=False, reason="the sampler does not say what it will draw")
     replicas, streams = sampler.num_replicas, sampler.streams
     here = streams_here(streams, replicas)

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from wids.base.shardref import ShardRef
     from wids.caching.cache import ShardCache
     from wids.display.notebook import SampleView
-    from wids.ordering.lookahead import Foreseeable, IndexMap
+    from wids.ordering.lookahead import IndexMap
+    from wids.ordering.samplers import ChunkedSampler
     from wids.pack.packbounds import ColumnBounds
     from wids.reading.columns import ColumnReader
     from wids.reading.datasetshards import DatasetShards
@@ -227,7 +228,7 @@ class SampleSequence(Protocol):
                 `ShardListDataset` takes them; others stay as they are.
         """
 
-    def fetch_ahead(self, sampler: Foreseeable) -> FetchProgress:
+    def fetch_ahead(self, sampler: ChunkedSampler) -> FetchProgress:
         """Fetch the next shards of a sampler in the background.
 
         Args:
@@ -303,7 +304,9 @@ class ShardedSequence(SampleSequence, Protocol):
     def pipeline(self) -> Pipeline:
         """What makes samples of raw fields."""
 
-    def fetch_ahead(self, sampler: Foreseeable, index_map: IndexMap | None = None) -> FetchProgress:
+    def fetch_ahead(
+        self, sampler: ChunkedSampler, index_map: IndexMap | None = None
+    ) -> FetchProgress:
         """Fetch the next shards of a sampler in the background.
 
         Args:

@@ -64,7 +64,8 @@ if TYPE_CHECKING:
     from wids.base.shardref import ShardRef
     from wids.codecs.decode import Decoder, ErrorHandler
     from wids.display.notebook import SampleView
-    from wids.ordering.lookahead import Foreseeable, IndexMap
+    from wids.ordering.lookahead import IndexMap
+    from wids.ordering.samplers import ChunkedSampler
     from wids.pack.packbounds import ColumnBounds
     from wids.pack.packkeys import PackedKeys
     from wids.reading.columns import ColumnReader
@@ -836,7 +837,7 @@ class ShardList:
         """
         return self._opened.drop_if_changed(shard_index)
 
-    def fetch_ahead(self, sampler: Foreseeable, index_map: IndexMap | None = None) -> FetchAhead:
+    def fetch_ahead(self, sampler: ChunkedSampler, index_map: IndexMap | None = None) -> FetchAhead:
         """Fetch the next shards of a sampler in the background.
 
         Threads of this process fetch shards in all following epochs until `close`, as far

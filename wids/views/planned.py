@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from wids.ordering.lookahead import Foreseeable, IndexMap
+    from wids.ordering.lookahead import IndexMap
+    from wids.ordering.samplers import ChunkedSampler
     from wids.reading.fetchahead import FetchProgress
     from wids.reading.fieldfile import FieldFile
     from wids.reading.gather import Allocate
@@ -561,7 +562,7 @@ class Planned:
                 if not isinstance(leaf, TableRows):
                     yield leaf, partial(_rows_in, slot, leaf)
 
-    def fetch_ahead(self, sampler: Foreseeable) -> FetchProgress:
+    def fetch_ahead(self, sampler: ChunkedSampler) -> FetchProgress:
         """Fetch the next shards of a sampler in the background; see `ShardListDataset`.
 
         Args:
