@@ -170,6 +170,7 @@ class TestCreate:
         document = json.loads(Path("x.json").read_text())
         assert len(document["shardlist"]) == 1
         assert document["left_out"][0]["url"] == "train-001.tar"
+        assert document["left_out"][0]["reason"].startswith("at byte ")
         for command in ("info", "check", "ls", "merge"):
             more = ["-o", "merged.json"] if command == "merge" else []
             code, _, err = run(capsys, command, "x.json", *more)

@@ -718,6 +718,7 @@ def test_saved_joins_of_all_kinds_open(
         {"table": 7},
         {"fields": {".w": "none"}},
         {"on": [None, "none"]},
+        {"on": [None, ""]},
         {"table": "https://host/t.parquet"},
     ],
 )

@@ -433,7 +433,7 @@ def build_spec(
             row.pop(DOUBTFUL_KEYS, None)
     if failures and skip_broken:
         keys["left_out"] = [
-            {"url": name, "reason": str(failures[shard])}
+            {"url": name, "reason": str(failures[shard]).removeprefix(f"{display_url(shard)}: ")}
             for name, shard in missing.items()
             if shard in failures
         ]

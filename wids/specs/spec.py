@@ -251,8 +251,8 @@ class _Parser:
         # In Python `True == 1`, but JSON's true is no version number.
         if version != 1 or isinstance(version, bool):
             raise SpecError(
-                f"{source}: wids_version: expected 1, found {version!r:.80}; open a saved view, "
-                "which has version 2, by wids.open, and others by a newer wids"
+                f"{source}: wids_version: expected 1, found {version!r:.80}; wids.open opens a "
+                "saved view, and a newer wids may know other versions"
             )
         rules_of(document, source)
         check_weight(document.get("weight"), source)
@@ -511,8 +511,8 @@ def _load_json(text: str | bytes, source: str) -> Any:
         folder = ""
         if isinstance(start, bytes) and start.lstrip()[:1] == b"<":
             folder = (
-                "; of a folder a web server gives a page like this, so name a spec, which "
-                "`wids create` makes, and save views of that"
+                "; of a folder a web server gives a page like this: `wids create` makes a spec of "
+                "its shards"
             )
         found = f"text that starts with {start!r} ({error})" if start else "an empty file"
         raise SpecError(f"{source}: expected JSON, found {found}{folder}") from None

@@ -359,7 +359,7 @@ class _Opener:
         arrays = self._arrays(node, home)
         slots: list[Slot] = []
         steps: dict[tuple[int, str], Step] = {}
-        for number, said in enumerate(node["slots"]):
+        for number, said in enumerate(node["slots"] or []):
             _check_kinds(said, where)
             _warn_of_unknown(said, {"sources", "rows"}, where)
             sources = []

@@ -96,7 +96,7 @@ def joined_rows(
     in_order = aligned or (on is None and source.in_order)
     match = Match(None, None) if in_order else _matched(on, source, left)
     chosen = _chosen_fields(source, match, fields, rename or {})
-    used = dict.fromkeys([*chosen.values(), *([match.column] if match.column else [])])
+    used = dict.fromkeys([*chosen.values(), *([] if match.column is None else [match.column])])
     table = source.read(list(used) or source.names[:1])
     rows = _found_rows(left, table, match)
     if aligned:
@@ -133,7 +133,7 @@ def rows_as_saved(
     Raises:
         ValueError: The table has no such columns.
     """
-    used = [*fields.values(), *([match.column] if match.column else [])]
+    used = [*fields.values(), *([] if match.column is None else [match.column])]
     for name in used:
         _check_column(source, name, "join")
     table = source.read(list(dict.fromkeys(used)) or source.names[:1])
