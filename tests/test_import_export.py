@@ -2,13 +2,13 @@
 
 import csv
 import hashlib
-import io
 import json
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from helpers.importing import fields_of, jpeg
 from PIL import Image
 
 import wids
@@ -25,13 +25,6 @@ FACTS = ("offset", "size")
 MakeShard = Callable[..., Path]
 
 
-def jpeg(shade: int) -> bytes:
-    """Make a small JPEG."""
-    stream = io.BytesIO()
-    Image.new("RGB", (8, 8), (shade, 0, 0)).save(stream, "JPEG")
-    return stream.getvalue()
-
-
 @pytest.fixture
 def pictures(tmp_path: Path, monkeypatch) -> Path:
     """Make an ImageFolder tree of three classes with other files in it."""
@@ -45,22 +38,13 @@ def pictures(tmp_path: Path, monkeypatch) -> Path:
     return tmp_path / "pictures"
 
 
-def samples_of(spec: str) -> list[dict]:
-    """Read all samples undecoded."""
-    with wids.ShardListDataset(spec, transformations="bytes") as dataset:
-        return [
-            {name: value for name, value in sample.items() if name[:2] != "__" or name == "__key__"}
-            for sample in dataset
-        ]
-
-
 class TestImageFolder:
     """Folders of images by class."""
 
     def test_images_keep_their_bytes_and_get_their_class(self, pictures: Path):
         """Images keep their bytes, and classes are the sorted folders, with names in the spec."""
         assert main(["import", "pictures", "-o", "out/x-%03d.tar", "--maxcount", "3"]) == 0
-        samples = samples_of("out/x.json")
+        samples = fields_of("out/x.json")
         assert [sample["__key__"] for sample in samples] == [
             "ant/d",
             "cat/b",
@@ -94,7 +78,7 @@ class TestImageFolder:
         assert all(part in said for part in ("dog/a.b.jpg", "dog/a_b.jpg", "--rekey"))
         assert not list(Path().glob("out/*.tar"))
         assert main(["import", "pictures", "-o", "out/x-%03d.tar", "--rekey"]) == 0
-        assert [sample["__key__"][-2:] for sample in samples_of("out/x.json")] == [
+        assert [sample["__key__"][-2:] for sample in fields_of("out/x.json")] == [
             f"{number:02}" for number in range(6)
         ]
 
@@ -102,7 +86,7 @@ class TestImageFolder:
         """`a.jpg` and `a.png` are two samples."""
         Image.new("RGB", (4, 4)).save(pictures / "dog" / "a.png")
         assert main(["import", "pictures", "-o", "out/x-%03d.tar"]) == 0
-        keys = [sample["__key__"] for sample in samples_of("out/x.json")]
+        keys = [sample["__key__"] for sample in fields_of("out/x.json")]
         assert keys[-2:] == ["dog/a_jpg", "dog/a_png"]
 
     def test_links_lead_to_what_they_name(self, pictures: Path, tmp_path: Path):
@@ -176,33 +160,13 @@ class TestTables:
         write_table(Path(f"table{suffix}"))
         options = ["--field", "label=cls", "--field", "caption=txt"]
         assert main(["import", f"table{suffix}", "-o", "out/x-%d.tar", *options]) == 0
-        samples = samples_of("out/x.json")
+        samples = fields_of("out/x.json")
         assert [sample["__key__"] for sample in samples] == ["one", "two"]
         assert [sample[".jpg"] for sample in samples] == [jpeg(0), jpeg(150)]
         assert [sample[".cls"] for sample in samples] == [b"2", b"0"]
         assert [sample[".txt"].decode() for sample in samples] == ["ein Hund", "größer"]
         number = 1 if suffix in {".csv", ".tsv"} else "1"  # a CSV has no types, and 1 is a number
         assert json.loads(samples[0][".json"]) == {"path": "pictures/dog/a.jpg", "n": number}
-
-    @pytest.mark.parametrize(
-        ("text", "options", "message"),
-        [
-            ('{"a": 1}\n', ["--field", "b=txt"], "no column 'b'; its columns are a"),
-            ('{"a": 1}\n', ["--file", "b"], "no column 'b'"),
-            ('{"a": 1}\n', ["--field", "a"], "expected --field COLUMN=EXT"),
-            ('{"a": 1}\nnone\n', [], "line 2: expected JSON"),
-            ("[1]\n", [], "line 1: expected an object"),
-            ('{"path": "missing.jpg"}\n', [], "missing.jpg"),
-        ],
-    )
-    def test_wrong_tables_are_one_line(
-        self, pictures: Path, text: str, options: list[str], message: str, capsys
-    ):
-        """The error names file, line or column, and no spec is written."""
-        Path("t.jsonl").write_text(text)
-        assert main(["import", "t.jsonl", "-o", "out/x-%d.tar", *options]) == 1
-        assert message in capsys.readouterr().err
-        assert not Path("out/x.json").exists()
 
 
 class TestExport:
@@ -314,14 +278,6 @@ def read_table(path: Path) -> list[dict]:
     return pytest.importorskip("pyarrow.parquet").read_table(path).to_pylist()
 
 
-def test_two_columns_of_one_name_are_refused(tmp_path: Path, monkeypatch, capsys):
-    """Two columns with one name are refused."""
-    monkeypatch.chdir(tmp_path)
-    Path("t.csv").write_text("a,b,a\n1,2,3\n")
-    assert main(["import", "t.csv", "-o", "out/x-%d.tar"]) == 1
-    assert "two columns have the name 'a'" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("source", ["folder", "classes", "a.csv", "a.jsonl", "a.tfrecord", "a.tar"])
 def test_importing_nothing_is_an_error_that_leaves_older_shards_alone(
     source: str, tmp_path: Path, monkeypatch, capsys
@@ -388,22 +344,6 @@ def test_exporting_nothing_is_an_error(output: str, make_shard: MakeShard, monke
     assert main(["export", "e.tar", output]) == 1
     assert "no samples" in capsys.readouterr().err
     assert not Path(output).exists()
-
-
-@pytest.mark.parametrize(
-    ("name", "data", "error"),
-    [
-        ("a.csv", b"label\ncat\n", "a.csv: row 0: column 'label' holds 'cat', expected a whole"),
-        ("a.csv", "caption\ncaf\xe9\n".encode("latin-1"), "a.csv: is not UTF-8"),
-        ("a.jsonl", '{"caption": "caf\xe9"}\n'.encode("utf-16"), "a.jsonl: is not UTF-8"),
-    ],
-)
-def test_cells_that_cannot_be_read_name_the_table(tmp_path: Path, name: str, data: bytes, error):
-    """A wrong class or encoding is an error that names table and place."""
-    (tmp_path / name).write_bytes(data)
-    fields = {"label": "cls"} if b"label" in data else {}
-    with pytest.raises(ValueError, match=error):
-        list(open_tables([tmp_path / name], ImportOptions(fields=fields)).samples)
 
 
 def test_urls_in_a_table_of_files_are_named_as_such(tmp_path: Path):

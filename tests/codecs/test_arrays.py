@@ -2,7 +2,6 @@
 
 import io
 import json
-import math
 import struct
 import zipfile
 
@@ -185,26 +184,6 @@ def test_npz_that_we_write_is_read_by_numpy_and_always_the_same():
         assert {member.date_time[0] for member in archive.infolist()} == {1980}
 
 
-def test_an_npz_bomb_is_refused_before_it_unpacks():
-    """An archive whose stated sizes exceed `max_nbytes` is refused before it is unpacked."""
-    stream = io.BytesIO()
-    np.savez_compressed(stream, zeros=np.zeros(1_000_000))
-    assert len(stream.getvalue()) < 20_000
-    with pytest.raises(DecodeError, match="max_nbytes is 1000000"):
-        decode_npz(stream.getvalue(), max_nbytes=1_000_000)
-
-
-def test_an_npz_archive_that_states_too_small_a_size_is_refused():
-    """A member that lies about its size cannot unpack to more than it states."""
-    stream = io.BytesIO()
-    np.savez_compressed(stream, zeros=np.zeros(100_000))
-    data = stream.getvalue()
-    size = struct.pack("<I", np.zeros(100_000).nbytes + 128)
-    assert data.count(size) >= 1
-    with pytest.raises(DecodeError):
-        decode_npz(data.replace(size, struct.pack("<I", 1000)), max_nbytes=10_000)
-
-
 @pytest.mark.parametrize("data", [b"", b"no zip at all", encode_npz({"a": [1]})[:-10]])
 def test_what_is_no_npz_is_refused(data):
     """Data that are not an archive raise a DecodeError that names the format."""
@@ -334,10 +313,3 @@ def test_objects_are_not_written():
         encode_npz({"a": objects})
     with pytest.raises(ValueError, match="expected one of the types .* got object"):
         encode_safetensors({"a": objects})
-
-
-def test_big_arrays_round_trip():
-    """Arrays larger than one read or one page are written and read unchanged."""
-    array = np.arange(math.prod((7, 300, 300)), dtype="f4").reshape(7, 300, 300)
-    np.testing.assert_array_equal(decode_npy(encode_npy(array)), array)
-    np.testing.assert_array_equal(decode_safetensors(encode_safetensors({"a": array}))["a"], array)

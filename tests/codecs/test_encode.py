@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import os
 import pickle
 import re
 import subprocess
@@ -89,15 +90,9 @@ def test_the_same_value_gives_the_same_bytes_in_another_process():
         subprocess.run(
             [sys.executable, "-c", code], capture_output=True, check=True, env=environment
         ).stdout
-        for environment in ({**_environment(), "PYTHONHASHSEED": seed} for seed in ("1", "2"))
+        for environment in ({**os.environ, "PYTHONHASHSEED": seed} for seed in ("1", "2"))
     }
     assert len(runs) == 1
-
-
-def _environment():
-    import os
-
-    return dict(os.environ)
 
 
 @pytest.mark.parametrize("wrap", [bytes, bytearray, memoryview])

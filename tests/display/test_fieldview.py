@@ -1,7 +1,6 @@
 """Views of fields: what each kind shows, and that no bytes can do harm."""
 
 import gzip
-import io
 import json
 import mmap
 import os
@@ -82,8 +81,9 @@ json_values = st.recursive(
 
 
 @given(json_values)
+@example([float("nan"), float("-inf"), 2**53 + 1, 2**53])
 def test_documents_become_trees(value: object) -> None:
-    """Values that JSON and JavaScript can represent come unchanged from all formats."""
+    """Documents come unchanged, but for numbers that JSON or JavaScript lacks, which are text."""
     view = view_field(".json", json.dumps(value).encode())
     check_json(view)
     assert view.error is None
@@ -93,12 +93,6 @@ def test_documents_become_trees(value: object) -> None:
         parse_int=lambda digits: int(digits) if abs(int(digits)) <= 2**53 else digits,
     )
     assert view.summary["tree"] == plain
-
-
-def test_numbers_that_json_lacks_become_text() -> None:
-    """NaN, infinities and integers that JavaScript would round become text."""
-    view = view_field(".json", b"[NaN, -Infinity, 9007199254740993, 9007199254740992]")
-    assert view.summary["tree"] == ["NaN", "-Infinity", "9007199254740993", 9007199254740992]
 
 
 @pytest.mark.parametrize(
@@ -424,12 +418,3 @@ def test_kinds_and_media_types_agree() -> None:
     for extension in FORMAT_OF:
         top = media_type(extension).split("/")[0]
         assert top in {field_kind(extension), "application"}
-
-
-def test_streams_are_left_alone() -> None:
-    """A view does not change the data."""
-    data = bytearray(specimens()[".npy"])
-    before = bytes(data)
-    view_field(".npy", memoryview(data))
-    assert bytes(data) == before
-    assert io.BytesIO(data).read() == before

@@ -2,53 +2,20 @@
 
 import io
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+from helpers.importing import imported, jpeg, new_header, write
 from PIL import Image
 
-import wids
 from wids.cli import main
-
-
-def jpeg(shade: int = 0) -> bytes:
-    stream = io.BytesIO()
-    Image.new("RGB", (8, 8), (shade, 0, 0)).save(stream, "JPEG")
-    return stream.getvalue()
 
 
 def png() -> bytes:
     stream = io.BytesIO()
     Image.new("L", (8, 8)).save(stream, "PNG")
     return stream.getvalue()
-
-
-@pytest.fixture(autouse=True)
-def _in_a_folder(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
-def write(files: Mapping[str, bytes]) -> None:
-    for name, data in files.items():
-        Path(name).parent.mkdir(parents=True, exist_ok=True)
-        Path(name).write_bytes(data)
-
-
-def run(*arguments: str) -> list[dict[str, Any]]:
-    """Import into `out/x.json` and return the samples, undecoded."""
-    assert main(["import", *arguments, "-o", "out/x-%03d.tar"]) == 0
-    with wids.ShardListDataset("out/x.json", transformations="bytes") as dataset:
-        return [
-            {name: value for name, value in sample.items() if name[:2] != "__" or name == "__key__"}
-            for sample in dataset
-        ]
-
-
-def classes() -> list[str]:
-    return json.loads(Path("out/x.json").read_text())["classes"]
 
 
 def test_files_beside_a_picture_are_fields_of_its_sample(capsys) -> None:
@@ -68,7 +35,7 @@ def test_files_beside_a_picture_are_fields_of_its_sample(capsys) -> None:
             "p/list.txt": b"beside the classes",
         }
     )
-    first, second = run("p")
+    first, second = imported("p")
     assert (first["__key__"], first[".jpg"], first[".txt"]) == ("cat/1", jpeg(1), b"a cat")
     assert first[".emb.npy"] == array.getvalue()
     assert (first[".cls"], first[".json"]) == (b"0", b'{"mine": 1}')
@@ -91,10 +58,13 @@ def test_parts_are_not_taken_for_classes(names: list[str], capsys) -> None:
     said = capsys.readouterr().err
     assert f"--split {min(names)}" in said
     assert "--classes auto" in said
-    assert [sample["__key__"] for sample in run("p", "--split", names[0])] == ["cat/1", "dog/1"]
-    assert classes() == ["cat", "dog"]
-    assert len(run("p", "--classes", "auto")) == 2 * len(names)
-    assert classes() == sorted(names)
+    assert [sample["__key__"] for sample in imported("p", "--split", names[0])] == [
+        "cat/1",
+        "dog/1",
+    ]
+    assert new_header()["classes"] == ["cat", "dog"]
+    assert len(imported("p", "--classes", "auto")) == 2 * len(names)
+    assert new_header()["classes"] == sorted(names)
     assert main(["import", "p", "--split", "none", "-o", "out/x-%d.tar"]) == 1
     assert f"expected --split with one of its folders ({', '.join(sorted(names))})" in (
         capsys.readouterr().err
@@ -105,8 +75,8 @@ def test_classes_can_be_numbered_by_the_user(capsys) -> None:
     """Given class numbers are kept for parts that lack a class; unknown classes are refused."""
     write({"p/dog/1.jpg": jpeg(), "p/eel/1.jpg": jpeg()})
     Path("names.txt").write_text("cat\ndog\neel\n")
-    assert [sample[".cls"] for sample in run("p", "--classes", "names.txt")] == [b"1", b"2"]
-    assert classes() == ["cat", "dog", "eel"]
+    assert [sample[".cls"] for sample in imported("p", "--classes", "names.txt")] == [b"1", b"2"]
+    assert new_header()["classes"] == ["cat", "dog", "eel"]
     assert "classes without a folder: 1, such as cat" in capsys.readouterr().err
     assert main(["import", "p", "--classes", "cat,dog", "-o", "out/x-%d.tar"]) == 1
     assert "p/eel: is none of the classes cat, dog" in capsys.readouterr().err
@@ -124,7 +94,7 @@ def test_flat_folders_are_samples(capsys) -> None:
             "p/lone.txt": b"no picture",
         }
     )
-    samples = run("p")
+    samples = imported("p")
     assert [sample.pop("__key__") for sample in samples] == ["0001", "0002", "img_003"]
     assert samples == [
         {".jpg": jpeg(1), ".txt": b"one", ".mask.png": png()},
@@ -138,9 +108,9 @@ def test_flat_folders_are_samples(capsys) -> None:
 def test_what_was_exported_comes_back() -> None:
     """Files of `wids export` are imported as samples, with classes on request."""
     write({"p/cat/1.jpg": jpeg(1), "p/dog/2.jpg": jpeg(2), "p/cat/1.a.txt": b"a"})
-    before = run("p")
+    before = imported("p")
     assert main(["export", "out/x.json", "files"]) == 0
-    assert run("--from", "samples", "files") == [dict(sorted(each.items())) for each in before]
+    assert imported("--from", "samples", "files") == [dict(sorted(each.items())) for each in before]
 
 
 def test_pictures_beside_folders_are_asked_about(capsys) -> None:
@@ -150,8 +120,8 @@ def test_pictures_beside_folders_are_asked_about(capsys) -> None:
     said = capsys.readouterr().err
     assert "p: holds 1.jpg beside the folder cat" in said
     assert "--from imagefolder" in said
-    assert [sample["__key__"] for sample in run("--from", "samples", "p")] == ["1", "cat/2"]
-    assert [sample["__key__"] for sample in run("--from", "imagefolder", "p")] == ["cat/2"]
+    assert [sample["__key__"] for sample in imported("--from", "samples", "p")] == ["1", "cat/2"]
+    assert [sample["__key__"] for sample in imported("--from", "imagefolder", "p")] == ["cat/2"]
     assert "files that lie in no class: 1, such as p/1.jpg" in capsys.readouterr().err
 
 
@@ -175,14 +145,16 @@ def test_splits_with_different_classes_are_refused(capsys) -> None:
     said = capsys.readouterr().err
     assert "p/val and p/train have different classes (cat is only in train)" in said
     assert "--classes NAME,NAME" in said
-    assert [each[".cls"] for each in run("p", "--split", "val", "--classes", "cat,dog")] == [b"1"]
-    assert [each[".cls"] for each in run("p", "--split", "val", "--classes", "auto")] == [b"0"]
+    assert [each[".cls"] for each in imported("p", "--split", "val", "--classes", "cat,dog")] == [
+        b"1"
+    ]
+    assert [each[".cls"] for each in imported("p", "--split", "val", "--classes", "auto")] == [b"0"]
 
 
 def test_sound_by_class_is_imported() -> None:
     """Folders of classes may hold sound instead of pictures."""
     write({"p/bark/1.wav": b"RIFF....WAVE", "p/bark/1.txt": b"wuff"})
-    (sample,) = run("p")
+    (sample,) = imported("p")
     assert (sample[".wav"], sample[".txt"], sample[".cls"]) == (b"RIFF....WAVE", b"wuff", b"0")
 
 
@@ -196,15 +168,15 @@ def test_parts_with_other_names_are_not_taken_for_classes(names: list[str], caps
     said = capsys.readouterr().err
     assert "may be parts of a dataset or classes" in said
     assert "annotations" not in said
-    run("p", "--classes", "auto")
-    assert classes() == names
+    imported("p", "--classes", "auto")
+    assert new_header()["classes"] == names
 
 
 def test_a_class_may_be_called_train() -> None:
     """A folder `train` without another part is a class."""
     write({"p/train/1.jpg": jpeg(), "p/boat/1.jpg": jpeg()})
-    run("p")
-    assert classes() == ["boat", "train"]
+    imported("p")
+    assert new_header()["classes"] == ["boat", "train"]
 
 
 def test_a_folder_around_the_classes_is_not_the_class(capsys) -> None:
@@ -212,10 +184,10 @@ def test_a_folder_around_the_classes_is_not_the_class(capsys) -> None:
     write({"p/images/cat/1.jpg": jpeg(), "p/images/dog/1.jpg": jpeg()})
     assert main(["import", "p", "-o", "out/x-%d.tar"]) == 1
     assert "--split images to import that part" in capsys.readouterr().err
-    run("p/images")
-    assert classes() == ["cat", "dog"]
-    run("p", "--classes", "auto")
-    assert classes() == ["images"]
+    imported("p/images")
+    assert new_header()["classes"] == ["cat", "dog"]
+    imported("p", "--classes", "auto")
+    assert new_header()["classes"] == ["images"]
 
 
 def test_only_documentation_is_left_out_without_a_word(capsys) -> None:

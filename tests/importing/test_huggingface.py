@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
+from helpers.importing import jpeg
 
 import wids
 from wids.cli import main
@@ -16,12 +16,6 @@ from wids.cli import main
 datasets = pytest.importorskip("datasets")
 pyarrow = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
-
-
-def jpeg(shade: int) -> bytes:
-    stream = io.BytesIO()
-    Image.new("RGB", (8, 8), (shade, 0, 0)).save(stream, "JPEG")
-    return stream.getvalue()
 
 
 @pytest.fixture

@@ -5,34 +5,21 @@ import io
 import json
 import os
 import socket
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from helpers.pictures import draw, save
+from helpers.importing import imported, jpeg, write
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
-import wids
 from wids.cli import main
 from wids.importing.layout import clean_key
 from wids.importing.tables import read_rows
 
-PICTURE = save(draw(8, 8), "JPEG")
-
-
-@pytest.fixture(autouse=True)
-def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
-def write(files: Mapping[str, bytes]) -> None:
-    for name, data in files.items():
-        Path(name).parent.mkdir(parents=True, exist_ok=True)
-        Path(name).write_bytes(data)
+PICTURE = jpeg()
 
 
 def refused(arguments: str, capsys) -> str:
@@ -40,13 +27,6 @@ def refused(arguments: str, capsys) -> str:
     assert main(["import", *arguments.split(), "-o", "out/x-%03d.tar"]) == 1
     assert not list(Path().glob("out/*.tar"))
     return capsys.readouterr().err
-
-
-def imported(*arguments: str) -> list[dict[str, Any]]:
-    """Import, and return the samples undecoded."""
-    assert main(["import", *arguments, "-o", "out/x-%03d.tar"]) == 0
-    with wids.ShardListDataset("out/x.json", transformations="bytes") as dataset:
-        return list(dataset)
 
 
 # File, its content, options, and words of the message.
@@ -65,6 +45,8 @@ TABLES = [
     ("t.csv", b"file_name\n1.jpg\n", "", ["row 0", "1.jpg"]),
     ("t.csv", b"a\n1\n", "--file picture", ["no column 'picture'; its columns are a"]),
     ("t.csv", b"a,b\n1,2\n", "--field a=txt --field b=txt", ["txt"]),
+    ("t.csv", b"a\n1\n", "--field b=txt", ["no column 'b'"]),
+    ("t.csv", b"a\n1\n", "--field a", ["expected --field COLUMN=EXT"]),
     ("t.csv", b"key,a\nx,1\nx,2\n", "", ["'x'"]),
     ("t.jsonl", b'{"a": 1}\n{"a": \n', "", ["line 2: expected JSON"]),
     ("t.jsonl", b'{"a": 1}\n[1]\n', "", ["line 2: expected an object, found [1]"]),
@@ -87,7 +69,11 @@ def test_tables_that_would_lose_something_name_the_line(
 
 
 def test_tables_of_other_types_are_refused_together(capsys) -> None:
-    """Tables whose column has bytes in one and text in another are refused."""
+    """Tables that differ in columns, or have bytes in one and text in another, are refused."""
+    write({"a.csv": b"text\none\n", "b.csv": b"text,more\none,two\n"})
+    assert "b.csv: expected the columns, types and classes of a.csv" in refused(
+        "a.csv b.csv", capsys
+    )
     parquet.write_table(pa.table({"a": [b"\xff"]}), "one.parquet")
     parquet.write_table(pa.table({"a": ["x"]}), "two.parquet")
     assert "two.parquet: expected the columns, types" in refused("one.parquet two.parquet", capsys)
@@ -137,32 +123,6 @@ def test_folders_that_could_mean_two_things_are_asked_about(
     message = refused(arguments, capsys)
     for word in words:
         assert word in message
-
-
-def test_a_link_that_leads_nowhere_is_named(capsys) -> None:
-    """A broken link to a picture is an error."""
-    write({"p/cat/1.jpg": PICTURE})
-    Path("p/cat/2.jpg").symlink_to("gone.jpg")
-    assert (
-        "p/cat/2.jpg: the target of this link does not exist; correct or remove the link"
-        in refused("p", capsys)
-    )
-
-
-def test_a_link_to_a_folder_around_it_is_named(capsys) -> None:
-    """A link to a folder that contains it is an error."""
-    write({"p/cat/1.jpg": PICTURE})
-    Path("p/cat/again").symlink_to(Path("p/cat").resolve())
-    assert "leads back to" in refused("p", capsys)
-
-
-def test_links_to_folders_elsewhere_are_followed() -> None:
-    """Links to other folders are followed."""
-    write({"store/cat/1.jpg": PICTURE, "store/dog/2.jpg": PICTURE, "p/owl/3.jpg": PICTURE})
-    Path("p/cat").symlink_to(Path("store/cat").resolve())
-    Path("p/owl/4.jpg").symlink_to(Path("store/dog/2.jpg").resolve())
-    samples = imported("p")
-    assert [sample["__key__"] for sample in samples] == ["cat/1", "owl/3", "owl/4"]
 
 
 LEFT_OUT = [
