@@ -691,3 +691,10 @@ def test_an_index_beside_a_moved_document_is_found(
     opened = wids.open("elsewhere/v.json")
     assert dict(base_of(opened).shards[0])["index"] == "elsewhere/indexes/s0.widx"
     assert keys(opened) == KEYS[:3]
+
+
+def test_a_dict_is_named_so(folder: Path) -> None:
+    """A document in memory has no location for its errors."""
+    document = {"wids_version": 3, "base": str(folder / "train.json"), "append": 7}
+    with pytest.raises(wids.SpecError, match=r"^the dict: append"):
+        wids.open(document)

@@ -120,6 +120,11 @@ _KINDS: list[tuple[str, str, Callable[[Any], bool]]] = [
 ]  # fmt: skip
 
 
+def _name_of(home: str) -> str:
+    """Return what messages call the document at a location; a dict has none."""
+    return display_url(home) or "the dict"
+
+
 def _shown(value: Any) -> str:
     """Return the text of a value of a document for messages, without credentials of URLs."""
     return f"{hide_credentials(repr(value)[:_MOST_SHOWN]):.80}"
@@ -313,7 +318,7 @@ class _Opener:
             node: The document.
             home: Its location.
         """
-        where = display_url(home)
+        where = _name_of(home)
         if self._documents > _MOST_DOCUMENTS:
             raise SpecError(
                 f"{where}: saved views nest more than {_MOST_DOCUMENTS} deep, each the base of the "
@@ -335,19 +340,19 @@ class _Opener:
     def _base(self, node: Any, home: str) -> Any:
         """Open a base: the location of a dataset or a view, or the object of one of them."""
         if isinstance(node, str):
-            self._count("documents and datasets", display_url(home))
+            self._count("documents and datasets", _name_of(home))
             return self._inner({}).open(self._located(node, home))
         if isinstance(node, dict) and {"slots", "base"} & node.keys():
             return self._inner({}).view(node, home)
         if isinstance(node, dict):
             return self._dataset(node, home)
         raise SpecError(
-            f"{display_url(home)}: base: expected a location or an object, found {_shown(node)}"
+            f"{_name_of(home)}: base: expected a location or an object, found {_shown(node)}"
         )
 
     def _planned(self, node: dict[str, Any], home: str) -> Any:
         """Open the view of a document that holds its plan."""
-        where = display_url(home)
+        where = _name_of(home)
         entries = node.get("datasets") or []
         leaves: list[Any] = [
             None if "table" in each or "tables" in each else self._dataset(each, home)
@@ -450,7 +455,7 @@ class _Opener:
         """Return the arrays in the file that a document names."""
         from wids.base.arrayfile import read_arrays
 
-        where, named = display_url(home), node.get("arrays")
+        where, named = _name_of(home), node.get("arrays")
         if named is None:
             return {}
         try:
@@ -476,7 +481,7 @@ class _Opener:
         from wids.views.tablesbeside import beside_shards, table_beside
         from wids.views.tablesources import remote_table, table_source
 
-        where = display_url(home)
+        where = _name_of(home)
         _check_kinds(node, where)
         _warn_of_unknown(node, _TABLE_KEYS, where)
         on, fields = node.get("on"), node.get("fields")
@@ -542,7 +547,7 @@ class _Opener:
             )
 
     def _dataset(self, node: dict[str, Any], home: str) -> Any:
-        where = display_url(home)
+        where = _name_of(home)
         _check_kinds(node, where)
         _warn_of_unknown(node, _DATASET_KEYS, where)
         # What differs in its fields alone is opened once.
@@ -560,7 +565,7 @@ class _Opener:
         return dataset.with_options(fields=fields, missing_ok=fields)
 
     def _dataset_anew(self, node: dict[str, Any], home: str) -> Any:
-        where = display_url(home)
+        where = _name_of(home)
         rules_of(node, where)
         own = {name: node[name] for name in USUAL_RULES if name in node}
         for name, kept in own.items():
@@ -619,7 +624,7 @@ class _Opener:
 
     def _changed(self, node: dict[str, Any], home: str) -> Any:
         """Apply the `exclude`, `patch` and `append` of a document to its base."""
-        where = display_url(home)
+        where = _name_of(home)
         if "base" not in node:
             raise SpecError(f"{where}: expected 'slots' or a 'base', found none")
         base = samples = self._base(node["base"], home)
@@ -658,7 +663,7 @@ class _Opener:
             listed = named if isinstance(named, list) else [named]
             other = next(key for key in listed if not isinstance(key, str))
             raise SpecError(
-                f"{display_url(home)}: exclude: expected a list of keys, which are texts, or the "
+                f"{_name_of(home)}: exclude: expected a list of keys, which are texts, or the "
                 f"location of a file, found {_shown(other)}; write a key that is a number in quotes"
             )
         location = self._located(named, home)
@@ -666,11 +671,11 @@ class _Opener:
             with _local_copy(location) as path:
                 return read_keys(path)
         except (OSError, ValueError) as error:
-            raise SpecError(f"{display_url(home)}: exclude: {error}") from error
+            raise SpecError(f"{_name_of(home)}: exclude: {error}") from error
 
     def _located(self, named: Any, home: str) -> str:
         """Resolve a location in a document against the document's folder."""
-        check_location(named, display_url(home), "location")
+        check_location(named, _name_of(home), "location")
         location = join(folder_of(home), named)
         self._check_location(location, home)
         return location
@@ -681,14 +686,14 @@ class _Opener:
             return
         if not (is_local(home) or self._options.get("allow_local")):
             raise SpecError(
-                f"{display_url(home)}: {location!r:.200} is a file of this machine, which a "
+                f"{_name_of(home)}: {location!r:.200} is a file of this machine, which a "
                 "document from a server may not name; allow_local=True permits it"
             )
         path = local_path(location)
         # By functions of `os.path`, which are False for a name that no file can have.
         if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):  # noqa: PTH110, PTH112, PTH113
             raise SpecError(
-                f"{display_url(home)}: {display_url(location):.200}: expected a file or a folder, "
+                f"{_name_of(home)}: {display_url(location):.200}: expected a file or a folder, "
                 "found a pipe or a device, which may have no end"
             )
 

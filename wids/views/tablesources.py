@@ -346,6 +346,8 @@ def _mapped(path: Path, unlike: str) -> Iterator[memoryview]:
         with path.open("rb") as stream:
             # Not closed here: the traceback of an error may still refer to slices of it.
             yield memoryview(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))
+    except SpecError:  # of a table that is too large
+        raise
     except ValueError as error:
         raise SpecError(f"{unlike}, or is damaged: {error}") from None
 
