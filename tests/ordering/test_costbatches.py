@@ -114,6 +114,46 @@ def test_a_run_goes_on_with_other_ranks(case, runs):
     assert seen == Counter(dataset)
 
 
+@pytest.mark.parametrize(
+    "plan",
+    [
+        {"cost": LENGTHS, "max_cost": 1000},
+        {"cost": LENGTHS, "max_cost": 1000, "pack": True},
+        {"batch_size": 4, "shape": np.arange(len(DATA)) % 3},
+    ],
+)
+def test_a_run_goes_on_in_any_of_several_pools(plan, monkeypatch):
+    """Other ranks finish a pool and read the later ones; fewer batches than ranks come again."""
+    monkeypatch.setattr("wids.ordering.batchsampler._POOL", 100)
+
+    def make(rank, ranks, state=None, **options):
+        batches = BatchSampler(DistributedShardSampler(DATA, ranks, rank, **options), **plan)
+        if state is not None:
+            batches.load_state_dict(json.loads(json.dumps(state)))
+        return batches
+
+    whole = list(make(1, 3))
+    state, seen = None, Counter()
+    for ranks, share in ((3, 0.1), (2, 0.35), (5, 0.5), (1, 0.2), (4, 1)):
+        made = [make(rank, ranks, state) for rank in range(ranks)]
+        (left,) = {each.remaining() for each in made}
+        for each in made:
+            drawn = list(islice(each, int(left * share)))
+            seen.update(index for batch in drawn for index in batch)
+        (state,) = {json.dumps(each.state_dict()) for each in made}
+        state = json.loads(state)
+    assert state["consumed"] == len(DATA)
+    assert set(seen) == set(DATA)
+    assert seen.total() - len(DATA) < 11 * 5 * max(map(len, whole))
+    # With as many ranks as before, the run is the one that was not stopped.
+    for steps in range(0, len(whole), 7):
+        stopped = make(1, 3)
+        assert list(islice(stopped, steps)) == whole[:steps]
+        assert list(make(1, 3, stopped.state_dict())) == whole[steps:]
+    with pytest.raises(ValueError, match="or pad among millions"):
+        make(0, 3, stopped.state_dict(), pad=False)
+
+
 @pytest.mark.parametrize("kind", ["stateful", "stateful with workers", "wids"])
 @pytest.mark.parametrize(("steps", "pack"), [(0, False), (1, True), (40, False), (None, True)])
 def test_loaders_resume_at_any_batch(kind, steps, pack):

@@ -156,7 +156,7 @@ class BatchSampler(TorchBatchSampler):
         if self._pools is None:
             drawn_from = len(self.sampler.dataset)
             return BatchPass(iter(self.sampler), self._size, drawn_from, drop_last=self.drop_last)
-        begun = _PlannedPass(self._pools.checked(self.sampler.upcoming()))
+        begun = _PlannedPass(self._pools.checked(self.sampler, self.sampler.upcoming()))
         return PassIterator.over(begun, begun.batches(self.sampler, self._pools))
 
     def __repr__(self) -> str:
@@ -223,7 +223,7 @@ class BatchSampler(TorchBatchSampler):
         if self._pools is None:
             self.sampler.load_state_dict(state_dict, strict)
         else:
-            state = self._pools.checked(OrderState.parse(state_dict))
+            state = self._pools.checked(self.sampler, OrderState.parse(state_dict))
             self.sampler.restore(state, strict)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -277,31 +277,36 @@ class _Pools:
         self._last: tuple[Any, Batches] | None = None
         self._numbers: tuple[Any, list[int]] | None = None
 
-    def checked(self, state: OrderState) -> OrderState:
+    def checked(self, sampler: ChunkedSampler, state: OrderState) -> OrderState:
         """Return a state after checking that it is of these batches.
 
         Raises:
             ValueError: It was taken with other costs or shapes, or of a sampler alone.
         """
-        if state.plan != self._digest and state.consumed not in (0, state.num_samples):
+        plan, _ = self._plan_of(sampler, state)
+        if state.plan != plan and state.consumed not in (0, state.num_samples):
             raise ValueError(
                 "the state was taken in the middle of an epoch with other batches (cost, max_cost, "
-                "pack, shape or batch_size), or of a sampler alone; restore it with the same, or "
-                "begin the epoch again with set_epoch"
+                "pack, shape or batch_size, or pad among millions of samples), or of a sampler "
+                "alone; restore it with the same, or begin the epoch again with set_epoch"
             )
         return state
+
+    def _plan_of(self, sampler: ChunkedSampler, state: OrderState) -> tuple[str, int]:
+        """Return what tells a plan from others, and its number of pools."""
+        # Only at the very end may the ranks differ in their number of batches.
+        number = 1 if sampler.tail == "ragged" else -(-state.num_samples // _POOL)
+        return f"{self._digest} {number}", number
 
     def left(self, sampler: ChunkedSampler, state: OrderState) -> list[OrderState]:
         """Return where an epoch goes on: in the pool of a state, and at the start of later ones."""
         n = state.num_samples
         if state.consumed == n:
             return []
-        # Only at the very end may the ranks differ in their number of batches.
-        number = 1 if sampler.share(state).tail == "ragged" else -(-n // _POOL)
-        later = range(state.pool + 1, number)
+        plan, number = self._plan_of(sampler, state)
         return [
-            state.moved(state.consumed, self._digest, state.pool, state.segments),
-            *(state.moved(n * pool // number, self._digest, pool) for pool in later),
+            state.moved(state.consumed, plan, state.pool, state.segments),
+            *(state.moved(n * i // number, plan, i) for i in range(state.pool + 1, number)),
         ]
 
     def count(self, sampler: ChunkedSampler, state: OrderState) -> int:
@@ -369,7 +374,7 @@ class _PlannedPass(Pass):
 
     def batches(self, sampler: ChunkedSampler, pools: _Pools) -> Iterator[list[IndexBatch]]:
         """Begin the pass, and make its batches, some at a time."""
-        state = pools.checked(self.start)
+        state = pools.checked(sampler, self.start)
         self.share = share = sampler.share(state)
         sampler.begin(self)
         left = pools.left(sampler, state)

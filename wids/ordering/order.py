@@ -305,11 +305,8 @@ class EpochOrder:
                 positions = permute(positions, self.num_samples, derive_key(self.key, _ALL))
             return positions + self.chunks.first
         turns, streams = np.divmod(positions, spec.streams)
-        used = np.flatnonzero(np.bincount(streams, minlength=1)).tolist()
-        if len(used) == 1:
-            return self._stream(used[0]).at(turns)
         indexes = np.empty_like(positions)
-        for number in used:
+        for number in np.flatnonzero(np.bincount(streams)).tolist():
             (mine,) = np.nonzero(streams == number)
             indexes[mine] = self._stream(number).at(turns[mine])
         return indexes
@@ -326,26 +323,26 @@ class EpochOrder:
         return firsts, _running_total(sizes)
 
     def _stream(self, number: int) -> "_Stream":
-        stream = self._streams.get(number)
-        if stream is None:
-            firsts, sizes = self._pieces(number)
-            if self.spec.shuffles_chunks and self.spec.partition != "global":
-                order = shuffled(sizes.size, derive_key(self.key, _STREAM, number))
-                firsts, sizes = firsts[order], sizes[order]
-            stream = self._streams[number] = _Stream(self, number, firsts, sizes)
-        return stream
+        if number not in self._streams:
+            self._streams[number] = _Stream(self, number, *self._pieces(number))
+        return self._streams[number]
 
     def _pieces(self, number: int) -> tuple[Integers, Integers]:
         """Return first sample and size of the chunks of a stream, or the pieces that are in it."""
         if self.spec.partition == "contiguous":
             bounds = self.chunks.of_stream(number, self.spec.streams)
-            return bounds[:-1], np.diff(bounds)
-        firsts, bounds = self._line
-        start, stop = stream_bounds(self.num_samples, number, self.spec.streams)
-        left = int(np.searchsorted(bounds, start, side="right")) - 1
-        right = int(np.searchsorted(bounds, stop, side="left"))
-        sizes = np.diff(bounds[left : right + 1].clip(start, stop))
-        return firsts[left:right] + np.maximum(start - bounds[left:right], 0), sizes
+            firsts, sizes = bounds[:-1], np.diff(bounds)
+        else:
+            firsts, bounds = self._line
+            start, stop = stream_bounds(self.num_samples, number, self.spec.streams)
+            left = int(np.searchsorted(bounds, start, side="right")) - 1
+            right = int(np.searchsorted(bounds, stop, side="left"))
+            sizes = np.diff(bounds[left : right + 1].clip(start, stop))
+            firsts = firsts[left:right] + np.maximum(start - bounds[left:right], 0)
+        if self.spec.shuffles_chunks and self.spec.partition != "global":
+            order = shuffled(sizes.size, derive_key(self.key, _STREAM, number))
+            return firsts[order], sizes[order]
+        return firsts, sizes
 
 
 def stream_bounds(num_samples: int, number: int, streams: int) -> tuple[int, int]:

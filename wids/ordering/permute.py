@@ -100,9 +100,10 @@ def array_hash(array: NDArray[Any], dtype: str) -> bytes:
     return hashlib.sha256(array.astype(dtype, order="C", copy=False).data).digest()[:8]
 
 
-def facts_hash(facts: Mapping[str, Any]) -> str:
+def facts_hash(facts: Mapping[str, Any] | list[Any]) -> str:
     """Return a short text that is the same for the same facts."""
-    return hashlib.sha256(repr(sorted(facts.items())).encode()).hexdigest()[:16]
+    values = facts if isinstance(facts, list) else sorted(facts.items())
+    return hashlib.sha256(repr(values).encode()).hexdigest()[:16]
 
 
 # The rounds of a permutation must differ; any distinct constants would do.

@@ -114,17 +114,12 @@ def random_seed(sample: Mapping[str, Any] | int) -> int:
             )
     else:
         index = check_integer("sample", sample, 0, unless="a sample")
-    draw = READING.draw or _ALONE
-    if not draw.known or (draw is _ALONE and _in_loader()):
+    draw, data = READING.draw or _ALONE, sys.modules.get("torch.utils.data")
+    in_loader = data is not None and data.get_worker_info() is not None
+    if not draw.known or (draw is _ALONE and in_loader):
         warn(
             "random_seed does not know the epoch of this batch, so a sample has one seed in all "
             "epochs: give the DataLoader batch_sampler=wids.BatchSampler(sampler, batch_size) with "
             "a sampler of wids, or use wids.Loader"
         )
     return derive_key(draw.seed, draw.epoch, _SAMPLE_SEEDS, index) >> 1
-
-
-def _in_loader() -> bool:
-    """Return whether a worker of a DataLoader reads the sample."""
-    data = sys.modules.get("torch.utils.data")
-    return data is not None and data.get_worker_info() is not None

@@ -11,7 +11,6 @@ All take their order from `wids.ordering.order`. With torch installed they are s
 frameworks check for. Without torch they are plain classes that behave in the same way.
 """
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence, Sized
 from typing import TYPE_CHECKING, Any
 
@@ -140,7 +139,9 @@ class ChunkedSampler(Sampler[int]):
         self._pinned = False
         self._resumed: OrderState | None = None
         self.last_pass: Pass | None = None
-        self._samples = _hash_of_locations(dataset)
+        # Numbers of shards and indexes in them, so that shards may be moved and renamed.
+        found = [(each.shard_index, each.local_index) for each in probe(dataset, _NUM_PROBED)]
+        self._samples = facts_hash(found) if found else ""
         self._source: Chunks | MixtureChunks | WeightedChunks
         length = check_sized("dataset", dataset, "a dataset or a list")
         if chunksize is not None:
@@ -164,8 +165,24 @@ class ChunkedSampler(Sampler[int]):
             shards = None if lengths is None else shard_lengths(lengths, hi, length)
             self._source = self._chunks = Chunks.cut(lo, hi, chunksize, shards)
         self.start(0, streams=1)
-        _warn_of_mixtures(dataset)
-        _warn_of_open_shards(dataset, self.interleave)
+        facts: Any = getattr(dataset, "facts", None)
+        if getattr(facts, "of_mixture", False):
+            facts.draws.note_sampler()
+            warn(
+                "a view, a concatenation or a Mixture of a Mixture is drawn from like any samples, "
+                "so its weights have no effect: make the views of the parts, and one Mixture of "
+                "all of them"
+            )
+        # Two more than are drawn from: when a chunk ends, its successor is there beside it. A
+        # dataset of few shards keeps all of them open.
+        needed = min(interleave + 2, len(getattr(dataset, "lengths", ())))
+        lru_size = getattr(dataset, "lru_size", None)
+        if isinstance(lru_size, int) and interleave > 1 and lru_size < needed:
+            warn(
+                f"interleave={interleave} needs {needed} open shards, the dataset keeps "
+                f"{lru_size}: shards are opened again and again; open the dataset with "
+                f"lru_size={needed}"
+            )
         promised = check_integer("dslength_per_replica", dslength_per_replica)
         if promised != -1 and promised != len(self):
             warn(
@@ -420,15 +437,6 @@ class ChunkedSampler(Sampler[int]):
         return values
 
 
-def _hash_of_locations(samples: Any) -> str:
-    """Return a hash of the locations of some samples, which differs between views; "" without any.
-
-    A location is a number of a shard and an index in it, so that shards may be moved and renamed.
-    """
-    found = [(each.shard_index, each.local_index) for each in probe(samples, _NUM_PROBED)]
-    return hashlib.blake2b(repr(found).encode(), digest_size=8).hexdigest() if found else ""
-
-
 def probe(samples: Any, number: int) -> list[Any]:
     """Return the locations of some evenly spaced samples; none if they are not in shards."""
     locate = getattr(samples, "locate", None)
@@ -497,31 +505,6 @@ def _lengths_of(dataset: Any) -> Any:
             "dataset of wids, or the argument lengths"
         )
     return dataset.lengths
-
-
-def _warn_of_mixtures(dataset: object) -> None:
-    """Warn if a sequence is a view or combination of a `Mixture`."""
-    facts: Any = getattr(dataset, "facts", None)
-    if getattr(facts, "of_mixture", False):
-        facts.draws.note_sampler()
-        warn(
-            "a view, a concatenation or a Mixture of a Mixture is drawn from like any samples, so "
-            "its weights have no effect: make the views of the parts, and one Mixture of all of "
-            "them"
-        )
-
-
-def _warn_of_open_shards(dataset: object, interleave: int) -> None:
-    """Warn if a worker would close shards that it needs again at once."""
-    lru_size, lengths = getattr(dataset, "lru_size", None), getattr(dataset, "lengths", None)
-    # Two more than are drawn from: when a chunk ends, its successor is there beside it. A dataset
-    # of few shards keeps all of them open.
-    needed = min(interleave + 2, len(lengths) if isinstance(lengths, Sized) else interleave + 2)
-    if isinstance(lru_size, int) and interleave > 1 and lru_size < needed:
-        warn(
-            f"interleave={interleave} needs {needed} open shards, the dataset keeps {lru_size}: "
-            f"shards are opened again and again; open the dataset with lru_size={needed}"
-        )
 
 
 def check_drawn_from(name: str, sampler: object, length: int) -> None:

@@ -15,7 +15,7 @@ Source:
     van der Corput: "Verteilungsfunktionen", 1935 (the steps of the starts, halved again and again).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -50,6 +50,8 @@ class WeightedChunks:
     weights: NDArray[np.float64]
     classes: Integers | None
     num_samples: int
+    # The last line, which is the same in all epochs of a seed.
+    _lines: dict[int, tuple[Integers, Integers]] = field(default_factory=dict, init=False)
 
     @classmethod
     def of(cls, chunks: Chunks, weights: Any, balance: Any, draws: Any) -> "WeightedChunks":
@@ -106,11 +108,6 @@ class WeightedChunks:
         counts = np.empty(order.size, np.int64)
         counts[order] = np.diff(before, prepend=0)
         return counts
-
-    @cached_property
-    def _lines(self) -> dict[int, tuple[Integers, Integers]]:
-        """Cache of the last line, which is the same in all epochs of a seed."""
-        return {}
 
     @property
     def _step_bits(self) -> int:
