@@ -1,10 +1,10 @@
 """`is_newer` compares two files by both of their dates; `outlast_tick` makes them differ."""
 
 import os
-import time
 from pathlib import Path
 
 import pytest
+from helpers.waiting import write_later
 
 from wids.base.files import is_newer, outlast_tick
 
@@ -14,8 +14,7 @@ def pair(tmp_path: Path) -> tuple[Path, Path]:
     """Write an original, and shortly after a derived file."""
     original, derived = tmp_path / "original", tmp_path / "derived"
     original.write_bytes(b"1")
-    time.sleep(0.02)
-    derived.write_bytes(b"2")
+    write_later(derived, b"2", than=original)
     return derived, original
 
 
@@ -35,8 +34,7 @@ def test_a_change_under_an_old_date_counts(pair: tuple[Path, Path]) -> None:
     """A change is noticed although the modification time was set back."""
     derived, original = pair
     before = original.stat()
-    time.sleep(0.02)
-    original.write_bytes(b"3")
+    write_later(original, b"3", than=derived)
     os.utime(original, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert original.stat().st_mtime_ns == before.st_mtime_ns
     assert not is_newer(derived.stat(), original.stat())

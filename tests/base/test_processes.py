@@ -7,7 +7,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import (
+    BrokenExecutor,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+)
 from multiprocessing.context import ForkServerContext, SpawnContext
 from pathlib import Path
 from typing import Any
@@ -48,11 +54,6 @@ class OddError(Exception):
         super().__init__(f"{one} and {two}")
 
 
-def fails_oddly(_item: object) -> None:
-    """Raise an error that cannot be unpickled."""
-    raise OddError("this", "that")
-
-
 def leaves(_item: object) -> None:
     """Call `sys.exit`."""
     sys.exit(3)
@@ -80,13 +81,6 @@ def test_results_larger_than_a_pipe_come_whole() -> None:
     ]
     large = [bytes([place]) * (2 << 20) for place in range(4)]
     assert run_each(len, large, workers=2) == [2 << 20] * 4
-
-
-def test_an_error_that_cannot_be_rebuilt_is_an_error_all_the_same() -> None:
-    """An error that cannot be unpickled is reported, and the other items are done."""
-    outcomes = run_each(fails_oddly, range(3), workers=2)
-    assert len(outcomes) == 3
-    assert all(isinstance(each, Exception) for each in outcomes)
 
 
 def test_a_worker_that_exits_is_an_error_of_its_item() -> None:
@@ -183,3 +177,81 @@ def test_views_are_sent_to_processes_as_copies(context: Any) -> None:
     assert [bytes(each) for each in there.recv()] == [b"cat", b""]
     with pytest.raises(TypeError, match="cannot pickle memoryview objects of elements"):
         here.send(memoryview(b"12345678").cast("I"))
+
+
+def test_more_items_than_the_window_are_all_done():
+    """Thousands of items are submitted to an executor a window at a time."""
+    with ThreadPoolExecutor(2) as executor:
+        assert run_each(abs, range(-2500, 0), executor=executor) == list(range(2500, 0, -1))
+    assert run_each(abs, [], workers=4) == []
+
+
+def die(number: int) -> int:
+    """End the process that runs this, as the kernel does when memory is short."""
+    if number == 1:
+        os._exit(9)
+    return number
+
+
+def test_killed_worker_takes_no_other_item_with_it():
+    """All other items are done if one ends its worker, also more than a window of them."""
+    known = []
+    outcomes = run_each(
+        die, [0, 1, *range(2, 2100)], workers=3, done=lambda *row: known.append(row)
+    )
+    assert outcomes[:1] + outcomes[2:] == [0, *range(2, 2100)]
+    assert isinstance(outcomes[1], ChildProcessError)
+    assert sorted(item for item, _ in known) == list(range(2100))
+
+
+class BreakingExecutor(Executor):
+    """An executor that takes two calls and then no more, as one does that lost its processes."""
+
+    def __init__(self) -> None:
+        self.left = 2
+
+    def submit(self, function, /, *args, **kwargs):
+        if not self.left:
+            raise BrokenExecutor("a process is gone")
+        self.left -= 1
+        future = Future()
+        future.set_result(function(*args, **kwargs))
+        return future
+
+
+def test_broken_executor_is_an_error_of_all_it_did_not_do():
+    """If the caller's executor breaks, each undone item is reported."""
+    outcomes = run_each(abs, range(1500), executor=BreakingExecutor())
+    assert outcomes[:2] == [0, 1]
+    assert len(outcomes) == 1500
+    assert all(isinstance(outcome, ChildProcessError) for outcome in outcomes[2:])
+    assert all(isinstance(outcome.__cause__, BrokenExecutor) for outcome in outcomes[2:])
+
+
+class Unreadable:
+    """An object that pickling takes apart and cannot put together again."""
+
+    def __reduce__(self):
+        return int, ("no number",)
+
+
+def refuse(number: int) -> object:
+    """Answer what cannot be sent, an error, what cannot be received, or such an error."""
+    if number == 1:
+        raise OverflowError("no such luck")
+    if number == 3:
+        raise OddError("this", "that")
+    return Unreadable() if number == 2 else lambda: number
+
+
+def test_an_outcome_that_cannot_be_sent_back_is_an_error() -> None:
+    """A result or error that cannot be pickled or unpickled is an error of its item alone."""
+    outcomes = run_each(refuse, [0, 1, 2, 1, 3, 1], workers=2)
+    assert [type(outcome) for outcome in outcomes[:4]] == [
+        RuntimeError,
+        OverflowError,
+        ValueError,
+        OverflowError,
+    ]
+    assert isinstance(outcomes[4], Exception)
+    assert type(outcomes[5]) is OverflowError

@@ -24,6 +24,7 @@ from typing import Any
 import pytest
 from helpers.downloads import MD5, QUICK, SHARD, leftovers, tar_of
 from helpers.server import Faults, ShardServer
+from helpers.waiting import write_later
 
 from wids import ShardListDataset
 from wids.base.shardref import ShardRef
@@ -593,8 +594,7 @@ def test_an_older_sidecar_that_must_stay_is_not_used(
     """Where a sidecar would have to be verified at each open and cannot be renewed, another is."""
     path, beside = tmp_path / "a.tar", tmp_path / "a.tar.idx"
     beside.write_bytes(b"")
-    time.sleep(0.02)
-    path.write_bytes(SHARD)
+    write_later(path, SHARD, than=beside)
     assert cache.sidecar_path(str(path), path, ".idx") == beside
     monkeypatch.setattr(os, "access", lambda *_: False)
     chosen = cache.sidecar_path(str(path), path, ".idx")
@@ -608,8 +608,7 @@ def test_a_sidecar_that_must_stay_is_used_but_never_renewed(
     """In a folder that nobody may write to, another is made in the cache folder."""
     path, beside = tmp_path / "a.tar", tmp_path / "a.tar.idx"
     path.write_bytes(SHARD)
-    time.sleep(0.02)
-    beside.write_bytes(b"")
+    write_later(beside, b"", than=path)
     assert cache.sidecar_path(str(path), path, ".idx", renew=True) == beside
     monkeypatch.setattr(os, "access", lambda *_: False)
     assert cache.sidecar_path(str(path), path, ".idx") == beside

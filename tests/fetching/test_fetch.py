@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 from helpers.downloads import IMPATIENT, QUICK, SHARD
-from helpers.server import Faults, ShardServer, serve, stop
+from helpers.server import Faults, ShardServer, answering, serve, stop
 from helpers.spawned import read_until_interrupted
 from hypothesis import given
 from hypothesis import strategies as st
@@ -166,25 +166,11 @@ def test_absurd_headers_are_no_surprise(header: str) -> None:
     """Numbers in headers that are too long for Python raise our error, or are ignored."""
     status = {"range": "206 Partial Content", "length": "200 OK"}.get(header, "503 Busy")
     answer = f"HTTP/1.1 {status}\r\nConnection: close\r\n{ABSURD[header]}\r\n\r\n".encode()
-
-    def serve_all(listener: socket.socket) -> None:
-        while True:
-            connection, _ = listener.accept()
-            with connection:
-                if not connection.recv(65_536):
-                    return
-                connection.sendall(answer)
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        address = listener.getsockname()
-        thread = threading.Thread(target=serve_all, args=(listener,))
-        thread.start()
-        try:
-            with pytest.raises(FetchError, match=r"a\.tar"):
-                Fetcher(QUICK).read_ranges(f"http://127.0.0.1:{address[1]}/a.tar", [(0, 2)])
-        finally:
-            socket.create_connection(address).close()
-            thread.join()
+    with (
+        answering(lambda send, *_: send(answer)) as url,
+        pytest.raises(FetchError, match=r"a\.tar"),
+    ):
+        Fetcher(QUICK).read_ranges(url, [(0, 2)])
 
 
 def test_one_range_that_fails_ends_the_batch(fetcher: Fetcher, shard_server: ShardServer) -> None:

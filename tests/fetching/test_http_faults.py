@@ -1,39 +1,4 @@
-"""Every way a server can fail: the shard comes right, or a clear error does; never a wrong byte.
-
-Where each fault that readers of remote shards meet is tested (here, where no file is named):
-
-    an error page, with its status        test_lasting_faults_are_clear_errors[404, ...]
-    a login page with status 200          test_the_login_page_is_shown_...
-    cut, with a length                    test_passing_faults_are_survived, test_lasting_... [cut]
-    cut once, then fine                   test_a_cut_download_goes_on_where_it_ended
-    cut, without a length; at a member    test_a_cut_that_nothing_tells_is_seen_at_the_end...,
-                                          test_other_bytes_than_promised_are_never_served
-    bits flipped                          test_other_bytes_than_promised_are_never_served
-    stalled, or a trickle                 test_a_stalled_download_goes_on, test_a_trickle_...,
-                                          test_a_server_that_keeps_silent_is_a_clear_error
-    503, then fine                        test_passing_faults_are_survived, test_retry_after_...
-    Content-Encoding                      test_a_compressed_transfer_is_undone;
-                                          test_fetch.py: ..._cuts_its_ranges_from_a_compressed_form
-    redirects in a loop, to a file        test_lasting_faults_are_clear_errors[redirect ...];
-                                          test_fetch.py: test_https_never_falls_back_to_http
-    an empty 200                          test_other_bytes_than_promised_are_never_served[empty]
-    killed while fetching, or its parent  test_cache_processes.py: test_kills_leave_nothing_wrong
-    many processes want one shard         test_cache_processes.py: test_sixty_four_processes_...
-    the same, cut once                    test_cache_processes.py: ..._make_one_download[cut once]
-    locks that do nothing                 test_cache_processes.py: test_without_locks_...
-    a lock file that is removed           test_cache.py: test_lock_files_stay
-    the disk is full                      test_cache.py: test_a_full_disk_is_a_clear_error
-    cache_size, keep                      test_cache.py: test_cache_size_bounds_..., test_keep_pins
-    equal base names                      test_cache.py: test_equal_base_names_do_not_collide
-    a cache that may only be read         test_cache.py: test_a_read_only_cache_serves_what_it_holds
-    a file that changes while mapped      test_cache.py: test_an_open_shard_outlives_...
-    a new shard at the old URL            test_cache.py: test_a_new_digest_means_a_new_shard
-    a wrong count in the spec             test_dataset.py: test_a_wrong_count_in_the_spec_is_found
-    negative indexes                      test_locate.py: test_every_index_lies_where_counting_...
-    long URLs                             test_cache.py: test_no_url_leaves_the_folder
-    what the import alone does            test_cache.py: test_import_and_construction_touch_nothing
-    what is no file in a shard's place    test_cache.py: test_what_is_no_file_gives_way_...
-"""
+"""Every way a server can fail: the shard comes right, or a clear error does; never a wrong byte."""
 
 import gzip
 import hashlib

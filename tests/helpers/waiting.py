@@ -2,9 +2,10 @@
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-__all__ = ["WAIT_SECONDS", "eventually", "when_finished"]
+__all__ = ["WAIT_SECONDS", "eventually", "when_finished", "write_later"]
 
 WAIT_SECONDS = 120.0  # machines under load take seconds for what takes milliseconds
 
@@ -31,3 +32,10 @@ def when_finished(ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     if not eventually(is_finished):
         raise TimeoutError(f"unfinished after {WAIT_SECONDS:g} s: {answers[0]}")
     return answers[0]
+
+
+def write_later(path: Path, data: bytes, than: Path) -> None:
+    """Write a file at a later time than another one was changed, also by a coarse clock."""
+    path.write_bytes(data)
+    while path.stat().st_mtime_ns <= than.stat().st_ctime_ns:
+        path.write_bytes(data)

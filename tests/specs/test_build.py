@@ -3,13 +3,9 @@
 import gzip
 import hashlib
 import json
-import os
-import time
 from collections.abc import Callable
 from concurrent.futures import (
-    BrokenExecutor,
     Executor,
-    Future,
     ProcessPoolExecutor,
     ThreadPoolExecutor,
 )
@@ -18,7 +14,6 @@ from pathlib import Path
 import pytest
 
 import wids
-from wids.base.processes import run_each
 from wids.errors import FetchError, ShardFormatError, SpecError
 from wids.specs.build import build_spec, default_name, index_shard
 from wids.specs.spec import DatasetSpec
@@ -190,92 +185,6 @@ def test_a_real_dask_cluster_gives_the_same_spec(shards: list[str], tmp_path: Pa
     ):
         executor = client.get_executor()
         assert build_spec(shards, folder=tmp_path, executor=executor).spec.to_json() == alone
-
-
-def late_square(number: int) -> int:
-    """Square a number; the first takes longest."""
-    if number < 0:
-        raise ValueError(f"negative: {number}")
-    time.sleep(0.05 if number == 0 else 0)
-    return number * number
-
-
-def test_results_keep_the_order_of_the_items():
-    """Results and errors are in the order of the items, not of completion."""
-    with ThreadPoolExecutor(4) as executor:
-        outcomes = run_each(late_square, [0, 1, -2, 3], executor=executor)
-    assert outcomes[:2] + outcomes[3:] == [0, 1, 9]
-    assert str(outcomes[2]) == "negative: -2"
-
-
-def test_more_items_than_the_window_are_all_done():
-    """Thousands of items are submitted to an executor a window at a time."""
-    with ThreadPoolExecutor(2) as executor:
-        assert run_each(abs, range(-2500, 0), executor=executor) == list(range(2500, 0, -1))
-    assert run_each(abs, [], workers=4) == []
-
-
-def die(number: int) -> int:
-    """End the process that runs this, as the kernel does when memory is short."""
-    if number == 1:
-        os._exit(9)
-    return number
-
-
-def test_killed_worker_takes_no_other_item_with_it():
-    """All other items are done if one ends its worker, also more than a window of them."""
-    known = []
-    outcomes = run_each(
-        die, [0, 1, *range(2, 2100)], workers=3, done=lambda *row: known.append(row)
-    )
-    assert outcomes[:1] + outcomes[2:] == [0, *range(2, 2100)]
-    assert isinstance(outcomes[1], ChildProcessError)
-    assert sorted(item for item, _ in known) == list(range(2100))
-
-
-class BreakingExecutor(Executor):
-    """An executor that takes two calls and then no more, as one does that lost its processes."""
-
-    def __init__(self) -> None:
-        self.left = 2
-
-    def submit(self, function, /, *args, **kwargs):
-        if not self.left:
-            raise BrokenExecutor("a process is gone")
-        self.left -= 1
-        future = Future()
-        future.set_result(function(*args, **kwargs))
-        return future
-
-
-def test_broken_executor_is_an_error_of_all_it_did_not_do():
-    """If the caller's executor breaks, each undone item is reported."""
-    outcomes = run_each(abs, range(1500), executor=BreakingExecutor())
-    assert outcomes[:2] == [0, 1]
-    assert len(outcomes) == 1500
-    assert all(isinstance(outcome, ChildProcessError) for outcome in outcomes[2:])
-    assert all(isinstance(outcome.__cause__, BrokenExecutor) for outcome in outcomes[2:])
-
-
-class Unreadable:
-    """An object that pickling takes apart and cannot put together again."""
-
-    def __reduce__(self):
-        return int, ("no number",)
-
-
-def refuse(number: int) -> object:
-    """Answer what cannot be sent, an error, or what cannot be received."""
-    if number == 1:
-        raise OverflowError("no such luck")
-    return Unreadable() if number == 2 else lambda: number
-
-
-def test_outcome_that_cannot_be_sent_back_is_an_error():
-    """A result that cannot be pickled or unpickled is reported with its item."""
-    outcomes = run_each(refuse, [0, 1, 2, 1], workers=2)
-    expected = [RuntimeError, OverflowError, ValueError, OverflowError]
-    assert [type(outcome) for outcome in outcomes] == expected
 
 
 NAMES = [

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from helpers.tarbytes import END, member, numbered
+from helpers.waiting import write_later
 
 import wids
 from wids.errors import ShardFormatError, WidsWarning
@@ -63,19 +64,11 @@ def come_from_the_future(shard, sidecar):
 
 def copy_without_dates(shard, sidecar):
     """Copy first a shard, then its sidecar, as a program does that keeps no dates."""
-    for path in (shard, sidecar):
-        content = path.read_bytes()
-        path.unlink()
-        path.write_bytes(content)
-        wait_for_a_later_time(path)
-
-
-def wait_for_a_later_time(path):
-    """Return when a file that is written now has a later date than this one."""
-    other = path.with_name("later")
-    while not other.exists() or other.stat().st_mtime_ns <= path.stat().st_mtime_ns:
-        other.write_bytes(b"")
-    other.unlink()
+    contents = shard.read_bytes(), sidecar.read_bytes()
+    shard.unlink()
+    shard.write_bytes(contents[0])
+    sidecar.unlink()
+    write_later(sidecar, contents[1], than=shard)
 
 
 @pytest.mark.parametrize(
