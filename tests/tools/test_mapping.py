@@ -556,7 +556,7 @@ def test_results_of_map_are_no_stored_fields(folder: Path) -> None:
     dataset = wids.ShardListDataset("all.json")
     upper = dataset.map(_upper)
     for samples in (upper, upper[3:], dataset + upper, dataset.join(upper, rename={".txt": ".b"})):
-        with pytest.raises(ValueError, match=r"new/x-%d\.tar: .* results of map\(\); give its"):
+        with pytest.raises(ValueError, match=r"new/x-%d\.tar: .* results of map\(\) or windows"):
             map_samples(samples, None, "new/x-%d.tar", workers=1)
     assert not (folder / "new").exists()
     map_samples(upper, _text, "x.npy", workers=1)

@@ -14,6 +14,7 @@ from wids.reading.ragged import Ragged
 __all__ = [
     "Missing",
     "PackedRow",
+    "Window",
     "as_tensors",
     "checked_missing",
     "collate",
@@ -28,6 +29,10 @@ Allocate = Callable[[int], np.ndarray]
 Missing = Literal["error", "none"] | Mapping[str, Any]
 
 
+class Window(list[Any]):
+    """Values of a field in a sample and its neighbours, for which a batch has one more axis."""
+
+
 def collate(
     samples: Sequence[Any],
     *,
@@ -38,9 +43,9 @@ def collate(
     """Return the batch of a list of samples; values that cannot be stacked stay a list.
 
     Dicts become a dict of columns, tuples a list of columns, anything else one column. Numbers
-    become an array; arrays of one type and shape, and tensors, are stacked; other values (text,
-    images, arrays of different shapes, None) stay a list. For a DataLoader:
-    `collate_fn=functools.partial(wids.collate, missing="none")`.
+    become an array; arrays of one type and shape, and tensors, are stacked, those of windows with
+    one more axis; other values (text, images, arrays of different shapes, None) stay a list. For a
+    DataLoader: `collate_fn=functools.partial(wids.collate, missing="none")`.
 
     Args:
         samples: At least one.
@@ -146,6 +151,11 @@ def column_of(values: list[Any], allocate: Allocate | None = None) -> Any:
         return _numbers(values)
     if kinds == {np.ndarray}:
         return _stacked(values, allocate)
+    if kinds == {Window} and len(set(map(len, values))) == 1:
+        column = column_of([each for window in values for each in window], allocate)
+        if isinstance(column, list):
+            return values
+        return column.reshape(len(values), len(values[0]), *column.shape[1:])
     torch = sys.modules.get("torch")
     # A tensor can only be here if torch is loaded.
     if torch is not None and all(issubclass(each, torch.Tensor) for each in kinds):

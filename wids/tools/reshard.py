@@ -221,8 +221,8 @@ def _stored(
     positions = checked_positions(indexes, len(dataset))
     if has_function(dataset):
         raise ValueError(
-            "reshard copies stored fields, and these samples are results of map(); give the "
-            "function to map_samples, with the dataset as it is without map()"
+            "reshard copies stored fields, and these samples are results of map() or windows(); "
+            "give it the dataset as it is without these, or a function to map_samples"
         )
     sources = slots_of(dataset)[0].sources
     if len(sources) == 1 and not sources[0].steps and is_sharded(sources[0].leaf):

@@ -22,16 +22,19 @@ from wids.views.plan import (
     Rename,
     Slots,
     Source,
+    Surround,
     given_names,
     likely_names,
     names_at,
     names_of,
     other_key,
+    slots_under,
+    window_of,
 )
 from wids.views.tablerows import TableRows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
 __all__ = ["Reading", "as_bytes", "compare_keys", "in_tables", "may_give", "read_field"]
 
@@ -46,11 +49,13 @@ class Home(NamedTuple):
         step: The join that adds it; None for the source itself.
         source: The source with those of its steps that come before.
         names: The name of the field there; or several, of which the first that a sample has counts.
+        window: The step that makes lists of it, where these are read.
     """
 
     step: Add | None
     source: Source
     names: tuple[str, ...]
+    window: Surround | None = None
 
 
 @dataclass(frozen=True)
@@ -61,12 +66,14 @@ class Reading:
         values: Function that reads rows of a dataset or a table: `values(leaf, rows, name)`.
         fill: Value for samples that lack it; None if that is an error.
         raw: Whether its bytes are read, so that None is no value.
+        windows: Whether of a window all values are read, and not that of the sample itself.
         may_be_kept: Whether it may be a kept column, for which no shard is fetched.
     """
 
     values: Callable[[Any, Integers, str], Values]
     fill: Any = None
     raw: bool = False
+    windows: bool = False
     may_be_kept: bool = False
 
 
@@ -134,7 +141,7 @@ class _Field:
         reading: Reading,
     ) -> _Field:
         """Return a field with its homes in the order in which they are asked."""
-        homes = _homes(slots, source, name)
+        homes = _homes(slots, source, name, windows=reading.windows)
         if len(homes) > 1:
             homes = _by_likelihood(slots, homes, indexes)
         return cls(slots, source, indexes, rows, name, reading, homes)
@@ -222,7 +229,7 @@ class _Field:
 
     def held(self, home: Home, some: Integers) -> Mask:
         """Return which of some samples have the field in a home, as None, too."""
-        step, source, names = home
+        step, source, names, _ = home
         if step is not None:
             given = (given_names(self.slots, step, at) for at in self.indexes[some].tolist())
             return np.fromiter((names[0] in each for each in given), np.bool_, len(some))
@@ -230,15 +237,13 @@ class _Field:
 
     def read(self, home: Home, some: Integers) -> Values:
         """Return the field of some samples from one home, after comparing the keys of a join."""
-        step, source, names = home
-        slots, reading, indexes, rows = (
-            self.slots,
-            self.reading,
-            self.indexes[some],
-            self.rows[some],
-        )
+        step, source, names, window = home
+        slots, reading = self.slots, self.reading
+        indexes, rows = self.indexes[some], self.rows[some]
         if len(names) > 1:
             return _in_order(_first_of(slots, source, indexes, rows, names, reading))
+        if window is not None:
+            return _windows(slots, home, indexes, rows, reading)
         (own,) = names
         if step is None:
             try:
@@ -261,6 +266,24 @@ class _Field:
         return values
 
 
+def _windows(
+    slots: Slots, home: Home, indexes: Integers, rows: Integers, reading: Reading
+) -> Values:
+    """Return the windows of a field: an array with one more axis, or a list of lists."""
+    (name,) = home.names
+    parts = []
+    for slot in home.window.places if home.window else ():
+        if slot is None:
+            own = _Field.of(slots, home.source, indexes, rows, name, reading)
+            parts.append(_in_order(own.values()))
+        else:
+            parts.append(read_field(slots, indexes, name, reading, slot))
+    arrays = [each for each in parts if isinstance(each, np.ndarray)]
+    if len(arrays) == len(parts) and len({(each.dtype, each.shape) for each in arrays}) == 1:
+        return np.stack(arrays, axis=1)
+    return [window_of(each) for each in zip(*parts, strict=True)]
+
+
 def _first_of(
     slots: Slots,
     source: Source,
@@ -276,7 +299,7 @@ def _first_of(
         asked = rest
         if reading.fill is None:
             at = zip(rows[rest].tolist(), indexes[rest].tolist(), strict=True)
-            has = (name in _stored_names(slots, source, *each) for each in at)
+            has = (name in _stored_names(slots, source, *each, reading.windows) for each in at)
             asked = rest[np.fromiter(has, np.bool_, len(rest))]
         if not len(asked):
             continue
@@ -305,19 +328,21 @@ def _first_of(
     return found
 
 
-def _stored_names(slots: Slots, source: Source, row: int, index: int) -> list[str]:
-    """Return the names of the fields of a sample that are stored, and so not None."""
+def _stored_names(
+    slots: Slots, source: Source, row: int, index: int, windows: bool
+) -> Collection[str]:
+    """Return the names of the fields of a sample, or its neighbours, that are stored: not None."""
     is_table = isinstance(source.leaf, TableRows)
-    names = [*(source.leaf.values_at(row) if is_table else source.leaf.names_at(row))]
+    names = {*(source.leaf.values_at(row) if is_table else source.leaf.names_at(row))}
     for step in source.steps:
         if isinstance(step, Rename):
-            names = step.renamed(names)
-        elif isinstance(step, Add):
-            if step.replace:
-                given = step.renamed(given_names(slots, step, index))
-                names = [name for name in names if name not in given]
-            other = slots[step.slot].find(index)
-            names += [] if other is None else step.renamed(_stored_names(slots, *other, index))
+            names = {*step.renamed(names)}
+        if isinstance(step, Add) and step.replace:
+            names.difference_update(step.renamed(given_names(slots, step, index)))
+        for slot in slots_under(step) if windows or isinstance(step, Add) else ():
+            if (other := slots[slot].find(index)) is not None:
+                theirs = _stored_names(slots, *other, index, windows)
+                names.update(step.renamed(theirs) if isinstance(step, Add) else theirs)
     return names
 
 
@@ -351,7 +376,7 @@ def _no_counterpart(name: str) -> DecodeError:
     )
 
 
-def _homes(slots: Slots, source: Source, name: str) -> list[Home]:
+def _homes(slots: Slots, source: Source, name: str, *, windows: bool = False) -> list[Home]:
     """Return what may give a field to the samples of a source, the latest step first."""
     homes: list[Home] = []
     names: tuple[str, ...] = (name,)
@@ -362,6 +387,9 @@ def _homes(slots: Slots, source: Source, name: str) -> list[Home]:
             names = step.originals(names[0])
             if len(names) != 1:
                 return [*homes, Home(None, before, names)] if names else homes
+        elif isinstance(step, Surround):
+            if windows:
+                return [*homes, Home(None, before, names, step)]
         elif (
             isinstance(step, Add)
             and (own := step.original(names[0])) is not None
@@ -476,7 +504,7 @@ def _near(leaf: Any, rows: Integers) -> Mask:
 def _near_joined(slots: Slots, homes: Sequence[Home], indexes: Integers) -> Mask:
     """Return which samples have counterparts that can be read without fetching a whole shard."""
     near = np.ones(len(indexes), np.bool_)
-    for step, _, _ in homes:
+    for step, *_ in homes:
         for source, places, rows in () if step is None else slots[step.slot].groups(indexes):
             if source is not None:
                 near[places] &= _near(source.leaf, rows)
@@ -489,7 +517,7 @@ def may_give(slots: Slots, name: str) -> bool:
 
 
 def _may_be_joined(slots: Slots, source: Source, name: str) -> bool:
-    for step, before, names in _homes(slots, source, name):
+    for step, before, names, _ in _homes(slots, source, name):
         if step is None:
             if len(names) > 1 and any(_may_be_joined(slots, before, each) for each in names):
                 return True

@@ -46,10 +46,12 @@ from wids.views.plan import (
     Slot,
     Source,
     Step,
+    Surround,
     checked_names,
     first_names,
     joined,
     slots_of,
+    slots_under,
 )
 from wids.views.planned import Facts
 from wids.views.rows import Rows
@@ -75,7 +77,17 @@ _DATASET_KEYS = {"spec", "shardlist", "nsamples", "digest", "options", "fields"}
     *("contents", "versions", *USUAL_RULES)
 }
 _TABLE_KEYS = {"table", "tables", "nbytes", "digest", "nrows", "fields", "on", "beside"}
-_STEP_KEYS = {"names", "join", "rename", "replace", "aligned", "of_table", "none"}
+_STEP_KEYS = {
+    "names",
+    "before",
+    "after",
+    "join",
+    "rename",
+    "replace",
+    "aligned",
+    "of_table",
+    "none",
+}
 _SAID_KEYS = {"wids_version", "name", "nsamples", "made", "lineage", "classes"}
 _PLAN_KEYS = _SAID_KEYS | {"datasets", "slots", "arrays"}
 _CHANGE_KEYS = _SAID_KEYS | {"base", "exclude", "patch", "append"}
@@ -109,6 +121,8 @@ _KINDS: list[tuple[str, str, Callable[[Any], bool]]] = [
     ("replace aligned of_table", "true or false", lambda value: isinstance(value, bool)),
     ("contents rows arrays", "an object", lambda value: isinstance(value, dict)),
     ("datasets slots sources steps", "a list of objects", lambda value: _all(value, dict)),
+    ("before after", "a list of numbers of slots", lambda value: isinstance(value, list)
+     and all(map(_is_count, value))),
     ("made none", "a list of texts", lambda value: _all(value, str)),
     ("shardlist", "a list of shards", lambda value: isinstance(value, list)),
     ("rename", "an object of extensions", lambda value: isinstance(value, dict)
@@ -363,7 +377,7 @@ class _Opener:
                 leaves[number] = self._table(each, leaves, home)
         arrays = self._arrays(node, home)
         slots: list[Slot] = []
-        steps: dict[tuple[int, str], Step] = {}
+        steps: dict[str, Step] = {}
         for number, said in enumerate(node["slots"] or []):
             _check_kinds(said, where)
             _warn_of_unknown(said, {"sources", "rows"}, where)
@@ -400,7 +414,7 @@ class _Opener:
         leaves: list[Any],
         number: int,
         count: int,
-        known: dict[tuple[int, str], Step],
+        known: dict[str, Step],
         where: str,
     ) -> Source:
         """Return a source of a slot as a document describes it."""
@@ -411,41 +425,14 @@ class _Opener:
             raise SpecError(f"{where}: slot {number}: no dataset has the number {_shown(which)}")
         leaf, steps = leaves[which], list[Step]()
         for each in said.get("steps") or []:
-            _check_kinds(each, where)
-            _warn_of_unknown(each, _STEP_KEYS, where)
-            if each.get("names") is not None:
-                key = -1, json.dumps(each["names"])
-                if key not in known:
-                    try:
-                        known[key] = Rename(checked_names(each["names"], "names"))
-                    except ValueError as error:
-                        raise SpecError(f"{where}: slot {number}: {error}") from error
-                steps.append(known[key])
-                if sum(isinstance(step, Rename) for step in steps) > _MOST_RENAMES:
-                    raise SpecError(
-                        f"{where}: slot {number}: expected at most {_MOST_RENAMES} steps with "
-                        "'names' for a source, found more"
-                    )
-                continue
-            slot = each.get("join", -1)
-            if not number < slot < count:
-                raise SpecError(
-                    f"{where}: slot {number}: expected the number of a later slot to join, found "
-                    f"{_shown(each.get('join'))}"
-                )
             # One step is one object in all sources that have it.
-            key = slot, json.dumps(each, sort_keys=True)
-            if key not in known:
-                none = each.get("none")
-                known[key] = Add(
-                    slot,
-                    each.get("rename") or {},
-                    bool(each.get("replace")),
-                    None if none is None else FieldNames(None, none),
-                    Compared() if each.get("aligned") else None,
-                    bool(each.get("of_table")),
-                )
-            steps.append(known[key])
+            key = json.dumps(each, sort_keys=True)
+            steps.append(known.setdefault(key, _step(each, number, count, where)))
+        if sum(isinstance(step, Rename) for step in steps) > _MOST_RENAMES:
+            raise SpecError(
+                f"{where}: slot {number}: expected at most {_MOST_RENAMES} steps with 'names', "
+                "found more"
+            )
         shards = getattr(leaf, "pipeline", None)
         offered = leaf.fields if shards is None else shards.fields
         fields = None if offered is None else frozenset(offered)
@@ -777,6 +764,44 @@ def _warn_of_unknown(node: dict[str, Any], known: set[str], where: str) -> None:
         )
 
 
+def _step(said: dict[str, Any], number: int, count: int, where: str) -> Step:
+    """Return a step of a source of a slot as a document describes it.
+
+    Args:
+        said: The description.
+        number: Number of the slot.
+        count: Number of all slots.
+        where: Location of the document.
+    """
+    _check_kinds(said, where)
+    _warn_of_unknown(said, _STEP_KEYS, where)
+    if said.get("names") is not None:
+        try:
+            return Rename(checked_names(said["names"], "names"))
+        except ValueError as error:
+            raise SpecError(f"{where}: slot {number}: {error}") from error
+    before, after = said.get("before"), said.get("after")
+    is_window = before is not None or after is not None
+    named = [*(before or ()), *(after or ())] if is_window else [said.get("join", -1)]
+    for slot in named:
+        if not number < slot < count:
+            raise SpecError(
+                f"{where}: slot {number}: expected the number of a later slot to join, found "
+                f"{_shown(None if slot == -1 else slot)}"
+            )
+    if is_window:
+        return Surround(tuple(before or ()), tuple(after or ()))
+    none = said.get("none")
+    return Add(
+        named[0],
+        said.get("rename") or {},
+        bool(said.get("replace")),
+        None if none is None else FieldNames(None, none),
+        Compared() if said.get("aligned") else None,
+        bool(said.get("of_table")),
+    )
+
+
 def _rows_from(node: Any, arrays: Mapping[str, Any], where: str) -> Rows:
     """Return the rows of a slot, which a document holds or its file."""
     if not isinstance(node, dict):
@@ -802,7 +827,7 @@ def _check_reads(slots: Sequence[Slot], where: str) -> None:
     reads = [1] * len(slots)
     for number in range(len(slots) - 1, -1, -1):
         for source in slots[number].sources:
-            joins = [step.slot for step in source.steps if isinstance(step, Add)]
+            joins = [slot for step in source.steps for slot in slots_under(step)]
             reads[number] = max(reads[number], 1 + sum(reads[slot] for slot in joins))
         if reads[number] > _MOST_READS:
             raise SpecError(

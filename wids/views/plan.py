@@ -1,11 +1,12 @@
 """The plan of a view: which rows of which datasets and tables each of its samples is made of.
 
     slot     a row for each sample: slot 0 has the samples themselves, each further slot what one
-             join adds to them, with -1 where there is no counterpart
+             join adds to them, with -1 where there is no counterpart, or one of their neighbours
     source   what a slot reads rows of: a dataset or a table, the name that it gives to its
              samples, and the steps that follow
-    step     `Add` merges the fields of another slot, `Rename` gives fields other names, `Call`
-             replaces a sample by the result of a function
+    step     `Add` merges the fields of another slot, `Rename` gives fields other names, `Surround`
+             makes lists of the fields in other slots, `Call` replaces a sample by the result of a
+             function
 
 The rows of a slot are addresses in its sources, one after the other, so that one number tells both
 the source and the row in it. Whatever is chosen of a view, each slot is chosen alike: no view
@@ -26,13 +27,14 @@ import numpy.typing as npt
 
 from wids.base.arguments import check_extension, to_list
 from wids.errors import SpecError
+from wids.reading.collate import Window
 from wids.reading.pipeline import no_end
 from wids.reading.samplesequence import ShardedSequence, is_sharded, relabelled
 from wids.views.rows import Rows
 from wids.views.tablerows import TableRows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 __all__ = [
     "Add",
@@ -45,6 +47,7 @@ __all__ = [
     "Slots",
     "Source",
     "Step",
+    "Surround",
     "checked_names",
     "chosen",
     "concatenated",
@@ -62,6 +65,9 @@ __all__ = [
     "names_of",
     "other_key",
     "slots_of",
+    "slots_under",
+    "surrounded",
+    "window_of",
     "with_options",
     "with_step",
 ]
@@ -215,6 +221,10 @@ class Add:
     def __post_init__(self) -> None:
         self.is_plain = not (self.rename or self.replace)
 
+    def moved(self, delta: int) -> Add:
+        """Return the step in a plan in which the slots have larger numbers."""
+        return replace(self, slot=self.slot + delta)
+
     @cached_property
     def _old(self) -> dict[str, str]:
         return {new: old for old, new in self.rename.items()}
@@ -223,7 +233,7 @@ class Add:
         """Return the name in the slot of a field of the joined sample; None if it has none."""
         return self._old.get(name) or (None if name in self.rename else name)
 
-    def renamed(self, names: Sequence[str]) -> list[str]:
+    def renamed(self, names: Collection[str]) -> list[str]:
         """Return the names in the joined sample of fields of the slot."""
         return [self.rename.get(name, name) for name in names] if self.rename else list(names)
 
@@ -301,10 +311,7 @@ class Rename:
             TypeError: A transformation made something else of it.
         """
         if not isinstance(sample, dict):
-            raise TypeError(
-                f"rename: sample {number}: expected a dict of fields, got {type(sample).__name__}; "
-                "rename the fields before map()"
-            )
+            raise _no_fields("rename", sample, number)
         new_names = {}
         for new, old_names in self.names.items():
             there = [old for old in old_names if old in sample]
@@ -363,7 +370,60 @@ def checked_names(names: Mapping[Any, Any], where: str) -> dict[str, tuple[str, 
     return found
 
 
-Step = Add | Call | Rename
+@dataclass(eq=False)
+class Surround:
+    """Step that makes a list of each field: the values in the neighbours of a sample and its own.
+
+    Columns and stored fields are those of the sample itself.
+
+    Attributes:
+        before, after: Numbers of the slots with the neighbours, in their order; each is larger than
+            that of its own.
+    """
+
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+
+    @property
+    def places(self) -> tuple[int | None, ...]:
+        """The slots of all samples of a window in their order; None for the sample itself."""
+        return *self.before, None, *self.after
+
+    def moved(self, delta: int) -> Surround:
+        """Return the step in a plan in which the slots have larger numbers."""
+        before, after = ((slot + delta for slot in slots) for slots in (self.before, self.after))
+        return Surround(tuple(before), tuple(after))
+
+    def merged(self, samples: Sequence[Any], number: int) -> dict[str, Any]:
+        """Return the sample made of those of a window; fields that one of them lacks are None.
+
+        Raises:
+            TypeError: A transformation made something else of one of them.
+        """
+        for sample in samples:
+            if not isinstance(sample, dict):
+                raise _no_fields("windows", sample, number)
+        middle = samples[len(self.before)]
+        names = [name for sample in (middle, *samples) for name in sample if name[:2] != "__"]
+        found = {name: middle[name] for name in middle if name[:2] == "__"}
+        for name in dict.fromkeys(names):
+            found[name] = window_of([sample.get(name) for sample in samples])
+        return found
+
+
+def window_of(values: Sequence[Any]) -> Window | None:
+    """Return the list of the values of a field in neighbours; None if it is None in all of them."""
+    return None if all(value is None for value in values) else Window(values)
+
+
+Step = Add | Call | Rename | Surround
+
+
+def slots_under(step: Step) -> list[int]:
+    """Return the numbers of the slots of which a step reads samples."""
+    if isinstance(step, Surround):
+        return [*step.before, *step.after]
+    return [step.slot] if isinstance(step, Add) else []
 
 
 class Source(NamedTuple):
@@ -508,9 +568,9 @@ def datasets_in(samples: Any, *, joined: bool = True) -> list[ShardedSequence]:
 
 
 def has_function(samples: Any) -> bool:
-    """Return whether any of the samples are results of a function given to `map`."""
+    """Return whether samples are results of a function given to `map`, or windows."""
     sources = (source for slot in slots_of(samples) for source in slot.sources)
-    return any(isinstance(step, Call) for source in sources for step in source.steps)
+    return any(isinstance(step, Call | Surround) for source in sources for step in source.steps)
 
 
 def joined_names(samples: Any) -> list[str]:
@@ -558,18 +618,7 @@ def joined(left: Slots, right: Slots, places: Rows, step: Add) -> Slots:
         step: How they are merged; its `slot` is set here.
     """
     first = len(left)
-    more = []
-    for slot in chosen(right, places):
-        sources = [
-            source._replace(
-                steps=tuple(
-                    replace(each, slot=each.slot + first) if isinstance(each, Add) else each
-                    for each in source.steps
-                )
-            )
-            for source in _offered_now(slot)
-        ]
-        more.append(Slot(sources, slot.rows))
+    more = [Slot(_moved(_offered_now(slot), first), slot.rows) for slot in chosen(right, places)]
     base = Slot(_offered_now(left[0]), left[0].rows)
     return with_step((base, *left[1:]), replace(step, slot=first), tuple(more))
 
@@ -585,6 +634,37 @@ def _fields_of(leaf: Any) -> frozenset[str] | None:
         return frozenset(leaf.fields)
     fields = leaf.pipeline.fields if is_sharded(leaf) else None
     return None if fields is None else frozenset(fields)
+
+
+def surrounded(slots: Slots, before: Sequence[Rows], after: Sequence[Rows]) -> Slots:
+    """Return the plan of samples whose fields are lists of those of their neighbours.
+
+    Args:
+        slots: Plan of the samples.
+        before: For each neighbour before a sample, the index of that of each sample, in order.
+        after: The same for those after it.
+    """
+    more: list[Slot] = []
+    firsts = []
+    for places in (*before, *after):
+        first = len(slots) + len(more)
+        firsts.append(first)
+        more += [Slot(_moved(slot.sources, first), slot.rows) for slot in chosen(slots, places)]
+    step = Surround(tuple(firsts[: len(before)]), tuple(firsts[len(before) :]))
+    return with_step(slots, step, tuple(more))
+
+
+def _moved(sources: Iterable[Source], delta: int) -> list[Source]:
+    """Return sources of a plan in which the slots have larger numbers."""
+    return [
+        source._replace(
+            steps=tuple(
+                step.moved(delta) if isinstance(step, Add | Surround) else step
+                for step in source.steps
+            )
+        )
+        for source in sources
+    ]
 
 
 def concatenated(parts: Sequence[Slots], labels: Sequence[str | None]) -> Slots:
@@ -732,6 +812,9 @@ def with_options(slots: Slots, options: Mapping[str, Any]) -> Slots:
                     several = {name for name in names if len(step.originals(name)) > 1}
                     optional = {old for name in optional | several for old in step.originals(name)}
                     names = {old for name in names for old in step.originals(name)}
+                for each in slots_under(step) if isinstance(step, Surround) else ():
+                    if (theirs := wanted[each]) is not None:
+                        theirs |= names
                 if not isinstance(step, Add):
                     continue
                 theirs = wanted[step.slot]
@@ -844,6 +927,13 @@ def in_both(twice: Sequence[str], where: str = "") -> SpecError:
     return SpecError(
         f"join: {where}both datasets have {', '.join(map(repr, twice))}; pass "
         f"rename={{{twice[0]!r}: '.other'}}, fields= without it, or replace=True"
+    )
+
+
+def _no_fields(what: str, sample: Any, number: int) -> TypeError:
+    return TypeError(
+        f"{what}: sample {number}: expected a dict of fields, got {type(sample).__name__}; call "
+        f"{what}() before map()"
     )
 
 

@@ -26,6 +26,7 @@ from wids.views.plan import (
     Slot,
     Slots,
     Source,
+    Surround,
     given_names,
     has_function,
     leaves_of,
@@ -109,6 +110,13 @@ class Planned:
             if type(step) is not Add:
                 if type(step) is Rename:
                     sample = step.applied(sample, number)
+                elif type(step) is Surround:
+                    slots = (None if each is None else self.slots[each] for each in step.places)
+                    window = [
+                        sample if other is None else self._sample(other, index, number)
+                        for other in slots
+                    ]
+                    sample = step.merged(window, number)
                 else:
                     source = slot.sources[which]
                     sample = self._called(step, sample, source, address - start, number)
@@ -167,6 +175,17 @@ class Planned:
                     for place in listed:
                         samples[place] = step.applied(samples[place], numbers[place])
                     continue
+                if isinstance(step, Surround):
+                    shown = [numbers[place] for place in listed]
+                    windows = [
+                        [samples[place] for place in listed]
+                        if each is None
+                        else self._samples(self.slots[each], indexes[places], shown)
+                        for each in step.places
+                    ]
+                    for place, *window in zip(listed, *windows, strict=True):
+                        samples[place] = step.merged(window, numbers[place])
+                    continue
                 with counted_as("decode"):
                     for place, row in zip(listed, rows.tolist(), strict=True):
                         samples[place] = self._called(
@@ -187,7 +206,7 @@ class Planned:
             An array with a row for each index, a `Ragged`, or a list, as `column` returns it.
         """
         positions = checked_positions(indexes, self._count)
-        reading = Reading(lambda leaf, rows, name: leaf.gather(rows, name))
+        reading = Reading(lambda leaf, rows, name: leaf.gather(rows, name), windows=True)
         return read_field(self.slots, positions, extension, reading)
 
     def gather_bytes(self, indexes: Sequence[int], extension: str) -> Ragged:

@@ -36,7 +36,7 @@ from wids.base.urls import base_name, is_local, local_path
 from wids.reading.samplesequence import ShardedSequence, is_sharded
 from wids.specs.indexrules import USUAL_RULES, unusual_rules
 from wids.specs.locations import name_of
-from wids.views.plan import Add, Call, ListLeaf, Rename, Source, Step, slots_of
+from wids.views.plan import Add, Call, ListLeaf, Rename, Source, Step, Surround, slots_of
 from wids.views.rows import Rows, WrittenRows
 from wids.views.tablerows import TableRows
 
@@ -173,6 +173,8 @@ class _Writer:
 
     @staticmethod
     def _step(step: Step) -> dict[str, Any]:
+        if isinstance(step, Surround):
+            return {"before": list(step.before), "after": list(step.after)}
         if isinstance(step, Rename):
             return {"names": {new: list(step.names[new]) for new in step.names}}
         if isinstance(step, Call):

@@ -51,6 +51,7 @@ from wids.views.plan import (
     joined,
     leaves_of,
     slots_of,
+    surrounded,
     with_options,
     with_step,
 )
@@ -368,7 +369,7 @@ class Viewable(_Sequence):
         else:
             key = split_key(seed, lineage)
             lineage = f"{key:016x}"
-            hashes = derive_keys(key, self._group_hashes(by).view(np.int64))
+            hashes = derive_keys(key, self._group_hashes(by, "split: by").view(np.int64))
             warn_of_gaps(hashes, seed)
             if classes is None:
                 numbers = by_hash(hashes, parts)
@@ -386,27 +387,29 @@ class Viewable(_Sequence):
             for part, name in enumerate(parts)
         }
 
-    def _group_hashes(self, by: Any) -> npt.NDArray[np.uint64]:
+    def _group_hashes(self, by: Any, argument: str) -> npt.NDArray[np.uint64]:
         from wids.views.splitting import hash_values
 
         if isinstance(by, str):
-            return self.key_hashes() if by == "key" else hash_values(self._groups_named(by))
-        check_sized("by", by, "'key', 'sample', a column, or a group for each sample")
+            return (
+                self.key_hashes() if by == "key" else hash_values(self._groups_named(by, argument))
+            )
+        check_sized(argument, by, "a column, or a group for each sample")
         hashes = hash_values(by)
         if len(hashes) != len(self):
             raise ValueError(
-                f"split: by: expected a group for each of {len(self)} samples, got {len(hashes)}"
+                f"{argument}: expected a group for each of {len(self)} samples, got {len(hashes)}"
             )
         return hashes
 
-    def _groups_named(self, by: str) -> Values:
-        values = self._column_with_gaps(by, "by")
+    def _groups_named(self, by: str, argument: str) -> Values:
+        values = self._column_with_gaps(by, argument.rpartition(" ")[2])
         lacking = sum(value is MISSING for value in values) if isinstance(values, list) else 0
         if lacking:
             raise ValueError(
-                f"split: by: {lacking} of {len(self)} samples have no value in {by!r}, so no "
+                f"{argument}: {lacking} of {len(self)} samples have no value in {by!r}, so no "
                 f"group; leave them out by filter({f'{by} != null'!r}), or make them one group by "
-                f"by=dataset.column({by!r}, fill='none')"
+                f"{argument.rpartition(' ')[2]}=dataset.column({by!r}, fill='none')"
             )
         return values
 
@@ -482,6 +485,58 @@ class Viewable(_Sequence):
         check_new_names(plan, step)
         said = ", ".join(f"{new}: {';'.join(step.names[new])}" for new in step.names)
         return View(with_step(plan, step), facts._replace(made=(*facts.made, f"rename({said})")))
+
+    def windows(
+        self,
+        before: int = 0,
+        after: int = 0,
+        *,
+        within: Any = None,
+        stride: int = 1,
+        ends: Literal["clamp", "drop"] = "clamp",
+    ) -> View:
+        """Return the view whose samples have, for each field, a list of those of neighbours.
+
+        The neighbours of a sample are those before and after it in this view, of the same episode,
+        video or stream. What chooses samples (`column`, `filter`, `sort_by`, `split`) and raw
+        fields take the sample itself.
+
+        Args:
+            before: Number of neighbours before the sample, at least 0.
+            after: Number of neighbours after it, at least 0.
+            within: What neighbours have in common: the name of a column such as ".json:episode", or
+                a list with the episode of each sample; None for all samples.
+            stride: Distance between neighbours in samples, at least 1.
+            ends: "clamp" repeats the first or the last sample of an episode for neighbours beyond
+                it; "drop" leaves out the samples that have any such neighbour.
+
+        Raises:
+            ValueError: An argument is out of range, no sample has the column, or some lack it.
+
+        >>> import wids
+        >>> frames = wids.concat([[{".cls": number} for number in range(5)]])
+        >>> clips = frames.windows(before=1, after=1, within=[0, 0, 0, 1, 1])
+        >>> [sample[".cls"] for sample in clips]
+        [[0, 0, 1], [0, 1, 2], [1, 2, 2], [3, 3, 4], [3, 4, 4]]
+        >>> [sample[".cls"] for sample in frames.windows(after=2, ends="drop")]
+        [[0, 1, 2], [1, 2, 3], [2, 3, 4]]
+        """
+        from wids.views.neighbours import neighbours
+
+        before = check_integer("before", before, 0, _MOST_NEIGHBOURS)
+        after = check_integer("after", after, 0, _MOST_NEIGHBOURS - before)
+        stride = check_integer("stride", stride, 1)
+        check_choice("ends", ends, ("clamp", "drop"))
+        groups = None if within is None else self._group_hashes(within, "windows: within")
+        offsets = stride * np.array([*range(-before, 0), *range(1, after + 1)], np.int64)
+        chosen_rows, places = neighbours(len(self), groups, offsets, drop=ends == "drop")
+        plan = surrounded(slots_of(self), places[:before], places[before:])
+        if chosen_rows is not None:
+            plan = chosen(plan, chosen_rows)
+        facts = _facts_of(self)
+        how = within if isinstance(within, str | None) else "groups"
+        made = f"windows({before=}, {after=}, within={how!r}, {stride=}, {ends=})"
+        return View(plan, facts._replace(made=(*facts.made, made)))
 
     @property
     def keys(self) -> Keys:
@@ -1119,6 +1174,7 @@ class View(Planned, Viewable):
         return type(self), (self.slots, self.facts)
 
 
+_MOST_NEIGHBOURS = 500  # each takes a read, and a list of rows
 _MOST_SHOWN = 3  # datasets in a representation
 
 
