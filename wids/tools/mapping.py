@@ -192,8 +192,8 @@ def map_samples(
         if has_function(samples):
             raise ValueError(
                 f"{target}: the stored fields of the samples are copied, and these samples are "
-                "results of map() or windows(); give its function to map_samples, with the dataset as "
-                "it is without these, or only_new=True to write only what the function given here "
+                "results of map() or windows(); give its function to map_samples, with the dataset "
+                "as it is without these, or only_new=True to write only what the function given here "
                 "returns"
             )
         if strict:
