@@ -193,8 +193,8 @@ def map_samples(
             raise ValueError(
                 f"{target}: the stored fields of the samples are copied, and these samples are "
                 "results of map() or windows(); give its function to map_samples, with the dataset "
-                "as it is without these, or only_new=True to write only what the function given here "
-                "returns"
+                "as it is without these, or only_new=True to write only what the function given "
+                "here returns"
             )
         if strict:
             check_none_left_out(samples, entries=target != "-")
