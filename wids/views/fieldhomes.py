@@ -94,7 +94,7 @@ def read_field(
         if source is None:
             found.append((places, _absent(name, len(places), reading)))
             continue
-        field = _Field.of(slots, source, indexes[places], rows, name, reading)
+        field = _Field(slots, source, indexes[places], rows, name, reading)
         found += [(places[part], values) for part, values in field.values()]
     return _in_order(found)
 
@@ -108,43 +108,35 @@ def _in_order(found: list[tuple[Integers, Values]]) -> Values:
     return take(values, np.argsort(order, kind="stable"))
 
 
-@dataclass(frozen=True)
 class _Field:
     """A field of samples of one source.
 
-    Attributes:
+    Args:
         slots: The plan.
         source: The source; it may have the first of its steps alone.
         indexes: Indexes of the samples.
         rows: Their rows in the source.
         name: The field.
         reading: What is read of it.
-        homes: What may give it to them, the latest step first.
+
+    Attributes:
+        homes: What may give it to them, in the order in which they are asked.
     """
 
-    slots: Slots
-    source: Source
-    indexes: Integers
-    rows: Integers
-    name: str
-    reading: Reading
-    homes: list[Home]
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         slots: Slots,
         source: Source,
         indexes: Integers,
         rows: Integers,
         name: str,
         reading: Reading,
-    ) -> _Field:
-        """Return a field with its homes in the order in which they are asked."""
-        homes = _homes(slots, source, name, windows=reading.windows)
-        if len(homes) > 1:
-            homes = _by_likelihood(slots, homes, indexes)
-        return cls(slots, source, indexes, rows, name, reading, homes)
+    ) -> None:
+        self.slots, self.source, self.indexes, self.rows = slots, source, indexes, rows
+        self.name, self.reading = name, reading
+        self.homes = _homes(slots, source, name, windows=reading.windows)
+        if len(self.homes) > 1:
+            self.homes = _by_likelihood(slots, self.homes, indexes)
 
     def values(self) -> list[tuple[Integers, Values]]:
         """Return places of samples, and their values."""
@@ -155,7 +147,7 @@ class _Field:
             raise DecodeError(f"field {self.name!r}: rename() gave it another name; read that")
         first = self.homes[0]
         if len(self.homes) == 1:
-            return [(rest, self.read(first, rest))]
+            return [(rest, self.read(first))]
         own = next((home for home in self.homes if home.step is None), None)
         if self.reading.fill is not None:
             return self._filled(own)
@@ -164,7 +156,7 @@ class _Field:
         # Nearly always, the likely home has the field of all samples.
         if self.is_open(first).all():
             try:
-                return [(rest, self.read(first, rest))]
+                return [(rest, self.read(first))]
             except DecodeError as error:
                 failed = error
         # What nobody has is missed in the source itself, or else in the last home.
@@ -235,7 +227,7 @@ class _Field:
             return np.fromiter((names[0] in each for each in given), np.bool_, len(some))
         return _having(self.slots, source, self.indexes[some], self.rows[some], names)
 
-    def read(self, home: Home, some: Integers) -> Values:
+    def read(self, home: Home, some: Any = slice(None)) -> Values:
         """Return the field of some samples from one home, after comparing the keys of a join."""
         step, source, names, window = home
         slots, reading = self.slots, self.reading
@@ -274,7 +266,7 @@ def _windows(
     parts = []
     for slot in home.window.places if home.window else ():
         if slot is None:
-            own = _Field.of(slots, home.source, indexes, rows, name, reading)
+            own = _Field(slots, home.source, indexes, rows, name, reading)
             parts.append(_in_order(own.values()))
         else:
             parts.append(read_field(slots, indexes, name, reading, slot))
@@ -295,15 +287,18 @@ def _first_of(
     """Return places of samples, and the first of several fields that each of them has."""
     found: list[tuple[Integers, Values]] = []
     rest = np.arange(len(indexes))
+    stored: list[Collection[str]] = []
+    if reading.fill is None:
+        at = zip(rows.tolist(), indexes.tolist(), strict=True)
+        stored = [_stored_names(slots, source, *each, reading.windows) for each in at]
     for name in names:
         asked = rest
         if reading.fill is None:
-            at = zip(rows[rest].tolist(), indexes[rest].tolist(), strict=True)
-            has = (name in _stored_names(slots, source, *each, reading.windows) for each in at)
+            has = (name in stored[place] for place in rest.tolist())
             asked = rest[np.fromiter(has, np.bool_, len(rest))]
         if not len(asked):
             continue
-        field = _Field.of(slots, source, indexes[asked], rows[asked], name, reading)
+        field = _Field(slots, source, indexes[asked], rows[asked], name, reading)
         for places, values in field.values():
             kept = np.arange(len(places))
             if isinstance(values, list) or reading.fill is not None:
@@ -320,7 +315,7 @@ def _first_of(
         found.append((rest, _fill(reading.fill, len(rest))))
     elif len(rest):
         try:
-            field = _Field.of(slots, source, indexes[rest], rows[rest], names[-1], reading)
+            field = _Field(slots, source, indexes[rest], rows[rest], names[-1], reading)
             found += [(rest[places], values) for places, values in field.values()]
         except DecodeError as error:
             error.add_note(f"a field with a new name, which stands for {', '.join(names)}")
@@ -332,6 +327,9 @@ def _stored_names(
     slots: Slots, source: Source, row: int, index: int, windows: bool
 ) -> Collection[str]:
     """Return the names of the fields of a sample, or its neighbours, that are stored: not None."""
+    if not source.steps and is_sharded(source.leaf):
+        stored: list[str] = source.leaf.names_at(row)
+        return stored
     is_table = isinstance(source.leaf, TableRows)
     names = {*(source.leaf.values_at(row) if is_table else source.leaf.names_at(row))}
     for step in source.steps:
@@ -399,7 +397,7 @@ def _homes(slots: Slots, source: Source, name: str, *, windows: bool = False) ->
             if step.of_table:  # each of its rows has the field
                 return homes
     if not homes or _leaf_may_have(source, names[0]):
-        homes.append(Home(None, source._replace(steps=()), names))
+        homes.append(Home(None, source._replace(steps=()) if source.steps else source, names))
     return homes
 
 

@@ -312,25 +312,20 @@ class Rename:
         """
         if not isinstance(sample, dict):
             raise _no_fields("rename", sample, number)
-        new_names = {}
-        for new, old_names in self.names.items():
-            there = [old for old in old_names if old in sample]
+        found = sample.copy()
+        values = []
+        for new, fields in self.names.items():
+            there = [found.pop(name) for name in fields if name in found]
             if there:
-                chosen = next((old for old in there if sample[old] is not None), there[0])
-                new_names[chosen] = new
-        found = {}
-        for name, value in sample.items():
-            if name in self.taken:
-                if name in new_names:
-                    found[new_names[name]] = value
-            elif name in self.names:
-                fields = ";".join(self.names[name])
+                values.append((new, next((each for each in there if each is not None), None)))
+        for new, value in values:
+            if new in found:
+                several = ";".join([*self.names[new], new])
                 raise SpecError(
-                    f"rename: sample {number} has a field {name!r} already; give that another "
-                    f"name, or name it among the fields: {{{name!r}: {f'{fields};{name}'!r}}}"
+                    f"rename: sample {number} has a field {new!r} already; give that another name, "
+                    f"or name it among the fields: {{{new!r}: {several!r}}}"
                 )
-            else:
-                found[name] = value
+            found[new] = value
         return found
 
     def renamed(self, names: Iterable[str]) -> list[str]:
