@@ -80,8 +80,8 @@ count, first, peak = 0, None, 0
 for batch in batches:
     first = first or time.perf_counter() - began
     count += len(batch["__key__"])
-    planner = batches._ahead and batches._ahead._planners[0]
-    peak = max(peak, planner.pool.peak_nbytes) if planner else peak
+    prefetch = batches._schedule and batches._schedule._prefetches[0]
+    peak = max(peak, prefetch.peak_nbytes) if prefetch else peak
     if count >= most:
         break
 seconds = time.perf_counter() - began

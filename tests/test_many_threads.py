@@ -19,11 +19,10 @@ from helpers.server import ShardServer
 
 import wids
 from wids.base.keptbytes import KeptBytes
-from wids.fetching.fetch import Fetcher
-from wids.fetching.rangepool import PlannedRange, RangePool
-from wids.fetching.responses import FileVersion
 from wids.reading.batches import BufferPool
 from wids.reading.loaderstats import LoaderStats
+from wids.tar.sidecar import SIDECAR_SUFFIX
+from wids.tar.tarindex import TarIndex
 
 SHARDS, PER_SHARD, THREADS = 9, 11, 8
 ROUNDS = 4 if LONG == 1 else 10
@@ -242,23 +241,26 @@ def test_statistics_of_a_loader_add_up() -> None:
     assert stats.stage("read").times + stats.stage("collate").times == THREADS * 50 * ROUNDS
 
 
-def test_ranges_of_a_pool(shard_server: ShardServer) -> None:
-    """Threads plan, read and release ranges that overlap, and the memory is free afterwards."""
-    data = random.Random(1).randbytes(1 << 18)
-    url, version = shard_server.put("/a.tar", data), FileVersion()
-    pool = RangePool(Fetcher(), 4 << 20)
+def test_parts_of_a_prefetch(shard_server: ShardServer, make_shard: Callable[..., Path]) -> None:
+    """Threads expect, await and release samples that others want, too, and read the right bytes."""
+    samples = [{"__key__": f"{i}", ".bin": random.Random(i).randbytes(900)} for i in range(60)]
+    path = make_shard("a.tar", samples)
+    TarIndex.from_tar(path).save(f"{path}{SIDECAR_SUFFIX}")
+    for each in (path, Path(f"{path}{SIDECAR_SUFFIX}")):
+        shard_server.put(each.name, each.read_bytes())
+    rows = [(f"{shard_server.url}/a.tar", 60)]
+    with wids.ShardListDataset(rows, remote="range", transformations="bytes") as dataset:
+        (prefetch,) = dataset.prefetches()
 
-    def work(chosen: random.Random) -> None:
-        for need in range(ROUNDS):
-            starts = [chosen.randrange(len(data) - 9000) for _ in range(4)]
-            spans = [(start, start + chosen.randrange(1, 9000)) for start in starts]
-            planned = [PlannedRange(url, version, *span, need) for span in spans]
-            pool.reserve(planned)
-            pool.request(planned)
-            found = pool.read_ranges(url, spans, version=version)
-            assert [bytes(each) for each in found] == [data[start:stop] for start, stop in spans]
-            pool.release(planned)
+        def work(chosen: random.Random) -> None:
+            for number in range(ROUNDS):
+                indexes = [chosen.randrange(60) for _ in range(4)]
+                part = prefetch.expect(number, np.array(indexes))
+                assert part is not None
+                prefetch.wait_for(part)
+                for index, sample in zip(indexes, dataset.__getitems__(indexes), strict=True):
+                    assert sample[".bin"] == samples[index][".bin"]
+                prefetch.release(part)
 
-    together(work)
-    assert pool.room == pool.nbytes
-    pool.close()
+        together(work)
+        prefetch.close()

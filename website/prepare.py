@@ -34,7 +34,7 @@ LANGUAGES = {".py": "python", ".sh": "bash", ".ipynb": "json", "": "text"}
 INTERNAL = """
 batch_kind choose_remote column_at column_bounds column_reader drop_if_changed gather_fields
 index_rules is_near key_hashes keys_at locate_batch packed_index
-packed_keys pipeline plan_ranges read_as read_batch_as
+packed_keys pipeline prefetches read_as read_batch_as
 read_raw wanted_fields
 
 add_time answer begin_pass of_thread receive timed

@@ -12,6 +12,7 @@ import hashlib
 import json
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from wids.reading.shardopener import ShardOpener
     from wids.reading.versions import ShardVersions
     from wids.specs.shardtable import ShardTable
+    from wids.tar.shard import ReadableShard
     from wids.tar.tarindex import TarIndex
 
 __all__ = ["DatasetShards"]
@@ -72,6 +74,8 @@ class DatasetShards(OpenShards):
         self._dataset_name = dataset_name
         self._wanted = wanted
         self.versions = versions
+        # Shards by range, also those not open any more whose samples a `Prefetch` holds.
+        self._lent: WeakValueDictionary[int, ReadableShard] = WeakValueDictionary()
 
     def with_opener(self, opener: ShardOpener) -> DatasetShards:
         """Return the same versions of the shards, opened in another way, with none of them open."""
@@ -98,6 +102,7 @@ class DatasetShards(OpenShards):
         if not changed and (known is None or not known.is_other(there)):
             return False
         self.drop(lambda each: each is opened)
+        self._lent.pop(number, None)
         self.versions.forget(number)
         return True
 
@@ -131,7 +136,13 @@ class DatasetShards(OpenShards):
             OSError: It cannot be opened.
         """
         ref = self._table[number]
-        shard, version = self._opener.open(ref, partial(self.versions.require, number))
+        shard = self._lent.get(number)
+        if shard is not None:
+            version = Version.of_index(shard.index.digest)
+        else:
+            shard, version = self._opener.open(ref, partial(self.versions.require, number))
+            if shard.memory is None:
+                self._lent[number] = shard
         # Of a shard that is read by range, the version is recorded with the first bytes.
         if shard.memory is not None or self.versions.get(number) is not None:
             self.versions.require(number, version)

@@ -43,7 +43,6 @@ class Piece(NamedTuple):
     """Byte range of a shard to fetch: headers, usually with the field that follows them.
 
     Attributes:
-        slot: Position of the sample in the request.
         extension: The field; "" for the headers after a sample.
         start: Where the headers begin.
         offset: Where the field begins.
@@ -53,7 +52,6 @@ class Piece(NamedTuple):
         kept: Whether the field itself is wanted.
     """
 
-    slot: int
     extension: str
     start: int
     offset: int
@@ -75,7 +73,7 @@ class FieldProof:
     url: str
     index: TarIndex
 
-    def field(self, slot: int, local_index: int, field: tuple[str, int, int]) -> Piece:
+    def field(self, local_index: int, field: tuple[str, int, int]) -> Piece:
         """Return the byte range with a field, after checking that it lies within the shard.
 
         Raises:
@@ -92,10 +90,10 @@ class FieldProof:
         # Whatever stands before its header, too: long names and sizes have headers of their own.
         start = max(index.headers_start(offset), offset - _MOST_HEADERS_NBYTES)
         name = (index.key(local_index) + extension).encode("utf-8", "surrogateescape")
-        return Piece(slot, extension, start, offset, size, offset + size, name, kept=True)
+        return Piece(extension, start, offset, size, offset + size, name, kept=True)
 
     def sample(
-        self, slot: int, local_index: int, fields: Collection[str] | None, *, proven: bool = False
+        self, local_index: int, fields: Collection[str] | None, *, proven: bool = False
     ) -> list[Piece]:
         """Return the byte ranges with some fields of a sample.
 
@@ -103,7 +101,6 @@ class FieldProof:
         headers of all other fields and those after the sample.
 
         Args:
-            slot: The sample's position in the request.
             local_index: Its index in the shard.
             fields: The extensions wanted; None for all.
             proven: Whether the sample is known to have the fields that the index says.
@@ -114,7 +111,7 @@ class FieldProof:
                 which there are.
         """
         located = self.index.fields(local_index)
-        pieces = [self.field(slot, local_index, each) for each in located]
+        pieces = [self.field(local_index, each) for each in located]
         there = [each.extension for each in pieces]
         wanted = [fields is None or extension in fields for extension in there]
         asked_in_vain = fields is not None and any(each not in there for each in fields)
@@ -141,7 +138,7 @@ class FieldProof:
         stop = min(self.index.next_header_end(start), start + _MOST_HEADERS_NBYTES)
         name = key.encode("utf-8", "surrogateescape")
         if start < stop:
-            pieces.append(Piece(last.slot, "", start, stop, 0, stop, name, kept=False))
+            pieces.append(Piece("", start, stop, 0, stop, name, kept=False))
 
     def check(self, piece: Piece, headers: bytes) -> None:
         """Compare fetched headers, which end where the field begins, with the index.

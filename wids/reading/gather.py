@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from wids.codecs.decode import Decoder, SampleDecoder
     from wids.reading.openshards import OpenShard, OpenShards, ShardSamples
     from wids.reading.pipeline import Pipeline
-    from wids.reading.rangeahead import PlannedBatch
-    from wids.tar.shard import ReadableShard
 
 __all__ = ["Allocate", "Gathering", "PageAnnouncer", "gather_fields"]
 
@@ -66,7 +64,6 @@ class Gathering:
         opened: The open shards. If the batch has more shards than may be open at once, its fields
             are copied one by one.
         announcer: Announces the bytes to be read to the kernel if that is faster.
-        planned: The same batch, if its byte ranges were requested ahead.
     """
 
     def __init__(
@@ -75,10 +72,8 @@ class Gathering:
         ends: Integers,
         opened: OpenShards,
         announcer: PageAnnouncer,
-        planned: PlannedBatch | None = None,
     ) -> None:
         self._announcer = announcer
-        self._read_group = _read_group if planned is None else planned.read_group
         self._open_shard = opened.use
         # Sorted, so that samples of a shard follow each other; `order` has their slots in the
         # batch. Stable, so that a repeated index keeps the order of the batch.
@@ -91,17 +86,11 @@ class Gathering:
         self._bounds: list[int] = [*firsts, len(indexes)]
         # If the batch has more shards than may be open, the first would be closed before the last
         # is read. Such shards are opened again for each access and not kept open.
-        self._crowded = planned is None and len(self._shard_indexes) > opened.limit
-        self._kept = None if self._crowded else list(self._open_groups(planned))
+        self._crowded = len(self._shard_indexes) > opened.limit
+        self._kept = None if self._crowded else list(self._open_groups())
         self._found: dict[str, Windows] = {}
 
-    def _open_groups(
-        self, planned: PlannedBatch | None = None
-    ) -> Iterator[tuple[OpenShard, Integers]]:
-        if planned is not None:
-            for opened, local_indexes in planned.groups():
-                yield opened, np.array(local_indexes, np.int64)
-            return
+    def _open_groups(self) -> Iterator[tuple[OpenShard, Integers]]:
         bounds = pairwise(self._bounds)
         for shard_index, (start, stop) in zip(self._shard_indexes, bounds, strict=True):
             opened = self._open_shard(shard_index)
@@ -276,7 +265,7 @@ class Gathering:
                 found.add(*located)
                 continue
             wanted = None if asked is None else {*names, *asked}
-            found.add_samples(self._read_group(shard, local_indexes.tolist(), wanted))
+            found.add_samples(shard.read_many(local_indexes.tolist(), wanted))
         joined = np.concatenate(found.spans)
         if (joined < 0).any():
             row, column = np.argwhere(joined[:, :, 0] < 0)[0].tolist()
@@ -349,12 +338,6 @@ def gather_fields(
                     stacked = column_of(values, memory[name])
             batch[name] = stacked
         return batch
-
-
-def _read_group(
-    shard: ReadableShard, local_indexes: list[int], fields: Collection[str] | None
-) -> list[dict[str, Any]]:
-    return shard.read_many(local_indexes, fields)
 
 
 class _Found:

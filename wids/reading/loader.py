@@ -22,7 +22,7 @@ from wids.reading.devicedecoder import DeviceDecoder
 from wids.reading.loaderstats import LoaderStats, LoopClock, counted_as
 from wids.reading.orderedmap import OrderedMap
 from wids.reading.pipeline import no_end
-from wids.reading.rangeahead import PlannedBatches
+from wids.reading.prefetch import PlannedBatch, Schedule
 
 if TYPE_CHECKING:
     from wids.ordering.passes import PassIterator
@@ -170,18 +170,21 @@ class Loader:
         collated = batch_maker(self.dataset, self.collate_fn, self._pools, self.missing)
         convert = _conversion(self.device, tensors=self.tensors, pin_memory=self.pin_memory)
 
-        def made_of(indexes: Sequence[int]) -> Batch:
-            timed = nullcontext() if stats is None else stats.timed("read")
-            try:
-                # A device draws crops by the epoch of the batch, too.
-                with timed, reading_batch(indexes, len(self.dataset)):
-                    batch = collated(indexes)
-                    if convert is None:
-                        return batch
-                    with counted_as("convert"):
-                        return convert(batch)
-            except StopIteration as error:
-                raise no_end(f"while reading samples {indexes}") from error
+        def make(planned: PlannedBatch | Sequence[int]) -> Batch:
+            fetched = (
+                planned.fetched() if isinstance(planned, PlannedBatch) else nullcontext(planned)
+            )
+            with nullcontext() if stats is None else stats.timed("read"), fetched as indexes:
+                try:
+                    # A device draws crops by the epoch of the batch, too.
+                    with reading_batch(indexes, len(self.dataset)):
+                        batch = collated(indexes)
+                        if convert is None:
+                            return batch
+                        with counted_as("convert"):
+                            return convert(batch)
+                except StopIteration as error:
+                    raise no_end(f"while reading samples {indexes}") from error
 
         # The iterator of the sampler is made at once, as in a DataLoader, so that later changes of
         # the sampler apply to the next pass.
@@ -189,33 +192,32 @@ class Loader:
         batches = self._begin(progress)
         if stats is not None:
             batches = _timed_draws(batches, stats)
-        ahead = self._plan(batches)
+        schedule = self._schedule(batches)
         if stats is not None:
             stats.begin_pass(self.num_workers)
-        make = made_of if ahead is None else ahead.finishing(made_of)
-        batches = ahead or batches
+        tasks: Iterator[PlannedBatch | Sequence[int]] = schedule or batches
         threads = None
         if self.num_workers:
             threads = OrderedMap(
                 make,
-                batches,
+                tasks,
                 num_threads=self.num_workers,
                 ahead=self.num_workers * self.prefetch_factor,
                 timeout_seconds=self.timeout or None,
             )
         receive = None if self.device is None else self.device.receive
         return LoaderPass(
-            progress, threads or map(make, batches), threads, receive, stats, ahead=ahead
+            progress, threads or map(make, tasks), threads, receive, stats, schedule=schedule
         )
 
-    def _plan(self, batches: Iterator[Sequence[int]]) -> PlannedBatches | None:
-        """Draw batches ahead if the dataset is read by byte range; None if not."""
+    def _schedule(self, batches: Iterator[Sequence[int]]) -> Schedule | None:
+        """Prefetch the batches if the dataset is read by byte range; None if not."""
         choose = getattr(self.dataset, "choose_remote", None)
         if choose is not None:
             choose(self.sampler or getattr(self.batch_sampler, "sampler", None))
-        plan = getattr(self.dataset, "plan_ranges", None)
-        planners = [] if plan is None else plan()
-        return PlannedBatches(batches, planners, len(self.dataset)) if planners else None
+        begin = getattr(self.dataset, "prefetches", None)
+        prefetches = [] if begin is None else begin()
+        return Schedule(batches, prefetches, len(self.dataset)) if prefetches else None
 
     def _begin(self, progress: _Progress) -> Iterator[Sequence[int]]:
         """Begin a pass of the sampler: return its batches of indexes."""
@@ -342,17 +344,17 @@ class LoaderPass(Iterator[Batch]):
         receive: Callable[[Batch], None] | None = None,
         stats: LoaderStats | None = None,
         *,
-        ahead: PlannedBatches | None = None,
+        schedule: Schedule | None = None,
     ) -> None:
         self._progress = progress
         self._receive = receive
         self._batches = batches
         self._threads = threads
         self._loop_clock = None if stats is None else LoopClock(stats)
-        self._ahead = ahead
-        if ahead is not None:
+        self._schedule = schedule
+        if schedule is not None:
             # First of all: threads that wait for a server would not end.
-            weakref.finalize(self, ahead.stop).atexit = False
+            weakref.finalize(self, schedule.close).atexit = False
 
     def __next__(self) -> Batch:
         if self._loop_clock is not None:
@@ -374,12 +376,12 @@ class LoaderPass(Iterator[Batch]):
 
     def close(self) -> None:
         """End the pass: each thread finishes its current batch and ends."""
-        if self._ahead is not None:
-            self._ahead.stop()
+        if self._schedule is not None:
+            self._schedule.close()
         if self._threads is not None:
             self._threads.close()
         self._batches = iter(())
-        self._ahead = None
+        self._schedule = None
 
 
 def _check_dataset(dataset: Any) -> None:

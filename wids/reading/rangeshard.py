@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from wids.base.shardversion import Version, changed_error
 from wids.base.threads import DaemonThreadPool
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MOST_SHARDS_AT_ONCE",
-    "LocatedSamples",
+    "HeldSample",
+    "LocatedSample",
     "RangeShard",
     "read_groups",
     "warn_fetched_whole",
@@ -34,18 +36,56 @@ __all__ = [
 T = TypeVar("T")
 # Most bytes read into memory to verify a part; for more, fetching the shard is cheaper.
 _MOST_BEFORE_PART_NBYTES = 16 << 20
-_JOINED_NBYTES = 1 << 20  # of adjacent samples that are one byte range
 # Requests wait for the server, not for the processor; more of them would only load the server.
 MOST_SHARDS_AT_ONCE = 8
 
 
-class RangeReader(Protocol):
-    """Protocol of readers of byte ranges of one version of a file, such as `Fetcher`."""
+class LocatedSample:
+    """Where some fields of a sample, and the headers that prove them, lie in a shard.
 
-    def read_ranges(
-        self, url: str, ranges: Sequence[tuple[int, int]], *, version: FileVersion
-    ) -> Sequence[bytes | memoryview]:
-        """Return byte ranges; see `Fetcher.read_ranges`."""
+    Args:
+        local_index: Its index in the shard.
+        pieces: What is needed of it.
+
+    Attributes:
+        local_index, pieces: As given.
+        spans: Byte ranges of the pieces. Pieces that at most padding separates share one.
+        starts: Number of the span of each piece, and where it begins in that span.
+        nbytes: Bytes of the spans.
+    """
+
+    __slots__ = ("local_index", "nbytes", "pieces", "spans", "starts")
+
+    def __init__(self, local_index: int, pieces: list[Piece]) -> None:
+        self.local_index, self.pieces = local_index, pieces
+        self.spans: list[tuple[int, int]] = []
+        self.starts = [(0, 0)] * len(pieces)
+        start = stop = -BLOCK_SIZE
+        for number in sorted(range(len(pieces)), key=[each.start for each in pieces].__getitem__):
+            piece = pieces[number]
+            if piece.start - stop < BLOCK_SIZE:
+                stop = max(stop, piece.stop)
+                self.spans[-1] = (start, stop)
+            else:
+                start, stop = piece.start, piece.stop
+                self.spans.append((start, stop))
+            self.starts[number] = (len(self.spans) - 1, piece.start - start)
+        self.nbytes = sum(stop - start for start, stop in self.spans)
+
+
+class HeldSample:
+    """A sample that was, or will be, fetched before it is read.
+
+    Attributes:
+        located: Where it lies.
+        blocks: The bytes of each of its spans; None before they come.
+    """
+
+    __slots__ = ("blocks", "located")
+
+    def __init__(self, located: LocatedSample) -> None:
+        self.located = located
+        self.blocks: list[memoryview | None] = [None] * len(located.spans)
 
 
 class RangeShard(ReadableShard):
@@ -62,7 +102,11 @@ class RangeShard(ReadableShard):
     Attributes:
         url: URL of the shard.
         index: Its tar index.
-        nbytes_read: Bytes of fields read by range so far.
+        nbytes_read: Bytes of fields read by range so far, but for prefetched ones, which say
+            nothing about whether the rest of the shard is wanted.
+        file_version: The version that all bytes must come from.
+        prefetched: Samples that were fetched before they are read, by local index; for each who
+            does so, with the fields that it fetches (None: all).
 
     Args:
         url: URL of the shard.
@@ -101,7 +145,8 @@ class RangeShard(ReadableShard):
         self._served = False  # whether bytes were returned, of the required version
         self._changed = False
         self.index = index
-        self._version = FileVersion(index.source.nbytes)
+        self.file_version = FileVersion(index.source.nbytes)
+        self.prefetched: dict[tuple[object, frozenset[str] | None], dict[int, HeldSample]] = {}
         self._proof = FieldProof(url, index)
         # Samples whose headers match the index, and fields, by local index and extension, whose
         # own headers do.
@@ -142,58 +187,63 @@ class RangeShard(ReadableShard):
             IndexError: One of the samples does not exist.
             WidsError: As for `read`.
         """
+        held = self._held(local_indexes, fields)
         # After half of the shard, the rest is most likely wanted as well. At worst, one and a half
         # times the shard is transferred.
-        hot = self.nbytes_read > self.nbytes // 2
+        hot = self.nbytes_read > self.nbytes // 2 and None in held
         if hot and self._may_fetch and self._whole is None:
             self._read_whole()
-        return self._read(
-            lambda: self._read_samples(local_indexes, fields, copy=copy),
-            lambda whole: whole.read_many(local_indexes, fields, copy=copy),
-        )
 
-    def locate(
+        def read() -> list[dict[str, Any]]:
+            missing = [
+                self._located(local_index, fields)
+                for local_index, each in zip(local_indexes, held, strict=True)
+                if each is None
+            ]
+            fetched = iter(self._fetched(missing))
+            there = [
+                next(fetched) if each is None else (each.located, each.blocks) for each in held
+            ]
+            return [self._sample(located, blocks, copy=copy) for located, blocks in there]
+
+        return self._read(read, lambda whole: whole.read_many(local_indexes, fields, copy=copy))
+
+    def is_held(self, local_indexes: Sequence[int], fields: Collection[str] | None) -> bool:
+        """Return whether samples were fetched before they are read."""
+        return None not in self._held(local_indexes, fields)
+
+    def _held(
         self, local_indexes: Sequence[int], fields: Collection[str] | None
-    ) -> LocatedSamples | None:
-        """Return where samples lie; None if they are in a local file, or cannot be read.
+    ) -> list[HeldSample | None]:
+        """Return the prefetched samples among some that are wanted; None for others."""
+        key = None if fields is None else frozenset(fields)
+        found: list[HeldSample | None] = [None] * len(local_indexes)
+        for (_, names), samples in list(self.prefetched.items()):
+            if names != key:
+                continue
+            for slot, local_index in enumerate(local_indexes):
+                held = samples.get(local_index)
+                if held is not None and None not in held.blocks:
+                    found[slot] = held
+        return found
+
+    def locate(self, local_index: int, fields: Collection[str] | None) -> LocatedSample | None:
+        """Return where a sample lies; None if there is nothing to prefetch of it.
 
         Args:
-            local_indexes: The samples.
+            local_index: The sample.
             fields: The wanted extensions; None for all.
 
         Raises:
-            IndexError: One of the samples does not exist.
+            IndexError: The sample does not exist.
         """
         if self._whole is not None:
             return None
         try:
-            return self._located(local_indexes, fields)
+            located = self._located(local_index, fields)
         except (ShardFormatError, UnprovenFieldError):
-            return None  # raised again where the samples are read
-
-    def read_located(
-        self, located: LocatedSamples, ranges: RangeReader, *, copy: bool = False
-    ) -> list[dict[str, Any]]:
-        """Return samples as `read_many`, from byte ranges that were requested before.
-
-        They never make the whole shard be fetched, provided that the server serves byte ranges.
-
-        Args:
-            located: The samples.
-            ranges: Has their byte ranges.
-            copy: Return `bytes` instead of memoryviews.
-
-        Raises:
-            WidsError: As for `read`.
-        """
-        return self._read(
-            lambda: self._samples_in(
-                located,
-                ranges.read_ranges(self.url, located.spans, version=self._version),
-                copy=copy,
-            ),
-            lambda whole: whole.read_many(located.local_indexes, located.fields, copy=copy),
-        )
+            return None  # raised again where the sample is read
+        return located if located.pieces else None
 
     def read_heads(
         self, local_indexes: Sequence[int], extension: str, nbytes: int
@@ -206,9 +256,8 @@ class RangeShard(ReadableShard):
         """
 
         def read() -> list[bytes | memoryview | None]:
-            samples = self._read_samples(
-                local_indexes, (extension,), copy=False, most_nbytes=nbytes
-            )
+            located = [self._located(each, (extension,), nbytes) for each in local_indexes]
+            samples = [self._sample(*each, copy=False) for each in self._fetched(located)]
             return [sample.get(extension) for sample in samples]
 
         return self._read(read, lambda whole: whole.read_heads(local_indexes, extension, nbytes))
@@ -241,9 +290,9 @@ class RangeShard(ReadableShard):
     @property
     def version(self) -> str | None:
         """Size and validator of the file; None before the first response or without a validator."""
-        if self._version.validator is None:
+        if self.file_version.validator is None:
             return None
-        return f"{self.nbytes} {self._version.identity}"
+        return f"{self.nbytes} {self.file_version.identity}"
 
     def was_changed(self) -> bool:
         """Return whether the shard was found to have changed since it was opened."""
@@ -258,7 +307,9 @@ class RangeShard(ReadableShard):
                     result = by_range()
                     if not self._served:
                         self._require(
-                            Version.of_index(self.index.digest, validator=self._version.identity)
+                            Version.of_index(
+                                self.index.digest, validator=self.file_version.identity
+                            )
                         )
                         self._served = True
             except (RangesNotServedError, UnprovenFieldError) as error:
@@ -289,12 +340,12 @@ class RangeShard(ReadableShard):
             raise
 
     def _read_part(self, local_index: int, extension: str, start: int, stop: int) -> bytes:
-        pieces = {each.extension: each for each in self._proof.sample(0, local_index, None)}
+        pieces = {each.extension: each for each in self._proof.sample(local_index, None)}
         wanted = pieces.pop(extension)
         check_part(display_url(self.url), extension, wanted.size, start, stop)
         # Headers are fetched with the first part, since they show which field it belongs to.
         headers = (wanted.start, wanted.offset)
-        version = self._version
+        version = self.file_version
         body = (wanted.offset + start, wanted.offset + stop)
         if version.validator is not None and (local_index, extension) in self._headed:
             (part,) = self._fetcher.read_ranges(self.url, [body], version=version)
@@ -323,121 +374,57 @@ class RangeShard(ReadableShard):
         """Fetch the headers of some pieces without their fields, and check them."""
         bare = [piece._replace(stop=piece.offset) for piece in pieces]
         wanted = [(piece.start, piece.stop) for piece in bare]
-        found = self._fetcher.read_ranges(self.url, wanted, version=self._version)
+        found = self._fetcher.read_ranges(self.url, wanted, version=self.file_version)
         for piece, headers in zip(bare, found, strict=True):
             self._proof.check(piece, headers)
 
     def _prove_first(self) -> None:
-        self._prove([self._proof.field(0, 0, self.index.fields(0)[0])])
+        self._prove([self._proof.field(0, self.index.fields(0)[0])])
 
     def _located(
-        self, local_indexes: Sequence[int], fields: Collection[str] | None
-    ) -> LocatedSamples:
-        pieces: list[Piece] = []
+        self, local_index: int, fields: Collection[str] | None, most_nbytes: int | None = None
+    ) -> LocatedSample:
+        """Return where some fields of a sample lie, or the first bytes of each."""
         # Without a validator, the next response may be of another file.
-        proven = self._proven if self._version.validator is not None else set()
-        for slot, local_index in enumerate(local_indexes):
-            pieces += self._proof.sample(slot, local_index, fields, proven=local_index in proven)
-        return LocatedSamples(self._version, local_indexes, fields, pieces)
-
-    def _read_samples(
-        self,
-        local_indexes: Sequence[int],
-        fields: Collection[str] | None,
-        *,
-        copy: bool,
-        most_nbytes: int | None = None,
-    ) -> list[dict[str, Any]]:
-        located = self._located(local_indexes, fields)
-        if not located.pieces and not self._served and len(self):
-            self._prove_first()  # otherwise keys without fields would be unchecked
+        proven = self.file_version.validator is not None and local_index in self._proven
+        pieces = self._proof.sample(local_index, fields, proven=proven)
         if most_nbytes is not None:
-            located = located.cut(most_nbytes)
-        blocks = self._fetcher.read_ranges(self.url, located.spans, version=self._version)
-        samples = self._samples_in(located, blocks, copy=copy)
-        # Samples read ahead do not count: they say nothing about whether others are wanted.
-        self.nbytes_read += sum(each.stop - each.offset for each in located.pieces if each.kept)
-        return samples
+            pieces = [
+                each._replace(stop=min(each.stop, each.offset + most_nbytes)) for each in pieces
+            ]
+        return LocatedSample(local_index, pieces)
 
-    def _samples_in(
-        self, located: LocatedSamples, blocks: Sequence[bytes | memoryview], *, copy: bool
-    ) -> list[dict[str, Any]]:
-        """Check the headers in the byte ranges of samples, and return the samples."""
-        samples: list[dict[str, Any]] = [
-            {"__key__": self.index.key(local_index)} for local_index in located.local_indexes
-        ]
-        views = [memoryview(block) for block in blocks]
+    def _fetched(self, located: list[LocatedSample]) -> list[tuple[LocatedSample, list[bytes]]]:
+        """Fetch samples; return each with the bytes of its spans."""
+        if not located:
+            return []
+        if not (self._served or any(each.pieces for each in located)):
+            self._prove_first()  # otherwise keys without fields would be unchecked
+        spans = [span for each in located for span in each.spans]
+        blocks = iter(self._fetcher.read_ranges(self.url, spans, version=self.file_version))
+        self.nbytes_read += sum(
+            piece.stop - piece.offset for each in located for piece in each.pieces if piece.kept
+        )
+        return [(each, list(islice(blocks, len(each.spans)))) for each in located]
+
+    def _sample(
+        self, located: LocatedSample, blocks: Sequence[bytes | memoryview | None], *, copy: bool
+    ) -> dict[str, Any]:
+        """Check the headers in the spans of a sample, and return the sample."""
+        sample: dict[str, Any] = {"__key__": self.index.key(located.local_index)}
+        views = [memoryview(block or b"") for block in blocks]
         for piece, (number, begin) in zip(located.pieces, located.starts, strict=True):
             view, data_begin = views[number], begin + piece.offset - piece.start
             self._proof.check(piece, bytes(view[begin:data_begin]))
             if piece.kept:
                 data = view[data_begin : begin + piece.stop - piece.start]
-                samples[piece.slot][piece.extension] = bytes(data) if copy else data
+                sample[piece.extension] = bytes(data) if copy else data
             elif not piece.extension:
-                self._proven.add(located.local_indexes[piece.slot])
-        return samples
+                self._proven.add(located.local_index)
+        return sample
 
     def __repr__(self) -> str:
         return f"RangeShard({display_url(self.url)!r}, {len(self)} samples)"
-
-
-class LocatedSamples:
-    """Samples of a remote shard, and the byte ranges that have them.
-
-    Args:
-        version: Version of the file that the bytes must come from.
-        local_indexes: The samples.
-        fields: The wanted extensions; None for all.
-        pieces: What is needed of them, sample by sample.
-
-    Attributes:
-        version, local_indexes, fields, pieces: As given.
-        spans: Byte ranges of the pieces. Pieces that at most padding separates share one.
-        starts: Number of the range of each piece, and where it begins in that range.
-    """
-
-    __slots__ = ("fields", "local_indexes", "pieces", "spans", "starts", "version")
-
-    def __init__(
-        self,
-        version: FileVersion,
-        local_indexes: Sequence[int],
-        fields: Collection[str] | None,
-        pieces: list[Piece],
-    ) -> None:
-        self.version = version
-        self.local_indexes = local_indexes
-        self.fields = fields
-        self.pieces = pieces
-        self.spans: list[tuple[int, int]] = []
-        self.starts = [(0, 0)] * len(pieces)
-        start = stop = slot = -BLOCK_SIZE
-        for number in sorted(range(len(pieces)), key=[each.start for each in pieces].__getitem__):
-            piece = pieces[number]
-            near = piece.start - stop < BLOCK_SIZE
-            # Large ranges stay apart, so that several connections can bring them.
-            if near and (piece.slot == slot or piece.stop - start <= _JOINED_NBYTES):
-                stop = max(stop, piece.stop)
-                self.spans[-1] = (start, stop)
-            else:
-                start, stop = piece.start, piece.stop
-                self.spans.append((start, stop))
-            slot = piece.slot
-            self.starts[number] = (len(self.spans) - 1, piece.start - start)
-
-    def serves(self, local_indexes: Sequence[int], fields: Collection[str] | None) -> bool:
-        """Return whether these are exactly the given samples and fields."""
-        same = fields is self.fields or (
-            fields is not None and self.fields is not None and set(fields) == set(self.fields)
-        )
-        return same and local_indexes == self.local_indexes
-
-    def cut(self, most_nbytes: int) -> LocatedSamples:
-        """Return the same samples with only the first bytes of each field."""
-        pieces = [
-            each._replace(stop=min(each.stop, each.offset + most_nbytes)) for each in self.pieces
-        ]
-        return LocatedSamples(self.version, self.local_indexes, self.fields, pieces)
 
 
 def warn_fetched_whole(
@@ -478,6 +465,15 @@ def read_groups(
         opened, local_indexes = group
         return opened.shard.read_many(local_indexes, fields, copy=copy)
 
+    if not any(
+        isinstance(opened.shard, RangeShard) and not opened.shard.is_held(local_indexes, fields)
+        for opened, local_indexes in groups
+    ):
+        yield from (
+            (opened, local_indexes, read((opened, local_indexes)))
+            for opened, local_indexes in groups
+        )
+        return
     with DaemonThreadPool(MOST_SHARDS_AT_ONCE, "wids-shards") as pool:
         for (opened, local_indexes), found in zip(groups, pool.map(read, groups), strict=True):
             yield opened, local_indexes, found

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from wids.reading.fieldfile import FieldFile
     from wids.reading.gather import Allocate, Gathering
     from wids.reading.pipeline import BatchKind, Pipeline, ReadingOptions
+    from wids.reading.prefetch import Prefetch
     from wids.reading.ragged import Ragged, Values
-    from wids.reading.rangeahead import RangePlanner
     from wids.specs.shardtable import ShardTable
     from wids.tar.shard import ReadableShard
     from wids.tar.sidecar import IndexRules
@@ -238,8 +238,8 @@ class SampleSequence(Protocol):
             Progress, with the shards fetched and the seconds that readers waited.
         """
 
-    def plan_ranges(self) -> list[RangePlanner]:
-        """Return the planners that request byte ranges of coming batches; empty if none needed."""
+    def prefetches(self) -> list[Prefetch]:
+        """Begin to prefetch coming batches by byte range; empty if that is not needed."""
 
     @property
     def class_names(self) -> Mapping[int, str]:
@@ -315,8 +315,8 @@ class ShardedSequence(SampleSequence, Protocol):
                 samples of other datasets.
         """
 
-    def plan_ranges(self, index_map: IndexMap | None = None) -> list[RangePlanner]:
-        """Return the planners that request byte ranges of coming batches; empty if none needed.
+    def prefetches(self, index_map: IndexMap | None = None) -> list[Prefetch]:
+        """Begin to prefetch coming batches by byte range; empty if that is not needed.
 
         Args:
             index_map: Function from the indexes of the batches to indexes here, -1 for samples of

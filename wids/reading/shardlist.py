@@ -11,7 +11,6 @@ import logging
 import operator
 import os
 from bisect import bisect_left
-from contextlib import closing, nullcontext
 from copy import copy
 from dataclasses import replace
 from functools import cached_property, partial
@@ -80,8 +79,8 @@ if TYPE_CHECKING:
         Transformation,
         Transformations,
     )
+    from wids.reading.prefetch import Prefetch
     from wids.reading.ragged import Ragged, Values
-    from wids.reading.rangeahead import RangePlanner
     from wids.reading.remotechoice import RemoteChoice
     from wids.reading.shardopener import OnUncounted
     from wids.specs.shardtable import ShardTable
@@ -202,10 +201,6 @@ class ShardList:
         from wids.reading.gather import PageAnnouncer
 
         return PageAnnouncer()
-
-    @cached_property
-    def _owner(self) -> object:
-        return object()
 
     # Samples.
 
@@ -355,13 +350,8 @@ class ShardList:
         """Read a batch that is in the order of storage; yield each shard and its raw samples."""
         fields, copies = self._pipeline.fields, self._pipeline.copies
         if self._opener.by_range:
-            from wids.reading.rangeahead import take_planned
             from wids.reading.rangeshard import read_groups
 
-            planned = take_planned(self._owner, indexes)
-            if planned is not None:
-                yield from planned.read(fields, copy=copies)
-                return
             self._open_concurrently(indexes)
             for groups in self._by_shard(indexes):
                 yield from read_groups(groups, fields, copy=copies)
@@ -656,21 +646,12 @@ class ShardList:
             IndexError: One of them is out of range.
             DecodeError: A field is damaged and `on_error` of the dataset gives no replacement.
         """
-        from wids.reading.gather import Gathering, gather_fields
+        from wids.reading.gather import gather_fields
         from wids.reading.loaderstats import counted_as
 
-        positions = self._locator.positions(indexes)
-        planned = None
-        if self._opener.by_range:
-            from wids.reading.rangeahead import take_planned
-
-            planned = take_planned(self._owner, np.sort(positions).tolist())
-        with nullcontext() if planned is None else closing(planned):
-            with counted_as("storage"):
-                gathering = Gathering(
-                    positions, self._locator.ends, self._opened, self._announcer, planned
-                )
-            return gather_fields(gathering, self._pipeline, allocate, turn)
+        with counted_as("storage"):
+            gathering = self.locate_batch(indexes)
+        return gather_fields(gathering, self._pipeline, allocate, turn)
 
     @property
     def batch_kind(self) -> BatchKind:
@@ -897,29 +878,21 @@ class ShardList:
         self._opener = replace(self._opener, by_range=by_range)
         self._opened = self._opened.with_opener(self._opener)
 
-    def plan_ranges(self, index_map: IndexMap | None = None) -> list[RangePlanner]:
-        """Return the planners that request byte ranges of coming batches; empty if none are needed.
+    def prefetches(self, index_map: IndexMap | None = None) -> list[Prefetch]:
+        """Begin to prefetch coming batches by byte range; empty if that is not needed.
 
         Args:
             index_map: Function from the indexes of the batches to those of this dataset, -1 for
                 samples of other datasets; None if they are the same.
         """
-        from wids.reading.rangeahead import RangePlanner, RangeSource, default_memory
+        from wids.reading.prefetch import Prefetch, default_memory
 
         near = not self._opener.by_range or all(map(self.cache.is_local, self.shards.urls))
         if near or self._overrides_getitem:
             return []
-        opened, locator = self._opened, self._locator
-        source = RangeSource(
-            open=opened.__getitem__,
-            shard_of=locator.shard_of,
-            group=self._by_shard,
-            fields=self._pipeline.fields,
-            fetcher=self.cache.fetcher,
-            memory=default_memory() if self._memory is None else self._memory,
-            owner=self._owner,
-        )
-        return [RangePlanner(source, index_map)]
+        memory = default_memory() if self._memory is None else self._memory
+        fields, fetcher = self._pipeline.fields, self.cache.fetcher
+        return [Prefetch(self._opened, self._locator, fields, fetcher, memory, index_map)]
 
     def close(self) -> None:
         """Close the open shards and connections; reading afterwards opens them again.
@@ -944,9 +917,7 @@ class ShardList:
     def __getstate__(self) -> dict[str, Any]:
         # A thread belongs to one process, and open shards to one dataset: a copy has none open.
         hot = {name: getattr(self, name) for name in _HOT} | {"_opened": copy(self._opened)}
-        state = {**self.__dict__, **hot, "_ahead": None}
-        state.pop("_owner", None)
-        return state
+        return {**self.__dict__, **hot, "_ahead": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         for name in state.keys() & set(_HOT):

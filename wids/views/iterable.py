@@ -5,6 +5,7 @@ It serves programs that need iterable datasets, such as the pipeline stages of w
 
 from __future__ import annotations
 
+from contextlib import closing
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,7 +16,7 @@ from wids.base.arguments import check_mapping
 from wids.base.warn import warn
 from wids.ordering.batchsampler import BatchSampler
 from wids.ordering.samplers import check_drawn_from
-from wids.reading.rangeahead import PlannedBatches
+from wids.reading.prefetch import Schedule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -122,15 +123,15 @@ class SampleIterable(IterableDataset[Any]):
         Only this iterable knows the next batches of its worker; the dataset of a map-style
         DataLoader learns of each batch when it is asked for it.
         """
-        planners = self.samples.plan_ranges() if hasattr(self.samples, "plan_ranges") else []
-        if not planners:
+        prefetches = self.samples.prefetches() if hasattr(self.samples, "prefetches") else []
+        if not prefetches:
             yield from map(self._read, batches)
             return
-        ahead = PlannedBatches(batches, planners, len(self.samples))
-        try:
-            yield from map(ahead.finishing(self._read), ahead)
-        finally:
-            ahead.stop()
+        with closing(Schedule(batches, prefetches, len(self.samples))) as schedule:
+            for planned in schedule:
+                with planned.fetched() as batch:
+                    samples = self._read(batch)
+                yield samples
 
     def _begun(self) -> list[int]:
         """Return the epoch and the position at which the pass began."""

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from wids.reading.fieldfile import FieldFile
     from wids.reading.gather import Allocate
     from wids.reading.pipeline import BatchKind
-    from wids.reading.rangeahead import RangePlanner
+    from wids.reading.prefetch import Prefetch
     from wids.reading.samplesequence import SampleLocation, ShardedSequence
     from wids.views.mixturedraws import MixtureDraws
 
@@ -600,9 +600,9 @@ class Planned:
         check_foreseeable(sampler, self._count)
         return Together([leaf.fetch_ahead(sampler, rows) for leaf, rows in self._followed()])
 
-    def plan_ranges(self) -> list[RangePlanner]:
-        """Return the planners that request byte ranges of coming batches; empty if none needed."""
-        planned = [leaf.plan_ranges(rows) for leaf, rows in self._followed() if is_sharded(leaf)]
+    def prefetches(self) -> list[Prefetch]:
+        """Begin to prefetch coming batches by byte range; empty if that is not needed."""
+        planned = [leaf.prefetches(rows) for leaf, rows in self._followed() if is_sharded(leaf)]
         return list(chain.from_iterable(planned))
 
     @property

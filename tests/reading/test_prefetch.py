@@ -1,7 +1,6 @@
-"""Training by byte range: what a `Loader` requests ahead changes nothing but time."""
+"""Training by byte range: prefetching changes nothing but time."""
 
 import gc
-import itertools
 import json
 import random
 import tempfile
@@ -9,7 +8,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +23,13 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 import wids
 from wids import Loader, ShardListDataset, TarIndex
+from wids.base.threads import DaemonThreadPool
 from wids.errors import WidsError
 from wids.fetching.fetch import Fetcher, FetchPolicy
-from wids.fetching.rangepool import PlannedRange, RangePool
-from wids.fetching.responses import FileVersion
-from wids.reading.rangeahead import RangePlanner, RangeSource
 from wids.tar.sidecar import SIDECAR_SUFFIX
 
 NUM_SHARDS, PER_SHARD, NBYTES = 5, 32, 4000
-PLANNING = ("wids-plan", "wids-requests", "wids-hedges")
+PREFETCHING = ("wids-prefetch",)
 PATIENCE = FetchPolicy(backoff_seconds=0.0, attempts=3)
 
 
@@ -94,9 +90,9 @@ def plain(batch: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def threads_of_planning() -> list[str]:
-    """Return the names of the threads that requests ahead need."""
-    return [thread.name for thread in threading.enumerate() if thread.name in PLANNING]
+def prefetching_threads() -> list[str]:
+    """Return the names of the threads of all loops that prefetch."""
+    return [thread.name for thread in threading.enumerate() if thread.name in PREFETCHING]
 
 
 def samples_asked_for(requests: list[Request], shards: list[Path]) -> int:
@@ -115,7 +111,7 @@ def samples_asked_for(requests: list[Request], shards: list[Path]) -> int:
 
 
 def _with_threads(sample: dict[str, Any]) -> dict[str, Any]:
-    return sample | {"threads": threads_of_planning()}
+    return sample | {"threads": prefetching_threads()}
 
 
 def read_all(batches: Iterator[Any], local: Any) -> tuple[int, list[WidsError]]:
@@ -147,7 +143,7 @@ def test_batches_are_those_of_the_disk(
     for _ in range(2):
         expected = [plain(batch) for batch in local]
         assert [plain(batch) for batch in far] == expected
-    assert not threads_of_planning()
+    assert not prefetching_threads()
 
 
 def test_a_pass_resumes_in_its_middle(remote: Callable[..., Any], shards: list[Path]) -> None:
@@ -196,9 +192,9 @@ def test_memory_stays_below_its_bound(remote: Callable[..., Any]) -> None:
     """However far the loop is behind, no more bytes are held than allowed."""
     dataset = remote(memory=300_000)
     batches = iter(loader_of(dataset))
-    (planner,) = batches._ahead._planners
+    (prefetch,) = batches._schedule._prefetches
     assert len(list(batches)) == NUM_SHARDS * PER_SHARD / 16
-    assert 200_000 < planner.pool.peak_nbytes <= 300_000
+    assert 200_000 < prefetch.peak_nbytes <= 300_000
 
 
 def test_every_thread_reads_a_batch_while_others_read_theirs(remote: Callable[..., Any]) -> None:
@@ -218,22 +214,21 @@ def test_every_thread_reads_a_batch_while_others_read_theirs(remote: Callable[..
     assert len(batches) == NUM_SHARDS * PER_SHARD / batch_size
 
 
-def test_batches_after_a_failure_of_the_planner_raise_it_too() -> None:
+def test_batches_after_a_failure_of_the_thread_that_plans_raise_it_too(
+    remote: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where planning ends by an error, no reader waits for a batch that nobody plans."""
 
-    def fail(index: int) -> int:
+    def fail(*_: Any) -> None:
         raise RuntimeError("can't start new thread")
 
-    never: Any = None
-    planner = RangePlanner(RangeSource(never, fail, never, None, Fetcher(), 1 << 20, never))
+    (prefetch,) = remote().prefetches()
+    monkeypatch.setattr(DaemonThreadPool, "submit", fail)
     for number in range(3):
-        planner.expect(number, np.array([number]))
-        batch = planner.planned(number)
-        assert batch is not None
-        assert eventually(partial(getattr, batch, "settled"))
+        part = prefetch.expect(number, np.array([number]))
         with pytest.raises(RuntimeError, match="can't start new thread"):
-            batch.groups()
-    planner.close()
+            prefetch.wait_for(part)
+    prefetch.close()
 
 
 def test_memory_for_less_than_a_batch_is_an_error(remote: Callable[..., Any]) -> None:
@@ -316,7 +311,7 @@ def test_workers_that_take_turns_request_their_next_batches(
     loader = make(dataset)
     loader.load_state_dict(state)
     assert head + read(loader) == expected
-    assert not threads_of_planning()
+    assert not prefetching_threads()
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
@@ -368,9 +363,9 @@ def test_a_pass_that_is_left_ends_its_threads_and_connections(
     try:
         del batches
         for thread in threading.enumerate():
-            if thread.name in PLANNING:
+            if thread.name in PREFETCHING:
                 thread.join(60)
-        assert not threads_of_planning()
+        assert not prefetching_threads()
     finally:
         gc.enable()
     shard_server.heal()
@@ -397,10 +392,9 @@ def test_all_of_a_sample_is_one_range(remote: Callable[..., Any]) -> None:
     """Its fields and the headers behind it come together, whatever a further request costs."""
     dataset = remote()
     shard = dataset.locate_sample(3)[0]
-    far_apart = shard.locate([0, 4, 9], None)
-    assert len(far_apart.spans) == 3
-    assert sum(stop - start for start, stop in far_apart.spans) < 3 * (NBYTES + 6 * 512)
-    assert len(shard.locate([4, 5, 6], None).spans) == 1
+    located = shard.locate(4, None)
+    assert len(located.spans) == 1
+    assert located.nbytes < NBYTES + 6 * 512
 
 
 def test_fields_alone_are_requested(remote: Callable[..., Any], shard_server: ShardServer) -> None:
@@ -491,135 +485,53 @@ def test_samples_of_a_bucket_are_requested_ahead(
     assert not list((tmp_path / "cache").glob("*.tar"))
 
 
-def test_the_pool_reads_what_was_not_planned(shard_server: ShardServer) -> None:
-    """Planned ranges come from memory, others from the server, and a closed pool says so."""
-    data = random.Random(3).randbytes(3 << 20)
-    url = shard_server.put("a.tar", data)
-    pool = RangePool(Fetcher(PATIENCE), 4 << 20)
-    version = FileVersion()
-    spans = [(10, 20), (5000, 6000), (100, (2 << 20) + 7)]
-    planned = [PlannedRange(url, version, *span, need=0) for span in [*spans, spans[0]]]
-    pool.reserve(planned)
-    pool.request(planned)
-    asked = [*spans, (7, 9)]
-    found = pool.read_ranges(url, asked, version=version)
-    assert [bytes(each) for each in found] == [data[start:stop] for start, stop in asked]
-    pool.release(planned[:3])
-    assert 0 < pool.nbytes - pool.room < 1 << 20  # one range was planned twice
-    pool.release(planned[3:])
-    assert pool.room == pool.nbytes
-    pool.reserve(planned)
-    pool.request(planned)
-    pool.close()
-
-
-@pytest.mark.parametrize("count", range(1, 7))
-def test_a_large_range_is_of_one_version_where_the_server_names_none(
-    shard_server: ShardServer, count: int
-) -> None:
-    """Without a validator it comes by one response, since two may be of different files."""
-    old, new = bytes(5 << 20), bytes([1]) * (5 << 20)
-    url = shard_server.put("a.tar", old)
-    shard_server.faults = Faults(no_etag=True)
-    requests = iter(range(1000))
-
-    def replace() -> None:
-        if next(requests) == count:
-            shard_server.put("a.tar", new)
-
-    shard_server.before_answer = replace
-    pool, version = RangePool(Fetcher(PATIENCE), 20 << 20), FileVersion()
-    spans = [(0, 5 << 20), (10, (3 << 20) + 10)]
-    for span in spans:
-        planned = [PlannedRange(url, version, *span, need=0)]
-        pool.reserve(planned)
-        pool.request(planned)
-        (found,) = pool.read_ranges(url, [span], version=version)
-        assert bytes(found) in {each[slice(*span)] for each in (old, new)}
-    assert sum(span == spans[1] for span in asked_spans(shard_server)) == 1
-    pool.close()
-
-
-def asked_spans(shard_server: ShardServer) -> list[tuple[int, int]]:
-    """Return the half-open byte ranges that were requested, in ascending order."""
-    headers = [each.headers["Range"].removeprefix("bytes=") for each in shard_server.requests]
-    return sorted((int(first), int(last) + 1) for first, last in (h.split("-") for h in headers))
-
-
-def test_gaps_of_equal_size_stay_few(shard_server: ShardServer) -> None:
-    """Where every second sample is wanted, the others are not fetched with them."""
-    data = random.Random(4).randbytes(2 << 20)
-    url, version = shard_server.put("a.tar", data), FileVersion()
-    spans = [(start, start + 10_000) for start in range(0, 2_000_000, 20_000)]
-    planned = [PlannedRange(url, version, *span, need=0) for span in spans]
-    pool = RangePool(Fetcher(PATIENCE), 4 << 20)
-    pool.reserve(planned)
-    pool.request(planned)
-    found = pool.read_ranges(url, spans, version=version)
-    assert [bytes(each) for each in found] == [data[start:stop] for start, stop in spans]
-    assert sum(stop - start for start, stop in asked_spans(shard_server)) <= 1.25 * 1_000_000
-    pool.close()
-
-
-def test_what_is_needed_later_comes_with_its_neighbours(shard_server: ShardServer) -> None:
-    """A request brings the ranges around it that have memory, and each byte comes once."""
-    data = random.Random(5).randbytes(3 << 20)
-    url, version = shard_server.put("a.tar", data), FileVersion()
-    spans = [(start, start + 10_000) for start in range(0, 3_000_000, 10_000)]
-    needs = list(range(len(spans)))
-    random.Random(6).shuffle(needs)
-    planned = [
-        PlannedRange(url, version, *span, need) for span, need in zip(spans, needs, strict=True)
+def asked_spans(shard_server: ShardServer) -> list[tuple[str, int, int]]:
+    """Return path and half-open range of each request for bytes of a shard, in ascending order."""
+    asked = [each for each in shard_server.requests if each.path.endswith(".tar")]
+    spans = [
+        (each.path, *each.headers["Range"].removeprefix("bytes=").split("-")) for each in asked
     ]
-    planned.sort(key=lambda each: each.need)
-    pool = RangePool(Fetcher(PATIENCE), 3_000_000)
-    pool.reserve(planned)
-    assert pool.room == 0
-    for each in planned:
-        pool.request([each], until=len(spans))
-        (block,) = pool.read_ranges(url, [(each.start, each.stop)], version=version)
-        assert bytes(block) == data[each.start : each.stop]
-        pool.release([each])
-        assert pool.room == 10_000 * (each.need + 1)
-    asked = asked_spans(shard_server)
-    assert all(stop == start for (_, stop), (start, _) in itertools.pairwise(asked))
-    assert (asked[0][0], asked[-1][1], len(asked)) == (0, 3_000_000, 3)
-    pool.close()
+    return sorted((path, int(first), int(last) + 1) for path, first, last in spans)
 
 
-def test_overlapping_ranges_come_once(shard_server: ShardServer) -> None:
-    """Ranges that overlap come in one request, and the memory of each is free with itself."""
-    data = random.Random(7).randbytes(1 << 16)
-    url, version = shard_server.put("a.tar", data), FileVersion()
-    spans = [(500, 9000), (1000, 5000), (20_000, 23_000), (21_000, 22_000)]
-    planned = [PlannedRange(url, version, *span, need) for need, span in enumerate(spans)]
-    pool = RangePool(Fetcher(PATIENCE), 1 << 20)
-    pool.reserve(planned)
-    pool.request(planned)
-    found = pool.read_ranges(url, spans, version=version)
-    assert [bytes(each) for each in found] == [data[start:stop] for start, stop in spans]
-    assert asked_spans(shard_server) == [(500, 9000), (20_000, 23_000)]
-    for count, held in enumerate([8000, 4000, 1000, 0], 1):
-        pool.release(planned[count - 1 : count])
-        assert pool.nbytes - pool.room == held
-    pool.close()
+def test_a_sample_of_several_batches_comes_once(
+    remote: Callable[..., Any], shard_server: ShardServer
+) -> None:
+    """It stays in memory until the last batch that needs it."""
+    (prefetch,) = remote().prefetches()
+    batches = [[3, 3, 40], [40, 3], [150, 3]]
+    parts = [prefetch.expect(*each) for each in enumerate(map(np.array, batches))]
+    for part in parts:
+        prefetch.wait_for(part)
+    for part in parts:
+        prefetch.release(part)
+    prefetch.close()
+    assert len(asked_spans(shard_server)) == 3
 
 
-def test_a_failed_request_fails_only_what_was_asked_for(shard_server: ShardServer) -> None:
-    """Ranges that came along are tried again when they are needed."""
-    data = random.Random(8).randbytes(30_000)
-    url, version = shard_server.put("a.tar", data), FileVersion()
-    spans = [(0, 10_000), (10_000, 20_000)]
-    planned = [PlannedRange(url, version, *span, need) for need, span in enumerate(spans)]
-    pool = RangePool(Fetcher(PATIENCE), 1 << 20)
-    pool.reserve(planned)
+def test_a_failed_request_fails_the_batch_that_it_belongs_to(
+    remote: Callable[..., Any], shards: list[Path], shard_server: ShardServer
+) -> None:
+    """One error, which names the shard; samples that came along are tried again."""
+    local = ShardListDataset(shards, transformations="bytes")
+    dataset = remote()
+    for index in range(0, len(dataset), PER_SHARD):
+        dataset.locate_sample(index)  # its sidecar comes
     shard_server.faults = Faults(status=404, times=1)
-    pool.request(planned[:1], until=1)
-    with pytest.raises(WidsError, match="404"):
-        pool.read_ranges(url, spans[:1], version=version)
-    (found,) = pool.read_ranges(url, spans[1:], version=version)
-    assert bytes(found) == data[10_000:20_000]
-    pool.close()
+    right, errors = read_all(iter(Loader(dataset, 16, tensors=False)), local)
+    assert (right, len(errors)) == (len(dataset) - 16, 1)
+    assert ".tar" in str(errors[0])
+
+
+def test_what_was_prefetched_of_a_shard_that_is_closed_meanwhile_is_used(
+    remote: Callable[..., Any], shard_server: ShardServer
+) -> None:
+    """With fewer open shards than a batch has, no sample is requested twice."""
+    dataset = remote(lru_size=1)
+    batches = [[1, 40, 70], [2, 41, 71, 100, 140]]
+    for batch in Loader(dataset, batch_sampler=batches, tensors=False):
+        assert len(batch["__key__"])
+    assert len(asked_spans(shard_server)) <= 8
 
 
 @pytest.mark.parametrize(
