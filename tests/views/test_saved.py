@@ -214,6 +214,23 @@ def test_the_document_says_how_it_was_made(folder: Path) -> None:
     assert repr(view.made[2]) == "'[2:]'"
 
 
+def test_datasets_of_which_nothing_was_chosen_are_not_saved(
+    make_shard: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Neither the rest of a concatenation, nor what was joined to that."""
+    left, right = sides(make_shard)
+    joined = right.join(left, rename={".cls": ".l.cls", ".txt": ".l.txt"}, missing="drop")
+    both = wids.concat([left[2:], [{"__key__": "no shard"}], joined.rename({".t": ".l.txt"})])
+    both[[4, 3]].save(tmp_path / "some.json")
+    (both[:2] + left.windows(after=1))[1:3].save(tmp_path / "first.json")
+    for name, counts in (("some", (2, 2)), ("first", (1, 2))):
+        document = json.loads((tmp_path / f"{name}.json").read_text())
+        assert (len(document["datasets"]), len(document["slots"])) == counts
+    assert list(wids.open(tmp_path / "some.json", cache_dir=None)) == list(both[[4, 3]])
+    opened = wids.open(tmp_path / "first.json", cache_dir=None)
+    assert [sample[".cls"] for sample in opened] == [3, [0, 1]]
+
+
 def test_a_list_of_shards_is_written_into_the_document(folder: Path) -> None:
     """A dataset without a spec of its own is named by its shards, and by how they are grouped."""
     shards = sorted(map(str, folder.glob("*.tar")))
@@ -310,6 +327,12 @@ def test_a_changed_base_is_refused(folder: Path) -> None:
             wids.open(folder / "back.json")
 
 
+def with_step(*steps: dict[str, Any]) -> dict[str, Any]:
+    """Return a plan of one slot, of three rows, with some steps."""
+    source = {"dataset": 0, "steps": list(steps)}
+    return {"slots": [{"sources": [source], "rows": {"range": [0, 3, 1]}}], "nsamples": 3}
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -323,7 +346,15 @@ def test_a_changed_base_is_refused(folder: Path) -> None:
         ({"slots": [{"sources": [{"dataset": 0}], "rows": 7}]}, "rows: expected an object"),
         ({"slots": [{"sources": [{"dataset": 1}], "rows": {"list": [1]}}]}, "has the number 1"),
         ({"slots": [{"sources": [], "rows": {"list": [1]}}]}, "row numbers from 0 to -1"),
-        ({"slots": [{"sources": [{"dataset": 0, "steps": [{"join": 0}]}]}]}, "a later slot"),
+        (with_step({"join": 0}), "a later slot"),
+        (with_step({"before": [0]}), "a later slot"),
+        (with_step({"before": [], "after": [7]}), "a later slot"),
+        (with_step({"after": 1}), "a list of numbers of slots"),
+        (with_step({"names": {".a": []}}), "a new name and the fields"),
+        (with_step({"names": {".a": [".b"], ".c": [".b"]}}), "'.b' 2 times"),
+        (with_step({"names": {"a": [".b"]}}), "starts with a dot"),
+        (with_step({"names": [".b"]}), "an object with a list"),
+        (with_step(*[{"names": {".b": [".b"]}}] * 33), "at most 32 steps with 'names'"),
         ({"arrays": {"file": "none.rows"}}, "No such file"),
         ({"arrays": {"file": "train.json"}}, "no file of arrays"),
         ({"arrays": {"file": 3}}, "expected a path or URL"),
@@ -356,7 +387,8 @@ def test_slots_that_name_each_other_are_bounded(folder: Path) -> None:
     wids.ShardListDataset(folder / "train.json")[:3].save(path)
     document = json.loads(path.read_text())
     steps = [
-        [{"join": number + 1, "rename": {".cls": f".{n}"}} for n in (1, 2)] for number in range(30)
+        [{"join": number + 1, "rename": {".cls": ".1"}}, {"before": [number + 1]}]
+        for number in range(30)
     ]
     rows = {"range": [0, 3, 1]}
     document["slots"] = [

@@ -25,16 +25,13 @@ from wids.views.plan import (
     Surround,
     given_names,
     likely_names,
-    names_at,
     names_of,
     other_key,
-    slots_under,
     window_of,
 )
-from wids.views.tablerows import TableRows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Sequence
 
 __all__ = ["Reading", "as_bytes", "compare_keys", "in_tables", "may_give", "read_field"]
 
@@ -287,10 +284,11 @@ def _first_of(
     """Return places of samples, and the first of several fields that each of them has."""
     found: list[tuple[Integers, Values]] = []
     rest = np.arange(len(indexes))
-    stored: list[Collection[str]] = []
+    stored: list[list[str]] = []
     if reading.fill is None:
         at = zip(rows.tolist(), indexes.tolist(), strict=True)
-        stored = [_stored_names(slots, source, *each, reading.windows) for each in at]
+        how: Any = {"stored": True, "windows": reading.windows}
+        stored = [names_of(slots, source, *each, **how) for each in at]
     for name in names:
         asked = rest
         if reading.fill is None:
@@ -321,27 +319,6 @@ def _first_of(
             error.add_note(f"a field with a new name, which stands for {', '.join(names)}")
             raise
     return found
-
-
-def _stored_names(
-    slots: Slots, source: Source, row: int, index: int, windows: bool
-) -> Collection[str]:
-    """Return the names of the fields of a sample, or its neighbours, that are stored: not None."""
-    if not source.steps and is_sharded(source.leaf):
-        stored: list[str] = source.leaf.names_at(row)
-        return stored
-    is_table = isinstance(source.leaf, TableRows)
-    names = {*(source.leaf.values_at(row) if is_table else source.leaf.names_at(row))}
-    for step in source.steps:
-        if isinstance(step, Rename):
-            names = {*step.renamed(names)}
-        if isinstance(step, Add) and step.replace:
-            names.difference_update(step.renamed(given_names(slots, step, index)))
-        for slot in slots_under(step) if windows or isinstance(step, Add) else ():
-            if (other := slots[slot].find(index)) is not None:
-                theirs = _stored_names(slots, *other, index, windows)
-                names.update(step.renamed(theirs) if isinstance(step, Add) else theirs)
-    return names
 
 
 def _having(
@@ -430,19 +407,9 @@ def _by_likelihood(slots: Slots, homes: Sequence[Home], indexes: Integers) -> li
     replacing = [home for home in homes if home.step is not None and home.step.replace]
     others = [home for home in homes if home.step is None or not home.step.replace]
     for home in others if len(others) > 1 else ():
-        if home.step is not None and home.names[0] in _guessed(slots, home.step, indexes):
+        if home.step is not None and home.names[0] in likely_names(slots, home.step, indexes):
             return [*replacing, home, *(each for each in others if each is not home)]
     return [*replacing, *sorted(others, key=lambda home: home.step is not None)]
-
-
-def _guessed(slots: Slots, step: Add, indexes: Integers) -> Sequence[str]:
-    """Return the fields of one counterpart: of most samples, probably."""
-    if step.guess is None:
-        there = indexes[slots[step.slot].rows.take(indexes) >= 0]
-        if not len(there):
-            return ()
-        step.guess = names_at(slots, int(there[0]), step.slot)
-    return step.guess
 
 
 def compare_keys(

@@ -64,6 +64,7 @@ __all__ = [
     "names_at",
     "names_of",
     "other_key",
+    "pruned",
     "slots_of",
     "slots_under",
     "surrounded",
@@ -75,8 +76,8 @@ __all__ = [
 Integers = npt.NDArray[np.int64]
 
 # What a dataset has and a list has not.
-_OF_DATASETS = {"column_at", "fetch_ahead", "field_sizes", "gather", "gather_bytes"} | {
-    *("gather_fields", "is_near", "key_at", "key_hashes", "keys_at", "locate", "names_at"),
+_OF_DATASETS = {"column_at", "fetch_ahead", "gather", "gather_bytes", "gather_fields"} | {
+    *("is_near", "key_at", "key_hashes", "keys_at", "locate", "locate_sample", "names_at"),
     *("open_field", "read_raw", "with_options"),
 }
 # `__key__`, `__dataset__`, `__index__`, `__shard__` and `__shardindex__` are in both samples.
@@ -221,9 +222,9 @@ class Add:
     def __post_init__(self) -> None:
         self.is_plain = not (self.rename or self.replace)
 
-    def moved(self, delta: int) -> Add:
-        """Return the step in a plan in which the slots have larger numbers."""
-        return replace(self, slot=self.slot + delta)
+    def moved(self, numbers: Sequence[int]) -> Add:
+        """Return the step in a plan in which the slots have other numbers."""
+        return replace(self, slot=numbers[self.slot])
 
     @cached_property
     def _old(self) -> dict[str, str]:
@@ -384,9 +385,9 @@ class Surround:
         """The slots of all samples of a window in their order; None for the sample itself."""
         return *self.before, None, *self.after
 
-    def moved(self, delta: int) -> Surround:
-        """Return the step in a plan in which the slots have larger numbers."""
-        before, after = ((slot + delta for slot in slots) for slots in (self.before, self.after))
+    def moved(self, numbers: Sequence[int]) -> Surround:
+        """Return the step in a plan in which the slots have other numbers."""
+        before, after = ([numbers[slot] for slot in each] for each in (self.before, self.after))
         return Surround(tuple(before), tuple(after))
 
     def merged(self, samples: Sequence[Any], number: int) -> dict[str, Any]:
@@ -613,7 +614,8 @@ def joined(left: Slots, right: Slots, places: Rows, step: Add) -> Slots:
         step: How they are merged; its `slot` is set here.
     """
     first = len(left)
-    more = [Slot(_moved(_offered_now(slot), first), slot.rows) for slot in chosen(right, places)]
+    numbers = range(first, first + len(right))
+    more = [Slot(_moved(_offered_now(slot), numbers), slot.rows) for slot in chosen(right, places)]
     base = Slot(_offered_now(left[0]), left[0].rows)
     return with_step((base, *left[1:]), replace(step, slot=first), tuple(more))
 
@@ -644,22 +646,49 @@ def surrounded(slots: Slots, before: Sequence[Rows], after: Sequence[Rows]) -> S
     for places in (*before, *after):
         first = len(slots) + len(more)
         firsts.append(first)
-        more += [Slot(_moved(slot.sources, first), slot.rows) for slot in chosen(slots, places)]
+        numbers = range(first, first + len(slots))
+        more += [Slot(_moved(slot.sources, numbers), slot.rows) for slot in chosen(slots, places)]
     step = Surround(tuple(firsts[: len(before)]), tuple(firsts[len(before) :]))
     return with_step(slots, step, tuple(more))
 
 
-def _moved(sources: Iterable[Source], delta: int) -> list[Source]:
-    """Return sources of a plan in which the slots have larger numbers."""
-    return [
-        source._replace(
-            steps=tuple(
-                step.moved(delta) if isinstance(step, Add | Surround) else step
-                for step in source.steps
-            )
-        )
+def _moved(sources: Iterable[Source], numbers: Sequence[int]) -> list[Source]:
+    """Return sources of a plan in which the slots have other numbers."""
+    sources = list(sources)
+    # One step stays one object in all sources that have it.
+    steps = {
+        id(step): step.moved(numbers) if isinstance(step, Add | Surround) else step
         for source in sources
-    ]
+        for step in source.steps
+    }
+    return [source._replace(steps=tuple(steps[id(s)] for s in source.steps)) for source in sources]
+
+
+def pruned(slots: Slots) -> Slots:
+    """Return the plan without the sources of which no sample is made, and without unused slots."""
+    kept: dict[int, tuple[list[Source], Rows]] = {}
+    wanted = {0}
+    for number, slot in enumerate(slots):  # steps refer to later slots alone
+        if number in wanted:
+            kept[number] = _used(slot)
+            wanted.update(*map(slots_under, chain.from_iterable(s.steps for s in kept[number][0])))
+    numbers = [list(kept).index(number) if number in kept else -1 for number in range(len(slots))]
+    return tuple(Slot(_moved(sources, numbers), rows) for sources, rows in kept.values())
+
+
+def _used(slot: Slot) -> tuple[list[Source], Rows]:
+    """Return the sources of a slot that have rows, at least one, and the rows in these."""
+    if len(slot.sources) == 1:
+        return [*slot.sources], slot.rows
+    counts = np.zeros(len(slot.sources), np.int64)
+    for block in slot.rows.blocks():
+        there = np.searchsorted(slot.ends, block[block >= 0], "right")
+        counts += np.bincount(there, minlength=len(counts))
+    used = np.flatnonzero(counts).tolist() or [0]
+    sizes = np.where(np.isin(np.arange(len(counts)), used), 0, np.diff(slot.ends, prepend=0))
+    # What is before a source and goes makes its rows smaller.
+    shifts = (np.cumsum(sizes) - sizes) * -1
+    return [slot.sources[each] for each in used], _shifted(slot, shifts.tolist())
 
 
 def concatenated(parts: Sequence[Slots], labels: Sequence[str | None]) -> Slots:
@@ -734,7 +763,15 @@ def names_at(slots: Slots, index: int, number: int = 0) -> list[str]:
     return [] if found is None else names_of(slots, *found, index)
 
 
-def names_of(slots: Slots, source: Source, row: int, index: int) -> list[str]:
+def names_of(
+    slots: Slots,
+    source: Source,
+    row: int,
+    index: int,
+    *,
+    stored: bool = False,
+    windows: bool = False,
+) -> list[str]:
     """Return the names of the fields of a sample after the steps of its source.
 
     Args:
@@ -742,13 +779,25 @@ def names_of(slots: Slots, source: Source, row: int, index: int) -> list[str]:
         source: The source, which may have the first of its steps alone.
         row: Row of the sample in it.
         index: Index of the sample.
+        stored: Whether those that are None are left out.
+        windows: Whether those of its neighbours count.
     """
-    names = list(source.leaf.names_at(row))
+    how: Any = {"stored": stored, "windows": windows}
+    is_table = isinstance(source.leaf, TableRows)
+    names = [*(source.leaf.values_at if stored and is_table else source.leaf.names_at)(row)]
     for step in source.steps:
-        if isinstance(step, Add):
-            names += step.renamed(given_names(slots, step, index))
-        elif isinstance(step, Rename):
+        if isinstance(step, Rename):
             names = step.renamed(names)
+        if isinstance(step, Add) and stored and step.replace:
+            given = step.renamed(given_names(slots, step, index))
+            names = [name for name in names if name not in given]
+        if isinstance(step, Add) and not stored:
+            names += step.renamed(given_names(slots, step, index))
+            continue
+        for slot in slots_under(step) if windows or isinstance(step, Add) else ():
+            if (other := slots[slot].find(index)) is not None:
+                theirs = names_of(slots, *other, index, **how)
+                names += step.renamed(theirs) if isinstance(step, Add) else theirs
     return list(dict.fromkeys(names))
 
 
@@ -869,17 +918,26 @@ def _twin(
     return leaf.with_options(**{**options, **asked})
 
 
-def likely_names(slots: Slots, step: Add) -> Sequence[str]:
-    """Return the fields of the first counterpart in a slot; all of a table."""
+def likely_names(slots: Slots, step: Add, indexes: Integers | None = None) -> Sequence[str]:
+    """Return the fields of one counterpart, which are those of most; all of a table.
+
+    Args:
+        slots: The plan.
+        step: The join.
+        indexes: Samples of which one is asked; None for all.
+    """
     slot = slots[step.slot]
-    tables = [source.leaf for source in slot.sources if isinstance(source.leaf, TableRows)]
     if step.of_table:
+        tables = [source.leaf for source in slot.sources if isinstance(source.leaf, TableRows)]
         return [name for table in tables for name in table.fields]
     start = 0
-    for block in slot.rows.blocks():
+    for block in slot.rows.blocks() if indexes is None else [slot.rows.take(indexes)]:
         there = np.flatnonzero(block >= 0)
-        if len(there):
-            return names_at(slots, start + int(there[0]), step.slot)
+        if step.guess is None and len(there):
+            first = start + int(there[0]) if indexes is None else int(indexes[there[0]])
+            step.guess = names_at(slots, first, step.slot)
+        if step.guess is not None:
+            return step.guess
         start += len(block)
     return ()
 

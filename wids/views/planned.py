@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import chain
@@ -31,8 +30,8 @@ from wids.views.plan import (
     has_function,
     leaves_of,
     names_at,
-    names_of,
 )
+from wids.views.storage import stored_fields
 from wids.views.tablerows import TableRows
 
 if TYPE_CHECKING:
@@ -381,25 +380,8 @@ class Planned:
         Args:
             index: Global index; a negative one counts from the end.
         """
-        return self._sizes(self.slots[0], checked_position(index, self._count))
-
-    def _sizes(self, slot: Slot, index: int) -> dict[str, int]:
-        found = slot.find(index)
-        if found is None:
-            return {}
-        source, row = found
-        sizes: dict[str, int] = source.leaf.field_sizes(row)
-        for step in source.steps:
-            if isinstance(step, Rename):
-                sizes = step.applied(sizes, index)
-            if not isinstance(step, Add):
-                continue
-            if step.replace:
-                given = step.renamed(given_names(self.slots, step, index))
-                sizes = {name: size for name, size in sizes.items() if name not in given}
-            right = self._sizes(self.slots[step.slot], index)
-            sizes |= {step.rename.get(name, name): size for name, size in right.items()}
-        return sizes
+        fields = stored_fields(self, checked_position(index, self._count))
+        return {each.extension: each.size() for each in fields}
 
     def names_at(self, index: int) -> list[str]:
         """Return the names of the fields of a sample, also of those that a join gives as None.
@@ -423,36 +405,19 @@ class Planned:
             KeyError: The sample has no such field.
         """
         position = checked_position(index, self._count)
-        file: FieldFile = self._file(self.slots[0], position, extension)
+        found = {each.extension: each for each in stored_fields(self, position)}
+        source, row = self._found(position)
+        for step in source.steps:
+            if isinstance(step, Add):
+                compare_keys(self.slots, step, source, np.array([position]), np.array([row]))
+        home, place, name = source.leaf, row, extension  # perhaps one that `fields=` leaves out
+        if extension in found:
+            field = found[extension]
+            home, place, name = field.home, field.position, field.name
+        elif any(isinstance(step, Rename) for step in source.steps):
+            raise KeyError(f"sample {index}: no field {extension!r}; it has {', '.join(found)}")
+        file: FieldFile = home.open_field(place, name)
         return file
-
-    def _file(self, slot: Slot, index: int, name: str) -> Any:
-        found = slot.find(index)
-        if found is None:
-            raise KeyError(f"sample {index}: no field {name!r}; the sample has no counterpart")
-        return self._file_of(*found, index, name)
-
-    def _file_of(self, source: Source, row: int, index: int, name: str) -> Any:
-        """Open a field of a sample after the steps of its source."""
-        for number in range(len(source.steps) - 1, -1, -1):
-            step = source.steps[number]
-            if isinstance(step, Rename):
-                before = source._replace(steps=source.steps[:number])
-                names = names_of(self.slots, before, row, index)
-                for old in step.originals(name):
-                    with suppress(KeyError):  # a row of a table may have no value for it
-                        if old in names:
-                            return self._file_of(before, row, index, old)
-                raise KeyError(
-                    f"sample {index}: no field {name!r}; it has "
-                    f"{', '.join(step.renamed(names)) or 'none'}"
-                )
-            if not isinstance(step, Add) or (own := step.original(name)) is None:
-                continue
-            if own in given_names(self.slots, step, index):
-                compare_keys(self.slots, step, source, np.array([index]), np.array([row]))
-                return self._file(self.slots[step.slot], index, own)
-        return source.leaf.open_field(row, name)
 
     # Keys and shards.
 

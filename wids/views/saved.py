@@ -36,7 +36,7 @@ from wids.base.urls import base_name, is_local, local_path
 from wids.reading.samplesequence import ShardedSequence, is_sharded
 from wids.specs.indexrules import USUAL_RULES, unusual_rules
 from wids.specs.locations import name_of
-from wids.views.plan import Add, Call, ListLeaf, Rename, Source, Step, Surround, slots_of
+from wids.views.plan import Add, Call, ListLeaf, Rename, Source, Step, Surround, pruned, slots_of
 from wids.views.rows import Rows, WrittenRows
 from wids.views.tablerows import TableRows
 
@@ -147,7 +147,7 @@ class _Writer:
         """Return the keys of the document that describe a plan."""
         if hasattr(type(samples), "part_lengths"):
             raise TypeError("save: a Mixture cannot be saved, as it has weights: save its parts")
-        slots = slots_of(samples)
+        slots = pruned(slots_of(samples))
         # Where a joined or renamed field comes from depends on the fields that are read.
         steps = (step for slot in slots for source in slot.sources for step in source.steps)
         self._with_fields = any(isinstance(step, Add | Rename) for step in steps)

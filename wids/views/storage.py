@@ -157,6 +157,10 @@ class StoredField(NamedTuple):
         shard, _, _ = self.home.locate_sample(self.position)
         return f"{shard.nbytes} {shard.version}"
 
+    def size(self) -> int:
+        """Return the size in bytes that it has in a shard."""
+        return len(self.read()) if isinstance(self.home, TableRows) else self.nbytes
+
     def read(self, start: int = 0, stop: int | None = None) -> memoryview:
         """Return the bytes `[start, stop)` of the field, as many of them as it has."""
         if isinstance(self.home, TableRows):
