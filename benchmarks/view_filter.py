@@ -50,7 +50,7 @@ def wids_row(folder: Path, samples: int, times: int) -> Callable[[], int]:
     dataset = wids.ShardListDataset(f"{folder}/x.json", cache_dir=folder / "cache")
     dataset.column(".cls")  # is kept from here on
     large = wids.concat([dataset] * times)
-    return lambda: len(large.filter(".cls == 3"))
+    return lambda: len(large.filter("cls = 3"))
 
 
 def arrow_rows(total: int) -> dict[str, Callable[[], int]]:

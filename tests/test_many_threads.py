@@ -122,7 +122,7 @@ def test_keys_columns_and_views(dataset: wids.ShardListDataset) -> None:
             index = chosen.randrange(TOTAL)
             assert dataset.index_of(f"k{index:04d}") == index
             assert list(dataset.column(".cls")) == [number % 5 for number in range(TOTAL)]
-            threes = dataset.filter(".cls == 3")
+            threes = dataset.filter("cls = 3")
             assert len(threes) == len([i for i in range(TOTAL) if i % 5 == 3])
             place = chosen.randrange(len(threes))
             assert threes[place][".txt"] == text(3 + 5 * place)

@@ -28,7 +28,7 @@ def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_one_function_opens_anything(spec: Path) -> None:
     """A spec, its text, a dict, a folder, a pattern, a list, a tar and a saved view are opened."""
-    wids.open(spec).filter(".cls >= 2").save("some.json")
+    wids.open(spec).filter("cls >= 2").save("some.json")
     tars = sorted(map(str, spec.parent.glob("*.tar")))
     for source, count in [
         ("train.json", 10),

@@ -49,7 +49,7 @@ def whole(folder: Path) -> Any:
 
 
 def filtered(folder: Path) -> Any:
-    return whole(folder).filter(".cls >= 3")
+    return whole(folder).filter("cls >= 3")
 
 
 def shuffled(folder: Path) -> Any:
@@ -98,7 +98,7 @@ def test_a_url_names_spec_and_field(folder: Path) -> None:
         with file as stream:
             found.append(json.load(stream)["number"])
     assert found == [3, 13, 23]
-    whole(folder).filter(".cls == 1").save(str(folder / "some.json"))
+    whole(folder).filter("cls = 1").save(str(folder / "some.json"))
     files, path = fsspec.url_to_fs(f"wids://::{folder / 'some.json'}")
     assert [name for name in files.find(path) if name.endswith(".cls")] == [
         f"a-{number // 10}.tar/{number:03d}.cls" for number in range(1, COUNT, 5)

@@ -53,7 +53,7 @@ assert dataset.column(".cls").sum() == 900
 sampler = wids.DistributedShardSampler(dataset, num_replicas=1, rank=0)
 loader = wids.Loader(dataset, batch_size=16, sampler=sampler, num_workers=2, tensors=False)
 assert sum(len(batch["__key__"]) for batch in loader) == 200
-dataset.filter(".cls == 3").save("threes.json")
+dataset.filter("cls = 3").save("threes.json")
 assert len(wids.open("threes.json")) == 20
 
 class Quiet(http.server.SimpleHTTPRequestHandler):

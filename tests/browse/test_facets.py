@@ -26,6 +26,7 @@ from wids.browse.handlers import ApiHandlers
 from wids.browse.joinedfields import JoinedFields
 from wids.browse.tallies import NumberTally
 from wids.reading.shardlist import ShardList
+from wids.views.filtering import matching
 from wids.views.filterlanguage import in_quotes
 from wids.views.opening import shards_and_rows
 
@@ -224,7 +225,7 @@ def test_numbers_of_any_size_are_counted_sorted_and_filtered_as_in_python(
             expected += [n for n in range(len(values)) if n not in there]
             if there:
                 assert found_in(handlers, sort="-.json:v" if reverse else ".json:v") == expected
-                keys = list(dataset.sort_by(".json:v", descending=reverse).keys)
+                keys = list(dataset.order_by("json.v desc" if reverse else "json.v").keys)
                 assert keys == [f"{n:03d}" for n in expected]
         asked = [values[n] for n in there[::every]]
         for number, (symbol, compare) in zip(asked, cycle(OPERATIONS.items()), strict=False):
@@ -232,7 +233,9 @@ def test_numbers_of_any_size_are_counted_sorted_and_filtered_as_in_python(
             known = [n for n in there if compare(values[n], number)]
             known += [n for n in range(len(values)) if symbol == "!=" and n not in there]
             assert found_in(handlers, where=where) == sorted(known), where
-            assert list(dataset.filter(where).keys) == [f"{n:03d}" for n in sorted(known)], where
+            assert list(dataset[matching(dataset, where)].keys) == [
+                f"{n:03d}" for n in sorted(known)
+            ], where
         facet = facet_in(handlers, ".json:v")
         assert facet.get("count", 0) == len(there)
         if not there:
@@ -446,5 +449,5 @@ def test_filters_of_words_are_those_of_samples(tmp_path: Path) -> None:
             for operator in ("in", "not in") if value[0] == "(" else ("==", "!=", "<", "contains"):
                 where = f".json:hue {operator} {value}"
                 found = server.ask_until_finished("page", where=where, count=100)
-                expected = [sample["__key__"] for sample in dataset.filter(where)]
+                expected = [sample["__key__"] for sample in dataset[matching(dataset, where)]]
                 assert [tile["key"] for tile in found["tiles"]] == expected, where

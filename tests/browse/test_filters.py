@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import wids
-from wids.views.filtering import plain_value
+from wids.views.filtering import matching, plain_value
 from wids.views.filterlanguage import evaluate, parse_filter, with_class_names
 
 SAMPLE = {
@@ -264,7 +264,7 @@ def test_facts_of_headers_mean_the_same_as_in_a_view(tmp_path: Path, where: str)
     names = {"a.tar": samples, "b.tar": bare}
     paths = [str(write_shard(tmp_path / name, each)) for name, each in names.items()]
     with wids.ShardListDataset(paths, fields=[".cls"]) as dataset:
-        expected = [sample["__key__"] for sample in dataset.filter(where)]
+        expected = [sample["__key__"] for sample in dataset[matching(dataset, where)]]
     with browsing(paths) as server:
         page = server.ask_until_finished("page", where=where)
         assert [tile["key"] for tile in page["tiles"]] == expected

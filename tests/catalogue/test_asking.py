@@ -127,7 +127,8 @@ def test_a_wrong_name_is_answered_with_the_right_one(dataset):
 @pytest.mark.parametrize(
     ("condition", "hint"),
     [
-        (".cls = 3", "json.width"),
+        (".cls == 3 and .json:lang contains d", "cls = 3 and contains(json.lang, 'd')"),
+        ("cls : 3", "json.width"),
         ("json.lang = de", "'de'"),
         ('json.lang = "de"', "'de'"),
         ("json.lang > 7", "try_cast"),

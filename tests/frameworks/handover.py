@@ -45,7 +45,7 @@ def sequences(spec):
     """Yield the samples that are handed over, by name."""
     whole = wids.ShardListDataset(str(spec), transformations="bytes")
     yield "dataset", whole
-    yield "filter", whole.filter(".cls >= 3")
+    yield "filter", whole.filter("cls >= 3")
     left = whole.with_options(fields=(".cls", ".json", ".csv"))
     yield "join", left.join(whole.with_options(fields=(".bin",)))[5:]
 

@@ -44,10 +44,10 @@ def test_columns_come_from_headers(shard: Path, tmp_path: Path) -> None:
         assert len(list((tmp_path / "cache").rglob("*.column"))) >= 2
     with pytest.raises(wids.DecodeError, match=r"sample 4, key 'k4'.*\['width'\] in field '.jpg'"):
         dataset.column(".jpg", "width")
-    few = dataset.filter(".jpg:width >= 40 and .jpg:width < 60")
+    few = dataset.filter("jpg.width >= 40 and jpg.width < 60")
     assert [sample["__key__"] for sample in few] == ["k3", "k5"]
-    assert [sample["__key__"] for sample in dataset.filter(".wav:duration > 0.4")] == ["k5", "k7"]
-    assert dataset[5:].sort_by(".jpg:width", descending=True)[0][".cls"] == 8
+    assert [sample["__key__"] for sample in dataset.filter("wav.duration > 0.4")] == ["k5", "k7"]
+    assert dataset[5:].order_by("jpg.width desc")[0][".cls"] == 8
 
 
 def test_remote_shards_are_asked_for_headers_only(
@@ -86,6 +86,6 @@ def test_views_are_selected_by_headers(shard: Path, tmp_path: Path) -> None:
         json.dumps({"wids_version": 1, "shardlist": [{"url": str(shard), "nsamples": 9}]})
     )
     out = tmp_path / "wide.json"
-    arguments = ["select", str(spec), "--where", ".jpg:width > 60", "-o", str(out)]
+    arguments = ["select", str(spec), "--where", "jpg.width > 60", "-o", str(out)]
     assert main([*arguments, "--cache-dir", str(tmp_path / "cache")]) in {0, None}
     assert list(wids.open(out).keys) == ["k6", "k7", "k8"]

@@ -165,7 +165,7 @@ def test_a_pass_resumes_in_its_middle(remote: Callable[..., Any], shards: list[P
     "make",
     [
         lambda dataset: dataset.select(range(0, len(dataset), 3)),
-        lambda dataset: dataset.filter(".cls < 9"),
+        lambda dataset: dataset.filter("cls < 9"),
         lambda dataset: wids.concat([dataset, dataset[:30]]),
         lambda dataset: dataset.with_options(fields=[".cls"]).join(
             dataset[20:70].with_options(fields=[".bin"]), missing="fill"

@@ -131,7 +131,7 @@ def test_a_local_shard_that_was_replaced_is_refused(
     assert dataset[5][".txt"][:1] == b"x"
     again = in_a_worker(dataset) if copied else dataset
     again.close()
-    for read in ("[0]", ".sort_by('key')", ".filter('key < 3')", ".column('.txt')"):
+    for read in ("[0]", ".order_by('key')", ".filter('key < 3')", ".column('.txt')"):
         with pytest.raises(ShardChangedError, match=r"a\.tar: .*; open the dataset again"):
             eval(f"again{read}", {"again": again})
     with pytest.raises(ShardChangedError, match=r"a\.tar"):

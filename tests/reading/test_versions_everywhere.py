@@ -340,8 +340,8 @@ class Walk:
         rng = self.rng
         bound = rng.randrange(15, 95)
         kinds: dict[str, Callable[[Version, str], bool]] = {
-            f".l.cls < {bound}": lambda v, key: v.cls(key) < bound,
-            f".l.txt contains '{bound % 4}:'": lambda _, key: key[-1] == str(bound % 4),
+            f'"l.cls" < {bound}': lambda v, key: v.cls(key) < bound,
+            f"contains(\"l.txt\", '{bound % 4}:')": lambda _, key: key[-1] == str(bound % 4),
             f"key < '{bound % 3}03'": lambda _, key: key < f"{bound % 3}03",
         }
         text = rng.choice(list(kinds))
@@ -409,12 +409,12 @@ class Walk:
     def sort(self) -> None:
         """Sort by keys or numbers."""
         if self.rng.random() < 0.5:
-            view = self.data.sort_by("key")
+            view = self.data.order_by("key")
             texts = [text_of(sample) for sample in view]
             if [text[:3] for text in texts] != sorted(text[:3] for text in texts):
                 raise MixedError(f"not sorted by key: {texts}")
         else:
-            view = self.data.sort_by(".l.cls")
+            view = self.data.order_by('"l.cls"')
             samples = list(view)
             texts = [text_of(sample) for sample in samples]
             numbers = [sample[".l.cls"] for sample in samples]
@@ -466,9 +466,9 @@ class Walk:
         else:
             view = joined
             if what == "filter":
-                view = joined.filter(".r.cls < 50")
+                view = joined.filter('"r.cls" < 50')
             elif what == "sort":
-                view = joined.sort_by(".r.cls")
+                view = joined.order_by('"r.cls"')
             samples = list(view)
             mine = [text_of(sample) for sample in samples]
             theirs = [text_of(sample, "r") for sample in samples]

@@ -147,7 +147,7 @@ def test_names_beside_a_remote_spec_are_found_by_all(
     url = shard_server.put("spec.json", json.dumps(spec).encode())
     dataset = ShardListDataset(url, cache_dir=tmp_path / "cache")
     assert dataset.class_names == {0: "cat", 1: "dog"}
-    assert len(dataset.filter(".cls == dog")) == 1
+    assert len(dataset.filter("cls_name = 'dog'")) == 1
     assert main(["merge", url, "-o", "all.json"]) == 0
     assert json.loads(Path("all.json").read_text())["classes"] == ["cat", "dog"]
     shards = ShardListDataset([(f"{shard_server.url}/a.tar", 1)], cache_dir=tmp_path / "cache")
@@ -182,7 +182,7 @@ def test_a_server_is_asked_once_and_only_for_what_shows_a_class(
     assert set(paths()) == {"/spec.json", "/a.tar.widx"}
     assert main(["show", url, "0"]) == 0
     dataset = ShardListDataset(url, cache_dir=tmp_path / "cache")
-    assert len(dataset.filter(".json:n >= 1")) == 1
+    assert len(dataset.filter("json.n >= 1")) == 1
     assert not [path for path in paths() if "class" in path or "label" in path]
     assert dataset.class_names == {}
     assert len([path for path in paths() if "class" in path or "label" in path]) == 5

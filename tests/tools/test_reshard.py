@@ -105,7 +105,7 @@ def test_range_indexes_and_where_choose_samples(folder: Path):
         "a": ["--range", "2:5"],
         "b": ["--indexes", "list.txt"],
         "c": ["--where", "cls=2"],
-        "d": ["--range", "-3:", "--where", ".cls=0"],
+        "d": ["--range", "-3:", "--where", "cls = 0"],
     }
     for out, options in choices.items():
         given = [f"{option}" for option in options]
@@ -186,7 +186,12 @@ def test_merging_datasets_with_equal_keys_needs_new_keys(folder: Path, capsys):
 @pytest.mark.parametrize(
     "options",
     [
-        *(["--where", "cls"], ["--split", "a=1"], ["--range", "x:y"], ["--indexes", "missing.txt"]),
+        *(
+            ["--where", "clss"],
+            ["--split", "a=1"],
+            ["--range", "x:y"],
+            ["--indexes", "missing.txt"],
+        ),
         *(["--where", "cls=9"], ["--range", "3:3"]),  # nothing is chosen
     ],
 )

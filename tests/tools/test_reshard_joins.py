@@ -78,12 +78,12 @@ def test_a_join_becomes_shards(joined: View, order: Any) -> None:
 def test_saved_joins_and_choices_of_them_are_resharded(joined: View) -> None:
     """The command copies a saved join, a filter of one, and both parts of a split, by processes."""
     joined.save("join.json")
-    joined.filter(".width >= 500").save("wide.json")
+    joined.filter("width >= 500").save("wide.json")
     assert main(["reshard", "join.json", "-o", "all/n-%03d.tar", "--maxsize", "9k"]) == 0
     whole = wids.ShardListDataset("all/n.json", transformations="bytes")
     assert [stored(each) for each in whole] == [stored(joined.read_raw(n)) for n in range(COUNT)]
     assert len(whole.shards) > 2
-    assert main(["reshard", "wide.json", "-o", "w/n-%03d.tar", "--where", ".cls >= 6"]) == 0
+    assert main(["reshard", "wide.json", "-o", "w/n-%03d.tar", "--where", "cls >= 6"]) == 0
     assert list(wids.ShardListDataset("w/n.json").keys) == KEYS[6:]
     split = ["reshard", "join.json", "-o", "s/{split}-%03d.tar", "--split", "a=2,b=1"]
     assert main([*split, "--shuffle", "3"]) == 0

@@ -152,7 +152,7 @@ class Chain:
             wanted = [item for item in items if (item.stored.get(".cls") or 0) % 3 != 1]
             return view.filter(lambda values: values % 3 != 1, ".cls", fill=0), wanted
         if way in ("sort", "filter"):
-            return view.sort_by("key"), sorted(items, key=lambda item: item.key)
+            return view.order_by("key"), sorted(items, key=lambda item: item.key)
         places = [chance.randrange(count) for _ in range(20)] if count else []
         if way == "shuffle":
             places = chance.sample(range(count), count)

@@ -67,14 +67,14 @@ def by_mask(draw: st.DrawFn) -> Step:
 
 def by_filter(draw: st.DrawFn) -> Step:
     bound = draw(st.integers(0, COUNT))
-    text = f".cls >= {bound} or .txt == t3"
+    text = f"cls >= {bound} or txt = 't3'"
     return lambda view, numbers: (view.filter(text), [n for n in numbers if n >= bound or n == 3])
 
 
 def by_sorting(draw: st.DrawFn) -> Step:
     down = draw(st.booleans())
     return lambda view, numbers: (
-        view.sort_by(".cls", descending=down) if numbers else view,
+        view.order_by("cls desc" if down else "cls"),
         sorted(numbers, reverse=down),
     )
 

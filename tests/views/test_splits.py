@@ -75,7 +75,7 @@ def test_parts_of_parts_depend_on_keys_and_seeds_alone(
     dataset = wids.ShardListDataset(folder / "all.json")
     expected = numbers(inner_part(dataset))
     assert numbers(inner_part(dataset[::-1])) == expected
-    assert numbers(inner_part(dataset.filter(".cls == 1"))) == {n for n in expected if n % 3 == 1}
+    assert numbers(inner_part(dataset.filter("cls = 1"))) == {n for n in expected if n % 3 == 1}
     more = make_shard("more.tar", [{"__key__": f"k{n}", ".cls": "0"} for n in range(8000, 8040)])
     shards = [*map(str, sorted(folder.glob("all-*.tar"), reverse=True)), str(more)]
     assert numbers(inner_part(wids.ShardListDataset(shards))) - set(range(8000, 8040)) == expected
@@ -93,7 +93,7 @@ def test_every_view_of_a_part_is_split_like_the_part(folder: Path, tmp_path: Pat
     wids.map_samples(part, dict, str(tmp_path / "mapped-%d.tar"), workers=1)
     captions = {"key": list(part.keys), "caption": ["x"] * len(part)}
     views = {
-        "choices": part.take(len(part)).sort_by("key")[::-1],
+        "choices": part.take(len(part)).order_by("key")[::-1],
         "table": part.join(captions),
         "right": dataset.join(part.with_options(fields=[".json"]), missing="drop", replace=True),
         "function": part.map(dict),

@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import math
+import re
 from decimal import Context, Decimal, InvalidOperation
 from typing import Any
 
-__all__ = ["SURE_DIGITS", "equal_text", "is_exact_float"]
+__all__ = [
+    "NOT_FINITE",
+    "NUMBER",
+    "SURE_DIGITS",
+    "compared_text",
+    "equal_text",
+    "is_exact_float",
+    "number_in",
+]
 
 # Shorter numbers are printed exactly as they were read; a float keeps 15 digits.
 SURE_DIGITS = 15
+_MOST_CHARACTERS = 1000  # of a number in a text
+# "007" is a code.
+NOT_FINITE = {f"{sign}{word}" for sign in ("", "+", "-") for word in ("inf", "infinity", "nan")}
+NUMBER = re.compile(r"[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _EXACT = Context(prec=1500)
 _MOST_EXPONENT = 400  # of a decimal that is written without one; beyond that of any float
 
@@ -53,3 +66,27 @@ def equal_text(value: Any) -> str:
         written = f"{value:f}"
         return written.rstrip("0") if value != value.to_integral_value() else str(int(value))
     return str(value)
+
+
+def number_in(text: str) -> int | float | None:
+    r"""Return the number that a text represents; None for other texts, such as the code "007".
+
+    >>> number_in(" +.5\n"), number_in("1_0"), number_in("-inf")
+    (0.5, None, -inf)
+    """
+    if len(text) > _MOST_CHARACTERS:
+        return None
+    text = text.strip()
+    if NUMBER.fullmatch(text) is None:
+        return float(text) if text.lower() in NOT_FINITE else None
+    return int(text) if text.lstrip("+-").isdecimal() else float(text)
+
+
+def compared_text(value: Any) -> str:
+    """Return the text by which a value equals others: numbers, also those in texts, are one.
+
+    >>> compared_text("5.0"), compared_text(5), compared_text("007")
+    ('5', '5', '007')
+    """
+    number = number_in(value) if isinstance(value, str) else None
+    return equal_text(value if number is None else number)

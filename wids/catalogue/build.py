@@ -158,6 +158,22 @@ class TypedColumns:
         array = _classes(found.texts) if is_class(extension) else pa.array(found.texts, pa.string())
         self.add(name, array, _KINDS[str(array.type)])
 
+    def add_headers(self, name: str, extension: str, data: Iterable[bytes | None]) -> None:
+        """Add what the headers of fields state.
+
+        Args:
+            name: Name of the column.
+            extension: The field.
+            data: The whole field of each sample; None where there is none.
+        """
+        rows = []
+        for each in data:
+            try:
+                rows.append(None if each is None else read_header(extension, each))
+            except Exception:  # noqa: BLE001 (whatever a damaged field makes of its reader)
+                rows.append(None)
+        self.add(name, *_facts(extension, rows))
+
     def selected(self, con: Any) -> tuple[str, dict[str, Any]]:
         """Return a query for the rows on a connection, and the structure of each column.
 
@@ -232,7 +248,6 @@ def write_headers(opened: OpenShard, name: str, path: Path) -> None:
         (each for each, its in column_names(opened.shard.index.extensions).items() if its == name),
         f".{name}",
     )
-    facts = {fact: _FACTS.get(fact, "BIGINT") for fact in HEADER_FACTS[field_kind(extension)]}
     rows: list[Any] = [None] * len(opened.shard)
     broken = 0
     for start in range(0, len(rows), BLOCK):
@@ -249,15 +264,23 @@ def write_headers(opened: OpenShard, name: str, path: Path) -> None:
                     wanted.append(index)
                 else:
                     rows[index] = found
-    kinds = {"BIGINT": pa.int64(), "DOUBLE": pa.float64()}
-    kind = pa.struct([(fact, kinds[each]) for fact, each in facts.items()])
+    array, facts = _facts(extension, rows)
     con = BUILDER.cursor()
     try:
-        con.register("headers", pa.table({name: pa.array(rows, kind)}))
+        con.register("headers", pa.table({name: array}))
         nulls = {name: {"broken": broken}} if broken else {}
         copy_to_parquet(con, "FROM headers", path, _stated(opened, {name: facts}, nulls))
     finally:
         con.close()
+
+
+def _facts(extension: str, rows: list[Any]) -> tuple[Any, dict[str, str]]:
+    """Return what headers state as an array of Arrow, and its structure."""
+    pa = load("pyarrow", "sql")
+    facts = {fact: _FACTS.get(fact, "BIGINT") for fact in HEADER_FACTS[field_kind(extension)]}
+    kinds = {"BIGINT": pa.int64(), "DOUBLE": pa.float64()}
+    kind = pa.struct([(fact, kinds[each]) for fact, each in facts.items()])
+    return pa.array(rows, kind), facts
 
 
 _KINDS = {"int64": "BIGINT", "double": "DOUBLE", "string": "VARCHAR"}

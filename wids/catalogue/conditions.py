@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from wids.base.optional import load
 from wids.catalogue.engine import Instance, lock_down
+from wids.catalogue.structures import literal, quoted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
-__all__ = ["check_columns", "check_condition", "check_order", "check_query", "explained"]
+__all__ = ["Names", "check_columns", "check_condition", "check_order", "check_query", "explained"]
 
 MAX_LENGTH = 2000
 _KINDS = """
@@ -39,10 +40,29 @@ BOOLEAN INTEGER BIGINT HUGEINT DOUBLE FLOAT VARCHAR DATE TIMESTAMP JSON DECIMAL 
 """
 KINDS, FUNCTIONS, TYPES = (frozenset(each.split()) for each in (_KINDS, _FUNCTIONS, _TYPES))
 
+
+class Names(frozenset[str]):
+    """Names in a query, in lower case: those of columns, and the steps into them.
+
+    Attributes:
+        columns: Those that begin the name of a column.
+    """
+
+    columns: frozenset[str]
+
+    @classmethod
+    def of(cls, references: Iterable[Sequence[str]]) -> Names:
+        """Return the names in references to columns, each of which is a column and steps."""
+        listed = [list(map(str.lower, each)) for each in references]
+        names = cls(name for each in listed for name in each)
+        names.columns = frozenset(each[0] for each in listed)
+        return names
+
+
 _PARSER = Instance(lambda connection: lock_down(connection, []))
 
 
-def check_condition(text: str) -> tuple[str, set[str]]:
+def check_condition(text: str) -> tuple[str, Names]:
     """Check that a text is one condition.
 
     Args:
@@ -71,10 +91,10 @@ def check_condition(text: str) -> tuple[str, set[str]]:
     del expected["where_clause"]
     if select != expected or part is None:
         raise ValueError(f"condition: expected one expression of SQL, got {text!r:.200}")
-    return query, set(_allowed_names([part], "condition"))
+    return query, Names.of(_allowed_names([part], "condition"))
 
 
-def check_columns(text: str) -> set[str]:
+def check_columns(text: str) -> Names:
     """Check that a text is one or more values of a sample, separated by commas.
 
     Args:
@@ -96,10 +116,10 @@ def check_columns(text: str) -> set[str]:
     del expected["select_list"]
     if select != expected:
         raise ValueError(f"columns: expected values of a sample, such as cls, got {text!r:.200}")
-    return set(_allowed_names(parts, "columns"))
+    return Names.of(_allowed_names(parts, "columns"))
 
 
-def check_order(text: str) -> tuple[str, set[str]]:
+def check_order(text: str) -> tuple[str, Names]:
     """Check that a text is an order: expressions as in conditions, with `desc` and the like.
 
     Args:
@@ -129,12 +149,14 @@ def check_order(text: str) -> tuple[str, set[str]]:
     orders.clear()
     if select != expected or tie != last or not parts:
         raise ValueError(f"order: expected expressions of SQL, got {text!r:.200}")
-    return query, set(_allowed_names(parts, "order"))
+    return query, Names.of(_allowed_names(parts, "order"))
 
 
 def _check_text(text: str, what: str) -> None:
     if not isinstance(text, str):
         raise TypeError(f"{what}: expected a text of SQL, got {text!r:.80}")
+    if not text.strip():
+        raise ValueError(f"{what}: expected expressions of SQL, got {text!r}")
     if len(text) > MAX_LENGTH or "\0" in text:
         raise ValueError(
             f"{what}: expected at most {MAX_LENGTH:,} characters and none of them NUL, got "
@@ -159,7 +181,7 @@ def _without_places(tree: Any) -> Any:
     return list(map(_without_places, tree)) if isinstance(tree, list) else tree
 
 
-def _allowed_names(parts: list[Any], what: str) -> Iterator[str]:
+def _allowed_names(parts: list[Any], what: str) -> Iterator[list[str]]:
     """Yield the names in a parsed expression; raise ValueError for what is not allowed in it."""
     stack = list(parts)
     while stack:
@@ -179,11 +201,11 @@ def _allowed_names(parts: list[Any], what: str) -> Iterator[str]:
         if refused is not None:
             raise ValueError(f"{what}: {refused} is not allowed in it; sql() takes all of SQL")
         if kind == "COLUMN_REF":
-            yield from map(str.lower, item["column_names"])
+            yield item["column_names"]
         stack += [value for value in item.values() if isinstance(value, dict | list)]
 
 
-def check_query(query: str) -> set[str]:
+def check_query(query: str) -> Names:
     """Check that a text is one query that changes nothing.
 
     Args:
@@ -214,9 +236,9 @@ def check_query(query: str) -> set[str]:
             "in: select count(*) from samples where cls = 3"
         )
     try:
-        return {name.lower() for name in _names_in(_parsed(query, query))}
+        return Names.of(_names_in(_parsed(query, query)))
     except ValueError:  # such as SUMMARIZE, which is not taken apart
-        return set()
+        return Names.of(())
 
 
 def _parsed(query: str, text: str) -> dict[str, Any]:
@@ -235,13 +257,13 @@ def _parsed(query: str, text: str) -> dict[str, Any]:
     return tree
 
 
-def _names_in(tree: Any) -> Iterator[str]:
+def _names_in(tree: Any) -> Iterator[list[str]]:
     stack = [tree]
     while stack:
         item = stack.pop()
         if isinstance(item, dict):
             if item.get("class") == "COLUMN_REF":
-                yield from item["column_names"]
+                yield item["column_names"]
             stack += item.values()
         elif isinstance(item, list):
             stack += item
@@ -249,7 +271,7 @@ def _names_in(tree: Any) -> Iterator[str]:
 
 # For each mistake of beginners: how DuckDB or the query shows it, and what to write.
 _HINTS = {
-    r"syntax error at or near \"(\.|:)\"": "names are written as cls, json.width and jpg.width",
+    r"syntax error at or near": "names are written as cls, json.width and jpg.width",
     r"Referenced column \"([^\"]*)\" (was )?not found": (
         "a text is in single quotes ('{0}'), double quotes are around names"
     ),
@@ -272,9 +294,64 @@ def explained(error: Exception, query: str) -> ValueError:
         query: The query or condition.
     """
     text = str(error).strip().split("\n\nLINE ")[0]
+    if (condition := _of_old_filter(query)) is not None:
+        return ValueError(f"{query!r:.200}: {text}\nHint: in SQL, this is {condition}")
     for pattern, hint in _HINTS.items():
         match = re.search(pattern, text)
         if match is not None:
             text += f"\nHint: {hint.format(*match.groups())}"
             break
     return ValueError(f"{query!r:.200}: {text}")
+
+
+# A comparison as conditions had them before they were SQL: `.json:size.width >= 512`.
+_OLD = re.compile(
+    r"""(?P<name>key|(?<![\w"')\]])\.[A-Za-z_][\w.-]*|'\.[^']*')(?::(?P<path>(?:'[^']*'|[^\s=!<>()'])+))?\s*
+    (?P<operator>not\s+in\b|in\b|contains\b|==|!=|<=|>=|<|>|=)\s*
+    (?P<value>\([^)]*\)|'(?:[^']|'')*'|"[^"]*"|[^\s()]+)""",
+    re.VERBOSE,
+)
+_QUOTES = "'\""
+_OLD_OPERATORS = {"==": "=", "!=": "is distinct from"}
+
+
+def _of_old_filter(text: str) -> str | None:
+    """Return the SQL of a condition in the language of earlier versions; None for any other.
+
+    >>> print(_of_old_filter(".cls == cat and not .json:tags.0 contains x or .cap.txt != null"))
+    cls_name = 'cat' and not contains(json.tags[1], 'x') or "cap.txt" is not null
+    """
+    found = _OLD.sub(_in_sql, text)
+    return (
+        None if found == text or not re.search(r"(^|[\s('])\.[A-Za-z_]|contains\s", text) else found
+    )
+
+
+def _in_sql(match: re.Match[str]) -> str:
+    column = match["name"].strip("'").removeprefix(".").lower()
+    name = column if column.isidentifier() else quoted(column)
+    for part in re.findall(r"'[^']*'|[^.']+", match["path"] or ""):
+        step = part.strip("'")
+        if step.isdecimal():
+            name += f"[{int(step) + 1}]"
+        elif step == "length":
+            name = f"length({name})"
+        else:
+            name += f".{step if step.isidentifier() else quoted(step)}"
+    operator, typed = " ".join(match["operator"].split()), match["value"]
+    if typed.lower() in {"null", "none"}:
+        return f"{name} is {'not ' if operator == '!=' else ''}null"
+    if operator == "contains":
+        name = "cls_name" if name == "cls" else name
+        return f"contains({name}, {literal(typed.strip(_QUOTES))})"
+    values = [_old_value(each) for each in typed.strip("()").split(",")]
+    if name == "cls" and any(each.startswith("'") and not each[1:2].isdigit() for each in values):
+        name = "cls_name"
+    value = f"({', '.join(values)})" if typed.startswith("(") else values[0]
+    return f"{name} {_OLD_OPERATORS.get(operator, operator)} {value}"
+
+
+def _old_value(typed: str) -> str:
+    word = typed.strip()
+    is_plain = word.lower() in {"true", "false"} or re.fullmatch(r"[+-]?[\d.]+(e[+-]?\d+)?", word)
+    return word if is_plain else literal(word.strip(_QUOTES).replace("''", "'"))

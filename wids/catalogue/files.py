@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing import current_process
+from shutil import copyfile
 from typing import TYPE_CHECKING, Any
 
 from wids.base.files import remove_parts
@@ -108,6 +109,7 @@ def files_of(
     only: Collection[int] | None = None,
     failed: Callable[[int, Exception], object] | None = None,
     build: bool = True,
+    copies: Path | None = None,
 ) -> list[list[CatalogueFile]]:
     """Return the files of a dataset: of its samples, then of each column of headers.
 
@@ -120,6 +122,7 @@ def files_of(
         failed: Called with each shard that cannot be read, which is left out then; None to raise
             the error.
         build: Whether to build what is missing; else it is an error.
+        copies: Folder for copies, which no bound of the cache folder evicts; None for none.
 
     Returns:
         For the samples, and for each of `headers`, the files in the order of the shards.
@@ -134,8 +137,8 @@ def files_of(
     numbers = [number for number, count in enumerate(dataset.shards.nsamples) if count]
     numbers = [number for number in numbers if only is None or number in only]
     if published is not None:
-        return [[published], *_shard_files(dataset, columns, numbers, failed, build=build)]
-    return _shard_files(dataset, [SAMPLES, *columns], numbers, failed, build=build)
+        return [[published], *_shard_files(dataset, columns, numbers, failed, build, copies)]
+    return _shard_files(dataset, [SAMPLES, *columns], numbers, failed, build, copies)
 
 
 def _shard_files(
@@ -143,8 +146,8 @@ def _shard_files(
     suffixes: Sequence[str],
     numbers: Sequence[int],
     failed: Callable[[int, Exception], object] | None = None,
-    *,
     build: bool = True,
+    copies: Path | None = None,
 ) -> list[list[CatalogueFile]]:
     shards = dataset.dataset_shards
     jobs = [(number, suffix) for suffix in suffixes for number in numbers]
@@ -154,7 +157,7 @@ def _shard_files(
         if path is not None:
             with suppress(FileNotFoundError):
                 try:
-                    found[number, suffix] = CatalogueFile.opened(path)
+                    found[number, suffix] = _opened(path, copies)
                 except ShardFormatError as error:
                     logger.warning("%s; it is built again", error)
     missing = [job for job in jobs if job not in found]
@@ -165,7 +168,7 @@ def _shard_files(
         paths = [path for job in missing if (path := shards.catalogue_path(*job)) is not None]
         for folder in {path.parent for path in paths}:
             remove_parts(folder, {path.name for path in paths})  # those of killed processes
-        for job, outcome in zip(missing, _build(shards, missing), strict=True):
+        for job, outcome in zip(missing, _build(shards, missing, copies), strict=True):
             if not isinstance(outcome, Exception):
                 found[job] = outcome
             elif failed is None:
@@ -173,8 +176,6 @@ def _shard_files(
             else:
                 failed(job[0], outcome)
         _warn_of_nulls(found[job] for job in missing if job in found)
-        if dataset.cache.cache_size is not None:
-            dataset.cache.trim(dataset.cache.cache_size)
     for (number, _), file in found.items():
         shards.versions.require(number, file.versions[0])
     return [
@@ -188,7 +189,7 @@ def _shard_files(
 
 
 def _build(
-    shards: DatasetShards, jobs: Sequence[tuple[int, str]]
+    shards: DatasetShards, jobs: Sequence[tuple[int, str]], copies: Path | None
 ) -> list[CatalogueFile | Exception]:
     """Build files in processes; what is there is not lost if one of them fails or is killed."""
     for library in ("duckdb", "pyarrow.parquet"):
@@ -196,7 +197,7 @@ def _build(
     alone = len(jobs) < _FEW or current_process().daemon  # workers of loaders start no processes
     try:
         return run_each(
-            partial(_build_one, shards),
+            partial(_build_one, shards, copies),
             jobs,
             workers=1 if alone else num_cores(),
             desc="building the catalogue",
@@ -205,7 +206,11 @@ def _build(
         BUILDER.close()  # of this process, if it has built any
 
 
-def _build_one(shards: DatasetShards, job: tuple[int, str]) -> CatalogueFile:
+def _opened(path: Path, copies: Path | None) -> CatalogueFile:
+    return CatalogueFile.opened(path if copies is None else copyfile(path, copies / path.name))
+
+
+def _build_one(shards: DatasetShards, copies: Path | None, job: tuple[int, str]) -> CatalogueFile:
     number, suffix = job
     opened = shards.open_unkept(number)
     opened.shard.confirm()
@@ -213,7 +218,7 @@ def _build_one(shards: DatasetShards, job: tuple[int, str]) -> CatalogueFile:
     if path is None:
         raise WidsError(f"{display_url(opened.url)}: its version is not known, so nothing is kept")
     try:
-        return CatalogueFile.opened(path)  # by another process, or read by range before
+        return _opened(path, copies)  # by another process, or read by range before
     except (OSError, ShardFormatError):
         pass
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -221,7 +226,7 @@ def _build_one(shards: DatasetShards, job: tuple[int, str]) -> CatalogueFile:
         write_samples(opened, path)
     else:
         write_headers(opened, suffix.removesuffix(f".{SAMPLES}"), path)
-    return CatalogueFile.opened(path)
+    return _opened(path, copies)
 
 
 def _warn_of_nulls(files: Iterable[CatalogueFile]) -> None:

@@ -26,11 +26,13 @@ class JoinedTable:
 
     Attributes:
         num_rows: Number of its rows.
+        fields: Names of its fields.
         columns: Function that returns a table of pyarrow, whose columns have the names of fields;
             texts of a field of JSON or classes are as they would be in a shard.
     """
 
     num_rows: int
+    fields: Sequence[str]
     columns: Callable[[], Any]
 
 

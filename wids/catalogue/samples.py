@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 import threading
+import weakref
 from functools import partial
+from itertools import filterfalse
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,14 +25,18 @@ from wids.catalogue.result import SqlResult
 from wids.catalogue.sides import CLASS, StoredPart, StoredSide, define_samples
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     import numpy.typing as npt
 
+    from wids.catalogue.conditions import Names
     from wids.catalogue.files import CatalogueFile
     from wids.catalogue.origins import Part, Side
 
 __all__ = ["SampleTable"]
+
+
+_ATTEMPTS = 3  # of a query whose files are evicted meanwhile
 
 
 class SampleTable:
@@ -48,6 +57,9 @@ class SampleTable:
         self._known_headers: set[str] = set()  # those that one could name
         self._stamp: Any = None
         self._instance: Instance | None = None
+        self._of_tables: Instance | None = None  # over joined tables alone
+        self._folder: Path | None = None  # of copies, if the cache folder loses files
+        self._untrimmed: list[Any] = []  # bounded caches in which files may have been made
         self._lock = threading.Lock()
         self._pid = os.getpid()
 
@@ -96,50 +108,81 @@ class SampleTable:
         return self._indexes(sides, query, order, names)
 
     def close(self) -> None:
-        """End the instance of DuckDB; the next query opens another."""
-        if self._instance is not None:
-            self._instance.close()
+        """End the instances of DuckDB; the next query opens another."""
+        for instance in (self._instance, self._of_tables):
+            if instance is not None:
+                instance.close()
+
+    def _own_lock(self) -> threading.Lock:
+        if self._pid != os.getpid():  # a thread of the other process may have held the lock
+            self._lock, self._pid = threading.Lock(), os.getpid()
+        return self._lock
 
     def _indexes(
-        self, sides: Sequence[Side], query: str, text: str, names: set[str]
+        self, sides: Sequence[Side], query: str, text: str, names: Names
     ) -> npt.NDArray[np.int64]:
-        found = self._run(sides, query, text, names)["index"].to_numpy()
-        return np.asarray(found, np.int64)
+        return np.asarray(self._run(sides, query, text, names)["index"].to_numpy(), np.int64)
 
-    def _run(self, sides: Sequence[Side], query: str, text: str, names: set[str]) -> Any:
+    def _run(
+        self,
+        sides: Sequence[Side],
+        query: str,
+        text: str,
+        names: Names,
+        attempts: int = _ATTEMPTS,
+    ) -> Any:
         duckdb = load("duckdb", "sql")
-        cursor = self.opened(sides, names).cursor()
         try:
-            return cursor.sql(query).to_arrow_table()
-        except duckdb.FatalException as error:
-            self._instance = None  # DuckDB has given up the instance; the next query opens another
-            raise explained(error, text) from None
+            instance = self._over_tables(sides, names.columns) or self.opened(sides, names)
+            cursor = instance.cursor()
+            try:
+                return cursor.sql(query).to_arrow_table()
+            finally:
+                cursor.close()
+        except (duckdb.IOException, duckdb.FatalException) as error:
+            self._instance = self._of_tables = None  # the next query opens another
+            if attempts == 1 or isinstance(error, duckdb.FatalException):
+                raise explained(error, text) from None
+            if self._folder is None:  # a file was evicted from the cache folder
+                self._folder = Path(tempfile.mkdtemp(prefix="wids-sql-"))
+                weakref.finalize(self, _remove, self._folder, os.getpid())
         except (duckdb.Error, RuntimeError) as error:
             raise explained(error, text) from None
         finally:
-            cursor.close()
+            # Not before: a bound may be smaller than the files of one query.
+            while self._untrimmed:
+                cache = self._untrimmed.pop()
+                cache.trim(cache.cache_size)
+        return self._run(sides, query, text, names, attempts - 1)
 
-    def opened(self, sides: Sequence[Side], names: set[str]) -> Instance:
+    def _over_tables(self, sides: Sequence[Side], columns: frozenset[str]) -> Instance | None:
+        """Return the instance over joined tables, if columns of these alone are asked for."""
+        if not _are_in_tables(sides, columns):
+            return None
+        with self._own_lock():
+            if self._of_tables is None:
+                self._of_tables = Instance(partial(define_samples, _without_shards(sides)))
+            return self._of_tables
+
+    def opened(self, sides: Sequence[Side], names: Collection[str]) -> Instance:
         """Return the instance over the present files, with the headers that are named.
 
         Args:
             sides: As for `query`.
             names: Names in the query, in lower case.
         """
-        if self._pid != os.getpid():  # a thread of the other process may have held the lock
-            self._lock, self._pid = threading.Lock(), os.getpid()
-        with self._lock:
-            datasets = {
-                id(part.home): part.home
-                for side in sides
-                for part in side.parts
-                if not isinstance(part.home, JoinedTable)
-            }
+        with self._own_lock():
+            homes = [part.home for side in sides for part in side.parts]
+            tables = [home for home in homes if isinstance(home, JoinedTable)]
+            datasets = {id(home): home for home in homes if not isinstance(home, JoinedTable)}
             stamp = [dataset.dataset_shards.stamp() for dataset in datasets.values()]
             wanted = self._headers | (_stored_names(sides, names) & self._known_headers)
             if self._instance is not None and stamp == self._stamp and wanted == self._headers:
                 return self._instance
-            files = {which: self._files(dataset)[0] for which, dataset in datasets.items()}
+            held: dict[str, Any] = {} if self._folder is None else {"copies": self._folder}
+            caches = (dataset.cache for dataset in datasets.values())
+            self._untrimmed = [cache for cache in caches if cache.cache_size is not None]
+            files = {which: self._files(dataset, **held)[0] for which, dataset in datasets.items()}
             known = {
                 which: {
                     name
@@ -149,12 +192,17 @@ class SampleTable:
                 }
                 for which, each in files.items()
             }
+            for table in tables:
+                named = filter(has_headers, table.fields)
+                known[id(table)] = {*map(column_name, named)}
             self._known_headers = set().union(*known.values())
             wanted = self._headers | (_stored_names(sides, names) & self._known_headers)
-            headers: dict[int, dict[str, list[CatalogueFile]]] = {}
+            headers: dict[int, dict[str, list[CatalogueFile]]] = {
+                id(table): {name: [] for name in wanted & known[id(table)]} for table in tables
+            }
             for which, dataset in datasets.items():
                 its = sorted(wanted & known[which])
-                found = self._files(dataset, its)[1:] if its else []
+                found = self._files(dataset, its, **held)[1:] if its else []
                 headers[which] = dict(zip(its, found, strict=True))
             stored = [
                 StoredSide([_stored(part, files, headers) for part in side.parts], side.rows())
@@ -167,7 +215,45 @@ class SampleTable:
             return self._instance
 
 
-def _stored_names(sides: Sequence[Side], names: set[str]) -> set[str]:
+def _remove(folder: Path, pid: int) -> None:
+    if os.getpid() == pid:  # a forked process only looks at the files
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _are_in_tables(sides: Sequence[Side], columns: frozenset[str]) -> bool:
+    """Return whether a query names columns of joined tables alone, so that no shard is read."""
+    wanted = columns - {"index"}
+    for part in sides[0].parts:
+        given = set()
+        for join in part.joins:
+            tables = [each.home for each in sides[join.side].parts]
+            fields = [
+                set(filterfalse(has_headers, t.fields)) if isinstance(t, JoinedTable) else set()
+                for t in tables
+            ]
+            given |= {column_name(join.rename.get(f, f)) for f in set.intersection(*fields)}
+        if not wanted <= given:
+            return False
+    return bool(wanted)
+
+
+def _without_shards(sides: Sequence[Side]) -> list[StoredSide]:
+    """Return sides of which tables alone have columns."""
+    return [
+        StoredSide(
+            [
+                _stored(part, {}, {})
+                if isinstance(part.home, JoinedTable)
+                else StoredPart(len(part.home), part.joins, part.fields, None)
+                for part in side.parts
+            ],
+            side.rows(),
+        )
+        for side in sides
+    ]
+
+
+def _stored_names(sides: Sequence[Side], names: Collection[str]) -> set[str]:
     """Return names that a query has, and those that their columns had before joins."""
     renames = [join.rename for side in sides for part in side.parts for join in part.joins]
     found, more = set(names), set(names)
@@ -186,7 +272,10 @@ def _stored(part: Part, files: Mapping[int, Any], headers: Mapping[int, Any]) ->
     """Return a part without its dataset, which a table that the dataset keeps must not refer to."""
     home, joins = part.home, part.joins
     if isinstance(home, JoinedTable):
-        return StoredPart(home.num_rows, joins, part.fields, table=home.columns)
+        its_headers = headers.get(id(home), {})
+        return StoredPart(
+            home.num_rows, joins, part.fields, headers=its_headers, table=home.columns
+        )
     its = files[id(home)]
     # Looking for names may ask a server.
     classes = part.classes() if joins or any(CLASS in file.structure for file in its) else {}

@@ -37,8 +37,8 @@ class StoredPart(NamedTuple):
         num_rows: Number of rows.
         joins: What joins add to them.
         fields: Columns that a join was made with; None for all.
-        samples: The files of a dataset.
-        headers: The files of each column of headers.
+        samples: The files of a dataset; None if its columns are not asked for.
+        headers: The files of each column of headers; of a table, none for each.
         shards: Location of each shard, for display.
         counts: Number of samples of each shard.
         classes: Name of each class.
@@ -48,7 +48,7 @@ class StoredPart(NamedTuple):
     num_rows: int
     joins: tuple[Join, ...]
     fields: frozenset[str] | None
-    samples: Sequence[CatalogueFile] = ()
+    samples: Sequence[CatalogueFile] | None = ()
     headers: Mapping[str, Sequence[CatalogueFile]] = {}
     shards: Sequence[str] = ()
     counts: Sequence[int] = ()
@@ -81,15 +81,15 @@ def define_samples(sides: Sequence[StoredSide], con: Any) -> None:
             _check_keys(number, join, structures, con)
     fields = [quoted(name) for name in structures[0] if name not in {*_LABELS, *_SPANS}]
     fields += [name for name in _SPANS if name in structures[0]]
-    columns = ", ".join(
-        ["s.index", "s.key", "n.shard", "n.shard_index", *(f"s.{n}" for n in fields)]
-    )
-    con.execute(
-        f"CREATE VIEW samples AS SELECT {columns} FROM side0 s JOIN shards n USING (_number)"
-    )
+    columns, tables = [f"s.{name}" for name in fields], "side0 s"
+    if "_number" in structures[0]:
+        columns = ["s.key", "n.shard", "n.shard_index", *columns]
+        tables += " JOIN shards n USING (_number)"
+    listed = ", ".join(["s.index", *columns])
+    con.execute(f"CREATE VIEW samples AS SELECT {listed} FROM {tables}")
     parts = [part for side in sides for part in side.parts]
     files = [file for part in parts for each in part.headers.values() for file in each]
-    files += [file for part in parts for file in part.samples]
+    files += [file for part in parts for file in part.samples or ()]
     lock_down(con, [file.path for file in files])
 
 
@@ -112,9 +112,9 @@ def _define_side(
             shards += part.shards
             shard_numbers += range(len(part.shards))
         else:
-            columns, tables = _table_columns(name, part.table, start, con)
+            columns, tables = _table_columns(name, part, start, con)
         start += part.num_rows
-        if not columns:
+        if not tables:
             continue
         if number and part.fields is not None:
             columns = _of_fields(columns, {*map(column_name, part.fields)})
@@ -150,13 +150,16 @@ def _define_side(
         for columns, rest in found
     ] or ["SELECT 0 AS index, '' AS key, 0 AS _number WHERE false"]
     con.execute(f"CREATE VIEW side{number} AS {' UNION ALL BY NAME '.join(selects)}")
-    return whole
+    return whole if found else {"key": "VARCHAR", "_number": "BIGINT"}
 
 
 def _dataset_columns(
     name: str, part: StoredPart, start: int, number: int, con: Any
 ) -> tuple[Columns, str]:
     """Define the rows of a dataset; return its columns and the tables that have them."""
+    if part.samples is None:
+        end = start + part.num_rows
+        return {}, f"(SELECT range AS _at FROM range({start}, {end})) s"
     if not part.samples:
         return {}, ""
     counts = np.array(part.counts, np.int64)
@@ -180,12 +183,10 @@ def _dataset_columns(
     return columns, tables
 
 
-def _table_columns(
-    name: str, table: Callable[[], Any], start: int, con: Any
-) -> tuple[Columns, str]:
+def _table_columns(name: str, part: StoredPart, start: int, con: Any) -> tuple[Columns, str]:
     """Copy a joined table; return its columns and the table that has them."""
     types = load("pyarrow", "sql").types
-    given = table()
+    given: Any = part.table() if part.table is not None else None
     typed = TypedColumns()
     for field, column in column_names(given.column_names).items():
         array = given[field]
@@ -193,6 +194,8 @@ def _table_columns(
         is_text = types.is_string(array.type) or types.is_large_string(array.type)
         if is_column(field) and (is_binary or (is_text and field_kind(field) != "text")):
             typed.add_texts(column, field, array.cast("large_binary").to_pylist())
+        elif is_binary and column in part.headers:
+            typed.add_headers(column, field, array.to_pylist())
         elif not is_binary:
             typed.add(column, array, arrow_structure(array.type))
     typed.add("_at", load("pyarrow", "sql").array(np.arange(len(given)) + start), "BIGINT")
@@ -250,6 +253,8 @@ def _add(
     def merged(one: tuple[str, Any] | None, name: str, value: str, kind: Any) -> tuple[str, Any]:
         if one is None:
             return value, kind
+        if mine is not None and renamed.get(name, name) not in mine:
+            return value, kind  # the samples are read without their own field
         both = documents_merged(one[1], kind)
         own, other = cast(*one, both), cast(value, kind, both)
         if join.replace:
@@ -257,8 +262,6 @@ def _add(
             has = f"sizes.{quoted(name)}" if name in their_sizes else "index"
             none = f"WHEN {alias}.index IS NULL THEN NULL " if name in absent else ""
             return f"CASE WHEN {alias}.{has} IS NOT NULL THEN {other} {none}ELSE {own} END", both
-        if mine is not None and renamed.get(name, name) not in mine:
-            own, other = other, own  # the samples are read without their own field
         return f"coalesce({own}, {other})", both
 
     for name, kind in theirs.items():

@@ -84,8 +84,8 @@ def _chosen(args: Arguments, samples: Any) -> Any:
         chosen = chosen.exclude(_keys_in(args.exclude, column), column=column, missing=missing)
     if args.take is not None:
         chosen = chosen.take(args.take, args.seed or 0)
-    if args.sort_by is not None:
-        chosen = chosen.sort_by(args.sort_by)
+    if args.order_by is not None:
+        chosen = chosen.order_by(args.order_by)
     return chosen
 
 
@@ -132,7 +132,7 @@ def add_select(commands: Any) -> None:
         select,
         "save a view: some samples of a dataset, without copying them",
         [
-            "wids select train.json --where '.cls in (cat, dog)' -o pets.json",
+            "wids select train.json --where \"cls_name in ('cat', 'dog')\" -o pets.json",
             "wids select train.json --exclude opted-out.txt -o clean.json",
             "wids select train.json --keys uids.npy --column .json:uid -o subset.json",
             "wids select train.json --take 1000 --seed 1 -o trial.json",
@@ -141,7 +141,7 @@ def add_select(commands: Any) -> None:
     )
     parser.add_argument("spec", metavar="SPEC")
     parser.add_argument("-o", "--output", required=True, metavar="VIEW.json")
-    parser.add_argument("--where", metavar="FILTER", help="samples that fulfil a filter")
+    parser.add_argument("--where", metavar="SQL", help="samples that fulfil a condition of SQL")
     parser.add_argument(
         "--keys", metavar="FILE", help="only samples with the keys in this file, one per line"
     )
@@ -155,7 +155,9 @@ def add_select(commands: Any) -> None:
         "--ignore-missing", action="store_true", help="ignore listed keys that no sample has"
     )
     parser.add_argument("--take", type=int, metavar="N", help="a random choice of N samples")
-    parser.add_argument("--sort-by", metavar="COLUMN", help="in the order of a column")
+    parser.add_argument(
+        "--order-by", metavar="SQL", help="in an order of SQL, such as 'json.score desc, key'"
+    )
     parser.add_argument(
         "--split",
         metavar="NAME=SHARE,...",

@@ -53,7 +53,7 @@ def add_reshard(commands: Any) -> None:
             "wids reshard train.json -o 'big/train-%06d.tar' --maxsize 1G",
             "wids reshard train.json -o 'mixed/train-%06d.tar' --maxcount 10000 --shuffle 1",
             "wids reshard a.json b.json -o 'both/train-%06d.tar' --rekey",
-            "wids reshard all.json -o 'cats/cats-%06d.tar' --where .cls=3",
+            "wids reshard all.json -o 'cats/cats-%06d.tar' --where 'cls = 3'",
             "wids reshard all.json -o 'out/{split}-%06d.tar' --shuffle 1 --split train=0.9,val=0.1",
         ],
     )
@@ -66,7 +66,7 @@ def add_reshard(commands: Any) -> None:
         "--indexes", metavar="FILE", help="copy only the samples in this file, one index per line"
     )
     parser.add_argument(
-        "--where", metavar="EXT=VALUE", help="copy only samples whose field EXT has this value"
+        "--where", metavar="SQL", help="copy only samples that fulfil a condition, such as cls=3"
     )
     parser.add_argument(
         "--split",
@@ -465,9 +465,7 @@ def _chosen(args: Arguments, view: Any) -> Any:
                 raise ValueError(f"{args.indexes}: expected one index a line, found {line!r:.60}")
         view = view.select([int(line) for line in lines])
     if args.where is not None:
-        # `cls=3` is `.cls=3`, as it was when one value was all that could be asked for.
-        dotless = re.match(r"\w+\s*==?(?!=)", args.where) and not args.where.startswith("key")
-        view = view.filter(f".{args.where}" if dotless else args.where)
+        view = view.filter(args.where)
     return view
 
 

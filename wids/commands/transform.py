@@ -69,9 +69,9 @@ def add_map(commands: Any) -> None:
         "--rename", action="append", default=[], metavar="OLD=NEW", help="new name of a field"
     )
     parser.add_argument("--only-new", action="store_true", help="write only new fields, to join")
-    parser.add_argument("--where", metavar="FILTER", help="only samples that fulfil a filter")
+    parser.add_argument("--where", metavar="SQL", help="only samples that fulfil a condition")
     order = parser.add_mutually_exclusive_group()
-    order.add_argument("--sort-by", metavar="COLUMN", help="in the order of a column, or of key")
+    order.add_argument("--order-by", metavar="SQL", help="in an order of SQL, such as 'cls, key'")
     order.add_argument("--shuffle", type=int, metavar="SEED", help="mix all samples")
     parser.add_argument("--maxcount", type=positive, metavar="N", help="most samples per shard")
     parser.add_argument(
@@ -156,8 +156,8 @@ def _ordered(args: Arguments, samples: Any) -> Any:
 
     if args.where is not None:
         samples = samples.filter(args.where)
-    if args.sort_by is not None:
-        samples = samples.sort_by(args.sort_by)
+    if args.order_by is not None:
+        samples = samples.order_by(args.order_by)
     if args.shuffle is not None:
         import numpy as np
 

@@ -122,12 +122,13 @@ def _names_and_fills(
             names |= dict.fromkeys(odd)
         elif odd:
             lacking = next((name for name in odd if name.startswith(".")), ".txt")
+            size = f'sizes."{lacking[1:].lower()}"'
             raise ValueError(
                 f"{_name(sample, slot)}: expected the fields of the first sample of its batch "
                 f"({samples[0].get('__index__', 0)}); only one of the two has {', '.join(odd)}; "
                 f"give those that lack it a value by missing={{{lacking!r}: ...}} (None by "
                 'missing="none") of the Loader or of wids.collate, or leave them out by '
-                f"dataset.filter('{lacking} != null'), or by fields= without it"
+                f"dataset.filter('{size} is not null'), or by fields= without it"
             )
     return list(names), fills
 

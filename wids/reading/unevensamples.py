@@ -21,7 +21,11 @@ class UnevenSample(dict[str, Any]):
         index, key = self.get("__index__"), self.get("__key__")
         which = f"sample {index}, key {key!r}," if isinstance(key, str) else "the first sample"
         is_field = isinstance(name, str) and name.startswith(".")
-        choice = f"leave them out by dataset.filter('{name} != null'), " if is_field else ""
+        choice = ""
+        if is_field:
+            column = name[1:].lower()
+            column = column if column.isidentifier() else f'"{column}"'
+            choice = f"leave them out by dataset.filter('sizes.{column} is not null'), "
         raise KeyError(
             f"{which} has no {name!r}, and others of its batch may have it; expected samples with "
             f"the same fields: {choice}name the fields that all samples have by fields=, or give "

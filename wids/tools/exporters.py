@@ -33,7 +33,7 @@ from wids.base.urls import display_url
 from wids.reading.samplesequence import is_sharded
 from wids.specs.merging import class_names
 from wids.tools.copyspec import header_of, skipped_members
-from wids.views.filtering import check_known, column_named, value_text
+from wids.views.columnnames import check_known, column_named, value_text
 from wids.views.storage import StoredField, stored_fields
 from wids.views.tablejoin import refuse_joined
 from wids.views.tablerows import TableRows

@@ -22,7 +22,7 @@ from wids.specs.indexrules import rules_of
 from wids.specs.shardtable import UNKNOWN
 from wids.tar.shard import Shard
 from wids.tar.tarindex import TarIndex
-from wids.views.filtering import column_named, value_text
+from wids.views.columnnames import column_named, value_text
 
 if TYPE_CHECKING:
     import os

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
 import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -11,31 +10,35 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from wids.base.arguments import check_text
 from wids.base.progress import progress
 from wids.base.warn import warn
-from wids.codecs.decode import decode_field
-from wids.codecs.formats import field_kind, is_class, wrapper_of
-from wids.codecs.headers import HEADER_FACTS, is_stated, read_header, with_colon
+from wids.codecs.formats import field_kind, is_class
+from wids.codecs.headers import is_stated
 from wids.errors import DecodeError
 from wids.fetching.responses import cut
-from wids.reading.samplesequence import is_sharded
+from wids.views.columnnames import (
+    MISSING,
+    UNREADABLE,
+    check_known,
+    column_named,
+    follow,
+    plain_value,
+    unknown_column,
+    value_text,
+    warn_if_unknown,
+)
 from wids.views.fieldhomes import in_tables
 from wids.views.filterlanguage import (
-    MISSING,
     OPERATORS,
-    UNREADABLE,
     Comparison,
     Condition,
     comparisons_of,
     evaluate,
-    follow,
     number_in,
     parse_filter,
-    split_column,
     with_class_names,
 )
-from wids.views.plan import joined_names, slots_of
+from wids.views.plan import slots_of
 from wids.views.valuekinds import KindsSeen
 
 if TYPE_CHECKING:
@@ -196,9 +199,9 @@ def _compared(samples: SampleSequence, comparison: Comparison, *, whole: bool) -
     """Return the mask of a whole column; None if its values are not numbers."""
     total = len(samples)
     held = np.zeros(total, np.bool_)
-    runs, known = _possible(samples, comparison)
+    known = not total
     # By blocks, since the values of 1e8 samples and what is computed of them take gigabytes.
-    for start, stop in (block for run in runs for block in cut(*run, _BLOCK)):
+    for start, stop in cut(0, total, _BLOCK):
         block = np.arange(start, stop, dtype=np.int64)
         # Like a missing value, a NaN fulfils no comparison but `!=`.
         values = samples.column_at(block, comparison.field, *comparison.path, fill=math.nan)
@@ -209,29 +212,6 @@ def _compared(samples: SampleSequence, comparison: Comparison, *, whole: bool) -
     if whole and not known:
         check_known(samples, comparison.field, comparison.path, "filter")
     return held
-
-
-def _possible(
-    samples: SampleSequence, comparison: Comparison
-) -> tuple[Iterable[tuple[int, int]], bool]:
-    """Return the runs of samples that may fulfil a comparison, by the bounds that a pack states.
-
-    Returns:
-        Starts and ends of the runs, and whether another sample has a number.
-    """
-    total = len(samples)
-    if not total or not is_sharded(samples):
-        return [(0, total)], not total
-    bounds = samples.column_bounds(comparison.field, *comparison.path)
-    if bounds is None:
-        return [(0, total)], False
-    least, largest = bounds
-    possible = comparison.may_hold(least, largest)
-    known = bool((least <= largest)[~possible].any())
-    ends = samples.cum_lengths
-    edges = np.flatnonzero(np.diff(possible, prepend=False, append=False))
-    cuts = np.concatenate([[0], ends])[edges].reshape(-1, 2)
-    return [(start, stop) for start, stop in cuts.tolist() if start < stop], known
 
 
 def _by_values(
@@ -319,117 +299,8 @@ def _by_sample(
             seen[comparison].add(found)
     unknown = [comparison for comparison in comparisons if not known[comparison]]
     if unknown and len(samples) and whole:
-        raise _unknown(samples, unknown[0].field, unknown[0].path, "filter")
+        raise unknown_column(samples, unknown[0].field, unknown[0].path, "filter")
     return held
-
-
-def check_known(samples: SampleSequence, field: str, path: tuple[str, ...], argument: str) -> None:
-    """Raise ValueError if no sample has a field, or a value in it; null counts as a value.
-
-    Args:
-        samples: A sequence whose values are all missing or null.
-        field: The field.
-        path: Steps to the value in it.
-        argument: What named it, for the message.
-    """
-    if in_tables(slots_of(samples), field) and not path:
-        return
-    for index in range(len(samples)):
-        row = samples.read_raw(index, (field,))
-        if field in row and is_stated(field, path):
-            return
-        if follow(plain_value(field, row.get(field)), path) not in (MISSING, UNREADABLE):
-            return
-    if len(samples):
-        raise _unknown(samples, field, path, argument)
-
-
-def warn_if_unknown(
-    samples: SampleSequence, values: Values, field: str, path: Sequence[str | int], fill: Any
-) -> None:
-    """Warn of a whole column that has nothing but the fill, since no sample has a value.
-
-    Args:
-        samples: The sequence whose column was read.
-        values: The column of all samples.
-        field: The field.
-        path: Keys and indexes that lead to the value in it.
-        fill: What stands for missing values; None and `MISSING` are the concern of the caller.
-    """
-    if fill is None or fill is MISSING or not len(values) or not _is_all(values, fill):
-        return
-    # The fill may be the value of all samples, too, such as 0.
-    for start in range(0, len(samples), _BLOCK):
-        block = np.arange(start, min(start + _BLOCK, len(samples)), dtype=np.int64)
-        found = samples.column_at(block, field, *path, fill=MISSING)
-        if not isinstance(found, list) or any(each is not MISSING for each in found):
-            return
-    # A field of a join is known, also where no sample has a counterpart.
-    if field in joined_names(samples) and not path:
-        return
-    steps = tuple(map(str, path))
-    said = f"column: no sample has a value of {':'.join(filter(None, [field, '.'.join(steps)]))!r}"
-    # No shard is fetched for a warning, as that of a kept column.
-    if samples.is_near(0):
-        first = samples.read_raw(0, (field,))
-        if follow(plain_value(field, first.get(field)), steps) is None:  # null is a value here
-            return
-        said = str(_unknown(samples, field, steps, "column"))
-    warn(f"{said}; all {len(values)} values are the fill, {fill!r:.80}: check the name")
-
-
-def _is_all(values: Values, fill: Any) -> bool:
-    """Return whether all values of a column equal a fill."""
-    if isinstance(values, np.ndarray):
-        if not isinstance(fill, int | float | np.number):
-            return False
-        if math.isnan(fill):
-            return values.dtype.kind == "f" and bool(np.isnan(values).all())
-        return bool((values == fill).all())
-    return all(each is fill or bool(np.array_equal(each, fill)) for each in values)
-
-
-def _unknown(
-    samples: SampleSequence, field: str, path: tuple[str, ...], argument: str
-) -> ValueError:
-    """Return the error for a field or value that no sample has."""
-    there = samples.field_sizes(0)
-    named, names = f"field {field!r}", sorted(there)
-    if path and field in there:
-        named = f"value {'.'.join(path)!r} in field {field!r}"
-        names = sorted(HEADER_FACTS.get(field_kind(field), ()))
-        if field_kind(field) == "json" or not names:
-            value = plain_value(field, samples.read_raw(0, (field,))[field])
-            names = sorted(map(str, value)) if isinstance(value, dict) else [repr(value)[:80]]
-            if isinstance(value, str) and not value.replace("\n", " ").isprintable():
-                names = ["bytes that are no text"]
-    return ValueError(
-        f"{argument}: no sample has a {named}; the first sample has "
-        f"{', '.join(names[:_MOST_NAMED])}{with_colon(field, there)}"
-    )
-
-
-def column_named(name: str, argument: str = "column") -> tuple[str, tuple[str, ...]]:
-    """Parse a column name of the filter language: return a field and the path in it.
-
-    Args:
-        name: Such as ".json:size.width".
-        argument: What it was given as, for messages.
-
-    Raises:
-        TypeError: It is no text.
-        ValueError: It does not begin with a dot.
-
-    >>> column_named(".json:size.width"), column_named(".cls")
-    (('.json', ('size', 'width')), ('.cls', ()))
-    """
-    found = split_column(check_text(argument, name, "the name of a column"))
-    if found is None:
-        raise ValueError(
-            f"{argument}: a column such as '.cls' or '.json:size.width' starts with "
-            f"a dot, got {name!r}"
-        )
-    return found
 
 
 def has_column(condition: Comparison) -> bool:
@@ -443,90 +314,3 @@ def has_column(condition: Comparison) -> bool:
     if is_stated(condition.field, condition.path):
         return True
     return field_kind(condition.field) == ("json" if condition.path else "class")
-
-
-def plain_value(extension: str, data: bytes | memoryview | None) -> Any:
-    """Decode a field to the value that filters compare: a document, a class number, or text.
-
-    Args:
-        extension: Its extension.
-        data: Its bytes; None if the sample has no such field.
-
-    Returns:
-        The value; `MISSING` if there is no field, `UNREADABLE` if it is malformed.
-
-    >>> plain_value(".cls", b"3"), plain_value(".txt", b"a cat"), plain_value(".json", b"[1]")
-    (3, 'a cat', [1])
-    """
-    if data is None:
-        return MISSING
-    return _PLAIN_VALUES.get(field_kind(extension), _text)(extension, data)
-
-
-def value_text(column: str, data: bytes | memoryview) -> str | None:
-    """Return the value of a column in a raw field as text, as tables and counts show it.
-
-    Args:
-        column: Its name, such as ".json:size.width"; ".txt" for the field as it is.
-        data: The bytes of the field.
-
-    Returns:
-        The text, that of JSON for numbers, truth values, lists and objects; None without a value.
-
-    >>> value_text(".json:size", b'{"size": [640, 480]}'), value_text(".txt:length", b"cat")
-    ('[640, 480]', '3')
-    """
-    field, path = column_named(column)
-    if not path:
-        return bytes(data).decode("utf-8", "replace")
-    if is_stated(field, path):
-        try:
-            value: Any = (read_header(field, data) or {}).get(path[0])
-        except Exception:  # noqa: BLE001 (decoders of other libraries raise anything)
-            return None
-    else:
-        value = follow(plain_value(field, data), path)
-    if value is None or value is MISSING or value is UNREADABLE:
-        return None
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-
-
-def _text(_extension: str, data: bytes | memoryview) -> Any:
-    return bytes(data).decode("utf-8", "replace")
-
-
-def _unpacked_text(extension: str, data: bytes | memoryview) -> Any:
-    return _decoded(extension, data) if wrapper_of(extension) else _text(extension, data)
-
-
-def _class_number(extension: str, data: bytes | memoryview) -> Any:
-    """Return a class as a number if it is one, else as it is written, without blanks around it."""
-    value = _unpacked_text(extension, data)
-    value = value.strip() if isinstance(value, str) else value
-    # Long texts are not parsed, because int() is slow for very long ones.
-    for kind in (int, float) if isinstance(value, str) and len(value) <= 40 else ():
-        try:
-            return kind(value)
-        except ValueError:
-            continue
-    return value
-
-
-def _document(extension: str, data: bytes | memoryview) -> Any:
-    if not extension.lower().endswith(".json"):  # it is compressed, or of a binary format
-        return _decoded(extension, data)
-    try:
-        return json.loads(_text(extension, data))
-    except (ValueError, RecursionError):
-        return UNREADABLE
-
-
-_PLAIN_VALUES = {"text": _unpacked_text, "class": _class_number, "json": _document}
-
-
-def _decoded(extension: str, data: bytes | memoryview) -> Any:
-    """Decode a field by its extension; `UNREADABLE` if it is malformed."""
-    try:
-        return decode_field(extension, data)
-    except Exception:  # noqa: BLE001 (decoders of other libraries raise anything)
-        return UNREADABLE

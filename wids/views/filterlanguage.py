@@ -32,7 +32,15 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from wids.base.numbertext import equal_text, is_exact_float
+from wids.base.numbertext import NOT_FINITE, NUMBER, compared_text, is_exact_float, number_in
+from wids.views.columnnames import (
+    KEY_NAMES,
+    MISSING,
+    UNREADABLE,
+    follow,
+    in_quotes,
+    split_column,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -59,7 +67,6 @@ __all__ = [
 _MOST_CHARACTERS = 1000
 _MOST_DEPTH = 50  # of parentheses and `not`
 _EXACT = 2.0**53  # up to which floats hold all integers
-KEY_NAMES = ("key", "__key__")  # of the key of a sample, which is no field
 _WORDS: dict[str, Any] = {
     "true": True,
     "false": False,
@@ -247,41 +254,6 @@ def with_class_names(
     return Combination("not", (found,)) if condition.operator == "!=" else found
 
 
-class _NoValue:
-    """Type of `MISSING`, which stands for a value that does not exist and equals no other."""
-
-    def __repr__(self) -> str:
-        return "nothing that can be read"
-
-
-MISSING = _NoValue()  # no such field, or a path that leads nowhere; equals null
-UNREADABLE = _NoValue()  # a damaged field, or one too large to read
-
-
-def follow(value: Any, path: tuple[str, ...]) -> Any:
-    """Return the value at a path in a decoded field; `MISSING` if there is none.
-
-    Of an `UNREADABLE` field all values are unreadable.
-
-    >>> follow({"size": [640, 480]}, ("size", "1")), follow({"text": "cat"}, ("text", "length"))
-    (480, 3)
-    """
-    for step in path:
-        value = _step(value, step)
-    return value
-
-
-def _step(value: Any, step: str) -> Any:
-    if value is UNREADABLE:
-        return UNREADABLE
-    # By type first: asking whether it is a Mapping takes as long as all else.
-    if type(value) is dict or isinstance(value, Mapping):
-        return value.get(step, MISSING)
-    if isinstance(value, list) and step.isdecimal() and int(step) < len(value):
-        return value[int(step)]
-    return len(value) if isinstance(value, str | list) and step == "length" else MISSING
-
-
 def _same(found: Any, value: Any) -> bool:
     if value is None:
         return found is None or found is MISSING
@@ -314,7 +286,7 @@ def _numbers_of(found: Any, value: Any) -> tuple[Any, Any]:
     if not isinstance(found, Decimal):
         return _number_of(found), _number_of(value)
     text = value.strip() if isinstance(value, str) else repr(value)
-    if _NUMBER.fullmatch(text) and not found.is_nan():
+    if NUMBER.fullmatch(text) and not found.is_nan():
         return found, Decimal(text)
     # Comparing a decimal with a NaN raises.
     return math.nan if found.is_nan() else float(found), _number_of(value)
@@ -325,30 +297,6 @@ def _number_of(value: Any) -> int | float | None:
     if isinstance(value, str):
         return number_in(value)
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
-def number_in(text: str) -> int | float | None:
-    r"""Return the number that a text represents; None for other texts, such as the code "007".
-
-    >>> number_in(" +.5\n"), number_in("1_0"), number_in("-inf")
-    (0.5, None, -inf)
-    """
-    if len(text) > _MOST_CHARACTERS:
-        return None
-    text = text.strip()
-    if _NUMBER.fullmatch(text) is None:
-        return float(text) if text.lower() in _NOT_FINITE else None
-    return int(text) if text.lstrip("+-").isdecimal() else float(text)
-
-
-def compared_text(value: Any) -> str:
-    """Return the text by which a value equals others: numbers, also those in texts, are one.
-
-    >>> compared_text("5.0"), compared_text(5), compared_text("007")
-    ('5', '5', '007')
-    """
-    number = number_in(value) if isinstance(value, str) else None
-    return equal_text(value if number is None else number)
 
 
 def _contains(found: Any, value: Any) -> bool:
@@ -409,13 +357,7 @@ _LEFT = re.compile(
         \s*(?P<operator>not\s+in\b|{_SYMBOLS})\s*""",
     re.VERBOSE,
 )
-# A column that is named alone needs quotes only for what parts its steps.
-_COLUMN = re.compile(rf"(?P<field>\.[^:]+|(?=['\"]\.)(?:{_QUOTED}))(?::(?P<path>.+))?", re.DOTALL)
-_LONE_STEP = re.compile(rf"({_QUOTED}|[^.]+)(?:\.(?=.)|$)", re.DOTALL)
 _VALUE = re.compile(rf"""\s*({_QUOTED}|[^\s'"=<>!(),][^\s(),]*)\s*""")
-# "007" is a code.
-_NOT_FINITE = {f"{sign}{word}" for sign in ("", "+", "-") for word in ("inf", "infinity", "nan")}
-_NUMBER = re.compile(r"[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _MARKS = {
     mark: re.compile(rf"\s*{mark}\s*") for mark in (r"\(", r"\)", ",", r"and\b", r"or\b", r"not\b")
 }
@@ -527,17 +469,6 @@ class _FilterParser:
         )
 
 
-def in_quotes(text: str) -> str:
-    """Return a text in quotes, as filters and names of columns read it.
-
-    >>> print(in_quotes("a cat"), in_quotes("it's"), in_quotes('''it's 5" wide'''))
-    'a cat' "it's" 'it''s 5" wide'
-    """
-    if "'" in text and '"' not in text:
-        return f'"{text}"'
-    return "'" + text.replace("'", "''") + "'"
-
-
 def _unquoted(text: str) -> str:
     quote = text[0]
     is_quoted = len(text) > 1 and quote in "'\"" and text[-1] == quote
@@ -553,23 +484,7 @@ def _typed(text: str) -> Any:
     if text in _WORDS:
         return _WORDS[text]
     # NaN and Infinity as words are more likely names, and neither is `0x10` or `1_0` a number.
-    number = None if text.lower() in _NOT_FINITE else number_in(text)
+    number = None if text.lower() in NOT_FINITE else number_in(text)
     # A text that is a number compares as one; what a float would round, decimals need.
     is_rounded = isinstance(number, float) and not is_exact_float(text)
     return text if number is None or is_rounded else number
-
-
-def split_column(name: str) -> tuple[str, tuple[str, ...]] | None:
-    """Return the field and the path in the name of a column; None for any other text.
-
-    >>> split_column(".json:size.'a.b'"), split_column(".cls"), split_column("cls")
-    (('.json', ('size', 'a.b')), ('.cls', ()), None)
-    """
-    found = _COLUMN.fullmatch(name)
-    if found is None:
-        return None
-    path = found["path"] or ""
-    steps = [step[1] for step in _LONE_STEP.finditer(path)]
-    if ".".join(steps) != path:
-        return None
-    return _unquoted(found["field"]), tuple(map(_unquoted, steps))

@@ -182,7 +182,7 @@ def open(source: Any, **options: Any) -> Any:  # noqa: A001 (it is `wids.open`)
     >>> dataset = wids.open(folder, cache_dir=f"{folder}/cache")
     >>> len(dataset), dataset[-1][".cls"]
     (5, 4)
-    >>> dataset.filter(".cls >= 2").save(f"{folder}/some.json")
+    >>> dataset.filter("cls >= 2").save(f"{folder}/some.json")
     >>> view = wids.open(f"{folder}/some.json")
     >>> [sample[".cls"] for sample in view], view.made
     ([2, 3, 4], ("filter('.cls >= 2')",))

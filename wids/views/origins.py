@@ -61,7 +61,7 @@ def _rows(slot: Slot, shifts: Sequence[int], end: int) -> npt.NDArray[np.int64] 
 def _part(slots: Slots, source: Source) -> Part:
     home: Any = source.leaf
     if isinstance(home, TableRows):
-        home = JoinedTable(len(home), home.arrow)
+        home = JoinedTable(len(home), list(home.fields), home.arrow)
     elif not is_sharded(home):
         raise TypeError(
             f"SQL asks samples in shards and tables, got a part {source.leaf!r:.120}; choose by a "

@@ -375,7 +375,9 @@ def _arrow_of_piece(piece: Piece) -> Any:
         kind = pa.large_binary() if rest["binary"] else pa.large_string()
         return pa.Array.from_buffers(kind, len(piece), buffers)
     if isinstance(values, np.ndarray) and values.ndim == 1:
-        values = values.astype(np.float32) if values.dtype == np.float16 else values
+        if values.dtype.kind == "f":  # a NaN, which would be larger than all numbers, is null
+            values = values.astype(np.float64)
+            nulls = np.isnan(values) if nulls is None else nulls | np.isnan(values)
         return pa.array(values, mask=nulls)
     if isinstance(values, pa.Array):
         return values

@@ -16,12 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from wids.base.keyhash import hash_keys
-from wids.base.numbertext import equal_text
+from wids.base.numbertext import compared_text, equal_text
 from wids.base.urls import display_url, is_local, local_path
 from wids.base.warn import warn
 from wids.codecs.headers import with_colon
-from wids.views.filtering import check_known, column_named
-from wids.views.filterlanguage import MISSING, compared_text
+from wids.views.columnnames import MISSING, check_known, column_named
 from wids.views.keytable import KeyTable
 from wids.views.plan import datasets_in, leaves_of
 from wids.views.rows import Rows
@@ -364,7 +363,7 @@ def _rows_by_field(left: SampleSequence, table: Table, field: str, column: str) 
         check_known(left, extension, path, "on")
     values = table.columns[column]
     kinds = {type(held[sample]) for sample in having}
-    # Where one of the two is a number, a text that is one counts as that number, as in filters.
+    # Where one of the two is a number, a text that is one counts as that number.
     is_text = values.kind == "text" and not kinds & {int, float, Decimal}
     text_of = equal_text if is_text else compared_text
     texts = [text_of(held[sample]) for sample in having]

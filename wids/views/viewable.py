@@ -28,16 +28,23 @@ from wids.base.arguments import (
     to_list,
 )
 from wids.base.keyhash import common_lineage, hash_key, hash_keys, lineage_in
-from wids.base.numbertext import equal_text
+from wids.base.numbertext import compared_text, equal_text
 from wids.base.urls import is_local
 from wids.base.warn import warn
 from wids.errors import SpecError
-from wids.reading.ragged import sorted_indexes
 from wids.reading.samplesequence import is_sharded
 from wids.reading.shardlist import ShardList
 from wids.reading.unevensamples import explain_missing
 from wids.views.classes import other_classes
-from wids.views.filterlanguage import KEY_NAMES, MISSING, compared_text
+from wids.views.columnnames import (
+    KEY_NAMES,
+    MISSING,
+    check_known,
+    column_named,
+    sql_of,
+    warn_if_unknown,
+)
+from wids.views.origins import sides_of
 from wids.views.plan import (
     Add,
     Call,
@@ -201,32 +208,37 @@ class Viewable(_Sequence):
         """Return the view of the samples that fulfil a condition, in their order.
 
         Args:
-            condition: A filter such as `".cls in (cat, dog) and .json:width >= 512"`; or a
-                function that gets the columns as arrays and returns an array of truth values.
+            condition: A condition of SQL over the columns that `sql` describes, such as
+                `"json.width >= 512 and cls in (1, 3)"`; or a function that gets columns as arrays
+                and returns an array of truth values.
             columns: For a function: names of columns such as ".cls" or ".json:size.width"; "key"
                 for the keys.
             fill: For a function: value that replaces one that is missing or null.
 
         Raises:
-            ValueError: The filter is malformed or names a field that no sample has, or the function
-                returns something else.
+            ValueError: The condition is malformed or names a column that there is not, or the
+                function returns something else.
+            ModuleNotFoundError: It is SQL, and DuckDB is not installed.
         """
-        from wids.views.filtering import matching
-
         if isinstance(condition, str):
             if columns or fill is not None:
                 raise ValueError(
                     f"columns and fill are for a function, got {columns!r:.80} and {fill!r:.80} "
-                    f"with the filter {condition!r}"
+                    f"with the condition {condition!r}"
                 )
-            rows = Rows.mask(matching(self, condition))
-            return self._chosen(rows, f"filter({condition!r})")
-        check_callable("condition", condition, "a filter in a text, or a function of columns")
+            try:
+                indexes = self._sample_table.matching(sides_of(self), condition)
+            except ModuleNotFoundError as error:
+                raise ModuleNotFoundError(
+                    f"{error}; filter(callable, *columns) and masks need nothing more"
+                ) from error
+            return self._chosen(Rows.of(indexes), f"filter({condition!r})")
+        check_callable("condition", condition, "a condition of SQL, or a function of columns")
         if not columns:
             raise ValueError(
                 "filter: columns: expected the names of the columns that the function gets as "
                 'arrays, as in filter(lambda cls: cls == 3, ".cls"), got none; a function of a '
-                "sample cannot be given, but a text can: filter('.cls == 3')"
+                "sample cannot be given, but SQL can: filter('cls = 3')"
             )
         values = [self._filled_column(name, fill) for name in columns]
         try:
@@ -274,8 +286,6 @@ class Viewable(_Sequence):
         wide
            3
         """
-        from wids.views.origins import sides_of
-
         return self._sample_table.query(sides_of(self), query)
 
     @cached_property
@@ -284,27 +294,18 @@ class Viewable(_Sequence):
 
         return SampleTable()
 
-    def sort_by(self, column: str, *, descending: bool = False) -> View:
-        """Return the view of all samples sorted by a column; equal values keep their order.
+    def order_by(self, order: str) -> View:
+        """Return the view of all samples in an order; equal ones keep theirs, nulls come last.
 
         Args:
-            column: Name of the column, such as ".json:length"; "key" for the keys. Samples whose
-                value is missing, null or NaN come last.
-            descending: Whether the largest values come first.
+            order: Expressions of SQL as after ORDER BY, such as `"json.score desc, key"`.
 
         Raises:
-            ValueError: The values cannot be sorted, or no sample has one.
+            ValueError: It is no order, or names a column that there is not.
+            ModuleNotFoundError: DuckDB is not installed.
         """
-        descending = check_flag("descending", descending)
-        values = self._column_with_gaps(column)
-        try:
-            order = sorted_indexes(values, MISSING, descending=descending)
-        except ValueError as error:
-            raise ValueError(
-                f"sort_by: column: expected a number or a text for each sample in {column!r}, "
-                f"{error}; name one value in it, such as '.json:size.width' or '.jpg:width'"
-            ) from error
-        return self._chosen(Rows.of(order), f"sort_by({column!r}, descending={descending})")
+        indexes = self._sample_table.ordered(sides_of(self), order)
+        return self._chosen(Rows.of(indexes), f"order_by({order!r})")
 
     def split(
         self,
@@ -406,24 +407,27 @@ class Viewable(_Sequence):
         values = self._column_with_gaps(by, argument.rpartition(" ")[2])
         lacking = sum(value is MISSING for value in values) if isinstance(values, list) else 0
         if lacking:
+            there = f"{sql_of(by)} is not null"
             raise ValueError(
+<<<<<<< HEAD
                 f"{argument}: {lacking} of {len(self)} samples have no value in {by!r}, so no "
                 f"group; leave them out by filter({f'{by} != null'!r}), or make them one group by "
                 f"{argument.rpartition(' ')[2]}=dataset.column({by!r}, fill='none')"
+=======
+                f"split: by: {lacking} of {len(self)} samples have no value in {by!r}, so no "
+                f"group; leave them out by filter({there!r}), or make them one group by "
+                f"by=dataset.column({by!r}, fill='none')"
+>>>>>>> 6ea89ac (wip)
             )
         return values
 
     def _column_named(self, name: str, argument: str = "column", fill: Any = None) -> Values:
-        from wids.views.filtering import column_named
-
         if name not in KEY_NAMES:
             column_named(name, argument)
         return self.column(name, fill=fill)
 
     def _column_with_gaps(self, name: str, argument: str = "column") -> Values:
         """Return a column with `MISSING` for missing values and nulls; raise if it is unknown."""
-        from wids.views.filtering import check_known, column_named
-
         values = self._column_named(name, argument, MISSING)
         if isinstance(values, list) and len(values) and all(each is MISSING for each in values):
             check_known(self, *column_named(name, argument), argument)
@@ -609,7 +613,10 @@ class Viewable(_Sequence):
             key = wanted[rows[twice[0]]]
             cure = f"leave one out by its index, exclude([{second}])"
             if column not in KEY_NAMES:
-                cure = f"filter({f'{column} in ({key!r})'!r}) chooses all of them"
+                from wids.catalogue.structures import literal
+
+                condition = f"{sql_of(column)} = {literal(key)}"
+                cure = f"filter({condition!r}) chooses all of them"
             raise ValueError(
                 f"select_keys: samples {first} and {second} both have the key {key!r}; {cure}"
             )
@@ -890,8 +897,7 @@ class Viewable(_Sequence):
         """Return one field of all samples, or one value in it, decoded.
 
         Args:
-            extension: The field, such as ".cls"; or a column as filters name it, such as
-                ".json:size.width" or "key".
+            extension: The field, such as ".cls"; or a column such as ".json:size.width" or "key".
             path: For one value inside the field: the keys and indexes that lead to it.
             fill: Value that replaces a field or value that is missing or null. A column that no
                 sample has, such as a misspelt one, is warned of.
@@ -899,8 +905,6 @@ class Viewable(_Sequence):
         Raises:
             DecodeError: A field is damaged, or it is missing and `fill` is not given.
         """
-        from wids.views.filtering import column_named, warn_if_unknown
-
         if extension in KEY_NAMES:
             return list(self.keys)
         field, steps = column_named(extension, "extension")
@@ -1074,14 +1078,11 @@ class ShardListDataset(ShardList, Viewable):
         """Return one field of all samples, decoded, without reading the others.
 
         Args:
-            extension: The field, such as ".cls"; or a column as filters name it, such as
-                ".json:size.width" or "key".
+            extension: The field, such as ".cls"; or a column such as ".json:size.width" or "key".
             path: As for `ShardList.column`, like `fill`, the result and the errors.
             fill: Value for samples without this field or value, or with null. A column that no
                 sample has, such as a misspelt one, is warned of.
         """
-        from wids.views.filtering import column_named, warn_if_unknown
-
         if extension in KEY_NAMES:
             return list(self.keys)
         field, steps = column_named(extension, "extension")

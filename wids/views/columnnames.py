@@ -1,0 +1,340 @@
+"""Names of columns, such as `.json:size.width`, and the values that they stand for.
+
+    name  = field, [ ":", step, { ".", step } ]
+    field = extension, in quotes if it has blanks: '.a b'
+    step  = name or index in a JSON field | 'name' | "name"
+
+Within quotes, the same quote is written twice: 'it''s'. The key of a sample is `key`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from wids.base.arguments import check_text
+from wids.base.warn import warn
+from wids.codecs.decode import decode_field
+from wids.codecs.formats import field_kind, wrapper_of
+from wids.codecs.headers import HEADER_FACTS, is_stated, read_header, with_colon
+from wids.views.fieldhomes import in_tables
+from wids.views.plan import joined_names, slots_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from wids.reading.ragged import Values
+    from wids.reading.samplesequence import SampleSequence
+
+__all__ = [
+    "KEY_NAMES",
+    "MISSING",
+    "UNREADABLE",
+    "check_known",
+    "column_named",
+    "follow",
+    "in_quotes",
+    "plain_value",
+    "split_column",
+    "sql_of",
+    "unknown_column",
+    "value_text",
+    "warn_if_unknown",
+]
+
+KEY_NAMES = ("key", "__key__")  # of the key of a sample, which is no field
+_MOST_NAMED = 20  # fields in a message
+_BLOCK = 1 << 20  # samples that are compared at a time
+_QUOTED = """'(?:[^']|'')*'|"(?:[^"]|"")*\""""
+_COLUMN = re.compile(rf"(?P<field>\.[^:]+|(?=['\"]\.)(?:{_QUOTED}))(?::(?P<path>.+))?", re.DOTALL)
+_LONE_STEP = re.compile(rf"({_QUOTED}|[^.]+)(?:\.(?=.)|$)", re.DOTALL)
+
+
+class _NoValue:
+    """Type of `MISSING`, which stands for a value that does not exist and equals no other."""
+
+    def __repr__(self) -> str:
+        return "nothing that can be read"
+
+
+MISSING = _NoValue()  # no such field, or a path that leads nowhere; equals null
+UNREADABLE = _NoValue()  # a damaged field, or one too large to read
+
+
+def follow(value: Any, path: tuple[str, ...]) -> Any:
+    """Return the value at a path in a decoded field; `MISSING` if there is none.
+
+    Of an `UNREADABLE` field all values are unreadable.
+
+    >>> follow({"size": [640, 480]}, ("size", "1")), follow({"text": "cat"}, ("text", "length"))
+    (480, 3)
+    """
+    for step in path:
+        value = _step(value, step)
+    return value
+
+
+def _step(value: Any, step: str) -> Any:
+    if value is UNREADABLE:
+        return UNREADABLE
+    # By type first: asking whether it is a Mapping takes as long as all else.
+    if type(value) is dict or isinstance(value, Mapping):
+        return value.get(step, MISSING)
+    if isinstance(value, list) and step.isdecimal() and int(step) < len(value):
+        return value[int(step)]
+    return len(value) if isinstance(value, str | list) and step == "length" else MISSING
+
+
+def in_quotes(text: str) -> str:
+    """Return a text in quotes, as names of columns read it.
+
+    >>> print(in_quotes("a cat"), in_quotes("it's"), in_quotes('''it's 5" wide'''))
+    'a cat' "it's" 'it''s 5" wide'
+    """
+    if "'" in text and '"' not in text:
+        return f'"{text}"'
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _unquoted(text: str) -> str:
+    quote = text[0]
+    is_quoted = len(text) > 1 and quote in "'\"" and text[-1] == quote
+    return text[1:-1].replace(2 * quote, quote) if is_quoted else text
+
+
+def split_column(name: str) -> tuple[str, tuple[str, ...]] | None:
+    """Return the field and the path in the name of a column; None for any other text.
+
+    >>> split_column(".json:size.'a.b'"), split_column(".cls"), split_column("cls")
+    (('.json', ('size', 'a.b')), ('.cls', ()), None)
+    """
+    found = _COLUMN.fullmatch(name)
+    if found is None:
+        return None
+    path = found["path"] or ""
+    steps = [step[1] for step in _LONE_STEP.finditer(path)]
+    if ".".join(steps) != path:
+        return None
+    return _unquoted(found["field"]), tuple(map(_unquoted, steps))
+
+
+def column_named(name: str, argument: str = "column") -> tuple[str, tuple[str, ...]]:
+    """Parse a column name of the filter language: return a field and the path in it.
+
+    Args:
+        name: Such as ".json:size.width".
+        argument: What it was given as, for messages.
+
+    Raises:
+        TypeError: It is no text.
+        ValueError: It does not begin with a dot.
+
+    >>> column_named(".json:size.width"), column_named(".cls")
+    (('.json', ('size', 'width')), ('.cls', ()))
+    """
+    found = split_column(check_text(argument, name, "the name of a column"))
+    if found is None:
+        raise ValueError(
+            f"{argument}: a column such as '.cls' or '.json:size.width' starts with "
+            f"a dot, got {name!r}"
+        )
+    return found
+
+
+def sql_of(name: str) -> str:
+    """Return a column as SQL has it.
+
+    >>> sql_of(".json:size.width"), sql_of(".cap.txt"), sql_of(".json:tags.0")
+    ('json.size.width', '"cap.txt"', 'json.tags[1]')
+    """
+    from wids.catalogue.build import column_name
+    from wids.catalogue.structures import quoted
+
+    if name in KEY_NAMES:
+        return "key"
+    field, path = column_named(name)
+    found = ""
+    for step in (column_name(field), *path):
+        if found and step.isdecimal():
+            found += f"[{int(step) + 1}]"
+        else:
+            found += f"{'.' if found else ''}{step if step.isidentifier() else quoted(step)}"
+    return found
+
+
+def check_known(samples: SampleSequence, field: str, path: tuple[str, ...], argument: str) -> None:
+    """Raise ValueError if no sample has a field, or a value in it; null counts as a value.
+
+    Args:
+        samples: A sequence whose values are all missing or null.
+        field: The field.
+        path: Steps to the value in it.
+        argument: What named it, for the message.
+    """
+    if in_tables(slots_of(samples), field) and not path:
+        return
+    for index in range(len(samples)):
+        row = samples.read_raw(index, (field,))
+        if field in row and is_stated(field, path):
+            return
+        if follow(plain_value(field, row.get(field)), path) not in (MISSING, UNREADABLE):
+            return
+    if len(samples):
+        raise unknown_column(samples, field, path, argument)
+
+
+def warn_if_unknown(
+    samples: SampleSequence, values: Values, field: str, path: Sequence[str | int], fill: Any
+) -> None:
+    """Warn of a whole column that has nothing but the fill, since no sample has a value.
+
+    Args:
+        samples: The sequence whose column was read.
+        values: The column of all samples.
+        field: The field.
+        path: Keys and indexes that lead to the value in it.
+        fill: What stands for missing values; None and `MISSING` are the concern of the caller.
+    """
+    if fill is None or fill is MISSING or not len(values) or not _is_all(values, fill):
+        return
+    # The fill may be the value of all samples, too, such as 0.
+    for start in range(0, len(samples), _BLOCK):
+        block = np.arange(start, min(start + _BLOCK, len(samples)), dtype=np.int64)
+        found = samples.column_at(block, field, *path, fill=MISSING)
+        if not isinstance(found, list) or any(each is not MISSING for each in found):
+            return
+    # A field of a join is known, also where no sample has a counterpart.
+    if field in joined_names(samples) and not path:
+        return
+    steps = tuple(map(str, path))
+    said = f"column: no sample has a value of {':'.join(filter(None, [field, '.'.join(steps)]))!r}"
+    # No shard is fetched for a warning, as that of a kept column.
+    if samples.is_near(0):
+        first = samples.read_raw(0, (field,))
+        if follow(plain_value(field, first.get(field)), steps) is None:  # null is a value here
+            return
+        said = str(unknown_column(samples, field, steps, "column"))
+    warn(f"{said}; all {len(values)} values are the fill, {fill!r:.80}: check the name")
+
+
+def _is_all(values: Values, fill: Any) -> bool:
+    """Return whether all values of a column equal a fill."""
+    if isinstance(values, np.ndarray):
+        if not isinstance(fill, int | float | np.number):
+            return False
+        if math.isnan(fill):
+            return values.dtype.kind == "f" and bool(np.isnan(values).all())
+        return bool((values == fill).all())
+    return all(each is fill or bool(np.array_equal(each, fill)) for each in values)
+
+
+def unknown_column(
+    samples: SampleSequence, field: str, path: tuple[str, ...], argument: str
+) -> ValueError:
+    """Return the error for a field or value that no sample has."""
+    there = samples.field_sizes(0)
+    named, names = f"field {field!r}", sorted(there)
+    if path and field in there:
+        named = f"value {'.'.join(path)!r} in field {field!r}"
+        names = sorted(HEADER_FACTS.get(field_kind(field), ()))
+        if field_kind(field) == "json" or not names:
+            value = plain_value(field, samples.read_raw(0, (field,))[field])
+            names = sorted(map(str, value)) if isinstance(value, dict) else [repr(value)[:80]]
+            if isinstance(value, str) and not value.replace("\n", " ").isprintable():
+                names = ["bytes that are no text"]
+    return ValueError(
+        f"{argument}: no sample has a {named}; the first sample has "
+        f"{', '.join(names[:_MOST_NAMED])}{with_colon(field, there)}"
+    )
+
+
+def plain_value(extension: str, data: bytes | memoryview | None) -> Any:
+    """Decode a field to its plain value: a document, a class number, or text.
+
+    Args:
+        extension: Its extension.
+        data: Its bytes; None if the sample has no such field.
+
+    Returns:
+        The value; `MISSING` if there is no field, `UNREADABLE` if it is malformed.
+
+    >>> plain_value(".cls", b"3"), plain_value(".txt", b"a cat"), plain_value(".json", b"[1]")
+    (3, 'a cat', [1])
+    """
+    if data is None:
+        return MISSING
+    return _PLAIN_VALUES.get(field_kind(extension), _text)(extension, data)
+
+
+def value_text(column: str, data: bytes | memoryview) -> str | None:
+    """Return the value of a column in a raw field as text, as tables and counts show it.
+
+    Args:
+        column: Its name, such as ".json:size.width"; ".txt" for the field as it is.
+        data: The bytes of the field.
+
+    Returns:
+        The text, that of JSON for numbers, truth values, lists and objects; None without a value.
+
+    >>> value_text(".json:size", b'{"size": [640, 480]}'), value_text(".txt:length", b"cat")
+    ('[640, 480]', '3')
+    """
+    field, path = column_named(column)
+    if not path:
+        return bytes(data).decode("utf-8", "replace")
+    if is_stated(field, path):
+        try:
+            value: Any = (read_header(field, data) or {}).get(path[0])
+        except Exception:  # noqa: BLE001 (decoders of other libraries raise anything)
+            return None
+    else:
+        value = follow(plain_value(field, data), path)
+    if value is None or value is MISSING or value is UNREADABLE:
+        return None
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _text(_extension: str, data: bytes | memoryview) -> Any:
+    return bytes(data).decode("utf-8", "replace")
+
+
+def _unpacked_text(extension: str, data: bytes | memoryview) -> Any:
+    return _decoded(extension, data) if wrapper_of(extension) else _text(extension, data)
+
+
+def _class_number(extension: str, data: bytes | memoryview) -> Any:
+    """Return a class as a number if it is one, else as it is written, without blanks around it."""
+    value = _unpacked_text(extension, data)
+    value = value.strip() if isinstance(value, str) else value
+    # Long texts are not parsed, because int() is slow for very long ones.
+    for kind in (int, float) if isinstance(value, str) and len(value) <= 40 else ():
+        try:
+            return kind(value)
+        except ValueError:
+            continue
+    return value
+
+
+def _document(extension: str, data: bytes | memoryview) -> Any:
+    if not extension.lower().endswith(".json"):  # it is compressed, or of a binary format
+        return _decoded(extension, data)
+    try:
+        return json.loads(_text(extension, data))
+    except (ValueError, RecursionError):
+        return UNREADABLE
+
+
+_PLAIN_VALUES = {"text": _unpacked_text, "class": _class_number, "json": _document}
+
+
+def _decoded(extension: str, data: bytes | memoryview) -> Any:
+    """Decode a field by its extension; `UNREADABLE` if it is malformed."""
+    try:
+        return decode_field(extension, data)
+    except Exception:  # noqa: BLE001 (decoders of other libraries raise anything)
+        return UNREADABLE
