@@ -32,7 +32,6 @@ from wids.caching.cache import ShardCache
 from wids.caching.cachefolder import Entry, Record
 from wids.errors import CacheError, FetchError, IntegrityError, WidsError
 from wids.fetching.fetch import Fetcher, FetchPolicy
-from wids.specs.shardtable import ShardTable
 
 NOBODY = 65534
 
@@ -103,30 +102,6 @@ def test_equal_base_names_do_not_collide(cache: ShardCache, shard_server: ShardS
     assert first.read_bytes() == SHARD
     assert second.read_bytes() == third.read_bytes() == other
     assert all(path.name.endswith("-a.tar") for path in (first, second, third))
-
-
-def test_one_look_tells_which_of_many_shards_are_there(
-    cache: ShardCache, shard_server: ShardServer
-) -> None:
-    """It says of each what `holds` says, whatever its entry promises, and what else lies there."""
-    promised = [
-        {},
-        {"filesize": len(SHARD)},
-        {"md5sum": MD5.upper()},
-        {"filesize": len(SHARD), "md5sum": MD5, "sha256": hashlib.sha256(SHARD).hexdigest()},
-    ]
-    url = shard_server.put("a.tar", SHARD)
-    table = ShardTable([{"url": url, **each} for each in promised * 2] + [{"url": "/a.tar"}])
-    rows = list(table)
-    assert list(table.versions()) == [row.version for row in rows]
-    assert list(cache.held_rows(table.urls, table.versions())) == []
-    for number, row in enumerate(rows[:4]):
-        cache.get(row)
-        held = list(cache.held_rows(table.urls, table.versions()))
-        assert held == [place for place, each in enumerate(rows[:-1]) if cache.holds(each)]
-        assert len(held) == 2 * number + 2
-    Path(cache.get(rows[0])).unlink()  # its record stays
-    assert list(cache.held_rows(table.urls, table.versions())) == [1, 2, 3, 5, 6, 7]
 
 
 @pytest.mark.parametrize(

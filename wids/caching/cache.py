@@ -20,7 +20,6 @@ from wids.caching.cachefolder import (
     Entry,
     check_folder,
     choose_folder,
-    entry_key,
     last_written,
     parts_of,
 )
@@ -247,26 +246,6 @@ class ShardCache:
         False
         """
         return self._entry_of_remote(ShardRef.of(shard)).path.exists()
-
-    def held_rows(self, urls: Iterable[str], versions: Iterable[str]) -> Iterator[int]:
-        """Yield the rows of the remote shards that are in the folder, which is listed once for all.
-
-        Args:
-            urls: URL of each shard.
-            versions: `ShardRef.version` of each.
-
-        >>> list(ShardCache("/no/such/folder").held_rows(["https://host/a.tar"], [""]))
-        []
-        """
-        try:
-            with os.scandir(self.cache_dir) as entries:
-                there = {name.partition("-")[0] for each in entries if "-" in (name := each.name)}
-        except OSError:
-            return
-        for row, (url, version) in enumerate(zip(urls, versions, strict=True) if there else ()):
-            found = entry_key(url, version) in there
-            if found and Entry.of(self.cache_dir, url, version).path.exists():
-                yield row
 
     def version_of(self, shard: ShardRef | str) -> Version:
         """Return what is known of the version of a shard's file, without opening or fetching it.

@@ -70,15 +70,10 @@ def create(args: Arguments) -> int:
     if args.catalogue and args.output == "-":
         raise ValueError("--catalogue: needs a spec that is a file, which names it; give -o")
     if args.pack is not None:
-        from wids.tools.packing import bounded_columns
-
         _check_pack_name(args.pack)
-        bounded_columns(args.bounds or ())
         if args.output == "-":
             raise ValueError("--pack: needs a spec that is a file, which names the pack; give -o")
         _check_writable(args.pack)
-    elif args.bounds:
-        raise ValueError("--bounds: are stored in a pack; give --pack too")
     built = _build(args, shards, listed)
     for shard, error in built.failures.items():
         complain_of(shard, "failed", message_of(error))
@@ -180,7 +175,6 @@ def _pack_created(args: Arguments, spec: DatasetSpec) -> DatasetSpec:
         _with_rows(parsed, refs),
         args.pack,
         workers=args.workers,
-        bounds=args.bounds or (),
         earlier=_pack_of_earlier_run(args) if args.resume else None,
     )
     if args.index is None:  # that of a run that had --index
@@ -243,16 +237,6 @@ def _check_pack_name(output: str) -> None:
 
     if not is_pack_name(output):
         raise ValueError(f"{output}: expected a name that ends in {PACK_SUFFIX}, as train.wpack")
-
-
-def _add_bounds(parser: Any) -> None:
-    parser.add_argument(
-        "--bounds",
-        action="append",
-        metavar="COLUMN",
-        help="store the least and largest number of this column in each shard in the pack, so that "
-        "filters read fewer shards; may be repeated",
-    )
 
 
 def _keep_old(output: Path, spec: DatasetSpec) -> None:
@@ -573,7 +557,6 @@ def _add_indexes(parser: Any) -> None:
         help="write the tar indexes of all shards into this one file, .wpack, and its place into "
         "the spec",
     )
-    _add_bounds(parser)
     parser.add_argument(
         "--catalogue",
         action="store_true",

@@ -19,7 +19,6 @@ from wids.errors import FetchError, ShardFormatError
 from wids.fetching.fetch import Fetcher
 from wids.fetching.responses import FileVersion, cut
 from wids.log import logger
-from wids.pack.packbounds import ColumnBounds, name_of_bounds
 from wids.pack.packformat import (
     DIGEST_NBYTES,
     HEADER_NBYTES,
@@ -31,7 +30,7 @@ from wids.pack.packformat import (
 from wids.pack.packkeys import BLOCK_LENGTH, PackedKeys
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -216,25 +215,6 @@ class Pack:
 
         fences, checks = self._verified("key fences", "<u8"), self._verified("key checks", "<u4")
         return PackedKeys(self.location, num_samples, fences, checks, read)
-
-    def bounds(self, field: str, path: Sequence[str | int]) -> ColumnBounds | None:
-        """Return the least and largest number of a column in each shard; None without them.
-
-        Args:
-            field: The field.
-            path: Steps to the value in it.
-
-        Raises:
-            ShardFormatError: They are damaged.
-            FetchError: A server refuses, or all tries failed.
-        """
-        name = name_of_bounds(field, path)
-        if name not in self.directory.arrays:
-            return None
-        found = self._verified(name, "<f8")
-        if found.shape != (2, self.header.num_shards) or np.isnan(found).any():
-            raise unfit(self.location, f"two numbers for each shard in {name!r:.80}", "others")
-        return ColumnBounds(found[0], found[1])
 
     def _verified(self, name: str, kind: str) -> NDArray[Any]:
         """Return an array that lies outside of the table of shards."""

@@ -74,16 +74,13 @@ class PackWriter:
         arrays: Mapping[str, NDArray[Any]],
         texts: Mapping[str, tuple[bytes, bytes]],
         spec: Mapping[str, Any],
-        bounds: Mapping[str, NDArray[np.float64]] | None = None,
     ) -> None:
-        """Write the keys, bounds, the table of shards, the directory and the header.
+        """Write the keys, the table of shards, the directory and the header.
 
         Args:
             arrays: The columns of the table of shards, one row for each shard that was added.
             texts: Common prefix and suffix of the columns of text.
             spec: Top-level keys of the spec.
-            bounds: Least and largest number of each shard, shape `(2, num_shards)`, by the names of
-                their arrays.
         """
         self._align()
         start = self._position
@@ -97,8 +94,6 @@ class PackWriter:
         self._arrays["key blocks"] = ArrayEntry("<u8", shape, start)
         self._add_array("key fences", np.array(fences, "<u8"))
         self._add_array("key checks", np.array(checks, "<u4"))
-        for name, values in (bounds or {}).items():
-            self._add_array(name, values)
         self._align()
         table_start = self._position
         count = len(self._starts)

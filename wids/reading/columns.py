@@ -18,12 +18,10 @@ from wids.base.memorymaps import page_ranges
 from wids.base.progress import progress
 from wids.base.system import read_ahead, read_at_random
 from wids.base.urls import display_url
-from wids.codecs.decode import SampleDecoder
 from wids.codecs.framing import CenterCrop, Resize
 from wids.codecs.headers import is_stated, read_header, with_colon
 from wids.codecs.images import ImageDecoder
 from wids.errors import DecodeError
-from wids.pack.packbounds import NO_BOUNDS, bounds_of
 from wids.reading.collate import follow_path
 from wids.reading.keptcolumns import ColumnPart, ColumnSource
 from wids.reading.pipeline import images_as_arrays, pixels_as_array
@@ -34,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from wids.base.shardref import ShardRef
-    from wids.codecs.decode import Decoder
+    from wids.codecs.decode import Decoder, SampleDecoder
     from wids.reading.datasetshards import DatasetShards
     from wids.reading.openshards import OpenShard
     from wids.specs.shardtable import ShardTable
@@ -238,19 +236,6 @@ class ColumnReader:
             if named and (ref.digests or not by_range):
                 self.shards.keep(number, source, opened, part)
         return part
-
-    def bounds_of_shard(self, number: int, ref: ShardRef) -> tuple[float, float]:
-        """Return the least and largest number of the column in a shard; see `packbounds`."""
-        try:
-            return bounds_of(self.read_shard(number, ref).values)
-        except DecodeError:
-            return NO_BOUNDS
-
-    @property
-    def is_default(self) -> bool:
-        """Whether its values are those that the default decoders make."""
-        name = self.decoder_name
-        return name is not None and name == replace(self, decoder=SampleDecoder()).decoder_name
 
     @property
     def _asks_header(self) -> bool:

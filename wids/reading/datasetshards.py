@@ -14,10 +14,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
-import numpy as np
-
 from wids.base.shardversion import Version
-from wids.base.urls import display_url, is_local
+from wids.base.urls import display_url
 from wids.errors import CacheError, SampleCountError, ShardFormatError
 from wids.log import logger
 from wids.reading.openshards import OpenShard, OpenShards
@@ -27,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    import numpy as np
     import numpy.typing as npt
 
     from wids.reading.keptcolumns import ColumnPart, ColumnSource
@@ -105,24 +104,6 @@ class DatasetShards(OpenShards):
         self._lent.pop(number, None)
         self.versions.forget(number)
         return True
-
-    def beyond_pack(self) -> npt.NDArray[np.bool_]:
-        """Return a mask of the shards whose values may differ from those that were packed.
-
-        Tar index and size may be the same all the same. A remote shard counts if it was read or is
-        in the cache; a local one if it is not certainly older than the pack.
-        """
-        table, cache, packs = self._table, self._opener.cache, self._opener.packs
-        found = np.zeros(len(table), bool)
-        found[[*self, *cache.held_rows(table.urls, table.versions())]] = True
-        for number, version in self.versions.items():
-            found[number] |= (version.file or version.validator or version.content) is not None
-        for number, url in enumerate(table.urls):
-            if is_local(url):
-                # Recorded, so that values are read of the file whose bounds are used.
-                self.versions.require(number, cache.version_of(table[number]))
-                found[number] = packs is None or not packs.is_older(table[number])
-        return found
 
     # Shards.
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from wids.base.files import is_newer
 from wids.base.urls import display_url, file_name, is_local
 from wids.caching.cachefolder import Entry, check_folder
 from wids.errors import CacheError, ShardFormatError, WidsError
@@ -17,12 +16,11 @@ from wids.specs.locations import folder_of, join
 from wids.specs.shardtable import UNKNOWN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
     from wids.base.shardref import ShardRef
     from wids.base.warn import WarningsOnce
     from wids.caching.cache import ShardCache
-    from wids.pack.packbounds import ColumnBounds
     from wids.pack.packfile import Pack
     from wids.pack.packkeys import PackedKeys
     from wids.specs.shardtable import ShardTable
@@ -72,25 +70,6 @@ class PackedIndexes:
         """
         return self._part_of(shards, rules, warnings, "keys", lambda pack: pack.keys)
 
-    def bounds_of(
-        self,
-        shards: ShardTable,
-        rules: IndexRules,
-        warnings: WarningsOnce,
-        column: tuple[str, Sequence[str | int]],
-    ) -> ColumnBounds | None:
-        """Return the bounds of a column in each shard; None if no pack has usable ones.
-
-        Args:
-            shards: The shards of the dataset.
-            rules: How their members are grouped into samples.
-            warnings: Issues a warning for each pack that cannot be used.
-            column: A field, and the steps to the value in it.
-        """
-        return self._part_of(
-            shards, rules, warnings, "bounds of columns", lambda pack: pack.bounds(*column)
-        )
-
     def _part_of(
         self,
         shards: ShardTable,
@@ -122,20 +101,6 @@ class PackedIndexes:
             f"instead: {error}",
         )
         return None
-
-    def is_older(self, ref: ShardRef) -> bool:
-        """Return whether a local shard has the packed size and is certainly older than its pack.
-
-        Args:
-            ref: Its entry, which names the pack.
-        """
-        pack, _, row = self._row_of(ref, ref.pack or "")
-        try:
-            status = self._cache.starting_folder.path_of(ref.url).stat()
-        except (OSError, ValueError):
-            return True  # missing; to read a sample of it says so
-        older = pack.status is None or is_newer(pack.status, status)
-        return older and int(pack.column("filesize")[row]) in {UNKNOWN, status.st_size}
 
     def find(self, ref: ShardRef, packed: str, warnings: WarningsOnce) -> TarIndex | None:
         """Return the tar index of a shard; None if no pack has a usable one.

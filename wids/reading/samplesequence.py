@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from wids.display.notebook import SampleView
     from wids.ordering.lookahead import IndexMap
     from wids.ordering.samplers import ChunkedSampler
-    from wids.pack.packbounds import ColumnBounds
     from wids.reading.columns import ColumnReader
     from wids.reading.datasetshards import DatasetShards
     from wids.reading.fetchahead import FetchProgress
@@ -325,9 +324,6 @@ class ShardedSequence(SampleSequence, Protocol):
 
     def packed_index(self, shard_index: int) -> TarIndex | None:
         """Return the tar index of a shard from a pack, not compared with the shard; or None."""
-
-    def column_bounds(self, extension: str, *path: str | int) -> ColumnBounds | None:
-        """Return the least and largest number of a column in each shard; None if unknown."""
 
     @property
     def dataset_shards(self) -> DatasetShards:

@@ -65,7 +65,6 @@ if TYPE_CHECKING:
     from wids.display.notebook import SampleView
     from wids.ordering.lookahead import IndexMap
     from wids.ordering.samplers import ChunkedSampler
-    from wids.pack.packbounds import ColumnBounds
     from wids.pack.packkeys import PackedKeys
     from wids.reading.columns import ColumnReader
     from wids.reading.fetchahead import FetchAhead
@@ -507,26 +506,6 @@ class ShardList:
         if opener.packs is None:
             return None
         return opener.packs.keys_of(self.shards, opener.rules, opener.warnings)
-
-    def column_bounds(self, extension: str, *path: str | int) -> ColumnBounds | None:
-        """Return the least and largest number of a column in each shard, from the pack.
-
-        Args:
-            extension: The field.
-            path: As for `column`.
-
-        Returns:
-            None if no pack has them, or the dataset decodes the field in another way. Local shards
-            that are newer than the pack, and remote ones that were read or are cached, have none.
-        """
-        opener = self._opener
-        if opener.packs is None or not self.column_reader(extension, *path).is_default:
-            return None
-        found = opener.packs.bounds_of(
-            self.shards, opener.rules, opener.warnings, (extension, path)
-        )
-        # Shards that were replaced since may have other values.
-        return None if found is None else found.without(self._opened.beyond_pack())
 
     def key_hashes(self) -> npt.NDArray[np.uint64]:
         """Return the hash of each sample's key, as `wids.base.keyhash` makes it."""

@@ -6,7 +6,7 @@ import json
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,35 +20,30 @@ from wids.errors import SampleCountError, ShardFormatError, WidsError
 from wids.fetching.fetch import Fetcher
 from wids.fetching.transport import BeyondEndError, RangesNotServedError
 from wids.log import logger
-from wids.pack.packbounds import name_of_bounds
 from wids.pack.packwriter import PackWriter
 from wids.reading.orderedmap import OrderedMap
-from wids.reading.shardlist import ShardList
 from wids.specs.indexrules import rules_of
 from wids.specs.newspec import name_in_spec
 from wids.specs.packedspec import names_in, table_columns
 from wids.specs.remoteindex import index_remote
 from wids.specs.shardtable import ShardTable
-from wids.specs.spec import DatasetSpec
 from wids.specs.textcolumns import BytesColumn, TextColumn
 from wids.tar.sidecar import SIDECAR_SUFFIX, parse_sidecar
 from wids.tar.tarindex import TarIndex
-from wids.views.filtering import column_named, has_column
-from wids.views.filterlanguage import Comparison
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
     from wids.base.shardref import ShardRef
     from wids.pack.packfile import Pack
+    from wids.specs.spec import DatasetSpec
     from wids.tar.sidecar import IndexRules
 
-__all__ = ["Packed", "bounded_columns", "write_pack"]
+__all__ = ["Packed", "write_pack"]
 
-_Column = tuple[str, tuple[str, ...]]  # a field, and the steps to a value in it
 _OWN_KEYS = ("index", "pack")  # of entries: where a tar index lay, which is in the pack now
 
 
@@ -77,7 +72,6 @@ def write_pack(
     *,
     cache_dir: str | os.PathLike[str] | None = None,
     workers: int | None = None,
-    bounds: Sequence[str] = (),
     earlier: Pack | None = None,
 ) -> Packed:
     """Write the pack of all shards of a spec.
@@ -90,19 +84,15 @@ def write_pack(
         path: The pack. It appears under this name when it is complete.
         cache_dir: Cache folder, where sidecars of local shards may lie.
         workers: Number of shards at a time; by default two for each core.
-        bounds: Columns of numbers, such as ".json:width", whose least and largest number in each
-            shard are stored too, so that filters read only shards that may hold what they ask for.
         earlier: A pack whose tar indexes of remote shards are taken over, without a request, where
             the spec names no other index and says the same size and number of samples.
 
     Raises:
-        ValueError: Such a column has no numbers.
         WidsError: A shard cannot be read, or is not what the spec promises; or it was changed
             meanwhile.
         OSError: The pack cannot be written, or another process is writing it.
     """
     path = Path(path)
-    columns = bounded_columns(bounds)
     fetcher = Fetcher()
     cache = ShardCache(cache_dir, fetcher=fetcher)
     out = OutputFile(path)
@@ -111,9 +101,8 @@ def write_pack(
             taken = None if earlier is None else _Earlier.of(earlier)
             job = _Job(spec, cache, rules_of(spec.header), path.parent, taken)
             table, num_without, versions = job.add_all(writer, workers)
-            found = job.bounds_of(columns, table) if columns else {}
             name = {} if job.spec.name is None else {"name": job.spec.name}
-            writer.finish(*table_columns(table), name | dict(job.spec.header), found)
+            writer.finish(*table_columns(table), name | dict(job.spec.header))
             out.stream.flush()
         # The date of the pack would say that its index of a shard written meanwhile is newer.
         newest = 0
@@ -184,7 +173,6 @@ class _Job:
         rules: How members are grouped into samples.
         folder: Folder of the pack, to which the names of local shards are relative.
         earlier: Where indexes of remote shards may be taken from.
-        digests: Digest of the members of each shard that was added.
         nbytes_read: Number of bytes of each time that a server was read for an index.
     """
 
@@ -193,7 +181,6 @@ class _Job:
     rules: IndexRules
     folder: Path
     earlier: _Earlier | None = None
-    digests: bytearray = field(default_factory=bytearray)
     nbytes_read: list[int] = field(default_factory=list)  # appended to by several threads
 
     def add_all(
@@ -212,7 +199,6 @@ class _Job:
             rows = progress(made, total=len(shards), desc="packing shards", unit="shard")
             for number, row in enumerate(rows):
                 writer.add(row.image, row.hashes)
-                self.digests.extend(row.digest)
                 num_without += not row.image
                 versions[number], nsamples[number] = row.version, len(row.hashes)
                 if row.nbytes is not None:
@@ -227,42 +213,6 @@ class _Job:
         digests = {field: BytesColumn(iter(column)) for field, column in shards.digests.items()}
         table = ShardTable.of_columns(names, nsamples, filesize, digests, extras)
         return table, num_without, versions
-
-    def bounds_of(
-        self, columns: Sequence[_Column], table: ShardTable
-    ) -> dict[str, NDArray[np.float64]]:
-        """Return the least and largest number of columns in each shard.
-
-        Args:
-            columns: The columns.
-            table: The shards that were added.
-
-        Raises:
-            ShardFormatError: A shard is another than the one that was added.
-        """
-        found = {name_of_bounds(*column): np.empty((2, len(table))) for column in columns}
-        options: Any = {"transformations": [], "remote": "range", "cache_dir": self.cache.cache_dir}
-        given = self.spec.shards
-        # Without a pack that the spec may name, which is perhaps the one that is being made.
-        shards = ShardTable.of_columns(
-            given.urls, table.nsamples, given.filesize, given.digests, given.extras
-        )
-        spec = DatasetSpec(shards, base=self.spec.base, header=self.spec.header)
-        with ShardList(spec, **options) as dataset:
-            for field_name, path in columns:
-                reader = dataset.column_reader(field_name, *path)
-                rows, title = found[name_of_bounds(field_name, path)], f"reading {field_name}"
-                for number in progress(range(len(shards)), desc=title, unit="shard"):
-                    rows[:, number] = reader.bounds_of_shard(number, shards[number])
-                    index, _ = reader.shards.index_unkept(number)
-                    size = len(index.digest)
-                    if index.digest != self.digests[size * number : size * (number + 1)]:
-                        raise ShardFormatError(
-                            f"{display_url(self.spec.shards.urls[number])}: expected the shard "
-                            "that was indexed, found another; pack it again when no process "
-                            "writes to it"
-                        )
-        return found
 
     def _row_of(self, ref: ShardRef) -> _Row:
         version = _version_of(ref.url)
@@ -332,25 +282,6 @@ class _Job:
             if not is_local(url):
                 self.nbytes_read.append(path.stat().st_size)
             return TarIndex.from_tar(path, **self.rules, quiet=True)
-
-
-def bounded_columns(names: Iterable[str]) -> list[_Column]:
-    """Parse names of columns of numbers: return field and steps of each, without repetitions.
-
-    Raises:
-        ValueError: It is no such column.
-
-    >>> bounded_columns([".json:size.width", ".cls"])
-    [('.json', ('size', 'width')), ('.cls', ())]
-    """
-    columns = list(dict.fromkeys(column_named(name, "bounds") for name in names))
-    for column in columns:
-        if not has_column(Comparison(*column, ">", 0)):
-            raise ValueError(
-                "bounds: expected a column of numbers, such as '.cls', '.json:width' or "
-                f"'.jpg:width', got {':'.join(filter(None, [column[0], '.'.join(column[1])]))!r}"
-            )
-    return columns
 
 
 def _kept_extras(text: str) -> str:
