@@ -120,7 +120,9 @@ EVERY_KIND: list[tuple[str, str, Callable[[int], Any]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("before", "condition", "holds"), EVERY_KIND, ids=str)
+@pytest.mark.parametrize(
+    ("before", "condition", "holds"), EVERY_KIND, ids=[each[1] for each in EVERY_KIND]
+)
 def test_every_kind_of_condition(
     dataset: Any, before: str, condition: str, holds: Callable[[int], Any]
 ) -> None:

@@ -89,13 +89,21 @@ def views(sides):
     yield "join-of-a-join", uneven.join(other.join(arrow, missing="fill"), missing="fill")[::-1]
     yield "concatenated", wids.concat([renamed[2:5], dropped, base, replaced[::2], renamed])
     yield "mixture", wids.Mixture([renamed, base.join(uneven)], weights=[1, 2])
+    both = uneven.join(other, missing="fill").rename({".t.txt": ".note.txt;.cap.txt"})
+    yield "alternatives", both
+    yield (
+        "renamed-before",
+        base.rename({".json": ".txt", ".txt": ".json"}).join(
+            other.rename({".u.txt": ".note.txt", ".u.json": ".json"}), missing="drop"
+        ),
+    )
     left = base.with_options(fields=[".cls"])
     yield "unread-fields", left.join(other, missing="drop")
 
 
 NAMES = """
 selection renamed replaced dropped both aligned table table-replaces joined-twice join-of-a-join
-concatenated mixture unread-fields
+concatenated mixture unread-fields alternatives renamed-before
 """
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from wids.reading.samplesequence import ShardedSequence
 
-__all__ = ["Join", "JoinedTable", "Part", "Side"]
+__all__ = ["Join", "JoinedTable", "Part", "Renamed", "Side"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,19 +56,29 @@ class Join(NamedTuple):
     other_key: Callable[[int, str, str], Exception] | None
 
 
+class Renamed(NamedTuple):
+    """Other names of fields.
+
+    Attributes:
+        names: For each new name the fields that it may stand for, with the preferred one first.
+    """
+
+    names: Mapping[str, tuple[str, ...]]
+
+
 class Part(NamedTuple):
     """Rows of one dataset or table.
 
     Attributes:
         home: The dataset or table.
         fields: Fields that a join was made with; None for all.
-        joins: What joins add, in order.
+        steps: What joins add, and other names, in order.
         classes: Function that returns the names of the classes of samples, by number.
     """
 
     home: ShardedSequence | JoinedTable
     fields: frozenset[str] | None
-    joins: tuple[Join, ...]
+    steps: tuple[Join | Renamed, ...]
     classes: Callable[[], Mapping[int, str]]
 
 

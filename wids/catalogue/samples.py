@@ -20,7 +20,7 @@ from wids.catalogue.build import column_name, has_headers
 from wids.catalogue.conditions import check_condition, check_order, check_query, explained
 from wids.catalogue.engine import Instance
 from wids.catalogue.files import files_of
-from wids.catalogue.origins import JoinedTable
+from wids.catalogue.origins import Join, JoinedTable, Renamed
 from wids.catalogue.result import SqlResult
 from wids.catalogue.sides import CLASS, StoredPart, StoredSide, define_samples
 
@@ -225,13 +225,15 @@ def _are_in_tables(sides: Sequence[Side], columns: frozenset[str]) -> bool:
     wanted = columns - {"index"}
     for part in sides[0].parts:
         given = set()
-        for join in part.joins:
-            tables = [each.home for each in sides[join.side].parts]
+        for step in part.steps:
+            if not isinstance(step, Join):
+                return False
+            tables = [each.home for each in sides[step.side].parts]
             fields = [
                 set(filterfalse(has_headers, t.fields)) if isinstance(t, JoinedTable) else set()
                 for t in tables
             ]
-            given |= {column_name(join.rename.get(f, f)) for f in set.intersection(*fields)}
+            given |= {column_name(step.rename.get(f, f)) for f in set.intersection(*fields)}
         if not wanted <= given:
             return False
     return bool(wanted)
@@ -244,7 +246,7 @@ def _without_shards(sides: Sequence[Side]) -> list[StoredSide]:
             [
                 _stored(part, {}, {})
                 if isinstance(part.home, JoinedTable)
-                else StoredPart(len(part.home), part.joins, part.fields, None)
+                else StoredPart(len(part.home), part.steps, part.fields, None)
                 for part in side.parts
             ],
             side.rows(),
@@ -255,33 +257,32 @@ def _without_shards(sides: Sequence[Side]) -> list[StoredSide]:
 
 def _stored_names(sides: Sequence[Side], names: Collection[str]) -> set[str]:
     """Return names that a query has, and those that their columns had before joins."""
-    renames = [join.rename for side in sides for part in side.parts for join in part.joins]
+    steps = [step for side in sides for part in side.parts for step in part.steps]
+    pairs = [pair for step in steps if isinstance(step, Join) for pair in step.rename.items()]
+    for step in steps:
+        if isinstance(step, Renamed):
+            pairs += [(old, new) for new, fields in step.names.items() for old in fields]
     found, more = set(names), set(names)
     while more:
-        more = {
-            column_name(old)
-            for rename in renames
-            for old, new in rename.items()
-            if column_name(new) in more
-        } - found
+        more = {column_name(old) for old, new in pairs if column_name(new) in more} - found
         found |= more
     return found
 
 
 def _stored(part: Part, files: Mapping[int, Any], headers: Mapping[int, Any]) -> StoredPart:
     """Return a part without its dataset, which a table that the dataset keeps must not refer to."""
-    home, joins = part.home, part.joins
+    home, steps = part.home, part.steps
     if isinstance(home, JoinedTable):
         its_headers = headers.get(id(home), {})
         return StoredPart(
-            home.num_rows, joins, part.fields, headers=its_headers, table=home.columns
+            home.num_rows, steps, part.fields, headers=its_headers, table=home.columns
         )
     its = files[id(home)]
     # Looking for names may ask a server.
-    classes = part.classes() if joins or any(CLASS in file.structure for file in its) else {}
+    classes = part.classes() if steps or any(CLASS in file.structure for file in its) else {}
     return StoredPart(
         len(home),
-        joins,
+        steps,
         part.fields,
         its,
         headers[id(home)],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -10,6 +11,7 @@ from wids.base.optional import load
 from wids.catalogue.build import TypedColumns, column_name, column_names, is_column
 from wids.catalogue.engine import keep_table, lock_down
 from wids.catalogue.files import define_rows, merged_structure
+from wids.catalogue.origins import Join, Renamed
 from wids.catalogue.structures import arrow_structure, cast, documents_merged, quoted
 from wids.codecs.formats import field_kind
 
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from wids.catalogue.files import CatalogueFile
-    from wids.catalogue.origins import Join
 
 __all__ = ["CLASS", "StoredPart", "StoredSide", "define_samples"]
 
@@ -35,7 +36,7 @@ class StoredPart(NamedTuple):
 
     Attributes:
         num_rows: Number of rows.
-        joins: What joins add to them.
+        steps: What joins add to them, and other names.
         fields: Columns that a join was made with; None for all.
         samples: The files of a dataset; None if its columns are not asked for.
         headers: The files of each column of headers; of a table, none for each.
@@ -46,7 +47,7 @@ class StoredPart(NamedTuple):
     """
 
     num_rows: int
-    joins: tuple[Join, ...]
+    steps: tuple[Join | Renamed, ...]
     fields: frozenset[str] | None
     samples: Sequence[CatalogueFile] | None = ()
     headers: Mapping[str, Sequence[CatalogueFile]] = {}
@@ -77,8 +78,9 @@ def define_samples(sides: Sequence[StoredSide], con: Any) -> None:
     for number in reversed(range(len(sides))):  # joins name later sides alone
         structures[number] = _define_side(number, sides[number], structures, con)
     for number, side in enumerate(sides):
-        for join in (join for part in side.parts for join in part.joins):
-            _check_keys(number, join, structures, con)
+        for step in (step for part in side.parts for step in part.steps):
+            if isinstance(step, Join):
+                _check_keys(number, step, structures, con)
     fields = [quoted(name) for name in structures[0] if name not in {*_LABELS, *_SPANS}]
     fields += [name for name in _SPANS if name in structures[0]]
     columns, tables = [f"s.{name}" for name in fields], "side0 s"
@@ -121,10 +123,14 @@ def _define_side(
         index = "s._at"
         if side.rows is not None:
             index, tables = "r.index", f"rows{number} r JOIN {tables} ON s._at = r._at"
-        for order, join in enumerate(part.joins):
+        read = None if part.fields is None else {*map(column_name, part.fields)}
+        for order, step in enumerate(part.steps):
+            if isinstance(step, Renamed):
+                read = _rename(columns, step, read)
+                continue
             alias = f"a{order}"
-            _add(columns, join, structures[join.side], alias, part.fields)
-            tables += f" LEFT JOIN side{join.side} {alias} ON {alias}.index = {index}"
+            _add(columns, step, structures[step.side], alias, read)
+            tables += f" LEFT JOIN side{step.side} {alias} ON {alias}.index = {index}"
         if not number and columns.get(CLASS, ("", None))[1] == "BIGINT" and part.classes:
             names = pa.array(part.classes.values(), pa.string())
             numbered = {"number": pa.array(part.classes, pa.int64()), "name": names}
@@ -220,6 +226,34 @@ def _of_fields(columns: Columns, fields: set[str]) -> Columns:
     return kept
 
 
+def _sizes_of(columns: Columns) -> Columns:
+    if "sizes" not in columns:
+        return {}
+    value, kinds = columns["sizes"]
+    return {name: (f"{value}.{quoted(name)}", kind) for name, kind in kinds.items()}
+
+
+def _rename(columns: Columns, step: Renamed, read: set[str] | None) -> set[str] | None:
+    """Give columns other names; return those that the samples are read with."""
+    names = {column_name(new): [*map(column_name, fields)] for new, fields in step.names.items()}
+    sizes = _sizes_of(columns)
+    for members in (columns, sizes):
+        found = {new: [members[n] for n in fields if n in members] for new, fields in names.items()}
+        for name in {name for fields in names.values() for name in fields}:
+            members.pop(name, None)
+        for new, there in found.items():
+            kind = reduce(documents_merged, (kind for _, kind in there), None)
+            values = [cast(*each, kind) for each in there]
+            if values:
+                members[new] = f"coalesce({', '.join(values)})", kind
+    if sizes:
+        columns["sizes"] = _packed(sizes)
+    if read is None:
+        return None
+    taken = {name for fields in names.values() for name in fields}
+    return read - taken | {new for new, fields in names.items() if read & {*fields}}
+
+
 def _packed(members: Columns) -> tuple[str, dict[str, Any]]:
     parts = (f"{quoted(name)} := {value}" for name, (value, _) in members.items())
     return f"struct_pack({', '.join(parts)})", {name: kind for name, (_, kind) in members.items()}
@@ -230,7 +264,7 @@ def _add(
     join: Join,
     theirs: Mapping[str, Any],
     alias: str,
-    read: frozenset[str] | None,
+    mine: set[str] | None,
 ) -> None:
     """Add the columns of another side to those of samples, as reading merges their fields.
 
@@ -239,16 +273,12 @@ def _add(
         join: What is added.
         theirs: Structure of each column of the other side.
         alias: Its name in the query.
-        read: Fields of the samples that the join was made with; None for all.
+        mine: Columns of the samples that the join was made with; None for all.
     """
     renamed = {column_name(old): column_name(new) for old, new in join.rename.items()}
     absent = {*map(column_name, join.absent())}
-    mine = None if read is None else {*map(column_name, read)}
     their_sizes: Any = theirs.get("sizes") or {}
-    sizes: Columns = {}
-    if "sizes" in columns:
-        value, kinds = columns["sizes"]
-        sizes = {name: (f"{value}.{quoted(name)}", kind) for name, kind in kinds.items()}
+    sizes = _sizes_of(columns)
 
     def merged(one: tuple[str, Any] | None, name: str, value: str, kind: Any) -> tuple[str, Any]:
         if one is None:

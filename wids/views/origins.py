@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from wids.catalogue.origins import Join, JoinedTable, Part, Side
+from wids.catalogue.origins import Join, JoinedTable, Part, Renamed, Side
 from wids.reading.samplesequence import is_sharded
 from wids.views.classes import names_of_classes
-from wids.views.plan import Add, Slot, Slots, Source, other_key, slots_of
+from wids.views.plan import Add, Rename, Slot, Slots, Source, other_key, slots_of
 from wids.views.tablerows import TableRows
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ __all__ = ["sides_of"]
 def sides_of(samples: Any) -> list[Side]:
     """Return what the samples of a sequence are made of.
 
-    Functions of `map` are left out: fields are asked as they are stored.
+    Functions of `map` and windows are left out: fields are asked as they are stored.
 
     Args:
         samples: A dataset or a view.
@@ -33,8 +33,12 @@ def sides_of(samples: Any) -> list[Side]:
         TypeError: Some are items of a list, which has no fields that could be asked.
     """
     slots = slots_of(samples)
-    sides = []
-    for slot in slots:
+    sides: list[Side] = []
+    joined = {0}
+    for number, slot in enumerate(slots):
+        if number not in joined:  # the neighbours in windows, which are not asked
+            sides.append(Side((), lambda: None))
+            continue
         # A source that is there several times is one part.
         starts: dict[tuple[Any, ...], int] = {}
         parts, shifts, end = [], [], 0
@@ -46,6 +50,7 @@ def sides_of(samples: Any) -> list[Side]:
                 parts.append(_part(slots, source))
             shifts.append(starts[which] - start)
         sides.append(Side(parts, partial(_rows, slot, shifts, end)))
+        joined |= {s.side for part in parts for s in part.steps if isinstance(s, Join)}
     return sides
 
 
@@ -68,18 +73,14 @@ def _part(slots: Slots, source: Source) -> Part:
             "mask, as in samples[[is_good(sample) for sample in samples]], or write them by "
             "wids.ShardWriter, whose shards can be asked, also by filter(callable, *columns)"
         )
-    joins = [
-        Join(
-            step.slot,
-            step.rename,
-            step.replace,
-            partial(_absent, step),
-            None if step.compared is None else other_key,
-        )
-        for step in source.steps
-        if isinstance(step, Add)
-    ]
-    return Part(home, source.offered, tuple(joins), partial(names_of_classes, slots, source))
+    steps: list[Join | Renamed] = []
+    for step in source.steps:
+        if isinstance(step, Rename):
+            steps.append(Renamed(step.names))
+        elif isinstance(step, Add):
+            error = None if step.compared is None else other_key
+            steps.append(Join(step.slot, step.rename, step.replace, partial(_absent, step), error))
+    return Part(home, source.offered, tuple(steps), partial(names_of_classes, slots, source))
 
 
 def _absent(step: Add) -> Sequence[str]:

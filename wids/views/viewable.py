@@ -409,15 +409,9 @@ class Viewable(_Sequence):
         if lacking:
             there = f"{sql_of(by)} is not null"
             raise ValueError(
-<<<<<<< HEAD
                 f"{argument}: {lacking} of {len(self)} samples have no value in {by!r}, so no "
-                f"group; leave them out by filter({f'{by} != null'!r}), or make them one group by "
-                f"{argument.rpartition(' ')[2]}=dataset.column({by!r}, fill='none')"
-=======
-                f"split: by: {lacking} of {len(self)} samples have no value in {by!r}, so no "
                 f"group; leave them out by filter({there!r}), or make them one group by "
-                f"by=dataset.column({by!r}, fill='none')"
->>>>>>> 6ea89ac (wip)
+                f"{argument.rpartition(' ')[2]}=dataset.column({by!r}, fill='none')"
             )
         return values
 
@@ -502,7 +496,7 @@ class Viewable(_Sequence):
         """Return the view whose samples have, for each field, a list of those of neighbours.
 
         The neighbours of a sample are those before and after it in this view, of the same episode,
-        video or stream. What chooses samples (`column`, `filter`, `sort_by`, `split`) and raw
+        video or stream. What chooses samples (`column`, `filter`, `order_by`, `split`) and raw
         fields take the sample itself.
 
         Args:
