@@ -6,6 +6,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 JOBS   ?= 2
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
+# Modules are compiled once, whatever the environment says: the tests start many interpreters.
+export PYTHONDONTWRITEBYTECODE =
 
 .PHONY: help venv wheel install demo test test-all test-page test-frameworks test-pythons docs pictures release lint format bench clean
 
@@ -39,8 +41,14 @@ wheel: $(VENV)/ready
 	rm -rf dist
 	$(BIN)/python -m build --no-isolation --outdir dist . > /dev/null
 
-install: wheel
+# The folders, too: one that a module was removed from is newer than the wheel.
+SOURCES := pyproject.toml README.md $(shell find wids -name __pycache__ -prune -o -print)
+$(VENV)/installed: $(VENV)/ready $(SOURCES)
+	$(MAKE) --no-print-directory wheel
 	$(BIN)/pip install --quiet --force-reinstall --no-deps dist/wids-*.whl
+	touch $@
+
+install: $(VENV)/installed
 
 demo: install
 	$(BIN)/python examples/demo.py
@@ -73,7 +81,11 @@ test-pythons:
 	sh tools/test_pythons.sh
 
 # A warning is an error: a link that leads nowhere, a docstring that cannot be laid out.
-docs: install
+$(VENV)/docs-ready: $(VENV)/ready requirements-docs.txt
+	$(BIN)/pip install --quiet --no-compile -r requirements-docs.txt
+	touch $@
+
+docs: install $(VENV)/docs-ready
 	$(BIN)/python website/prepare.py build/docs/source
 	$(BIN)/sphinx-build -W --keep-going -q -b html -c website build/docs/source build/docs/html
 	@echo 'open build/docs/html/index.html'

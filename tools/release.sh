@@ -7,6 +7,7 @@ bin=${1:-.venv/bin}
 
 rm -rf dist
 "$bin/python" -m build --no-isolation --outdir dist .
+"$bin/pip" install --quiet twine==7.0.0
 "$bin/twine" check --strict dist/*
 
 # Print a Python 3.$1 that starts: the one on the path, or one that pyenv has and did not choose.

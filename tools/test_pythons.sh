@@ -24,8 +24,8 @@ print("{}.{}".format(*sys.version_info) + free)')
     venv=.venv-$name
     if [ ! -e "$venv/ready" ]; then
         "$python" -m venv "$venv"
-        # Without what needs torch, drives a browser, builds the site, or has no such build.
-        grep -vE '^(#|$|torch|axe-|datasets|furo|ipykernel|lmdb|mypy|myst|nbclient|playwright|sphinx)' \
+        # Without what needs torch, drives a browser, or has no such build.
+        grep -vE '^(#|$|torch|axe-|datasets|ipykernel|lmdb|mypy|nbclient|playwright)' \
             requirements-dev.txt > "$venv/requirements.txt"
         "$venv/bin/pip" install --quiet --prefer-binary -r "$venv/requirements.txt"
         touch "$venv/ready"
