@@ -2,26 +2,17 @@
 
 import bz2
 import gzip
-import io
-import json
 import os
 import pickle
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.downloads import QUICK, SHARD
-from helpers.server import Faults, ShardServer
 from helpers.shards import write_shard
 from helpers.tarbytes import END, header, member, pax
 
 import wids
-from wids.base.shardref import ShardRef
-from wids.caching.cache import ShardCache
-from wids.fetching.fetch import Fetcher
-from wids.specs.sources import load_spec
 
 A, B = member(b"a.txt", b"alpha"), member(b"b.txt", b"beta")
 Fails = Callable[[Path], object]
@@ -145,70 +136,6 @@ def test_errors_of_shards_name_the_place_and_the_cure(case: str, tmp_path: Path)
     assert str(pickle.loads(pickle.dumps(raised.value))) == message
 
 
-def spec_of(**shard: Any) -> dict[str, Any]:
-    """Return a spec of one shard with some entries."""
-    return {"wids_version": 1, "shardlist": [{"url": "a.tar", "nsamples": 1, **shard}]}
-
-
-SPECS: dict[str, tuple[Any, list[str]]] = {
-    "list": ([1, 2], ["expected"]),
-    "text": ("a.tar", ["expected"]),
-    "no shards": ({"wids_version": 1}, ["holds no shards", "expected a 'shardlist'"]),
-    "shards no list": ({"wids_version": 1, "shardlist": 3}, ["shardlist", "expected", "3"]),
-    "no url": ({"wids_version": 1, "shardlist": [{"nsamples": 1}]}, ["shard 0", "url"]),
-    "url no text": (spec_of(url=7), ["shard 0", "url", "7"]),
-    "negative count": (spec_of(nsamples=-1), ["shard 0", "nsamples", "-1"]),
-    "count no number": (spec_of(nsamples="x"), ["shard 0", "nsamples", "'x'"]),
-    "count a fraction": (spec_of(nsamples=1.5), ["shard 0", "nsamples", "1.5"]),
-    "negative size": (spec_of(filesize=-5), ["shard 0", "filesize", "-5"]),
-    "short digest": (spec_of(md5sum="abc"), ["shard 0", "md5sum", "'abc'"]),
-    "digest no hex": (spec_of(sha256="z" * 64), ["shard 0", "sha256"]),
-}
-
-
-@pytest.mark.parametrize("case", SPECS)
-def test_errors_of_specs_name_shard_field_and_value(case: str, tmp_path: Path) -> None:
-    """Errors of specs name the file, the number of the shard, the key and its value."""
-    document, words = SPECS[case]
-    path = tmp_path / "x.json"
-    path.write_text(json.dumps(document))
-    with pytest.raises(wids.SpecError) as raised:
-        load_spec(str(path))
-    message = str(raised.value)
-    for word in ("x.json", *words):
-        assert word in message
-
-
-DAMAGED_FIELDS: dict[str, bytes] = {
-    ".jpg": b"no picture",
-    ".png": b"\x89PNG\r\n\x1a\n torn",
-    ".json": b"{",
-    ".cls": b"cat",
-    ".npy": b"\x93NUMPY torn",
-    ".npz": b"PK\x03\x04 torn",
-    ".txt": b"\xff\xfe\xfd",
-    ".ten": b"torn",
-    ".msgpack": b"\xc1",
-    ".cbor": b"\xff\xff",
-    ".safetensors": b"torn",
-    ".json.gz": b"\x1f\x8b torn",
-}
-
-
-@pytest.mark.parametrize("extension", DAMAGED_FIELDS)
-def test_errors_of_fields_name_the_sample(extension: str, tmp_path: Path) -> None:
-    """Errors of fields name index, key, shard and extension."""
-    good = {"__key__": "good", ".id": b"1"}
-    path = write_shard(
-        tmp_path / "x.tar", [good, {"__key__": "bad", extension: DAMAGED_FIELDS[extension]}]
-    )
-    with wids.ShardListDataset(str(path)) as dataset, pytest.raises(wids.DecodeError) as raised:
-        dataset[1]
-    message = str(raised.value)
-    for word in (extension, "1", "bad", "x.tar"):
-        assert word in message
-
-
 def test_a_wrong_count_names_both_numbers(tmp_path: Path) -> None:
     """The error for a wrong count names the shard, both numbers and a remedy."""
     path = write_shard(tmp_path / "x.tar", [{"__key__": "a", ".txt": "x"}])
@@ -218,60 +145,3 @@ def test_a_wrong_count_names_both_numbers(tmp_path: Path) -> None:
     message = str(raised.value)
     for word in ("x.tar: shard 0", "the spec says 5", "the shard holds 1", "wids create"):
         assert word in message
-
-
-FAULTS: dict[str, tuple[Faults, dict[str, Any], list[str]]] = {
-    "missing": (Faults(status=404), {}, ["404"]),
-    "forbidden": (Faults(status=403), {}, ["403"]),
-    "broken server": (Faults(status=503), {}, ["503", "gave up after"]),
-    "refused": (Faults(refuse=True), {}, ["gave up after"]),
-    "login page": (
-        Faults(html=True),
-        {},
-        ["expected a tar archive", "text/html", "nothing was kept"],
-    ),
-    "cut": (Faults(cut_at=5000), {}, ["gave up after"]),
-    "another size": (Faults(), {"filesize": 7}, ["7", str(len(SHARD))]),
-    "another digest": (Faults(), {"md5sum": "0" * 32}, ["0" * 32, "md5"]),
-    "endless redirects": (Faults(location="/data/a.tar"), {}, ["redirect"]),
-}
-
-
-@pytest.mark.parametrize("case", FAULTS)
-def test_errors_of_downloads_tell_the_cause_and_no_secret(
-    case: str, tmp_path: Path, shard_server: ShardServer
-) -> None:
-    """Errors of downloads name the URL without its token and the cause; nothing is cached."""
-    faults, promised, words = FAULTS[case]
-    url = shard_server.put("data/a.tar", SHARD) + "?token=hush"
-    shard_server.faults = faults
-    cache = ShardCache(tmp_path / "cache", fetcher=Fetcher(QUICK))
-    with pytest.raises(wids.FetchError) as raised:
-        cache.get(ShardRef.of(url, **promised))
-    message = str(raised.value)
-    assert "/data/a.tar" in message
-    assert "hush" not in message
-    for word in words:
-        assert word.lower() in message.lower()
-    assert cache.shards() == []
-    cache.close()
-
-
-def test_every_member_of_a_long_archive_is_counted_up_to_the_damage(tmp_path: Path) -> None:
-    """The byte in the message is that of the first damage."""
-    stream = io.BytesIO()
-    with tarfile.open(fileobj=stream, mode="w") as archive:
-        for number in range(200):
-            info = tarfile.TarInfo(f"{number:03}.txt")
-            info.size = number
-            archive.addfile(info, io.BytesIO(bytes(number)))
-    data = bytearray(stream.getvalue())
-    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
-        offsets = [each.offset for each in archive.getmembers()]
-    path = tmp_path / "x.tar"
-    for place in (0, 1, 57, 199):
-        torn = bytearray(data)
-        torn[offsets[place] : offsets[place] + 512] = b"!" * 512
-        path.write_bytes(torn)
-        with pytest.raises(wids.ShardFormatError, match=f"at byte {offsets[place]}: "):
-            wids.TarIndex.from_tar(path)

@@ -78,13 +78,17 @@ def test_a_fetched_shard_is_unpacked_once(
 
 @pytest.mark.parametrize("case", [case for case in WHOLE if case != "gzip under a plain name"])
 def test_a_local_shard_is_unpacked_once(cache: ShardCache, tmp_path: Path, case: str) -> None:
-    """A compressed local shard is decompressed to the cache once."""
+    """A compressed local shard is decompressed to the cache once, and again when it changes."""
     name, compress = WHOLE[case]
-    (tmp_path / name).write_bytes(compress(SHARD))
-    path = cache.get(str(tmp_path / name))
+    packed = tmp_path / name
+    packed.write_bytes(compress(SHARD))
+    path = cache.get(ShardRef.of(str(packed), filesize=packed.stat().st_size))
     assert path.read_bytes() == SHARD
+    assert path.parent == cache.cache_dir
     before = path.stat()
-    assert cache.get(str(tmp_path / name)).stat().st_ino == before.st_ino
+    assert cache.get(f"file://{packed}").stat().st_ino == before.st_ino
+    packed.write_bytes(compress(tar_of(3)))
+    assert cache.get(str(packed)).read_bytes() == tar_of(3)
 
 
 DAMAGED = {

@@ -1,7 +1,6 @@
 """`TarWriter` writes one tar of samples to a file, a pipe or a stream."""
 
 import contextlib
-import gzip
 import io
 import os
 import subprocess
@@ -123,14 +122,6 @@ def test_raw_stream_that_takes_a_part_gets_the_rest():
     write_all(stream)
     assert bytes(slow.taken) == stream.getvalue()
     assert not slow.closed
-
-
-def test_compressed_stream_is_the_callers_choice():
-    """A compressing stream gives a `.tar.gz`."""
-    packed = io.BytesIO()
-    with gzip.open(packed, "wb") as stream:
-        write_all(stream)
-    assert len(members_of(gzip.decompress(packed.getvalue()))) == 15
 
 
 def test_standard_output_is_a_target(tmp_path: Path):

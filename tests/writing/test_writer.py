@@ -336,12 +336,6 @@ def test_no_descriptor_stays_open(tmp_path: Path, no_fd_leaks: None):
         raise KeyError
 
 
-def test_importing_the_writer_does_not_import_torch():
-    """The writer works without torch."""
-    code = "import sys, wids; wids.ShardWriter; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
 def test_a_disk_that_takes_no_more_is_named(tmp_path: Path) -> None:
     """A shard that cannot grow is named in the error of the sample, and leaves no file."""
     script = (
