@@ -135,6 +135,8 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=IDS)
 @pytest.mark.usefixtures("workplace")
+# The warning of a part that shows what is done about a broken sample.
+@pytest.mark.filterwarnings("ignore:a sample is replaced by another one")
 def test_blocks_run(path: Path, tools: Path, monkeypatch: pytest.MonkeyPatch):
     """The code blocks of a document run in order and show the stated output."""
     module = types.ModuleType("__doc_blocks__")

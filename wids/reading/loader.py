@@ -11,12 +11,20 @@ from importlib.util import find_spec
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from wids.base.arguments import check_flag, check_integer, check_mapping, check_number, check_sized
+from wids.base.arguments import (
+    check_choice,
+    check_flag,
+    check_integer,
+    check_mapping,
+    check_number,
+    check_sized,
+)
 from wids.base.warn import warn
 from wids.ordering.batchsampler import BatchPass, BatchSampler
 from wids.ordering.randomseeds import reading_batch
 from wids.ordering.samplers import ChunkedSampler, check_drawn_from
 from wids.reading.batches import Batch, Pools, batch_maker, useful_threads
+from wids.reading.brokensamples import BrokenSamples, OnError
 from wids.reading.collate import Missing, as_tensors, checked_missing, pin
 from wids.reading.devicedecoder import DeviceDecoder
 from wids.reading.loaderstats import LoaderStats, LoopClock, counted_as
@@ -69,6 +77,12 @@ class Loader:
             `collate_fn`.
         missing: What samples without a field that others of their batch have get: the value of the
             field in a dict, as in `{".txt": ""}`; "none" for None in a list; or it is an "error".
+        on_error: What is done about a sample that cannot be read: "raise" its error; "replace" it
+            by another sample of its shard, which seed, epoch and sample decide, so that batches
+            stay full and a resumed run has the same ones; or "skip" it, so that its batch is
+            shorter. Errors of servers and disks are raised in any case.
+        max_errors: Number of different samples that may be replaced or skipped; the error of one
+            more is raised.
         device: Where batches go, such as "cuda"; or a `DeviceDecoder`, which also decodes images
             there. Two threads are the default then.
 
@@ -103,6 +117,8 @@ class Loader:
         seed: int = 0,
         tensors: bool | None = None,
         missing: Missing = "error",
+        on_error: OnError = "raise",
+        max_errors: int = 100,
         device: Any = None,
     ) -> None:
         _check_dataset(dataset)
@@ -144,6 +160,9 @@ class Loader:
                 "missing is for batches without a collate_fn; give it to wids.collate in yours, as "
                 "in functools.partial(wids.collate, missing=...)"
             )
+        check_choice("on_error", on_error, ("raise", "replace", "skip"))
+        self.on_error: OnError = on_error
+        self._broken = BrokenSamples(dataset, on_error, check_integer("max_errors", max_errors, 0))
         self.pin_memory = check_flag("pin_memory", pin_memory)
         self.drop_last = drop_last
         self.timeout = check_number("timeout", timeout, 0)
@@ -170,21 +189,26 @@ class Loader:
         collated = batch_maker(self.dataset, self.collate_fn, self._pools, self.missing)
         convert = _conversion(self.device, tensors=self.tensors, pin_memory=self.pin_memory)
 
+        def read(indexes: Sequence[int]) -> Batch:
+            try:
+                # A device draws crops by the epoch of the batch, too.
+                with reading_batch(indexes, len(self.dataset)):
+                    batch = collated(indexes)
+                    if convert is None:
+                        return batch
+                    with counted_as("convert"):
+                        return convert(batch)
+            except StopIteration as error:
+                raise no_end(f"while reading samples {indexes}") from error
+
+        read_batch = read if self.on_error == "raise" else self._broken.tolerant(read)
+
         def make(planned: PlannedBatch | Sequence[int]) -> Batch:
             fetched = (
                 planned.fetched() if isinstance(planned, PlannedBatch) else nullcontext(planned)
             )
             with nullcontext() if stats is None else stats.timed("read"), fetched as indexes:
-                try:
-                    # A device draws crops by the epoch of the batch, too.
-                    with reading_batch(indexes, len(self.dataset)):
-                        batch = collated(indexes)
-                        if convert is None:
-                            return batch
-                        with counted_as("convert"):
-                            return convert(batch)
-                except StopIteration as error:
-                    raise no_end(f"while reading samples {indexes}") from error
+                return read_batch(indexes)
 
         # The iterator of the sampler is made at once, as in a DataLoader, so that later changes of
         # the sampler apply to the next pass.
@@ -242,6 +266,14 @@ class Loader:
         if self._stats is None:
             self._stats = LoaderStats()
         return self._stats
+
+    def report(self) -> BrokenSamples:
+        """Return which samples were replaced or skipped, in all passes so far.
+
+        `len` counts them, `found` says of each what replaced it and why, and `view()` is the view
+        of them, which can be saved if no function is mapped, and left out by `exclude`.
+        """
+        return self._broken
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the sampler.
