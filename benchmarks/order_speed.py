@@ -1,11 +1,16 @@
 """How long until the first index of an epoch, how many a second then, and in how much memory?
 
     python benchmarks/order_speed.py [--sizes 8 9 10] [--only ours torch ...] [--record]
+    python benchmarks/order_speed.py --beside OTHER [--record]    two versions of wids in one run
 
 Every row is a fresh process, limited to 15 GB and 120 s: it makes the sampler for rank 3 of 32 over
 10**size samples in shards of 10,000 (and once in shards of uneven sizes), takes the first index,
 then a million more as Python ints, then starts again in the middle. Peers run in environments of
 their own; what is not installed there is left out and said so.
+
+With `--beside`, the other version is a checkout, such as `git archive VERSION | tar x -C OTHER`,
+and the processes of both take turns. Two more rows are measured there: an index of a mixture half
+of which is a part of few samples, and batches by cost.
 
 Why ours is flat: an index is computed from its position by arithmetic and a table of the chunks;
 nothing of the size of the epoch is ever made.
@@ -13,8 +18,10 @@ nothing of the size of the epoch is ever made.
 
 import argparse
 import json
+import math
 import platform
 import resource
+import statistics
 import subprocess
 import sys
 import time
@@ -50,14 +57,15 @@ def uneven_lengths(size):
 def ours(dataset, **options):
     from wids.ordering.samplers import DistributedChunkedSampler
 
-    options = {"partition": "global", "interleave": 16, "streams": 4, "chunksize": SHARD, **options}
+    # `lanes` is the old word for `streams`, so that an older release can be measured, too.
+    options = {"partition": "global", "interleave": 16, "lanes": 4, "chunksize": SHARD, **options}
     return DistributedChunkedSampler(dataset, RANKS, RANK, **options)
 
 
 def ours_uneven(dataset):
     from wids.ordering.samplers import DistributedShardSampler
 
-    return DistributedShardSampler(dataset, RANKS, RANK, streams=4)
+    return DistributedShardSampler(dataset, RANKS, RANK, lanes=4)
 
 
 def wids011(dataset):
@@ -114,17 +122,73 @@ def litdata(dataset):
         yield from np.random.RandomState([1, 1, number]).permutation(places).tolist()
 
 
+def tiny_part(few):
+    """Make a sampler of a mixture, half of which is a part of so few samples."""
+    import wids
+
+    mixture = wids.Mixture([range(1_000_000), range(few)], [1, 1], 2_000_000)
+    return wids.DistributedShardSampler(mixture, RANKS, RANK, lanes=4)
+
+
+def by_cost(size):
+    """Make batches by cost of lognormal lengths."""
+    import numpy as np
+
+    import wids
+
+    lengths = np.random.default_rng(1).lognormal(5.5, 0.9, size).clip(8, 8000)
+    dataset = Sized(size)
+    dataset.lengths = [1000] * (size // 1000)
+    sampler = wids.DistributedShardSampler(dataset, 8, 3, lanes=1)
+    return wids.BatchSampler(sampler, cost=lengths.astype(int), max_cost=16384)
+
+
+def measure_tiny(few):
+    """Measure the time of an index of a mixture with a tiny part, in a later epoch."""
+    sampler = tiny_part(few)
+    sampler.set_epoch(3)
+    next(iter(sampler))
+    clock = time.process_time()
+    taken = sum(1 for _ in islice(sampler, 1500))
+    print(json.dumps({"us an index": (time.process_time() - clock) / taken * 1e6}))
+
+
+def measure_by_cost(size):
+    """Measure how long the length and the first batch of batches by cost take."""
+    start = time.process_time()
+    batches = by_cost(size)
+    made = time.process_time() - start
+    start = time.process_time()
+    len(batches)
+    length = time.process_time() - start
+    start = time.process_time()
+    next(iter(batches))
+    after = time.process_time() - start
+    batches = by_cost(size)
+    start = time.process_time()
+    next(iter(batches))
+    print(
+        json.dumps(
+            {
+                "made in s": made,
+                "len s": length,
+                "first batch after len s": after,
+                "first batch s": time.process_time() - start,
+            }
+        )
+    )
+
+
 # name: (what it is, environment, maker)
 ROWS = {
     "ours": ("wids, chunks of 10,000, 16 mixed", None, ours),
     "ours-uneven": ("wids, uneven shards, 16 mixed", None, ours_uneven),
     "ours-uniform": ("wids, full shuffle", None, lambda n: ours(n, partition="uniform")),
+    "ours-one-stream": ("wids, 32 ranks in one stream", None, lambda n: ours(n, lanes=1)),
     "ours-contiguous": (
         "wids, DistributedChunkedSampler as by default",
         None,
-        lambda n: ours(
-            n, partition="contiguous", interleave=1, streams="rank", chunksize=1_000_000
-        ),
+        lambda n: ours(n, partition="contiguous", interleave=1, lanes="rank", chunksize=1_000_000),
     ),
     "wids011": ("wids 0.1.11, chunks of 2,000", "order-wids", wids011),
     "wids011-default": ("wids 0.1.11, distributed default", "order-wids", wids011_default),
@@ -143,6 +207,9 @@ def rss():
 
 def measure(name, size):
     """Measure one row, in this process, and print it as JSON."""
+    if name in ("tiny", "by-cost"):
+        {"tiny": measure_tiny, "by-cost": measure_by_cost}[name](size)
+        return
     maker = ROWS[name][2]
     if name.startswith("ours"):
         import wids.ordering.samplers
@@ -167,7 +234,9 @@ def measure(name, size):
     taken = sum(1 for _ in islice(iterator, count))
     row |= {"rate": taken / (time.process_time() - clock), "rss_mib": rss() - before}
     if name.startswith("ours"):
-        state = {**sampler.state_dict(), "consumed": size // 2 // RANKS * RANKS}
+        state = sampler.state_dict()
+        # The old word of a state.
+        state["consumed" if "consumed" in state else "position"] = size // 2 // RANKS * RANKS
         start = time.perf_counter()
         sampler.load_state_dict(state)
         next(iter(sampler))
@@ -180,6 +249,25 @@ def interpreter(environment):
     return sys.executable if environment is None else str(VENVS / environment / "bin" / "python")
 
 
+def run_once(name, size, python=sys.executable, checkout=REPOSITORY):
+    """Measure a row in a fresh process; return an error as a row."""
+    command = [python, __file__, "--measure", name, str(size)]
+    environment = {"PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1", "HOME": "/tmp"}
+    if checkout is not None:
+        environment["PYTHONPATH"] = str(checkout)
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=120, check=False, env=environment
+        )
+    except subprocess.TimeoutExpired:
+        return {"error": "more than 120 s"}
+    if done.returncode:
+        out_of_memory = "allocate" in done.stderr or "MemoryError" in done.stderr
+        lines = done.stderr.strip().splitlines() or ["killed"]
+        return {"error": "out of memory (15 GB)" if out_of_memory else lines[-1][:80]}
+    return json.loads(done.stdout.splitlines()[-1])
+
+
 def run(name, size, repeats):
     """Measure a row in fresh processes and return the median run."""
     _, environment, _ = ROWS[name]
@@ -188,21 +276,11 @@ def run(name, size, repeats):
         return {"error": f"no {python}"}
     runs = []
     for _ in range(repeats):
-        command = [python, __file__, "--measure", name, str(size)]
-        paths = {} if environment else {"PYTHONPATH": str(REPOSITORY)}
-        try:
-            done = subprocess.run(
-                command, capture_output=True, text=True, timeout=120, check=False,
-                env={"PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1", "HOME": "/tmp", **paths},
-            )  # fmt: skip
-        except subprocess.TimeoutExpired:
-            return {"error": "more than 120 s"}
-        if done.returncode:
-            out_of_memory = "allocate" in done.stderr or "MemoryError" in done.stderr
-            lines = done.stderr.strip().splitlines() or ["killed"]
-            return {"error": "out of memory (15 GB)" if out_of_memory else lines[-1][:80]}
-        runs.append(json.loads(done.stdout.splitlines()[-1]))
-        if runs[-1]["first_seconds"] > 5:
+        row = run_once(name, size, python, None if environment else REPOSITORY)
+        if "error" in row:
+            return row
+        runs.append(row)
+        if row["first_seconds"] > 5:
             break
     runs.sort(key=lambda row: row["first_seconds"])
     median = runs[len(runs) // 2]
@@ -211,6 +289,37 @@ def run(name, size, repeats):
         "rate": sorted(row["rate"] for row in runs)[len(runs) // 2],
         "runs": len(runs),
     }
+
+
+def beside(other, repeats):
+    """Measure two checkouts in turns; return a table of medians."""
+    rows = [
+        (f"10^{exponent}, {ROWS[name][0]}", name, 10**exponent)
+        for name in ("ours", "ours-uneven", "ours-one-stream", "ours-uniform")
+        for exponent in (6, 8, 9)
+    ]
+    rows += [(f"half of a mixture: {few} samples", "tiny", few) for few in (1, 10, 1000)]
+    rows += [(f"10^{exponent}, batches by cost", "by-cost", 10**exponent) for exponent in (6, 7)]
+    lines = ["| what | measure | other | here | here / other |", "|---|---|--:|--:|--:|"]
+    print("\n".join(lines), flush=True)
+    for words, name, size in rows:
+        runs = {checkout: [] for checkout in (other, REPOSITORY)}
+        for _ in range(repeats):
+            for checkout, found in runs.items():
+                found.append(run_once(name, size, checkout=checkout))
+        for measure in runs[REPOSITORY][0]:
+            if measure == "rss_mib":
+                continue
+            medians = [
+                statistics.median(row.get(measure, math.nan) for row in found)
+                for found in runs.values()
+            ]
+            lines.append(
+                f"| {words} | {measure} | {medians[0]:.4g} | {medians[1]:.4g} | "
+                f"{medians[1] / medians[0]:.2f} |"
+            )
+            print(lines[-1], flush=True)
+    return "\n".join(lines)
 
 
 def table(results):
@@ -236,6 +345,7 @@ def main():
     parser.add_argument("--only", nargs="+", default=list(ROWS))
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--record", action="store_true", help="keep the results for docs/order.md")
+    parser.add_argument("--beside", type=Path, help="a checkout of another version of wids")
     parser.add_argument("--measure", nargs=2, metavar=("NAME", "SIZE"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.measure:
@@ -243,6 +353,11 @@ def main():
         return
     # The docs and what they are made of change only on request.
     results_folder = HERE / "results" if arguments.record else REPOSITORY / ".bench" / "results"
+    results_folder.mkdir(parents=True, exist_ok=True)
+    if arguments.beside:
+        text = beside(arguments.beside, arguments.repeats)
+        (results_folder / "order_speed_versions.md").write_text(text + "\n")
+        return
     path = results_folder / "order_speed.json"
     results = {"machine": platform.platform(), "python": platform.python_version(), "rows": []}
     if path.exists():  # rows not measured now stay as they were
@@ -258,7 +373,6 @@ def main():
             print(table({"rows": [row]}).splitlines()[-1], flush=True)
     places = list(ROWS)
     results["rows"].sort(key=lambda row: (row["exponent"], places.index(row["name"])))
-    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(results, indent=1) + "\n")
     path.with_suffix(".md").write_text(table(results) + "\n")
 
