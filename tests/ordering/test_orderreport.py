@@ -61,19 +61,26 @@ def test_more_interleave_mixes_better():
     assert reports[0].shards_per_batch_uniform == pytest.approx(29.6, abs=0.5)
 
 
-@pytest.mark.parametrize("shards", [10, 25, 50, 100, 250])
+@pytest.mark.parametrize("shards", [10, 25, 50, 100])
 @pytest.mark.parametrize("uneven", [False, True])
 def test_the_ends_of_an_epoch_are_as_mixed_as_its_middle(shards, uneven):
-    """Batches at both ends have as many shards as in the middle."""
+    """Batches at both ends have as many shards as in the middle, whatever the seed."""
     lengths = [1000 + uneven * (i * 389 % 401 - 200) for i in range(shards)]
     cluster = Cluster(ranks_per_node=8, cache_shards=18)
-    report = order_report(lengths, cluster, interleave=16)
-    assert report.shards_per_batch_first >= 0.85 * report.shards_per_batch
-    assert report.shards_per_batch_last >= 0.85 * report.shards_per_batch
-    assert report.shards_per_batch_least >= 0.5 * report.shards_per_batch
-    assert report.downloads == report.downloads_least == shards
-    # Shards of uneven lengths end when they end, now and then two at once.
-    assert report.new_shards_max <= 3 + 2 * uneven
+    reports = [order_report(lengths, cluster, interleave=16, seed=seed) for seed in range(4)]
+    # Of few shards, the ends are a single batch.
+    ends = [
+        end / each.shards_per_batch
+        for each in reports
+        for end in (each.shards_per_batch_first, each.shards_per_batch_last)
+    ]
+    assert sum(ends) / len(ends) >= 0.95
+    assert min(ends) >= 0.85
+    for report in reports:
+        assert report.shards_per_batch_least >= 0.55 * report.shards_per_batch
+        assert report.downloads == report.downloads_least == shards
+        # Shards of uneven lengths end when they end, now and then two at once.
+        assert report.new_shards_max <= 3 + 2 * uneven
 
 
 def test_the_ends_are_those_of_the_whole_epoch():

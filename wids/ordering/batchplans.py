@@ -63,12 +63,15 @@ class BatchPlan(Protocol):
 
     facts: dict[str, Any]
 
-    def plan(self, indexes: Integers, ranks: int, key: int | None, tail: str) -> Batches:
+    def plan(
+        self, indexes: Integers, streams: Integers, ranks: int, key: int | None, tail: str
+    ) -> Batches:
         """Divide samples into batches.
 
         Args:
             indexes: The samples, in the order of the epoch.
-            ranks: Number of ranks.
+            streams: The stream of each, from 0 on; each has as many ranks.
+            ranks: Number of ranks; those of one stream are adjacent.
             key: Key of random choices; None to keep the order.
             tail: What happens if the last step is incomplete: "pad" repeats batches, "drop" leaves
                 it out, "ragged" gives some ranks one batch less.
@@ -122,7 +125,9 @@ class CostPlan:
             "batch_size": most,
         }
 
-    def plan(self, indexes: Integers, ranks: int, key: int | None, tail: str) -> Batches:
+    def plan(
+        self, indexes: Integers, _streams: Integers, ranks: int, key: int | None, tail: str
+    ) -> Batches:
         """Divide samples into batches; as `BatchPlan.plan`."""
         windows: list[Batches] = []
         for part in np.array_split(indexes, max(1, -(-indexes.size // _WINDOW))):
@@ -266,8 +271,9 @@ def _best_fit(units: list[int], capacity: int, most: int) -> tuple[list[int], in
 class ShapePlan:
     """Batches of samples of one shape; in a step, all ranks have the same shape.
 
-    The samples of a shape, in the order of the epoch, are cut into groups of a batch for each rank.
-    The steps come in the order in which the middle samples of their groups come in the epoch.
+    The samples of a shape, in the order of the epoch, are cut into groups of a batch for each rank,
+    from the stream of that rank as long as each stream has enough of them. The steps come in the
+    order in which the middle samples of their groups come in the epoch.
 
     Args:
         shapes: Shape of each sample: an integer or a string, or a row of integers.
@@ -296,21 +302,27 @@ class ShapePlan:
             "drop_last": drop_last,
         }
 
-    def plan(self, indexes: Integers, ranks: int, _key: int | None, tail: str) -> Batches:
+    def plan(
+        self, indexes: Integers, streams: Integers, ranks: int, _key: int | None, tail: str
+    ) -> Batches:
         """Divide samples into batches; as `BatchPlan.plan`."""
         numbers = self._numbers[indexes]
         by_shape = np.argsort(numbers, kind="stable")
         counts = np.bincount(numbers, minlength=len(self._sizes))
         steps: list[tuple[int, list[Integers]]] = []  # where its middle sample comes, and batches
         ragged: list[Integers] = []
+        number = int(streams.max(initial=0)) + 1
+        if ranks % number:  # at the end of an epoch, if only some streams have samples left
+            streams, number = np.zeros_like(streams), 1
         for mine, size in zip(np.split(by_shape, np.cumsum(counts)[:-1]), self._sizes, strict=True):
-            group = size * ranks
-            full = mine.size // group * group
-            for at in range(0, full, group):
-                some = mine[at : at + group]
+            groups, rest = _in_groups(mine, streams[mine], number, size * ranks)
+            mixed, rest = _in_groups(rest, np.zeros_like(rest), 1, size * ranks)
+            filling = rest
+            for group in [*groups, *mixed]:
+                filling = group.ravel()
                 # Neighbours go to different ranks, as in an order without shapes.
-                steps.append((int(some[group // 2]), list(some.reshape(size, ranks).T)))
-            rest = mine[full:]
+                batches = group.reshape(len(group), size, -1).swapaxes(1, 2).reshape(ranks, size)
+                steps.append((int(np.sort(filling)[filling.size // 2]), list(batches)))
             if tail == "ragged":
                 cuts = range(0, rest.size - (size - 1) * self._drop_last, size)
                 ragged += [rest[at : at + size] for at in cuts]
@@ -321,12 +333,28 @@ class ShapePlan:
             last = rest[: each * ranks]
             if tail == "pad":
                 # Those of the group before are of samples that are in the cache.
-                last = np.resize(np.append(rest, mine[max(0, full - group) :]), each * ranks)
+                last = np.resize(np.append(rest, filling), each * ranks)
             steps.append((int(rest[-1]), list(last.reshape(each, ranks).T)))
         steps.sort(key=lambda step: step[0])
         batches = [batch for _, step in steps for batch in step] + ragged
         places = np.concatenate([by_shape[:0], *batches])
         return Batches(indexes[places], np.array([batch.size for batch in batches], np.int64))
+
+
+def _in_groups(
+    samples: Integers, streams: Integers, number: int, size: int
+) -> tuple[Integers, Integers]:
+    """Cut samples into groups to which each of a number of streams gives as many.
+
+    Returns:
+        The groups, of shape `(groups, number, size // number)`, and the other samples.
+    """
+    counts, each = np.bincount(streams, minlength=number), size // number
+    by_stream = np.argsort(streams, kind="stable")
+    firsts = (np.cumsum(counts) - counts)[:, None]
+    chosen = by_stream[firsts + np.arange(counts.min() // each * each)]
+    chosen = chosen.reshape(number, counts.min() // each, each).swapaxes(0, 1)
+    return samples[chosen], np.delete(samples, chosen.ravel())
 
 
 def _numbered_shapes(shapes: Any, length: int) -> tuple[NDArray[np.int32], list[Any]]:

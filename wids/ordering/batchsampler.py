@@ -335,16 +335,22 @@ class _Pools:
         stop = ends[0] if ends else state.num_samples
         blocks = [np.arange(i, min(i + _BLOCK, stop)) for i in range(start, stop, _BLOCK)]
         indexes = np.concatenate(list(map(order.at, blocks)))
+        streams = np.arange(start, stop) % state.streams
         # With as many ranks as at last, the plan of these goes on.
         goes_on = state.segments and state.segments[-1][0] == ranks
         runs = state.segments if goes_on else (*state.segments, (ranks, 0))
         for number, (then, steps) in enumerate(runs):
             key = derive_key(state.seed, state.epoch, _POOLS, state.pool, number)
-            planned = self._plan.plan(indexes, then, key if state.shuffle else None, tail)
+            # Ranks that do not share the streams evenly, and those of a full shuffle, have no home.
+            ways = 1 if then % state.streams or state.partition == "uniform" else state.streams
+            planned = self._plan.plan(
+                indexes, streams % ways, then, key if state.shuffle else None, tail
+            )
             taken = min(steps * then, planned.sizes.size)
             used = planned.bounds[taken]
             if number < len(runs) - 1:
-                indexes = _without(indexes, planned.indexes[:used])
+                kept = _without(indexes, planned.indexes[:used])
+                indexes, streams = indexes[kept], streams[kept]
         self._last = what, Batches(planned.indexes[used:], planned.sizes[taken:])
         return self._last[1]
 
@@ -354,12 +360,12 @@ class _Pools:
 
 
 def _without(indexes: Integers, used: Integers) -> Integers:
-    """Return indexes without some of them, each left out as often as it was used."""
+    """Return the places of indexes without some of them, each left out as often as it was used."""
     order = np.argsort(indexes, kind="stable")
     ascending, used = indexes[order], np.sort(used)
     number_among_equals = np.arange(indexes.size) - np.searchsorted(ascending, ascending)
     times = np.searchsorted(used, ascending, side="right") - np.searchsorted(used, ascending)
-    return indexes[np.sort(order[number_among_equals >= times])]
+    return np.sort(order[number_among_equals >= times])
 
 
 class _PlannedPass(Pass):
