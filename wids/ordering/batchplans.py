@@ -337,8 +337,8 @@ class ShapePlan:
             steps.append((int(rest[-1]), list(last.reshape(each, ranks).T)))
         steps.sort(key=lambda step: step[0])
         batches = [batch for _, step in steps for batch in step] + ragged
-        places = np.concatenate([by_shape[:0], *batches])
-        return Batches(indexes[places], np.array([batch.size for batch in batches], np.int64))
+        chosen = np.concatenate([by_shape[:0], *batches])
+        return Batches(indexes[chosen], np.array([batch.size for batch in batches], np.int64))
 
 
 def _in_groups(

@@ -360,7 +360,7 @@ class _Pools:
 
 
 def _without(indexes: Integers, used: Integers) -> Integers:
-    """Return the places of indexes without some of them, each left out as often as it was used."""
+    """Return which indexes are left without some of them, each removed as often as it was used."""
     order = np.argsort(indexes, kind="stable")
     ascending, used = indexes[order], np.sort(used)
     number_among_equals = np.arange(indexes.size) - np.searchsorted(ascending, ascending)

@@ -1,7 +1,7 @@
 """Order of a mixture: draws from several datasets by weight, each in an order of its own.
 
 Each part has its share of the draws of an epoch, its quota. The draws of all parts, part by part,
-are dealt to the streams one by one, and each stream merges those of its parts evenly. A part
+are given to the streams one by one, and each stream merges those of its parts evenly. A part
 continues where the epoch before ended: its draws are counted over all epochs, and draw `g` of a
 part with `n` samples is position `g % n` of pass `g // n` over the part. So, whatever the number of
 streams, shares are exact to one draw, and any two samples of a part are drawn equally often, to one
@@ -24,7 +24,7 @@ __all__ = ["MixtureChunks", "MixtureOrder", "share_out"]
 _MERGE, _PARTS, _ALL = 0x6D697872, 0x6D697870, 0x6D697861
 # A part with so few samples is permuted as a whole: an epoch may draw from it thousands of times.
 _SHORT = 1024
-_TURNS = 4  # of a block, for each part
+_ELEMENTS = 4  # of a block, for each part
 
 
 def share_out(total: int, weights: list[Fraction]) -> list[int]:
@@ -95,11 +95,11 @@ class MixtureOrder:
 
     def at(self, positions: Integers) -> Integers:
         """Return the indexes at some positions; as `EpochOrder.at`."""
-        turns, streams = np.divmod(positions, self._spec.streams)
+        inside, streams = np.divmod(positions, self._spec.streams)
         indexes = np.empty_like(positions)
         for stream in np.flatnonzero(np.bincount(streams, minlength=1)).tolist():
             (here,) = np.nonzero(streams == stream)
-            parts, numbers = self._merge(stream).at(turns[here])
+            parts, numbers = self._merge(stream).at(inside[here])
             for part in np.flatnonzero(np.bincount(parts, minlength=1)).tolist():
                 (mine,) = np.nonzero(parts == part)
                 # The draws of this part that belong to this stream are every `streams`-th one.
@@ -115,21 +115,21 @@ class MixtureOrder:
             spec = self._spec
             key = derive_key(spec.seed, spec.epoch, _MERGE, stream) if spec.shuffle else None
             lengths = np.diff(before)
-            self._merges[stream] = Interleave(lengths, _TURNS * lengths.size, key)
+            self._merges[stream] = Interleave(lengths, _ELEMENTS * lengths.size, key)
         return self._merges[stream]
 
     def _draw(self, part: int, draws: Integers) -> Integers:
         """Return the indexes of draws of a part, which are counted from the start of the epoch."""
         spec, chunks = self._spec, self._mixture.parts[part]
-        begun, place = self._begun[part]
+        begun, first = self._begun[part]
         size, offset = chunks.num_samples, self._offsets[part]
         seed = derive_key(spec.seed, _PARTS, part)
-        passes, places = np.divmod(draws + place, size)
+        passes, at = np.divmod(draws + first, size)
         # In one call for all passes, if nothing is gained by chunks: few samples, or few chunks.
         few = size <= _SHORT or chunks.sizes.size <= self._open[part] or spec.partition == "uniform"
         if few and spec.shuffle and spec.shufflefirst:
             keys = derive_keys(derive_key(seed, _ALL), passes + begun % (1 << 62))
-            whole: Integers = permute(places, size, keys) + offset
+            whole: Integers = permute(at, size, keys) + offset
             return whole
         indexes = np.empty_like(draws)
         for number in np.unique(passes).tolist():
@@ -140,5 +140,5 @@ class MixtureOrder:
                     self._orders.clear()
                 own = replace(spec, seed=seed, epoch=begun + number, interleave=self._open[part])
                 order = self._orders[part, number] = chunks.epoch(own)
-            indexes[mine] = order.at(places[mine]) + offset
+            indexes[mine] = order.at(at[mine]) + offset
         return indexes

@@ -12,9 +12,9 @@ step. So any rank begins at any position at once, and any number of ranks goes o
 1. The chunks are put in a line: in storage order (partition "contiguous"), in an order drawn from
    the seed ("fixed"), or from seed and epoch ("global"). With "uniform" there are no chunks: one
    permutation of all samples is the order.
-2. The line is cut into streams of equal length; position `p` is turn `p // streams` of stream
-   `p % streams`. With "contiguous" and "fixed", which chunks a stream has is the same in each
-   epoch, and their order is drawn anew.
+2. The line is cut into streams of equal length; position `p` of the epoch is position
+   `p // streams` of stream `p % streams`. With "contiguous" and "fixed", a stream has the same
+   chunks in each epoch, in a new order.
 3. The chunks of a stream are divided into `interleave` sequences, which `Interleave` merges: at any
    time, a stream draws from the one chunk of each sequence that is in progress.
 4. In a chunk, a permutation whose key is that of the chunk gives the sample.
@@ -52,10 +52,10 @@ MOST_CHUNKS = 1 << 24  # their tables take 400 MB
 
 # Purposes of the keys that are derived from a seed.
 _LINE, _STREAM, _BLOCKS, _SAMPLES, _ALL = range(1, 6)
-# Turns of a block for each sequence. With more, a rank that has a stream of its own draws less
+# Positions of a block for each sequence. With more, a rank that has a stream of its own draws less
 # evenly from the sequences; with fewer, ranks that share a stream take longer.
-_TURNS = 2
-# Turns that are looked up at a time, whose tables fit into the processor's cache.
+_ELEMENTS = 2
+# Positions that are looked up at a time, whose tables fit into the processor's cache.
 _PIECE = 8192
 
 
@@ -178,9 +178,9 @@ def _running_total(sizes: Integers) -> Integers:
 
 
 class Interleave:
-    """Several sequences merged evenly into one: turn `t` is a place in one of the sequences.
+    """Several sequences merged evenly into one: each position is an element of one of them.
 
-    The turns are cut into blocks of about `block` turns. Before block `i` of `num_blocks`,
+    The positions are cut into blocks of about `block` positions. Before block `i` of `num_blocks`,
     `x_s(i)` elements of sequence `s` have been taken, where
 
         x_s(i) = lengths[s] * i // num_blocks + leads[s] * min(i, num_blocks - i, ramp) // ramp
@@ -206,7 +206,7 @@ class Interleave:
     ) -> None:
         self.lengths = lengths
         self.total = int(lengths.sum())
-        # Products of turns and blocks stay below 2**63.
+        # Products of positions and blocks stay below 2**63.
         self.num_blocks = max(1, min(self.total // block, (1 << 62) // max(1, self.total)))
         self._key, self._bits = key, (block - 1).bit_length()
         self._ramp = min(ramp, self.num_blocks // 2)
@@ -216,7 +216,7 @@ class Interleave:
             # falls: it gains at least one element in a block, and the lead takes half of that.
             most = lengths * self._ramp // (2 * self.num_blocks)
             self._leads = np.where(lengths < self.num_blocks, 0, np.clip(leads, -most, most))
-        # Between these three blocks and the end, turns are in proportion to blocks, but for two
+        # Between these three blocks and the end, positions are in proportion to blocks, but for two
         # roundings a sequence; in the outer parts there are at least half as many in a block.
         ends = np.array([0, self._ramp, self.num_blocks - self._ramp, self.num_blocks])
         self._ends = self._taken(ends).sum(1), ends
@@ -233,40 +233,40 @@ class Interleave:
             taken += self._leads * ramp[:, None] // self._ramp
         return taken
 
-    def at(self, turns: Integers) -> tuple[Integers, Integers]:
-        """Return the sequence of each turn, and its place in that sequence."""
-        if self.lengths.size == 1 or not turns.size:
-            return np.zeros_like(turns), turns
+    def at(self, positions: Integers) -> tuple[Integers, Integers]:
+        """Return the sequence of each position, and the offset in that sequence."""
+        if self.lengths.size == 1 or not positions.size:
+            return np.zeros_like(positions), positions
         if self._key is not None and self._bits:
-            turns = shuffle_windows(turns, self.total, self._bits, self._key)
-        sequences, places = np.empty_like(turns), np.empty_like(turns)
-        for start in range(0, turns.size, _PIECE):
+            positions = shuffle_windows(positions, self.total, self._bits, self._key)
+        sequences, offsets = np.empty_like(positions), np.empty_like(positions)
+        for start in range(0, positions.size, _PIECE):
             part = slice(start, start + _PIECE)
-            sequences[part], places[part] = self._find(turns[part])
-        return sequences, places
+            sequences[part], offsets[part] = self._find(positions[part])
+        return sequences, offsets
 
-    def _find(self, turns: Integers) -> tuple[Integers, Integers]:
-        """Return sequence and place of turns that are shuffled already, by a table of blocks."""
-        guess = np.interp(turns, *self._ends).astype(np.int64)
+    def _find(self, positions: Integers) -> tuple[Integers, Integers]:
+        """Return sequence and offset of shuffled positions, by a table of blocks."""
+        guess = np.interp(positions, *self._ends).astype(np.int64)
         low, high = int(guess.min()) - self._margin, int(guess.max()) + self._margin + 1
-        # A table of all blocks between, unless most of them hold none of the turns.
-        dense = high - low <= turns.size * (2 * self._margin + 2)
+        # A table of all blocks between, unless most of them hold none of the positions.
+        dense = high - low <= positions.size * (2 * self._margin + 2)
         if dense:
             blocks = np.arange(max(0, low), min(high, self.num_blocks) + 1)
         else:
             near = np.arange(-self._margin, self._margin + 2)
             blocks = np.unique((guess[:, None] + near).clip(0, self.num_blocks))
         taken = self._taken(blocks)
-        # How many turns each sequence has in each block; within a block, sequence after sequence.
-        # Blocks that are left out count as one, in which none of the turns lies.
+        # How many positions each sequence has in each block; within a block, sequence after
+        # sequence. Blocks that are left out count as one, in which none of the positions lies.
         counts = np.diff(taken, axis=0).ravel()
         firsts = _running_total(counts)
-        turns = turns - taken[0].sum()
+        positions = positions - taken[0].sum()
         if dense:
-            cells = np.repeat(np.arange(counts.size), counts)[turns]
+            cells = np.repeat(np.arange(counts.size), counts)[positions]
         else:
-            cells = np.searchsorted(firsts, turns, side="right") - 1
-        return cells % self.lengths.size, taken.ravel()[cells] + turns - firsts[cells]
+            cells = np.searchsorted(firsts, positions, side="right") - 1
+        return cells % self.lengths.size, taken.ravel()[cells] + positions - firsts[cells]
 
 
 class EpochOrder:
@@ -304,11 +304,11 @@ class EpochOrder:
             if spec.shuffle and positions.size:
                 positions = permute(positions, self.num_samples, derive_key(self.key, _ALL))
             return positions + self.chunks.first
-        turns, streams = np.divmod(positions, spec.streams)
+        inside, streams = np.divmod(positions, spec.streams)
         indexes = np.empty_like(positions)
         for number in np.flatnonzero(np.bincount(streams)).tolist():
             (mine,) = np.nonzero(streams == number)
-            indexes[mine] = self._stream(number).at(turns[mine])
+            indexes[mine] = self._stream(number).at(inside[mine])
         return indexes
 
     @cached_property
@@ -379,19 +379,19 @@ class _Stream:
         # Sequences come to their next chunks one after the other, over all streams, so that few
         # shards are fetched at a time: by half a chunk they are ahead of the mean, or behind. A
         # sequence of one chunk has no next one.
-        places = 2 * (np.arange(k) * spec.streams + number) + 1 - k * spec.streams
-        leads = np.where(lengths > chunk, places * chunk // (2 * k * spec.streams), 0)
-        block = k * min(_TURNS, max(1, chunk // _TURNS))
+        shifts = 2 * (np.arange(k) * spec.streams + number) + 1 - k * spec.streams
+        leads = np.where(lengths > chunk, shifts * chunk // (2 * k * spec.streams), 0)
+        block = k * min(_ELEMENTS, max(1, chunk // _ELEMENTS))
         key = derive_key(order.key, _BLOCKS, number)
         # They gain their leads while each goes through one chunk.
         self._merge = Interleave(lengths, block, key, leads, ramp=-(-k * chunk // block))
 
-    def at(self, turns: Integers) -> Integers:
-        sequences, places = self._merge.at(turns)
-        places = places + self._begins[sequences]
-        pieces = np.searchsorted(self._bounds, places, side="right") - 1
+    def at(self, positions: Integers) -> Integers:
+        sequences, offsets = self._merge.at(positions)
+        offsets = offsets + self._begins[sequences]
+        pieces = np.searchsorted(self._bounds, offsets, side="right") - 1
         begins = self._bounds[pieces]
-        offsets = places - begins
+        offsets = offsets - begins
         if self._key is not None:
             sizes = self._bounds[pieces + 1] - begins
             keys = derive_keys(self._key, self._firsts[pieces])
@@ -404,7 +404,7 @@ class _Stream:
 class Share:
     """The positions of one rank: one in each step of `num_replicas` adjacent positions.
 
-    In a step, the positions are dealt to the ranks stream by stream. So the ranks of a node, which
+    In a step, the positions are given to the ranks stream by stream. So the ranks of a node, which
     have adjacent numbers, draw from one stream.
 
     Attributes:
@@ -436,30 +436,30 @@ class Share:
         if self.tail == "pad":
             return steps + 1
         last = np.array([self.start + steps * self.num_replicas])
-        return steps + (int(self._seats(last)[0]) < rest)
+        return steps + (int(self._in_step(last)[0]) < rest)
 
     def positions(self, first: int, last: int) -> Integers:
         """Return the positions of this rank at its steps `[first, last)`."""
         begins = self.start + np.arange(first, last, dtype=np.int64) * self.num_replicas
-        seats = self._seats(begins)
-        positions: Integers = begins + seats
+        numbers = self._in_step(begins)
+        positions: Integers = begins + numbers
         if positions.size and positions[-1] >= self.num_samples:
             # Of the step before, hence of a shard that is in the cache; and of a rank beside it in
             # its stream, so that no rank has a sample twice.
-            neighbour = (int(seats[-1]) + self.streams) % self.num_replicas
+            neighbour = (int(numbers[-1]) + self.streams) % self.num_replicas
             filling = int(begins[-1]) - self.num_replicas + neighbour
             if filling < 0:  # fewer samples than ranks
-                filling = self.start + int(seats[-1]) % (self.num_samples - self.start)
+                filling = self.start + int(numbers[-1]) % (self.num_samples - self.start)
             positions[-1] = filling
         return positions
 
-    def _seats(self, begins: Integers) -> Integers:
+    def _in_step(self, begins: Integers) -> Integers:
         """Return which position of each of some adjacent steps is this rank's."""
         # Steps recur when a step begins at the same stream again.
         period = self.streams // math.gcd(self.streams, self.num_replicas)
-        numbers = np.arange(self.num_replicas)
-        seats = [
-            np.argsort((begin + numbers) % self.streams, kind="stable")[self.rank]
+        step = np.arange(self.num_replicas)
+        numbers = [
+            np.argsort((begin + step) % self.streams, kind="stable")[self.rank]
             for begin in begins[:period].tolist()
         ]
-        return np.array(seats, np.int64)[np.arange(begins.size) % period]
+        return np.array(numbers, np.int64)[np.arange(begins.size) % period]

@@ -1,13 +1,13 @@
 """Keyed permutations and hashes, the same on every machine and with every release of NumPy.
 
-    permute           permutes the places of a range one by one, without a table
+    permute           permutes the numbers of a range one by one, without a table
     shuffled          a permutation of a whole range
-    shuffle_windows   permutes places within short windows; ten times as fast as `permute`
+    shuffle_windows   permutes numbers within short windows; ten times as fast as `permute`
 
 All use unsigned 64-bit additions, multiplications, shifts and xors alone. (NumPy and Python do not
 promise that their own shuffles stay the same.) Tests pin the results.
 
-`permute` is a Feistel network on the pairs `(place % a, place // a)` with `a * b` just above
+`permute` is a Feistel network on the pairs `(number % a, number // a)` with `a * b` just above
 `size`. A result beyond `size` is permuted again until it lies inside.
 
 Source:
@@ -110,15 +110,15 @@ def facts_hash(facts: Mapping[str, Any] | list[Any]) -> str:
 _ROUND_KEYS = tuple(np.uint64(derive_key(0x77696473, number)) for number in range(_ROUNDS))
 
 
-def permute(places: Integers, sizes: Integers | int, keys: Keys | int) -> Integers:
-    """Permute places by key: place `i` lies in `range(sizes[i])` and is permuted by `keys[i]`.
+def permute(numbers: Integers, sizes: Integers | int, keys: Keys | int) -> Integers:
+    """Permute numbers by key: number `i` lies in `range(sizes[i])` and is permuted by `keys[i]`.
 
     For one size and key, the images of `range(size)` are `range(size)` in another order.
 
     Args:
-        places: Places in `[0, size)`, int64, shape `(n,)`.
-        sizes: Size of each place's range, in `[1, 2**52]`; one for all, or shape `(1,)` or `(n,)`.
-        keys: Key of each place's permutation; one for all, or shape `(1,)` or `(n,)`.
+        numbers: Numbers in `[0, size)`, int64, shape `(n,)`.
+        sizes: Size of each number's range, in `[1, 2**52]`; one for all, or shape `(1,)` or `(n,)`.
+        keys: Key of each number's permutation; one for all, or shape `(1,)` or `(n,)`.
 
     Returns:
         The images, in `[0, size)`, int64, shape `(n,)`.
@@ -128,11 +128,11 @@ def permute(places: Integers, sizes: Integers | int, keys: Keys | int) -> Intege
     """
     size = np.atleast_1d(np.asarray(sizes, np.int64)).view(np.uint64)
     key = np.atleast_1d(np.asarray(keys, np.uint64))
-    images = np.empty(places.size, np.uint64)
+    images = np.empty(numbers.size, np.uint64)
     # Pieces that fit into the processor's cache are twice as fast and need little memory.
-    for start in range(0, places.size, _BLOCK):
+    for start in range(0, numbers.size, _BLOCK):
         part = slice(start, start + _BLOCK)
-        here = places[part].view(np.uint64)
+        here = numbers[part].view(np.uint64)
         images[part] = _walk(here, _part(size, part), _part(key, part))
     return images.view(np.int64)
 
@@ -147,13 +147,13 @@ def shuffled(size: int, key: int) -> Integers:
     return np.argsort(derive_keys(key, np.arange(size, dtype=np.int64)))
 
 
-def shuffle_windows(places: Integers, size: int, bits: int, key: int) -> Integers:
-    """Permute places within windows of `2**bits` adjacent places.
+def shuffle_windows(numbers: Integers, size: int, bits: int, key: int) -> Integers:
+    """Permute numbers within windows of `2**bits` adjacent numbers.
 
     It is less random than `permute`, and meant for short windows.
 
     Args:
-        places: Places in `[0, size)`, int64, shape `(n,)`.
+        numbers: Numbers in `[0, size)`, int64, shape `(n,)`.
         size: Size of their range.
         bits: At least 1.
         key: Key of all windows.
@@ -164,11 +164,11 @@ def shuffle_windows(places: Integers, size: int, bits: int, key: int) -> Integer
     >>> sorted(shuffle_windows(np.arange(10), 10, 2, 42)[4:8].tolist())
     [4, 5, 6, 7]
     """
-    begins = places >> bits
+    begins = numbers >> bits
     keys = derive_keys(key, begins)
     begins <<= bits
-    images = begins + _shuffle_bits(places - begins, bits, keys)
-    # The last window may be incomplete: a place beyond the end is permuted again until it lies
+    images = begins + _shuffle_bits(numbers - begins, bits, keys)
+    # The last window may be incomplete: a number beyond the end is permuted again until it lies
     # inside.
     (astray,) = np.nonzero(images >= size)
     while astray.size:
@@ -178,12 +178,12 @@ def shuffle_windows(places: Integers, size: int, bits: int, key: int) -> Integer
     return images
 
 
-def _shuffle_bits(places: Integers, bits: int, keys: Keys) -> Integers:
-    """Permute places of `range(2**bits)` by a key for each."""
-    images = places.astype(np.uint64)
+def _shuffle_bits(numbers: Integers, bits: int, keys: Keys) -> Integers:
+    """Permute numbers of `range(2**bits)` by a key for each."""
+    images = numbers.astype(np.uint64)
     mask, half = np.uint64((1 << bits) - 1), np.uint64((bits + 1) // 2)
     # A multiplication by an odd number and an addition move low bits up; folding moves high bits
-    # down. With three rounds, the places of one rank in a window are so alike that some of its
+    # down. With three rounds, the numbers of one rank in a window are so alike that some of its
     # batches come from half as many chunks as the others.
     for shift in (0, 13, 26, 39):
         images ^= images >> half
@@ -198,9 +198,9 @@ def _part(values: Keys, part: slice | Integers) -> Keys:
     return values if values.size == 1 else values[part]
 
 
-def _walk(places: Keys, sizes: Keys, keys: Keys) -> Keys:
-    """Permute the pairs until all places are below their sizes."""
-    images = _feistel(places, sizes, keys)
+def _walk(numbers: Keys, sizes: Keys, keys: Keys) -> Keys:
+    """Permute the pairs until all numbers are below their sizes."""
+    images = _feistel(numbers, sizes, keys)
     (astray,) = np.nonzero(images >= sizes)
     while astray.size:
         sizes_there = _part(sizes, astray)
@@ -210,16 +210,16 @@ def _walk(places: Keys, sizes: Keys, keys: Keys) -> Keys:
     return images
 
 
-def _feistel(places: Keys, sizes: Keys, keys: Keys) -> Keys:
-    """Permute the pairs `(place % a, place // a)`; there are slightly more pairs than places."""
+def _feistel(numbers: Keys, sizes: Keys, keys: Keys) -> Keys:
+    """Permute the pairs `(number % a, number // a)`; there are slightly more pairs than numbers."""
     # IEEE roots and quotients are correctly rounded, so all machines agree up to 2**52. Rounded
     # down, the quotients are those of integers, whose division takes five times as long.
     widths = np.sqrt(sizes.astype(np.float64)).astype(np.uint64) + _ONE
     heights = ((sizes + widths - _ONE) / widths).astype(np.uint64)
     # If both sides were odd, each round would be an even permutation, and so would their product.
     heights += widths & heights & _ONE
-    high = (places / widths).astype(np.uint64)
-    low = places - high * widths
+    high = (numbers / widths).astype(np.uint64)
+    low = numbers - high * widths
     for round_number in range(0, _ROUNDS, 2):
         low = _add_noise(low, high, widths, keys + _ROUND_KEYS[round_number])
         high = _add_noise(high, low, heights, keys + _ROUND_KEYS[round_number + 1])

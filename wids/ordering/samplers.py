@@ -646,7 +646,7 @@ class DistributedChunkedSampler(ChunkedSampler, DistributedSampler[int]):
         if self.drop_last and not pad:
             raise ValueError(
                 "drop_last=True and pad=False exclude each other: drop_last leaves out what the "
-                "ranks cannot share evenly, pad=False deals it to some of them; pass one of the two"
+                "ranks cannot share evenly, pad=False gives it to some of them; pass one of the two"
             )
         self.tail = "drop" if self.drop_last else "pad" if pad else "ragged"
         self._streams = check_streams(streams, lanes, "rank")
