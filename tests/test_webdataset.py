@@ -18,7 +18,15 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # what it deprecates of its own is not our concern
     import webdataset
 
-KEYS = ["000001", "train/cat/0002", "v1.2/0003", "a" * 90, "deep/" * 30 + "leaf", "été/日本"]
+KEYS = [
+    "000001",
+    "train/cat/0002",
+    "v1.2/0003",
+    "a" * 90,
+    "x" * 130,
+    "deep/" * 30 + "leaf",
+    "été/日本",
+]
 
 
 def picture(seed: int) -> Image.Image:
@@ -71,7 +79,7 @@ def ours(tmp_path: Path) -> Path:
 def test_webdataset_reads_what_we_write(ours: Path):
     """Webdataset reads the same keys, extensions and decoded values."""
     urls = sorted(str(path) for path in ours.glob("*.tar"))
-    assert len(urls) == 3
+    assert len(urls) == 4
     found = list(webdataset.WebDataset(urls, shardshuffle=False).decode("pil"))
     for one, expected in zip(found, samples(), strict=True):
         assert_equal(one, expected)
