@@ -140,6 +140,10 @@ def test_missing_fields_are_filled_or_named(folder: Path) -> None:
     assert ".image" not in view[7]
     widths = view.column(".image", "width", fill=-1)
     assert widths.tolist() == [8 + n if n in WITH else -1 for n in range(COUNT)]
+    assert view.filter("image.width > 20").column(".cls").tolist() == [
+        n for n in WITH if 8 + n > 20
+    ]
+    assert view.filter("image.width is null").column(".cls").tolist() == [7, 15, 23]
     with pytest.raises(wids.DecodeError, match="sample 7,.*expected a field '.webp'"):
         view.gather([6, 7], ".image")
     with pytest.raises(wids.DecodeError, match="rename"):
