@@ -7,10 +7,10 @@ shards themselves, for what copies, exports or inspects them.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeGuard, Unpack
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, Unpack
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     import numpy as np
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from wids.base.shardref import ShardRef
     from wids.caching.cache import ShardCache
-    from wids.display.notebook import SampleView
     from wids.ordering.lookahead import IndexMap
     from wids.ordering.samplers import ChunkedSampler
     from wids.reading.columns import ColumnReader
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from wids.reading.gather import Allocate, Gathering
     from wids.reading.pipeline import BatchKind, Pipeline, ReadingOptions
     from wids.reading.prefetch import Prefetch
-    from wids.reading.ragged import Ragged, Values
+    from wids.reading.ragged import Values
     from wids.specs.shardtable import ShardTable
     from wids.tar.shard import ReadableShard
     from wids.tar.sidecar import IndexRules
@@ -63,8 +62,8 @@ class SampleLocation:
 class SampleSequence(Protocol):
     """A sequence of samples with random access.
 
-    `ShardListDataset` implements it; every other implementation can be sampled, loaded, gathered,
-    shown and pickled in the same way. tests/reading/test_dataset_contract.py tests each of them.
+    It has what samplers, loaders, displays and tools ask for. `ShardListDataset` and `View`
+    implement it, and have further methods, which tests/reading/test_dataset_contract.py tests.
 
     Indexes are global and may be negative, which counts from the end; an index out of range is an
     `IndexError` that names the index and the length. All methods may be called from many threads.
@@ -78,9 +77,6 @@ class SampleSequence(Protocol):
 
     def __getitems__(self, indexes: Sequence[int], /) -> list[Any]:
         """Return the samples of a batch, each as `self[index]`, in the order of the indexes."""
-
-    def __iter__(self) -> Iterator[Any]:
-        """Yield all samples in order."""
 
     @property
     def lengths(self) -> Sequence[int] | npt.NDArray[np.int64]:
@@ -115,13 +111,6 @@ class SampleSequence(Protocol):
             index: Global index; a negative one counts from the end.
         """
 
-    def names_at(self, index: int) -> list[str]:
-        """Return the names of the fields of a sample, also of those that a join gives as None.
-
-        Args:
-            index: Global index.
-        """
-
     def open_field(self, index: int, extension: str) -> FieldFile:
         """Open one field of a sample as a file that can be sought in.
 
@@ -131,28 +120,6 @@ class SampleSequence(Protocol):
 
         Returns:
             A binary file, read-only, of which only the parts that are used are read.
-        """
-
-    def gather(self, indexes: Sequence[int], extension: str) -> Values:
-        """Return one field of a batch, decoded.
-
-        Args:
-            indexes: Global indexes; negative ones count from the end.
-            extension: The field, such as ".npy".
-
-        Returns:
-            An array with a row for each index, a `Ragged`, or a list, as `column` returns it.
-        """
-
-    def gather_bytes(self, indexes: Sequence[int], extension: str) -> Ragged:
-        """Return one raw field of a batch, with all bytes in one buffer.
-
-        Args:
-            indexes: Global indexes; negative ones count from the end.
-            extension: The field, such as ".jpg".
-
-        Returns:
-            A `Ragged` of uint8, whose item `i` is field `i`.
         """
 
     @property
@@ -175,19 +142,6 @@ class SampleSequence(Protocol):
         Returns:
             `__key__`, `__index__` and each field as a column; None if the samples have different
             fields.
-        """
-
-    def column(self, extension: str, *path: str | int, fill: Any = None) -> Values:
-        """Return one field of all samples, or one value in it, decoded.
-
-        Args:
-            extension: The field, such as ".cls".
-            path: Keys and indexes that lead to a value in it.
-            fill: Value for samples without this field or value, or with null.
-
-        Returns:
-            An array with a row for each sample, a `Ragged`, a `RaggedText` for texts, or a
-            list.
         """
 
     def column_at(
@@ -244,21 +198,8 @@ class SampleSequence(Protocol):
     def class_names(self) -> Mapping[int, str]:
         """Name of each class by its number; may be empty."""
 
-    def show(self, index: int = 0) -> SampleView:
-        """Return a sample for display, with its fields as they are stored.
-
-        Args:
-            index: Global index; a negative one counts from the end.
-        """
-
     def close(self) -> None:
         """Close shards and connections; reading afterwards opens them again."""
-
-    def __enter__(self) -> Self:
-        """Return the dataset; the end of the block closes it."""
-
-    def __exit__(self, *_: object) -> None:
-        """Close the dataset."""
 
 
 class ShardedSequence(SampleSequence, Protocol):
