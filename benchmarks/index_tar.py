@@ -133,7 +133,7 @@ def index_once(peer: str, path: str) -> int | None:
     if peer == "ours":
         from wids.tar.tarindex import TarIndex
 
-        return len(TarIndex.from_tar(path))
+        return TarIndex.from_tar(path).num_members
     if peer == "ours-scan":
         from wids.tar.tarscan import scan_tar
 

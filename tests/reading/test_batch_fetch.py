@@ -50,7 +50,7 @@ def test_a_batch_is_its_samples(shards, indexes, kind, lru_size):
     dataset = wids.ShardListDataset(shards, transformations=kind, lru_size=lru_size)
     batch = dataset.__getitems__(indexes)
     assert [plain(sample) for sample in batch] == [plain(dataset[index]) for index in indexes]
-    assert len(dataset._opened) <= lru_size
+    assert len(dataset._opened.by_number) <= lru_size
 
 
 def test_doubled_indexes_give_samples_of_their_own(shards):

@@ -22,16 +22,16 @@ class Opened:
     uses: int = 0
 
 
-def opening(limit: int, open_shard: Callable[[int], Opened] = Opened) -> OpenShards[Opened]:
+def opening(limit: int, open_shard: Callable[[int], Opened] = Opened) -> OpenShards:
     """Return a set of shards that are opened by a function."""
     opened = OpenShards(limit)
     opened.open_shard = open_shard
     return opened
 
 
-def use(opened: OpenShards[Opened], shard_index: int) -> int:
+def use(opened: OpenShards, shard_index: int) -> int:
     """Use a shard as a reader does, and return its number."""
-    shard = opened[shard_index]
+    shard = opened.open(shard_index)
     shard.uses += 1
     return shard.number
 
@@ -42,7 +42,7 @@ def test_any_access_returns_the_right_shard_within_the_bound(limit: int, asked: 
     opened = opening(limit)
     for shard_index in asked:
         assert use(opened, shard_index) == shard_index
-        assert len(opened) <= limit
+        assert len(opened.by_number) <= limit
     assert opened.accesses == len(asked)
     assert opened.misses >= len(set(asked))
 
@@ -86,7 +86,7 @@ def test_running_out_of_descriptors_closes_others_and_tries_again() -> None:
     opened = opening(8, open_shard)
     for shard_index in range(8):
         assert use(opened, shard_index) == shard_index
-    assert len(opened) == 4
+    assert len(opened.by_number) == 4
 
 
 def test_useless_shards_go_once_they_are_idle() -> None:
@@ -95,11 +95,11 @@ def test_useless_shards_go_once_they_are_idle() -> None:
     for shard_index in (0, 1, 2, 1):
         use(opened, shard_index)
     assert opened.drop(lambda shard: shard.number < 2, spare_used=True) == 1
-    assert (sorted(opened), opened.misses) == ([1, 2], 3)
+    assert (sorted(opened.by_number), opened.misses) == ([1, 2], 3)
     assert opened.drop(lambda shard: shard.number < 2, spare_used=True) == 1
-    assert (sorted(opened), opened.accesses) == ([2], 4)
+    assert (sorted(opened.by_number), opened.accesses) == ([2], 4)
     use(opened, 2)
-    assert (opened.drop(lambda shard: True), len(opened)) == (1, 0)
+    assert (opened.drop(lambda shard: True), len(opened.by_number)) == (1, 0)
 
 
 def test_threads_that_share_it_get_right_shards() -> None:
@@ -117,7 +117,7 @@ def test_uses_are_counted_whatever_became_of_the_shards() -> None:
         use(opened, shard_index)
     opened.clear()
     use(opened, 0)
-    assert (opened.accesses, len(opened)) == (6, 1)
+    assert (opened.accesses, len(opened.by_number)) == (6, 1)
 
 
 def test_a_limit_below_one_is_refused() -> None:

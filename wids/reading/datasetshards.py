@@ -40,7 +40,7 @@ __all__ = ["DatasetShards"]
 
 
 class DatasetShards(OpenShards):
-    """The shards of a dataset, opened by number: `shards[number]` is an `OpenShard`.
+    """The shards of a dataset, opened by number: `shards.open(number)` is an `OpenShard`.
 
     Args:
         table: Their entries in the spec.
@@ -95,7 +95,7 @@ class DatasetShards(OpenShards):
 
     def drop_if_changed(self, number: int) -> bool:
         """Drop a shard that was replaced, and forget its version; return whether it was."""
-        opened, known = self.get(number), self.versions.get(number)
+        opened, known = self.by_number.get(number), self.versions.get(number)
         there = self._opener.cache.version_of(self._table[number])
         changed = opened is not None and opened.shard.was_changed()
         if not changed and (known is None or not known.is_other(there)):
@@ -163,7 +163,7 @@ class DatasetShards(OpenShards):
         None for a shard that can be opened without fetching it, or that has no such index.
         """
         opener, ref = self._opener, self._table[number]
-        if number in self or opener.is_near(ref):
+        if number in self.by_number or opener.is_near(ref):
             return None
         index = opener.far_index(ref)
         if index is None or index.num_samples != ref.nsamples:

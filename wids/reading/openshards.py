@@ -271,14 +271,13 @@ def default_max_open_shards() -> int:
     return max(1, min(MOST_OPEN_SHARDS, limit // (4 * DESCRIPTORS_PER_SHARD)))
 
 
-class OpenShards(dict[int, OpenShard]):
-    """Dict of open shards by number that opens missing ones and bounds their number.
+class OpenShards:
+    """Shards by number that are opened when they are needed, and kept open within a bound.
 
     `DatasetShards` says how they are opened.
 
-    `opened[shard_index]` is an open shard; the caller adds to its `uses`. A hit is only a look-up
-    in a dict. When a shard has to be dropped, those that were used since the last time get a second
-    chance (the clock algorithm). No lock is taken, because a lock would have to survive `fork` in a
+    When a shard has to be dropped, those that were used since the last time get a second chance
+    (the clock algorithm). No lock is taken, because a lock would have to survive `fork` in a
     DataLoader. Two threads that miss the same shard at once both open it, which costs little, and
     one result is kept.
 
@@ -291,6 +290,7 @@ class OpenShards(dict[int, OpenShard]):
 
     Attributes:
         limit: As given.
+        by_number: The shards that are open. Readers look here first, since a call takes longer.
         misses: Number of times a shard had to be opened.
 
     >>> from types import SimpleNamespace
@@ -298,8 +298,10 @@ class OpenShards(dict[int, OpenShard]):
     ...     def open_shard(self, shard_index):
     ...         return SimpleNamespace(number=shard_index, uses=0)
     >>> opened = Numbers(1)
-    >>> opened[0].number, opened[0].number, opened[1].number, opened.misses, len(opened)
-    (0, 0, 1, 2, 1)
+    >>> opened.open(0).number, opened.open(0).number, opened.open(1).number, opened.misses
+    (0, 0, 1, 2)
+    >>> list(opened.by_number)
+    [1]
     """
 
     def __init__(
@@ -308,10 +310,10 @@ class OpenShards(dict[int, OpenShard]):
         *,
         evictable: bool = False,
     ) -> None:
-        super().__init__()
         if limit < 1:
             raise ValueError(f"at least one shard must stay open, got a limit of {limit}")
         self.limit = limit
+        self.by_number: dict[int, OpenShard] = {}
         self.misses = 0
         self._evictable = evictable
         self._spared: dict[int, int] = {}
@@ -320,11 +322,23 @@ class OpenShards(dict[int, OpenShard]):
     @property
     def accesses(self) -> int:
         """Number of uses of shards, including shards closed since."""
-        return self._past_uses + sum(shard.uses for shard in list(self.values()))
+        return self._past_uses + sum(shard.uses for shard in list(self.by_number.values()))
+
+    def open(self, shard_index: int) -> OpenShard:
+        """Return an open shard, which is opened if it is not."""
+        opened = self.by_number.get(shard_index)
+        if opened is not None:
+            return opened
+        from wids.reading.loaderstats import counted_as
+
+        self.misses += 1
+        with counted_as("storage"):
+            self._make_room(self.limit - 1)
+            return self.by_number.setdefault(shard_index, self.open_unkept(shard_index))
 
     def use(self, shard_index: int) -> OpenShard:
-        """Return an open shard, and count the use."""
-        opened = self[shard_index]
+        """Return an open shard as `open`, and count the use."""
+        opened = self.open(shard_index)
         opened.uses += 1
         return opened
 
@@ -344,24 +358,16 @@ class OpenShards(dict[int, OpenShard]):
                 raise
             return self.open_shard(shard_index)
 
-    def __missing__(self, shard_index: int) -> OpenShard:
-        from wids.reading.loaderstats import counted_as
-
-        self.misses += 1
-        with counted_as("storage"):
-            self._make_room(self.limit - 1)
-            return self.setdefault(shard_index, self.open_unkept(shard_index))
-
     def _gives_way(self, error: OSError) -> bool:
         """Drop shards that may hold the exhausted resource; return whether any was dropped."""
         if isinstance(error, CacheError):
             # The disk may be full of mapped files that were evicted to make room for this shard.
             return self.drop(OpenShard.is_evicted) > 0
-        if error.errno not in {errno.EMFILE, errno.ENFILE} or not self:
+        if error.errno not in {errno.EMFILE, errno.ENFILE} or not self.by_number:
             return False
         # The limit of descriptors is lower than expected, so from now on half as many are kept
         # open.
-        self._make_room(len(self) // 2)
+        self._make_room(len(self.by_number) // 2)
         return True
 
     def drop(self, useless: Callable[[OpenShard], bool], *, spare_used: bool = False) -> int:
@@ -371,11 +377,11 @@ class OpenShards(dict[int, OpenShard]):
             useless: Function that returns whether a shard should be dropped.
             spare_used: Keep shards that were used since they were last kept in this way.
         """
-        before = len(self)
-        for shard_index, shard in list(self.items()):
+        before = len(self.by_number)
+        for shard_index, shard in list(self.by_number.items()):
             if useless(shard):
                 self._drop(shard_index, shard, second_chance=spare_used)
-        return before - len(self)
+        return before - len(self.by_number)
 
     def clear(self) -> None:
         """Drop all open shards."""
@@ -384,8 +390,8 @@ class OpenShards(dict[int, OpenShard]):
     def _make_room(self, most: int) -> None:
         """Drop shards until at most `most` are open, in order of opening, unused ones first."""
         for second_chance in (True, False):
-            for shard_index, shard in list(self.items()):
-                if len(self) <= most:
+            for shard_index, shard in list(self.by_number.items()):
+                if len(self.by_number) <= most:
                     return
                 self._drop(shard_index, shard, second_chance=second_chance)
 
@@ -393,7 +399,7 @@ class OpenShards(dict[int, OpenShard]):
         # The first access does not count as reuse: the shard was opened for it.
         if second_chance and shard.uses > self._spared.get(shard_index, 1):
             self._spared[shard_index] = shard.uses
-        elif self.pop(shard_index, None) is not None:
+        elif self.by_number.pop(shard_index, None) is not None:
             # Counted only if no other thread has dropped the shard meanwhile and counted its uses.
             self._spared.pop(shard_index, None)
             self._past_uses += shard.uses

@@ -290,7 +290,7 @@ class Prefetch:
                 most = min(2 * most, _MOST_BATCHES)
                 numbers = [list(map(self._locator.shard_of, part.indexes)) for part in parts]
                 opening = {
-                    number: self._openers.submit(self._opened.__getitem__, number)
+                    number: self._openers.submit(self._opened.open, number)
                     for number in dict.fromkeys(number for each in numbers for number in each)
                 }
                 for part, of_part in zip(parts, numbers, strict=True):

@@ -224,7 +224,8 @@ class ShardList:
             except TypeError:
                 return self._view(index)
         shard_of = locate.shard_of  # in two steps: `a.b()` is a slower method lookup
-        opened = self._opened[shard_of(index)]
+        shard_index = shard_of(index)
+        opened = self._opened.by_number.get(shard_index) or self._opened.open(shard_index)
         opened.uses += 1
         local_index = index - opened.start
         pipeline = self._pipeline
@@ -256,7 +257,8 @@ class ShardList:
                 raise no_end(f"while reading sample {number}") from error
         # Repeats `__getitem__`, where a call of this method would make each sample a tenth slower.
         shard_of = self._locator.shard_of
-        opened = self._opened[shard_of(index)]
+        shard_index = shard_of(index)
+        opened = self._opened.by_number.get(shard_index) or self._opened.open(shard_index)
         opened.uses += 1
         local_index = index - opened.start
         pipeline = self._pipeline
@@ -307,13 +309,12 @@ class ShardList:
         if not (self._opener.by_range or self._announcer.is_needed or is_counted()):
             # From memory, where grouping by shard would take longer than it saves.
             fields, copies = pipeline.fields, pipeline.copies
-            open_shards, shard_of, stop = self._opened, self._locator.shard_of, -1
+            use, shard_of, stop = self._opened.use, self._locator.shard_of, -1
             with self._announcer.batch(()):
                 for slot in slots:
                     index = indexes[slot]
                     if index >= stop:
-                        opened = open_shards[shard_of(index)]
-                        opened.uses += 1
+                        opened = use(shard_of(index))
                         name, url, start = opened.dataset, opened.url, opened.start
                         cut, data = opened.shard.cutter(copies)
                         stop = start + opened.shard.index.num_samples
@@ -366,12 +367,12 @@ class ShardList:
         from wids.base.threads import DaemonThreadPool
         from wids.reading.rangeshard import MOST_SHARDS_AT_ONCE
 
-        shard_indexes = set(map(self._locator.shard_of, indexes))
-        closed = [number for number in sorted(shard_indexes) if number not in self._opened]
+        wanted = dict.fromkeys(map(self._locator.shard_of, indexes))  # ascending
+        closed = [number for number in wanted if number not in self._opened.by_number]
         # Not more than may be open at once, since further ones would close the first again.
         if len(closed) > 1:
             with DaemonThreadPool(MOST_SHARDS_AT_ONCE, "wids-shards") as pool:
-                list(pool.map(self._opened.__getitem__, closed[: self._opened.limit]))
+                list(pool.map(self._opened.open, closed[: self._opened.limit]))
 
     def _by_shard(self, indexes: list[int]) -> Iterator[list[ShardSamples]]:
         """Yield the shards that hold ascending indexes, with the local indexes in each.
@@ -542,7 +543,7 @@ class ShardList:
         if "fields" in options:
             optional = options.get("missing_ok", ())
             expected = [name for name in pipeline.fields or () if name not in optional]
-            self._wanted.want(expected, self._opened)
+            self._wanted.want(expected, self._opened.by_number)
         return twin
 
     def column_reader(self, extension: str, *path: str | int) -> ColumnReader:

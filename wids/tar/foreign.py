@@ -184,7 +184,7 @@ def _check_members(path: Path, tar: Path, index: TarIndex) -> int:
     sizes = {(name, offset): size for offset, name, size in members}
     names = {offset: name for name, offset in sizes}
     count = 0
-    for count, entry in enumerate(_members(path, tar, len(index)), 1):
+    for count, entry in enumerate(_members(path, tar, index.num_members), 1):
         there = names.get(entry.offset)
         name = there if entry.name is None else entry.name
         right = name is not None and sizes.get((name, entry.offset)) == entry.size
@@ -194,8 +194,8 @@ def _check_members(path: Path, tar: Path, index: TarIndex) -> int:
                 f"{path}: entry {count - 1} is wrong: expected {expected} at byte {entry.offset} "
                 f"of {tar}, found {entry}; make that index again"
             )
-        if count > len(index):
-            raise _unfit(path, f"at most {len(index)} entries for as many members", "more")
+        if count > index.num_members:
+            raise _unfit(path, f"at most {index.num_members} entries for as many members", "more")
     return count
 
 

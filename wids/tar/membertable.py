@@ -87,7 +87,9 @@ class MemberTable:
         self._starts: NDArray[np.int64] | None = None
         self._span_table: SpanTable | None = None
 
-    def __len__(self) -> int:
+    @property
+    def num_members(self) -> int:
+        """Number of members, which is that of all fields of all samples."""
         return self._sidecar.num_members
 
     @property

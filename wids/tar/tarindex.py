@@ -435,10 +435,12 @@ class TarIndex(MemberTable):
     @property
     def merged(self) -> str:
         """Description of a sample that may be several whose keys have dots, else ""."""
-        return "" if self.source.key_rule == "last_dot" else merged_sample(self._sidecar)
+        # As most shards have none with a second dot, the search takes no time then.
+        dotted = any(name.count(".") > 1 for name in self.extensions)
+        return merged_sample(self._sidecar) if dotted and self.source.key_rule != "last_dot" else ""
 
     def __repr__(self) -> str:
-        return f"TarIndex({len(self)} members, {self.num_samples} samples)"
+        return f"TarIndex({self.num_members} members, {self.num_samples} samples)"
 
 
 def losses(shard: str, skipped: Mapping[str, int], source: IndexSource) -> dict[str, str]:
