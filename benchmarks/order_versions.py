@@ -185,8 +185,8 @@ def successive(reads):
     }
 
 
-def planned(reads, costs, shapes):
-    """Return tokens, evenness of steps, shards at once and in a batch of planned batches."""
+def planned(reads, costs, shapes, nodes=1):
+    """Return tokens, evenness of steps, shards of a node and in a batch of planned batches."""
     there = reads >= 0
     shards = np.where(there, reads // 1000, -1)
     row = {}
@@ -196,7 +196,7 @@ def planned(reads, costs, shapes):
         row["real tokens +"] = cost.sum() / dearest.sum()
         row["filled +"] = dearest.mean() / 16384
         row["slowest rank -"] = (dearest.max(0) / dearest.mean(0)).mean()
-    node = shards[:8]
+    node = shards[: 8 // nodes]
     at_once = [
         len(set(node[:, i : i + 8].ravel().tolist()) - {-1}) for i in range(0, node.shape[1], 8)
     ]
@@ -248,7 +248,7 @@ def jobs():
         yield (
             f"batches by shape, {lanes} streams",
             {**job, "lanes": lanes, "plan": plan},
-            lambda reads: planned(reads, None, "shape"),
+            lambda reads, lanes=lanes: planned(reads, None, "shape", lanes),
         )
 
 
