@@ -107,7 +107,10 @@ class BrokenSamples:
             if self._on_error == "replace":
                 other = self._replacement(make, indexes, index)
                 if other is None:
-                    error.add_note("no other sample of its shard could be read in its place")
+                    error.add_note(
+                        "no other sample of its shard could be read in its place; mend the shard "
+                        "(wids check), or leave it out"
+                    )
                     raise error
                 readable.append(other)
             self._note(index, other, error)

@@ -251,8 +251,8 @@ class _Parser:
         # In Python `True == 1`, but JSON's true is no version number.
         if version != 1 or isinstance(version, bool):
             raise SpecError(
-                f"{source}: wids_version: expected 1, found {version!r:.80}; wids.open opens a "
-                "saved view, and a newer wids may know other versions"
+                f"{source}: wids_version: expected 1, found {version!r:.80}; a saved view is "
+                "opened by wids.open, and other versions by a newer wids"
             )
         rules_of(document, source)
         check_weight(document.get("weight"), source)
