@@ -15,14 +15,11 @@ from wids.tar.grouping import split_name
 from wids.tar.tarscan import first_members
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from wids.display.notebook import DatasetFacts, SampleView
     from wids.reading.samplesequence import SampleSequence, ShardedSequence
     from wids.specs.shardtable import ShardTable
-    from wids.tar.grouping import KeyRule
 
-__all__ = ["first_fields", "html_page", "nbytes_of", "page_of", "summary_line", "view_sample"]
+__all__ = ["html_page", "nbytes_of", "page_of", "summary_line", "view_sample"]
 
 # Few samples, because they are read for every `repr` in a notebook.
 GRID_SAMPLES = 12
@@ -70,7 +67,12 @@ def page_of(dataset: SampleSequence, facts: DatasetFacts) -> str:
     note = None
     if len(near) < len(first):
         note = "The first shard is not here yet; show(0) fetches it and shows a sample."
-    samples = [_sample_or_error(dataset, index) for index in near]
+    samples: list[SampleView | Exception] = []
+    for index in near:
+        try:
+            samples.append(view_sample(dataset, index, GRID_FIELD_NBYTES))
+        except Exception as error:  # noqa: BLE001 (a damaged shard is shown as such)
+            samples.append(error)
     return dataset_html(facts, samples, note)
 
 
@@ -111,13 +113,6 @@ def _may_hold_classes(extension: str) -> bool:
     return kind == "class" or names_labels(extension) or (kind == "image" and not lossy)
 
 
-def _sample_or_error(dataset: SampleSequence, index: int) -> SampleView | Exception:
-    try:
-        return view_sample(dataset, index, GRID_FIELD_NBYTES)
-    except Exception as error:  # noqa: BLE001 (a damaged shard is shown as such)
-        return error
-
-
 def _facts(dataset: ShardedSequence) -> DatasetFacts:
     from wids.display.notebook import DatasetFacts
 
@@ -144,13 +139,22 @@ def _fields_of_first_sample(dataset: ShardedSequence) -> list[tuple[str, int]] |
     url = dataset.shards.urls[first_shard]
     if not is_local(url) or dataset.cache.localname is not None:
         return None
+    first_key, fields = None, []
     try:
         path = dataset.cache.starting_folder.path_of(url)
-        found = first_fields(path, dataset.index_rules["key_rule"])
+        # Of a compressed tar, or one with unusual headers, there are none.
+        for name, size in first_members(path, PEEKED_HEADERS):
+            parts = split_name(name, dataset.index_rules["key_rule"])
+            if isinstance(parts, str):
+                continue
+            if first_key not in {None, parts[0]}:
+                break
+            first_key = parts[0]
+            fields.append((parts[1].decode("utf-8", "surrogateescape"), size))
     except (OSError, ValueError):  # missing or no tar; reading a sample raises the error
         return None
     wanted = dataset.wanted_fields
-    return [field for field in found if wanted is None or field[0] in wanted]
+    return [field for field in fields if wanted is None or field[0] in wanted]
 
 
 def nbytes_of(shards: ShardTable, *, look: bool = True) -> int | None:
@@ -172,29 +176,3 @@ def nbytes_of(shards: ShardTable, *, look: bool = True) -> int | None:
     except OSError:
         return None
     return found + int(shards.filesize[shards.filesize != UNKNOWN].sum())
-
-
-def first_fields(path: Path, key_rule: KeyRule) -> list[tuple[str, int]]:
-    """Read the fields of the first sample of a shard from its first few headers.
-
-    Args:
-        path: A tar. For a compressed tar, or one with unusual headers, no fields are returned.
-        key_rule: Dot of a name between key and extension.
-
-    Returns:
-        `(extension, bytes)` of each, in archive order.
-
-    Raises:
-        OSError: It cannot be read.
-        ShardFormatError: It is no tar.
-    """
-    first_key, fields = None, []
-    for name, size in first_members(path, PEEKED_HEADERS):
-        parts = split_name(name, key_rule)
-        if isinstance(parts, str):
-            continue
-        if first_key not in {None, parts[0]}:
-            break
-        first_key = parts[0]
-        fields.append((parts[1].decode("utf-8", "surrogateescape"), size))
-    return fields

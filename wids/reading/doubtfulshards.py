@@ -30,24 +30,15 @@ def warn_of_doubtful(shards: ShardTable) -> None:
     Args:
         shards: The shards of a dataset.
     """
-    _warn_of_repeated(shards)
-    _warn_of_empty(shards)
-
-
-def _warn_of_repeated(shards: ShardTable) -> None:
     repeated = shards.urls.repeated_rows()
-    if not len(repeated):
-        return
-    samples = int(np.maximum(shards.nsamples[repeated], 0).sum())
-    more = f" and {len(repeated) - 1} further entries" if len(repeated) > 1 else ""
-    warn(
-        f"{display_url(shards.urls[int(repeated[0])])}: is listed a second time, as shard "
-        f"{repeated[0]}{more}; these {samples or 'repeated'} samples are in the dataset twice. "
-        "List each shard once, or draw some samples more often by weights"
-    )
-
-
-def _warn_of_empty(shards: ShardTable) -> None:
+    if len(repeated):
+        samples = int(np.maximum(shards.nsamples[repeated], 0).sum())
+        more = f" and {len(repeated) - 1} further entries" if len(repeated) > 1 else ""
+        warn(
+            f"{display_url(shards.urls[int(repeated[0])])}: is listed a second time, as shard "
+            f"{repeated[0]}{more}; these {samples or 'repeated'} samples are in the dataset twice. "
+            "List each shard once, or draw some samples more often by weights"
+        )
     said = []
     for row in np.flatnonzero(shards.nsamples == 0).tolist():
         url, nbytes = shards.urls[row], int(shards.filesize[row])

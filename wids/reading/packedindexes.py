@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from wids.specs.locations import folder_of, join
 from wids.specs.shardtable import UNKNOWN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from wids.base.shardref import ShardRef
     from wids.base.warn import WarningsOnce
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 __all__ = ["PackedIndexes"]
 
-_Part = TypeVar("_Part")
 _ROW = re.compile(r"(.+)#([0-9]{1,18})", re.DOTALL)
 
 
@@ -68,17 +67,6 @@ class PackedIndexes:
             rules: How their members are grouped into samples.
             warnings: Issues a warning for each pack that cannot be used.
         """
-        return self._part_of(shards, rules, warnings, "keys", lambda pack: pack.keys)
-
-    def _part_of(
-        self,
-        shards: ShardTable,
-        rules: IndexRules,
-        warnings: WarningsOnce,
-        what: str,
-        take: Callable[[Pack], _Part | None],
-    ) -> _Part | None:
-        """Return `take(pack)` for a dataset's pack; None if the pack cannot be used."""
         if shards.pack is None:
             return None
         try:
@@ -86,8 +74,11 @@ class PackedIndexes:
             # The indexes in the table are those of the samples as they were packed.
             if rules_of(pack.directory.spec, pack.location) != rules:
                 return None
-            if _is_like(pack, shards):
-                return take(pack)
+            if np.array_equal(pack.column("nsamples"), shards.nsamples):
+                sizes = pack.column("filesize")
+                known = (sizes != UNKNOWN) & (shards.filesize != UNKNOWN)
+                if (sizes == shards.filesize)[known].all():
+                    return pack.keys
             error: Exception = ShardFormatError(
                 "its shards have other sizes or numbers of samples than the spec says; pack the "
                 "dataset again (`wids export`)"
@@ -96,8 +87,8 @@ class PackedIndexes:
             error = raised
         named = display_url(shards.pack)
         warnings.warn(
-            f"{what} of {named}",
-            f"{named}: the {what} in this pack cannot be used, and are read from all shards "
+            f"keys of {named}",
+            f"{named}: the keys in this pack cannot be used, and are read from all shards "
             f"instead: {error}",
         )
         return None
@@ -210,12 +201,3 @@ class PackedIndexes:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return PackedIndexes, (self._cache,)
-
-
-def _is_like(pack: Pack, shards: ShardTable) -> bool:
-    """Return whether a pack and a spec state the same counts and sizes of shards."""
-    if not np.array_equal(pack.column("nsamples"), shards.nsamples):
-        return False
-    sizes = pack.column("filesize")
-    known = (sizes != UNKNOWN) & (shards.filesize != UNKNOWN)
-    return bool((sizes == shards.filesize)[known].all())

@@ -149,7 +149,9 @@ class ShardList:
             shards, base=base, options=options, allow_local=allow_local, cache_dir=cache_dir
         )
         self.dataset_name = dataset_name or spec.name or name_of(shards, spec.shards.urls)
-        self.source = _location(shards, base)
+        # By which a saved view may name the shards.
+        named = isinstance(shards, str | os.PathLike) and base is None
+        self.source: str | None = os.fspath(shards) if named else None
         self.options = dict(options or {})
         self.base, self._header = spec.base, spec.header | {"name": spec.name}
         self.catalogue = spec.catalogue
@@ -172,7 +174,8 @@ class ShardList:
             on_error=on_error,
             allow_pickle=allow_pickle,
         )
-        self.lru_size = _most_open(lru_size)
+        limit = 0 if lru_size is None else check_integer("lru_size", lru_size, 0)
+        self.lru_size = limit or default_max_open_shards()
         self._memory = None if memory is None else check_integer("memory", memory, 1)
         self._begin_with(_counted(spec.shards, self._opener, on_uncounted))
 
@@ -1059,32 +1062,6 @@ def _check_types(
         check_callable("on_uncounted", on_uncounted)
 
 
-def _most_open(lru_size: int | None) -> int:
-    """Return how many shards to keep open: the default for None and 0.
-
-    It is never 0, because a dataset cannot read a shard without opening it.
-    """
-    limit = 0 if lru_size is None else check_integer("lru_size", lru_size, 0)
-    return limit or default_max_open_shards()
-
-
-def _reads_by_range(remote: str, localname: object) -> bool:
-    """Return whether remote shards are read by byte range.
-
-    Raises:
-        ValueError: `remote` has none of its three values.
-    """
-    if remote not in ("whole", "range", "auto"):  # a set would ask for a hash
-        raise ValueError(f'remote: expected "whole", "range" or "auto", got {remote!r}')
-    # With `localname`, a shard has a path of its own and is fetched to it.
-    return remote != "whole" and localname is None
-
-
-def _location(shards: object, base: object) -> str | None:
-    """Return the location by which a saved view may name the shards; None if there is none."""
-    return os.fspath(shards) if isinstance(shards, str | os.PathLike) and base is None else None
-
-
 def _opener_of(
     spec: DatasetSpec,
     rules: Mapping[str, Any],
@@ -1097,7 +1074,10 @@ def _opener_of(
     if rules["concatenated"] is not None:
         check_flag("concatenated", rules["concatenated"])
     packs = PackedIndexes(cache, [] if spec.pack is None else [spec.pack])
-    by_range = _reads_by_range(remote, cache.localname)
+    if remote not in ("whole", "range", "auto"):  # a set would ask for a hash
+        raise ValueError(f'remote: expected "whole", "range" or "auto", got {remote!r}')
+    # With `localname`, a shard has a path of its own and is fetched to it.
+    by_range = remote != "whole" and cache.localname is None
     stated = "key_rule" in spec.header or rules["key_rule"] is not None
     found = rules_of(spec.header, **rules)
     return ShardOpener(cache, found, by_range, packs, access=access, key_rule_stated=stated)
