@@ -28,6 +28,15 @@ def test_a_column_of_text_is_the_list_it_was_made_from(rows: list[str]) -> None:
     assert column == TextColumn(rows)
 
 
+@given(st.lists(st.text("ab{é", max_size=9), max_size=5), st.text("ab{é", max_size=6))
+def test_rows_with_a_text_are_found(rows: list[str], text: str) -> None:
+    """Also where what all rows share cuts it."""
+    shared = [f"ab{row}{{é" for row in rows]
+    for column in (rows, shared):
+        expected = [number for number, row in enumerate(column) if text in row]
+        assert TextColumn(column).rows_with(text) == expected
+
+
 def test_undecodable_names_come_back_unchanged() -> None:
     """Bytes that are not UTF-8 are read back as surrogates."""
     name = b"caf\xe9.tar".decode("utf-8", "surrogateescape")

@@ -226,8 +226,12 @@ class TextColumn(Sequence[str]):
         >>> TextColumn(["a.tar", "b.tar"]).rows_with("b."), TextColumn(["a", "a"]).rows_with("a")
         ([1], [0, 1])
         """
-        wanted = text.encode(*_UTF8)
-        if self.is_constant and wanted not in self.parts.prefix + self.parts.suffix:
+        wanted, parts = text.encode(*_UTF8), self.parts
+        # Prefix and suffix cut a text in a row at two places at most, so that three fifths of it
+        # are whole. A million rows without it take some tens of milliseconds.
+        places = (parts.prefix, parts.suffix, bytes(parts.blob))
+        fifths = [wanted[i * len(wanted) // 5 : (i + 1) * len(wanted) // 5] for i in range(5)]
+        if sum(any(fifth in place for place in places) for fifth in fifths) < 3:
             return []
         return [row for row, each in enumerate(self._rows) if wanted in each]
 
