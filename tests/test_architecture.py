@@ -35,7 +35,7 @@ MAY_IMPORT = {
         "base caching codecs errors fetching log ordering pack reading specs tar display views "
         "writing"
     ),
-    "browse": "base codecs errors fetching log ordering reading specs tar tools display views",
+    "browse": "base catalogue codecs errors fetching log ordering reading specs tar display views",
     "commands": (
         "base browse caching catalogue codecs display errors importing log ordering pack reading "
         "specs "

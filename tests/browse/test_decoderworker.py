@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wids.base.processes import fresh_python
-from wids.browse.decoderworker import MAX_DATA_NBYTES, MAX_MESSAGE_NBYTES, head, receive
+from wids.browse.messages import MAX_DATA_NBYTES, MAX_MESSAGE_NBYTES, head, receive
 from wids.display.fieldview import view_field
 from wids.display.thumbnails import thumbnail
 

@@ -64,8 +64,8 @@ def test_memory_stays_bounded(served: Command):
     assert [field["nbytes"] for field in fields] == [GIGABYTE] * 6
     for field in fields:
         served.get("thumb", i=huge, f=field["number"], s=1280)
-    served.get("api/page", where=".json:a == 1 and .txt contains x")
-    served.get("api/page", where=".txt:length > 3 or .cls in (1, 2)")
+    served.get("api/page", where="json.a = 1 and contains(txt, 'x')")
+    served.get("api/page", where="length(txt) > 3 or cls in (1, 2)")
     served.ask_until_finished("facets")
     served.get("api/page", look="table")
     with served.get("raw", i=huge, f=0, stream=True) as download:

@@ -101,7 +101,7 @@ def test_what_is_no_vector_is_left_out_and_counted(hostile: list[tuple[str, int]
     """NaN, infinity, other widths, objects and missing fields are counted; all others shown."""
     with browsing(hostile) as server:
         assert server.ask("page", count=1)["looks"]["vectors"] == [".emb.npy"]
-        found = server.ask_until_finished("map", colour=".cls")
+        found = server.ask_until_finished("map")
         assert found["num_wanted"] == 100
         assert found["left_out"] == {
             "no vector": 5,
@@ -118,11 +118,12 @@ def test_what_is_no_vector_is_left_out_and_counted(hostile: list[tuple[str, int]
         ]
         even, odd = (sorted(x for n, x in plain if n % 2 == rest) for rest in (0, 1))
         assert even[-1] < odd[0] or odd[-1] < even[0]
+        found = server.ask_until_finished("map", colour="cls")
         codes = {found["colours"]["legend"][code][0] for code in found["colours"]["values"]}
         assert codes == {"0", "1"}
-        numbers = server.ask_until_finished("map", colour=".json:score")["colours"]
+        numbers = server.ask_until_finished("map", colour="json.score")["colours"]
         assert numbers["ends"] == [0, 99]
-        chosen = server.ask_until_finished("map", where=".cls == 1")["chosen"]
+        chosen = server.ask_until_finished("map", where="cls = 1")["chosen"]
         assert chosen == [n % 2 for n in found["indexes"]]
 
 
@@ -144,9 +145,9 @@ def test_an_outline_chooses_samples(hostile: list[tuple[str, int]]) -> None:
         assert 0 < len(wanted) < 90
         page = server.ask("page", inside=text, count=200)
         assert [tile["index"] for tile in page["tiles"]] == wanted
-        page = server.ask_until_finished("page", inside=text, where=".json:score < 40", count=200)
+        page = server.ask_until_finished("page", inside=text, where="json.score < 40", count=200)
         assert [tile["index"] for tile in page["tiles"]] == [n for n in wanted if n < 40]
-        assert server.ask_until_finished("facets", inside=text)["samples"] == len(wanted)
+        assert server.ask_until_finished("facets", inside=text)["shown"] == len(wanted)
         document = server.selection(inside=text)
         assert document["nsamples"] == len(wanted)
 

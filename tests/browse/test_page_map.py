@@ -134,7 +134,7 @@ def test_the_keyboard_goes_from_point_to_point(served: Browsing, open_page: Open
 
 def test_pointing_and_clicking_find_the_sample(served: Browsing, open_page: Open):
     """The card is that of the point below the pointer, which a click opens."""
-    page = open_page(f"{served.url}?look=map&colour=.json:score")
+    page = open_page(f"{served.url}?look=map&colour=json.score")
     page.get_by_role("img", name="Colours from 0 to 149").wait_for()
     found = served.ask("map")
     point = (found["places"][2 * 7], found["places"][2 * 7 + 1])
@@ -233,7 +233,7 @@ def test_a_point_within_a_crowd_of_another_class_is_seen(
 @pytest.mark.parametrize(("width", "scheme"), [(320, "light"), (1280, "dark"), (2560, "light")])
 def test_the_map_fits_any_window(served: Browsing, open_page: Open, width: int, scheme: str):
     """The map fits the window, axe finds no fault, and a press on a name dims others."""
-    page = open_page(f"{served.url}?look=map&where=.json:score+<+75", width, scheme)
+    page = open_page(f"{served.url}?look=map&where=json.score+<+75", width, scheme)
     canvas = page.locator("canvas.map")
     canvas.wait_for()
     before = canvas.evaluate("each => each.toDataURL()")
@@ -287,8 +287,8 @@ def test_near_duplicates_and_outliers_are_shown_and_marked(tmp_path: Path, open_
         slider.focus()
         page.keyboard.press("End")
         page.get_by_text("4 samples in 2 groups").wait_for()
-        box = page.get_by_role("combobox", name="Filter")
-        box.fill("key in (s002, s005, s007)")
+        box = page.get_by_role("combobox", name="Condition")
+        box.fill("key in ('s002', 's005', 's007')")
         box.press("Enter")
         page.get_by_text("3 of 4 samples in 2 groups").wait_for()
         box.fill("")

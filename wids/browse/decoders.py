@@ -14,11 +14,8 @@ it takes more. Then another one is started.
 from __future__ import annotations
 
 import math
-import os
 import queue
 import signal
-import socket
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -27,10 +24,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar, cast, get_args
 
-from wids.base.processes import fresh_python
 from wids.base.system import num_cores
 from wids.base.threads import DaemonThreadPool
-from wids.browse.decoderworker import head, receive
+from wids.browse.workerprocess import WorkerProcess
 from wids.codecs.formats import Kind, format_suffix
 from wids.codecs.headers import read_header
 from wids.display.fieldview import FieldView
@@ -45,10 +41,7 @@ T = TypeVar("T")
 Pieces = Callable[[], Iterable[bytes]]
 _THREADS = 8  # of each kind of job; these wait for bytes of remote shards while decoders work
 _MAX_READ_AHEAD_NBYTES = 2 << 20  # largest field that is read before a decoder is free
-_START_SECONDS = 60.0  # longest start of an interpreter on a busy machine
 _LOW_PRIORITY = 15
-# One that has closed its connection is about to end, and its exit status says why.
-_DYING_SECONDS = 1.0
 # Limits of time are of processor time, since other programs, such as a training run, may take the
 # processors. But no field keeps a process for so many times as long.
 _MOST_PATIENCE = 6
@@ -336,41 +329,20 @@ class _Process:
     """
 
     def __init__(self, nbytes: int, niceness: int = 0) -> None:
-        self._limits = str(nbytes), str(niceness)
-        self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._connection: socket.socket | None = None
-        self._is_ready = self._is_closed = False
+        limits = str(nbytes), str(niceness)
+        self._worker = WorkerProcess("wids.browse.decoderworker", limits, _LITTLE_MEMORY)
+        self.close = self._worker.close
 
-    def start(self) -> socket.socket:
-        """Start the process unless it runs; return the connection to it.
+    def start(self) -> None:
+        """Start the process unless it runs.
 
         Raises:
             DecodeError: The server ends.
         """
-        with self._lock:
-            if self._is_closed:
-                raise DecodeError("not decoded, as the server ends")
-            if self._connection is not None:
-                return self._connection
-            ours, theirs = socket.socketpair()
-            number = str(theirs.fileno())
-            command, environment = fresh_python(
-                "-m", "wids.browse.decoderworker", number, *self._limits
-            )
-            with theirs:
-                self._process = subprocess.Popen(  # noqa: S603 (our own interpreter)
-                    command,
-                    env={**environment, **_LITTLE_MEMORY},
-                    stdin=subprocess.DEVNULL,
-                    # Libraries such as libmpg123 print messages about damaged files there.
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL,
-                    pass_fds=[theirs.fileno()],
-                    cwd=os.sep,
-                )
-            self._connection, self._is_ready = ours, False
-            return ours
+        try:
+            self._worker.start()
+        except RuntimeError as error:
+            raise DecodeError(str(error)) from None
 
     def answer(
         self, job: Job[Any], pieces: Iterable[bytes] | None, seconds: float, *, is_last: bool
@@ -387,22 +359,18 @@ class _Process:
             TookLongError: Other programs used the processors for most of the time.
             DecodeError: The process died, or took longer than it may.
         """
-        connection = self.start()
+        self.start()
         request = {**job.request, "seconds": seconds, "is_last_try": is_last}
         try:
             with self._explained(seconds):
-                if not self._is_ready:
-                    receive(connection, time.monotonic() + _START_SECONDS)
-                self._is_ready = True
-                connection.settimeout(_START_SECONDS)
-                connection.sendall(head(request, job.nbytes))
+                self._worker.send(request, job.nbytes)
             for piece in job.pieces() if pieces is None else pieces:
                 with self._explained(seconds):
-                    connection.sendall(piece)
+                    self._worker.send_bytes(piece)
             with self._explained(seconds):
-                return receive(connection, time.monotonic() + _MOST_PATIENCE * seconds)
+                return self._worker.receive(_MOST_PATIENCE * seconds)
         except BaseException:
-            self._end()  # what it was sent or does now is not known
+            self._worker.end()  # what it was sent or does now is not known
             raise
 
     @contextmanager
@@ -415,34 +383,10 @@ class _Process:
                 f"not decoded within {seconds:g} s of processor time, as other programs use the "
                 "processors; reload to try again"
             ) from None
-        except (EOFError, OSError, ValueError):
-            if self._end(_DYING_SECONDS) == -signal.SIGPROF:
+        except (EOFError, OSError, ValueError, RuntimeError):
+            if self._worker.end(is_dying=True) == -signal.SIGPROF:
                 raise _EndedError(f"not decoded within {seconds:g} s") from None
             raise _EndedError("its decoder ended without an answer") from None
-
-    def close(self) -> None:
-        """End the process for good."""
-        self._is_closed = True
-        self._end()
-
-    def _end(self, grace_seconds: float = 0.0) -> int | None:
-        """End the process, even while it works on a request; return its exit status.
-
-        Args:
-            grace_seconds: How long it may take to end by itself.
-        """
-        with self._lock:
-            process, connection = self._process, self._connection
-            self._process = self._connection = None
-        if process is None or connection is None:
-            return None
-        with suppress(OSError):  # wakes up a thread that waits for the answer
-            connection.shutdown(socket.SHUT_RDWR)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(grace_seconds)
-        process.kill()
-        connection.close()
-        return process.wait()
 
 
 def _thumbnail_of(found: dict[str, Any], data: bytes) -> Thumbnail:

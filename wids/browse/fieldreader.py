@@ -7,31 +7,28 @@ import secrets
 import threading
 import time
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from wids.base.keptbytes import KeptBytes
 from wids.base.urls import display_url
-from wids.browse.failures import RETRY_SECONDS, Failures
-from wids.errors import DecodeError, FetchError, ShardFormatError, WidsError
+from wids.browse.failures import RETRY_SECONDS, Failures, message_of
+from wids.errors import FetchError, ShardFormatError, WidsError
 from wids.fetching.fetch import Fetcher
 from wids.fetching.transport import FetchPolicy, is_unreachable
-from wids.reading.keptcolumns import ColumnSource
 from wids.reading.remoteindexes import fetch_index
 from wids.specs.locations import with_suffix
 from wids.tar.sidecar import SIDECAR_SUFFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-    from pathlib import Path
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     import numpy.typing as npt
 
     from wids.base.shardref import ShardRef
     from wids.browse.joinedfields import JoinedFields
-    from wids.reading.keptcolumns import ColumnPart
     from wids.reading.samplesequence import ShardedSequence
     from wids.tar.shard import ReadableShard
     from wids.tar.tarindex import TarIndex
@@ -48,7 +45,6 @@ _KEPT_NBYTES = 64 << 20
 _MOST_AHEAD_NBYTES = 2 << 20
 _PIECE_NBYTES = 1 << 20
 _PIECE_FAR_NBYTES = 8 << 20  # each piece of a remote field costs a request
-_ROWS_A_REQUEST = 256
 _LOOK_SECONDS = 1.0
 _MOST_LOOKED_AT = 256  # shards at a time
 # A user waits for the page, so an early error is better than the many retries of a training run.
@@ -132,7 +128,7 @@ class FieldReader:
         retry_seconds: Time for which a shard or server that failed is not tried again.
 
     Attributes:
-        dataset, joined: As given.
+        dataset, joined, patience: As given.
         failures: Errors of shards that could not be opened.
         fetched_whole: Remote shards that were fetched whole, because they have no sidecar.
         num_uncounted: Number of shards whose samples could not be counted.
@@ -150,6 +146,7 @@ class FieldReader:
         retry_seconds: float = RETRY_SECONDS,
     ) -> None:
         self.dataset = dataset
+        self.patience = patience
         self.failures = Failures(retry_seconds)
         if uncounted:
             for number, url in enumerate(dataset.shards.urls):
@@ -361,35 +358,6 @@ class FieldReader:
                 raise
         return self._opened(self.first_index(shard_index))[0].index
 
-    def rows(
-        self, shard_index: int, extensions: Collection[str], most_nbytes: int
-    ) -> Iterator[dict[str, Any]] | None:
-        """Iterate over the samples of a shard, reading only some small fields.
-
-        Args:
-            shard_index: Number of the shard.
-            extensions: The fields to read.
-            most_nbytes: Largest field to read.
-
-        Returns:
-            For each sample, its `__key__` and the wanted fields that it has, also from a join, with
-            None for a field that is too large; None if the whole shard would have to be fetched.
-        """
-        index = self.tar_index(shard_index)
-        if index is None:
-            return None
-        shard = self._opened(self.first_index(shard_index))[0]
-        sizes = index.columns().sizes_by_extension()
-        added = {extension for extension in extensions if self.may_be_joined(extension)}
-        there = {each for each in extensions if each in sizes and each not in added}
-        small = {each for each in there if sizes[each].max(initial=0) <= most_nbytes}
-        rows = _each_row(shard, small, there - small, most_nbytes)
-        if self.joined is None or not added:
-            return rows
-        first = self.first_index(shard_index)
-        more = self.joined.rows(first, first + self.num_samples(shard_index), added, most_nbytes)
-        return (row | fields for row, fields in zip(rows, more, strict=True))
-
     def spans(
         self, shard_index: int, indexes: npt.NDArray[np.int64], extension: str
     ) -> tuple[memoryview, npt.NDArray[np.int64]] | None:
@@ -414,84 +382,9 @@ class FieldReader:
         found = shard.read_spans(indexes - self.first_index(shard_index), (extension,))
         return None if found is None else (found[0], found[1][:, 0])
 
-    def is_small(self, shard_index: int, extension: str, most_nbytes: int) -> bool:
-        """Return whether no field of an extension in a shard is larger than `most_nbytes`."""
-        index = self.tar_index(shard_index)
-        sizes = {} if index is None else index.columns().sizes_by_extension()
-        return extension not in sizes or bool(sizes[extension].max(initial=0) <= most_nbytes)
-
-    def column_part(
-        self, shard_index: int, extension: str, path: tuple[str, ...], *, skip_damaged: bool = False
-    ) -> ColumnPart:
-        """Return one field, or one value in it, of all samples of a shard; cached on disk.
-
-        Args:
-            shard_index: Number of the shard.
-            extension: The field.
-            path: Steps to the value.
-            skip_damaged: Whether a damaged field counts as missing, and is no error.
-
-        Raises:
-            WidsError: The shard cannot be read, or a field of it is damaged.
-        """
-        reader = self.dataset.column_reader(extension, *path)
-        ref = self.dataset.shards[shard_index]
-        self._drop_if_changed(shard_index)
-        try:
-            return reader.read_shard(shard_index, ref)
-        except DecodeError:
-            if not skip_damaged:
-                raise
-            lenient = reader.decoder.replace(on_error={extension: None})
-            return replace(reader, decoder=lenient).read_shard(shard_index, ref)
-
     def may_be_joined(self, field: str) -> bool:
         """Return whether a field may come from a join, in place of one of the shard, too."""
         return self.joined is not None and self.joined.may_give(field)
-
-    def joined_values(self, shard_index: int, field: str, path: tuple[str, ...] = ()) -> list[Any]:
-        """Return a value that a join gives to each sample of a shard; None where it gives none.
-
-        Raises:
-            WidsError: A shard cannot be opened.
-        """
-        if self.joined is None:
-            return []
-        first = self.first_index(shard_index)
-        return self.joined.values(first, first + self.num_samples(shard_index), field, path)
-
-    def kept_beside(
-        self, shard_index: int, name: str, inputs: tuple[str, ...]
-    ) -> tuple[Path, ColumnSource] | None:
-        """Return where to keep what is computed from a shard, beside its columns.
-
-        Args:
-            shard_index: Number of the shard.
-            name: What is computed.
-            inputs: What else it depends on.
-
-        Returns:
-            The path, and the inputs that the file states; None if it cannot be kept.
-
-        Raises:
-            WidsError: The shard cannot be opened.
-        """
-        ref = self.dataset.shards[shard_index]
-        shard = self._opened(self.first_index(shard_index))[0]
-        # Of a shard read by range, only a version that the server states identifies the contents.
-        by_range = shard.memory is None
-        if shard.version is None or (by_range and not ref.digests):
-            return None
-        source = ColumnSource(
-            name,
-            (*inputs, shard.index.digest.hex(), shard.version),
-            __name__,
-            self.dataset.column_reader(name).rules,
-            self.num_samples(shard_index),
-            by_range,
-        )
-        path = self.dataset.cache.derived_path(ref, source.suffix)
-        return None if path is None else (path, source)
 
     def look_for_changes(self, *, at_all: bool = False) -> None:
         """Drop shards that were replaced, of some of those that were read, at most once in a while.
@@ -521,6 +414,16 @@ class FieldReader:
         self._watched.add(shard_index)
         if self.dataset.drop_if_changed(shard_index):
             self.generation += 1
+
+    def failing(self) -> list[tuple[int, str]]:
+        """Return the shards that just failed, each with the reason."""
+        found = []
+        for number, url in enumerate(self.dataset.shards.urls):
+            try:
+                self.failures.check(number, url)
+            except (WidsError, OSError) as error:
+                found.append((number, message_of(error)))
+        return found
 
     def trim_cache(self) -> None:
         """Evict files of the cache folder while it is larger than its bound."""
@@ -563,24 +466,3 @@ class FieldReader:
         now = time.monotonic()
         # A copy, since other threads add and remove entries meanwhile.
         return {shard_index: now - since for shard_index, since in list(self._waits.values())}
-
-
-def _each_row(
-    shard: ReadableShard, small: Collection[str], mixed: Collection[str], most_nbytes: int
-) -> Iterator[dict[str, Any]]:
-    """Yield the samples of a shard, with None for `mixed` fields of more than `most_nbytes`."""
-    for start in range(0, len(shard), _ROWS_A_REQUEST):
-        local_indexes = range(start, min(start + _ROWS_A_REQUEST, len(shard)))
-        rows = shard.read_many(local_indexes, small)
-        for extension in mixed:
-            kept = []
-            for local_index in local_indexes:
-                fields = (LocatedField(*field) for field in shard.index.fields(local_index))
-                nbytes = next((each.nbytes for each in fields if each.extension == extension), None)
-                if nbytes is not None and nbytes <= most_nbytes:
-                    kept.append(local_index)
-                elif nbytes is not None:
-                    rows[local_index - start][extension] = None
-            for local_index, row in zip(kept, shard.read_many(kept, {extension}), strict=True):
-                rows[local_index - start][extension] = row[extension]
-        yield from rows

@@ -8,53 +8,35 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import islice, zip_longest
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from wids.base.urls import hide_credentials
+from wids.browse.catalogueclient import INSTALL, AskLimits, CatalogueClient, NotBuiltError
+from wids.browse.columns import PARAMETERS as PAGE_PARAMETERS
+from wids.browse.completion import completions, copies
 from wids.browse.decoders import DecoderLimits, Decoders
-from wids.browse.facets import (
-    ChosenMasks,
-    ColumnValues,
-    FacetVisitor,
-    classes_by_number,
-    field_names,
-    find_columns,
-)
 from wids.browse.failures import message_of
 from wids.browse.looks import Looks, add_contents, find_looks, look_named
 from wids.browse.maps import Maps, VectorVisitor
 from wids.browse.neighbours import Neighbours
-from wids.browse.orders import Grid, Order, parse_indexes
-from wids.browse.overview import (
-    CheckReport,
-    FigureVisitor,
-    StatisticsVisitor,
-    dataset_facts,
-    shard_rows,
-    spread,
-)
+from wids.browse.orders import Grid, Order, Shown, conditions_of, parse_indexes
+from wids.browse.overview import CheckReport, dataset_facts, shard_rows
 from wids.browse.samplepages import FieldViews, sample_page, tiles
 from wids.browse.scans import Scans
 from wids.browse.thumbnailpool import LARGE, Thumbnails
-from wids.codecs.formats import is_class
 from wids.display.conversation import read_turns
 from wids.display.fieldview import class_name, is_packed, label_names
-from wids.display.safejson import safe_text
 from wids.errors import WidsError
-from wids.views.filtering import plain_value
 from wids.views.plan import slots_of
 from wids.views.saved import VERSION, view_document
 from wids.views.viewable import View
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from concurrent.futures import Future
 
     from wids.browse.fieldreader import FieldReader, LocatedSample
-    from wids.browse.scans import Scan
     from wids.display.thumbnails import Thumbnail
     from wids.ordering.permute import Integers
 
@@ -72,12 +54,6 @@ _MOST_TURNS_NBYTES = 8 << 20  # part of a document whose turns can be paged thro
 _MOST_COPIES = 2000  # that are marked at once; more do not fit a link
 _MOST_SAVED = 1_000_000  # indexes that are saved as JSON
 _PICTURE_SECONDS = 0.5  # wait for the pictures of a sample; the page requests later ones by itself
-# Number of shards for statistics: enough for an estimate, few enough to be read while the user
-# waits.
-_FIRST_LOOK_SHARDS = 32
-# For the values that complete a filter while it is typed.
-_WORD_SHARDS = 3
-_MOST_WORDS = 5000  # names of classes
 
 
 class UnreadableSampleError(Exception):
@@ -94,13 +70,15 @@ class UnreadableSampleError(Exception):
 
 
 # Parameters of each endpoint. Others are an error, because they would silently have no effect.
-_CHOSEN = ("where", "q", "whole", "marks", "inside", "near", "far")
-_CHOICE = f"{' '.join(_CHOSEN)} shard"
-_ORDER = f"order seed epoch rank replicas interleave lanes chunksize {_CHOICE} sort"
+_ORDER = (
+    "order seed epoch rank replicas interleave lanes chunksize where q marks inside near far shard "
+    "missing broken sort"
+)
 PARAMETERS = {
     "dataset": "",
-    "facets": _CHOICE,
+    "facets": _ORDER,
     "faults": "from",
+    "groups": f"by across {_ORDER}",
     "map": f"field colour {_ORDER}",
     "page": f"at count look {_ORDER}",
     "picture": "i f",
@@ -108,11 +86,11 @@ PARAMETERS = {
     "sample": f"i p from {_ORDER}",
     "selection": f"without {_ORDER}",
     "shards": "from count",
-    "statistics": "all",
+    "overview": "",
     "thumb": "i f s v strip soon",
     "turns": "i f from",
     "waiting": "",
-    "words": "",
+    "words": "before kind",
 }
 
 
@@ -129,7 +107,9 @@ def check_parameters(question: str, query: Query) -> None:
     """
     known = {*PARAMETERS[question].split(), "token"}
     for name in query:
-        if name not in known:
+        # Others than those of the page are columns, of which values are wanted.
+        picks = "where" in known and name not in PAGE_PARAMETERS
+        if name not in known and not picks:
             takes = ", ".join(sorted(known - {"token"})) or "none"
             raise ValueError(f"unknown parameter {name[:40]!r}; {question!r} takes {takes}")
 
@@ -145,6 +125,8 @@ class ApiHandlers:
         report: Report of `wids check`, if there is one.
         chosen: Indexes of the samples to show, of a saved view; None for all.
         limits: Limits of the processes that decode fields.
+        ask_limits: Limits of what is asked of the catalogue.
+        source: What was opened, for code that opens it again; the title by default.
         view_seconds: Longest wait of the page of a sample for descriptions of its fields; the page
             requests later ones by itself.
     """
@@ -155,28 +137,28 @@ class ApiHandlers:
     report: CheckReport | None = None
     chosen: Integers | None = None
     limits: DecoderLimits = field(default_factory=DecoderLimits)
+    ask_limits: AskLimits = field(default_factory=AskLimits)
+    source: str = ""
     view_seconds: float = 1.0
 
     def __post_init__(self) -> None:
         self.scans = Scans()
         self.decoders = Decoders(self.limits)
+        self.catalogue = CatalogueClient(self.reader, self.class_names, self.ask_limits)
         self.thumbnails = Thumbnails(self.reader, self.decoders)
         self._views = FieldViews(self.reader, self.decoders, self.class_names, self.view_seconds)
-        self._maps = Maps(self.reader, self.scans, self._columns, self.class_names)
+        self._maps = Maps(self.reader, self.scans, self.catalogue)
         self._neighbours = Neighbours(
             self.scans, functools.partial(VectorVisitor, self.reader), self.reader.num_shards
         )
         self._grid = Grid(
             self.reader,
-            self.scans,
-            self.class_names,
-            self._columns,
+            self.catalogue,
             inside=self._maps.inside,
             neighbours=self._neighbours,
             chosen=self.chosen,
         )
-        self._facet_values: ColumnValues | None = None
-        self._facet_lock = threading.Lock()
+        self._lock = threading.Lock()
         self._found_looks: Looks | None = None
         self._generation = self.reader.generation
         self._faults: dict[str, list[dict[str, str]]] = {}
@@ -186,16 +168,18 @@ class ApiHandlers:
     def _refresh(self, *, at_all: bool = False) -> None:
         """Forget what was found in shards that were replaced meanwhile; look at some or all."""
         self.reader.look_for_changes(at_all=at_all)
-        with self._facet_lock:
+        with self._lock:
             if self._generation != self.reader.generation:
                 self._generation = self.reader.generation
-                self._facet_values = self._found_looks = None
+                self._found_looks = None
                 self.scans.clear()
+                self.catalogue.forget()
 
     def close(self) -> None:
         """Stop all background work."""
         self.scans.close()
         self.decoders.close()
+        self.catalogue.close()
 
     def dataset(self, _query: Query) -> dict[str, Any]:
         """Return the facts of the dataset."""
@@ -207,6 +191,7 @@ class ApiHandlers:
             "num_chosen": None if self.chosen is None else len(self.chosen),
             "title": hide_credentials(self.title),
             "checked": checked,
+            "install": "" if self.catalogue.is_installed else INSTALL,
         }
 
     def waiting(self, _query: Query) -> dict[str, Any]:
@@ -228,22 +213,21 @@ class ApiHandlers:
             self._refresh()
             start = max(0, _number(query, "at", 0))
             count = min(_number(query, "count", 60), _MOST_TILES)
-            order, filtering, sorting, comparing = self._grid.shown(query)
+            order, filtering, comparing = grid = self._grid.shown(query)
             indexes = order.slice(start, count)
             shown = tiles(self.reader, enumerate(indexes, start), self.class_names)
             # After the tiles, whose small fields are at hand now.
             looks = self._looks(any(tile["key"] is not None for tile in shown))
             look = look_named(query.get("look", ""), looks)
-            columns = self._columns().columns if look in ("list", "table") else ()
-            add_contents(self.reader, shown, look, columns)
+            columns = add_contents(self.reader, shown, look)
             described = {
                 "total": order.size,
                 "look": look,
                 "looks": looks._asdict(),
                 "filtering": filtering,
-                "sorting": sorting,
                 "comparing": comparing or self._compared(query, order, shown),
-                "columns": [safe_text(column.name, 200) for column in columns],
+                "columns": columns,
+                "copies": self._copies(query, grid),
                 "tiles": shown,
                 "fetched_whole": len(self.reader.fetched_whole),
             }
@@ -251,6 +235,18 @@ class ApiHandlers:
             if self._generation == self.reader.generation:
                 break
         return described
+
+    def _copies(self, query: Query, shown: Shown) -> list[list[str]] | None:
+        """Return the code that gives what is shown; None if none does."""
+        by_hand = any(query.get(name) for name in ("marks", "inside", "near", "far", "order"))
+        if by_hand or (shown.filtering is not None and not shown.filtering["finished"]):
+            return None
+        condition = (shown.filtering or {}).get("condition", "")
+        shards = self._grid.shards_of(query)
+        if len(shards) < self.reader.num_shards:
+            within = f"shard_index BETWEEN {shards[0]} AND {shards[-1]}"
+            condition = f"{condition} AND {within}" if condition else within
+        return copies(hide_credentials(self.source or self.title), condition, query.get("sort", ""))
 
     def _compared(
         self, query: Query, order: Order, shown: list[dict[str, Any]]
@@ -324,18 +320,18 @@ class ApiHandlers:
             ValueError: Nothing is chosen, a filter still runs, or found more than a document holds.
         """
         self._refresh(at_all=True)
-        order, filtering, sorting, _ = self._grid.shown(query, patient=True)
-        if sorting is not None and not sorting["finished"]:
-            raise ValueError("sort: not all values are read yet; ask again")
+        order, filtering, _ = self._grid.shown(query, patient=True)
         if filtering is None and not any(
             query.get(name) for name in ("marks", "inside", "near", "far", "without", "shard")
         ):
             raise ValueError(
-                "where: expected a filter, q=, marks=, inside=, near=, far= or without=, to save "
-                "samples by"
+                "where: expected a condition, q=, marks=, inside=, near=, far= or without=, to "
+                "save samples by"
             )
-        if filtering is not None and (not filtering["finished"] or filtering["full"]):
-            raise ValueError("where: the filter is not finished yet, or found too many samples")
+        if filtering is not None and not filtering["finished"]:
+            raise ValueError("where: the catalogue is not built yet; ask again")
+        if filtering is not None and filtering["full"]:
+            raise ValueError("where: found too many samples; narrow the condition")
         unwanted = np.empty(0, np.int64)
         if query.get("without"):
             unwanted = parse_indexes("without", query["without"], len(self.reader))
@@ -473,126 +469,62 @@ class ApiHandlers:
         rows = shard_rows(self.reader, _number(query, "from", 0), count, self._faults)
         return {"num_shards": self.reader.num_shards, "shards": rows}
 
-    def statistics(self, query: Query) -> dict[str, Any]:
-        """Return statistics of fields and classes over some shards, or with `all=1` over all."""
-        self._refresh()
-        every = query.get("all") == "1"
-        count = self.reader.num_shards
-        shards = list(range(count)) if every else spread(count, _FIRST_LOOK_SHARDS)
-        scan = self.scans.get(
-            ("statistics", len(shards)),
-            lambda: StatisticsVisitor(self.reader, self.class_names),
-            shards,
-        )
-        values = self._columns()
-        # A pass of its own, so that the counts do not wait for the headers of all images.
-        figures = self.scans.get(
-            ("figures", len(shards)), lambda: FigureVisitor(self.reader, values), shards
-        )
-        # Progress is read before the results, so that those of a finished scan are complete.
-        progress, drawing = scan.progress(), figures.progress()
-        found = {**scan.visitor.as_dict(), **progress, "all_shards": count}
-        found["finished"] = progress["finished"] and drawing["finished"]
-        found["figures"] = figures.visitor.as_list()
-        # Sizes and classes are counted shard by shard, with samples that the view leaves out.
-        return found | {"beyond_view": self.chosen is not None}
-
     def facets(self, query: Query) -> dict[str, Any]:
-        """Count the values of columns among the samples that a filter leaves, shard by shard.
-
-        Numbers are counted in the bins of all samples, so that the two can be shown together.
-        """
+        """Count the values of columns, of all samples and of those that a request shows."""
         self._refresh()
-        chosen = tuple(query.get(name, "") for name in _CHOSEN)
-        # Before the scan is asked for, since an outline of a map has a scan of its own.
-        selectors = self._grid.selectors(query)
-        shards, every = self._grid.shards_of(query), range(self.reader.num_shards)
-        scans = self._facet_scans(chosen, shards, selectors)
-        if not any(chosen) and shards == every:
-            return self._counted(scans)
-        nothing = ("",) * len(chosen)
-        return self._counted(scans, self._facet_scans(nothing, every, self._grid.selectors({})))
+        shown = self._grid.shown({name: query[name] for name in query if name != "sort"})
+        waits = shown.comparing or shown.filtering
+        if waits is not None and not waits["finished"]:
+            return {**waits, "facets": None}
+        try:
+            answer, _ = self.catalogue.ask("facets", self._rows_of(query, shown.order))
+        except NotBuiltError as error:
+            return {**error.progress, "facets": None}
+        told = {"shown": shown.order.size, "finished": not answer["needs"]}
+        return {**answer, **self.catalogue.progress(), **told}
 
-    def words(self, _query: Query) -> dict[str, Any]:
-        """Return what filters are written with: fields, columns, and values of these.
-
-        Values are those of a few shards; of classes, all that have a name.
-        """
+    def groups(self, query: Query) -> dict[str, Any]:
+        """Count the samples that a request shows by a column `by`, and by another one `across`."""
         self._refresh()
-        shards = spread(self.reader.num_shards, _WORD_SHARDS)
-        scans = self._facet_scans(("words",), tuple(shards), self._grid.selectors({}))
-        counted = self._counted(scans)
-        columns = []
-        for facet in counted["facets"]:
-            values = facet.get("values", [])
-            if is_class(facet["name"]):
-                seen = {value for value, *_ in values}
-                others = [number for number in self.class_names if number not in seen]
-                names = ((each, class_name(self.class_names, each)) for each in others)
-                values += [[number, 0, name] for number, name in islice(names, _MOST_WORDS)]
-            column = {"name": facet["name"], "kind": facet["kind"], "values": values}
-            if is_class(facet["name"]):
-                unclear = classes_by_number(self.class_names)
-                column["by_number"] = [value for value, *_ in values if value in unclear]
-            columns.append(column)
-        fields = [safe_text(name, 200) for name in field_names(self.reader)]
-        return {"fields": fields, "columns": columns, "finished": counted["finished"]}
+        texts = {name: query[name] for name in ("by", "across") if query.get(name)}
+        others = {name: query[name] for name in query if name not in ("by", "across", "sort")}
+        shown = self._grid.shown(others)
+        waits = shown.comparing or shown.filtering
+        if waits is not None and not waits["finished"]:
+            return {**waits, "groups": None}
+        by_position = any("position" in text.lower() for text in texts.values())
+        rows = self._rows_of(query, shown.order, always=by_position)
+        try:
+            answer, _ = self.catalogue.ask("groups", rows, **texts)
+        except NotBuiltError as error:
+            return {**error.progress, "groups": None}
+        return {**answer, **self.catalogue.progress(), "total": shown.order.size}
 
-    def _facet_scans(
-        self, chosen: tuple[str, ...], shards: Sequence[int], selectors: list[Any]
-    ) -> list[Scan[FacetVisitor]]:
-        """Return the scans that count columns: those that are quick to read, and then JSON.
+    def _rows_of(self, query: Query, order: Order, *, always: bool = False) -> Integers | None:
+        """Return the indexes of what is shown; None if that is all, each once."""
+        is_sampled = query.get("order", "stored") not in ("stored", "shuffled")
+        whole = order.size == len(self.reader) and not is_sampled
+        return None if whole and not always else self._grid.rows(order)
 
-        Args:
-            chosen: What identifies the selectors.
-            shards: The shards.
-            selectors: What chooses the samples that are counted.
-        """
-        values = self._columns()
+    def overview(self, _query: Query) -> dict[str, Any]:
+        """Return what is missing, how large fields are, and how classes change over the shards."""
+        self._refresh()
+        try:
+            answer, _ = self.catalogue.ask("overview")
+        except NotBuiltError as error:
+            return error.progress
+        # All samples are counted, also those that a view leaves out.
+        beyond = self.chosen is not None and self.reader.joined is None
+        return {**answer, **self.catalogue.progress(), "beyond_view": beyond}
 
-        def scan_of(masks: ChosenMasks, *, in_json: bool) -> Scan[FacetVisitor]:
-            make = functools.partial(
-                FacetVisitor, values, masks, self.class_names, shards, in_json=in_json
-            )
-            scan = self.scans.get(("facets", in_json, chosen, shards), make, shards)
-            scan.join()
-            return scan
-
-        first = scan_of(ChosenMasks(self.reader, selectors), in_json=False)
-        # Documents take long to parse, so that they are counted after all else.
-        if not values.group(in_json=True) or not first.progress()["finished"]:
-            return [first]
-        return [first, scan_of(first.visitor.masks, in_json=True)]
-
-    def _counted(
-        self, scans: Sequence[Scan[FacetVisitor]], whole: Sequence[Scan[FacetVisitor]] = ()
-    ) -> dict[str, Any]:
-        """Return what scans have counted, as JSON.
-
-        Args:
-            scans: As `_facet_scans` returns them.
-            whole: Those of all samples, in whose bins numbers are counted.
-        """
-        count = 1 + bool(self._columns().group(in_json=True))
-        # Progress is read before the counts, so that those of finished scans are complete.
-        progress = [scan.progress() for scan in scans]
-        is_complete = all(
-            len(some) == count and all(scan.progress()["finished"] for scan in some)
-            for some in (scans, whole or scans)
-        )
-        every = [scan.visitor for scan in whole[: len(scans)]]
-        told = [scan.visitor.as_dict(everything) for scan, everything in zip_longest(scans, every)]
-        facets = [facet for each in told for facet in each["facets"]]
-        found = {**told[0], "facets": facets, **progress[-1], "finished": is_complete}
-        return found | {"generation": self._generation}
-
-    def _columns(self) -> ColumnValues:
-        """Return the columns of the dataset, which are found when they are first asked for."""
-        with self._facet_lock:
-            if self._facet_values is None:
-                columns = find_columns(self.reader)
-                self._facet_values = ColumnValues(self.reader, columns, plain_value)
-            return self._facet_values
+    def words(self, query: Query) -> dict[str, Any]:
+        """Return what may come behind the text `before` of a condition, or of an order."""
+        try:
+            answer, _ = self.catalogue.ask("words")
+        except NotBuiltError as error:
+            return {**error.progress, "entries": [], "replaces": 0}
+        found = completions(answer, query.get("before", ""), query.get("kind", "condition"))
+        return {**found, "finished": True}
 
     def _looks(self, is_readable: bool) -> Looks:
         """Return the ways to look at the dataset, once a sample of it can be read."""
@@ -613,15 +545,16 @@ class ApiHandlers:
 
 def _steps_of(query: Query) -> list[str]:
     """Return the steps by which samples were chosen, for the document of a view."""
-    names = {"filter": "where", "search": "q", "shards": "shard"}
+    names = {"filter": "where", "search": "q", "shards": "shard", "order_by": "sort"}
     steps = [(step, query.get(name, "").strip()) for step, name in names.items()]
     made = [f"{step}({text!r})" for step, text in steps if text]
+    picked = [f"{name}={text[:200]}" for name, text in conditions_of(query).get("picks", ())]
     marked = [
         f"{name}({query[name][:200]})"
-        for name in ("marks", "inside", "near", "far", "without")
+        for name in ("missing", "broken", "marks", "inside", "near", "far", "without")
         if query.get(name)
     ]
-    return made + marked
+    return made + picked + marked
 
 
 def _number(query: Query, name: str, default: int) -> int:

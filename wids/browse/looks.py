@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from wids.browse.facets import FacetColumn, values_of
+from wids.browse.columns import column_name
 from wids.browse.failures import message_of
 from wids.codecs.arrays import Windows, stack_npy
 from wids.codecs.formats import (
@@ -23,13 +24,13 @@ from wids.codecs.formats import (
     media_type,
     wrapper_of,
 )
+from wids.codecs.headers import HEADER_FACTS, read_header
 from wids.display.arrayview import named_arrays
 from wids.display.conversation import read_turns
 from wids.display.fieldview import is_packed, outline_arrays
-from wids.display.safejson import safe_text
+from wids.display.safejson import safe_number, safe_text
 from wids.display.thumbnails import makes_picture
 from wids.errors import WidsError
-from wids.views.filterlanguage import follow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -61,11 +62,15 @@ _MOST_DOCUMENT_NBYTES = 256 << 10
 # A list in JSON is a vector by its name, or if it is long and not of tokens, which are integers.
 _VECTOR_NAME = re.compile(r"emb|vec|feat|latent|umap|tsne|t-sne|pca", re.IGNORECASE)
 _LONG = 64
+_PLAIN_STEP = re.compile(r"[\w-]+")
 _MOST_NAME = 80
 _MOST_TEXT = 4_000  # characters of a text in a list
 _MOST_TURNS = 6  # of a conversation in a list
 _MOST_DRAWN_NBYTES = 16 << 20  # a longer sound has no waveform
 _HEAD_NBYTES = 64 << 10
+_HEADER_NBYTES = (2048, 64 << 10, 1 << 20)
+_MOST_COLUMNS = 24
+_MOST_VALUES = 200  # of a sample
 
 
 class Looks(NamedTuple):
@@ -181,9 +186,10 @@ def _lists_in(document: Any, extension: str) -> Iterator[str]:
     for path, value in paths:
         if isinstance(value, dict) and len(path) < 2:
             paths += [((*path, name), each) for name, each in value.items()]
-        name = FacetColumn(extension, path, is_number=False).name
+        name = f"{extension}:{'.'.join(path)}" if path else extension
         # An outline names a column between commas.
-        if len(name) > _MOST_NAME or not name.isprintable() or "," in name:
+        plain = all(map(_PLAIN_STEP.fullmatch, path)) and name.isprintable() and "," not in name
+        if len(name) > _MOST_NAME or not plain:
             continue
         vector = _as_vector(value)
         if vector is None:
@@ -216,7 +222,10 @@ def vector_of(
     """
     field = located.fields[number]
     if _is_document(field):
-        return _as_vector(follow(_document(reader, located, number), path))
+        value = _document(reader, located, number)
+        for step in path:
+            value = value.get(step) if isinstance(value, dict) else None
+        return _as_vector(value)
     # Other arrays are packed or pickled, which takes a process of its own.
     suffix = format_suffix(field.extension)
     is_plain = suffix in _VECTOR_FORMATS and not is_packed(field.extension)
@@ -287,36 +296,86 @@ def vectors_of(
     return VectorsAtOnce(rows, vectors, np.flatnonzero((sizes >= 0) & ~is_usual))
 
 
-def add_contents(
-    reader: FieldReader,
-    tiles: Sequence[dict[str, Any]],
-    look: str,
-    columns: Sequence[FacetColumn] = (),
-) -> None:
+def add_contents(reader: FieldReader, tiles: Sequence[dict[str, Any]], look: str) -> list[str]:
     """Add to the tiles of a page what a look shows beside them.
 
-    These are `values` of the columns; `text`, `conversation` and `audio`, where the look shows
-    them and the sample has them.
+    These are `values` of columns; `text`, `conversation` and `audio`, where the look shows them and
+    the sample has them.
 
     Args:
         reader: The dataset.
         tiles: As `wids.browse.samplepages.tiles` made them.
         look: One of `LOOKS`.
-        columns: Columns whose values are added.
+
+    Returns:
+        The names in SQL of the columns whose values were added.
     """
-    if look == "grid":
-        return
     found: list[tuple[dict[str, Any], LocatedSample]] = []
-    for tile in tiles:
+    for tile in tiles if look != "grid" else ():
         if tile["key"] is not None:
             with suppress(WidsError, OSError):  # which the tile has as its error
                 found.append((tile, reader.locate(tile["index"])))
     reader.fetch_ahead((located for _, located in found), lambda each: _fields_ahead(each, look))
+    values: dict[int, dict[str, Any]] = {}
     for tile, located in found:
         try:
-            tile.update(_content_of(reader, located, look, columns))
+            tile.update(_content_of(reader, located, look))
+            if look in ("list", "table"):
+                values[tile["position"]] = dict(islice(_values_of(reader, located), _MOST_VALUES))
         except (WidsError, OSError) as error:
             tile.setdefault("error", message_of(error, 500))
+    counts = Counter(name for each in values.values() for name in each)
+    columns = [name for name, _ in counts.most_common(_MOST_COLUMNS)]
+    columns.sort(key=list(counts).index)  # in the order of the fields
+    for tile, _ in found:
+        if tile["position"] in values:
+            tile["values"] = [values[tile["position"]].get(name) for name in columns]
+    return columns
+
+
+def _values_of(reader: FieldReader, located: LocatedSample) -> Iterator[tuple[str, Any]]:
+    """Yield the single values of a sample, named as in SQL: classes, JSON, facts of headers."""
+    for number, field in enumerate(located.fields[:_MOST_FIELDS]):
+        name = column_name(safe_text(field.extension.removeprefix(".").lower(), 100))
+        kind = field_kind(field.extension)
+        if kind == "class":
+            yield (
+                name,
+                safe_text(
+                    bytes(reader.read(located, number, 0, 200)).decode("utf-8", "replace").strip(),
+                    200,
+                ),
+            )
+        elif _is_document(field):
+            yield from _scalars(name, _document(reader, located, number))
+        elif kind in ("image", "audio", "video") and not wrapper_of(field.extension):
+            facts = header_facts(reader, located, number)
+            for fact in HEADER_FACTS[kind][:2]:
+                if fact in facts:
+                    yield f"{name}.{fact}", safe_number(facts[fact])
+
+
+def _scalars(name: str, value: Any, level: int = 0) -> Iterator[tuple[str, Any]]:
+    """Yield the single values in an object and in the objects in it."""
+    if isinstance(value, dict) and level < 3:
+        for step, each in value.items():
+            yield from _scalars(f"{name}.{column_name(safe_text(step, 100))}", each, level + 1)
+    elif isinstance(value, str):
+        yield name, safe_text(value, 200)
+    elif isinstance(value, bool | int | float):
+        yield name, value if isinstance(value, bool) else safe_number(value)
+
+
+def header_facts(reader: FieldReader, located: LocatedSample, number: int) -> dict[str, float]:
+    """Return what the header of a field states; nothing if it cannot be read."""
+    field = located.fields[number]
+    with suppress(WidsError, OSError, ValueError, ImportError):
+        for nbytes in _HEADER_NBYTES:
+            data = reader.read(located, number, 0, nbytes)
+            facts = read_header(field.extension, data, whole=len(data) == field.nbytes)
+            if facts is not None:
+                return facts
+    return {}
 
 
 def _fields_ahead(located: LocatedSample, look: str) -> list[int]:
@@ -326,12 +385,8 @@ def _fields_ahead(located: LocatedSample, look: str) -> list[int]:
     return [number] if number is not None and small and look != "table" else []
 
 
-def _content_of(
-    reader: FieldReader, located: LocatedSample, look: str, columns: Sequence[FacetColumn]
-) -> dict[str, Any]:
+def _content_of(reader: FieldReader, located: LocatedSample, look: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    if columns:
-        found["values"] = values_of(reader, located, columns)
     if look == "chat":
         found["conversation"] = _turns_of(reader, located, _MOST_TURNS)
     if look in ("list", "text", "audio"):
@@ -386,11 +441,11 @@ def _audio_of(reader: FieldReader, located: LocatedSample) -> dict[str, Any] | N
         return None
     field = located.fields[number]
     plain = media_type(field.extension)
-    (duration,) = values_of(reader, located, [FacetColumn(field.extension, ("duration",), True)])
+    duration = header_facts(reader, located, number).get("duration")
     return {
         "field": number,
         "extension": safe_text(field.extension, 40),
         "media_type": None if plain == OCTET_STREAM else plain,
-        "duration": duration,
+        "duration": None if duration is None else safe_number(duration),
         "wave": field.nbytes <= _MOST_DRAWN_NBYTES and makes_picture(field.extension),
     }

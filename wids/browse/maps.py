@@ -6,24 +6,19 @@ two numbers are shown as they are.
 
 from __future__ import annotations
 
-import math
 import re
 import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from wids.browse.catalogueclient import NotBuiltError
 from wids.browse.looks import vector_of, vectors_of
 from wids.browse.scans import PATIENT_SECONDS, SOON_SECONDS
-from wids.browse.sorting import sort_column, sort_values
-from wids.display.safejson import safe_text
 from wids.errors import WidsError
-from wids.views.filterlanguage import split_column
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from wids.browse.facets import ColumnValues
+    from wids.browse.catalogueclient import CatalogueClient
     from wids.browse.fieldreader import FieldReader, LocatedSample
     from wids.browse.scans import Scans
     from wids.ordering.permute import Integers
@@ -38,7 +33,6 @@ _FAR = 100  # times the median length; a longer vector is shortened to it
 _ITERATIONS = 20
 _BLOCK = 8  # vectors of the subspace; more than two, so that two become exact soon
 _MOST_CORNERS = 200
-_MOST_WORDS = 12  # that have a colour of their own
 _NUMBER = re.compile(r"-?\d{1,12}(\.\d{1,12})?(e-?\d{1,3})?")
 
 
@@ -139,7 +133,8 @@ class VectorVisitor:
         self.num_wanted = 0
         self.left_out = dict.fromkeys(("no vector", "NaN or infinite", "of another width"), 0)
         self._reader = reader
-        self._field, self._path = split_column(field) or (field, ())
+        self._field, _, path = field.partition(":")
+        self._path = tuple(path.split(".")) if path else ()
         self._by_width: dict[int, list[tuple[int, np.ndarray]]] = {}
         self._room = _MOST_NUMBERS
         self._wanted: Integers | None = None
@@ -229,21 +224,13 @@ class Maps:
     Args:
         reader: The dataset.
         scans: Background scans, which read the vectors.
-        columns: Returns the columns by which points are coloured, and their values.
-        names: Names of classes, by number.
+        catalogue: Has the columns by which points are coloured.
     """
 
-    def __init__(
-        self,
-        reader: FieldReader,
-        scans: Scans,
-        columns: Callable[[], ColumnValues],
-        names: Mapping[int, str],
-    ) -> None:
+    def __init__(self, reader: FieldReader, scans: Scans, catalogue: CatalogueClient) -> None:
         self._reader = reader
         self._scans = scans
-        self._columns = columns
-        self._names = names
+        self._catalogue = catalogue
 
     def inside(self, text: str) -> Integers:
         """Return the indexes of the samples inside an outline of a map.
@@ -280,21 +267,21 @@ class Maps:
 
         Raises:
             ValueError: There is no such column.
+            CatalogueError: The catalogue cannot be built.
         """
         visitor, progress = self._visited(field, SOON_SECONDS)
-        columns = self._columns().columns
-        told: dict[str, Any] = {
-            "columns": [safe_text(each.name, 200) for each in columns],
-            "colours": None,
-        }
-        if not progress["finished"]:
-            return {**progress, **told}
-        plane = visitor.plane()
-        if colour:
-            coloured, waits = self._colours(colour, plane.indexes)
-            if not waits["finished"]:
-                return {**waits, **told}
-            told["colours"] = coloured
+        told: dict[str, Any] = {"columns": [], "colours": None}
+        try:
+            if self._catalogue.is_installed:
+                facets, _ = self._catalogue.ask("facets")
+                told["columns"] = [facet["name"] for facet in facets["facets"]]
+            if not progress["finished"]:
+                return {**progress, **told}
+            plane = visitor.plane()
+            if colour and len(plane.indexes):
+                told["colours"], _ = self._catalogue.ask("colours", plane.indexes, column=colour)
+        except NotBuiltError as error:
+            return {**error.progress, **told}
         return {
             **progress,
             **told,
@@ -315,41 +302,3 @@ class Maps:
         )
         scan.join(seconds)
         return scan.visitor, scan.progress()
-
-    def _colours(self, name: str, indexes: Integers) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the values of a column for some samples, and the progress of reading it."""
-        values = self._columns()
-        column, _ = sort_column(name, values.columns)
-        found, progress = sort_values(self._scans, values, self._reader, column)
-        if found is None:
-            return {}, progress
-        numbers, words = found.values_at(indexes)
-        if words is None:
-            finite = numbers[np.isfinite(numbers)]
-            ends = [float(finite.min()), float(finite.max())] if finite.size else [0.0, 1.0]
-            shown = [float(f"{each:.5g}") if math.isfinite(each) else None for each in numbers]
-            return {"kind": "numbers", "values": shown, "ends": ends}, progress
-        return _of_words(numbers, words, self._names if not column.path else {}), progress
-
-
-def _of_words(codes: np.ndarray, words: list[Any], names: Mapping[int, str]) -> dict[str, Any]:
-    """Number the commonest words of some samples; all others are -1."""
-    present = codes[~np.isnan(codes)].astype(np.int64)
-    counts = np.bincount(present, minlength=len(words))
-    common = [int(each) for each in np.argsort(-counts, kind="stable")[:_MOST_WORDS]]
-    common = [each for each in common if counts[each]]
-    ranks = np.full(len(words) + 1, -1)
-    ranks[common] = range(len(common))
-    shown = ranks[np.where(np.isnan(codes), -1, codes).astype(np.int64)]
-    legend = [[_named(words[each], names), int(counts[each])] for each in common]
-    return {
-        "kind": "words",
-        "values": shown.tolist(),
-        "legend": legend,
-        "others": int((shown < 0).sum()),
-    }
-
-
-def _named(word: Any, names: Mapping[int, str]) -> str:
-    known = names.get(word) if isinstance(word, int) else None
-    return safe_text(known or str(word), 200)

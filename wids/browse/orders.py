@@ -11,7 +11,6 @@ those of the samplers, so the grid shows what training reads.
 
 from __future__ import annotations
 
-import functools
 import re
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -19,23 +18,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from wids.browse.scans import joint_progress
-from wids.browse.search import ChosenSamples, FilterVisitor, KeyVisitor
-from wids.browse.sorting import sort_column, sort_values
-from wids.codecs.headers import with_colon
+from wids.browse.catalogueclient import NotBuiltError
+from wids.browse.columns import PARAMETERS
 from wids.ordering.order import Chunks, OrderSpec, Share
 from wids.ordering.permute import Integers, derive_key, permute
-from wids.views.filterlanguage import parse_filter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from wids.browse.facets import ColumnValues
+    from wids.browse.catalogueclient import CatalogueClient
     from wids.browse.fieldreader import FieldReader
     from wids.browse.neighbours import Neighbours
-    from wids.browse.scans import Scan, Scans, Visitor
 
-__all__ = ["ORDERS", "Grid", "Order", "OrderQuery", "Shown", "parse_indexes"]
+__all__ = ["ORDERS", "Grid", "Order", "OrderQuery", "Shown", "conditions_of", "parse_indexes"]
 
 ORDERS = ("stored", "shuffled", "shards", "chunks")
 
@@ -175,17 +170,9 @@ chunksize=1000000)
             chosen: Their indexes.
             total: Number of samples of the dataset if all are shown; `chosen` is not used then.
 
-        Raises:
-            ValueError: The order is that of a sampler, which cannot be filtered.
-
         >>> OrderQuery().within(np.array([3, 5, 8])).slice(1, 9)
         [5, 8]
         """
-        if total is None and self.kind not in ("stored", "shuffled"):
-            raise ValueError(
-                f"order: a sampler's order is of all samples, so {self.kind!r} goes with no "
-                "filter or saved view; choose stored or shuffled"
-            )
         size = chosen.size if total is None else total
         key = derive_key(self.seed)
 
@@ -200,13 +187,9 @@ chunksize=1000000)
     def between(self, first: int, stop: int) -> Order:
         """Order the samples with indexes in a range, as stored or shuffled.
 
-        Raises:
-            ValueError: As for `within`.
-
         >>> OrderQuery().between(10, 20).slice(8, 9)
         [18, 19]
         """
-        self.within(np.arange(0))  # raises for the order of a sampler
         inner = self.within(np.arange(0), stop - first)
         return Order(inner.size, lambda positions: inner.at(positions) + first)
 
@@ -227,8 +210,9 @@ def _integer(name: str, text: str) -> int:
 
 _MOST_ORDERS = 8
 _MOST_KEY = 4096
+_MOST_ROWS = 20_000_000  # of an order that is written out, 8 bytes each
 _RUN = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
-_MOST_FIELDS = 40  # names of fields in the error for an unknown field
+_POSITION = re.compile(r"\bposition\b", re.IGNORECASE)
 
 
 class Shown(NamedTuple):
@@ -236,14 +220,12 @@ class Shown(NamedTuple):
 
     Attributes:
         order: The order.
-        filtering: Progress of its filter.
-        sorting: Progress of what it is sorted by.
+        filtering: What its conditions found, or the progress of the catalogue.
         comparing: Progress of the comparison of vectors, while that is not finished.
     """
 
     order: Order
     filtering: dict[str, Any] | None
-    sorting: dict[str, Any] | None = None
     comparing: dict[str, Any] | None = None
 
 
@@ -273,14 +255,26 @@ def parse_indexes(name: str, text: str, total: int) -> Integers:
     return np.flatnonzero(mask)
 
 
+def conditions_of(query: Mapping[str, str]) -> dict[str, Any]:
+    """Return the conditions of a request: those written, and the values picked of columns.
+
+    >>> conditions_of({"where": "txt is null", "cls": "cat,dog", "at": "60"})
+    {'where': 'txt is null', 'picks': [('cls', 'cat,dog')]}
+    """
+    texts = {name: query.get(name, "").strip() for name in ("where", "q", "missing", "broken")}
+    if len(texts["q"]) > _MOST_KEY:
+        raise ValueError(f"q: expected a part of a key, got {len(texts['q'])} characters")
+    found: dict[str, Any] = {name: text for name, text in texts.items() if text}
+    picks = [(name, text) for name, text in query.items() if name not in PARAMETERS and text]
+    return {**found, **({"picks": picks} if picks else {})}
+
+
 class Grid:
     """Cache of the orders that requests ask for.
 
     Args:
         reader: The dataset.
-        scans: Background scans, which run the filters.
-        class_names: Names of classes, by number.
-        columns: Returns the columns by which samples are sorted, and their values.
+        catalogue: What finds the samples that fulfil conditions.
         inside: Returns the indexes of the samples inside an outline of a map.
         neighbours: Near-duplicates and outliers.
         chosen: Indexes of the samples that are shown, in their order; None for all.
@@ -289,21 +283,17 @@ class Grid:
     def __init__(
         self,
         reader: FieldReader,
-        scans: Scans,
-        class_names: Mapping[int, str],
-        columns: Callable[[], ColumnValues],
+        catalogue: CatalogueClient,
         *,
         inside: Callable[[str], Integers],
         neighbours: Neighbours,
         chosen: Integers | None = None,
     ) -> None:
-        self._columns = columns
         self._neighbours = neighbours
         self._inside = inside
-        self._class_names = class_names
         self._chosen = chosen
         self._reader = reader
-        self._scans = scans
+        self._catalogue = catalogue
         self._orders: OrderedDict[OrderQuery, Order] = OrderedDict()
 
     def shown(self, query: Mapping[str, str], *, patient: bool = False) -> Shown:
@@ -314,79 +304,74 @@ class Grid:
             patient: Whether to wait long for a comparison of vectors.
 
         Raises:
-            ValueError: A parameter is malformed or out of range, or the filter has read all shards
-                and names a field that no sample has.
+            ValueError: A parameter is malformed or out of range, or a condition is wrong.
+            CatalogueError: The catalogue cannot be built.
         """
         wanted = OrderQuery.parse(query)
         shards = self.shards_of(query)
         compared = self._neighbours.asked(query, patient=patient)
         if compared is not None and compared[0] is None:
-            return Shown(wanted.within(np.empty(0, np.int64)), None, comparing=compared[1])
-        chosen = self._chosen_of(shards, query)
-        scans = [self._scan(*each, shards) for each in self._searches(query)]
-        if not scans and chosen is not None:
-            return self._sorted(query, Shown(wanted.within(chosen), None), chosen)
-        if not scans and len(shards) < self._reader.num_shards:
-            shown = Shown(wanted.between(*self._bounds(shards)), None)
-            return self._sorted(query, shown, np.arange(*self._bounds(shards)))
-        if not scans:
-            return self._sorted(query, Shown(self._over_all(wanted), None), None)
-        # What is found at once is shown at once, without a first answer that is empty.
-        for scan in scans:
-            scan.join()
-        progress = joint_progress(scans)
-        visitors: list[Any] = [scan.visitor for scan in scans]
-        for visitor in visitors if progress["finished"] and not progress["skipped"] else ():
-            if isinstance(visitor, FilterVisitor) and visitor.unknown:
-                raise ValueError(
-                    f"filter: no sample has a field {visitor.unknown[0]!r:.80}; the first shard "
-                    f"has {', '.join(visitor.known[:_MOST_FIELDS])}"
-                    f"{with_colon(visitor.unknown[0], visitor.known):.160}"
-                )
-            if isinstance(visitor, KeyVisitor) and visitor.is_filter and not visitor.found.count:
-                raise ValueError(
-                    f"q: expected a part of a key, got the filter {visitor.text[:80]!r}, which no "
-                    "key contains; type it into the field of the filter (where=)"
-                )
-        found = functools.reduce(np.intersect1d, [each.found.all() for each in visitors])
-        if chosen is not None:
-            found = chosen[np.isin(chosen, found)]
-        # While a scan runs, its result grows only at the end, so positions keep their samples.
-        # A shuffled order would change with each sample found, and so may that of a view.
-        unsteady = wanted.kind == "shuffled" or chosen is not None
-        if unsteady and not progress["finished"]:
-            found = np.empty(0, np.int64)
-        filtering = {
-            **progress,
-            "found": len(found),
-            "full": any(each.found.full for each in visitors),
-            **_remarks(visitors),
-        }
-        return self._sorted(query, Shown(wanted.within(found), filtering), found)
+            return Shown(wanted.within(np.empty(0, np.int64)), None, compared[1])
+        chosen = self._chosen_of(query)
+        order = self._ordered(wanted, chosen, shards)
+        asked = conditions_of(query)
+        sort = query.get("sort", "").strip()
+        if not asked and not sort:
+            return Shown(order, None)
+        if sort:
+            asked["sort"] = sort
+        is_whole = chosen is None and len(shards) == self._reader.num_shards
+        # The place of a sample in the order, as a column.
+        texts = [query.get("where", ""), sort, *(name for name, _ in asked.get("picks", ()))]
+        rows = self.rows(order) if any(map(_POSITION.search, texts)) else None
+        try:
+            answer, found = self._catalogue.ask("found", rows, **asked)
+        except NotBuiltError as error:
+            return Shown(order.none(), {**error.progress, "found": 0, "full": False})
+        is_sampled = wanted.kind not in ("stored", "shuffled")
+        if rows is not None and answer["by_position"]:
+            order = OrderQuery().within(rows[found])
+        elif sort:
+            if not is_whole or is_sampled:
+                found = found[np.isin(found, self.rows(order))]
+            order = OrderQuery().within(found)
+        elif is_sampled:
+            rows = self.rows(order)
+            order = OrderQuery().within(rows[np.isin(rows, found)])
+        else:
+            some = self._within_shards(found, shards)
+            order = wanted.within(some if chosen is None else chosen[np.isin(chosen, some)])
+        told = {"found": order.size, "full": answer["full"], "condition": answer["condition"]}
+        return Shown(order, {**self._catalogue.progress(), **told, "finished": True})
 
-    def _sorted(self, query: Mapping[str, str], shown: Shown, chosen: Integers | None) -> Shown:
-        """Sort what is shown by the column of `sort`, once its values are read.
-
-        Args:
-            query: The request.
-            shown: What is shown, in the order of the request.
-            chosen: Indexes of these samples; None for all.
+    def rows(self, order: Order) -> Integers:
+        """Return all indexes of an order.
 
         Raises:
-            ValueError: There is no such column, or the request has another order, too.
+            ValueError: There are too many.
         """
-        text = query.get("sort", "")
-        if not text:
-            return shown
-        if OrderQuery.parse(query).kind != "stored":
-            raise ValueError("sort: expected no other order beside it; leave out order=")
-        values = self._columns()
-        column, reverse = sort_column(text, values.columns)
-        found, progress = sort_values(self._scans, values, self._reader, column)
-        if found is None or not (shown.filtering is None or shown.filtering["finished"]):
-            return shown._replace(order=shown.order.none(), sorting=progress)
-        rows = found.sorted(chosen, reverse=reverse)
-        return shown._replace(order=OrderQuery().within(rows), sorting=progress)
+        if order.size > _MOST_ROWS:
+            raise ValueError(
+                f"order: this needs all {order.size:,} samples of it, and at most {_MOST_ROWS:,} "
+                "can be taken; choose fewer by a condition or shard="
+            )
+        return order.at(np.arange(order.size, dtype=np.int64))
+
+    def _ordered(self, wanted: OrderQuery, chosen: Integers | None, shards: range) -> Order:
+        """Return the order of the samples that are left without conditions."""
+        if chosen is None and len(shards) == self._reader.num_shards:
+            return self._over_all(wanted)
+        if wanted.kind not in ("stored", "shuffled"):
+            if self._chosen is not None:
+                raise ValueError(
+                    f"order: a sampler's order is of all samples, so {wanted.kind!r} goes with no "
+                    "saved view; choose stored or shuffled"
+                )
+            rows = self._within_shards(self.rows(self._over_all(wanted)), shards)
+            return OrderQuery().within(rows if chosen is None else rows[np.isin(rows, chosen)])
+        if chosen is None:
+            return wanted.between(*self._bounds(shards))
+        return wanted.within(self._within_shards(chosen, shards))
 
     def shards_of(self, query: Mapping[str, str]) -> range:
         """Return the shards that a request is restricted to: those of `shard`, or all.
@@ -400,25 +385,22 @@ class Grid:
             return range(count)
         found = _RUN.fullmatch(text)
         first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
-        if not 0 <= first <= last < count:
+        if not first <= last or first >= count:
             raise ValueError(f"shard: expected 3 or 3-5, below {count}, got {text[:40]!r}")
-        return range(first, last + 1)
-
-    def selectors(self, query: Mapping[str, str]) -> list[Any]:
-        """Return what chooses the samples of a request, shard by shard."""
-        found = self._chosen_of(range(self._reader.num_shards), query)
-        chosen = [] if found is None else [ChosenSamples(self._reader, found)]
-        return [*chosen, *(make() for _, make in self._searches(query))]
+        return range(first, min(last + 1, count))
 
     def _bounds(self, shards: range) -> tuple[int, int]:
         first = self._reader.first_index(shards.start)
         return first, self._reader.first_index(shards.stop)
 
-    def _chosen_of(self, shards: range, query: Mapping[str, str]) -> Integers | None:
-        """Return the indexes to which a request is restricted other than by its searches.
+    def _within_shards(self, rows: Integers, shards: range) -> Integers:
+        if len(shards) == self._reader.num_shards:
+            return rows
+        low, high = self._bounds(shards)
+        return rows[(rows >= low) & (rows < high)]
 
-        That is by a view, near-duplicates or outliers, marks, outlines and shards.
-        """
+    def _chosen_of(self, query: Mapping[str, str]) -> Integers | None:
+        """Return the indexes of a view, near-duplicates or outliers, marks and outlines."""
         chosen = self._chosen
         singled = self._neighbours.indexes(query)
         if singled is not None:
@@ -430,30 +412,7 @@ class Grid:
             parts.append(self._inside(query["inside"]))
         for part in parts:
             chosen = part if chosen is None else chosen[np.isin(chosen, part)]
-        if chosen is None or len(shards) == self._reader.num_shards:
-            return chosen
-        low, high = self._bounds(shards)
-        return chosen[(chosen >= low) & (chosen < high)]
-
-    def _searches(self, query: Mapping[str, str]) -> list[tuple[Any, Callable[[], Any]]]:
-        """Return the filter and the search by key of a request: what identifies and makes each."""
-        found: list[tuple[Any, Callable[[], Any]]] = []
-        if where := query.get("where", "").strip():
-            condition = parse_filter(where)
-            make = functools.partial(
-                FilterVisitor, self._reader, condition, self._class_names, self._columns
-            )
-            found.append((("filter", where), make))
-        if text := query.get("q", ""):
-            if len(text) > _MOST_KEY:
-                raise ValueError(f"q: expected a part of a key, got {len(text)} characters")
-            whole = query.get("whole") == "1"
-            keys = functools.partial(KeyVisitor, self._reader, text, whole=whole)
-            found.append((("keys", text, whole), keys))
-        return found
-
-    def _scan(self, key: Any, make: Callable[[], Visitor], shards: range) -> Scan[Any]:
-        return self._scans.get((key, shards), make, shards)
+        return chosen
 
     def _over_all(self, wanted: OrderQuery) -> Order:
         order = self._orders.get(wanted)
@@ -464,15 +423,3 @@ class Grid:
             while len(self._orders) > _MOST_ORDERS:
                 self._orders.popitem(last=False)
         return order
-
-
-def _remarks(visitors: Sequence[Any]) -> dict[str, Any]:
-    """Return what a filter says beside its results."""
-    of_filter = next((each for each in visitors if isinstance(each, FilterVisitor)), None)
-    if of_filter is None:
-        return {"unknown_fields": [], "fields": [], "hint": ""}
-    return {
-        "unknown_fields": of_filter.unknown,
-        "fields": of_filter.known[:_MOST_FIELDS],
-        "hint": of_filter.hint,
-    }

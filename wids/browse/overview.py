@@ -1,4 +1,4 @@
-"""Dataset page: facts of the spec, shards and their states, faults, statistics, histograms."""
+"""Dataset page: facts of the spec, shards and their states, faults."""
 
 from __future__ import annotations
 
@@ -6,38 +6,25 @@ import hashlib
 import json
 import os
 import stat
-import threading
-from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from wids.base.urls import display_url, file_name, hide_credentials, is_local, local_path
-from wids.browse.tallies import NumberTally
-from wids.display.safejson import safe_text
 from wids.reading.describe import nbytes_of
 from wids.specs.shardtable import UNKNOWN
-from wids.tools.stats import SizeStats, Stats
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from wids.base.shardref import ShardRef
-    from wids.browse.facets import ColumnValues, FacetColumn
     from wids.browse.fieldreader import FieldReader
 
 __all__ = [
     "CheckReport",
-    "FigureVisitor",
-    "OverShards",
-    "ShardProfile",
-    "StatisticsVisitor",
     "dataset_facts",
     "find_report",
-    "over_shards",
     "read_report",
     "shard_rows",
     "spread",
@@ -221,260 +208,11 @@ def _state(reader: FieldReader, ref: ShardRef) -> tuple[str, int | None]:
     return ("local" if size in (None, status.st_size) else "damaged"), status.st_size
 
 
-_CLASS_FIELDS = (".cls", ".cls2", ".label", ".class")
-# More than any dataset has classes, and few enough to take little memory.
-_MOST_CLASSES = 100_000
-_MOST_SHOWN = 60
-_MOST_PROFILES = 2_000  # shards whose own counts are kept
-_MOST_OWN_CLASSES = 200  # of a shard, among them
-_MOST_FIELDS = 48
-_MOST_LABEL_NBYTES = 200
+def spread(total: int, count: int) -> list[int]:
+    """Choose numbers below `total`, evenly spaced.
 
-
-def spread(num_shards: int, count: int) -> list[int]:
-    """Choose some shards at even distances, the first among them.
-
-    >>> spread(10, 4), spread(3, 8)
-    ([0, 2, 5, 7], [0, 1, 2])
+    >>> spread(10, 4)
+    [0, 2, 5, 7]
     """
-    if count >= num_shards:
-        return list(range(num_shards))
-    return [number * num_shards // count for number in range(count)]
-
-
-class StatisticsVisitor:
-    """Sums up fields and classes of the shards it visits.
-
-    Args:
-        reader: The dataset.
-        class_names: Names of classes, by number.
-    """
-
-    def __init__(self, reader: FieldReader, class_names: Mapping[int, str]) -> None:
-        self._reader = reader
-        self._class_names = class_names
-        self._stats = Stats()
-        self._profiles: list[ShardProfile] = []
-        self._class_field: str | None = None
-        self._num_unclassed = 0
-        self._crowded = False
-        self._lock = threading.Lock()
-
-    def visit(self, shard_index: int) -> bool:
-        """Add one shard."""
-        index = self._reader.tar_index(shard_index)
-        if index is None:
-            return self._reader.num_samples(shard_index) == 0
-        columns = index.columns()
-        sizes = columns.sizes_by_extension()
-        fields = {extension: SizeStats.of(found) for extension, found in sorted(sizes.items())}
-        values = self._classes(shard_index, sizes)
-        whole = columns.sample_sizes()
-        with self._lock:
-            if len(self._profiles) < _MOST_PROFILES:
-                counts = {extension: int(each.size) for extension, each in sizes.items()}
-                own = dict(values.most_common(_MOST_OWN_CLASSES))
-                self._profiles.append(ShardProfile(shard_index, whole.size, counts, own))
-            self._stats += Stats(SizeStats.of(whole), fields, values)
-            num_samples = self._reader.num_samples(shard_index)
-            self._num_unclassed += max(num_samples - values.total(), 0)
-            # Texts that all differ are not classes, and would only fill the memory.
-            self._crowded = len(self._stats.values) > _MOST_CLASSES
-            if self._crowded:
-                self._stats.values.clear()
-        return True
-
-    def _classes(self, shard_index: int, sizes: Mapping[str, Any]) -> Counter[str]:
-        if self._class_field is None:
-            # The first shard decides on the field, so that all shards are counted by the same one.
-            self._class_field = next((name for name in _CLASS_FIELDS if name in sizes), None)
-        field = self._class_field
-        if field is None or self._crowded:
-            return Counter()
-        if self._reader.may_be_joined(field):
-            values = self._reader.joined_values(shard_index, field)
-            return Counter(str(each) for each in values if each is not None and each != "")
-        if field not in sizes:
-            return Counter()
-        rows = self._reader.rows(shard_index, (field,), _MOST_LABEL_NBYTES) or ()
-        labels = (bytes(row[field]) for row in rows if row.get(field) is not None)
-        named = Counter(label.decode("utf-8", "replace").strip() for label in labels)
-        del named[""]  # an empty field is no class
-        return named
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the results so far as JSON."""
-        with self._lock:
-            stats = self._stats
-            # If there are thousands of fields, those that most samples have.
-            names = sorted(stats.fields, key=lambda name: (-stats.fields[name].count, name))
-            commonest = stats.values.most_common()
-            counts = np.array([count for _, count in commonest] or [0])
-            classes = [
-                (label, self._name(label), count) for label, count in commonest[:_MOST_SHOWN]
-            ]
-            over = over_shards(self._profiles)
-            over_named = [(label, self._name(label), each) for label, each in over.classes]
-            return {
-                "samples": _sizes("sample", stats.samples),
-                "fields": [_sizes(name, stats.fields[name]) for name in names[:_MOST_FIELDS]],
-                "num_fields": len(stats.fields),
-                "class_field": self._class_field,
-                "num_classes": len(stats.values),
-                "unclassed": self._num_unclassed,
-                # Most classes are numbers, which are sorted as numbers: 10 after 9.
-                "classes": sorted(
-                    classes, key=lambda row: (int(row[0]) if _is_number(row[0]) else 2**31, row[0])
-                ),
-                "counts": {
-                    "least": int(counts.min()),
-                    "median": float(np.median(counts)),
-                    "most": int(counts.max()),
-                },
-                "extremes": [
-                    (self._name(label) or label, count)
-                    for label, count in (commonest and (commonest[0], commonest[-1]))
-                ],
-                "over_shards": {**over._asdict(), "classes": over_named},
-            }
-
-    def _name(self, label: str) -> str | None:
-        return self._class_names.get(int(label)) if _is_number(label) else None
-
-
-def _is_number(label: str) -> bool:
-    return label.isdecimal() and len(label) < 10
-
-
-def _sizes(name: str, sizes: SizeStats) -> dict[str, Any]:
-    return {"name": name, **vars(sizes), "mean": sizes.mean}
-
-
-class FigureVisitor:
-    """Histograms of what headers state, such as widths, and of the aspect ratios of images.
-
-    Args:
-        reader: The dataset.
-        values: Values of its columns.
-    """
-
-    def __init__(self, reader: FieldReader, values: ColumnValues) -> None:
-        self._reader = reader
-        self._values = values
-        self._columns = [each for each in values.group(in_json=False) if each.is_number]
-        self._tallies = {column: NumberTally() for column in self._columns}
-        self._aspects: dict[str, NumberTally] = {}
-        self._lock = threading.Lock()
-
-    def visit(self, shard_index: int) -> bool:
-        """Count one shard; of a remote one no headers are fetched."""
-        ref = self._reader.dataset.shards[shard_index]
-        if self._reader.is_far(ref) or self._reader.tar_index(shard_index) is None:
-            return True
-        found = self._values.of(shard_index, in_json=False)
-        with self._lock:
-            for column in self._columns:
-                self._tallies[column].add(np.asarray(found[column]))
-                if column.path == ("width",):
-                    self._add_aspect(column, np.asarray(found[column]), found)
-        return True
-
-    def _add_aspect(self, width: FacetColumn, widths: np.ndarray, found: dict[Any, Any]) -> None:
-        heights = next(
-            (found[c] for c in self._columns if (c.field, c.path) == (width.field, ("height",))),
-            None,
-        )
-        if heights is None:
-            return
-        with np.errstate(divide="ignore", invalid="ignore"):
-            shares = np.round(widths / heights, 2)
-        self._aspects.setdefault(width.field, NumberTally()).add(shares)
-
-    def as_list(self) -> list[dict[str, Any]]:
-        """Return the histograms so far as JSON; `name` is what filters call a column, else None."""
-        with self._lock:
-            columns = [
-                {"field": each.field, "fact": each.path[0], "name": each.name, **tally.as_dict()}
-                for each, tally in self._tallies.items()
-                if tally.is_of_use
-            ]
-            aspects = [
-                {"field": field, "fact": "aspect", "name": None, **tally.as_dict()}
-                for field, tally in self._aspects.items()
-                if tally.is_of_use
-            ]
-        return [{**each, "field": safe_text(each["field"], 200)} for each in columns + aspects]
-
-
-_MOST_BINS = 60  # of adjacent shards
-_MOST_SHOWN_CLASSES = 10
-_MOST_LACKING = 24
-
-
-@dataclass(frozen=True)
-class ShardProfile:
-    """What is counted in a shard.
-
-    Attributes:
-        shard: Its number.
-        num_samples: Samples in it.
-        fields: Number of samples that have each field.
-        classes: Number of samples of each class.
-    """
-
-    shard: int
-    num_samples: int
-    fields: Mapping[str, int]
-    classes: Mapping[str, int]
-
-
-class OverShards(NamedTuple):
-    """How classes and missing fields change over the shards, in bins of adjacent ones.
-
-    Attributes:
-        shards: The first shard of each bin.
-        samples: Samples in each bin.
-        classes: The commonest classes, each with its samples in each bin.
-        missing: For each field that samples lack, their number in each bin.
-    """
-
-    shards: list[int]
-    samples: list[int]
-    classes: list[tuple[str, list[int]]]
-    missing: dict[str, list[int]]
-
-
-def over_shards(profiles: Sequence[ShardProfile]) -> OverShards:
-    """Sum up the profiles of adjacent shards.
-
-    >>> one, other = ({"a": 2}, {"a": 1, "b": 1})
-    >>> first, last = ShardProfile(0, 2, {".x": 2}, one), ShardProfile(7, 2, {}, other)
-    >>> found = over_shards([first, last])
-    >>> found.shards, found.classes, found.missing
-    ([0, 7], [('a', [2, 1]), ('b', [0, 1])], {'.x': [0, 2]})
-    """
-    ordered = sorted(profiles, key=lambda profile: profile.shard)
-    step = max(1, -(-len(ordered) // _MOST_BINS))
-    bins = [ordered[first : first + step] for first in range(0, len(ordered), step)]
-    totals: Counter[str] = Counter()
-    fields: Counter[str] = Counter()
-    for profile in ordered:
-        totals.update(profile.classes)
-        fields.update(profile.fields)
-    samples = [sum(profile.num_samples for profile in each) for each in bins]
-    lacking = [field for field, count in fields.most_common() if count < sum(samples)]
-    return OverShards(
-        [each[0].shard for each in bins],
-        samples,
-        [
-            (label, [sum(profile.classes.get(label, 0) for profile in each) for each in bins])
-            for label, _ in totals.most_common(_MOST_SHOWN_CLASSES)
-        ],
-        {
-            field: [
-                sum(profile.num_samples - profile.fields.get(field, 0) for profile in each)
-                for each in bins
-            ]
-            for field in lacking[:_MOST_LACKING]
-        },
-    )
+    count = min(total, count)
+    return [number * total // count for number in range(count)]

@@ -1,4 +1,4 @@
-"""Background scans over all shards, with progress: filters and statistics."""
+"""Background scans over all shards, with progress: the vectors of maps and near-duplicates."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from wids.errors import WidsError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["PATIENT_SECONDS", "SOON_SECONDS", "Scan", "Scans", "Visitor", "joint_progress"]
+__all__ = ["PATIENT_SECONDS", "SOON_SECONDS", "Scan", "Scans", "Visitor"]
 
 # A scan is abandoned if no page asks for its progress, and starts again if a page asks later.
 _ABANDONED_SECONDS = 60.0
@@ -141,19 +141,6 @@ class Scan(Generic[AnyVisitor]):
         ):
             if self._stopped.wait(_POLL_SECONDS):
                 return
-
-
-def joint_progress(scans: Sequence[Scan[Any]]) -> dict[str, Any]:
-    """Return the progress of several scans over the same shards as one, as JSON."""
-    told = [scan.progress() for scan in scans]
-    return {
-        "shards_done": min(each["shards_done"] for each in told),
-        "num_shards": told[0]["num_shards"],
-        "skipped": max(each["skipped"] for each in told),
-        "without_sidecar": max(each["without_sidecar"] for each in told),
-        "messages": max((each["messages"] for each in told), key=len),
-        "finished": all(each["finished"] for each in told),
-    }
 
 
 def _reason(error: Exception) -> str:

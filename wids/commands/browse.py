@@ -136,7 +136,9 @@ def browse(args: Arguments) -> int:
             first = None if args.index is None else _checked(args.index, len(dataset))
             reader = FieldReader(dataset, uncounted, joined=joined)
             names = reader.class_names if names is None else names
-            handlers = ApiHandlers(reader, dataset.dataset_name, names, report, chosen)
+            handlers = ApiHandlers(
+                reader, dataset.dataset_name, names, report, chosen, source=args.spec
+            )
             try:
                 handlers.decoders.start()
                 server = BrowseServer(handlers, args.host, args.port, token=not args.no_token)

@@ -1,16 +1,20 @@
-// Completion of a filter while it is typed: fields, operators, names of classes, frequent values.
+// Completion while one types: columns, operators, frequent values, as the server offers them.
 // A combobox with a list, as ARIA has it: the focus stays in the box, which names the chosen entry.
 
+import { ask } from "./api.js";
 import { h } from "./dom.js";
-import { endOfWord, entriesFor, expectedAfter, learn } from "./expected.js";
 
-/** A box with what completes it. */
-export function completed(input) {
-  const list = h("ul", { id: "filter-words", class: "completions", role: "listbox", "aria-label": "What can come here", hidden: true, onpointerdown: choose });
-  let entries = [];
+const PAUSE = 600; // milliseconds before it asks again, while the catalogue is built
+let boxes = 0;
+
+/** A box with what completes it: of a condition, or of an order, which has columns alone. */
+export function completed(input, kind = "condition") {
+  const name = `words-${boxes += 1}`;
+  const list = h("ul", { id: name, class: "completions", role: "listbox", "aria-label": "What can come here", hidden: true, onpointerdown: choose });
+  let found = { entries: [], replaces: 0 };
   let active = -1;
-  let wanted = false; // until Escape or another place takes the list away
-  for (const [name, value] of Object.entries({ role: "combobox", autocomplete: "off", "aria-autocomplete": "list", "aria-controls": list.id, "aria-expanded": "false" })) input.setAttribute(name, value);
+  let asked = null; // the question that waits for its answer
+  for (const [attribute, value] of Object.entries({ role: "combobox", autocomplete: "off", "aria-autocomplete": "list", "aria-controls": name, "aria-expanded": "false" })) input.setAttribute(attribute, value);
   input.addEventListener("input", open);
   input.addEventListener("click", () => { if (list.hidden) open(); });
   input.addEventListener("blur", close);
@@ -20,21 +24,26 @@ export function completed(input) {
     event.stopPropagation();
   });
 
-  function open() {
-    wanted = true;
-    learn(() => { if (wanted && active < 0) open(); });
+  async function open() {
+    asked?.abort();
+    const mine = asked = new AbortController();
     const { selectionStart: end, selectionEnd } = input;
-    entries = end === selectionEnd ? entriesFor(expectedAfter(input.value.slice(0, end))) : [];
-    list.replaceChildren(...entries.map(({ text, beside }, place) => h("li", { id: `filter-word-${place}`, role: "option", "aria-selected": "false", "data-entry": place },
+    if (end !== selectionEnd) return close();
+    const answer = await ask("words", { before: input.value.slice(0, end), kind }, mine.signal).catch(() => null);
+    if (asked !== mine || answer === null) return undefined;
+    if (!answer.finished) setTimeout(() => { if (asked === mine) open(); }, PAUSE);
+    found = answer;
+    list.replaceChildren(...found.entries.map(({ text, beside }, place) => h("li", { id: `${name}-${place}`, role: "option", "aria-selected": "false", "data-entry": place },
       h("span", { class: "name" }, text), beside ? h("span", { class: "count" }, beside) : null)));
-    list.hidden = entries.length === 0;
+    list.hidden = found.entries.length === 0;
     list.scrollTop = 0;
     input.setAttribute("aria-expanded", String(!list.hidden));
-    select(-1);
+    return select(-1);
   }
 
   function close() {
-    wanted = false;
+    asked?.abort();
+    asked = null;
     list.hidden = true;
     input.setAttribute("aria-expanded", "false");
     select(-1);
@@ -50,12 +59,13 @@ export function completed(input) {
 
   /** Do what a key means here; returns whether it means something. */
   function press(key) {
+    const count = found.entries.length;
     if (key === "ArrowDown" && list.hidden) open();
+    else if (key === "Escape" && asked) close();
     else if (list.hidden) return false;
-    else if (key === "ArrowDown") select((active + 1) % entries.length);
-    else if (key === "ArrowUp") select((active < 0 ? entries.length : active) - 1);
+    else if (key === "ArrowDown") select((active + 1) % count);
+    else if (key === "ArrowUp") select((active < 0 ? count : active) - 1);
     else if (key === "Enter" && active >= 0) accept(active);
-    else if (key === "Escape") close();
     else return false;
     return true;
   }
@@ -66,14 +76,12 @@ export function completed(input) {
     if (entry && event.button === 0) accept(Number(entry.dataset.entry));
   }
 
-  /** Write an entry in place of the word at the cursor, and offer what comes next. */
+  /** Write an entry in place of the word before the cursor, and offer what comes next. */
   function accept(place) {
-    const { text, replaced } = entries[place];
+    const { text } = found.entries[place];
     const { value, selectionStart: end } = input;
-    const rest = value.slice(endOfWord(value, end)).trimStart();
-    const before = value.slice(0, end - replaced.length);
-    const begun = `${/^[,)]$/.test(text) ? before.trimEnd() : before}${text}${text === "(" ? "" : " "}`;
-    input.value = begun + rest;
+    const begun = `${value.slice(0, end - found.replaces)}${text}${/[(%]$/.test(text) ? "" : " "}`;
+    input.value = begun + value.slice(end).trimStart();
     input.setSelectionRange(begun.length, begun.length);
     open();
   }

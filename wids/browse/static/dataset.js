@@ -1,13 +1,12 @@
 // The dataset: its fields, classes and shards.
 
-import { answers } from "./answers.js";
-import { ask } from "./api.js";
-import { button, h } from "./dom.js";
+import { ask, poll } from "./api.js";
+import { h } from "./dom.js";
 import { bytes, counted, number } from "./format.js";
-import { edges, numbers, oneValue } from "./facets.js";
-import { bars, sizeHistogram } from "./plots.js";
-import { filterable, go, gridPart, link } from "./state.js";
-import { leftOut } from "./waits.js";
+import { classesOverShards, whereMissing } from "./overshards.js";
+import { rows } from "./plots.js";
+import { gridPart, link } from "./state.js";
+import { built, leftOut } from "./waits.js";
 
 const SHARDS = 100;
 const STATES = {
@@ -17,12 +16,13 @@ const STATES = {
 
 /** Show figures of some shards at once, and go on while they grow. */
 export async function showDataset({ view, state, dataset, signal, shown }) {
-  const places = { answers: h("div", {}), sizes: h("div", { class: "figures-place" }) };
+  const places = { answers: h("div", {}), sizes: h("div", {}) };
   const shards = h("div", {});
   view.replaceChildren(h("div", { class: "dataset" },
     h("h2", { class: "hidden" }, "Dataset"), checked(dataset), places.answers, shards, places.sizes));
   shown("Dataset");
-  await Promise.all([showShards(shards, state, signal), showFigures(places, { all: false }, signal)]);
+  const figures = dataset.install ? places.answers.append(h("p", { class: "muted" }, "Counts need DuckDB: ", h("code", {}, dataset.install))) : showFigures(places, signal);
+  await Promise.all([showShards(shards, state, signal), figures]);
 }
 
 function checked(dataset) {
@@ -44,68 +44,56 @@ async function listFaults(place) {
     h("span", { class: "muted" }, fault.cure)))));
 }
 
-async function showFigures(places, { all }, signal) {
-  let last = "";
-  for (;;) {
-    const found = await ask("statistics", { all: all ? 1 : null }, signal);
-    const now = JSON.stringify(found);
-    if (now !== last) {
-      const figures = figuresOf(found.figures);
-      places.answers.replaceChildren(...[...answers(found, read(found, places, all, signal)), figures].filter(Boolean));
+async function showFigures(places, signal) {
+  await poll(async () => {
+    const found = await ask("overview", {}, signal);
+    if (!found.fields) places.answers.replaceChildren(built(found));
+    else {
+      places.answers.replaceChildren(...[missing(found), classes(found)].filter(Boolean));
       places.sizes.replaceChildren(sizesOf(found));
     }
-    last = now;
-    if (found.finished) return;
-    await new Promise((resolve) => setTimeout(resolve, 500));
-    if (signal.aborted) return;
-  }
+    return found.finished;
+  }, signal);
 }
 
-/** Say from which shards the figures are, and offer to read the others. */
-function read(found, places, all, signal) {
-  const part = found.num_shards < found.all_shards;
-  const whole = found.all_shards === 1 ? "From the one shard" : `From all ${counted(found.all_shards, "shard")}`;
-  const source = part
-    ? `From ${counted(found.shards_done, "shard")} of ${number(found.all_shards)}, at even distances`
-    : found.finished ? whole : `From ${number(found.shards_done)} of ${counted(found.all_shards, "shard")}`;
-  const beyond = found.beyond_view ? " · of the whole dataset, also of samples that the view leaves out" : "";
-  const left = found.skipped ? ` · ${leftOut(found, "see below")}` : "";
-  return h("div", { class: "progress" },
-    found.finished ? null : h("progress", { max: found.num_shards, value: found.shards_done, "aria-label": "Statistics" }),
-    h("span", { class: "muted" }, source + beyond + left),
-    part && found.finished && !all ? button("Read all shards", () => showFigures(places, { all: true }, signal).catch(() => {})) : null);
+/** What one asks of a dataset first: is it complete? */
+function missing(found) {
+  const { fields } = found;
+  const total = found.samples.reduce((sum, count) => sum + count, 0);
+  const lacking = fields.filter((field) => field.missing);
+  const broken = fields.filter((field) => field.broken);
+  const said = lacking.length ? `${counted(fields.length - lacking.length, "field")} in every sample; ${counted(lacking.length, "field")} missing in some:`
+    : fields.length === 1 ? "Its one field is in every sample." : `All ${counted(fields.length, "field")} in every sample.`;
+  return h("section", { class: "panel" }, h("h3", {}, "Samples"),
+    h("p", { class: "muted" }, [`From all ${counted(found.num_shards, "shard")}`, leftOut(found, "see below"), found.beyond_view ? "of the whole dataset, also of samples that the view leaves out" : ""].filter(Boolean).join(" · ")),
+    h("h4", {}, "Missing"), h("p", {}, total ? said : "No samples were read."),
+    lacking.length ? rows(lacking.map(({ name, missing: count }) => [`without ${name}`, count, link({ missing: name })])) : null,
+    h("ul", { class: "lacking" }, lacking.map(({ name }) => [name, whereMissing(found, name)]).filter(([, where]) => where)
+      .map(([name, where]) => h("li", {}, "without ", h("code", {}, name), ": ", where))),
+    broken.length ? [h("h4", {}, "Unreadable"), rows(broken.map(({ name, broken: count }) => [`unreadable ${name}`, count, link({ broken: name })]))] : null,
+    found.messages.map((message) => h("p", { class: "problem" }, message)));
 }
 
-/** How large images are, how long texts and sounds; a drag over one shows the samples of a range. */
-function figuresOf(figures) {
-  if (!figures.length) return null;
-  return h("section", { class: "panel" }, h("h3", {}, "Sizes and lengths"),
-    h("div", { class: "field-plots" }, figures.map((each) => h("figure", {},
-      h("figcaption", {}, h("strong", {}, each.field), ` ${each.fact} `, h("span", { class: "muted" }, `${number(each.count)}${each.missing ? ` · ${number(each.missing)} without` : ""}`)),
-      each.name ? numbers({}, each, each, (clauses) => go({ ...filterable({}), where: clauses.join(" and ") || null })) : oneValue(each) ?? plain(each)))));
-}
-
-function plain({ bins, low, width, least, most, field, fact }) {
-  const place = edges(low, width);
-  const edge = (bin) => number(place(bin));
-  return bars(bins, { label: `${fact} of ${field}: from ${number(least)} to ${number(most)}`, marks: [[0, number(least)], [1, number(most)]],
-    titles: bins.map((count, bin) => `${edge(bin)} to ${edge(bin + 1)}: ${number(count)}`) });
-}
-
-function sizesOf(found) {
-  const rarer = found.num_fields - found.fields.length;
+function classes(found) {
+  if (!found.classes || !found.classes.total) return null;
+  const { name, parameter, values, all, num_values: count, sizes: [least, median, most] } = found.classes;
+  const entries = values.map(([value, label], place) => [label, all.counts[place], link({ [parameter]: value })]);
+  const range = least === most ? `${counted(least, "sample")}${count === 1 ? "" : " each"}` : `${number(least)} to ${number(most)} samples each, median ${number(median)}`;
+  const times = most / least;
+  const about = times < 10 ? Number(times.toPrecision(2)) : Math.round(times);
+  const balance = count === 1 ? "" : times < 2 ? "They are balanced." : `The commonest has ${number(about)} times as many as the rarest.`;
   return h("section", { class: "panel" },
-    h("h3", {}, "Bytes"),
-    h("div", { class: "field-plots" }, [...found.fields, found.samples].filter((sizes) => sizes.count).map(fieldPlot)),
-    rarer > 0 ? h("p", { class: "muted" }, `and ${counted(rarer, "field")} of fewer samples`) : null);
+    h("h3", {}, "Classes in ", h("code", {}, name)),
+    h("p", {}, [`${counted(count, "class").replace("classs", "classes")}, ${range}.`, balance, all.missing ? `${counted(all.missing, "sample")} without a class.` : ""].filter(Boolean).join(" ")),
+    classesOverShards(found), rows(entries),
+    count > values.length ? h("p", { class: "muted" }, `and ${counted(count - values.length, "rarer one")}`) : null);
 }
 
-function fieldPlot(sizes) {
-  return h("figure", {},
-    h("figcaption", {}, h("strong", {}, sizes.name === "sample" ? "whole samples" : sizes.name),
-      h("span", { class: "muted" }, ` ${number(sizes.count)} · ${bytes(sizes.nbytes)}`)),
-    sizeHistogram(sizes.bins, sizes.name),
-    h("p", { class: "muted" }, `${bytes(sizes.smallest)} to ${bytes(sizes.largest)}, ${bytes(sizes.mean)} on average`));
+function sizesOf({ fields }) {
+  return h("section", { class: "panel" }, h("h3", {}, "Bytes"), h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Bytes" }, h("table", {},
+    h("thead", {}, h("tr", {}, ["field", "samples", "in all", "smallest", "mean", "largest"].map((name) => h("th", { scope: "col" }, name)))),
+    h("tbody", {}, fields.map((field) => h("tr", {}, h("td", {}, h("code", {}, field.name)), h("td", { class: "figure" }, number(field.count)),
+      [field.nbytes, field.smallest, field.mean, field.largest].map((each) => h("td", { class: "figure" }, each === null ? "–" : bytes(each)))))))));
 }
 
 async function showShards(place, state, signal) {

@@ -1,95 +1,96 @@
-// The panel of facets: how often values occur, in all samples and in those shown; a choice filters.
+// The panel of facets: how often values occur, in all samples and in those shown. What is picked is a
+// parameter of the URL for each column: values between commas, ranges as 400..600.
 
 import { ask, poll } from "./api.js";
-import { chosenRange, chosenValues, clauseOf, formsOf, rangeClauses, withClauses, written } from "./clauses.js";
 import { button, h, svg } from "./dom.js";
 import { counted, number } from "./format.js";
 import { histogram } from "./histogram.js";
-import { filterable, go } from "./state.js";
-import { leftOut } from "./waits.js";
+import { filterable, go, orderPart } from "./state.js";
+import { built, leftOut } from "./waits.js";
 
 const FEW = 8; // values that are listed at first
+const NULL = "null"; // the pick of samples without a value
 const opened = new Set(); // columns of which all values are listed
 const panel = h("aside", { class: "facets", "aria-label": "Facets" });
-let everything = null; // counts of all samples, which stay
-let last = null; // what was drawn, or will be
+let last = null; // what was drawn: the state, and the counts
 let waiting = null; // timer for it
 
 /** The panel for a state; it goes on counting until the signal ends it. */
-export function facetPanel(state, signal) {
-  const chosen = { where: state.where, q: state.q, whole: state.whole, shard: state.shard, inside: state.inside, near: state.near, far: state.far };
-  const narrowed = Object.values(chosen).some(Boolean);
-  if (last) draw(state, last[1], last[2]); // with the old counts, so that a click adds to what is chosen now
-  count(state, narrowed ? chosen : {}, narrowed, signal).catch((error) => {
-    if (error.name !== "AbortError") panel.replaceChildren(h("p", { class: "muted" }, "Nothing is counted for this filter."));
+export function facetPanel(state, dataset, signal) {
+  if (dataset.install) {
+    panel.replaceChildren(h("p", { class: "muted" }, "Counts need DuckDB: ", h("code", {}, dataset.install)));
+    return panel;
+  }
+  if (last) draw(state, last[1]); // with the old counts, so that a click adds to what is chosen now
+  else panel.replaceChildren(h("p", { class: "muted" }, "Counting…"));
+  poll(async () => {
+    const found = await ask("facets", { ...orderPart(state), sort: null }, signal);
+    if (found.facets) draw(state, found);
+    else if (!last) panel.replaceChildren(built(found));
+    return found.finished;
+  }, signal).catch((error) => {
+    if (error.name !== "AbortError" && !last) panel.replaceChildren(h("p", { class: "muted" }, "Nothing is counted for this condition."));
   });
   return panel;
 }
 
-async function count(state, chosen, narrowed, signal) {
-  if (!panel.childElementCount) panel.replaceChildren(h("p", { class: "muted" }, "Counting…"));
-  await poll(async () => {
-    if (!narrowed || !everything?.finished) everything = await ask("facets", {}, signal);
-    const now = narrowed ? await ask("facets", chosen, signal) : null; // after that of all, in whose bins it counts
-    if (now && now.generation !== everything.generation) everything = await ask("facets", {}, signal); // a shard was replaced
-    const all = everything;
-    draw(state, all, { ...(now ?? all), first: now ? firstShard(state) : 0 });
-    return all.finished && (now ?? all).finished;
-  }, signal);
-}
-
-function draw(state, all, now) {
-  last = [state, all, now];
+function draw(state, found) {
+  last = [state, found];
   clearTimeout(waiting);
   if (panel.querySelector(".dragged, :active")) { // a button that is replaced while it is pressed loses the click
     waiting = setTimeout(() => draw(...last), 50);
     return;
   }
-  const focus = [...panel.querySelectorAll("button, [tabindex]")].indexOf(document.activeElement);
-  const waits = all.finished ? now : all;
-  const found = new Map(now.facets.map((facet) => [facet.name, facet]));
+  const focus = panel.contains(document.activeElement) ? document.activeElement.dataset.name : null;
+  const left = leftOut(found);
   panel.replaceChildren(...[
-    waits.finished ? null : h("div", { class: "progress" },
-      h("progress", { max: waits.num_shards, value: waits.shards_done, "aria-label": "Counting" }),
-      h("span", {}, `${number(waits.shards_done)} of ${counted(waits.num_shards, "shard")} counted`)),
-    Number(state.replicas) > 1 ? h("p", { class: "muted" }, "Counted are the samples of all ranks.") : null,
-    waits.skipped ? h("p", { class: "muted" }, leftOut(waits)) : null,
-    ...all.facets.map((facet) => facetOf(state, facet, found.get(facet.name))),
-    all.by_shard.counts.length > 1 ? shards(state, all.by_shard, now) : null,
+    found.finished ? null : built(found),
+    left ? h("p", { class: "muted" }, left) : null,
+    chips(state, found.fields),
+    ...found.facets.map((facet) => facetOf(state, facet)),
+    found.by_shard.counts.length > 1 ? shards(state, found) : null,
   ].filter(Boolean));
-  if (focus >= 0) panel.querySelectorAll("button, [tabindex]")[focus]?.focus();
+  if (focus) panel.querySelector(`[data-name="${CSS.escape(focus)}"]`)?.focus({ preventScroll: true });
 }
 
-function firstShard(state) {
-  return state.shard ? Number(state.shard.split("-")[0]) : 0;
+/** What is picked of a column. */
+export function picked(state, parameter) {
+  return state[parameter]?.split(",") ?? [];
 }
 
-function facetOf(state, all, now) {
-  const chosen = all.kind === "values" ? chosenValues(state.where, all.name).length : chosenRange(state.where, all.name).some((bound) => bound !== null);
-  const choose = (clauses) => go({ ...filterable(state), where: withClauses(state.where, all.name, clauses) || null });
+function toggled(state, parameter, value) {
+  const now = picked(state, parameter);
+  const next = now.includes(value) ? now.filter((each) => each !== value) : [...now, value];
+  return { ...filterable(state), [parameter]: next.join(",") || null };
+}
+
+function toggle(state, parameter, value, properties, ...children) {
+  return h("button", { type: "button", "aria-pressed": String(picked(state, parameter).includes(value)), "data-name": `${parameter} ${value}`, onclick: () => go(toggled(state, parameter, value)), ...properties }, children);
+}
+
+/** Fields that samples lack, and those that cannot be read. */
+function chips(state, fields) {
+  const all = [["missing", "without"], ["broken", "unreadable"]].flatMap(([kind, word]) => fields
+    .filter((field) => field[kind] || picked(state, kind).includes(field.name))
+    .map((field) => toggle(state, kind, field.name, { class: "chip" }, `${word} ${field.name} `, h("span", { class: "count" }, number(field[kind])))));
+  return all.length ? h("section", { class: "chips" }, all) : null;
+}
+
+function facetOf(state, facet) {
+  const { name, parameter, all } = facet;
   return h("section", {},
-    h("header", {}, h("h2", {}, all.name),
-      all.missing ? h("span", { class: "muted" }, `${number(all.missing)} without`) : null,
-      chosen ? button("clear", () => choose([]), { class: "plain", "aria-label": `Clear the choice of ${all.name}` }) : null),
-    all.kind === "values" ? values(state, all, now, choose) : numbers(state, all, now, choose));
+    h("header", {}, h("h2", {}, name),
+      all.missing ? toggle(state, parameter, NULL, { class: "plain" }, `${number(facet.now.missing)} without`) : null,
+      state[parameter] ? button("clear", () => go({ ...filterable(state), [parameter]: null }), { class: "plain", "data-name": `${parameter} clear`, "aria-label": `Clear the choice of ${name}` }) : null),
+    facet.kind === "values" ? values(state, facet) : numbers(state, facet));
 }
 
-function values(state, all, now, choose) {
-  const chosen = chosenValues(state.where, all.name);
-  const found = new Map((now?.values ?? []).map(([value, count]) => [value, count]));
-  const top = Math.max(...all.values.map(([, count]) => count), 1);
-  const shown = opened.has(all.name) ? all.values : all.values.slice(0, FEW);
-  const rest = all.num_values - shown.length;
-  return h("ul", {}, shown.map((entry) => {
-    const [value, count, name] = entry;
-    const text = written(entry, all);
-    const forms = formsOf(entry, all);
-    const kept = chosen.filter((each) => !forms.includes(each));
-    const on = kept.length < chosen.length;
-    return h("li", {}, h("button", {
-      type: "button", "aria-pressed": String(on), onclick: () => choose(clauseOf(all.name, on ? kept : [...kept, text])),
-    }, meter(count / top, (found.get(value) ?? 0) / top), h("span", { class: "name" }, name ?? String(value)), h("span", { class: "count" }, number(found.get(value) ?? 0))));
-  }), rest > 0 && shown.length < all.values.length ? h("li", {}, button(`${number(rest)} more`, () => { opened.add(all.name); draw(...last); }, { class: "plain" })) : null);
+function values(state, { name, parameter, values: entries, all, now, num_values: total }) {
+  const top = Math.max(...all.counts, 1);
+  const shown = opened.has(name) ? entries : entries.slice(0, FEW);
+  return h("ul", {}, shown.map(([value, label], place) => h("li", {}, toggle(state, parameter, value, {},
+    meter(all.counts[place] / top, now.counts[place] / top), h("span", { class: "name" }, label), h("span", { class: "count" }, number(now.counts[place]))))),
+  shown.length < entries.length ? h("li", {}, button(`${number(total - shown.length)} more`, () => { opened.add(name); draw(...last); }, { class: "plain", "data-name": `${parameter} more` })) : null);
 }
 
 function meter(all, now) {
@@ -97,51 +98,28 @@ function meter(all, now) {
     svg("rect", { class: "all", width: 100 * all, height: 10 }), svg("rect", { class: "now", width: 100 * now, height: 10 }));
 }
 
-/** What there is to say of a column of one value, which no histogram tells; null of any other. */
-export function oneValue({ least, most, count }) {
-  return least === most ? h("p", { class: "muted" }, h("strong", {}, number(least)), ` in ${count === 1 ? "the one sample" : `all ${counted(count, "sample")}`} that ${count === 1 ? "has" : "have"} it`) : null;
-}
-
-/** Where the bins begin, as the server cut them: at decimals, and at integers of any length. */
-export function edges(low, width) {
-  const first = Math.round(low / width); // bins begin at multiples of their width
-  const isExact = (value) => Number.isInteger(width) && Number.isSafeInteger(value);
-  return (bin) => (isExact((first + bin) * width) ? (first + bin) * width : Number(((first + bin) * width).toPrecision(15)));
-}
-
 /** The histogram of a column, of which a range is chosen. */
-export function numbers(state, all, now, choose) {
-  const { low, width, bins } = all;
-  const one = oneValue(all);
-  if (one) return one;
-  const counts = bins.map(() => 0);
-  // They have the same bins, but for the time while all samples are still counted.
-  now?.bins?.forEach((count, bin) => {
-    const place = Math.floor((now.low + (bin + 0.5) * now.width - low) / width);
-    counts[Math.min(Math.max(place, 0), bins.length - 1)] += count;
-  });
-  const edge = edges(low, width);
-  const [from, to] = chosenRange(state.where, all.name);
-  const at = (value, none) => (value === null ? none : Math.min(Math.max(Math.round((value - low) / width), 0), bins.length));
-  const chosen = from === null && to === null ? null : [at(from, 0), Math.max(at(to, bins.length), at(from, 0) + 1)];
+function numbers(state, { name, parameter, edges, least, most, all, now }) {
+  if (least === most) return h("p", { class: "muted" }, h("strong", {}, number(least)), all.count === 1 ? " in the one sample that has it" : ` in all ${counted(all.count, "sample")} that have it`);
+  const bins = all.counts.length;
+  const range = picked(state, parameter).find((each) => each.includes(".."));
+  const [from, to] = range?.split("..") ?? [];
+  const place = (edge, none) => (edge ? Math.max(edges.indexOf(edge), 0) : none);
   // The outermost bins hold what lies far beyond them, so a range up to them has no bound there.
-  const bounds = ([first, stop]) => [first === 0 ? null : edge(first), stop === bins.length ? null : edge(stop)];
+  const choose = (chosen) => go({ ...filterable(state), [parameter]: chosen ? `${chosen[0] ? edges[chosen[0]] : ""}..${chosen[1] < bins ? edges[chosen[1]] : ""}` : null });
   return [histogram({
-    all: bins, now: counts, chosen, label: `Range of ${all.name}`,
-    titles: bins.map((count, bin) => `${number(all.least === "-Infinity" && !bin ? all.least : edge(bin))} to ${number(all.most === "Infinity" && bin === bins.length - 1 ? all.most : edge(bin + 1))}: ${number(counts[bin])} of ${number(count)}`),
-    onchoose: (range) => choose(range ? rangeClauses(all.name, bounds(range)) : []),
-  }), h("p", { class: "ends" }, h("span", {}, number(all.least)), h("span", {}, number(all.most)))];
+    all: all.counts, now: now.counts, chosen: range ? [place(from, 0), Math.max(place(to, bins), place(from, 0) + 1)] : null,
+    label: `Range of ${name}`, name: `${parameter} range`, onchoose: choose,
+    titles: all.counts.map((count, bin) => `${number(Number(edges[bin]))} to ${number(Number(edges[bin + 1]))}: ${number(now.counts[bin])} of ${number(count)}`),
+  }), h("p", { class: "ends" }, h("span", {}, number(least)), h("span", {}, number(most)))];
 }
 
-function shards(state, all, now) {
-  const { step, counts } = all;
-  const here = counts.map(() => 0);
-  now.by_shard.counts.forEach((count, place) => { here[Math.min(Math.floor((place * now.by_shard.step + now.first) / step), counts.length - 1)] += count; });
-  const [from, to] = (state.shard ?? "").split("-").map(Number);
-  const chosen = state.shard ? [Math.floor(from / step), Math.floor((to ?? from) / step) + 1] : null;
-  const choose = (range) => go({ ...filterable(state), shard: range ? `${range[0] * step}-${Math.min(range[1] * step, everything.num_shards) - 1}` : null });
+function shards(state, { by_shard: { step, counts }, by_shard_now: { counts: now }, num_shards: total }) {
+  const [from, to = from] = (state.shard ?? "").split("-").map(Number);
+  const chosen = state.shard ? [Math.floor(from / step), Math.floor(to / step) + 1] : null;
+  const choose = (range) => go({ ...filterable(state), shard: range ? `${range[0] * step}-${Math.min(range[1] * step, total) - 1}` : null });
   return h("section", {}, h("header", {}, h("h2", {}, "shard"), chosen ? button("clear", () => choose(null), { class: "plain", "aria-label": "Clear the choice of shards" }) : null),
-    histogram({ all: counts, now: here, chosen, label: "Range of shards", onchoose: choose,
-      titles: counts.map((count, place) => `shard ${number(place * step)}${step > 1 ? ` to ${number(place * step + step - 1)}` : ""}: ${number(here[place])} of ${number(count)}`) }),
-    h("p", { class: "ends" }, h("span", {}, "0"), h("span", {}, number(everything.num_shards - 1))));
+    histogram({ all: counts, now: counts.map((_, bar) => now[bar] ?? 0), chosen, label: "Range of shards", name: "shard range", onchoose: choose,
+      titles: counts.map((count, bar) => `shard ${number(bar * step)}${step > 1 ? ` to ${number(bar * step + step - 1)}` : ""}: ${number(now[bar] ?? 0)} of ${number(count)}`) }),
+    h("p", { class: "ends" }, h("span", {}, "0"), h("span", {}, number(total - 1))));
 }

@@ -1,10 +1,10 @@
-// What a search or a filter looks for, how far it is, and what it has found.
+// What is looked for, how far the catalogue is, what was found, and how to take it along.
 
 import { selection } from "./api.js";
-import { h } from "./dom.js";
+import { button, h } from "./dom.js";
 import { counted, number } from "./format.js";
-import { leftOut } from "./waits.js";
-import { filterable, gridPart, link, orderPart } from "./state.js";
+import { built, leftOut } from "./waits.js";
+import { filterable, gridPart, link, orderPart, picksOf } from "./state.js";
 
 /** What is searched for among the keys, and the way to the sample of that number. */
 export function searched(state, dataset) {
@@ -14,46 +14,47 @@ export function searched(state, dataset) {
   }
   if (state.inside && !state.q) return [h("div", { class: "progress" }, h("h2", { class: "searched" }, "Inside an outline of the map"), h("a", { href: link({ ...gridPart(state), inside: null, look: "map" }) }, "Back to the map"), state.look === "map" ? null : saving(state), h("a", { class: "button", href: link({ ...gridPart(state), inside: null }), "aria-label": "Show all samples" }, "✕"))];
   if (!state.q) return [];
-  const exact = state.whole === "1";
   const wanted = /^\d{1,15}$/.test(state.q) ? Number(state.q) : Infinity;
   return [h("div", { class: "progress" },
-    h("h2", { class: "searched" }, exact ? "Key " : "Keys that contain ", h("code", {}, state.q)),
-    h("a", { href: link({ ...gridPart(state), whole: exact ? null : "1" }) }, exact ? "Keys that contain it" : "Only this very key"),
-    wanted < dataset.num_samples ? h("a", { href: link({ ...gridPart(state), q: null, whole: null, i: String(wanted) }) }, `Sample number ${number(wanted)}`) : null,
-    h("a", { class: "button", href: link({ ...filterable(state), q: null, whole: null }), "aria-label": "Clear the search" }, "✕"))];
+    h("h2", { class: "searched" }, "Keys that contain ", h("code", {}, state.q)),
+    wanted < dataset.num_samples ? h("a", { href: link({ ...gridPart(state), q: null, i: String(wanted) }) }, `Sample number ${number(wanted)}`) : null,
+    h("a", { class: "button", href: link({ ...filterable(state), q: null }), "aria-label": "Clear the search" }, "✕"))];
 }
 
-/** How far a filter is, what it found, and a link that saves it. */
+/** What is picked of columns, each with a link that takes it back. */
+function picks(state) {
+  const words = { missing: "without ", broken: "unreadable " };
+  return ["missing", "broken", ...picksOf(state)].filter((name) => state[name]).map((name) => h("a", { class: "chip", href: link({ ...filterable(state), [name]: null }), "aria-label": `Clear the choice of ${name}` },
+    `${words[name] ?? `${name}: `}${state[name].split(",").map((each) => unescaped(each)).join(", ")} ✕`));
+}
+
+function unescaped(text) {
+  return text === "%" ? "“”" : text.replaceAll(/%(25|2C|2E|6E)/gi, (each) => decodeURIComponent(each));
+}
+
+/** What is picked and found, how far that is, and what can be done with it. */
 export function filterProgress(page, state) {
   const filtering = page.filtering;
-  if (!filtering) return [];
-  const { shards_done: done, num_shards: total, found, finished, full } = filtering;
-  const told = [`${counted(found, "sample")} found`];
-  if (!finished) told.push(`${number(done)} of ${counted(total, "shard")} read`);
-  const left = leftOut(filtering);
-  if (left) told.push(left);
-  if (filtering.unknown_fields.length) told.push(`no shard read so far has the field ${filtering.unknown_fields.join(", ")}; the first has ${filtering.fields.join(", ")}`);
-  if (filtering.hint) told.push(filtering.hint);
-  if (full) told.push("more than are kept; narrow the filter");
-  return [
-    h("div", { class: "progress" },
-      finished ? null : h("progress", { max: total, value: done, "aria-label": "Filter" }),
-      h("span", {}, told.join(" · ")),
-      finished && found && !full ? saving(state) : null),
-  ];
+  const chosen = picks(state);
+  const told = [];
+  if (filtering?.finished) told.push(`${counted(filtering.found, "sample")} found`, leftOut(filtering));
+  if (filtering?.full) told.push("more than are kept; narrow the condition");
+  if (!filtering && !chosen.length && !page.copies) return [];
+  return [h("div", { class: "progress" },
+    filtering && !filtering.finished ? built(filtering) : h("span", {}, told.filter(Boolean).join(" · ")),
+    chosen,
+    filtering?.finished && filtering.found && !filtering.full ? saving(state) : null,
+    page.copies && page.total ? copying(page.copies) : null)];
 }
 
-/** How far the values are read by which the samples are sorted, and how to leave that order. */
-export function sortProgress(page, state) {
-  if (!page.sorting) return [];
-  const { shards_done: done, num_shards: total, finished } = page.sorting;
-  const name = state.sort.replace(/^-/, "");
-  const told = finished ? [] : [`${number(done)} of ${counted(total, "shard")} read; what is read is kept in the cache folder`];
-  const left = leftOut(page.sorting);
-  return [h("div", { class: "progress" },
-    finished ? null : h("progress", { max: total, value: done, "aria-label": "Sorting" }),
-    h("span", {}, ["Sorted by ", h("code", {}, name), state.sort.startsWith("-") ? ", greatest first" : ", least first", [...told, left].filter(Boolean).map((each) => ` · ${each}`)]),
-    h("a", { class: "button", href: link({ ...gridPart(state), sort: null }), "aria-label": "Clear the order" }, "✕"))];
+/** Code that gives what is shown: for Python, as SQL, and as a command. */
+function copying(copies) {
+  return h("details", { class: "copies" }, h("summary", {}, "Copy as"),
+    h("dl", {}, copies.map(([name, text]) => [h("dt", {}, name), h("dd", {}, h("code", {}, text), button("Copy", async (event) => {
+      const pressed = event.currentTarget;
+      await navigator.clipboard.writeText(text).catch(() => getSelection().selectAllChildren(pressed.previousSibling));
+      pressed.textContent = "Copied";
+    }, { "aria-label": `Copy as ${name}` }))])));
 }
 
 /** A link that saves the samples found as a document, which every command takes in place of a spec. */

@@ -5,7 +5,7 @@ import { arrive, turnTo } from "./cursor.js";
 import { announce, h } from "./dom.js";
 import { facetPanel } from "./facets.js";
 import { counted, number } from "./format.js";
-import { filterProgress, searched, sortProgress } from "./found.js";
+import { filterProgress, searched } from "./found.js";
 import { dragMarks, marksTray } from "./marks.js";
 import { countOf, learn, lookOf, named } from "./looks.js";
 import { makePager, range } from "./pager.js";
@@ -14,7 +14,7 @@ import { tableOf } from "./table.js";
 import { singledOut } from "./singled.js";
 import { pixelsFor, sharpen, tileOf } from "./tiles.js";
 import { chosen } from "./settings.js";
-import { toolbar } from "./toolbar.js";
+import { markWrong, toolbar } from "./toolbar.js";
 import { tellWhole } from "./waits.js";
 import { go, gridPart, link, orderPart } from "./state.js";
 
@@ -38,7 +38,7 @@ new ResizeObserver(() => {
 export async function showGrid({ view, state, dataset, signal, shown }) {
   let count = countOf(state);
   const at = Number(state.at ?? 0);
-  const bar = toolbar(state);
+  const bar = toolbar(state, dataset);
   sorter = document.activeElement?.dataset.sort ?? null;
   const key = link(orderPart(state));
   turn(state, at, count, key === known.key ? known.total : 0);
@@ -50,14 +50,15 @@ export async function showGrid({ view, state, dataset, signal, shown }) {
     } catch (error) {
       if (error.name === "AbortError") throw error;
       // What was shown before stays, so that a slip in a filter does not cost the place.
-      place(view, bar, h("p", { class: "problem", role: "alert" }, error.message), ...(known.key === null ? [] : parts));
+      place(view, bar, markWrong(error.message, state), ...(known.key === null ? [] : parts));
+      fillSide(state, dataset, signal);
       shown();
       return;
     }
     learn(page.looks);
     if (!placed) {
-      toolbar(state); // which did not know the looks before
-      fillSide(state, signal);
+      toolbar(state, dataset); // which did not know the looks before
+      fillSide(state, dataset, signal);
     }
     // A first page is asked for before its look is known, and then may be too long.
     count = countOf(state);
@@ -68,7 +69,7 @@ export async function showGrid({ view, state, dataset, signal, shown }) {
     place(view, bar, ...parts);
     known = { key, total: page.total };
     turn(state, at, count, page.total);
-    progress.replaceChildren(...singledOut(page, state, dataset), ...searched(state, dataset), ...filterProgress(page, state), ...sortProgress(page, state), ...[tellWhole(page.fetched_whole)].filter(Boolean));
+    progress.replaceChildren(...singledOut(page, state, dataset), ...searched(state, dataset), ...filterProgress(page, state), ...[tellWhole(page.fetched_whole)].filter(Boolean));
     if (progress.contains(focused)) focused.focus({ preventScroll: true }); // it was out of the page
     // Tiles that stay the same stay in the document, with the focus that may be on one.
     const now = JSON.stringify(page.tiles);
@@ -76,7 +77,7 @@ export async function showGrid({ view, state, dataset, signal, shown }) {
     last = now;
     arrive();
     shown(title(state, at, count, page.total));
-    if ([page.filtering, page.sorting, page.comparing].every((each) => each?.finished ?? true)) {
+    if ([page.filtering, page.comparing].every((each) => each?.finished ?? true)) {
       tellEmpty(page, state, at);
       announce(`${counted(page.total, "sample")}, from position ${number(at)} on`);
       return;
@@ -95,8 +96,8 @@ function turn(state, at, count, total) {
 }
 
 /** Show the facets, or none; the panel stays where it is, with the focus in it. */
-function fillSide(state, signal) {
-  const panel = chosen("facets") ? facetPanel(state, signal) : null;
+function fillSide(state, dataset, signal) {
+  const panel = chosen("facets") ? facetPanel(state, dataset, signal) : null;
   if (side.firstElementChild !== panel) side.replaceChildren(...[panel].filter(Boolean));
 }
 
@@ -127,12 +128,9 @@ function title(state, at, count, total) {
 function place(view, bar, ...rest) {
   const now = [...view.children];
   if (now.length === rest.length + 1 && [bar, ...rest].every((part, n) => part === now[n])) return;
-  if (view.firstElementChild !== bar) {
-    view.replaceChildren(bar, ...rest);
-    return;
-  }
-  while (bar.nextSibling) bar.nextSibling.remove();
-  view.append(...rest);
+  // What stays is not moved, as it would lose the focus that is in it.
+  for (const each of now) if (each !== bar && !rest.includes(each)) each.remove();
+  [bar, ...rest].forEach((part, n) => { if (view.children[n] !== part) view.insertBefore(part, view.children[n] ?? null); });
 }
 
 /** Give the tile of a sample the focus, so that one goes on where one was; if it is on this page. */
@@ -146,6 +144,6 @@ function tellEmpty(page, state, at) {
   const text = page.total
     ? h("p", {}, `There is nothing at position ${number(at)}. `,
         h("a", { href: link({ ...gridPart(state) }) }, "Go to the first page"))
-    : h("p", {}, state.where || state.q || state.marks || state.near ? "No sample fulfils this." : "There are no samples here.");
+    : h("p", {}, page.filtering || state.marks || state.near ? "No sample fulfils this." : "There are no samples here.");
   list.replaceChildren(h("li", { class: "empty" }, text));
 }

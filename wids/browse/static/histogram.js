@@ -9,7 +9,7 @@ const HEIGHT = 46;
  * Draw counts of all samples in grey and of those shown in colour.
  * `chosen` is [first, stop) in bins or null; `onchoose` gets such a pair, or null to choose none.
  */
-export function histogram({ all, now, label, titles, chosen, onchoose }) {
+export function histogram({ all, now, label, name, titles, chosen, onchoose }) {
   const top = Math.max(...all, ...now, 1);
   const step = WIDTH / all.length;
   const bar = (counts, place, kind) => {
@@ -20,7 +20,7 @@ export function histogram({ all, now, label, titles, chosen, onchoose }) {
   const picture = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", "aria-hidden": "true" },
     band, all.map((_, place) => svg("g", {}, bar(all, place, "all"), bar(now, place, "now"), svg("rect", { class: "hit", x: place * step, y: 0, width: step, height: HEIGHT }, svg("title", {}, titles[place])))));
   // One place that takes the keyboard: arrows move a range of one bin, with Shift they widen it.
-  const place = h("div", { class: "histogram", tabindex: 0, role: "slider", "aria-label": label, "aria-valuemin": 0, "aria-valuemax": all.length - 1 }, picture);
+  const place = h("div", { class: "histogram", tabindex: 0, role: "slider", "aria-label": label, "data-name": name, "aria-valuemin": 0, "aria-valuemax": all.length - 1 }, picture);
   let start = null;
   let range = chosen;
   paint();

@@ -14,7 +14,7 @@ const KEYS = [
   ["Home  End", "first and last page"],
   ["g", "go to a sample by its number"],
   ["/", "find a key"],
-  ["f", "filter"],
+  ["f", "a condition in SQL"],
   ["s", "facets: values and their counts"],
   ["m", "mark the tile or sample, or take the mark back"],
   ["Space", "play the sound or video of the tile, or pause it"],

@@ -7,7 +7,7 @@ const TILES = { s: "S: small tiles", m: "M: medium tiles", l: "L: large tiles" }
 const OTHERS = {
   list: ["List", "List of pictures, texts and values"], chat: ["Chat", "Conversations"], text: ["Text", "Texts to read"],
   audio: ["Audio", "Sounds to listen to"], table: ["Table", "Table of columns"],
-  map: ["Map", "Map of a field of vectors"],
+  count: ["Count", "Samples counted by a column"], map: ["Map", "Map of a field of vectors"],
 };
 const COUNTS = { s: 120, m: 60, l: 24, list: 24, chat: 24, text: 24, audio: 24, table: 60 }; // samples on a page
 
@@ -49,7 +49,7 @@ export function fillLooks(place, state) {
   const choice = (text, label, on, act) => button(text, act, { "aria-pressed": String(on), title: label, "aria-label": label });
   place.replaceChildren(
     ...Object.entries(TILES).map(([name, label]) => choice(name.toUpperCase(), label, name === size, to("grid", name === "m" ? null : name))),
-    ...Object.entries(OTHERS).filter(([name]) => known.offered.includes(name) || name === now || (name === "map" && known.vectors.length))
+    ...Object.entries(OTHERS).filter(([name]) => known.offered.includes(name) || name === now || name === "count" || (name === "map" && known.vectors.length))
       .map(([name, [text, label]]) => choice(text, label, name === now, to(name, null))));
   if (focus >= 0) place.children[focus]?.focus();
 }

@@ -2,6 +2,7 @@
 
 import { ask } from "./api.js";
 import { showCompare } from "./compare.js";
+import { showCount } from "./count.js";
 import { showDataset } from "./dataset.js";
 import { turnTo } from "./cursor.js";
 import { announce, h, plain } from "./dom.js";
@@ -26,10 +27,10 @@ function nameOf(state) {
   if (state.view === "dataset") return "dataset";
   if ("compare" in state) return "compare";
   if ("i" in state || "p" in state) return "sample";
-  return state.look === "map" ? "map" : "grid";
+  return ["map", "count"].includes(state.look) ? state.look : "grid";
 }
 
-const VIEWS = { map: showMap, compare: showCompare, dataset: showDataset, grid: showGrid, sample: showSample };
+const VIEWS = { count: showCount, map: showMap, compare: showCompare, dataset: showDataset, grid: showGrid, sample: showSample };
 
 /** Show the state; `top` is how far down, in pixels. */
 async function render(top = 0) {
@@ -95,13 +96,15 @@ function fillHead() {
   if (dataset.nbytes) facts.push(bytes(dataset.nbytes));
   document.getElementById("home").textContent = dataset.title;
   document.getElementById("facts").textContent = facts.join(" · ");
+  query.disabled = Boolean(dataset.install);
+  if (dataset.install) query.placeholder = dataset.install;
 }
 
 document.getElementById("search").addEventListener("submit", (event) => {
   event.preventDefault();
   const text = query.value.trim();
   query.blur();
-  go({ ...filterable(current()), q: text || null, whole: null });
+  go({ ...filterable(current()), q: text || null });
 });
 
 const wanted = document.getElementById("number");
@@ -112,7 +115,7 @@ document.getElementById("jump").addEventListener("submit", (event) => {
   if (!wanted.reportValidity()) return;
   wanted.value = "";
   wanted.blur();
-  go({ ...gridPart(current()), q: null, whole: null, i: text });
+  go({ ...gridPart(current()), q: null, i: text });
 });
 wanted.addEventListener("input", () => wanted.setCustomValidity(""));
 

@@ -25,24 +25,24 @@ let mode = "move";
 /** Show the map of the field that the state names, or of the first one. */
 export async function showMap({ view, state, dataset, signal, shown }) {
   const place = h("div", { class: "map-place" });
-  const side = h("div", { class: "side" }, chosen("facets") ? facetPanel(state, signal) : null);
-  view.replaceChildren(toolbar(state), h("div", { class: "explorer" }, side, h("div", { class: "found" }, ...searched(state, dataset), place)), h("div", { class: "pager-place" }, marksTray()));
+  const side = h("div", { class: "side" }, chosen("facets") ? facetPanel(state, dataset, signal) : null);
+  view.replaceChildren(toolbar(state, dataset), h("div", { class: "explorer" }, side, h("div", { class: "found" }, ...searched(state, dataset), place)), h("div", { class: "pager-place" }, marksTray()));
   shown("Map");
   let colour = state.colour; // of a column that the server has first to name, if the state does not
   await poll(async () => {
-    const found = await ask("map", { ...orderPart(state), sort: null, order: null, field: state.field, colour: colour === "none" ? null : colour }, signal);
+    const found = await ask("map", { ...orderPart(state), sort: null, field: state.field, colour: colour === "none" ? null : colour }, signal);
     learn(found.looks);
     if (!found.finished) {
       place.replaceChildren(h("div", { class: "progress" }, h("progress", { max: found.num_shards, value: found.shards_done, "aria-label": "Reading vectors" }),
         h("span", {}, `${number(found.shards_done)} of ${counted(found.num_shards, "shard")} read`)));
       return false;
     }
-    const usual = found.columns.find((name) => !name.includes(":")) ?? found.columns.find((name) => name.startsWith(".json"));
+    const usual = found.columns.find((name) => !/[.(]/.test(name)) ?? found.columns.find((name) => name.startsWith("json."));
     if (!colour && usual) {
       colour = usual;
       return false;
     }
-    toolbar(state);
+    toolbar(state, dataset);
     drawMap(place, { ...found, colour }, state, dataset, signal);
     return true;
   }, signal, 300);

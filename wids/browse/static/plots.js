@@ -1,7 +1,7 @@
 // Plots: bars in SVG, drawn by hand, with their figures as text beside them for who cannot see them.
 
 import { h, svg } from "./dom.js";
-import { bytes, number } from "./format.js";
+import { number } from "./format.js";
 
 const WIDTH = 320;
 const HEIGHT = 72;
@@ -24,23 +24,6 @@ export function bars(counts, { label, marks = [], titles = [] }) {
   return svg("svg", {
     class: "plot", viewBox: `0 0 ${WIDTH} ${HEIGHT + 18}`, role: "img", "aria-label": label,
   }, svg("line", { x1: 0, x2: WIDTH, y1: HEIGHT + 0.5, y2: HEIGHT + 0.5 }), ...drawn, ...texts);
-}
-
-/** How large things are: bin 0 holds those without a byte, bin b those of [2**(b-1), 2**b) bytes. */
-export function sizeHistogram(bins, name) {
-  const first = bins.findIndex((count) => count);
-  if (first < 0) return null;
-  // At least a few bins, so that a single one does not look like a wall.
-  const low = Math.max(0, Math.min(first - 1, bins.length - 10));
-  const shown = [...bins.slice(low), 0];
-  const start = (bin) => (bin ? 2 ** (bin - 1) : 0);
-  const titles = shown.map((count, place) => `${bytes(start(low + place))} to ${bytes(start(low + place + 1))}: ${number(count)}`);
-  const middle = Math.floor(shown.length / 2);
-  return bars(shown, {
-    label: `Sizes of ${name}: from ${bytes(start(first))} to ${bytes(start(bins.length))}`,
-    titles,
-    marks: [[0, bytes(start(low))], [middle / shown.length, bytes(start(low + middle))], [1, bytes(start(low + shown.length))]],
-  });
 }
 
 /** The histogram of an array's values. */

@@ -117,7 +117,7 @@ async function askUntilFound(query, signal) {
     try {
       return await ask("sample", query, signal);
     } catch (error) {
-      if (!query.where || tries > 100 || !error.message.includes("found so far")) throw error;
+      if (tries > 100 || !error.message.includes("found so far")) throw error;
       await new Promise((resolve) => setTimeout(resolve, 600));
     }
   }

@@ -2,11 +2,12 @@
 
 // What belongs to the grid, and stays while one looks at a sample of it.
 const GRID = ["order", "seed", "epoch", "rank", "replicas", "interleave", "lanes", "chunksize",
-  "where", "q", "whole", "shard", "marks", "inside", "near", "far", "sort", "size", "look", "field", "colour"];
-const ALL = [...GRID, "at", "i", "p", "compare", "view", "shards"];
+  "where", "q", "missing", "broken", "shard", "marks", "inside", "near", "far", "sort", "by", "across", "size", "look", "field", "colour"];
+// Any other name is a column, of which values are picked.
+const OWN = ["at", "i", "p", "compare", "view", "shards", "token"];
 
 // Of these the page itself makes use; what a link was damaged to counts as not said.
-const FORMS = { size: /^[sml]$/, look: /^(grid|list|chat|text|audio|table|map)$/, at: /^\d{1,15}$/, compare: /^\d{1,15}(,\d{1,15}){1,3}$/, shards: /^\d{1,15}$/ };
+const FORMS = { size: /^[sml]$/, look: /^(grid|list|chat|text|audio|table|map|count)$/, at: /^\d{1,15}$/, compare: /^\d{1,15}(,\d{1,15}){1,3}$/, shards: /^\d{1,15}$/ };
 
 let listener = () => {};
 
@@ -14,9 +15,8 @@ let listener = () => {};
 export function current() {
   const found = {};
   const query = new URLSearchParams(location.search);
-  if (query.get("size") === "t") query.set("look", "table"); // links of older versions
   for (const [name, value] of query) {
-    if (ALL.includes(name) && value !== "" && (FORMS[name]?.test(value) ?? true)) found[name] = value;
+    if (name !== "token" && value !== "" && (FORMS[name]?.test(value) ?? true)) found[name] = value;
   }
   return found;
 }
@@ -24,7 +24,8 @@ export function current() {
 /** Write a state as the query of a URL; null takes a name out. */
 export function link(state) {
   const query = new URLSearchParams();
-  for (const name of ALL) {
+  const order = (name) => [...GRID, ...picksOf(state), ...OWN].indexOf(name);
+  for (const name of Object.keys(state).sort((a, b) => order(a) - order(b))) {
     const value = state[name];
     if (value !== null && value !== undefined && value !== "") query.set(name, value);
   }
@@ -34,18 +35,23 @@ export function link(state) {
 
 /** Only what says which samples are shown, in which order. */
 export function gridPart(state) {
-  return Object.fromEntries(GRID.filter((name) => name in state).map((name) => [name, state[name]]));
+  return Object.fromEntries([...GRID, ...picksOf(state)].filter((name) => name in state).map((name) => [name, state[name]]));
 }
 
-/** What a filter or a search goes with: a sampler's order is of all samples. */
+/** The columns of which values are picked. */
+export function picksOf(state) {
+  return Object.keys(state).filter((name) => !GRID.includes(name) && !OWN.includes(name));
+}
+
+/** What a condition goes with: marked samples are shown by themselves. */
 export function filterable(state) {
-  const { size, look, field, colour, where, q, whole, shard, inside, near, far, sort } = state;
-  return { size, look, field, colour, where, q, whole, shard, inside, near, far, sort, ...(state.order === "shuffled" ? { order: "shuffled", seed: state.seed } : {}) };
+  const { marks, ...rest } = gridPart(state);
+  return rest;
 }
 
 /** Only what the server has to know to find an order. */
 export function orderPart(state) {
-  const { size, look, field, colour, ...rest } = gridPart(state);
+  const { size, look, field, colour, by, across, ...rest } = gridPart(state);
   return rest;
 }
 

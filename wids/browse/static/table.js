@@ -19,11 +19,11 @@ export function tableOf(tiles, columns, state) {
 
 /** The head of a column that sorts by it: first ascending, then descending, then as stored. */
 function sortable(name, state) {
-  const now = state.sort === name ? "ascending" : state.sort === `-${name}` ? "descending" : null;
-  const next = { ascending: `-${name}`, descending: null }[now] ?? (now ? null : name);
+  const now = state.sort === name ? "ascending" : state.sort === `${name} desc` ? "descending" : null;
+  const next = { ascending: `${name} desc`, descending: null }[now] ?? (now ? null : name);
   const sign = { ascending: "▲", descending: "▼" }[now] ?? "";
   return h("th", { scope: "col", "aria-sort": now },
-    button([name, h("span", { class: "sign", "aria-hidden": "true" }, sign)], () => go({ ...gridPart(state), order: null, seed: null, sort: next }),
+    button([name, h("span", { class: "sign", "aria-hidden": "true" }, sign)], () => go({ ...gridPart(state), sort: next }),
       { class: "plain sort", "data-sort": name, title: now ? `Sorted, ${now}` : "Sort by this column" }));
 }
 
@@ -35,7 +35,7 @@ function rowOf(tile, columns, state, captions) {
     h("td", { class: "cell-picture" }, pictureOf(tile), markButton(tile.index)),
     h("td", { class: "figure" }, number(tile.index)),
     h("td", {}, h("a", { class: "key", href, "data-place": place.i ?? place.p, "data-position": tile.position }, tile.key ?? `sample ${tile.index}`)),
-    columns.map((name, n) => cell(name.includes(":") ? values[n] : classOf(tile, values[n]))),
+    columns.map((name, n) => cell(name.includes(".") ? values[n] : classOf(tile, values[n]))),
     captions ? h("td", { class: tile.error ? "problem" : "caption" }, tile.error ?? tile.caption ?? "") : null);
 }
 

@@ -5,7 +5,7 @@ import { number } from "./format.js";
 import { playsFilm } from "./films.js";
 import { markButton } from "./marks.js";
 import { noteOf } from "./singled.js";
-import { gridPart, link } from "./state.js";
+import { gridPart, link, orderPart } from "./state.js";
 import { thumbnail } from "./thumbnails.js";
 
 const GLYPHS = { audio: "♪", video: "▶", array: "▦", text: "¶", json: "{ }", class: "#", bytes: "01" };
@@ -13,7 +13,7 @@ const DRAWN = [96, 144, 192, 256, 320, 480, 640, 960, 1280]; // pixels that the 
 
 /** The link to a sample of a grid: by its number as stored, else by its position in the order. */
 export function placeOf(tile, state) {
-  const stored = !state.order && !state.where && !state.q && !state.shard && !state.marks && !state.inside && !state.near && !state.far && !state.sort;
+  const stored = !Object.keys(orderPart(state)).length;
   return stored ? { i: tile.index } : { p: tile.position };
 }
 

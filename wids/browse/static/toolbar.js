@@ -1,4 +1,4 @@
-// The order, the filter, and how large the tiles are.
+// The order, the condition, and the ways to look at the samples.
 
 import { completed } from "./completion.js";
 import { button, h } from "./dom.js";
@@ -26,17 +26,26 @@ const looks = h("div", { class: "looks", role: "group", "aria-label": "Ways to l
 let kept = { key: null, bar: null };
 
 /** The toolbar for a state; the one that is there already, with what is being typed into it. */
-export function toolbar(state) {
+export function toolbar(state, dataset) {
   const key = link(gridPart(state));
-  if (kept.key !== key) kept = { key, bar: make(state) };
+  if (kept.key !== key) kept = { key, bar: make(state, dataset) };
   // The way to another look keeps the page that one is on.
   kept.at = state.at;
   fillLooks(looks, state);
   return kept.bar;
 }
 
-function make(state) {
-  return h("div", { class: "toolbar" }, facetSwitch(state), orderForm(state), filterForm(state), looks);
+/** Mark the box in which what was wrong is written, and return what is wrong with it. */
+export function markWrong(message, state) {
+  const name = ["sort", "by", "across"].find((each) => state[each] && message.includes(state[each]) && !message.startsWith(`'${state.where}`)) ?? "where";
+  const box = kept.bar.querySelector(`input[name="${name}"]`) ?? document.querySelector(`input[name="${name}"]`);
+  box.setAttribute("aria-invalid", "true");
+  box.setAttribute("aria-describedby", "wrong");
+  return h("p", { id: "wrong", class: "problem", role: "alert" }, message);
+}
+
+function make(state, dataset) {
+  return h("div", { class: "toolbar" }, facetSwitch(state), orderForm(state), conditionForm(state, dataset), looks);
 }
 
 function facetSwitch(state) {
@@ -52,7 +61,7 @@ function orderForm(state) {
   const kind = Object.hasOwn(NUMBERS, state.order) ? state.order : "";
   const select = h("select", {
     "aria-label": "Order",
-    onchange: (event) => go({ ...filterable(state), sort: null, seed: state.seed, order: event.target.value }),
+    onchange: (event) => go({ ...filterable(state), order: event.target.value }),
   }, ORDERS.map(([value, text]) => h("option", { value, selected: value === kind }, text)));
   const fields = NUMBERS[kind].map(([name, label, usual]) => h("label", {}, label,
     h("input", {
@@ -66,21 +75,19 @@ function orderForm(state) {
   return h("div", { class: "order" }, select, fields);
 }
 
-function filterForm(state) {
-  const input = h("input", {
-    type: "text", value: state.where ?? "", placeholder: ".cls == 3 or .json:width > 500",
-    "aria-label": "Filter", "data-key": "f", spellcheck: "false", autocapitalize: "off",
-    maxlength: 1000,
-  });
-  const clear = state.where
-    ? h("a", { class: "button", href: link({ ...gridPart(state), where: null }), "aria-label": "Clear the filter" }, "✕")
+/** What samples shall fulfil, and what they are sorted by, both in SQL. */
+function conditionForm(state, dataset) {
+  const none = Boolean(dataset.install);
+  const box = (name, properties) => h("input", { type: "text", name, value: state[name] ?? "", disabled: none, spellcheck: "false", autocapitalize: "off", maxlength: 2000, ...properties });
+  const where = box("where", { placeholder: none ? `Conditions: ${dataset.install}` : "where … a condition in SQL", "aria-label": "Condition", "data-key": "f" });
+  const sort = box("sort", { placeholder: "order by …", "aria-label": "Order by" });
+  const send = (event) => {
+    event.preventDefault();
+    document.activeElement.blur();
+    go({ ...filterable(state), where: where.value.trim(), sort: sort.value.trim() });
+  };
+  const clear = state.where || state.sort
+    ? h("a", { class: "button", href: link({ ...gridPart(state), where: null, sort: null }), "aria-label": "Clear the condition and the order" }, "✕")
     : null;
-  return h("form", {
-    class: "filter",
-    onsubmit: (event) => {
-      event.preventDefault();
-      input.blur();
-      go({ ...filterable(state), where: input.value.trim() });
-    },
-  }, completed(input), button("Filter", null, { type: "submit" }), clear);
+  return h("form", { class: "filter", onsubmit: send }, completed(where), completed(sort, "order"), button("Find", null, { type: "submit", disabled: none }), clear);
 }

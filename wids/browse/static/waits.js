@@ -42,6 +42,12 @@ export function tellWhole(count) {
     ", spare that: then only what is shown is fetched.");
 }
 
+/** How far the catalogue is, which answers all questions. */
+export function built({ shards_done: done, num_shards: total }) {
+  return h("div", { class: "progress" }, h("progress", { max: total, value: done, "aria-label": "Building the catalogue" }),
+    h("span", {}, `${number(done)} of ${counted(total, "shard")} read; what is read is kept in the cache folder`));
+}
+
 /** Say which shards a search, a filter or statistics left out, in a few words; "" for none. */
 export function leftOut({ skipped, without_sidecar: far }, see = "see Dataset") {
   const parts = [];

@@ -1,0 +1,280 @@
+"""`CatalogueClient`: what the server asks of the catalogue, through processes with limits.
+
+One process builds what is missing, when somebody first asks, and tells how far it is. Another one
+answers questions, one after the other; a question that takes more time or memory than it may ends
+that process, and the next question starts another.
+"""
+
+from __future__ import annotations
+
+import pickle
+import signal
+import threading
+import time
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from wids.base.system import memory_size
+from wids.browse.workerprocess import WorkerProcess
+from wids.errors import WidsError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from wids.browse.fieldreader import FieldReader
+    from wids.ordering.permute import Integers
+
+__all__ = ["INSTALL", "AskLimits", "CatalogueClient", "CatalogueError", "NotBuiltError"]
+
+INSTALL = "pip install 'wids[sql]'"
+_MODULE = "wids.browse.sqlworker"
+_SOON_SECONDS = 0.3  # wait of a request for a build that may be finished at once
+_ABANDONED_SECONDS = 60.0  # a build goes on as long as somebody asks
+_MOST_PATIENCE = 10  # times the processor time that a question has
+_MOST_KEPT = 16  # answers
+
+
+class CatalogueError(WidsError):
+    """The catalogue cannot be built, or its process ended."""
+
+
+class NotBuiltError(Exception):
+    """The catalogue is being built.
+
+    Args:
+        progress: How far it is, as `CatalogueClient.progress` returns it.
+    """
+
+    def __init__(self, progress: dict[str, Any]) -> None:
+        super().__init__("the catalogue is not built yet")
+        self.progress = progress
+
+
+@dataclass(frozen=True)
+class AskLimits:
+    """Limits of a question.
+
+    Attributes:
+        seconds: Processor time; a large dataset has more.
+        samples_a_second: By how many samples it has a second more.
+        nbytes: Memory of the process beside its libraries; by default a half of the machine's, and
+            4 GiB at most.
+    """
+
+    seconds: float = 2.0
+    samples_a_second: float = 2e6
+    nbytes: int = field(default_factory=lambda: min(memory_size() // 2 or 4 << 30, 4 << 30))
+
+
+class CatalogueClient:
+    """Questions to the catalogue of the samples of a page; thread-safe.
+
+    Args:
+        reader: The samples.
+        class_names: Names of classes, by number.
+        limits: Limits of questions.
+    """
+
+    def __init__(
+        self,
+        reader: FieldReader,
+        class_names: Mapping[int, str],
+        limits: AskLimits | None = None,
+    ) -> None:
+        self._reader = reader
+        self._class_names = {str(number): name for number, name in class_names.items()}
+        self.limits = limits or AskLimits()
+        self._asker = WorkerProcess(_MODULE, [str(self.limits.nbytes)])
+        self._builder: WorkerProcess | None = None
+        self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()  # of what is built
+        self._turn = threading.Lock()  # of the process that answers
+        self._answers: OrderedDict[Any, Any] = OrderedDict()
+        self._asked_at = time.monotonic()
+        self._is_closed = False
+        self._forget()
+
+    def _forget(self) -> None:
+        self._headers: set[str] = set()  # columns of headers that are built
+        self._is_built = False
+        self._failed = ""
+        self._told: dict[str, Any] = {}
+        self._left_out: list[list[int]] = []
+        self._num_fetched = len(self._reader.fetched_whole)
+        self._answers.clear()
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether the libraries are installed that it needs."""
+        return all(find_spec(name) is not None for name in ("duckdb", "pyarrow"))
+
+    def forget(self) -> None:
+        """Forget what was built and answered, since shards have changed."""
+        with self._lock:
+            self._forget()
+        self._asker.end()
+
+    def close(self) -> None:
+        """End the processes."""
+        self._is_closed = True
+        self._asker.close()
+        if self._builder is not None:
+            self._builder.close()
+
+    def progress(self) -> dict[str, Any]:
+        """Return how far the build is, and what it left out, as JSON."""
+        told, running = self._told, self._thread is not None and self._thread.is_alive()
+        left_out = sum(map(len, told.get("left_out", ())))
+        return {
+            "shards_done": told.get("done", 0),
+            "num_shards": told.get("total", self._reader.num_shards),
+            "skipped": left_out,
+            "without_sidecar": told.get("far", 0),
+            "messages": told.get("messages", []),
+            "finished": self._is_built and not running,
+        }
+
+    def ask(
+        self, call: str, rows: Integers | None = None, **asked: Any
+    ) -> tuple[dict[str, Any], Integers]:
+        """Ask a question of `wids.browse.questions`; equal ones are answered once.
+
+        Args:
+            call: Which question.
+            rows: Indexes of samples in their order; None for all.
+            asked: Its arguments.
+
+        Returns:
+            The answer, and indexes that belong to it.
+
+        Raises:
+            NotBuiltError: The catalogue is not built yet.
+            ValueError: The question is wrong, or takes too long.
+            CatalogueError: The catalogue cannot be built.
+        """
+        if not self.is_installed:
+            raise ValueError(f"conditions, facets, counts and sorting need DuckDB: {INSTALL}")
+        self._asked_at = time.monotonic()
+        self._ensure_built()
+        joined = self._reader.joined
+        if joined is not None and rows is not None:
+            rows = joined.at(rows)
+        data = b"" if rows is None else np.ascontiguousarray(rows, np.int64).tobytes()
+        key = call, repr(sorted(asked.items())), None if rows is None else hash(data)
+        with self._turn:
+            # Cleared by another thread, perhaps, which cannot make a kept answer wrong.
+            kept: tuple[dict[str, Any], Integers] | None = self._answers.pop(key, None)
+            answer, found_rows = kept or self._exchange(call, rows is not None, data, asked)
+            needs = answer.get("needs")
+            if not (needs or "changed" in answer or "unreadable" in answer):
+                self._answers[key] = answer, found_rows
+                while len(self._answers) > _MOST_KEPT:
+                    self._answers.popitem(last=False)
+        if joined is not None and not answer.get("by_position"):
+            found_rows = joined.lefts(found_rows)
+        if "failed" in answer:
+            raise ValueError(answer["failed"])
+        if "changed" in answer:
+            self.forget()
+            raise NotBuiltError(self.progress())
+        if "unreadable" in answer:
+            self.forget()
+            raise CatalogueError(answer["unreadable"])
+        if needs is not None:
+            self._ensure_built(set(needs))
+            if call != "facets":  # which says what it has
+                raise NotBuiltError(self.progress())
+        return answer, found_rows
+
+    def _exchange(
+        self, call: str, has_rows: bool, data: bytes, asked: dict[str, Any]
+    ) -> tuple[dict[str, Any], Integers]:
+        seconds = self.limits.seconds + len(self._reader) / self.limits.samples_a_second
+        request = {"call": call, "asked": asked, "has_rows": has_rows, "seconds": seconds}
+        try:
+            if self._asker.start():
+                self._open(self._asker, {"call": "ask", "left_out": self._left_out})
+            self._asker.send(request, len(data))
+            self._asker.send_bytes(data)
+            answer, raw = self._asker.receive(_MOST_PATIENCE * seconds)
+            found = np.frombuffer(raw, np.int64)
+        except RuntimeError as error:  # the server ends
+            raise CatalogueError(str(error)) from None
+        except TimeoutError:
+            self._asker.end()
+            raise ValueError(f"not answered within {seconds:g} s; ask for less") from None
+        except (EOFError, OSError, ValueError):
+            if self._asker.end(is_dying=True) == -signal.SIGPROF:
+                raise ValueError(f"not answered within {seconds:g} s; ask for less") from None
+            raise ValueError("its process ended without an answer; ask for less") from None
+        return answer, found
+
+    def _open(self, process: WorkerProcess, opening: dict[str, Any]) -> None:
+        """Send the samples to a process."""
+        reader = self._reader
+        samples = reader.dataset if reader.joined is None else reader.joined.samples
+        data = pickle.dumps((samples, reader.patience))
+        names = self._class_names or None
+        process.send({**opening, "class_names": names}, len(data))
+        process.send_bytes(data)
+
+    def _ensure_built(self, headers: set[str] = frozenset()) -> None:  # type: ignore[assignment]
+        """Start to build what is missing; raise NotBuiltError unless all but headers is built."""
+        with self._lock:
+            if len(self._reader.fetched_whole) != self._num_fetched:
+                self._forget()  # shards were left out that are here now
+                self._asker.end()
+            running = self._thread is not None and self._thread.is_alive()
+            missing = headers - self._headers
+            if not running and (not self._is_built or missing) and not self._failed:
+                self._told = {}
+                arguments = ["0"]
+                self._builder = WorkerProcess(_MODULE, arguments)
+                self._thread = threading.Thread(
+                    target=self._build,
+                    args=(self._builder, sorted(headers | self._headers)),
+                    name="wids-catalogue",
+                    daemon=True,
+                )
+                self._thread.start()
+            thread = self._thread
+        if not self._is_built or missing:
+            if thread is not None:
+                thread.join(_SOON_SECONDS)
+            if self._failed:
+                failed, self._failed = self._failed, ""
+                raise CatalogueError(failed)
+            if not self._is_built:
+                raise NotBuiltError(self.progress())
+
+    def _build(self, builder: WorkerProcess, headers: list[str]) -> None:
+        try:
+            failing = self._reader.failing()
+            self._open(builder, {"call": "build", "headers": headers, "failing": failing})
+            told: dict[str, Any] = {}
+            while True:
+                told, _ = builder.receive()
+                if "failed" in told:
+                    self._failed = f"the catalogue cannot be built: {told['failed']}"
+                if {"finished", "failed"} & told.keys() or self._is_abandoned():
+                    break
+                self._told = told
+            if told.get("finished"):
+                with self._lock:
+                    left_out = self._told.get("left_out", [])
+                    if left_out != self._left_out:
+                        self._asker.end()
+                    self._left_out, self._is_built = left_out, True
+                    self._headers |= set(headers)
+                    self._answers.clear()
+        except (EOFError, OSError, ValueError, RuntimeError, pickle.PickleError) as error:
+            self._failed = f"the catalogue was not built, as its process ended: {error}"
+        finally:
+            builder.close()
+
+    def _is_abandoned(self) -> bool:
+        return self._is_closed or time.monotonic() > self._asked_at + _ABANDONED_SECONDS

@@ -1,0 +1,219 @@
+"""The columns of the samples of a page: names in SQL, kinds of values, and picks of values.
+
+What is picked of a column is a parameter of a URL: values between commas, or ranges of numbers.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import unquote
+
+from wids.catalogue.build import has_headers
+from wids.catalogue.structures import literal, quoted
+from wids.codecs.formats import field_kind
+from wids.codecs.headers import HEADER_FACTS
+from wids.display.pixels import names_labels
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+__all__ = ["INTEGERS", "NUMBERS", "PARAMETERS", "Column", "Columns", "column_name", "in_brackets",
+           "is_path", "parameter_of", "written"]  # fmt: skip
+
+# Parameters of the page's URLs. A column of such a name is in quotes there.
+PARAMETERS = frozenset(
+    (  # noqa: SIM905 (a list of words is read more easily)
+        "at i p compare view shards order seed epoch rank replicas interleave lanes chunksize "
+        "where q shard marks inside near far missing broken sort size look field colour by across "
+        "token count from without"
+    ).split()
+)
+INTEGERS = ("bigint", "integer", "hugeint", "ubigint", "smallint", "tinyint", "uinteger")
+NUMBERS = (*INTEGERS, "double", "float", "decimal")
+_NULL = "null"  # in the parameter of a column: samples without a value
+_EMPTY = "%"
+_MOST_LEVELS = 3
+_FACTS = {"image": 2, "audio": 1, "video": 3}  # how many of the facts of a header are counted
+_DERIVED = ("depth", "normal", "flow", "mask")
+_PLAIN_NAME = re.compile(r"[a-z_]\w*")
+_NAME = r'(?:"(?:[^"]|"")*"|[A-Za-z_]\w*)'
+_PATH = re.compile(rf"{_NAME}(?:\.{_NAME})*")
+_INTEGER = re.compile(r"\s*-?\d{1,18}\s*")
+_NUMBER = re.compile(r"-?\d{1,38}(\.\d{0,40})?(e[+-]?\d{1,3})?", re.IGNORECASE)
+
+
+class Column(NamedTuple):
+    """A column that holds one value for each sample.
+
+    Attributes:
+        name: Its name in SQL.
+        kind: "numbers", "values" (truth values), "texts", or "others".
+        is_whole: Whether its numbers are integers.
+    """
+
+    name: str
+    kind: str
+    is_whole: bool = False
+
+
+class Columns:
+    """The columns of the table `samples`.
+
+    Args:
+        cursor: A connection that has the table.
+    """
+
+    def __init__(self, cursor: Any) -> None:
+        self._cursor = cursor
+        relation = cursor.sql("SELECT * FROM samples LIMIT 0")
+        self.kinds = dict(zip(relation.columns, relation.types, strict=True))
+
+    @property
+    def has_class_names(self) -> bool:
+        """Whether classes have names."""
+        return "cls_name" in self.kinds
+
+    @cached_property
+    def fields(self) -> list[str]:
+        """The columns of all fields of samples, whether these have values or not."""
+        return [name for name, _ in self.kinds["sizes"].children] if "sizes" in self.kinds else []
+
+    @cached_property
+    def scalars(self) -> list[Column]:
+        """The columns of single values."""
+        found = [
+            column
+            for name, kind in self.kinds.items()
+            if name not in ("offsets", "sizes")
+            for column in _scalars(column_name(name), kind, 1)
+        ]
+        words = self._cursor.sql(
+            "SELECT keyword_name FROM duckdb_keywords() "
+            "WHERE keyword_category IN ('reserved', 'type_function')"
+        ).fetchall()
+        reserved = {word for (word,) in words}
+        for place, column in enumerate(found):
+            first, dot, rest = column.name.partition(".")
+            if first in reserved:
+                found[place] = column._replace(name=f"{quoted(first)}{dot}{rest}")
+        return found
+
+    def header_columns(self) -> dict[str, list[Column]]:
+        """Return the facts of headers that are counted, by the column of their field."""
+        found: dict[str, list[Column]] = {}
+        for name in self.fields:
+            kind = field_kind(f".{name}")
+            derived = names_labels(f".{name}") or any(word in name for word in _DERIVED)
+            if has_headers(f".{name}") and not derived and kind in _FACTS:
+                found[name] = [
+                    Column(f"{column_name(name)}.{fact}", "numbers", fact != "duration")
+                    for fact in HEADER_FACTS[kind][: _FACTS[kind]]
+                ]
+        return found
+
+    def picked(self, source: str, name: str, text: str) -> str:
+        """Return the condition that a column has one of some values.
+
+        Args:
+            source: What is selected from.
+            name: The column, or an expression that was checked.
+            text: The values, each as `written` writes it, or as a range such as `3..7.5`.
+
+        Raises:
+            ValueError: A number was expected.
+        """
+        items = text.split(",")
+        nulls = [_NULL] if _NULL in items else []
+        items = [each for each in items if each != _NULL]
+        if name.lower() == "cls" and self.has_class_names:
+            values = list(map(unquote, items))
+            numbers = [each for each in values if _INTEGER.fullmatch(each)]
+            names = [literal(each) for each in values if each not in numbers]
+            parts = [f"cls_name IN ({', '.join(names)})"] if names else []
+            parts += [f"cls IN ({', '.join(numbers)})"] if numbers else []
+            return _either(parts + ["cls IS NULL" for _ in nulls])
+        value = self._cursor.sql(f"SELECT {in_brackets(name)} AS value FROM {source} LIMIT 0")
+        subject = name if is_path(name) else in_brackets(name)
+        parts = [f"{subject} IS NULL" for _ in nulls]
+        if value.types[0].id in NUMBERS:
+            ranges = [each.split("..", 1) for each in items if ".." in each]
+            for low, high in ranges:
+                bounds = [f"{subject} >= {_number(name, low)}"] if low else []
+                bounds += [f"{subject} < {_number(name, high)}"] if high else []
+                parts.append(" AND ".join(bounds) or f"{subject} IS NOT NULL")
+            values = [_number(name, each) for each in items if ".." not in each]
+        else:
+            values = [literal("" if each == _EMPTY else unquote(each)) for each in items]
+        return _either([*parts, *([f"{subject} IN ({', '.join(values)})"] if values else [])])
+
+
+def _scalars(name: str, kind: Any, level: int) -> Iterator[Column]:
+    if kind.id == "struct":
+        for child, inner in kind.children if level <= _MOST_LEVELS else ():
+            yield from _scalars(f"{name}.{column_name(child)}", inner, level + 1)
+    elif kind.id in NUMBERS:
+        yield Column(name, "numbers", kind.id in INTEGERS)
+    else:
+        yield Column(name, {"boolean": "values", "varchar": "texts"}.get(kind.id, "others"))
+
+
+def _either(parts: Sequence[str]) -> str:
+    if len(parts) == 1:
+        return parts[0]
+    return f"({' OR '.join(parts)})" if parts else "true"
+
+
+def _number(name: str, text: str) -> str:
+    if _NUMBER.fullmatch(text) is None:
+        raise ValueError(
+            f"{name}: expected numbers and ranges, such as 3,10..20, got {text[:40]!r}"
+        )
+    return text
+
+
+def column_name(name: str) -> str:
+    """Return a name as SQL has it.
+
+    >>> print(column_name("width"), column_name("image size"))
+    width "image size"
+    """
+    return name if _PLAIN_NAME.fullmatch(name) else quoted(name)
+
+
+def parameter_of(name: str) -> str:
+    """Return a column as the parameter of a URL: in quotes, where the page uses its name itself."""
+    return quoted(name) if name in PARAMETERS else name
+
+
+def is_path(text: str) -> bool:
+    """Return whether a text is a column, and no other expression."""
+    return _PATH.fullmatch(text) is not None
+
+
+def in_brackets(text: str) -> str:
+    """Return an expression in brackets, whose end no comment in it hides."""
+    return f"(\n{text}\n)" if "--" in text or "\n" in text else f"({text})"
+
+
+def written(value: Any, name: str | None = None, *, is_clear: bool = False) -> str:
+    """Return a value as the parameter of its column has it, where commas separate values.
+
+    Args:
+        value: The value.
+        name: Its name, if it is a class.
+        is_clear: Whether no other class has this name.
+
+    >>> written("a, 50%"), written(True), written(3), written(None), written("null"), written("")
+    ('a%2C 50%25', 'true', '3', 'null', '%6Eull', '%')
+    >>> written(3, "cat", is_clear=True), written(3, "7", is_clear=True)
+    ('cat', '3')
+    """
+    if value is None:
+        return _NULL
+    if name is not None and is_clear and not _INTEGER.fullmatch(name):
+        value = name
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    text = text.replace("%", "%25").replace(",", "%2C").replace("..", "%2E%2E")
+    return _EMPTY if not text else f"%6E{text[1:]}" if text == _NULL else text

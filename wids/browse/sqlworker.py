@@ -1,0 +1,175 @@
+"""Process that asks the catalogue for the server: `python -m wids.browse.sqlworker`.
+
+A condition of a visitor can make DuckDB busy for minutes or take gigabytes, so it runs within
+limits of memory and processor time. The first request brings the samples, pickled by the server,
+and says whether the process builds what is missing in the catalogue, or asks it.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import socket
+import sys
+import tempfile
+import warnings
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from wids.base.optional import load
+from wids.base.system import limit_process, num_cores
+from wids.browse.failures import message_of
+from wids.browse.fieldreader import FieldReader
+from wids.browse.messages import head, receive
+from wids.browse.questions import NeedsHeadersError, Questions
+from wids.catalogue.files import files_of
+from wids.catalogue.origins import JoinedTable
+from wids.catalogue.samples import SampleTable
+from wids.errors import ShardChangedError, WidsError
+from wids.views.origins import sides_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from wids.catalogue.files import CatalogueFile
+    from wids.catalogue.origins import Side
+    from wids.fetching.transport import FetchPolicy
+    from wids.reading.samplesequence import ShardedSequence
+
+__all__: list[str] = []
+
+_MOST_MESSAGES = 20
+
+
+def _datasets(sides: Sequence[Side]) -> list[Any]:
+    """Return the datasets of what samples are made of, each once."""
+    homes = [part.home for side in sides for part in side.parts]
+    return list({id(home): home for home in homes if not isinstance(home, JoinedTable)}.values())
+
+
+def build(
+    datasets: Sequence[Any], patience: FetchPolicy, opening: Mapping[str, Any]
+) -> Iterator[dict[str, Any]]:
+    """Build what is missing in the catalogue, and yield how far it is.
+
+    Shards that would have to be fetched whole are left out, as are those that cannot be read.
+
+    Args:
+        datasets: The datasets of the samples.
+        patience: Timeouts and number of attempts of requests.
+        opening: `headers`, columns of headers that are wanted, too; and `failing`, pairs of a shard
+            of the first dataset that cannot be read now, and the reason.
+
+    Yields:
+        `done` and `total` shards; `left_out`, for each dataset the numbers of the shards left out;
+        how many of them are `far`, and `messages` of the others.
+    """
+    readers = [FieldReader(dataset, patience=patience) for dataset in datasets]
+    left_out: list[list[int]] = [[] for _ in datasets]
+    told: dict[str, Any] = {"done": 0, "total": sum(reader.num_shards for reader in readers)}
+    told |= {"left_out": left_out, "far": 0, "messages": []}
+    failing = {number: OSError(reason) for number, reason in opening["failing"]}
+    step = 16 * num_cores()
+    for place, reader in enumerate(readers):
+        failed = partial(_note, told, left_out[place])
+        for start in range(0, reader.num_shards, step):
+            readable = set()
+            for number in range(start, min(start + step, reader.num_shards)):
+                try:
+                    if place == 0 and number in failing:
+                        raise failing[number]
+                    if reader.tar_index(number) is not None:
+                        readable.add(number)
+                    elif reader.num_samples(number):
+                        left_out[place].append(number)
+                        told["far"] += 1
+                except (WidsError, OSError) as error:
+                    failed(number, error)
+                told["done"] += 1
+            if readable:
+                (samples,) = files_of(reader.dataset, only=readable, failed=failed)
+                sizes = [file.structure.get("sizes") or {} for file in samples]
+                its = [name for name in opening["headers"] if any(name in each for each in sizes)]
+                if its:
+                    files_of(reader.dataset, its, only=readable, failed=failed)
+            yield told
+
+
+def _note(told: dict[str, Any], left_out: list[int], number: int, error: Exception) -> None:
+    if number not in left_out:
+        left_out.append(number)
+    if len(told["messages"]) < _MOST_MESSAGES:
+        told["messages"].append(message_of(error))
+
+
+def _files(
+    left_out: Mapping[int, set[int]], dataset: ShardedSequence, headers: Sequence[str] = ()
+) -> list[list[CatalogueFile]]:
+    """Return the files of a dataset, without those of shards that are left out."""
+    without = left_out[id(dataset)]
+    only = set(range(len(dataset.shards))) - without
+    try:
+        return files_of(dataset, headers, only=only, build=False)
+    except FileNotFoundError as error:
+        raise NeedsHeadersError(list(headers)) from error
+
+
+def _main(descriptor: int, nbytes: int) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # on Ctrl-C, the server ends this process
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)  # which ends the process
+    warnings.simplefilter("ignore")  # what is null in the catalogue, the page counts
+    with socket.socket(fileno=descriptor) as connection, suppress(EOFError, ConnectionError):
+        connection.sendall(head({"ready": True}, 0))
+        opening, data = receive(connection)
+        samples, patience = pickle.loads(data)  # noqa: S301 (of the server, our parent)
+        sides = sides_of(samples)
+        datasets = _datasets(sides)
+        for dataset in datasets if opening["class_names"] is not None else ():
+            dataset.class_names = {int(n): name for n, name in opening["class_names"].items()}
+        if opening["call"] == "build":
+            os.nice(5)
+            try:
+                for told in build(datasets, patience, opening):
+                    connection.sendall(head(told, 0))
+                connection.sendall(head({"finished": True}, 0))
+            except (WidsError, OSError, ValueError, ModuleNotFoundError) as error:
+                connection.sendall(head({"failed": message_of(error)}, 0))
+            return
+        load("pyarrow.parquet", "sql")
+        load("duckdb", "sql")
+        left_out = {
+            id(dataset): set(numbers)
+            for dataset, numbers in zip(datasets, opening["left_out"], strict=True)
+        }
+        table = SampleTable(partial(_files, left_out))
+        questions = Questions(sides, table)
+        tempfile.gettempdir()  # which tries to write a file
+        limit_process(nbytes)
+        while True:
+            request, data = receive(connection)
+            rows = np.frombuffer(data, np.int64) if request["has_rows"] else None
+            found: Any = None
+            try:
+                questions.prepare(request["call"], request["asked"])
+                signal.setitimer(signal.ITIMER_PROF, request["seconds"])
+                answer, found = questions.answer(request["call"], request["asked"], rows)
+            except NeedsHeadersError as needs:
+                answer = {"needs": needs.args[0]}
+            except (ValueError, TypeError, MemoryError, ModuleNotFoundError) as error:
+                answer = {"failed": message_of(error) or type(error).__name__}
+            except ShardChangedError:
+                answer = {"changed": True}
+            except (WidsError, OSError) as error:
+                answer = {"unreadable": message_of(error)}
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            raw = b"" if found is None else np.ascontiguousarray(found, np.int64).tobytes()
+            connection.sendall(head({**answer, "has_rows": found is not None}, len(raw)))
+            connection.sendall(raw)
+
+
+if __name__ == "__main__":
+    _main(*map(int, sys.argv[1:]))
