@@ -12,6 +12,7 @@ import pytest
 from helpers.shards import write_shard
 
 import wids
+from wids.catalogue import files
 from wids.catalogue.files import files_of
 from wids.catalogue.samples import SampleTable
 from wids.errors import ShardChangedError
@@ -270,3 +271,22 @@ def test_workers_of_a_loader_ask(asked, context):
     loader = DataLoader(Asking(asked), batch_size=2, num_workers=2, multiprocessing_context=context)
     assert [batch.tolist() for batch in loader] == [[9, 8], [7, 6]]
     assert count(asked) == 10
+
+
+def test_many_shards_are_read_as_some_larger_files(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "_MANY", 4)
+    monkeypatch.setattr(files, "_OF_GROUP", 2)
+    for shard in range(5):
+        write_numbers(tmp_path / "s" / f"{shard}.tar", [] if shard == 1 else [shard, 10 + shard])
+    for _ in range(2):
+        dataset = wids.open(tmp_path / "s", cache_dir=tmp_path / "c")
+        rows = dataset.sql("select index, key, json.n, shard_index from samples order by index")
+        expected = [(s[".json"]["n"], int(Path(s["__shard__"]).stem)) for s in dataset]
+        assert [row[2:] for row in rows] == expected
+        assert [row[:2] for row in rows] == [(s["__index__"], s["__key__"]) for s in dataset]
+        assert len(list((tmp_path / "c" / "joins").iterdir())) == 2
+    write_numbers(tmp_path / "s" / "3.tar", [7])
+    with pytest.raises(ShardChangedError):
+        count(dataset)
+    assert count(wids.open(tmp_path / "s", cache_dir=tmp_path / "c"), "json.n = 7") == 1
+    assert len(list((tmp_path / "c" / "joins").iterdir())) == 3

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from wids.fetching.fetch import Fetcher
     from wids.fetching.partfile import PartFile
 
-__all__ = ["ShardCache", "StartingFolder", "local_copy"]
+__all__ = ["ShardCache", "StartingFolder", "local_copy", "version_of_file"]
 
 # The others do not wait for ever for a process that was stopped or whose machine died.
 _PATIENCE_SECONDS = 300.0
@@ -259,13 +259,12 @@ class ShardCache:
         shard = ShardRef.of(shard)
         path = self.local_path_of(shard)
         if path is not None:
-            try:
-                if is_compressed_name(path.name):  # that of the file it is unpacked to
-                    return Version(file=self._entry_of_local(path).name)
-                status = path.stat()
+            if not is_compressed_name(path.name):
+                return version_of_file(path)
+            try:  # that of the file it is unpacked to
+                return Version(file=self._entry_of_local(path).name)
             except OSError:
                 return Version()
-            return Version(file=f"{status.st_size} {status.st_mtime_ns}")
         record = self._entry_of_remote(shard).load_record()
         if record is None:
             return Version()
@@ -617,3 +616,16 @@ def local_copy(url: str, cache_dir: str | os.PathLike[str] | None = None) -> Ite
             yield cache.get(url)
         finally:
             cache.close()  # waits for pending writes into the folder
+
+
+def version_of_file(path: str | os.PathLike[str]) -> Version:
+    """Return the version of a local shard, which is none that is known if it is missing.
+
+    Args:
+        path: Its path.
+    """
+    try:
+        status = os.stat(path)  # noqa: PTH116 (of thousands of shards, each time)
+    except OSError:
+        return Version()
+    return Version(file=f"{status.st_size} {status.st_mtime_ns}")

@@ -8,6 +8,7 @@ import os
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import accumulate
 from multiprocessing import current_process
 from shutil import copyfile
 from typing import TYPE_CHECKING, Any
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
 __all__ = ["CatalogueFile", "define_rows", "files_of", "merged_structure", "publish"]
 
 SAMPLES = f"catalogue{FORMAT}.parquet"
+_MANY = 256  # shards, whose files are read faster as some larger ones
+_OF_GROUP = 64  # shards in such a file
 _FEW = 4  # shards that are read in this process: a new one takes longer to start
 
 
@@ -136,9 +139,69 @@ def files_of(
     columns = [f"{name}.{SAMPLES}" for name in headers]
     numbers = [number for number, count in enumerate(dataset.shards.nsamples) if count]
     numbers = [number for number in numbers if only is None or number in only]
-    if published is not None:
-        return [[published], *_shard_files(dataset, columns, numbers, failed, build, copies)]
+    whole = None if published is None else [published]
+    if whole is None and only is None and copies is None and len(numbers) >= _MANY:
+        whole = _grouped(dataset, numbers, build)
+    if whole is not None:
+        return [whole, *_shard_files(dataset, columns, numbers, failed, build, copies)]
     return _shard_files(dataset, [SAMPLES, *columns], numbers, failed, build, copies)
+
+
+def _grouped(
+    dataset: ShardedSequence, numbers: Sequence[int], build: bool
+) -> list[CatalogueFile] | None:
+    """Return files of many shards each, as thousands of files take seconds to open.
+
+    Returns:
+        None if a version is not known before its shard is opened, or nothing is to be built.
+    """
+    shards, folder = dataset.dataset_shards, dataset.cache.joins_folder()
+    paths = {number: shards.catalogue_path(number, SAMPLES) for number in numbers}
+    names = [path.name for path in paths.values() if path is not None]
+    if folder is None or len(names) < len(paths):
+        return None
+    found: dict[Path, CatalogueFile] = {}
+    groups: dict[Path, Sequence[int]] = {}
+    for at in range(0, len(numbers), _OF_GROUP):
+        group = numbers[at : at + _OF_GROUP]
+        made_of = json.dumps([names[at : at + _OF_GROUP], [each - group[0] for each in group]])
+        path = folder / f"{hashlib.sha256(made_of.encode()).hexdigest()[:32]}.{SAMPLES}"
+        groups[path] = group
+        with suppress(FileNotFoundError, ShardFormatError):
+            found[path] = CatalogueFile.opened(path)
+    missing = {path: group for path, group in groups.items() if path not in found}
+    if missing and not build:
+        return None
+    if missing:
+        wanted = [number for group in missing.values() for number in group]
+        singles = {file.number: file for file in _shard_files(dataset, [SAMPLES], wanted)[0]}
+        folder.mkdir(parents=True, exist_ok=True)
+        for path, group in missing.items():
+            files = [singles[number] for number in group]
+            versions = [file.versions[0] for file in files]
+            _write_several(files, [number - group[0] for number in group], versions, path)
+            found[path] = CatalogueFile.opened(path)
+    for path, group in groups.items():
+        for number, version in zip(group, found[path].versions, strict=True):
+            shards.versions.require(number, version)
+    return [replace(found[path], number=group[0]) for path, group in groups.items()]
+
+
+def _write_several(
+    files: Sequence[CatalogueFile], numbers: Sequence[int], versions: list[Version], path: Path
+) -> None:
+    """Write the rows of files, one after the other, to one that tells the number of each shard."""
+    whole = merged_structure(file.structure for file in files)
+    counts = [file.num_rows for file in files]
+    starts = [0, *accumulate(counts)][:-1]
+    con = load("duckdb", "sql").connect()
+    try:
+        define_rows(con, "stored", files, starts, numbers, whole)
+        columns = ", ".join(map(quoted, whole))
+        rows = f"SELECT {columns}, _number AS shard_index FROM stored ORDER BY _at"
+        copy_to_parquet(con, rows, path, metadata_of(versions, whole, {}) | {"wids.several": "1"})
+    finally:
+        con.close()
 
 
 def _shard_files(
@@ -352,22 +415,13 @@ def publish(dataset: ShardedSequence, folder: Path, stem: str) -> Path:
     (files,) = _shard_files(dataset, [SAMPLES], numbers)
     if not files:
         raise ValueError(f"{folder / stem}: the catalogue of no samples cannot be written")
-    whole = merged_structure(file.structure for file in files)
-    starts = dataset.cum_lengths[numbers] - dataset.shards.nsamples[numbers]
     versions = [Version() for _ in dataset.shards.urls]
     for number, file in zip(numbers, files, strict=True):
         # A copy of a shard has another date, and another server another validator.
         made_of = file.versions[0]
         versions[number] = Version(index=made_of.index, content=made_of.content)
-    stated = metadata_of(versions, whole, {}) | {"wids.several": "1"}
-    digest = hashlib.sha256(json.dumps(stated).encode()).hexdigest()[:16]
+    whole = merged_structure(file.structure for file in files)
+    digest = hashlib.sha256(json.dumps(metadata_of(versions, whole, {})).encode()).hexdigest()[:16]
     path = folder / f"{stem}-{digest}.parquet"
-    con = load("duckdb", "sql").connect()
-    try:
-        define_rows(con, "stored", files, starts.tolist(), numbers, whole)
-        columns = ", ".join(map(quoted, whole))
-        rows = f"SELECT {columns}, _number AS shard_index FROM stored ORDER BY _at"
-        copy_to_parquet(con, rows, path, stated)
-    finally:
-        con.close()
+    _write_several(files, numbers, versions, path)
     return path

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from wids.base.shardversion import Version
-from wids.base.urls import display_url
+from wids.base.urls import display_url, is_compressed_name
+from wids.caching.cache import version_of_file
 from wids.errors import CacheError, SampleCountError, ShardFormatError
 from wids.log import logger
 from wids.reading.openshards import OpenShard, OpenShards
@@ -73,6 +74,7 @@ class DatasetShards(OpenShards):
         self._dataset_name = dataset_name
         self._wanted = wanted
         self.versions = versions
+        self._files: list[str | None] | None = None  # paths of local shards
         # Shards by range, also those not open any more whose samples a `Prefetch` holds.
         self._lent: WeakValueDictionary[int, ReadableShard] = WeakValueDictionary()
 
@@ -209,7 +211,17 @@ class DatasetShards(OpenShards):
 
     def stamp(self) -> list[Version]:
         """Return what is known of the version of each shard, without opening one."""
-        return [self._opener.cache.version_of(ref) for ref in self._table]
+        cache = self._opener.cache
+        if self._files is None:  # kept, as this takes a tenth of a second for thousands of shards
+            paths = map(cache.local_path_of, self._table)
+            self._files = [
+                None if path is None or is_compressed_name(path.name) else str(path)
+                for path in paths
+            ]
+        return [
+            cache.version_of(self._table[number]) if path is None else version_of_file(path)
+            for number, path in enumerate(self._files)
+        ]
 
     def kept(
         self, number: int, source: ColumnSource, opened: OpenShard | None = None
