@@ -299,7 +299,8 @@ class Prefetch:
                     except Exception as error:  # noqa: BLE001 (raised where the batch is read)
                         self._check_open()
                         with self._arrival:
-                            part.error = error
+                            # Without its traceback, which refers to the frames of this thread.
+                            part.error = error.with_traceback(None)
                             self._arrival.notify_all()
                 # Together, so that their requests bring each other's neighbours.
                 self._reserve([part for part in parts if part.error is None])
@@ -382,7 +383,7 @@ class Prefetch:
                 )
             )
         except Exception as failure:  # noqa: BLE001 (raised where the batch is read)
-            error = failure
+            error = failure.with_traceback(None)
         with self._arrival:
             for span in spans:
                 if error is None:
