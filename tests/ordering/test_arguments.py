@@ -154,7 +154,8 @@ CASES: list[tuple[Callable[..., object], str, object, type[Exception]]] = [
     *((report, name, "x", TypeError) for name in ("interleave", "streams", "chunksize")),
     *((report, name, 0, ValueError) for name in ("interleave", "streams", "max_samples")),
     *((cluster, name, 1.5, TypeError) for name in ("nodes", "ranks_per_node", "workers")),
-    *((cluster, name, -1, ValueError) for name in ("batch_size", "cache_shards", "open_shards")),
+    *((cluster, name, 0, ValueError) for name in ("nodes", "ranks_per_node", "batch_size")),
+    *((cluster, name, -1, ValueError) for name in ("cache_shards", "open_shards")),
 ]
 
 

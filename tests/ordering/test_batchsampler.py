@@ -100,7 +100,7 @@ def test_a_run_goes_on_with_other_ranks_and_batch_sizes(runs):
 
 @pytest.mark.parametrize("drop_last", [False, True])
 @pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("steps", [0, 1, 5, 12, 13])
+@pytest.mark.parametrize("steps", [0, 5, 13])
 def test_stateful_loader_resumes_at_any_batch(workers, steps, drop_last):
     """A StatefulDataLoader resumes our batch sampler at any batch, then has the next epoch."""
 
@@ -112,7 +112,7 @@ def test_stateful_loader_resumes_at_any_batch(workers, steps, drop_last):
 
 
 @pytest.mark.parametrize("workers", [0, 3])
-@pytest.mark.parametrize("steps", [0, 1, 12, 13])
+@pytest.mark.parametrize("steps", [1, 13])
 def test_a_wids_loader_resumes_with_a_batch_sampler(workers, steps):
     """`wids.Loader` saves the batches that came out, whatever its threads have read ahead."""
     check_resuming(

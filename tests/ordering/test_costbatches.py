@@ -13,7 +13,7 @@ from helpers.orders import Numbers, check_consumed_batches, check_resuming, make
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from wids import BatchSampler, DistributedShardSampler, Mixture
+from wids import BatchSampler, DistributedShardSampler
 
 # torchdata 0.11 calls what torch 2.13 deprecates.
 pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
@@ -280,20 +280,6 @@ def test_a_batch_may_have_a_most_number_of_samples(pack):
     assert max(map(len, drawn)) == 5
     assert max(price(batch, LENGTHS, pack) for batch in drawn) <= 1000
     assert sorted(index for batch in drawn for index in batch) == list(DATA)
-
-
-@pytest.mark.parametrize("pack", [False, True])
-def test_a_mixture_is_drawn_by_cost(pack):
-    """Each epoch of a mixture has the counts of its weights, and `len` is exact."""
-    mixture = Mixture([DATA, Numbers([50])], weights=[1, 1], num_samples=400)
-    lengths = np.append(LENGTHS, np.full(50, 20))
-    batches = make_batches(0, 1, 1000, mixture, lengths, pack=pack, streams=1)
-    for _ in range(3):
-        expected = len(batches)
-        drawn = list(batches)
-        assert len(drawn) == expected
-        assert sum(index >= 1010 for batch in drawn for index in batch) == 200
-        assert max(price(batch, lengths, pack) for batch in drawn) <= 1000
 
 
 def test_states_that_do_not_fit_are_refused():

@@ -12,10 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
-from torchdata.stateful_dataloader import StatefulDataLoader
 
 import wids
-from wids import BatchSampler, ChunkedSampler, DistributedShardSampler, Mixture, ShardListSampler
+from wids import ChunkedSampler, DistributedShardSampler, Mixture, ShardListSampler
 from wids.ordering.mixtureorder import MixtureChunks
 from wids.ordering.order import Chunks, OrderSpec, Share
 
@@ -148,19 +147,6 @@ def make_sampler(mixture, rank=0, ranks=2, **options):
     )
 
 
-def test_a_sampler_over_a_mixture_draws_by_weight():
-    """All ranks get equally many samples, together in proportion to the weights."""
-    mixture = Mixture(three_parts(), weights=[0.5, 0.3, 0.2], num_samples=200)
-    samplers = [make_sampler(mixture, rank) for rank in range(2)]
-    for _ in range(3):
-        drawn = [list(sampler) for sampler in samplers]
-        assert [len(indexes) for indexes in drawn] == [len(sampler) for sampler in samplers]
-        values = [mixture[index] for indexes in drawn for index in indexes]
-        assert len(values) == 200
-        assert sum(value < 101 for value in values) == 100
-        assert sum(101 <= value < 121 for value in values) == 60
-
-
 def test_a_sampler_over_a_mixture_is_saved_and_restored():
     """Its state can be resumed on other ranks; that of other weights is refused."""
     mixture = Mixture(three_parts(), weights=[5, 3, 2], num_samples=200)
@@ -179,22 +165,6 @@ def test_a_sampler_over_a_mixture_is_saved_and_restored():
     other = make_sampler(Mixture(three_parts(), weights=[5, 2, 3], num_samples=200))
     with pytest.raises(ValueError, match="other data: layout"):
         other.load_state_dict(state)
-
-
-def test_loaders_take_a_mixture():
-    """DataLoader, StatefulDataLoader and `wids.Loader` read a mixture equally."""
-    mixture = Mixture(three_parts(), num_samples=60)
-    batches = BatchSampler(make_sampler(mixture), 7)
-    expected = [batch.tolist() for batch in DataLoader(mixture, batch_sampler=batches)]
-    batches.set_epoch(0)
-    loader = StatefulDataLoader(mixture, batch_sampler=batches, num_workers=0)
-    iterator = iter(loader)
-    head = [next(iterator).tolist() for _ in range(2)]
-    resumed = StatefulDataLoader(mixture, batch_sampler=BatchSampler(make_sampler(mixture), 7))
-    resumed.load_state_dict(loader.state_dict())
-    assert head + [batch.tolist() for batch in resumed] == expected
-    ours = wids.Loader(mixture, 7, sampler=make_sampler(mixture), num_workers=2)
-    assert [list(batch) for batch in ours] == expected
 
 
 @pytest.mark.filterwarnings("ignore:a DataLoader without a sampler:wids.WidsWarning")

@@ -115,10 +115,3 @@ def test_reports_read_well_and_travel_as_json():
     report = order_report([100] * 50, Cluster(), interleave=4)
     assert json.loads(json.dumps(report.to_dict()))["downloads"] == 50
     assert "downloads per node and epoch 50 (at least 50)" in report.lines()
-
-
-@pytest.mark.parametrize("name", ["nodes", "ranks_per_node", "batch_size", "open_shards"])
-def test_a_cluster_has_at_least_one_of_each(name):
-    """A cluster with zero machines, ranks, samples or open shards is refused."""
-    with pytest.raises(ValueError, match=f"{name} must be at least 1, got 0"):
-        Cluster(**{name: 0})

@@ -92,11 +92,6 @@ def test_a_range_of_samples():
     assert len(sampler) == 1111
 
 
-def test_no_samples_are_none():
-    """`num_samples=0` gives no samples, not all."""
-    assert list(ChunkedSampler(range(10), num_samples=0)) == []
-
-
 def test_shard_sampler_has_one_range_a_shard():
     """The shard sampler's chunks are the shards, and it has a length."""
     sampler = ShardedSampler(Shards())
@@ -327,16 +322,6 @@ def test_a_full_shuffle_repeats_no_sample_on_a_rank():
 
 
 @pytest.mark.parametrize("options", GEOMETRIES)
-def test_drop_last_drops_fewer_than_the_ranks(options):
-    """With `drop_last` nothing is repeated and 101 - 4 * 25 = 1 sample is left out."""
-    shares = ranks(
-        lambda **who: DistributedChunkedSampler(range(101), drop_last=True, **who, **options), 4
-    )
-    assert [len(share) for share in shares] == [25] * 4
-    assert len({i for share in shares for i in share}) == 100
-
-
-@pytest.mark.parametrize("options", GEOMETRIES)
 def test_evaluation_repeats_nothing(options):
     """With `pad=False` each sample comes once, and `len` of ranks differs by one at most."""
 
@@ -376,12 +361,6 @@ def test_a_tail_is_dropped_or_dealt_out_not_both(kind):
         kind(range(10), 4, 0, lengths=[10], drop_last=True, pad=False)
     assert len(kind(range(10), 4, 0, lengths=[10], drop_last=True)) == 2
     assert len(kind(range(10), 4, 0, lengths=[10], pad=False)) == 3
-
-
-def test_no_shard_is_straddled_by_a_chunk():
-    """With lengths, each chunk lies in one shard."""
-    sampler = ChunkedSampler(range(101), chunksize=25, lengths=LENGTHS)
-    assert sampler.ranges == [(0, 25), (25, 30), (30, 41), (41, 66), (66, 91), (91, 101)]
 
 
 # Epochs.
@@ -519,22 +498,6 @@ def test_consumed_counts_from_the_resumed_position():
         sampler = ChunkedSampler(range(100))
         sampler.load_state_dict(state)
     assert list(sampler) == whole[60:]
-
-
-def test_a_finished_epoch_resumes_with_the_next():
-    """The state after a whole pass is the start of the next epoch."""
-    sampler, resumed = ChunkedSampler(range(100)), ChunkedSampler(range(100))
-    list(sampler)
-    resumed.load_state_dict(sampler.state_dict())
-    assert list(resumed) == list(sampler)
-    assert resumed.epoch == 2
-
-
-def test_what_is_dropped_belongs_to_the_end():
-    """The state at the last index is that of the end, also for a run on fewer ranks."""
-    one_pass = iter(DistributedChunkedSampler(range(52), 5, 0, drop_last=True))
-    assert len(list(islice(one_pass, 10))) == 10
-    assert one_pass.state_dict()["consumed"] == 52
 
 
 def test_setting_the_restored_epoch_keeps_the_position():
@@ -692,30 +655,6 @@ def test_what_is_no_state_is_refused():
 
 
 # Arguments.
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"num_replicas": 0, "rank": 0}, "num_replicas must be at least 1, got 0"),
-        ({"num_replicas": 4, "rank": 4}, r"rank must lie in \[0, num_replicas = 4\), got 4"),
-        ({"num_replicas": 4, "rank": -1}, "got -1"),
-        ({"num_replicas": 4, "rank": 0, "streams": 0}, "streams must be at least 1, got 0"),
-        ({"num_replicas": 4, "rank": 0, "streams": "gpu"}, "streams must be 'rank', 'node' or"),
-        ({"num_replicas": 4, "rank": 0, "streams": None}, "streams must be 'rank'.*got None"),
-    ],
-)
-def test_wrong_ranks_are_refused(arguments, message):
-    """A wrong rank raises ValueError with allowed values and value."""
-    with pytest.raises(ValueError, match=message):
-        DistributedChunkedSampler(range(10), **arguments)
-
-
-def test_fractions_are_no_numbers_of_samples():
-    """A float as a number of samples raises TypeError."""
-    for arguments in ({"num_samples": 2.5}, {"seed": 1.5}, {"chunksize": 2.5}):
-        with pytest.raises(TypeError):
-            ChunkedSampler(range(10), **arguments)
 
 
 def test_too_few_open_shards_are_warned_of():

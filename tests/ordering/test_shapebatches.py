@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import wids
-from wids import BatchSampler, DistributedChunkedSampler, DistributedShardSampler, Mixture
+from wids import BatchSampler, DistributedChunkedSampler, DistributedShardSampler
 
 # torchdata 0.11 calls what torch 2.13 deprecates.
 pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
@@ -188,26 +188,6 @@ def test_single_samples_of_many_shapes_are_dealt_in_turn(ranks):
         assert seen + rest == Counter(data), step
 
 
-@pytest.mark.parametrize("tail", [{}, {"pad": False}, {"drop_last": True}])
-def test_a_resumed_run_is_the_same(tail):
-    """A run resumed on the same ranks equals an undisturbed run."""
-    for rank in range(3):
-
-        def make(rank=rank):
-            tails = {"pad": tail.get("pad", True)}
-            sampler = DistributedShardSampler(DATA, 3, rank, streams=1, interleave=2, **tails)
-            return BatchSampler(sampler, 8, "drop_last" in tail, shape=SHAPES)
-
-        whole = make()
-        epochs = [list(whole) for _ in range(2)]
-        for steps in range(0, len(epochs[0]), 3):
-            stopped, resumed = make(), make()
-            assert list(islice(stopped, steps)) == epochs[0][:steps]
-            resumed.load_state_dict(json.loads(json.dumps(stopped.state_dict())))
-            assert resumed.remaining() == len(epochs[0]) - steps
-            assert [list(resumed), list(resumed)] == [epochs[0][steps:], epochs[1]]
-
-
 @pytest.mark.parametrize("kind", ["stateful", "stateful with workers", "wids"])
 @pytest.mark.parametrize("steps", [0, 5, None])
 def test_loaders_resume_at_any_batch(kind, steps):
@@ -279,23 +259,6 @@ def test_buckets_share_their_shards(partition):
     )
     assert max(by_shape) <= 2 * max(plain)  # where the last samples of all streams are left
     assert np.mean(by_shape) <= 1.2 * np.mean(plain)
-
-
-def test_a_mixture_is_drawn_by_shape():
-    """Each epoch of a mixture has the counts of its weights, in batches of one shape."""
-    mixture = Mixture([DATA, Numbers([50])], weights=[1, 1], num_samples=400)
-    shapes = np.append(SHAPES, np.full(50, 7))
-    drawn = []
-    for rank in range(2):
-        sampler = DistributedShardSampler(mixture, 2, rank, streams=1)
-        batches = BatchSampler(sampler, 8, shape=shapes)
-        drawn.append(list(batches))
-        assert len(list(batches)) + len(drawn[-1]) > 0
-    indexes = [index for of_rank in drawn for batch in of_rank for index in batch]
-    assert 0 <= len(indexes) - 400 < 12
-    assert 200 <= sum(index >= 1010 for index in indexes) <= 201
-    for step in zip(*drawn, strict=True):
-        assert len({int(shapes[index]) for batch in step for index in batch}) == 1
 
 
 def test_a_range_of_samples():

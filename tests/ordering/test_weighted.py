@@ -3,7 +3,7 @@
 import json
 from collections import Counter
 from fractions import Fraction
-from itertools import chain, pairwise
+from itertools import pairwise
 from math import ceil, floor
 
 import numpy as np
@@ -11,11 +11,9 @@ import pytest
 from helpers.orders import Numbers
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader
-from torchdata.stateful_dataloader import StatefulDataLoader
 
 import wids
-from wids import BatchSampler, DistributedChunkedSampler, DistributedShardSampler, Mixture
+from wids import DistributedChunkedSampler, DistributedShardSampler, Mixture
 from wids.ordering.order import Chunks
 from wids.ordering.weighted import WeightedChunks
 
@@ -68,18 +66,6 @@ def test_weighted_draws_are_pinned():
         [10, 10, 9, 11, 11, 11, 4, 2, 3],
         [7, 10, 11, 5, 9, 9, 11, 11, 6],
     ]
-
-
-def test_ranks_share_the_draws():
-    """All ranks have equally many samples, and together those of one rank."""
-    dataset = Numbers([30, 11, 0, 60])
-    options = {"weights": np.arange(101), "num_samples": 400}
-    alone = make_sampler(dataset, **options)
-    ranks = [make_sampler(dataset, rank, 4, **options) for rank in range(4)]
-    for _ in range(3):
-        shares = [list(sampler) for sampler in ranks]
-        assert [len(share) for share in shares] == [100] * 4 == [len(each) for each in ranks]
-        assert sorted(chain.from_iterable(shares)) == sorted(alone)
 
 
 def test_with_equal_weights_each_sample_comes_once():
@@ -146,44 +132,6 @@ def test_a_sampler_with_weights_is_saved_and_restored():
             make_sampler(dataset, **other).load_state_dict(state)
     with pytest.raises(ValueError, match="other data: num_samples was 101, is 50"):
         make_sampler(dataset, weights=weights, num_samples=50).load_state_dict(state)
-
-
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_loaders_draw_by_weight(num_workers):
-    """DataLoader, StatefulDataLoader and `wids.Loader` read the same draws."""
-    dataset = Numbers([30, 11, 60])
-    options = {"balance": [index % 7 % 3 for index in range(101)], "num_samples": 60}
-    batches = BatchSampler(make_sampler(dataset, **options), 7)
-    expected = [batch.tolist() for batch in DataLoader(dataset, batch_sampler=batches)]
-    batches.set_epoch(0)
-    loader = StatefulDataLoader(dataset, batch_sampler=batches, num_workers=num_workers)
-    iterator = iter(loader)
-    head = [next(iterator).tolist() for _ in range(2)]
-    resumed = StatefulDataLoader(
-        dataset,
-        batch_sampler=BatchSampler(make_sampler(dataset, **options), 7),
-        num_workers=num_workers,
-    )
-    resumed.load_state_dict(loader.state_dict())
-    assert head + [batch.tolist() for batch in resumed] == expected
-    ours = wids.Loader(
-        dataset, 7, sampler=make_sampler(dataset, **options), num_workers=num_workers
-    )
-    assert [list(batch) for batch in ours] == expected
-
-
-def test_batches_by_cost_are_drawn_by_weight():
-    """Batches by cost contain each draw of a sample."""
-    dataset = Numbers([30, 11, 60])
-    weights = [index % 5 for index in range(101)]
-    drawn = Counter(make_sampler(dataset, weights=weights, num_samples=300))
-    sampler = make_sampler(dataset, weights=weights, num_samples=300)
-    batches = BatchSampler(sampler, cost=list(range(1, 102)), max_cost=500)
-    expected = len(batches)
-    found = list(batches)
-    assert len(found) == expected
-    assert Counter(chain.from_iterable(found)) == drawn
-    assert max(len(batch) * (max(batch) + 1) for batch in found) <= 500
 
 
 def test_classes_come_from_a_column(tmp_path):
