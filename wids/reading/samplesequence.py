@@ -192,7 +192,7 @@ class SampleSequence(Protocol):
         """
 
     def prefetches(self) -> list[Prefetch]:
-        """Begin to prefetch coming batches by byte range; empty if that is not needed."""
+        """Return what prefetches coming batches by byte range; empty if that is not needed."""
 
     @property
     def class_names(self) -> Mapping[int, str]:
@@ -256,7 +256,7 @@ class ShardedSequence(SampleSequence, Protocol):
         """
 
     def prefetches(self, index_map: IndexMap | None = None) -> list[Prefetch]:
-        """Begin to prefetch coming batches by byte range; empty if that is not needed.
+        """Return what prefetches coming batches by byte range; empty if that is not needed.
 
         Args:
             index_map: Function from the indexes of the batches to indexes here, -1 for samples of

@@ -862,7 +862,7 @@ class ShardList:
         self._opened = self._opened.with_opener(self._opener)
 
     def prefetches(self, index_map: IndexMap | None = None) -> list[Prefetch]:
-        """Begin to prefetch coming batches by byte range; empty if that is not needed.
+        """Return what prefetches coming batches by byte range; empty if that is not needed.
 
         Args:
             index_map: Function from the indexes of the batches to those of this dataset, -1 for

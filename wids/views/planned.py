@@ -566,7 +566,7 @@ class Planned:
         return Together([leaf.fetch_ahead(sampler, rows) for leaf, rows in self._followed()])
 
     def prefetches(self) -> list[Prefetch]:
-        """Begin to prefetch coming batches by byte range; empty if that is not needed."""
+        """Return what prefetches coming batches by byte range; empty if that is not needed."""
         planned = [leaf.prefetches(rows) for leaf, rows in self._followed() if is_sharded(leaf)]
         return list(chain.from_iterable(planned))
 
