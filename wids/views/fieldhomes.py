@@ -357,20 +357,21 @@ def _homes(slots: Slots, source: Source, name: str, *, windows: bool = False) ->
     names: tuple[str, ...] = (name,)
     for number in range(len(source.steps) - 1, -1, -1):
         step = source.steps[number]
-        before = source._replace(steps=source.steps[:number])
         if isinstance(step, Rename):
             names = step.originals(names[0])
             if len(names) != 1:
+                before = source._replace(steps=source.steps[:number])
                 return [*homes, Home(None, before, names)] if names else homes
         elif isinstance(step, Surround):
             if windows:
+                before = source._replace(steps=source.steps[:number])
                 return [*homes, Home(None, before, names, step)]
         elif (
             isinstance(step, Add)
             and (own := step.original(names[0])) is not None
             and any(_may_have(slots, each, own) for each in slots[step.slot].sources)
         ):
-            homes.append(Home(step, before, (own,)))
+            homes.append(Home(step, source._replace(steps=source.steps[:number]), (own,)))
             if step.of_table:  # each of its rows has the field
                 return homes
     if not homes or _leaf_may_have(source, names[0]):
@@ -379,6 +380,8 @@ def _homes(slots: Slots, source: Source, name: str, *, windows: bool = False) ->
 
 
 def _may_have(slots: Slots, source: Source, name: str) -> bool:
+    if not source.steps:
+        return _leaf_may_have(source, name)
     names = {name}
     for step in reversed(source.steps):
         if isinstance(step, Rename):
