@@ -32,14 +32,16 @@ LANGUAGES = {".py": "python", ".sh": "bash", ".ipynb": "json", "": "text"}
 # Methods by which the parts of the library use each other. The reference leaves them out, except in
 # the page of `SampleSequence`, which describes those that samplers, loaders and views call.
 INTERNAL = """
-batch_kind choose_remote column_at column_bounds column_reader drop_if_changed gather_fields
+batch_kind choose_remote column_at column_reader drop_if_changed gather_fields
 index_rules is_near key_hashes keys_at locate_batch packed_index
 packed_keys pipeline prefetches read_as read_batch_as
 read_raw wanted_fields
 
 add_time answer begin_pass of_thread receive timed
 
-announce confirm is_evicted read_heads read_spans version was_changed
+begin order restore share start
+
+announce confirm cutter is_evicted read_heads read_spans version was_changed
 
 check_rows check_sample find_spans from_bytes from_pack headers_start hides_archive is_linked
 kept matches next_header_end probes
