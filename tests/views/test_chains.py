@@ -320,6 +320,8 @@ class Chain:
         assert len(view) == count
         batch = view.__getitems__(list(range(count)))
         assert list(view) == batch
+        loader = wids.Loader(view, batch_size=7, num_workers=2, collate_fn=list)
+        assert [sample for samples in loader for sample in samples] == batch
         for index, (sample, item) in enumerate(zip(batch, items, strict=True)):
             assert {name: sample[name] for name in sample if name[0] == "."} == item.fields
             labels = (sample["__key__"], sample["__index__"], sample["__shard__"])
