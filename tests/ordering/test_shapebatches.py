@@ -188,6 +188,21 @@ def test_single_samples_of_many_shapes_are_dealt_in_turn(ranks):
         assert seen + rest == Counter(data), step
 
 
+def test_repeats_before_the_last_batch_do_not_end_the_epoch():
+    """A state is no end as long as a batch is left, however many samples were repeated."""
+    shapes = np.array([0, 0, 1, 2, 0, 1, 2])
+    whole = list(make_batches(3, 4, dataset=Numbers([7]), shapes=shapes, size=9))
+    for steps in range(len(whole) + 1):
+        stopped, resumed = (
+            make_batches(3, 4, dataset=Numbers([7]), shapes=shapes, size=9) for _ in range(2)
+        )
+        assert list(islice(stopped, steps)) == whole[:steps]
+        state = stopped.state_dict()
+        assert (state["consumed"] == 7) == (steps == len(whole))
+        resumed.load_state_dict(state)
+        assert list(resumed) == whole[steps:]
+
+
 @pytest.mark.parametrize("kind", ["stateful", "stateful with workers", "wids"])
 @pytest.mark.parametrize("steps", [0, 5, None])
 def test_loaders_resume_at_any_batch(kind, steps):

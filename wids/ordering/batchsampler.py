@@ -422,5 +422,6 @@ class _PlannedPass(Pass):
             return self.start.moved(self.start.num_samples)
         if segments and segments[-1][0] == ranks:
             left, segments = left + segments[-1][1], segments[:-1]
-        position = point.consumed + int(bounds[taken])
+        # Repeated samples are counted, too; but all are used only at the very end.
+        position = min(point.consumed + int(bounds[taken]), self.start.num_samples - 1)
         return point.moved(position, point.plan, point.pool, (*segments, (ranks, left)))
