@@ -120,7 +120,9 @@ def with_wids(kind: str, given: Columns) -> Job:
 
     samples = len(given.lengths)
     data: Any = Shards(samples)
+    lengths: dict[str, Any] = {"lengths": data.lengths}
     if kind == "mixture":
+        lengths = {}  # those of its parts
         parts = [Shards(size) for size in part_sizes(samples)]
         data = wids.Mixture(parts, WEIGHTS, num_samples=samples)
     options: dict[str, Any] = {"batch_size": BATCH}
@@ -130,7 +132,7 @@ def with_wids(kind: str, given: Columns) -> Job:
         options["shape"] = given.shapes
 
     def make(rank: int) -> Iterable[Any]:
-        sampler = wids.DistributedShardSampler(data, RANKS, rank, lengths=data.lengths, lanes=1)
+        sampler = wids.DistributedShardSampler(data, RANKS, rank, streams=1, **lengths)
         return wids.BatchSampler(sampler, **options)
 
     return Job(make)

@@ -103,7 +103,7 @@ WRONG_DATA = [
         ]
     ),
     ("info broken.json", ["broken.json: expected JSON", "line 1 column 2", "starts with b'{'"]),
-    ("info page.json", ["page.json: expected JSON", "starts with b'<html>", "name a spec"]),
+    ("info page.json", ["page.json: expected JSON", "starts with b'<html>", "`wids create` makes"]),
     ("info list.json", ["list.json: holds no shards; expected a 'shardlist'"]),
     ("info empty", ["empty: holds no shards: no file that ends in .tar", "`wids import`"]),
     ("info no-*.tar", ["no-*.tar: holds no shards: no file matches"]),
