@@ -34,6 +34,7 @@ INSTALL = "pip install 'wids[sql]'"
 _MODULE = "wids.browse.sqlworker"
 _SOON_SECONDS = 0.3  # wait of a request for a build that may be finished at once
 _ABANDONED_SECONDS = 60.0  # a build goes on as long as somebody asks
+_OPEN_SECONDS = 600.0  # longest wait for the files of the catalogue, which may be many
 _MOST_PATIENCE = 10  # times the processor time that a question has
 _MOST_KEPT = 16  # answers
 
@@ -200,7 +201,9 @@ class CatalogueClient:
                 self._open(self._asker, {"call": "ask", "left_out": self._left_out})
             self._asker.send(request, len(data))
             self._asker.send_bytes(data)
-            answer, raw = self._asker.receive(_MOST_PATIENCE * seconds)
+            answer, raw = self._asker.receive(_OPEN_SECONDS)
+            if "begun" in answer:
+                answer, raw = self._asker.receive(_MOST_PATIENCE * seconds)
             found = np.frombuffer(raw, np.int64)
         except RuntimeError as error:  # the server ends
             raise CatalogueError(str(error)) from None

@@ -155,6 +155,7 @@ def _main(descriptor: int, nbytes: int) -> None:
             found: Any = None
             try:
                 questions.prepare(request["call"], request["asked"])
+                connection.sendall(head({"begun": True}, 0))
                 signal.setitimer(signal.ITIMER_PROF, request["seconds"])
                 answer, found = questions.answer(request["call"], request["asked"], rows)
             except NeedsHeadersError as needs:

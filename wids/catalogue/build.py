@@ -329,12 +329,13 @@ def _as_json(
 def _classes(texts: list[str | None]) -> Any:
     """Return class numbers as an Arrow array, of integers if all are."""
     pa = load("pyarrow", "sql")
+    named = [None if text is None else text.strip() or None for text in texts]  # "" is no class
     for kind, convert in ((pa.int64(), int), (pa.float64(), float)):
         try:
-            return pa.array([None if text is None else convert(text) for text in texts], kind)
+            return pa.array([None if text is None else convert(text) for text in named], kind)
         except (ValueError, OverflowError):
             continue
-    return pa.array([None if text is None else text.strip() for text in texts], pa.string())
+    return pa.array(named, pa.string())
 
 
 def _cleaned(texts: Iterable[str | None], found: _Documents) -> Iterator[str | None]:
