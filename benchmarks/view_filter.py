@@ -61,8 +61,10 @@ def asked(root: Path, spec: str, which: int) -> list[list[float]]:
         texts = [texts[which] for texts in ROWS.values()]
         environment = os.environ | {"PYTHONPATH": str(root)}
         command = [sys.executable, "-W", "ignore", "-c", ASK, spec, cache, *texts]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-        return json.loads(done.stdout)
+        run = subprocess.run(
+            command, env=environment, cwd=root, capture_output=True, text=True, check=True
+        )
+        return json.loads(run.stdout)
 
 
 def main() -> None:

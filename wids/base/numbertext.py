@@ -8,8 +8,6 @@ from decimal import Context, Decimal, InvalidOperation
 from typing import Any
 
 __all__ = [
-    "NOT_FINITE",
-    "NUMBER",
     "SURE_DIGITS",
     "compared_text",
     "equal_text",
@@ -21,8 +19,8 @@ __all__ = [
 SURE_DIGITS = 15
 _MOST_CHARACTERS = 1000  # of a number in a text
 # "007" is a code.
-NOT_FINITE = {f"{sign}{word}" for sign in ("", "+", "-") for word in ("inf", "infinity", "nan")}
-NUMBER = re.compile(r"[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_NOT_FINITE = {f"{sign}{word}" for sign in ("", "+", "-") for word in ("inf", "infinity", "nan")}
+_NUMBER = re.compile(r"[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _EXACT = Context(prec=1500)
 _MOST_EXPONENT = 400  # of a decimal that is written without one; beyond that of any float
 
@@ -77,8 +75,8 @@ def number_in(text: str) -> int | float | None:
     if len(text) > _MOST_CHARACTERS:
         return None
     text = text.strip()
-    if NUMBER.fullmatch(text) is None:
-        return float(text) if text.lower() in NOT_FINITE else None
+    if _NUMBER.fullmatch(text) is None:
+        return float(text) if text.lower() in _NOT_FINITE else None
     return int(text) if text.lstrip("+-").isdecimal() else float(text)
 
 

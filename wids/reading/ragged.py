@@ -16,7 +16,7 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Ragged", "RaggedText", "Values", "fill_in", "join", "pack", "sorted_indexes", "take"]
+__all__ = ["Ragged", "RaggedText", "Values", "fill_in", "join", "pack", "take"]
 
 # Longer items are copied one by one. Elements of shorter items are copied together, which takes an
 # index of eight bytes for each element.
@@ -334,46 +334,6 @@ def equals_fill(values: Values, fill: Any) -> npt.NDArray[np.bool_]:
         return np.asarray(np.isnan(values) if is_nan else values == fill)
     found = (each is fill or bool(np.array_equal(each, fill)) for each in values)
     return np.fromiter(found, np.bool_, len(values))
-
-
-def sorted_indexes(
-    values: Values, missing: Any, *, descending: bool = False
-) -> npt.NDArray[np.int64]:
-    """Return the indexes of values in sorted order; equal values keep their order.
-
-    Args:
-        values: One for each sample.
-        missing: What stands for no value. Like NaN it comes last in both directions.
-        descending: Whether the largest come first.
-
-    Raises:
-        ValueError: The values are not single ones, or not all of one kind.
-
-    >>> sorted_indexes(["b", None, "a", "b"], None, descending=True).tolist()
-    [0, 3, 2, 1]
-    """
-    if isinstance(values, np.ndarray):
-        if values.ndim != 1:
-            raise ValueError(f"got arrays of the shape {values.shape[1:]}")
-        array: npt.NDArray[Any] = values
-        absent = values != values  # noqa: PLR0124 (true of NaN alone, also where there is none)
-    else:
-        items = list(values)
-        array = np.fromiter(items, object, len(items))
-        is_absent = (each is missing or _is_nan(each) for each in items)
-        absent = np.fromiter(is_absent, np.bool_, len(items))
-    (present,), (last,) = np.nonzero(~absent), np.nonzero(absent)
-    known = array[present]
-    try:
-        order = np.argsort(known[::-1] if descending else known, kind="stable")
-    except (TypeError, ValueError) as error:  # numpy compares no arrays of unequal shape
-        raise ValueError(f"got {type(known[0]).__name__}: {error}") from error
-    order = (len(known) - 1 - order)[::-1] if descending else order
-    return np.concatenate([present[order], last])
-
-
-def _is_nan(value: Any) -> bool:
-    return isinstance(value, float) and value != value  # noqa: PLR0124
 
 
 def fill_in(values: Values, missing: npt.NDArray[np.int64], fill: Any) -> Values:

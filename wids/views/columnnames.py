@@ -34,15 +34,9 @@ if TYPE_CHECKING:
 __all__ = [
     "KEY_NAMES",
     "MISSING",
-    "UNREADABLE",
     "check_known",
     "column_named",
-    "follow",
-    "in_quotes",
-    "plain_value",
-    "split_column",
     "sql_of",
-    "unknown_column",
     "value_text",
     "warn_if_unknown",
 ]
@@ -63,15 +57,15 @@ class _NoValue:
 
 
 MISSING = _NoValue()  # no such field, or a path that leads nowhere; equals null
-UNREADABLE = _NoValue()  # a damaged field, or one too large to read
+_UNREADABLE = _NoValue()  # a damaged field, or one too large to read
 
 
-def follow(value: Any, path: tuple[str, ...]) -> Any:
+def _follow(value: Any, path: tuple[str, ...]) -> Any:
     """Return the value at a path in a decoded field; `MISSING` if there is none.
 
-    Of an `UNREADABLE` field all values are unreadable.
+    Of an `_UNREADABLE` field all values are unreadable.
 
-    >>> follow({"size": [640, 480]}, ("size", "1")), follow({"text": "cat"}, ("text", "length"))
+    >>> _follow({"size": [640, 480]}, ("size", "1")), _follow({"text": "cat"}, ("text", "length"))
     (480, 3)
     """
     for step in path:
@@ -80,8 +74,8 @@ def follow(value: Any, path: tuple[str, ...]) -> Any:
 
 
 def _step(value: Any, step: str) -> Any:
-    if value is UNREADABLE:
-        return UNREADABLE
+    if value is _UNREADABLE:
+        return _UNREADABLE
     # By type first: asking whether it is a Mapping takes as long as all else.
     if type(value) is dict or isinstance(value, Mapping):
         return value.get(step, MISSING)
@@ -90,27 +84,16 @@ def _step(value: Any, step: str) -> Any:
     return len(value) if isinstance(value, str | list) and step == "length" else MISSING
 
 
-def in_quotes(text: str) -> str:
-    """Return a text in quotes, as names of columns read it.
-
-    >>> print(in_quotes("a cat"), in_quotes("it's"), in_quotes('''it's 5" wide'''))
-    'a cat' "it's" 'it''s 5" wide'
-    """
-    if "'" in text and '"' not in text:
-        return f'"{text}"'
-    return "'" + text.replace("'", "''") + "'"
-
-
 def _unquoted(text: str) -> str:
     quote = text[0]
     is_quoted = len(text) > 1 and quote in "'\"" and text[-1] == quote
     return text[1:-1].replace(2 * quote, quote) if is_quoted else text
 
 
-def split_column(name: str) -> tuple[str, tuple[str, ...]] | None:
+def _split(name: str) -> tuple[str, tuple[str, ...]] | None:
     """Return the field and the path in the name of a column; None for any other text.
 
-    >>> split_column(".json:size.'a.b'"), split_column(".cls"), split_column("cls")
+    >>> _split(".json:size.'a.b'"), _split(".cls"), _split("cls")
     (('.json', ('size', 'a.b')), ('.cls', ()), None)
     """
     found = _COLUMN.fullmatch(name)
@@ -137,7 +120,7 @@ def column_named(name: str, argument: str = "column") -> tuple[str, tuple[str, .
     >>> column_named(".json:size.width"), column_named(".cls")
     (('.json', ('size', 'width')), ('.cls', ()))
     """
-    found = split_column(check_text(argument, name, "the name of a column"))
+    found = _split(check_text(argument, name, "the name of a column"))
     if found is None:
         raise ValueError(
             f"{argument}: a column such as '.cls' or '.json:size.width' starts with "
@@ -182,10 +165,10 @@ def check_known(samples: SampleSequence, field: str, path: tuple[str, ...], argu
         row = samples.read_raw(index, (field,))
         if field in row and is_stated(field, path):
             return
-        if follow(plain_value(field, row.get(field)), path) not in (MISSING, UNREADABLE):
+        if _follow(_plain_value(field, row.get(field)), path) not in (MISSING, _UNREADABLE):
             return
     if len(samples):
-        raise unknown_column(samples, field, path, argument)
+        raise _unknown(samples, field, path, argument)
 
 
 def warn_if_unknown(
@@ -216,9 +199,9 @@ def warn_if_unknown(
     # No shard is fetched for a warning, as that of a kept column.
     if samples.is_near(0):
         first = samples.read_raw(0, (field,))
-        if follow(plain_value(field, first.get(field)), steps) is None:  # null is a value here
+        if _follow(_plain_value(field, first.get(field)), steps) is None:  # null is a value here
             return
-        said = str(unknown_column(samples, field, steps, "column"))
+        said = str(_unknown(samples, field, steps, "column"))
     warn(f"{said}; all {len(values)} values are the fill, {fill!r:.80}: check the name")
 
 
@@ -233,7 +216,7 @@ def _is_all(values: Values, fill: Any) -> bool:
     return all(each is fill or bool(np.array_equal(each, fill)) for each in values)
 
 
-def unknown_column(
+def _unknown(
     samples: SampleSequence, field: str, path: tuple[str, ...], argument: str
 ) -> ValueError:
     """Return the error for a field or value that no sample has."""
@@ -243,7 +226,7 @@ def unknown_column(
         named = f"value {'.'.join(path)!r} in field {field!r}"
         names = sorted(HEADER_FACTS.get(field_kind(field), ()))
         if field_kind(field) == "json" or not names:
-            value = plain_value(field, samples.read_raw(0, (field,))[field])
+            value = _plain_value(field, samples.read_raw(0, (field,))[field])
             names = sorted(map(str, value)) if isinstance(value, dict) else [repr(value)[:80]]
             if isinstance(value, str) and not value.replace("\n", " ").isprintable():
                 names = ["bytes that are no text"]
@@ -253,7 +236,7 @@ def unknown_column(
     )
 
 
-def plain_value(extension: str, data: bytes | memoryview | None) -> Any:
+def _plain_value(extension: str, data: bytes | memoryview | None) -> Any:
     """Decode a field to its plain value: a document, a class number, or text.
 
     Args:
@@ -261,9 +244,9 @@ def plain_value(extension: str, data: bytes | memoryview | None) -> Any:
         data: Its bytes; None if the sample has no such field.
 
     Returns:
-        The value; `MISSING` if there is no field, `UNREADABLE` if it is malformed.
+        The value; `MISSING` if there is no field, `_UNREADABLE` if it is malformed.
 
-    >>> plain_value(".cls", b"3"), plain_value(".txt", b"a cat"), plain_value(".json", b"[1]")
+    >>> _plain_value(".cls", b"3"), _plain_value(".txt", b"a cat"), _plain_value(".json", b"[1]")
     (3, 'a cat', [1])
     """
     if data is None:
@@ -293,8 +276,8 @@ def value_text(column: str, data: bytes | memoryview) -> str | None:
         except Exception:  # noqa: BLE001 (decoders of other libraries raise anything)
             return None
     else:
-        value = follow(plain_value(field, data), path)
-    if value is None or value is MISSING or value is UNREADABLE:
+        value = _follow(_plain_value(field, data), path)
+    if value is None or value is MISSING or value is _UNREADABLE:
         return None
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
@@ -326,15 +309,15 @@ def _document(extension: str, data: bytes | memoryview) -> Any:
     try:
         return json.loads(_text(extension, data))
     except (ValueError, RecursionError):
-        return UNREADABLE
+        return _UNREADABLE
 
 
 _PLAIN_VALUES = {"text": _unpacked_text, "class": _class_number, "json": _document}
 
 
 def _decoded(extension: str, data: bytes | memoryview) -> Any:
-    """Decode a field by its extension; `UNREADABLE` if it is malformed."""
+    """Decode a field by its extension; `_UNREADABLE` if it is malformed."""
     try:
         return decode_field(extension, data)
     except Exception:  # noqa: BLE001 (decoders of other libraries raise anything)
-        return UNREADABLE
+        return _UNREADABLE

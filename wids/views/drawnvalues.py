@@ -8,7 +8,7 @@ from typing import Any
 
 from wids.base.arguments import check_extension
 from wids.ordering.randomseeds import random_seed
-from wids.views.filtering import column_named
+from wids.views.columnnames import column_named
 
 __all__ = ["draw"]
 
