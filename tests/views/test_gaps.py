@@ -137,8 +137,10 @@ def test_columns_are_named_as_in_filters(dataset: wids.ShardListDataset) -> None
         assert list(samples.column(".json:i")) == list(samples.column(".json", "i"))
         assert list(samples.column(".json:tags.1")) == list(samples.column(".json:i"))
         assert samples.column("key") == list(samples.keys)
-    by_key = dataset.filter(lambda key: np.array(key) > "k5", "key")
+    by_key = dataset.filter(lambda key: key > "k5", "key")
     assert numbers(by_key) == [6, 7]
+    both = dataset.filter(lambda key, txt: (key == "k3") | (txt == "x5"), "key", ".txt", fill="")
+    assert numbers(both) == [3, 5]
 
 
 def test_values_that_are_all_null_are_known(dataset: wids.ShardListDataset) -> None:

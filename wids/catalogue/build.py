@@ -17,6 +17,7 @@ from wids.catalogue.engine import Instance
 from wids.catalogue.structures import (
     literal,
     mixed_paths,
+    names_left_out,
     narrow,
     quoted,
     sql_type,
@@ -29,7 +30,7 @@ from wids.errors import DecodeError
 from wids.reading.columns import BLOCK, HEAD_NBYTES, each_head, read_field
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from wids.reading.openshards import OpenShard
@@ -155,7 +156,7 @@ class TypedColumns:
             return
         found.texts = list(_texts(extension, data, found))
         self.nulls[name] = found.nulls
-        array = _classes(found.texts) if is_class(extension) else pa.array(found.texts, pa.string())
+        array = _classes(found) if is_class(extension) else pa.array(found.texts, pa.string())
         self.add(name, array, _KINDS[str(array.type)])
 
     def add_headers(self, name: str, extension: str, data: Iterable[bytes | None]) -> None:
@@ -298,16 +299,15 @@ def _texts(
     """Yield the text of each field; None where there is none, or it is too large or broken."""
     wrapper = wrapper_of(extension)
     for data in fields:
+        text = None
         if data is not None and len(data) > MAX_NBYTES:
             found.leave_out("large")
-            data = None  # noqa: PLW2901
-        if data is not None and wrapper:
+        elif data is not None:
             try:
-                data = unpack_field(wrapper, data, MAX_NBYTES)  # noqa: PLW2901
-            except DecodeError:
+                text = str(unpack_field(wrapper, data, MAX_NBYTES) if wrapper else data, "utf-8")
+            except (DecodeError, UnicodeDecodeError):
                 found.leave_out("broken")
-                data = None  # noqa: PLW2901
-        yield None if data is None else str(data, "utf-8", "replace")
+        yield text
 
 
 def _as_json(
@@ -326,16 +326,30 @@ def _as_json(
         yield text
 
 
-def _classes(texts: list[str | None]) -> Any:
-    """Return class numbers as an Arrow array, of integers if all are."""
+def _classes(found: _Documents) -> Any:
+    """Return class numbers as an Arrow array; among numbers, what is no number is broken."""
     pa = load("pyarrow", "sql")
-    named = [None if text is None else text.strip() or None for text in texts]  # "" is no class
+    named = [None if text is None else text.strip() or None for text in found.texts]
+    there = [text for text in named if text is not None]
     for kind, convert in ((pa.int64(), int), (pa.float64(), float)):
-        try:
-            return pa.array([None if text is None else convert(text) for text in named], kind)
-        except (ValueError, OverflowError):
+        numbers = {text: _number(text, convert) for text in there}
+        others = sum(numbers[text] is None for text in there)
+        if others and 2 * others >= len(there):
             continue
+        try:
+            array = pa.array([text and numbers[text] for text in named], kind)
+        except OverflowError:  # an integer of more than 64 bits
+            continue
+        found.leave_out("broken", others)
+        return array
     return pa.array(named, pa.string())
+
+
+def _number(text: str, convert: Callable[[str], Any]) -> Any:
+    try:
+        return convert(text)
+    except ValueError:
+        return None
 
 
 def _cleaned(texts: Iterable[str | None], found: _Documents) -> Iterator[str | None]:
@@ -389,6 +403,7 @@ def _typed(con: Any, name: str, found: _Documents) -> tuple[Any, str]:
         raw = json.loads(
             con.execute(f"SELECT json_group_structure({column}) FROM documents").fetchone()[0]
         )
+    found.leave_out("names", len(names_left_out(raw)))
     paths = mixed_paths(raw)
     empty: list[str] = []
     if paths:

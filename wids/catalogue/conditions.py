@@ -283,6 +283,10 @@ _HINTS = {
         "a text is compared with a text ('7'); as a number: try_cast(x as double) > 7"
     ),
     r"[Cc]annot extract field 'length'": "the length of a text is length(txt)",
+    r"[Cc]annot extract field '([^']*)' from expression": (
+        "what it is taken from is no object, or text where values are of different kinds, such as "
+        "json: json->>'$.{0}' reads a value in it"
+    ),
 }
 
 

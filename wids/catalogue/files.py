@@ -307,6 +307,14 @@ def _warn_of_nulls(files: Iterable[CatalogueFile]) -> None:
         "other": "no objects, as others are",
     }
     for name, counts in totals.items():
+        if num_names := counts.pop("names", 0):
+            warn(
+                f"catalogue: {num_names} names in the objects of {name!r} are left out of it, as "
+                "they are empty or differ from others by case alone: filter(callable, column) and "
+                "column read them"
+            )
+        if not counts:
+            continue
         reasons = ", ".join(f"{count} {words[reason]}" for reason, count in counts.items())
         column = name if name.isidentifier() else quoted(name)
         warn(

@@ -23,6 +23,7 @@ __all__ = [
     "literal",
     "merge",
     "mixed_paths",
+    "names_left_out",
     "narrow",
     "quoted",
     "sql_type",
@@ -92,8 +93,8 @@ def narrow(found: Structure, empty: frozenset[str] = frozenset(), path: str = "$
         empty: Paths, as of `mixed_paths`, at which there is nothing but `{}`.
         path: Path of `found` in the documents.
 
-    >>> narrow({"a": "UBIGINT", "b": "NULL", "c": ["JSON"], "d": {"x": "DOUBLE", "X": "DOUBLE"}})
-    {'a': 'BIGINT', 'c': ['VARCHAR'], 'd': 'VARCHAR'}
+    >>> narrow({"a": "UBIGINT", "b": "NULL", "c": ["JSON"], "d": {"x": "DOUBLE", "X": "JSON"}})
+    {'a': 'BIGINT', 'c': ['VARCHAR'], 'd': {'x': 'DOUBLE'}}
     """
     if isinstance(found, list):
         return [narrow(found[0], empty, f"{path}[*]") if found else None]
@@ -101,14 +102,35 @@ def narrow(found: Structure, empty: frozenset[str] = frozenset(), path: str = "$
         if found == "JSON":
             return None if path in empty else "VARCHAR"
         return _KEPT.get(found, found)
-    # from_json refuses an empty name, and names that differ only in case.
-    if "" in found or len({name.lower() for name in found}) < len(found):
-        return "VARCHAR"
     if path.count('."') >= MAX_LEVELS:
         return "VARCHAR"
-    kinds = {name: narrow(kind, empty, _member(path, name)) for name, kind in found.items()}
+    kinds = {name: narrow(found[name], empty, _member(path, name)) for name in _askable(found)}
     kept = {name: kind for name, kind in kinds.items() if kind is not None}
     return _map_of(kept.values()) if len(kept) > MAX_NAMES else kept or None
+
+
+def _askable(names: Iterable[str]) -> list[str]:
+    """Return the names of an object that a struct can have: none is empty, or another in case."""
+    spelled: dict[str, str] = {}
+    for name in sorted(names):  # of several spellings the last one, with the fewest capitals
+        spelled[name.lower()] = name
+    spelled.pop("", None)
+    return [name for name in names if spelled.get(name.lower()) == name]
+
+
+def names_left_out(found: Structure) -> list[str]:
+    """Return the names in documents that no struct can have beside the others.
+
+    >>> names_left_out({"a": "DOUBLE", "A": "DOUBLE", "b": [{"": "DOUBLE"}]})
+    ['A', '']
+    """
+    if isinstance(found, list):
+        return [name for each in found for name in names_left_out(each)]
+    if not isinstance(found, dict):
+        return []
+    kept = set(_askable(found))
+    inner = (names_left_out(kind) for kind in found.values())
+    return [*(name for name in found if name not in kept), *(n for each in inner for n in each)]
 
 
 def mixed_paths(found: Structure, path: str = "$") -> list[str]:

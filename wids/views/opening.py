@@ -579,7 +579,7 @@ class _Opener:
         else:
             raise SpecError(
                 f"{where}: expected a dataset with 'spec' or 'shardlist', found "
-                f"{', '.join(map(repr, node)) or 'nothing'}"
+                f"{', '.join(map(_shown, node)) or 'nothing'}"
             )
         shards = dataset.shards
         changed = len(dataset) != node.get("nsamples", len(dataset)) or (
@@ -759,7 +759,7 @@ def _warn_of_unknown(node: dict[str, Any], known: set[str], where: str) -> None:
     """Warn of a key that has no effect, such as a misspelt one."""
     if unknown := [key for key in node if key not in known]:
         warn(
-            f"{where}: the key {unknown[0]!r:.80} has no effect; expected some of "
+            f"{where}: the key {_shown(unknown[0])} has no effect; expected some of "
             f"{', '.join(sorted(known))}"
         )
 

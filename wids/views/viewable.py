@@ -240,13 +240,14 @@ class Viewable(_Sequence):
                 'arrays, as in filter(lambda cls: cls == 3, ".cls"), got none; a function of a '
                 "sample cannot be given, but SQL can: filter('cls = 3')"
             )
-        values = [self._filled_column(name, fill) for name in columns]
+        values = [_as_array(self._filled_column(name, fill)) for name in columns]
         try:
             held = condition(*values)
         except (TypeError, LookupError) as error:
+            gaps = ", with None where a value is missing: fill= replaces it" * (fill is None)
             raise ValueError(
                 f"filter: condition: the function failed: {error}; it gets "
-                f"{', '.join(columns)} as arrays of all samples, not a sample"
+                f"{', '.join(columns)} as arrays of all samples, not a sample{gaps}"
             ) from error
         _refuse_foreign("filter: condition", held)
         mask = np.asarray(held)
@@ -1335,6 +1336,13 @@ def _chosen_rows(name: str, chosen: Any, total: int) -> Rows:
     # Unsigned ones that int64 lacks would become negative.
     checked_positions(array[array >= total][:1], total)
     return Rows.of(checked_positions(array.astype(np.int64), total))
+
+
+def _as_array(values: Values) -> npt.NDArray[Any]:
+    """Return a column as an array, whose comparisons are elementwise; texts as objects."""
+    if isinstance(values, np.ndarray):
+        return values
+    return np.fromiter(values, np.object_, len(values))
 
 
 def _refuse_foreign(name: str, values: Any) -> None:
