@@ -38,8 +38,8 @@ from wids.specs.locations import folder_of, natural_order
 from wids.specs.merging import class_names, listed_classes, merged_header, warn_of_silent
 from wids.specs.newspec import name_in_spec, new_spec, shard_entry
 from wids.specs.remoteindex import index_remote
+from wids.specs.shardtable import DOUBTFUL_KEYS
 from wids.specs.sources import load_spec, warn_of_doubtful_keys
-from wids.tar.dottedkeys import DOUBTFUL_KEYS
 from wids.tar.foreign import save_foreign_indexes
 from wids.tar.sidecar import SIDECAR_SUFFIX
 from wids.tar.tarindex import TarIndex

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COLUMNS",
+    "DOUBTFUL_KEYS",
     "MOST_SAMPLES",
     "UNKNOWN",
     "ShardTable",
@@ -37,6 +38,7 @@ __all__ = [
 
 UNKNOWN = -1  # in the columns of counts: not given by the spec
 MOST_SAMPLES = 2**62  # sums and differences of global indexes stay within int64
+DOUBTFUL_KEYS = "doubtful_keys"  # of a shard: why a sample may be several whose keys have dots
 # Keys that have a column of their own; other keys of a shard are stored in the extras, as JSON.
 COLUMNS = ("url", "nsamples", "filesize", *DIGESTS)
 

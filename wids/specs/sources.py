@@ -18,10 +18,9 @@ from wids.fetching.localfile import read_local
 from wids.pack.packformat import is_pack_name
 from wids.specs.locations import SHARD_SUFFIXES, folder_of, is_shard_name, natural_order
 from wids.specs.merging import left_out, merged_header, with_names_beside
-from wids.specs.shardtable import ShardTable
+from wids.specs.shardtable import DOUBTFUL_KEYS, ShardTable
 from wids.specs.spec import DatasetSpec
 from wids.specs.speccache import CACHED_SPECS, CachedSpecs, SpecCache, give_back_memory
-from wids.tar.dottedkeys import DOTTED_KEYS, DOUBTFUL_KEYS
 
 if TYPE_CHECKING:
     from wids.specs.prefixes import ListedShards
@@ -113,6 +112,8 @@ def warn_of_doubtful_keys(spec: DatasetSpec) -> None:
     if spec.header.get("key_rule") is not None:
         return
     if rows := spec.shards.extras.rows_with(f'"{DOUBTFUL_KEYS}":'):
+        from wids.tar.dottedkeys import DOTTED_KEYS  # imported here, as it is rarely needed
+
         first = spec.shards[rows[0]]
         warn(
             f"{display_url(first.url)}: {first.extras.get(DOUBTFUL_KEYS)!s:.500}; {DOTTED_KEYS}. "

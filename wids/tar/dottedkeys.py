@@ -16,9 +16,7 @@ import numpy as np
 if TYPE_CHECKING:
     from wids.tar.sidecar import Sidecar
 
-__all__ = ["DOTTED_KEYS", "DOUBTFUL_KEYS", "merged_sample"]
-
-DOUBTFUL_KEYS = "doubtful_keys"  # in the entry of a shard: what `merged_sample` said of it
+__all__ = ["DOTTED_KEYS", "merged_sample"]
 
 # What to do about it.
 DOTTED_KEYS = (

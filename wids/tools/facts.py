@@ -15,10 +15,10 @@ from wids.base.warn import warn
 from wids.errors import WidsError
 from wids.reading.remoteindexes import peek_index
 from wids.reading.shardlist import ShardList
-from wids.specs.shardtable import UNKNOWN, ShardTable
+from wids.specs.shardtable import DOUBTFUL_KEYS, UNKNOWN, ShardTable
 from wids.specs.sources import load_spec
 from wids.specs.spec import DatasetSpec
-from wids.tar.dottedkeys import DOTTED_KEYS, DOUBTFUL_KEYS
+from wids.tar.dottedkeys import DOTTED_KEYS
 from wids.tar.sidecar import SIDECAR_SUFFIX
 from wids.tar.tarindex import TarIndex
 from wids.views.opening import is_saved_view

@@ -21,7 +21,6 @@ from wids.base.arguments import check_text
 from wids.base.warn import warn
 from wids.codecs.decode import decode_field
 from wids.codecs.formats import field_kind, wrapper_of
-from wids.codecs.headers import HEADER_FACTS, is_stated, read_header, with_colon
 from wids.views.fieldhomes import in_tables
 from wids.views.plan import joined_names, slots_of
 
@@ -159,6 +158,8 @@ def check_known(samples: SampleSequence, field: str, path: tuple[str, ...], argu
         path: Steps to the value in it.
         argument: What named it, for the message.
     """
+    from wids.codecs.headers import is_stated  # imported here, as opening needs no codecs of media
+
     if in_tables(slots_of(samples), field) and not path:
         return
     for index in range(len(samples)):
@@ -220,6 +221,8 @@ def _unknown(
     samples: SampleSequence, field: str, path: tuple[str, ...], argument: str
 ) -> ValueError:
     """Return the error for a field or value that no sample has."""
+    from wids.codecs.headers import HEADER_FACTS, with_colon
+
     there = samples.field_sizes(0)
     named, names = f"field {field!r}", sorted(there)
     if path and field in there:
@@ -267,6 +270,8 @@ def value_text(column: str, data: bytes | memoryview) -> str | None:
     >>> value_text(".json:size", b'{"size": [640, 480]}'), value_text(".txt:length", b"cat")
     ('[640, 480]', '3')
     """
+    from wids.codecs.headers import is_stated, read_header
+
     field, path = column_named(column)
     if not path:
         return bytes(data).decode("utf-8", "replace")

@@ -31,7 +31,6 @@ from wids.views.plan import (
     leaves_of,
     names_at,
 )
-from wids.views.storage import stored_fields
 from wids.views.tablerows import TableRows
 
 if TYPE_CHECKING:
@@ -380,6 +379,8 @@ class Planned:
         Args:
             index: Global index; a negative one counts from the end.
         """
+        from wids.views.storage import stored_fields  # imported here, as it is rarely needed
+
         fields = stored_fields(self, checked_position(index, self._count))
         return {each.extension: each.size() for each in fields}
 
@@ -404,6 +405,8 @@ class Planned:
         Raises:
             KeyError: The sample has no such field.
         """
+        from wids.views.storage import stored_fields
+
         position = checked_position(index, self._count)
         found = {each.extension: each for each in stored_fields(self, position)}
         source, row = self._found(position)

@@ -44,7 +44,6 @@ from wids.views.columnnames import (
     sql_of,
     warn_if_unknown,
 )
-from wids.views.origins import sides_of
 from wids.views.plan import (
     Add,
     Call,
@@ -70,6 +69,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from wids.catalogue.origins import Side
     from wids.catalogue.result import SqlResult
     from wids.catalogue.samples import SampleTable
     from wids.display.notebook import SampleView
@@ -227,7 +227,7 @@ class Viewable(_Sequence):
                     f"with the condition {condition!r}"
                 )
             try:
-                indexes = self._sample_table.matching(sides_of(self), condition)
+                indexes = self._sample_table.matching(self._sides, condition)
             except ModuleNotFoundError as error:
                 raise ModuleNotFoundError(
                     f"{error}; filter(callable, *columns) and masks need nothing more"
@@ -287,7 +287,13 @@ class Viewable(_Sequence):
         wide
            3
         """
-        return self._sample_table.query(sides_of(self), query)
+        return self._sample_table.query(self._sides, query)
+
+    @property
+    def _sides(self) -> list[Side]:
+        from wids.views.origins import sides_of  # imported here, as few programs ask in SQL
+
+        return sides_of(self)
 
     @cached_property
     def _sample_table(self) -> SampleTable:
@@ -305,7 +311,7 @@ class Viewable(_Sequence):
             ValueError: It is no order, or names a column that there is not.
             ModuleNotFoundError: DuckDB is not installed.
         """
-        indexes = self._sample_table.ordered(sides_of(self), order)
+        indexes = self._sample_table.ordered(self._sides, order)
         return self._chosen(Rows.of(indexes), f"order_by({order!r})")
 
     def split(
