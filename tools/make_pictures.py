@@ -140,10 +140,10 @@ def take(page: Any, name: str) -> None:
 
 def place_of_mistake(page: Any) -> tuple[float, float]:
     """Return where on the screen a cat is drawn that has the class of the coffees."""
-    found = page.evaluate("fetch('api/map?colour=.cls').then((answer) => answer.json())")
-    tiles = page.evaluate(
-        "fetch('api/page?where=.cls+==+coffee&count=240').then((answer) => answer.json())"
-    )["tiles"]
+    found = page.evaluate("fetch('api/map?colour=cls').then((answer) => answer.json())")
+    tiles = page.evaluate("fetch('api/page?cls=coffee&count=240').then((answer) => answer.json())")[
+        "tiles"
+    ]
     wrong = next(tile["index"] for tile in tiles if tile["key"].startswith("cat/"))
     places = np.array(found["places"]).reshape(-1, 2)
     # As the page fits its points into the canvas.
@@ -168,18 +168,18 @@ def main() -> None:
         with served(spec) as url:
             page = browser.new_page(viewport={"width": 1280, "height": 800})
             page.add_init_script("localStorage.setItem('wids-facets', 'on')")
-            page.goto(f"{url}?where=.cls+in+(cat,+coffee)+and+.json:sharpness+>=+0.5")
+            page.goto(f"{url}?cls=cat,coffee&where=json.sharpness+>=+0.5")
             page.locator(".histogram").first.wait_for()
             for number in (1, 6):
                 page.locator(".mark").nth(number).click()
             page.mouse.move(0, 0)
             take(page, "browsing.jpg")
-            page.goto(f"{url}?where=.cls+==+cat+and+.json:objects.2.label+==+nose&p=3")
+            page.goto(f"{url}?cls=cat&where=json.objects[3].label+=+'nose'&p=3")
             page.locator(".layer rect").first.wait_for(state="attached")
             take(page, "browsing-sample.jpg")
             page.evaluate("localStorage.clear()")
             page.set_viewport_size({"width": 1120, "height": 600})
-            page.goto(f"{url}?where=.cls+==+galaxies&size=s")
+            page.goto(f"{url}?cls=galaxies&size=s")
             page.locator(".histogram").first.wait_for()
             for mistake in page.locator(".tile:not([title^=galaxies])").all():
                 mistake.locator("xpath=..").locator(".mark").click()
@@ -188,7 +188,6 @@ def main() -> None:
             page.set_viewport_size({"width": 1280, "height": 800})
             page.goto(f"{url}?view=dataset")
             page.locator(".over-shards").wait_for()
-            page.get_by_text("Sizes and lengths").wait_for()
             take(page, "browsing-dataset.jpg")
             page = browser.new_page(viewport={"width": 1280, "height": 800})
             page.goto(f"{url}?look=map")

@@ -37,14 +37,13 @@ TEXTS = (
     "*", ".*" * 400, "\\" * 400,
 )  # fmt: skip
 FILTERS = (
-    ".cls == 1", ".json:a.b == 2", "key contains x", "not not not .txt contains x", "(" * 3000,
-    "not " * 3000 + ".a == 1",
-    ".cls in (" + "1," * 3000 + "1)", ".cls == 1 or " * 2000 + ".cls == 2",
-    ".json:" + "a." * 3000 + "a == 1", ".json:__class__ == 1",
-    ".cls == 1e999999", ".cls == " + "9" * 4000, ".txt contains " + "a" * 4000, ".cls2 > 5",
-    ".npy == 1", ".pkl == 1", ".png:x == 1",
-    ".json:__proto__.polluted == true", ".a.json:x == 1", ".b.json:x == 1", "== 1", ".cls",
-    ".cls = 1", ".txt contains '\\ud800'",
+    "cls = 1", "json.a.b = 2", "contains(key, 'x')", "not not not contains(txt, 'x')", "(" * 3000,
+    "not " * 300 + "cls = 1", "cls in (" + "1," * 900 + "1)", "cls = 1 or " * 150 + "cls = 2",
+    "json." + "a." * 900 + "a = 1", "json.__class__ = 1", "cls = 1e999999", "cls = " + "9" * 1900,
+    "contains(txt, '" + "a" * 1900 + "')", "cls2 > 5", "npy = 1", "png.x = 1", "1=1) or (1=1",
+    "len(range(1000000000)) > 0", "length(repeat('x', 1000000000)) > 0", "true; drop table samples",
+    "(select count(*) from read_text('/etc/passwd')) > 0", '"a.json".x = 1', "= 1", "cls", "txt ~",
+    "regexp_matches(txt, '(a+)+$')", "txt = '\ud800'", "getenv('HOME') <> ''", ".cls == 1",
 )  # fmt: skip
 HEADERS = (
     {}, {}, {}, {"Range": "bytes=0-0"}, {"Range": "bytes=" + "9" * 5000 + "-"},
@@ -62,7 +61,7 @@ def _served(folder: Path) -> Iterator[Browsing]:
     """Serve the hostile dataset in this process."""
     with browsing(str(write_hostile(folder / "hostile"))) as server:
         server.ask("page")  # so that what is loaded late does not count
-        server.ask_until_finished("statistics")  # nor the shards that the server keeps open
+        server.ask_until_finished("overview")  # nor the shards that the server keeps open
         yield server
 
 

@@ -379,7 +379,7 @@ def test_a_result_is_given_as_code(served: Browsing) -> None:
     opened = wids.open(list(dataset.shards.urls))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of what is damaged, if nothing is built yet
-        found = opened.sql("select index from samples where cls = 1")
+        found = opened.sql("select index from samples where cls = 1 order by index")
     assert [index for (index,) in found] == found_by(served, where="cls = 1")
 
 

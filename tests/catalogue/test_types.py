@@ -198,6 +198,16 @@ def test_texts_and_classes(tmp_path):
         matching(dataset, "cls = 'cat'")
 
 
+def test_a_field_of_damaged_documents_in_one_shard_alone(tmp_path):
+    write_shard(tmp_path / "a.tar", [{"__key__": "a", ".txt": "one"}])
+    write_shard(tmp_path / "b.tar", [{"__key__": "b", ".b.json": b"{", ".txt": "two"}])
+    shards = [str(tmp_path / "a.tar"), str(tmp_path / "b.tar")]
+    dataset = wids.open(shards, cache_dir=tmp_path / "cache")
+    with pytest.warns(wids.WidsWarning, match="1 fields 'b.json' are null"):
+        assert matching(dataset, 'sizes."b.json" > 0 and "b.json" is null') == [1]
+    assert matching(dataset, '"b.json" is null') == [0, 1]
+
+
 def test_a_damaged_class_among_numbers_is_null(tmp_path):
     samples = [{"__key__": f"{i}", ".cls": each} for i, each in enumerate(["3", b"x", "03\n", "5"])]
     write_shard(tmp_path / "a.tar", samples)

@@ -174,7 +174,9 @@ def test_an_end_that_became_zeros_is_said(
             assert len(wids.ShardListDataset("cut.tar", cache_dir=tmp_path / "cache")) == 25
     for opened in (wids.Shard, TarIndex.from_tar, MMIndexedTar):
         with pytest.warns(wids.WidsWarning, match=r"cut\.tar: \d+ zero bytes .* been") as caught:
-            assert len(opened("cut.tar")) == (25 if opened is wids.Shard else 50)
+            found = opened("cut.tar")
+        number = found.num_members if isinstance(found, TarIndex) else len(found)
+        assert number == (25 if opened is wids.Shard else 50)
         assert len(caught) == 1
     assert main(["create", "cut.tar", "-o", "cut.json"]) == 0
     assert "1 of the shards have such an end" in capsys.readouterr()[1]

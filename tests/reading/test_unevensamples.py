@@ -28,7 +28,7 @@ def test_default_collate_names_sample_field_and_ways_out(dataset, way, workers):
     samples = dataset if way == "dataset" else dataset.select([0, 1, 3])
     with pytest.raises(KeyError, match=r"sample 1, key 'b', has no '\.txt'") as caught:
         next(iter(DataLoader(samples, batch_size=2, num_workers=workers)))
-    for way_out in ("filter('sizes.txt is not null')", "fields=", "collate_fn=list"):
+    for way_out in ("filter('sizes.txt is not null')", "fields=", "wids.collate"):
         assert way_out in str(caught.value)
 
 

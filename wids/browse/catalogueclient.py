@@ -7,6 +7,7 @@ that process, and the next question starts another.
 
 from __future__ import annotations
 
+import hashlib
 import pickle
 import signal
 import threading
@@ -37,6 +38,9 @@ _ABANDONED_SECONDS = 60.0  # a build goes on as long as somebody asks
 _OPEN_SECONDS = 600.0  # longest wait for the files of the catalogue, which may be many
 _MOST_PATIENCE = 10  # times the processor time that a question has
 _MOST_KEPT = 16  # answers
+# Questions without a text of a visitor, which take the longer the more fields there are.
+_OWN = {"facets", "overview", "words"}
+_OWN_PATIENCE = 10  # times the processor time of others
 
 
 class CatalogueError(WidsError):
@@ -165,7 +169,8 @@ class CatalogueClient:
         if joined is not None and rows is not None:
             rows = joined.at(rows)
         data = b"" if rows is None else np.ascontiguousarray(rows, np.int64).tobytes()
-        key = call, repr(sorted(asked.items())), None if rows is None else hash(data)
+        which = None if rows is None else hashlib.blake2b(data, digest_size=16).digest()
+        key = call, repr(sorted(asked.items())), which
         with self._turn:
             # Cleared by another thread, perhaps, which cannot make a kept answer wrong.
             kept: tuple[dict[str, Any], Integers] | None = self._answers.pop(key, None)
@@ -195,6 +200,7 @@ class CatalogueClient:
         self, call: str, has_rows: bool, data: bytes, asked: dict[str, Any]
     ) -> tuple[dict[str, Any], Integers]:
         seconds = self.limits.seconds + len(self._reader) / self.limits.samples_a_second
+        seconds *= _OWN_PATIENCE if call in _OWN else 1
         request = {"call": call, "asked": asked, "has_rows": has_rows, "seconds": seconds}
         try:
             if self._asker.start():

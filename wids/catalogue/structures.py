@@ -280,7 +280,7 @@ def cast(value: str, source: Structure, target: Structure, level: int = 0) -> st
     >>> cast("n", "BIGINT", "DOUBLE"), cast("n", None, "DOUBLE")
     ('CAST(n AS DOUBLE)', 'CAST(NULL AS DOUBLE)')
     """
-    if source == target and not _has_unknown(source):
+    if source is not None and source == target and not _has_unknown(source):
         return value
     as_target = f"AS {sql_type(target)})"
     # Without a value in this shard, or no object among documents that are objects elsewhere.
