@@ -153,7 +153,7 @@ def test_every_state_is_a_url(served: Browsing, open_page: Open):
     page.get_by_role("link", name="Next page").click()
     wait_until(page, "document.querySelector('.key').textContent === 'set/00060'")
     assert page.url.endswith("?at=60")
-    page.get_by_label("Order").select_option("shuffled")
+    page.get_by_label("Order", exact=True).select_option("shuffled")
     page.wait_for_url("**?order=shuffled")
     page.locator(".tile").first.click()
     heading = page.locator(".sample h2")
@@ -180,7 +180,7 @@ def test_a_damaged_link_leads_to_the_samples(served: Browsing, chromium: Any):
         assert keys_shown(page)[0] == "set/00000"
     page.goto(f"{served.url}?order=toString")
     assert "order: expected one of" in page.locator("[role=alert]").inner_text()
-    assert page.get_by_label("Order").input_value() == ""
+    assert page.get_by_label("Order", exact=True).input_value() == ""
     page.close()
 
 
@@ -778,14 +778,14 @@ def test_the_page_is_of_use_beside_a_server_that_is_down(
     shard_server.faults = Faults(refuse=True)
     go_on = threading.Event()
     with browsing(rows, patience=FetchPolicy(attempts=1)) as server:
-        dataset = server.handlers.reader.dataset
-        locate = dataset.locate_sample
+        kind = type(server.handlers.reader.dataset)  # datasets are pickled for other processes
+        locate = kind.locate_sample
 
-        def slowly(index: int) -> Any:
+        def slowly(dataset: Any, index: int) -> Any:
             assert index < 50 or go_on.wait(60)
-            return locate(index)
+            return locate(dataset, index)
 
-        monkeypatch.setattr(dataset, "locate_sample", slowly)
+        monkeypatch.setattr(kind, "locate_sample", slowly)
         page = chromium.new_page()
         page.set_default_timeout(WAIT_MILLISECONDS)
         try:

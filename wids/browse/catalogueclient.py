@@ -280,7 +280,11 @@ class CatalogueClient:
                     self._left_out, self._is_built = left_out, True
                     self._headers |= set(headers)
                     self._answers.clear()
-        except (EOFError, OSError, ValueError, RuntimeError, pickle.PickleError) as error:
+        # Pickling raises AttributeError and TypeError for functions within functions and the like.
+        except (
+            *(EOFError, OSError, ValueError, RuntimeError),
+            *(pickle.PickleError, AttributeError, TypeError),
+        ) as error:
             self._failed = f"the catalogue was not built, as its process ended: {error}"
         finally:
             builder.close()

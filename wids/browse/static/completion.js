@@ -15,7 +15,7 @@ export function completed(input, kind = "condition") {
   let active = -1;
   let asked = null; // the question that waits for its answer
   for (const [attribute, value] of Object.entries({ role: "combobox", autocomplete: "off", "aria-autocomplete": "list", "aria-controls": name, "aria-expanded": "false" })) input.setAttribute(attribute, value);
-  input.addEventListener("input", open);
+  input.addEventListener("input", () => { active = -1; open(); });
   input.addEventListener("click", () => { if (list.hidden) open(); });
   input.addEventListener("blur", close);
   input.addEventListener("keydown", (event) => {
@@ -32,13 +32,14 @@ export function completed(input, kind = "condition") {
     const answer = await ask("words", { before: input.value.slice(0, end), kind }, mine.signal).catch(() => null);
     if (asked !== mine || answer === null) return undefined;
     if (!answer.finished) setTimeout(() => { if (asked === mine) open(); }, PAUSE);
+    const chosen = found.entries[active]?.text; // with the arrows, while the answer was on its way
     found = answer;
     list.replaceChildren(...found.entries.map(({ text, beside }, place) => h("li", { id: `${name}-${place}`, role: "option", "aria-selected": "false", "data-entry": place },
       h("span", { class: "name" }, text), beside ? h("span", { class: "count" }, beside) : null)));
     list.hidden = found.entries.length === 0;
     list.scrollTop = 0;
     input.setAttribute("aria-expanded", String(!list.hidden));
-    return select(-1);
+    return select(found.entries.findIndex(({ text }) => text === chosen));
   }
 
   function close() {
@@ -83,6 +84,7 @@ export function completed(input, kind = "condition") {
     const begun = `${value.slice(0, end - found.replaces)}${text}${/[(%]$/.test(text) ? "" : " "}`;
     input.value = begun + value.slice(end).trimStart();
     input.setSelectionRange(begun.length, begun.length);
+    active = -1;
     open();
   }
 

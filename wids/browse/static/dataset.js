@@ -53,7 +53,10 @@ async function showFigures(places, signal) {
       places.sizes.replaceChildren(sizesOf(found));
     }
     return found.finished;
-  }, signal);
+  }, signal).catch((error) => { // the shards are shown without them
+    if (error.name === "AbortError") throw error;
+    places.answers.replaceChildren(h("p", { class: "problem" }, error.message));
+  });
 }
 
 /** What one asks of a dataset first: is it complete? */
