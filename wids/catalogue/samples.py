@@ -139,15 +139,16 @@ class SampleTable:
                 return cursor.sql(query).to_arrow_table()
             finally:
                 cursor.close()
-        except (duckdb.IOException, duckdb.FatalException) as error:
-            self._instance = self._of_tables = None  # the next query opens another
-            if attempts == 1 or isinstance(error, duckdb.FatalException):
+        except (duckdb.Error, RuntimeError) as error:
+            # In place of a file that is gone, DuckDB looks for a folder, which it may not.
+            is_gone = isinstance(error, duckdb.IOException) or '/**/*.parquet"' in str(error)
+            if is_gone or isinstance(error, duckdb.FatalException):
+                self._instance = self._of_tables = None  # the next query opens another
+            if attempts == 1 or not is_gone:
                 raise explained(error, text) from None
             if self._folder is None:  # a file was evicted from the cache folder
                 self._folder = Path(tempfile.mkdtemp(prefix="wids-sql-"))
                 weakref.finalize(self, _remove, self._folder, os.getpid())
-        except (duckdb.Error, RuntimeError) as error:
-            raise explained(error, text) from None
         finally:
             # Not before: a bound may be smaller than the files of one query.
             while self._untrimmed:
