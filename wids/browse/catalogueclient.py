@@ -241,8 +241,7 @@ class CatalogueClient:
             missing = headers - self._headers
             if not running and (not self._is_built or missing) and not self._failed:
                 self._told = {}
-                arguments = ["0"]
-                self._builder = WorkerProcess(_MODULE, arguments)
+                self._builder = WorkerProcess(_MODULE, ["0"])
                 self._thread = threading.Thread(
                     target=self._build,
                     args=(self._builder, sorted(headers | self._headers)),

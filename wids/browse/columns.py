@@ -19,8 +19,8 @@ from wids.display.pixels import names_labels
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["INTEGERS", "NUMBERS", "PARAMETERS", "Column", "Columns", "column_name", "in_brackets",
-           "is_path", "parameter_of", "written"]  # fmt: skip
+__all__ = ["INTEGERS", "NUMBERS", "PARAMETERS", "PATH", "Column", "Columns", "column_name",
+           "in_brackets", "is_path", "parameter_of", "written"]  # fmt: skip
 
 # Parameters of the page's URLs. A column of such a name is in quotes there.
 PARAMETERS = frozenset(
@@ -39,7 +39,7 @@ _FACTS = {"image": 2, "audio": 1, "video": 3}  # how many of the facts of a head
 _DERIVED = ("depth", "normal", "flow", "mask")
 _PLAIN_NAME = re.compile(r"[a-z_]\w*")
 _NAME = r'(?:"(?:[^"]|"")*"|[A-Za-z_]\w*)'
-_PATH = re.compile(rf"{_NAME}(?:\.{_NAME})*")
+PATH = rf"{_NAME}(?:\.{_NAME})*"  # pattern of a column, which may lie within another one
 _INTEGER = re.compile(r"\s*-?\d{1,18}\s*")
 _NUMBER = re.compile(r"-?\d{1,38}(\.\d{0,40})?(e[+-]?\d{1,3})?", re.IGNORECASE)
 
@@ -189,7 +189,7 @@ def parameter_of(name: str) -> str:
 
 def is_path(text: str) -> bool:
     """Return whether a text is a column, and no other expression."""
-    return _PATH.fullmatch(text) is not None
+    return re.fullmatch(PATH, text) is not None
 
 
 def in_brackets(text: str) -> str:

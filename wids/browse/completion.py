@@ -6,18 +6,18 @@ import re
 import shlex
 from typing import TYPE_CHECKING, Any
 
+from wids.browse.columns import PATH
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = ["completions", "copies"]
 
 _MOST = 50
-_NAME = r'(?:"(?:[^"]|"")*"|[A-Za-z_]\w*)'
-_PATH = rf"{_NAME}(?:\.{_NAME})*"
 _VALUE_NEXT = re.compile(
-    rf"({_PATH})\s*(?:<>|!=|=|in\s*\([^()]*?|distinct\s+from)\s*$", re.IGNORECASE
+    rf"({PATH})\s*(?:<>|!=|=|in\s*\([^()]*?|distinct\s+from)\s*$", re.IGNORECASE
 )
-_OPERATOR_NEXT = re.compile(rf"({_PATH})\s+$")
+_OPERATOR_NEXT = re.compile(rf"({PATH})\s+$")
 _TYPED = re.compile(r'(?:"[^"]*"|[\w.])*(?:"[^"]*)?$')
 _OPEN_QUOTE = re.compile(r"^(?:[^']|'[^']*')*('[^']*)$")
 _OPERATORS = {

@@ -425,12 +425,6 @@ class FieldReader:
                 found.append((number, message_of(error)))
         return found
 
-    def trim_cache(self) -> None:
-        """Evict files of the cache folder while it is larger than its bound."""
-        cache = self.dataset.cache
-        if cache.cache_size is not None:
-            cache.trim(cache.cache_size)
-
     def _opened(self, index: int) -> tuple[ReadableShard, int, ShardRef]:
         """Return `(open shard, local index, spec entry)`; fail at once if the shard just failed."""
         if not -len(self) <= index < len(self):

@@ -27,7 +27,7 @@ from wids.browse.fieldreader import FieldReader
 from wids.browse.messages import head, receive
 from wids.browse.questions import NeedsHeadersError, Questions
 from wids.catalogue.files import files_of
-from wids.catalogue.origins import JoinedTable
+from wids.catalogue.origins import datasets_of
 from wids.catalogue.samples import SampleTable
 from wids.errors import ShardChangedError, WidsError
 from wids.views.origins import sides_of
@@ -36,19 +36,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from wids.catalogue.files import CatalogueFile
-    from wids.catalogue.origins import Side
     from wids.fetching.transport import FetchPolicy
     from wids.reading.samplesequence import ShardedSequence
 
 __all__: list[str] = []
 
 _MOST_MESSAGES = 20
-
-
-def _datasets(sides: Sequence[Side]) -> list[Any]:
-    """Return the datasets of what samples are made of, each once."""
-    homes = [part.home for side in sides for part in side.parts]
-    return list({id(home): home for home in homes if not isinstance(home, JoinedTable)}.values())
 
 
 def build(
@@ -127,7 +120,7 @@ def _main(descriptor: int, nbytes: int) -> None:
         opening, data = receive(connection)
         samples, patience = pickle.loads(data)  # noqa: S301 (of the server, our parent)
         sides = sides_of(samples)
-        datasets = _datasets(sides)
+        datasets: list[Any] = datasets_of(sides)
         for dataset in datasets if opening["class_names"] is not None else ():
             dataset.class_names = {int(n): name for n, name in opening["class_names"].items()}
         if opening["call"] == "build":

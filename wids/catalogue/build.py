@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -147,14 +148,15 @@ class TypedColumns:
         """
         pa = load("pyarrow", "sql")
         found = _Documents([])
+        read = partial(_as_text, wrapper_of(extension))
         if field_kind(extension) == "json":
-            is_text = format_suffix(extension) == ".json"
-            texts = (_texts if is_text else _as_json)(extension, data, found)
-            found.texts = list(_cleaned(texts, found))
+            if format_suffix(extension) != ".json":
+                read = partial(_as_json, extension)
+            found.texts = list(_cleaned(_texts(data, read, found), found))
             self._documents[name] = found
             self._structures[name] = None
             return
-        found.texts = list(_texts(extension, data, found))
+        found.texts = list(_texts(data, read, found))
         self.nulls[name] = found.nulls
         array = _classes(found) if is_class(extension) else pa.array(found.texts, pa.string())
         self.add(name, array, _KINDS[str(array.type)])
@@ -294,36 +296,42 @@ def _keys(shard: ReadableShard) -> list[str]:
 
 
 def _texts(
-    extension: str, fields: Iterable[bytes | memoryview | None], found: _Documents
+    fields: Iterable[bytes | memoryview | None],
+    read: Callable[[Any], str | None],
+    found: _Documents,
 ) -> Iterator[str | None]:
-    """Yield the text of each field; None where there is none, or it is too large or broken."""
-    wrapper = wrapper_of(extension)
+    """Yield the text of each field; None where there is none, or it is too large or broken.
+
+    Args:
+        fields: What is stored of each sample; None where there is nothing.
+        read: Function that returns the text of a field, or None for a broken one.
+        found: Counts what is left out.
+    """
     for data in fields:
         text = None
         if data is not None and len(data) > MAX_NBYTES:
             found.leave_out("large")
         elif data is not None:
-            try:
-                text = str(unpack_field(wrapper, data, MAX_NBYTES) if wrapper else data, "utf-8")
-            except (DecodeError, UnicodeDecodeError):
+            text = read(data)
+            if text is None:
                 found.leave_out("broken")
         yield text
 
 
-def _as_json(
-    extension: str, fields: Iterable[bytes | memoryview | None], found: _Documents
-) -> Iterator[str | None]:
-    """Yield documents of binary formats as JSON; None where there is none, or it is broken."""
-    for data in fields:
-        text = None
-        if data is not None and len(data) > MAX_NBYTES:
-            found.leave_out("large")
-        elif data is not None:
-            try:
-                text = json.dumps(decode_field(extension, data), default=str)
-            except Exception:  # noqa: BLE001 (decoders of other libraries raise anything)
-                found.leave_out("broken")
-        yield text
+def _as_text(wrapper: str, data: bytes | memoryview) -> str | None:
+    """Return the text of a field, which is compressed if its extension has a wrapper."""
+    try:
+        return str(unpack_field(wrapper, data, MAX_NBYTES) if wrapper else data, "utf-8")
+    except (DecodeError, UnicodeDecodeError):
+        return None
+
+
+def _as_json(extension: str, data: bytes | memoryview) -> str | None:
+    """Return a document of a binary format as JSON."""
+    try:
+        return json.dumps(decode_field(extension, data), default=str)
+    except Exception:  # noqa: BLE001 (decoders of other libraries raise anything)
+        return None
 
 
 def _classes(found: _Documents) -> Any:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from wids.reading.samplesequence import ShardedSequence
 
-__all__ = ["Join", "JoinedTable", "Part", "Renamed", "Side"]
+__all__ = ["Join", "JoinedTable", "Part", "Renamed", "Side", "datasets_of"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,3 +93,9 @@ class Side(NamedTuple):
 
     parts: Sequence[Part]
     rows: Callable[[], npt.NDArray[np.int64] | None]
+
+
+def datasets_of(sides: Sequence[Side]) -> list[ShardedSequence]:
+    """Return the datasets of what samples are made of, each once."""
+    homes = [part.home for side in sides for part in side.parts]
+    return list({id(home): home for home in homes if not isinstance(home, JoinedTable)}.values())

@@ -20,7 +20,7 @@ from wids.catalogue.build import column_name, has_headers
 from wids.catalogue.conditions import check_condition, check_order, check_query, explained
 from wids.catalogue.engine import Instance
 from wids.catalogue.files import files_of
-from wids.catalogue.origins import Join, JoinedTable, Renamed
+from wids.catalogue.origins import Join, JoinedTable, Renamed, datasets_of
 from wids.catalogue.result import SqlResult
 from wids.catalogue.sides import CLASS, StoredPart, StoredSide, define_samples
 
@@ -175,7 +175,7 @@ class SampleTable:
         with self._own_lock():
             homes = [part.home for side in sides for part in side.parts]
             tables = [home for home in homes if isinstance(home, JoinedTable)]
-            datasets = {id(home): home for home in homes if not isinstance(home, JoinedTable)}
+            datasets = {id(dataset): dataset for dataset in datasets_of(sides)}
             stamp = [dataset.dataset_shards.stamp() for dataset in datasets.values()]
             wanted = self._headers | (_stored_names(sides, names) & self._known_headers)
             if self._instance is not None and stamp == self._stamp and wanted == self._headers:

@@ -218,15 +218,14 @@ def _table_columns(name: str, part: StoredPart, start: int, con: Any) -> tuple[C
 def _of_fields(columns: Columns, fields: set[str]) -> Columns:
     """Return the columns of some fields, and the sizes of these."""
     kept = {name: each for name, each in columns.items() if name in {*fields, *_LABELS}}
-    if "sizes" in columns:
-        value, kinds = columns["sizes"]
-        sizes = {name: (f"{value}.{quoted(name)}", kinds[name]) for name in kinds if name in fields}
-        if sizes:
-            kept["sizes"] = _packed(sizes)
+    sizes = {name: each for name, each in _sizes_of(columns).items() if name in fields}
+    if sizes:
+        kept["sizes"] = _packed(sizes)
     return kept
 
 
 def _sizes_of(columns: Columns) -> Columns:
+    """Return the size of each field as a column of its own."""
     if "sizes" not in columns:
         return {}
     value, kinds = columns["sizes"]
