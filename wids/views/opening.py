@@ -185,7 +185,7 @@ def open(source: Any, **options: Any) -> Any:  # noqa: A001 (it is `wids.open`)
     >>> dataset.filter("cls >= 2").save(f"{folder}/some.json")
     >>> view = wids.open(f"{folder}/some.json")
     >>> [sample[".cls"] for sample in view], view.made
-    ([2, 3, 4], ("filter('.cls >= 2')",))
+    ([2, 3, 4], ("filter('cls >= 2')",))
     """
     make = ShardListDataset
     if "torch.utils.data" in sys.modules:
