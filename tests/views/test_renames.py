@@ -232,6 +232,17 @@ def test_new_shards_and_tables_have_the_new_names(folder: Path, tmp_path: Path) 
     assert [again.read_raw(n).get(".image") for n in range(8)] == [
         view.read_raw(n).get(".image") for n in range(0, COUNT, 3)
     ]
+    wids.map_samples(view, lambda sample: {".cls": sample["__index__"]}, f"{tmp_path}/m-%d.tar")
+    mapped = wids.open(f"{tmp_path}/m.json")
+    names = {name for sample in mapped for name in sample if name[0] == "."}
+    assert names == {".cls", ".label.cls", ".said.txt", ".image.png", ".image.jpg"}
+    assert [mapped.read_raw(n).get(".image.jpg") for n in range(COUNT)] == [
+        stored(n).get(".jpg") for n in range(COUNT)
+    ]
+    changed = wids.map_samples(view, lambda _: {".image": b"gone"}, f"{tmp_path}/c-%d.tar")
+    assert changed.num_samples == COUNT
+    assert bytes(wids.open(f"{tmp_path}/c.json")[1][".image"].read()) == b"gone"
+    assert ".image.jpg" not in wids.open(f"{tmp_path}/c.json")[1]
     view[WITH].save(tmp_path / "v.json")
     assert main(["export", str(tmp_path / "v.json"), f"{tmp_path}/places.jsonl"]) == 0
     rows = [json.loads(row) for row in (tmp_path / "places.jsonl").read_text().splitlines()]

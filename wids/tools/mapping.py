@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Unpack
@@ -43,7 +43,7 @@ from wids.tools.copyspec import (
     stores_class,
 )
 from wids.views.plan import has_function
-from wids.views.storage import chosen_shards
+from wids.views.storage import chosen_shards, written_names
 from wids.views.tablejoin import refuse_joined
 from wids.writing.sampleencoder import SampleEncoder
 from wids.writing.shardfile import (
@@ -303,7 +303,7 @@ class _Maker:
                 "fields, or None to leave out the sample",
             )
         changed = {name if _is_label(name) else _dotted(name): made[name] for name in made}
-        stored = {} if self.only_new else self._stored(index)
+        stored = {} if self.only_new else self._stored(index, changed)
         key = changed.get("__key__") or self.samples.key_at(index)
         fields = {name: data for name, data in (stored | changed).items() if not _is_label(name)}
         written = {name: data for name, data in fields.items() if data is not None}
@@ -316,9 +316,13 @@ class _Maker:
         counts["class_fields"] = sorted({*counts["class_fields"], *same})
         return {"__key__": key} | written
 
-    def _stored(self, index: int) -> dict[str, Any]:
-        raw = self.samples.read_raw(index)
-        fields = {name: data for name, data in raw.items() if not _is_label(name)}
+    def _stored(self, index: int, changed: Collection[str]) -> dict[str, Any]:
+        raw, names = self.samples.read_raw(index), written_names(self.samples, index)
+        fields = {
+            name if name in changed else names.get(name, name): data
+            for name, data in raw.items()
+            if not _is_label(name)
+        }
         renamed = {self.rename.get(name, name): data for name, data in fields.items()}
         if len(renamed) < len(fields):
             raise self.error(index, f"rename gives the same name to two of {', '.join(fields)}")
