@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from wids.base.urls import display_url, hide_credentials, scheme_of
 from wids.errors import FetchError
+from wids.fetching.storesettings import read_settings, settings_file
 from wids.fetching.transport import (
     AbsentError,
     ChangedError,
@@ -24,8 +25,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from obstore import GetResult
+    from obstore.auth.boto3 import Boto3CredentialProvider
     from obstore.store import ObjectStore, RetryConfig
 
+    from wids.fetching.storesettings import StoreSettings
     from wids.fetching.transport import FetchPolicy
 
 __all__ = ["OBJECT_SCHEMES", "ObjectSource"]
@@ -60,8 +63,8 @@ _CROWDED = re.compile(r"status code: (429|503)\b")
 _MAY_PASS = re.compile(r"status code: (5\d\d|429)")
 _CREDENTIALS = {
     "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (and AWS_SESSION_TOKEN, AWS_REGION, "
-    "AWS_ENDPOINT_URL where needed; profiles in ~/.aws are not read), or for a public bucket "
-    "AWS_SKIP_SIGNATURE=true",
+    "AWS_ENDPOINT_URL where needed), or AWS_PROFILE, or for a public bucket "
+    "AWS_SKIP_SIGNATURE=true; a file of stores sets these by bucket",
     "gs": "GOOGLE_APPLICATION_CREDENTIALS to the path of a key file, or run "
     "`gcloud auth application-default login`, or for a public bucket set "
     "GOOGLE_SKIP_SIGNATURE=true",
@@ -84,6 +87,7 @@ class ObjectSource:
             "timeout": _WHOLE_REQUEST,
         }
         self._stores: dict[str, ObjectStore] = {}
+        self._settings: list[StoreSettings] | None = None  # read when a store is first made
         # Imported here rather than in a thread; if it is missing, `open` says what to install.
         with suppress(ImportError):
             import obstore.exceptions
@@ -183,21 +187,75 @@ class ObjectSource:
                 f"'forkserver', or fork before the first {scheme}: URL is read"
             )
         _Library.used_by = os.getpid()
-        if bucket not in self._stores:
+        bucket_url = f"{scheme.lower()}://{bucket}"
+        if bucket_url not in self._stores:
             options: Any = {**self._client_options, "allow_http": _plain_http_endpoint()}
             if scheme.lower() == "ais":
-                self._stores[bucket] = _aistore_bucket(url, bucket, options)
-                return self._stores[bucket], path
-            self._stores[bucket] = from_url(
-                f"{scheme.lower()}://{bucket}", client_options=options, retry_config=_NO_RETRIES
-            )
-        return self._stores[bucket], path
+                self._stores[bucket_url] = _aistore_bucket(url, bucket, options)
+            elif scheme.lower() in {"s3", "s3a"}:
+                self._stores[bucket_url] = self._s3_bucket(bucket_url, options)
+            else:
+                self._stores[bucket_url] = from_url(
+                    bucket_url, client_options=options, retry_config=_NO_RETRIES
+                )
+        return self._stores[bucket_url], path
+
+    def _s3_bucket(self, bucket_url: str, options: Any) -> ObjectStore:
+        """Return the store for a bucket of S3, by the settings for it, else by the environment."""
+        from obstore.store import S3Store
+
+        if self._settings is None:
+            self._settings = read_settings(settings_file())
+        settings = next((each for each in self._settings if each.fits(bucket_url)), None)
+        config: Any = {}
+        profile = os.environ.get("AWS_PROFILE")
+        if "AWS_ACCESS_KEY_ID" in os.environ:
+            profile = None  # as for AWS's own tools
+        if settings is not None:
+            profile = settings.profile or profile
+            if settings.endpoint is not None:
+                # Both, since the second one may be set in the environment for another store.
+                config = {"endpoint": settings.endpoint, "aws_endpoint_url_s3": settings.endpoint}
+                plain = settings.endpoint.lower().startswith("http:")
+                options = {**options, "allow_http": plain}
+            if settings.region is not None:
+                config["region"] = settings.region
+            if settings.anonymous:
+                config["skip_signature"] = True
+                profile = None
+        return S3Store(
+            bucket_url.partition("://")[2],
+            config=config,
+            client_options=options,
+            retry_config=_NO_RETRIES,
+            credential_provider=None if profile is None else _profile(bucket_url, profile),
+        )
 
 
 class _Library:
     """Process that has used obstore, whose threads all stores share; None before the first use."""
 
     used_by: int | None = None
+
+
+def _profile(bucket_url: str, name: str) -> Boto3CredentialProvider:
+    """Return what gets and renews the credentials of a profile in `~/.aws`.
+
+    Raises:
+        FetchError: There is no such profile, it has no credentials, or boto3 is missing.
+    """
+    try:
+        import boto3  # type: ignore[import-untyped]  # it has no types of its own
+        from obstore.auth.boto3 import Boto3CredentialProvider
+    except ImportError as error:
+        raise FetchError(
+            f"{bucket_url}: the profile {name!r} of ~/.aws is read by boto3, which is missing; "
+            "pip install boto3, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+        ) from error
+    try:
+        return Boto3CredentialProvider(boto3.Session(profile_name=name))
+    except Exception as error:  # the library's errors have no common base
+        raise FetchError(f"{bucket_url}: the profile {name!r} of ~/.aws: {error}") from error
 
 
 def _aistore_bucket(url: str, bucket: str, options: dict[str, Any]) -> ObjectStore:
