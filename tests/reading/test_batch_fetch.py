@@ -4,12 +4,10 @@ import itertools
 from pathlib import Path
 
 import pytest
-from helpers.interpreters import run_python
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import wids
-from wids.reading.gather import PageAnnouncer
 
 LENGTHS = [5, 0, 1, 12, 7]
 TOTAL = sum(LENGTHS)
@@ -61,30 +59,6 @@ def test_doubled_indexes_give_samples_of_their_own(shards):
     assert second == dataset[3]
 
 
-# A fresh process has mapped none of the shard, so that its pages can leave the memory.
-COLD = """
-import os, sys, wids
-path = sys.argv[1]
-with open(path, "rb") as stream:
-    os.fsync(stream.fileno())
-    os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-dataset = wids.ShardListDataset([path], transformations="bytes")
-for start in range(0, 60, 10):
-    batch = dataset.__getitems__(list(range(start, start + 10))[::-1])
-    expected = [b"%02d" % (start + i) for i in range(10)][::-1]
-    assert [sample[".bin"][:2] for sample in batch] == expected
-"""
-
-
-def test_reading_from_disk_gives_the_same(make_shard):
-    """Batches from a cold disk are right, with and without announcement to the kernel."""
-    path = make_shard(
-        "a.tar", [{"__key__": f"{i:02d}", ".bin": b"%02d" % i * 50_000} for i in range(60)]
-    )
-    done = run_python("-c", COLD, path)
-    assert done.returncode == 0, done.stderr
-
-
 def test_announcing_reads_nothing_and_breaks_nothing(make_shard, shards):
     """Any samples can be announced; closed and empty shards ignore it."""
     shard = wids.Shard(
@@ -98,21 +72,3 @@ def test_announcing_reads_nothing_and_breaks_nothing(make_shard, shards):
     shard.close()
     shard.announce([1])
     wids.Shard(shards[1]).announce([])
-
-
-def test_batches_that_wait_for_nothing_are_soon_not_announced(shards):
-    """Batches in memory are soon not announced any more."""
-    dataset = wids.ShardListDataset(shards, transformations="bytes")
-    list(dataset)
-    asked = []
-
-    class Watched(list):
-        def __iter__(self):
-            asked.append(self)
-            return super().__iter__()
-
-    ahead = PageAnnouncer()
-    for _ in range(50):
-        with ahead.batch(Watched()):
-            dataset[0]
-    assert 0 < len(asked) < 25

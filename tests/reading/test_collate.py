@@ -1,7 +1,7 @@
 """Batches of samples: stacked values are exact, and other values are unchanged."""
 
 import math
-from collections import UserDict, namedtuple
+from collections import UserDict
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as hnp
 from torch.utils.data import default_collate
 
 import wids
-from wids.reading.collate import as_tensors, collate, column_of, pin
+from wids.reading.collate import as_tensors, collate, column_of
 from wids.reading.ragged import Ragged
 
 DTYPES = ["u1", "i1", "i2", "i4", "i8", "f2", "f4", "f8", "?"]
@@ -95,12 +95,6 @@ def test_what_does_not_stack_stays_a_list(values: list[Any]) -> None:
     assert all(one is other for one, other in zip(found, values, strict=True))
 
 
-def test_tensors_are_stacked() -> None:
-    """Tensors of one type and shape become one, as torch stacks them."""
-    tensors = [torch.arange(6).reshape(2, 3) + number for number in range(3)]
-    assert torch.equal(column_of(tensors), torch.stack(tensors))
-
-
 def test_samples_of_every_form_are_collated() -> None:
     """Dicts give a dict, tuples a list, named tuples a named tuple, others one column."""
     rows = [(np.full(2, n), n, f"t{n}") for n in range(3)]
@@ -120,14 +114,6 @@ def test_samples_of_every_form_are_collated() -> None:
     assert (named.image.shape, named.label.tolist()) == ((3, 2), [0, 1, 2])
     assert collate([4, 5]).tolist() == [4, 5]
     assert collate([UserDict(each) for each in dicts])["label"].tolist() == [0, 1, 2]
-
-
-def test_tuples_inside_of_samples_are_collated_too() -> None:
-    """A field that is a tuple becomes a list of columns, at any depth."""
-    batch = collate([{"pair": (n, (n + 0.5, "x"))} for n in range(2)])
-    assert batch["pair"][0].tolist() == [0, 1]
-    assert batch["pair"][1][0].tolist() == [0.5, 1.5]
-    assert batch["pair"][1][1] == ["x", "x"]
 
 
 def test_tuples_of_different_lengths_are_refused() -> None:
@@ -194,15 +180,6 @@ def test_batches_in_memory_of_the_caller_hold_the_same(arrays: list[np.ndarray])
     np.testing.assert_array_equal(batch, np.stack(arrays))
 
 
-def test_empty_arrays_need_no_memory() -> None:
-    """A batch of arrays without elements is an array without elements."""
-
-    def allocate(nbytes: int) -> np.ndarray:
-        raise AssertionError(nbytes)
-
-    assert column_of([np.zeros((0, 2))] * 3, allocate).shape == (3, 0, 2)
-
-
 def test_tensors_share_the_memory_of_arrays_that_can_be_written() -> None:
     """Tensors share the memory of writable arrays and copy read-only ones."""
     array = np.arange(4)
@@ -253,29 +230,6 @@ def test_every_form_of_batch_gets_tensors() -> None:
     assert torch.is_tensor(batch["ragged"].values)
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="tells what happens where there is no GPU")
-def test_without_a_gpu_nothing_is_pinned() -> None:
-    """Without a GPU, a batch is returned unchanged."""
-    batch = {"x": torch.zeros(2)}
-    assert pin(batch) is batch
-
-
-@given(st.lists(st.floats(width=32), min_size=1))
-def test_scalars_of_numpy_become_an_array_of_their_type(numbers: list[float]) -> None:
-    """Scalars of numpy become an array of their type."""
-    found = column_of([np.float32(each) for each in numbers])
-    assert found.dtype == np.float32
-    assert all(one == other or math.isnan(other) for one, other in zip(found, numbers, strict=True))
-
-
-def test_a_class_that_is_a_named_tuple_is_rebuilt() -> None:
-    """A named tuple of `collections` keeps its class."""
-    Point = namedtuple("Point", "x y")  # noqa: PYI024 (as users write it)
-    point = collate([Point(1, 2), Point(3, 4)])
-    assert type(point) is Point
-    assert (point.x.tolist(), point.y.tolist()) == ([1, 3], [2, 4])
-
-
 def test_sequences_are_packed_side_by_side() -> None:
     """The parts of a packed row are the sequences, in arrays, lists, and tensors of any shape."""
     parts = [np.arange(6.0).reshape(3, 2), np.ones((0, 2)), np.full((2, 2), 7.0)]
@@ -321,3 +275,19 @@ def test_packed_batches_come_from_a_loader() -> None:
     assert max(len(row.values) for row in rows) <= 20
     read = sorted(row.values[at] for row in rows for at in row.cu_seqlens[:-1])
     assert read == list(range(90))
+
+
+@given(st.lists(st.floats(width=32), min_size=1))
+def test_scalars_of_numpy_become_an_array_of_their_type(numbers: list[float]) -> None:
+    """Scalars of numpy become an array of their type."""
+    found = column_of([np.float32(each) for each in numbers])
+    assert found.dtype == np.float32
+    assert all(one == other or math.isnan(other) for one, other in zip(found, numbers, strict=True))
+
+
+def test_tuples_inside_of_samples_are_collated_too() -> None:
+    """A field that is a tuple becomes a list of columns, at any depth."""
+    batch = collate([{"pair": (n, (n + 0.5, "x"))} for n in range(2)])
+    assert batch["pair"][0].tolist() == [0, 1]
+    assert batch["pair"][1][0].tolist() == [0.5, 1.5]
+    assert batch["pair"][1][1] == ["x", "x"]

@@ -6,14 +6,11 @@ import json
 import os
 import pickle
 import tarfile
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import torch
 from helpers.workers import key_and_class
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset
 
@@ -160,16 +157,6 @@ def test_a_sample_says_where_it_comes_from(spec: Path) -> None:
     assert sample[".bin"].getvalue() == bytes([2, 3]) * 50
 
 
-def test_numpy_integers_are_indexes(spec: Path) -> None:
-    """Integers of NumPy and torch are indexes, and `__index__` is a Python int."""
-    dataset = ShardListDataset(spec)
-    for index in (np.int64(4), np.uint8(4), torch.tensor(4)):
-        assert type(dataset[index]["__index__"]) is int
-        assert dataset[index]["__key__"] == dataset[4]["__key__"]
-    with pytest.raises(TypeError):
-        dataset[1.5]
-
-
 def test_names_and_options_reach_the_samples(spec: Path) -> None:
     """`dataset_name` names the dataset of a sample; `options` apply to a list and a JSON."""
     shards = json.loads(_absolute(spec))["shardlist"]
@@ -185,12 +172,6 @@ def test_a_loader_can_stack_samples_that_nobody_named(spec: Path) -> None:
     assert batch["__dataset__"] == [dataset.dataset_name] * 3
 
 
-def test_the_number_of_open_shards_is_an_attribute(spec: Path) -> None:
-    """Samplers compare it with what they need."""
-    assert ShardListDataset(spec, lru_size=3).lru_size == 3
-    assert ShardListDataset(spec).lru_size >= 1
-
-
 # Transformations.
 
 
@@ -204,21 +185,6 @@ def test_raw_fields_come_copied_or_not(spec: Path) -> None:
     assert type(copied[".txt"]) is bytes
     assert type(view[".txt"]) is memoryview
     assert view[".txt"] == copied[".txt"] == b"text 2.1"
-
-
-def test_without_transformations_fields_are_streams(spec: Path) -> None:
-    """With [] fields are binary streams."""
-    dataset = ShardListDataset(spec, transformations=[])
-    assert dataset[0][".txt"].read() == b"text 0.0"
-    assert dataset[0][".txt"].getvalue() == b"text 0.0"
-
-
-def test_callables_get_streams_and_make_the_sample(spec: Path) -> None:
-    """Each callable in turn converts the raw sample."""
-    one = ShardListDataset(spec, transformations=lambda sample: sample[".cls"].read())
-    assert one[0] == b"0"
-    chain = [lambda sample: sample[".cls"].read(), int, lambda label: label + 1]
-    assert ShardListDataset(spec, transformations=chain)[7] == 24
 
 
 def test_transforms_are_added_and_assigned(spec: Path) -> None:
@@ -240,18 +206,6 @@ def test_only_the_fields_asked_for_are_read(spec: Path) -> None:
         ShardListDataset(spec, fields=["cls"])
     with pytest.raises(ValueError, match=r"give \['.cls', '.txt'\]"):
         ShardListDataset(spec, fields=".cls,.txt")
-
-
-def test_a_misspelt_argument_is_refused_with_the_right_name(spec: Path) -> None:
-    """The dataset and its options name the argument that was meant, and all others."""
-    with pytest.raises(
-        TypeError, match="ShardListDataset has no .*'feilds'; did you mean 'fields'"
-    ):
-        ShardListDataset(spec, feilds=[".cls"])
-    with pytest.raises(TypeError, match="'quick'; it has cache_size, cache_dir, lru_size"):
-        ShardListDataset(spec, quick=True)
-    with pytest.raises(TypeError, match="with_options has no .*'onerror'; did you mean 'on_error'"):
-        ShardListDataset(spec).with_options(onerror="collect")
 
 
 @pytest.mark.parametrize("url", ["s3://", "gs:///"])
@@ -297,27 +251,7 @@ def test_a_shard_rewritten_with_its_old_date_is_indexed_anew(
     assert (sample["__key__"], sample[".txt"]) == ("cc", "2")
 
 
-def test_errors_of_every_kind_survive_a_worker(spec: Path) -> None:
-    """A DataLoader raises the error of a worker with its type and message."""
-    shards = json.loads(_absolute(spec))["shardlist"]
-    shards[0]["nsamples"] = 99
-    loader = DataLoader(ShardListDataset(shards), num_workers=1, batch_size=None)
-    with pytest.raises(wids.SampleCountError, match="the spec says 99 samples"):
-        next(iter(loader))
-
-
 # Batches, workers, threads.
-
-
-def test_a_batch_honours_an_overridden_getitem(spec: Path) -> None:
-    """A DataLoader gets the samples of an overridden `__getitem__`."""
-
-    class Labels(ShardListDataset):
-        def __getitem__(self, index: int) -> int:
-            return super().__getitem__(index)[".cls"]
-
-    loader = DataLoader(Labels(spec), batch_size=4)
-    assert [batch.tolist() for batch in loader] == [[0, 1, 2, 10], [20, 21, 22, 23]]
 
 
 @pytest.mark.parametrize(
@@ -407,18 +341,6 @@ def test_concatenated_archives_are_read_where_asked_for(concatenated: Path) -> N
         ShardListDataset(concatenated)[0]
 
 
-def test_columns_of_concatenated_archives_are_kept_apart(concatenated: Path) -> None:
-    """A column stored with one rule is not used with the other."""
-    for _ in range(2):
-        assert ShardListDataset(concatenated, concatenated=True).column(".cls").tolist() == [
-            1,
-            2,
-            2,
-        ]
-        with pytest.raises(wids.ShardFormatError, match="another archive"):
-            ShardListDataset([(str(concatenated), 1)]).column(".cls")
-
-
 def test_the_header_is_what_the_spec_says_beside_its_shards(spec: Path) -> None:
     """`header` has the top-level keys of the spec without its shards."""
     document = json.loads(spec.read_text()) | {"class_names": ["cat", "dog"], "name": "pets"}
@@ -450,26 +372,6 @@ def test_fields_in_another_case_are_warned_of(make_shard):
         ) as caught:
             assert [".jpg" in sample for sample in dataset] == [True, True, True, False, False]
         assert len(caught) == 1
-
-
-@pytest.mark.parametrize("fields", [[".jpg", ".JPG"], [".txt"], None])
-def test_fields_of_one_case_are_not_warned_of(make_shard, fields):
-    """Nothing is said where all cases are named, or the other case is of no wanted field."""
-    samples = [
-        {"__key__": f"{i}", end: b"x", ".txt": b"x"} for i, end in enumerate([".jpg", ".JPG"])
-    ]
-    shard = make_shard("a.tar", samples)
-    with ShardListDataset([str(shard)], transformations="bytes", fields=fields) as dataset:
-        list(dataset)  # a warning would be an error here
-
-
-def test_a_warning_that_is_an_error_comes_each_time(spec):
-    """With warnings as errors, no later read goes on without a field in silence."""
-    with ShardListDataset(spec, fields=[".cls", ".typo"]) as dataset, warnings.catch_warnings():
-        warnings.simplefilter("error", WidsWarning)
-        for _ in range(2):
-            with pytest.raises(WidsWarning, match=r"has '\.typo'"):
-                dataset[0]
 
 
 def test_fields_that_are_chosen_later_are_checked_too(spec):
@@ -507,3 +409,15 @@ def test_functions_of_samples_are_told_that_extensions_keep_their_dot(spec, read
     with pytest.raises(KeyError) as caught:
         read(spec)
     assert any("the field is sample['.cls']" in note for note in caught.value.__notes__)
+
+
+def test_columns_of_concatenated_archives_are_kept_apart(concatenated: Path) -> None:
+    """A column stored with one rule is not used with the other."""
+    for _ in range(2):
+        assert ShardListDataset(concatenated, concatenated=True).column(".cls").tolist() == [
+            1,
+            2,
+            2,
+        ]
+        with pytest.raises(wids.ShardFormatError, match="another archive"):
+            ShardListDataset([(str(concatenated), 1)]).column(".cls")

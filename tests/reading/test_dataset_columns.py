@@ -6,7 +6,6 @@ import os
 import pickle
 import random
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,11 +15,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader, Dataset
 
-from wids import DecodeError, ImageDecoder, Resize, SampleDecoder, ShardListDataset, TarIndex
+from wids import DecodeError, ImageDecoder, Resize, SampleDecoder, ShardListDataset
 from wids.codecs.arrays import encode_npy, encode_npz
 from wids.errors import ShardChangedError, WidsWarning
 from wids.reading.ragged import Ragged, RaggedText
-from wids.tar.sidecar import SIDECAR_SUFFIX
 
 LENGTHS = [7, 0, 12]
 PICTURES = [draw(12, 10, seed) for seed in range(19)]
@@ -136,22 +134,6 @@ def test_a_kept_column_reads_no_shard(shards, shard_server):
         again.cache.clear()
 
 
-def test_by_range_only_the_field_is_fetched(make_shard, shard_server):
-    """Only the bytes of the field are fetched from a remote shard."""
-    samples = [
-        {"__key__": f"k{i}", ".bin": random.Random(i).randbytes(500_000), ".cls": str(i)}
-        for i in range(8)
-    ]
-    path = make_shard("far.tar", samples)
-    sidecar = Path(f"{path}{SIDECAR_SUFFIX}")
-    TarIndex.from_tar(path).save(sidecar)
-    url = shard_server.put(path.name, path.read_bytes())
-    shard_server.put(sidecar.name, sidecar.read_bytes())
-    dataset = ShardListDataset([(url, 8)], remote="range")
-    assert dataset.column(".cls").tolist() == list(range(8))
-    assert shard_server.nbytes < 100_000
-
-
 def test_one_changed_shard_has_its_column_made_anew(shards, tmp_path, caplog):
     """A changed shard with the same size and date has its column computed again."""
     dataset = ShardListDataset(shards)
@@ -239,14 +221,6 @@ def test_fill_stands_for_what_is_missing(shards):
         assert boxes.tolist() == [1] * 19
 
 
-def test_null_is_missing(make_shard):
-    """JSON's null counts as missing."""
-    samples = [{"__key__": f"k{i}", ".json": text} for i, text in enumerate(["null", "[1]", "[]"])]
-    dataset = ShardListDataset([make_shard("null.tar", samples)])
-    assert dataset.column(".json", fill=0) == [0, [1], []]
-    assert dataset.column(".json", 0, fill=0).tolist() == [0, 1, 0]
-
-
 @pytest.fixture
 def damaged(make_shard):
     """Make a shard whose sample 1 has a malformed class."""
@@ -277,12 +251,6 @@ def test_decoders_of_the_user_count_and_nothing_is_kept(shards, tmp_path):
     assert ShardListDataset(shards, decoders={".txt": shouted}).column(".txt")[3] == "TEXT 3"
 
 
-def test_an_image_decoder_among_the_decoders_counts(shards):
-    """An `ImageDecoder` in `decoders` makes arrays of its size."""
-    decoders = {".png": ImageDecoder("PIL", size=Resize((4, 6)))}
-    assert ShardListDataset(shards, decoders=decoders).column(".png").shape == (19, 4, 6, 3)
-
-
 def test_a_path_leads_into_arrays_too(make_shard):
     """A path can have keys and indexes."""
     samples = [
@@ -294,34 +262,12 @@ def test_a_path_leads_into_arrays_too(make_shard):
         assert dataset.column(".npz", "a", 2, fill=-1).tolist() == [-1, -1, -1]
 
 
-@pytest.mark.parametrize("step", [["a", "b"], {"a": 1}, 0.5, None])
-def test_a_path_is_keys_and_places(shards, step):
-    """A path given as one argument is an error that shows the right call."""
-    with pytest.raises(TypeError, match=r'column\("\.json", "box", 0\)'):
-        ShardListDataset(shards).column(".json", step)
-
-
 def test_what_is_as_large_as_the_data_is_not_kept(make_shard, tmp_path):
     """A column of full pictures is not stored."""
     noughts = encode_npy(np.zeros((5 << 20,), np.uint64))
     path = make_shard("big.tar", [{"__key__": f"k{i}", ".npy": noughts} for i in range(2)])
     assert ShardListDataset([path]).column(".npy").shape == (2, 5 << 20)
     assert kept(tmp_path) == []
-
-
-def test_pickles_are_refused_in_columns_too(make_shard, tmp_path):
-    """Pickles are refused, also after a dataset that allows them."""
-    path = make_shard("p.tar", [{"__key__": "a", ".pkl": pickle.dumps(3)}])
-    assert ShardListDataset([path], allow_pickle=True).column(".pkl").tolist() == [3]
-    with pytest.raises(DecodeError, match="allow_pickle=True"):
-        ShardListDataset([path]).column(".pkl")
-
-
-@pytest.mark.parametrize("extension", ["cls", ""])
-def test_an_extension_begins_with_a_dot(shards, extension):
-    """An extension without a dot is refused at once."""
-    with pytest.raises(ValueError, match="starts with a dot"):
-        ShardListDataset(shards).column(extension)
 
 
 def test_without_a_cache_folder_columns_are_read_each_time(shards, tmp_path):
@@ -387,3 +333,19 @@ def test_columns_are_of_the_version_of_the_samples(make_shard):
         with pytest.raises(ShardChangedError, match=r"a\.tar: the shard was replaced"):
             read()
     assert [sample[".cls"] for sample in dataset] == [0, 1, 2, 3]
+
+
+def test_null_is_missing(make_shard):
+    """JSON's null counts as missing."""
+    samples = [{"__key__": f"k{i}", ".json": text} for i, text in enumerate(["null", "[1]", "[]"])]
+    dataset = ShardListDataset([make_shard("null.tar", samples)])
+    assert dataset.column(".json", fill=0) == [0, [1], []]
+    assert dataset.column(".json", 0, fill=0).tolist() == [0, 1, 0]
+
+
+def test_pickles_are_refused_in_columns_too(make_shard, tmp_path):
+    """Pickles are refused, also after a dataset that allows them."""
+    path = make_shard("p.tar", [{"__key__": "a", ".pkl": pickle.dumps(3)}])
+    assert ShardListDataset([path], allow_pickle=True).column(".pkl").tolist() == [3]
+    with pytest.raises(DecodeError, match="allow_pickle=True"):
+        ShardListDataset([path]).column(".pkl")

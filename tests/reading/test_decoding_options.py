@@ -40,14 +40,6 @@ def test_images_come_as_the_dataset_is_told(shards):
     assert (sample[".png"].shape, sample[".cls"]) == ((16, 16), 0)
 
 
-def test_decoded_fields_go_on_to_further_transformations(shards):
-    """A callable after "numpy" in a list gets decoded fields."""
-    dataset = ShardListDataset(
-        shards, transformations=["torch", lambda sample: (sample[".png"].shape, sample[".cls"])]
-    )
-    assert dataset[1] == ((3, 30, 40), 1)
-
-
 def test_decoders_of_the_user_replace_those_of_the_table(shards):
     """A function decodes its extension, None leaves a stream, and others are unchanged."""
     dataset = ShardListDataset(shards, decoders={".txt": shouted, ".png": None})

@@ -45,10 +45,12 @@ def batch_of(dataset, decoder, batch_size=5):
     return next(iter(wids.Loader(dataset, batch_size, device=decoder)))
 
 
-def test_pictures_are_those_of_the_image_decoder(dataset):
+@pytest.mark.parametrize("options", [{"decoders": {".jpg": bytes}}, {"transformations": "bytes"}])
+def test_pictures_are_those_of_the_image_decoder(folder, options):
     """Each picture has the pixels of `ImageDecoder`, but for its rounding between directions."""
-    batch = batch_of(dataset, wids.DeviceDecoder("cpu", size=CROP))
     reference = wids.ImageDecoder("torch", "RGB", CROP, scaled=False)
+    with wids.ShardListDataset(folder, **options) as dataset:
+        batch = batch_of(dataset, wids.DeviceDecoder("cpu", size=CROP))
     for got, picture in zip(batch[".jpg"], PICTURES, strict=True):
         assert psnr(got * 255, reference(picture)) > 50
 
@@ -74,29 +76,12 @@ def test_type_and_memory_format_are_as_asked(dataset, dtype, channels_last):
     assert pictures.is_contiguous(memory_format=layout)
 
 
-def test_raw_datasets_give_the_same_pictures(dataset, folder):
-    """Pictures are the same from a dataset of raw bytes, whose batches hold them in one buffer."""
-    decoder = wids.DeviceDecoder("cpu", size=CROP)
-    with wids.ShardListDataset(folder, transformations="bytes") as raw:
-        torch.testing.assert_close(
-            batch_of(raw, decoder)[".jpg"], batch_of(dataset, decoder)[".jpg"], rtol=0, atol=0
-        )
-
-
 def test_other_fields_are_moved_as_they_are(dataset):
     """Numbers become tensors on the device; texts and keys stay lists."""
     batch = batch_of(dataset, wids.DeviceDecoder("cpu", size=CROP))
     assert batch[".cls"].tolist() == [0, 1, 2, 3, 4]
     assert batch[".txt"] == ["n0", "n1", "n2", "n3", "n4"]
     assert batch["__key__"] == ["k0", "k1", "k2", "k3", "k4"]
-
-
-def test_without_a_size_batches_are_only_moved(dataset):
-    """A device by its name decodes nothing, and random crops come with a size alone."""
-    for device in ("cpu", torch.device("cpu"), wids.DeviceDecoder("cpu")):
-        batch = batch_of(dataset, device)
-        assert batch[".jpg"] == PICTURES
-        assert batch[".cls"].tolist() == [0, 1, 2, 3, 4]
 
 
 def test_random_crops_have_one_size(dataset):
@@ -166,23 +151,6 @@ def test_batches_without_names_are_refused(dataset):
         next(iter(loader))
 
 
-@pytest.mark.parametrize(
-    ("wrong", "kind", "message"),
-    [
-        ({"size": 224}, TypeError, "size: expected CenterCrop"),
-        ({"fields": ".jpg"}, TypeError, "fields must be extensions"),
-        ({"mean": (0.5,)}, ValueError, "mean: expected three numbers"),
-        ({"std": (1, 0, 1)}, ValueError, "std: expected numbers above 0"),
-        ({"dtype": torch.uint8}, ValueError, "dtype: expected a floating-point type"),
-        ({"backend": "dali"}, ValueError, "backend: expected one of"),
-    ],
-)
-def test_wrong_arguments_are_refused_at_once(wrong, kind, message):
-    """What cannot work is refused before the first batch."""
-    with pytest.raises(kind, match=message):
-        wids.DeviceDecoder("cpu", **{"size": CROP, **wrong})
-
-
 def test_a_jpeg_of_very_many_scans_never_reaches_the_gpu(monkeypatch):
     """The processor refuses it undecoded, with its key; the other pictures go to the GPU."""
     data, bomb = many_scans(1), many_scans(80, side=8192)
@@ -218,3 +186,11 @@ def test_the_kernel_of_a_gpu_gives_what_torch_gives(antialias):
         fit_images(images, boxes, out, *(level.to(device) for level in levels), antialias=antialias)
         results.append(out.cpu())
     torch.testing.assert_close(*results, rtol=1e-4, atol=1e-2)
+
+
+def test_without_a_size_batches_are_only_moved(dataset):
+    """A device by its name decodes nothing, and random crops come with a size alone."""
+    for device in ("cpu", torch.device("cpu"), wids.DeviceDecoder("cpu")):
+        batch = batch_of(dataset, device)
+        assert batch[".jpg"] == PICTURES
+        assert batch[".cls"].tolist() == [0, 1, 2, 3, 4]

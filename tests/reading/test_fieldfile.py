@@ -194,29 +194,3 @@ def test_announced_bytes_are_kept_within_a_bound() -> None:
     file.seek(0)
     file.read(10)
     assert asked == [20_000_000, 8 << 20]
-
-
-def test_a_clip_moves_little_of_a_video(tmp_path: Path, shard_server: ShardServer) -> None:
-    """Sixteen frames of a video of 200 seconds are right, and move a tenth of it at most."""
-    av = pytest.importorskip("av")
-    stream, rng = io.BytesIO(), np.random.default_rng(0)
-    with av.open(stream, "w", format="mp4") as output:
-        track = output.add_stream("mpeg4", rate=Fraction(10))
-        track.width, track.height, track.pix_fmt = 64, 64, "yuv420p"
-        track.bit_rate = 4_000_000
-        for _ in range(2000):
-            pixels = rng.integers(0, 256, (64, 64, 3), np.uint8)
-            output.mux(track.encode(av.VideoFrame.from_ndarray(pixels, "rgb24")))
-        output.mux(track.encode())
-    data = stream.getvalue()
-    path = shard_of(tmp_path, data)
-    wids.TarIndex.open(path).save(f"{path}.widx")
-    for name in ("a.tar", "a.tar.widx"):
-        shard_server.put(name, (tmp_path / name).read_bytes())
-    dataset = wids.ShardListDataset([(f"{shard_server.url}/a.tar", 2)], remote="range")
-    options = {"max_nbytes": 1 << 30, "start_seconds": 100.0, "num_frames": 16}
-    with dataset.open_field(0, ".mp4") as file:
-        frames, _ = wids.decode_video(file, **options)
-    expected, _ = wids.decode_video(data, **options)
-    np.testing.assert_array_equal(frames, expected)
-    assert shard_server.nbytes < len(data) / 10

@@ -1,6 +1,5 @@
 """Columns of what headers state: read from a few bytes of each field, kept, and filtered by."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +9,6 @@ from helpers.server import ShardServer
 from helpers.specimens import tone
 
 import wids
-from wids.cli import main
 from wids.tar.sidecar import SIDECAR_SUFFIX
 
 WIDTHS = [20 + 7 * number for number in range(9)]
@@ -77,15 +75,3 @@ def test_damaged_pictures_are_answered_by_on_error(
     assert collecting.column(".png", "width", fill=0).tolist() == [30, 0]
     own = dataset.with_options(decoders={".png": lambda data: {"width": len(data)}})
     assert own.column(".png", "width").tolist() == [len(good), 20]
-
-
-def test_views_are_selected_by_headers(shard: Path, tmp_path: Path) -> None:
-    """`wids select --where` takes facts of headers."""
-    spec = tmp_path / "t.json"
-    spec.write_text(
-        json.dumps({"wids_version": 1, "shardlist": [{"url": str(shard), "nsamples": 9}]})
-    )
-    out = tmp_path / "wide.json"
-    arguments = ["select", str(spec), "--where", "jpg.width > 60", "-o", str(out)]
-    assert main([*arguments, "--cache-dir", str(tmp_path / "cache")]) in {0, None}
-    assert list(wids.open(out).keys) == ["k6", "k7", "k8"]

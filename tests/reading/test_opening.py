@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import tarfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import pytest
 from helpers.cacheprocesses import LONG, run_worker
 from helpers.downloads import tar_of
 from helpers.server import Faults, ShardServer
+from helpers.waiting import write_later
 
 from wids.base.shardref import ShardRef
 from wids.caching.cache import ShardCache
@@ -199,8 +199,7 @@ def test_a_shard_is_indexed_once_whatever_lies_beside_it(
     elif obstacle == "other rules":
         TarIndex.open(path, beside)
     else:
-        time.sleep(0.02)  # newer than the shard, whose folder cannot be written to
-        beside.write_bytes(b"garbage")
+        write_later(beside, b"garbage", than=path)  # whose folder cannot be written to
     access = os.access
     monkeypatch.setattr(os, "access", lambda at, mode: at != path.parent and access(at, mode))
     expected = ["0", "1", "2"]

@@ -110,16 +110,6 @@ def test_threads_that_share_it_get_right_shards() -> None:
         assert list(pool.map(partial(use, opened), asked)) == asked
 
 
-def test_uses_are_counted_whatever_became_of_the_shards() -> None:
-    """Uses of dropped shards are counted."""
-    opened = opening(2)
-    for shard_index in (0, 1, 2, 0, 3):
-        use(opened, shard_index)
-    opened.clear()
-    use(opened, 0)
-    assert (opened.accesses, len(opened.by_number)) == (6, 1)
-
-
 def test_a_limit_below_one_is_refused() -> None:
     """A limit below one is refused."""
     with pytest.raises(ValueError, match="limit of 0"):

@@ -1,11 +1,7 @@
-"""`OrderedMap` returns results in order, and its threads always end."""
+"""`OrderedMap` returns results in order. That its threads end is tested with `Loader`."""
 
 import gc
 import itertools
-import os
-import subprocess
-import sys
-import threading
 import weakref
 from collections.abc import Iterator
 
@@ -14,11 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wids.reading.orderedmap import OrderedMap
-
-
-def loader_threads() -> set[threading.Thread]:
-    """Return the threads of all maps in this process."""
-    return {each for each in threading.enumerate() if each.name.startswith("wids-loader-")}
 
 
 @given(st.lists(st.integers()), st.integers(1, 4), st.integers(1, 8))
@@ -59,82 +50,6 @@ def test_no_more_tasks_are_taken_than_are_wanted_ahead() -> None:
     results.close()
 
 
-def test_tasks_are_taken_in_the_thread_that_asks() -> None:
-    """Tasks are taken in the reading thread, and the function runs in others."""
-    takers: set[int] = set()
-
-    def stream() -> Iterator[int]:
-        for number in range(20):
-            takers.add(threading.get_ident())
-            yield number
-
-    workers = set(OrderedMap(lambda _: threading.get_ident(), stream(), num_threads=2, ahead=4))
-    assert takers == {threading.get_ident()}
-    assert threading.get_ident() not in workers
-    assert 1 <= len(workers) <= 2
-
-
-def test_an_error_of_the_stream_comes_when_it_is_its_turn() -> None:
-    """An error of the stream is raised after all earlier results."""
-
-    def stream() -> Iterator[int]:
-        yield from (1, 2)
-        raise KeyError("no more")
-
-    results = OrderedMap(abs, stream(), num_threads=2, ahead=4)
-    assert [next(results), next(results)] == [1, 2]
-    with pytest.raises(KeyError, match="no more"):
-        next(results)
-    with pytest.raises(StopIteration):
-        next(results)
-
-
-def test_a_result_that_is_late_can_be_waited_for_again() -> None:
-    """After a timeout, the result can be read later."""
-    gate = threading.Event()
-
-    def late(task: int) -> int:
-        gate.wait()
-        return task
-
-    results = OrderedMap(late, iter([7, 8]), num_threads=1, ahead=2, timeout_seconds=0.01)
-    for _ in range(2):
-        with pytest.raises(TimeoutError, match="can be waited for again"):
-            next(results)
-    gate.set()
-    found = []
-    while len(found) < 2:
-        try:
-            found.append(next(results))
-        except TimeoutError:
-            continue
-    assert found == [7, 8]
-    results.close()
-
-
-@pytest.mark.parametrize("end", ["exhausted", "closed", "forgotten"])
-def test_threads_end_with_the_map(end: str) -> None:
-    """The threads end after the last result, on `close`, and when the map is freed."""
-    before = loader_threads()
-    results = OrderedMap(abs, iter(range(10)), num_threads=3, ahead=4)
-    threads = loader_threads() - before
-    assert len(threads) == 3
-    next(results)
-    if end == "exhausted":
-        assert len(list(results)) == 9
-    elif end == "closed":
-        results.close()
-        results.close()
-        with pytest.raises(StopIteration):
-            next(results)
-    else:
-        del results
-        gc.collect()
-    for thread in threads:
-        thread.join(60)
-        assert not thread.is_alive()
-
-
 class Batch:
     """A result that can be watched."""
 
@@ -168,40 +83,3 @@ def test_an_error_keeps_no_frame_alive() -> None:
     del raised
     gc.collect()
     assert watched[0]() is None
-
-
-def test_a_map_from_before_a_fork_says_so() -> None:
-    """After a fork, the child gets an error."""
-    results = OrderedMap(abs, iter(range(100)), num_threads=2, ahead=4)
-    next(results)
-    reader, writer = os.pipe()
-    pid = os.fork()
-    if pid == 0:  # nothing of pytest may run here
-        try:
-            next(results)
-        except RuntimeError as error:
-            os.write(writer, str(error).encode())
-        finally:
-            results.close()
-            os._exit(0)
-    os.close(writer)
-    os.waitpid(pid, 0)
-    with os.fdopen(reader, "rb") as stream:
-        assert b"begin a new one here" in stream.read()
-    assert next(results) == 1  # nor is the parent disturbed
-    results.close()
-
-
-def test_a_process_ends_while_a_task_hangs() -> None:
-    """A process ends although a task hangs."""
-    code = (
-        "import threading\n"
-        "from wids.reading.orderedmap import OrderedMap\n"
-        "hang = lambda task: threading.Event().wait() if task else 'first'\n"
-        "results = OrderedMap(hang, iter(range(4)), num_threads=2, ahead=4)\n"
-        "print(next(results))\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300
-    )
-    assert (done.stdout, done.stderr) == ("first\n", "")

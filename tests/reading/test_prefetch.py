@@ -314,11 +314,12 @@ def test_workers_that_take_turns_request_their_next_batches(
     assert not prefetching_threads()
 
 
-@pytest.mark.parametrize("num_workers", [0, 2])
-@pytest.mark.parametrize("style", ["wids", "webdataset"])
 @pytest.mark.parametrize(
-    "case",
-    [(10**9, "whole shards, since this machine uses 100%"), (50_000, "do not fit into 50")],
+    ("num_workers", "style", "cache_size", "chosen"),
+    [
+        (0, "webdataset", 10**9, "whole shards, since this machine uses 100%"),
+        (2, "wids", 50_000, "do not fit into 50"),
+    ],
     ids=["room", "no room"],
 )
 def test_auto_chooses_for_an_iterable(
@@ -326,10 +327,10 @@ def test_auto_chooses_for_an_iterable(
     shards: list[Path],
     num_workers: int,
     style: Any,
-    case: tuple[int, str],
+    cache_size: int,
+    chosen: str,
 ) -> None:
     """With remote="auto", `as_iterable` chooses as a Loader does; its samples are the same."""
-    cache_size, chosen = case
     dataset = remote(remote="auto", cache_size=cache_size)
     found = []
     for each in (ShardListDataset(shards, transformations="bytes"), dataset):
@@ -386,24 +387,6 @@ def test_a_loop_that_ends_leaves_the_equal_batches_of_another_one(
     for batch in kept:
         seen += batch["__index__"].tolist()
     assert sorted(seen) == list(range(len(dataset)))
-
-
-def test_all_of_a_sample_is_one_range(remote: Callable[..., Any]) -> None:
-    """Its fields and the headers behind it come together, whatever a further request costs."""
-    dataset = remote()
-    shard = dataset.locate_sample(3)[0]
-    located = shard.locate(4, None)
-    assert len(located.spans) == 1
-    assert located.nbytes < NBYTES + 6 * 512
-
-
-def test_fields_alone_are_requested(remote: Callable[..., Any], shard_server: ShardServer) -> None:
-    """With `fields=`, the bytes of other fields stay where they are."""
-    dataset = remote(fields=[".cls"])
-    count = sum(len(batch[".cls"]) for batch in loader_of(dataset))
-    asked = [each for each in shard_server.requests if each.path.endswith(".tar")]
-    assert count == NUM_SHARDS * PER_SHARD
-    assert sum(each.nbytes for each in asked) < count * 2000 < count * NBYTES
 
 
 def test_no_more_than_a_quarter_of_what_is_wanted_comes_besides(
@@ -576,13 +559,12 @@ if os.geteuid() == 0:
     os.setgroups([])
     os.setgid(65534)
     os.setuid(65534)
-print(*read(cache_dir=sys.argv[2], remote="auto", **json.loads(sys.argv[3])))
+print(*read(cache_dir=sys.argv[2], remote="auto"))
 """
 
 
-@pytest.mark.parametrize("options", ["{}", '{"cache_size": 1000000000}'])
 def test_a_read_only_cache_is_not_chosen_for_whole_shards(
-    remote: Callable[..., Any], tmp_path: Path, options: str
+    remote: Callable[..., Any], tmp_path: Path
 ) -> None:
     """With remote="auto", shards that a read-only cache lacks are read by range."""
     dataset = remote()
@@ -593,6 +575,6 @@ def test_a_read_only_cache_is_not_chosen_for_whole_shards(
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o555)
         folders = [str(tmp_path / "cache"), folder]
-        done = run_python("-c", AUTO_WITHOUT_RIGHTS, *folders, options, input=json.dumps(shards))
+        done = run_python("-c", AUTO_WITHOUT_RIGHTS, *folders, input=json.dumps(shards))
     expected = f"{NUM_SHARDS * PER_SHARD} by range, since the cache folder cannot be written to\n"
     assert done.stdout == expected, done.stderr

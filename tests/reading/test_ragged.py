@@ -71,9 +71,3 @@ def test_offsets_that_lead_astray_are_refused(offsets):
         Ragged(np.arange(3), np.array(offsets, np.int64))
     with pytest.raises(ValueError, match="expected ascending numbers within"):
         RaggedText(np.zeros(3, np.uint8), np.array(offsets, np.int64))
-
-
-def test_the_repr_has_items_type_and_elements():
-    """The `repr` shows the number of items, the type, and the number of elements."""
-    assert repr(Ragged.of([np.zeros(3)])) == "Ragged(1 items, float64, 3 elements)"
-    assert repr(RaggedText.of(["one", "two"])) == "RaggedText(2 items, uint8, 6 elements)"

@@ -17,14 +17,9 @@ from helpers.server import Faults, ShardServer
 import wids
 from wids import ShardCache, ShardFormatError, ShardListDataset, TarIndex
 from wids.base.shardref import ShardRef
-from wids.base.shardversion import Version
 from wids.cli import main
 from wids.errors import WidsWarning
-from wids.fetching.fetch import Fetcher
-from wids.reading.rangeshard import RangeShard
-from wids.reading.shardopener import ShardOpener
-from wids.tar.shard import Shard
-from wids.tar.sidecar import SIDECAR_SUFFIX, IndexRules
+from wids.tar.sidecar import SIDECAR_SUFFIX
 
 Open = Callable[..., ShardListDataset]
 
@@ -99,21 +94,6 @@ def test_one_sample_costs_one_request_and_its_own_bytes(remote: Open, shard_serv
     assert not list(Path(dataset.cache_dir).glob("*.tar"))
 
 
-def test_a_shard_without_samples_stays_where_it_is(
-    make_shard: Callable[..., Path], shard_server: Any
-) -> None:
-    """An empty remote shard with a sidecar is opened by range like any other."""
-    path = make_shard("empty.tar", [])
-    TarIndex.from_tar(path).save(Path(f"{path}{SIDECAR_SUFFIX}"))
-    url = shard_server.put("empty.tar", path.read_bytes())
-    shard_server.put(f"empty.tar{SIDECAR_SUFFIX}", Path(f"{path}{SIDECAR_SUFFIX}").read_bytes())
-    cache = ShardCache()
-    rules = IndexRules(key_rule="first_dot", grouping="adjacent", concatenated=False)
-    shard = ShardOpener(cache, rules, by_range=True).open(ShardRef(url))[0]
-    assert (type(shard), len(shard)) == (RangeShard, 0)
-    assert not list(cache.cache_dir.glob("*.tar"))
-
-
 def test_neighbours_in_a_batch_share_requests(remote: Open, shard_server: Any) -> None:
     """A run of samples comes in one request a shard; only needed fields are fetched."""
     dataset = remote(fields=[".cls"])
@@ -158,43 +138,6 @@ def test_a_sidecar_that_cannot_be_kept_serves_all_the_same(
         assert [each[index][".bin"] for index in drawn] == [local[index][".bin"] for index in drawn]
     asked = [request.path for request in shard_server.requests if "Range" not in request.headers]
     assert all(path.endswith(SIDECAR_SUFFIX) for path in asked)
-
-
-def test_a_shard_let_go_meanwhile_is_read_all_the_same(shards: list[Path]) -> None:
-    """A thread that began to read from the file goes on, though another one lets go of it."""
-    with Shard(shards[0]) as whole:
-        looks = iter([whole])
-
-        version = Version.of_index(whole.index.digest)
-
-        class Fleeting(RangeShard):
-            """Has its file at the first look only."""
-
-            _whole = property(lambda self: next(looks, None), lambda self, shard: None)
-
-        ranged = Fleeting("http://host/a.tar", whole.index, Fetcher(), lambda: (whole, version))
-        assert ranged.read_many([2])[0][".bin"] == whole.read(2)[".bin"]
-
-
-def test_without_a_sidecar_the_shard_is_fetched_whole(
-    remote: Open,
-) -> None:
-    """One warning says so for all shards; the samples are right."""
-    dataset = remote(sidecars=False)
-    with pytest.warns(WidsWarning, match="fetched whole: there is no usable sidecar") as caught:
-        assert [dataset[index][".cls"] for index in (7, 17)] == [b"7", b"17"]
-    assert len(caught) == 1
-    assert "`wids create URL -o NEW.json --index FOLDER`" in str(caught[0].message)
-    assert list(Path(dataset.cache_dir).glob("*.tar"))
-
-
-def test_a_server_without_ranges_gives_the_whole_shard(remote: Open, shard_server: Any) -> None:
-    """Where ranges are answered with the whole file, the shard is fetched once and used."""
-    shard_server.faults.ignore_range = True
-    dataset = remote()
-    with pytest.warns(WidsWarning, match="others like it, are fetched whole") as caught:
-        assert [dataset[index][".cls"] for index in (7, 8, 27)] == [b"7", b"8", b"7"]
-    assert len(caught) == 1
 
 
 def test_a_server_without_ranges_is_named_where_sidecars_lack_too(
@@ -253,17 +196,6 @@ def test_a_shard_in_steady_use_is_fetched_whole(remote: Open, shard_server: Any)
     assert not list(Path(bounded.cache_dir).glob("*.tar"))
 
 
-def test_a_replaced_shard_is_an_error_never_other_bytes(
-    remote: Open, shard_server: Any, make_shard: Callable[..., Path]
-) -> None:
-    """When the shard no longer fits its sidecar, reading says so."""
-    dataset = remote()
-    other = make_shard("other.tar", [{"__key__": "x", ".bin": bytes(600_000)}])
-    shard_server.put("0.tar", other.read_bytes())
-    with pytest.raises(wids.ShardChangedError, match="expected a file of|since it was indexed"):
-        dataset[7]
-
-
 def test_a_batch_over_many_shards_keeps_to_its_bounds(
     make_shard: Callable[..., Path], shard_server: Any
 ) -> None:
@@ -293,23 +225,6 @@ def test_a_batch_over_many_shards_keeps_to_its_bounds(
     assert shard_server.connections <= 8
 
 
-def test_a_sidecar_that_is_none_is_not_kept(remote: Open, shard_server: Any) -> None:
-    """A page in its place leads to the whole shard, and leaves nothing behind."""
-    dataset = remote()
-    for shard in range(3):
-        shard_server.put(f"{shard}.tar{SIDECAR_SUFFIX}", b"<html>not found</html>")
-    with pytest.warns(WidsWarning, match="there is no usable sidecar"):
-        assert dataset[7][".cls"] == b"7"
-
-
-def test_another_key_rule_is_not_served_from_the_sidecar(remote: Open) -> None:
-    """A sidecar made by other rules is not used."""
-    dataset = remote(key_rule="last_dot")
-    with pytest.warns(WidsWarning, match="sidecar was made with"):
-        assert dataset[7][".cls"] == b"7"
-    assert list(Path(dataset.cache_dir).glob("*.tar"))
-
-
 def test_concatenated_archives_are_served_by_range(
     make_shard: Callable[..., Path], shard_server: ShardServer, tmp_path: Path
 ) -> None:
@@ -329,46 +244,6 @@ def test_concatenated_archives_are_served_by_range(
         pytest.raises(ShardFormatError, match="another archive"),
     ):
         ShardListDataset([(url, 1)], **options)[-1]
-
-
-@pytest.mark.parametrize("way", [["range"], {}, None, True, "Range", ""])
-def test_what_is_no_way_is_refused(way: Any) -> None:
-    """Whatever is given, even what has no hash, the error names the ways that there are."""
-    with pytest.raises(ValueError, match=r'remote: expected "whole", "range" or "auto", got'):
-        ShardListDataset(["a.tar"], remote=way)
-
-
-def test_an_unknown_way_is_refused() -> None:
-    """The error names those that there are."""
-    with pytest.raises(ValueError, match='expected "whole", "range" or "auto", got \'stream\''):
-        ShardListDataset(["a.tar"], remote="stream")
-
-
-def test_a_part_of_a_field_is_read_alone(remote: Open, shard_server: Any):
-    """Bytes out of the middle of a field cost about as many bytes of the wire, and are checked."""
-    with remote(remote="range", transformations="bytes") as dataset:
-        whole = dataset[25][".bin"]
-        shard, place, _ = dataset.locate_sample(25)
-        before = shard_server.nbytes
-        assert shard.read_part(place, ".bin", 1_000, 1_900) == whole[1_000:1_900]
-        assert shard.read_part(place, ".bin", 20_000, 20_000) == b""
-        assert shard_server.nbytes - before < 4_000
-        with pytest.raises(IndexError, match=r"20000 bytes of '.bin', got \[5, 20001\)"):
-            shard.read_part(place, ".bin", 5, 20_001)
-        with pytest.raises(KeyError):
-            shard.read_part(place, ".jpg", 0, 1)
-
-
-def test_a_part_comes_from_the_whole_shard_where_ranges_are_not_served(
-    remote: Open, shard_server: Any
-):
-    """A server without byte ranges gives the same bytes."""
-    shard_server.faults.ignore_range = True
-    with remote(remote="range", transformations="bytes") as dataset:
-        shard, place, _ = dataset.locate_sample(3)
-        with pytest.warns(WidsWarning, match="fetched whole"):
-            part = shard.read_part(place, ".bin", 10, 20)
-        assert part == dataset[3][".bin"][10:20]
 
 
 def test_the_cache_knows_what_it_holds(remote: Open, shards: list[Path]):

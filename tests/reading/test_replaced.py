@@ -466,23 +466,6 @@ def test_a_kept_sidecar_that_is_damaged_is_fetched_anew(
     assert asked.count(f"/a.tar{SIDECAR_SUFFIX}") == 1
 
 
-def test_the_page_shows_no_other_samples_bytes(put: Callable[..., str], tmp_path: Path) -> None:
-    """What was located before the shard was replaced is not read from the new one."""
-    url = put(OLD, OLD)
-    with open_by_range(tmp_path / "cache", url) as dataset:
-        reader = FieldReader(dataset)
-        place = reader.locate(2)
-        put(NEW, NEW)
-        for _ in range(2):
-            with pytest.raises(WidsError, match="replaced"):
-                reader.read(place, 0)
-    with open_by_range(tmp_path / "cache", url) as dataset:  # by the old sidecar, kept
-        reader = FieldReader(dataset)
-        place = reader.locate(2)
-        assert place.key == KEYS[3]
-        assert bytes(reader.read(place, 0)) == content("new", f"{KEYS[3]}.bin")
-
-
 MANY = [f"{number:03d}" for number in range(40)]
 MANY_OLD = tar_of("old", MANY)
 MANY_SWAPPED = tar_of("new", [MANY[0], MANY[2], MANY[1], *MANY[3:]])

@@ -177,19 +177,6 @@ def test_an_evicted_shard_comes_back_as_it_was(
             dataset[0]
 
 
-def test_replicas_that_name_a_file_differently_are_explained(
-    put: Callable[..., None], shard_server: ShardServer, tmp_path: Path
-) -> None:
-    """By range that is an error which says what to do."""
-    for name in "ab":
-        put(name, shard("x"))
-    shard_server.faults = Faults(change_etag=True)
-    message = "several servers behind the URL send different validators"
-    dataset = opened(shard_server, "range", tmp_path / "cache")
-    with dataset, pytest.raises(ShardChangedError, match=message):
-        [dataset[index] for index in (0, 1)]
-
-
 @given(st.lists(st.tuples(st.integers(0, 2), FACT, FACT, FACT, FACT)), st.booleans())
 def test_versions_are_compared_by_what_is_known(
     notes: list[tuple[int, str | None, str | None, str | None, str | None]], pickled: bool
