@@ -32,8 +32,8 @@ MAY_IMPORT = {
     "importing": "base caching codecs errors specs tar",
     "adapters": "base reading views",
     "tools": (
-        "base caching codecs errors fetching log ordering pack reading specs tar display views "
-        "writing"
+        "base caching catalogue codecs errors fetching log ordering pack reading specs tar display "
+        "views writing"
     ),
     "browse": "base catalogue codecs errors fetching log ordering reading specs tar display views",
     "commands": (

@@ -163,7 +163,7 @@ OUTLETS: dict[str, Callable[[str, Path], list[str]]] = {
     "check": _command("check", "LOCATION"),
     "check --json": _command("check", "--json", "LOCATION"),
     "digests": _command("check", "--digests", "LOCATION"),
-    "stats": _command("stats", "LOCATION"),
+    "info --stats": _command("info", "--stats", "LOCATION"),
     "order": _command("order", "LOCATION"),
     "import": _command("import", "LOCATION", "-o", "out-%d.tar"),
     "import to it": _command("import", "good.tar", "-o", "LOCATION"),
@@ -273,7 +273,7 @@ def test_what_is_read_from_a_server_is_shown_without_secrets(
         ["sample", location, "0"],
         ["ls", location, "0"],
         ["check", location, "--keys-of", location],
-        ["stats", location],
+        ["info", "--stats", location],
     )
     for command in commands:
         assert main(command) == 0, command

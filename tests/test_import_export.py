@@ -375,12 +375,6 @@ def test_values_are_named_as_in_filters(
     dataset = wids.ShardListDataset([path])
     assert list(dataset.column(".json:text.length", fill=0)) == [3, 5, 0]
     assert list(dataset.filter("length(json.text) > 3").keys) == ["k1"]
-    dataset[[0, 0, 1]].save(tmp_path / "view.json")
-    for source, count in ((path, 3), (str(tmp_path / "view.json"), 3)):
-        assert main(["stats", source, "--values", ".json:src", "--json"]) == 0
-        assert json.loads(capsys.readouterr().out)["values"] == {"web": count}
-    assert main(["stats", path, "--values", ".json:text.length", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["values"] == {"3": 1, "5": 1}
     names = [".json:text", ".json:text.length", ".txt:length", ".txt"]
     named = [option for name in names for option in ("--values", name)]
     assert main(["export", path, str(tmp_path / "t.jsonl"), *named]) == 0
@@ -390,6 +384,5 @@ def test_values_are_named_as_in_filters(
         ["a dog", "5", "1", "x"],
         [None, None, "2", "xx"],
     ]
-    assert main(["stats", path, "--values", ".json:other"]) == 1
     assert main(["export", path, str(tmp_path / "t.csv"), "--values", ".json:other"]) == 1
     assert "no sample has a value 'other' in field '.json'" in capsys.readouterr().err

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import wids
 from wids.commands.browse import add_browse
-from wids.commands.checks import add_cache, add_check, add_order, add_stats
+from wids.commands.checks import add_cache, add_check, add_order
 from wids.commands.choose import add_select
 from wids.commands.copy import add_export, add_import, add_reshard
 from wids.commands.look import add_cat, add_info, add_ls, add_show
@@ -42,6 +42,7 @@ _GONE = {
     "verify": "use 'wids check --digests SPEC'",
     "diff": "use 'wids check SPEC --keys-of OTHER'",
     "repair": "use 'wids check SHARD --repair NEW'",
+    "stats": "use 'wids info SPEC --stats' and 'wids info SPEC --values cls'",
     "pack": "use 'wids export SPEC NAME.wpack'",
     "card": "Croissant cards are no longer written; mlcroissant makes them",
 }
@@ -60,7 +61,6 @@ _DAILY = (
 _FURTHER = (
     add_sql,
     add_ls,
-    add_stats,
     add_merge,
     add_import,
     add_export,
@@ -86,7 +86,7 @@ examples:
   wids browse train.json                             all of it, in a web browser
   wids cat train.json 42 .jpg > 42.jpg               one field as it is
   wids check train.json                              is everything as the spec says?
-  wids stats train.json                              which fields there are, and how large
+  wids info train.json --stats                       which fields there are, and how large
 
 'wids COMMAND --help' explains a command, with examples.
 """

@@ -54,7 +54,8 @@ WRONG_USAGE = [
     ("browse a.json --index two", ["--index", "'two'"]),
     ("check a.json --workers two", ["--workers", "got 'two'"]),
     ("verify a.json", ["is gone", "wids check --digests"]),
-    ("stats a.json --values", ["--values", "expected one argument"]),
+    ("stats a.json", ["is gone", "wids info SPEC --stats"]),
+    ("info a.json --values", ["--values", "expected one argument"]),
     ("import table.csv", ["required: -o"]),
     ("import table.csv -o o-%d.tar --from odd", ["--from", "'odd'", "'table'"]),
     ("import table.csv -o o-%d.tar --maxcount x", ["--maxcount", "'x'"]),
@@ -98,7 +99,7 @@ WRONG_DATA = [
         (f"{command} missing.json{rest}", [NO_SPEC, EXPECTED])
         for command, rest in [
             ("info", ""), ("ls", ""), ("show", " 0"), ("cat", " 0 .txt"), ("sample", " 0"),
-            ("browse", " --no-open"), ("check", ""), ("stats", ""),
+            ("browse", " --no-open"), ("check", ""),
             ("export", " out"), ("reshard", " -o o-%d.tar"), ("order", ""), ("merge", " -o o.json"),
         ]
     ),
@@ -163,7 +164,6 @@ WRONG_DATA = [
     ("reshard a.json -o {split}-%d.tar --split a", ["--split", "'a'"]),
     ("reshard a.json -o {split}-%d.tar --split a=2", ["--split"]),
     ("merge a.json -o a.json", ["a.json: is a.json, which is merged"]),
-    ("stats a.json --plot sizes", ["sizes: expected the name of a picture (.png"]),
     ("export a.json t.csv --values nix", ["no sample has a field '.nix'; there are .txt .cls"]),
     ("check missing.tar --repair n.tar", ["missing.tar: No such file"]),
     ("check empty --repair n.tar", ["empty: Is a directory"]),

@@ -36,7 +36,11 @@ def test_a_spec_keeps_the_rules(folder: Path, capsys: pytest.CaptureFixture[str]
     dataset[:1].save("one.json")
     assert list(wids.open("one.json").keys) == ["a.v1"]
     capsys.readouterr()
-    for command in (["check", "s.json"], ["stats", "s.json", "--json"], ["ls", "s.json", "0"]):
+    for command in (
+        ["check", "s.json"],
+        ["info", "s.json", "--stats", "--json"],
+        ["ls", "s.json", "0"],
+    ):
         assert main(command) == 0, command
     assert '"count": 2' in capsys.readouterr().out
     by_first_dot = wids.ShardListDataset(
@@ -61,7 +65,7 @@ def test_a_spec_keeps_the_rules(folder: Path, capsys: pytest.CaptureFixture[str]
         ["cat", "0", ".txt"],
         ["sample", "0"],
         ["check"],
-        ["stats"],
+        ["info", "--stats"],
         ["order"],
         ["select", "--take", "1", "-o", "x.json"],
         ["check", "--keys-of", "s.tar"],

@@ -71,13 +71,12 @@ class SqlResult:
         right = [at for at, kind in enumerate(kinds) if kind.startswith(("int", "uint", "double"))]
         lines = table([self.columns, *cells], right)
         if len(shown) < len(self):
-            lines.append(
-                f"and {len(self) - len(shown)} more rows; .df(), .pl() and .arrow() have all"
-            )
+            lines.append(f"and {len(self) - len(shown)} more rows")
         return lines
 
     def __repr__(self) -> str:
-        return "\n".join(self.lines(_MOST_ROWS))
+        hint = "; .df(), .pl() and .arrow() have all" if len(self) > _MOST_ROWS else ""
+        return "\n".join(self.lines(_MOST_ROWS)) + hint
 
 
 def _cell(value: Any) -> str:

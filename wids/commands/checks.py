@@ -1,14 +1,11 @@
-"""Commands that report: `wids check`, `stats`, `order`, `cache`."""
+"""Commands that report: `wids check`, `order`, `cache`."""
 
 from __future__ import annotations
 
-import os
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import wids
-from wids.base.plots import check_plot_name
 from wids.commands.terminal import (
     DONE,
     FAULTY,
@@ -18,7 +15,6 @@ from wids.commands.terminal import (
     add_rules,
     add_workers,
     complain,
-    complain_of,
     nbytes_given,
     note,
     out,
@@ -31,14 +27,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from wids.caching.cache import ShardCache
-    from wids.specs.spec import DatasetSpec
     from wids.tools.check import Fault
-    from wids.tools.stats import Stats
     from wids.views.storage import ChosenShard
 
-__all__ = ["add_cache", "add_check", "add_order", "add_stats"]
+__all__ = ["add_cache", "add_check", "add_order"]
 
-CLASS_EXTENSIONS = {".cls", ".cls2"}
 _APART = ("digests", "keys_of", "repair")  # options of `check` that take no other
 _MOST_SHOWN = 10  # keys of each side of a comparison
 
@@ -204,69 +197,6 @@ def _fault_lines(alike: list[Fault]) -> list[str]:
     return [clean(f"{fault.severity}: {shard}: {said}"), clean(f"    cure: {fault.cure}")]
 
 
-def stats(args: Arguments) -> int:
-    """Print counts, sizes and values of the fields."""
-    from wids.tools.stats import stats_lines
-
-    if args.plot:  # before all shards are read
-        check_plot_name(Path(args.plot))
-    values = args.values if args.values is None else f".{args.values.lstrip('.')}"
-    found, names = _stats_and_names(args, values)
-    for shard, message in found.failures.items():
-        complain_of(shard, "is left out", message)
-    if found.failures:
-        complain(f"{len(found.failures)} parts could not be read; the figures are of the others")
-    if values is not None and not found.values:
-        # An empty table would look like a dataset without classes.
-        there = " ".join(found.fields) or "none, as no sample was read"
-        what = "value" if ":" in values else "field"
-        complain(f"no sample has a {what} {values}; there are {there}")
-    # Zeros for shards that could not be read would look like an empty dataset.
-    is_empty = bool(found.failures) and not found.samples.count
-    if args.json:
-        print_json(found.as_dict())
-    elif not is_empty:
-        out(stats_lines(found, names=names))
-    if args.plot and is_empty:
-        complain(f"{args.plot} is not drawn, as no sample was read")
-    elif args.plot:
-        from wids.tools.stats import plot_stats
-
-        plot_stats(found, Path(args.plot), names)
-    return FAULTY if found.failures or (values and not found.values) else DONE
-
-
-def _stats_and_names(args: Arguments, values: str | None) -> tuple[Stats, dict[str, str]]:
-    """Return the statistics of a dataset or a saved view, and names of the values counted."""
-    from wids.specs.sources import load_spec
-    from wids.tools.stats import spec_stats, view_stats
-    from wids.views.opening import is_saved_view
-
-    rules, cache_dir = rules_given(args), args.cache_dir
-    if not is_saved_view(args.spec):
-        spec = load_spec(args.spec, options=rules or None)
-        found = spec_stats(spec, values=values, cache_dir=cache_dir, workers=args.workers)
-        return found, _names_of_values(spec, values)
-    options = {"transformations": "memoryview", "remote": "range", "cache_dir": cache_dir}
-    with wids.open(args.spec, **options, **rules) as view:
-        found = view_stats(view, values=values, workers=args.workers)
-        names = view.class_names if values in CLASS_EXTENSIONS else {}
-        return found, {str(number): name for number, name in names.items()}
-
-
-def _names_of_values(spec: DatasetSpec, values: str | None) -> dict[str, str]:
-    """Return the names of the classes if the counted field is a class."""
-    from wids.specs.classnames import find_class_names
-    from wids.specs.locations import folder_of
-
-    if values not in CLASS_EXTENSIONS:
-        return {}
-    # A folder or a list of shards has no base, and files may lie beside its shards.
-    first = folder_of(spec.shards.urls[0]) or os.curdir if len(spec.shards) else ""
-    names = find_class_names(spec.header, spec.base, first, shards=spec.shards.urls)
-    return {str(number): name for number, name in names.items()}
-
-
 def add_check(commands: Any) -> None:
     """Declare the command."""
     parser = add_command(
@@ -300,24 +230,6 @@ def add_check(commands: Any) -> None:
         metavar="NEW",
         help="copy the whole samples of SPEC, a damaged shard, into a new one",
     )
-    add_rules(parser)
-    add_workers(parser)
-    add_json(parser)
-
-
-def add_stats(commands: Any) -> None:
-    """Declare the command."""
-    parser = add_command(
-        commands,
-        stats,
-        "sum up a dataset: fields, sizes, classes",
-        ["wids stats train.json", "wids stats train.json --values .cls --plot train.png"],
-    )
-    parser.add_argument("spec", metavar="SPEC")
-    parser.add_argument(
-        "--values", metavar="COLUMN", help="count the values, such as .cls or .json:source"
-    )
-    parser.add_argument("--plot", metavar="FILE", help="draw histograms into this image")
     add_rules(parser)
     add_workers(parser)
     add_json(parser)

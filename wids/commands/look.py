@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import wids
 from wids.commands.terminal import (
@@ -23,27 +23,62 @@ from wids.commands.terminal import (
     standard_output,
 )
 
+if TYPE_CHECKING:
+    from wids.catalogue.result import SqlResult
+
 __all__ = ["add_cat", "add_info", "add_ls", "add_show", "write_field"]
+
+_MOST_VALUES = 20  # that are printed; JSON has all
 
 
 def info(args: Arguments) -> int:
-    """Print the totals of datasets."""
+    """Print the totals of datasets, and on request those of fields and values."""
     from wids.base.urls import hide_credentials
     from wids.tools.facts import dataset_facts, spec_lines, spec_table_row
+    from wids.tools.stats import size_lines
 
     rules = rules_given(args)
-    all_facts = [dataset_facts(source, args.cache_dir, rules) for source in args.filenames]
+    if args.table and (args.stats or args.values is not None):
+        raise ValueError("-t: has no room for --stats and --values; leave it out")
+    found = [
+        (dataset_facts(each, args.cache_dir, rules), *_statistics(each, args))
+        for each in args.filenames
+    ]
     if args.json:
-        print_json(all_facts[0] if len(all_facts) == 1 else all_facts)
+        documents = []
+        for facts, sizes, counts in found:
+            if sizes is not None:
+                facts["sizes"] = sizes
+            if counts is not None:
+                facts["values"] = [dict(zip(counts.columns, row, strict=True)) for row in counts]
+            documents.append(facts)
+        print_json(documents[0] if len(documents) == 1 else documents)
     elif args.table:
         out("file\tname\tnbytes\tnsamples\tbase\tlast\tdatasets")
-        for facts in all_facts:
+        for facts, *_ in found:
             out(spec_table_row(facts))
     else:
-        for facts in all_facts:
+        for facts, sizes, counts in found:
             lines = [f"filename: {facts['source']}", *spec_lines(facts), ""]
+            if sizes is not None:
+                lines += [*size_lines(sizes), ""]
+            if counts is not None:
+                lines += [*counts.lines(_MOST_VALUES), ""]
             out(map(hide_credentials, lines))
     return DONE
+
+
+def _statistics(
+    source: str, args: Arguments
+) -> tuple[dict[str, dict[str, Any]] | None, SqlResult | None]:
+    """Return what --stats and --values ask for."""
+    from wids.tools.stats import field_sizes, value_counts
+
+    if not args.stats and args.values is None:
+        return None, None
+    with wids.open(source, cache_dir=args.cache_dir, **rules_given(args)) as samples:
+        sizes = field_sizes(samples) if args.stats else None
+        return sizes, None if args.values is None else value_counts(samples, args.values)
 
 
 def ls(args: Arguments) -> int:
@@ -195,11 +230,21 @@ def add_info(commands: Any) -> None:
         commands,
         info,
         "sum up a dataset: samples, bytes, shards",
-        ["wids info train.json", "wids info shards/", "wids info *.json -t"],
+        [
+            "wids info train.json",
+            "wids info *.json -t",
+            "wids info train.json --stats --values cls",
+        ],
     )
     parser.add_argument("filenames", metavar="SPEC", nargs="+", help="specs, shards or patterns")
     parser.add_argument(
         "-t", "--table", action="store_true", help="print one row per spec, separated by tabs"
+    )
+    parser.add_argument(
+        "--stats", action="store_true", help="add the number and the sizes of each field"
+    )
+    parser.add_argument(
+        "--values", metavar="SQL", help="count the values of columns, such as cls or json.source"
     )
     add_cache_dir(parser)
     add_rules(parser)

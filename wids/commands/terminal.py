@@ -6,6 +6,7 @@ import argparse
 import json
 import re
 import sys
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TextIO
 
 from wids.base.files import named_write_errors
@@ -192,7 +193,14 @@ def standard_output() -> TextIO:
 
 def print_json(value: Any) -> None:
     """Print a value as JSON on standard output."""
-    out(json.dumps(value, indent=2))
+    out(json.dumps(value, indent=2, default=_json_value))
+
+
+def _json_value(value: Any) -> Any:
+    """Return what stands in JSON for a value of an answer of SQL that JSON has not."""
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    return str(value)  # dates
 
 
 def note(message: str) -> None:
