@@ -48,7 +48,9 @@ _PIECE_FAR_NBYTES = 8 << 20  # each piece of a remote field costs a request
 _LOOK_SECONDS = 1.0
 _MOST_LOOKED_AT = 256  # shards at a time
 # A user waits for the page, so an early error is better than the many retries of a training run.
-PATIENCE = FetchPolicy(connect_timeout_seconds=5.0, stall_timeout_seconds=10.0, attempts=2)
+PATIENCE = FetchPolicy(
+    connect_timeout_seconds=5.0, stall_timeout_seconds=10.0, attempts=2, limited_attempts=2
+)
 
 
 class LocatedField(NamedTuple):

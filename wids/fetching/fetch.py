@@ -37,6 +37,7 @@ from wids.fetching.transport import (
     FetchPolicy,
     Lister,
     RangesNotServedError,
+    ServerBusyError,
     Sink,
     Source,
     StoppedError,
@@ -506,7 +507,7 @@ class Fetcher:
         check_stopped: Callable[[], None] = lambda: None,
     ) -> T:
         """Repeat an attempt and return its result; raise after a final error or many failures."""
-        failures = 0
+        failures = refusals = 0
         check_open = self._checker(url, check_stopped)
 
         while True:
@@ -516,14 +517,16 @@ class Fetcher:
             except (ConnectionError, TimeoutError) as error:
                 check_open()
                 # A try that received data does not count: a large file takes many on a bad line.
-                failures = 1 if progress() - before >= _PROGRESS_NBYTES else failures + 1
-                shown = display_url(url)
-                if failures >= self.policy.attempts:
-                    message = f"{shown}: gave up after {failures} attempts; the last: {error}"
+                if progress() - before >= _PROGRESS_NBYTES:
+                    failures = refusals = 0
+                limited = isinstance(error, ServerBusyError) and error.limited
+                failures, refusals = failures + (not limited), refusals + limited
+                shown, tries = display_url(url), failures + refusals
+                policy = self.policy
+                if failures >= policy.attempts or refusals >= policy.limited_attempts:
+                    message = f"{shown}: gave up after {tries} attempts; the last: {error}"
                     raise FetchError(message) from error
-                seconds = self.policy.wait_seconds(
-                    failures, getattr(error, "retry_after_seconds", None)
-                )
+                seconds = policy.wait_seconds(tries, getattr(error, "retry_after_seconds", None))
                 logger.warning("%s: %s; trying again in %.1f s", shown, error, seconds)
             # The wait is outside the handler, which would keep the error and its connection alive.
             while seconds > 0:

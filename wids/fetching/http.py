@@ -224,7 +224,8 @@ def _check_status(response: Response, url: str, *, ranged: bool) -> None:
     if status in _WORTH_ANOTHER_TRY:
         wait = parse_retry_after(response.headers.get("Retry-After"), time.time())
         said = f"HTTP status {status} {response.reason or ''}".rstrip()
-        raise ServerBusyError(said, wait, crowded=status in _CROWDED)
+        limited = status == HTTPStatus.TOO_MANY_REQUESTS or wait is not None
+        raise ServerBusyError(said, wait, crowded=status in _CROWDED, limited=limited)
     hint = {
         401: "; credentials are taken from ~/.netrc",
         403: "; it needs credentials, or a signed URL has expired",

@@ -60,6 +60,7 @@ _ABSENT = re.compile(r"status code: 404\b")
 # S3 answers 400 to tokens that have expired, but also to a client that was slow.
 _REFUSED = re.compile(r"status code: (400|401|403)\b(?!.*\bRequestTimeout\b)")
 _CROWDED = re.compile(r"status code: (429|503)\b")
+_LIMITED = re.compile(r"status code: 429\b|\bSlowDown\b")
 _MAY_PASS = re.compile(r"status code: (5\d\d|429)")
 _CREDENTIALS = {
     "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (and AWS_SESSION_TOKEN, AWS_REGION, "
@@ -363,8 +364,11 @@ def _raise_generic(url: str, error: Exception) -> NoReturn:
         raise FetchError(
             f"{shown}: {_first_line(error)}; where credentials are wanted, set {wanted}"
         ) from None
-    crowded = _CROWDED.search(text) is not None
-    raise ServerBusyError(_first_line(error), crowded=crowded) from None
+    raise ServerBusyError(
+        _first_line(error),
+        crowded=_CROWDED.search(text) is not None,
+        limited=_LIMITED.search(text) is not None,
+    ) from None
 
 
 def _first_line(error: BaseException) -> str:

@@ -68,14 +68,21 @@ class ServerBusyError(AnsweredError):
         message: What it sent.
         retry_after_seconds: The wait that it asks for, or None.
         crowded: Whether fewer requests at once would help.
+        limited: Whether it works, and only limits the number of requests in a time.
     """
 
     def __init__(
-        self, message: str, retry_after_seconds: float | None = None, *, crowded: bool = False
+        self,
+        message: str,
+        retry_after_seconds: float | None = None,
+        *,
+        crowded: bool = False,
+        limited: bool = False,
     ) -> None:
         hint = f" (fewer connections by {_ENVIRONMENT} may help)" if crowded else ""
         super().__init__(message + hint)
         self.retry_after_seconds = retry_after_seconds
+        self.limited = limited
 
 
 class SlowServerError(TimeoutError):
@@ -280,6 +287,8 @@ class FetchPolicy:
             waiting for bytes counts.
         min_nbytes_per_second: Least rate of a body.
         attempts: Tries in a row without progress before giving up.
+        limited_attempts: The same of tries to which a server answers that it limits requests (429,
+            503 with Retry-After, SlowDown): many ranks that share its limit get this many times.
         backoff_seconds: Longest wait before the second try; doubles with each, up to
             `max_wait_seconds`. The wait is drawn at random below it.
         max_wait_seconds: Bound of any wait, a server's Retry-After included.
@@ -294,6 +303,7 @@ class FetchPolicy:
     stall_timeout_seconds: float = 8.0
     min_nbytes_per_second: float = 1024.0
     attempts: int = 5
+    limited_attempts: int = 50
     backoff_seconds: float = 1.0
     max_wait_seconds: float = 60.0
     connections: int = field(default_factory=_default_connections)
@@ -307,10 +317,10 @@ class FetchPolicy:
             failures: At least 1.
             retry_after_seconds: Wait that the server asked for, or None.
 
-        >>> FetchPolicy().wait_seconds(1, 5.0), FetchPolicy().wait_seconds(1, 1e9)
-        (5.0, 60.0)
+        >>> 5 <= FetchPolicy().wait_seconds(1, 5.0) <= 6, FetchPolicy().wait_seconds(1, 1e9)
+        (True, 60.0)
         """
-        if retry_after_seconds is not None:
-            return min(retry_after_seconds, self.max_wait_seconds)
-        longest = min(self.backoff_seconds * 2 ** (failures - 1), self.max_wait_seconds)
-        return random.uniform(0, longest)  # noqa: S311 (spreads processes; not secret)
+        longest = min(self.backoff_seconds * 2 ** min(failures - 1, 30), self.max_wait_seconds)
+        # Random also beyond what the server asked for, which it asked of all processes.
+        spread = random.uniform(0, longest)  # noqa: S311 (spreads processes; not secret)
+        return min((retry_after_seconds or 0.0) + spread, self.max_wait_seconds)

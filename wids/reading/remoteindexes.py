@@ -43,7 +43,8 @@ def peek_index(shard: ShardRef, cache_dir: str | os.PathLike[str] | None = None)
         CacheError: The cache folder cannot be used.
         ShardFormatError: The sidecar is damaged.
     """
-    with closing(ShardCache(cache_dir, fetcher=Fetcher(FetchPolicy(attempts=1)))) as cache:
+    once = Fetcher(FetchPolicy(attempts=1, limited_attempts=1))
+    with closing(ShardCache(cache_dir, fetcher=once)) as cache:
         url = shard.index or with_suffix(shard.url, SIDECAR_SUFFIX)
         return fetch_index(url, cache, shard)
 

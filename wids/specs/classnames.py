@@ -160,7 +160,7 @@ def _listed_shards(document: Mapping[str, Any]) -> set[str]:
 def _in_remote_folders(folders: Sequence[str]) -> dict[str, Mapping[str, Any]]:
     """Return the names in files of remote folders, all of which are requested at once."""
     found: dict[str, Mapping[str, Any]] = {}
-    fetcher = Fetcher(FetchPolicy(attempts=2))
+    fetcher = Fetcher(FetchPolicy(attempts=2, limited_attempts=2))
     try:
         for folder in folders:
             with DaemonThreadPool(len(_FILES), "wids-class-names") as pool:
