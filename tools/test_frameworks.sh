@@ -3,7 +3,7 @@
 # Face Trainer and Ray Train, two gloo ranks each, and hand datasets over to data engines, in a
 # virtual environment of their own (.venv-frameworks, made on first use and for other constraints).
 # Usage: tools/test_frameworks.sh [NAME ...]; by default all of: lightning accelerate trainer ray
-#   files mount raydata dask datasets grain lance ffcv
+#   files mount raydata dask datasets grain lance openclip ffcv
 # `ffcv` is compiled: where pkg-config does not find OpenCV and libturbojpeg, it is passed over.
 set -eu
 cd "$(dirname "$0")/.."
@@ -43,7 +43,7 @@ get_ffcv() {
         "$venv/bin/pip" install --quiet -c "$tests/constraints.txt" --no-deps ffcv
 }
 
-for name in ${*:-lightning accelerate trainer ray files mount raydata dask datasets grain lance ffcv}; do
+for name in ${*:-lightning accelerate trainer ray files mount raydata dask datasets grain lance openclip ffcv}; do
     case $name in
         lightning)
             fresh && "$python" "$tests/lightning_ddp.py" trainer
@@ -62,6 +62,11 @@ for name in ${*:-lightning accelerate trainer ray files mount raydata dask datas
             "$python" "$tests/ray_executor.py" ;;
         files | mount | raydata | dask | datasets | grain)
             "$python" "$tests/handover.py" "$name" ;;
+        openclip)
+            "$venv/bin/pip" install --quiet -c "$tests/constraints.txt" --no-deps open_clip_torch \
+                torchvision timm
+            "$venv/bin/pip" install --quiet -c "$tests/constraints.txt" ftfy regex webdataset
+            "$python" "$tests/open_clip_loop.py" ;;
         lance) "$python" "$tests/moving.py" lance ;;
         ffcv)
             if "$python" -c 'import ffcv' 2> /dev/null || get_ffcv; then
