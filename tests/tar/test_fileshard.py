@@ -2,8 +2,6 @@
 
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -114,14 +112,6 @@ def test_what_is_read_does_not_change_with_the_file(folder: Path, tmp_path: Path
     assert field.readonly
 
 
-@pytest.mark.usefixtures("no_fd_leaks")
-def test_files_are_closed_with_their_shards(folder: Path) -> None:
-    """The descriptor of a shard is closed when the dataset is."""
-    dataset = wids.ShardListDataset([str(folder / "a.tar")], access="pread")
-    dataset.read_raw(3)
-    dataset.close()
-
-
 def test_only_files_of_networks_are_read_by_position_unasked(folder: Path) -> None:
     """A local file is mapped unless "pread" asks otherwise; another value is refused."""
     if on_network(folder):
@@ -133,15 +123,3 @@ def test_only_files_of_networks_are_read_by_position_unasked(folder: Path) -> No
     assert kinds == {"auto": wids.Shard, "mmap": wids.Shard, "pread": FileShard}
     with pytest.raises(ValueError, match='access: expected "auto", "mmap" or "pread", got'):
         wids.ShardListDataset([str(folder / "a.tar")], access="read")
-
-
-def test_a_program_that_ends_with_open_files_says_nothing(folder: Path) -> None:
-    """Shards that are still open when the interpreter ends leave no traceback."""
-    program = (
-        "import sys, wids\ndataset = wids.ShardListDataset([sys.argv[1]], access='pread')\n"
-        "print(len(dataset[0]))\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(folder / "a.tar")], capture_output=True, check=True
-    )
-    assert done.stderr == b""

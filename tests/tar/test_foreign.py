@@ -14,7 +14,6 @@ from wids.tar.foreign import (
     check_foreign_index,
     find_foreign_indexes,
     read_foreign_index,
-    save_foreign_indexes,
     write_dali_index,
     write_energon_index,
     wrong_indexes,
@@ -215,18 +214,6 @@ def test_webshart(shard):
         check_foreign_index(path, shard)
 
 
-def test_finding(shard):
-    """Indexes are found at the paths where their tools put them."""
-    assert find_foreign_indexes(shard) == []
-    for name in ("train-0.idx", "train-0.tar.idx", "train-0.json"):
-        shard.with_name(name).touch()
-    assert [p.name for p in find_foreign_indexes(shard)] == [
-        "train-0.idx",
-        "train-0.tar.idx",
-        "train-0.json",
-    ]
-
-
 def test_a_database_in_the_root_speaks_of_shards_below(shard):
     """Energon's database may be in a parent folder, and shards of one name in two folders are
     distinguished.
@@ -265,12 +252,6 @@ def test_values_of_a_database_are_bounded(shard):
     connection.close()
     with pytest.raises(ShardFormatError, match="too big"):
         read_foreign_index(path, shard)
-
-
-def test_unknown_tools_are_refused(shard):
-    """An unknown tool raises an error that lists the known ones."""
-    with pytest.raises(ValueError, match="'dali' and 'energon'"):
-        save_foreign_indexes(shard, TarIndex.from_tar(shard), ["ffcv"])
 
 
 def test_all_indexes_beside_a_shard_are_checked(shard):

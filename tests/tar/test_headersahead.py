@@ -122,20 +122,6 @@ def test_headers_between_which_nothing_is_read_are_brought(tmp_path, members):
     assert all(0 <= start < stop <= path.stat().st_size for start, stop in slow.advised)
 
 
-def test_nothing_is_advised_where_the_system_reads_all_between_close_headers(tmp_path):
-    """A system that reads all of a disk ahead is not disturbed by reads elsewhere."""
-    path = tmp_path / "close.tar"
-    write_sparsely(path, close_members(1000))
-    with path.open("rb") as file:
-        slow = SlowFile(path, file.fileno())
-        plain = slow.opened()
-        pages_of_member = 30_720 >> 12
-        waits = replace(plain.advised, waits=lambda: slow.num_waits * pages_of_member)
-        assert len(scan_bytes(replace(plain, advised=waits)).spans) == 1000
-    assert slow.num_waits > 900
-    assert not slow.advised
-
-
 def test_nothing_is_advised_of_what_is_in_memory(tmp_path):
     """Where no header is waited for, as in a file that was read before, nothing is advised."""
     path = tmp_path / "large.tar"
@@ -145,27 +131,6 @@ def test_nothing_is_advised_of_what_is_in_memory(tmp_path):
         slow.in_memory.update(range((path.stat().st_size >> 12) + 1))
         assert len(scan_bytes(slow.opened()).spans) == 500
     assert not slow.advised
-
-
-def test_a_file_system_that_forgets_is_asked_once(tmp_path):
-    """Where advised pages are not kept, the look-ahead soon gives up."""
-    path = tmp_path / "large.tar"
-    write_sparsely(path, large_members(3000))
-    with path.open("rb") as file:
-        slow = SlowFile(path, file.fileno())
-        slow.in_memory = Forgetful()
-        assert len(scan_bytes(slow.opened()).spans) == 3000
-    assert 0 < len(slow.advised) < 1500
-
-
-class Forgetful(set):
-    """Memory that keeps no page."""
-
-    def update(self, *_others) -> None:
-        pass
-
-    def __ior__(self, _other):
-        return self
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -44,10 +44,3 @@ def test_members_come_in_order_of_their_extensions():
     fields: dict[str, Any] = {"b": b"", "a": b"", ".c": b"", "a.b": b""}
     names = [name for name, _ in SampleEncoder()({"__key__": "k", **fields})[1]]
     assert names == sorted(names) == ["k.a", "k.a.b", "k.b", "k.c"]
-
-
-def test_bytes_are_not_copied():
-    """A large buffer is passed to the writer without a copy."""
-    data = bytearray(10)
-    ((_, member),) = SampleEncoder()({"__key__": "k", "bin": data})[1]
-    assert member is data

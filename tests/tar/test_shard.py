@@ -1,6 +1,5 @@
 """`Shard` reads raw samples from mapped memory."""
 
-import gc
 import os
 import pickle
 
@@ -43,16 +42,6 @@ def test_errors_name_what_was_asked_for(path):
         Shard(path)[0:2]
 
 
-def test_views_and_bytes(path):
-    """Fields are read-only views by default, and bytes with `copy`."""
-    shard = Shard(path)
-    view = shard[1][".seg.png"]
-    assert isinstance(view, memoryview)
-    assert view.readonly
-    assert shard.read(1, copy=True) == SAMPLES[1]
-    assert type(shard.read(1, copy=True)[".cls"]) is bytes
-
-
 def test_views_outlive_the_shard(path):
     """Views stay valid after the shard is closed; reading from it is an error."""
     with Shard(path) as shard:
@@ -60,21 +49,6 @@ def test_views_outlive_the_shard(path):
     assert bytes(view) == b"zwei" * 300
     with pytest.raises(ValueError, match="closed"):
         shard[0]
-
-
-def test_descriptors_are_given_back(path, tmp_path, no_fd_leaks):
-    """A closed shard, or one that failed to open, holds no descriptor."""
-    TarIndex.from_tar(path).save(tmp_path / "x.widx")
-    for _ in range(50):
-        shard = Shard(path, TarIndex.load(tmp_path / "x.widx"))
-        assert shard[0]["__key__"] == "a"
-        shard.close()
-    os.truncate(path, 512)
-    index = TarIndex.load(tmp_path / "x.widx")
-    for _ in range(50):
-        with pytest.raises(ShardFormatError):
-            Shard(path, index)
-    gc.collect()
 
 
 def test_an_index_of_another_shard_is_refused(path, make_shard):

@@ -3,12 +3,10 @@
 import os
 import pickle
 import shutil
-import threading
 import time
-from pathlib import Path
 
 import pytest
-from helpers.tarbytes import END, member, numbered
+from helpers.tarbytes import END, member
 from helpers.waiting import write_later
 
 import wids
@@ -40,13 +38,6 @@ def test_names_of_any_bytes(tmp_path, first):
     index = TarIndex.from_tar(path)
     assert [os.fsencode(name) for name in index.names] == names
     assert [os.fsencode(key) for key in index.keys] == [first, b"\xa9", b"zz/b"]
-
-
-@pytest.mark.parametrize("place", [-1, 2, 1 << 70])
-def test_place_out_of_range(shard, place):
-    """An index out of range raises an IndexError that names it and the range."""
-    with pytest.raises(IndexError, match=rf"{place} lies outside \[0, 2\)"):
-        TarIndex.from_tar(shard).fields(place)
 
 
 def touch(shard, sidecar):
@@ -178,19 +169,6 @@ def test_other_rules_make_another_index(shard, sidecar):
     assert TarIndex.load(sidecar).source == index.source
 
 
-def test_a_folder_that_cannot_be_written_to_is_no_error(shard, tmp_path):
-    """A shard in a read-only folder is indexed without a sidecar."""
-    assert TarIndex.open(shard, tmp_path / "missing" / "x.widx").num_samples == 2
-
-
-def test_a_broken_shard_is_an_error_also_with_a_sidecar(shard, sidecar):
-    """A shard that was truncated later is refused despite its old sidecar."""
-    TarIndex.open(shard, sidecar)
-    os.truncate(shard, 700)
-    with pytest.raises(ShardFormatError, match="byte"):
-        TarIndex.open(shard, sidecar)
-
-
 def test_pickles(shard, sidecar):
     """An index can be pickled; a mapped one is pickled as its path."""
     built = TarIndex.open(shard, sidecar)
@@ -199,21 +177,6 @@ def test_pickles(shard, sidecar):
         copy = pickle.loads(pickle.dumps(index))
         assert (copy.names, copy.fields(1)) == (built.names, built.fields(1))
     assert len(pickle.dumps(loaded)) < 300
-
-
-def test_many_threads_build_one_sidecar(shard, sidecar):
-    """Threads that open one shard at once all get a right index and leave no temporary file."""
-    found = []
-    threads = [
-        threading.Thread(target=lambda: found.append(TarIndex.open(shard, sidecar).names))
-        for _ in range(8)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert found == [["a.cls", "a.txt", "b.cls", "b.txt"]] * 8
-    assert sorted(path.name for path in shard.parent.iterdir()) == ["x.tar", "x.tar.widx"]
 
 
 def test_a_sidecar_that_leaves_an_archive_out_is_not_used(shard):
@@ -265,25 +228,3 @@ def test_what_a_shard_may_lack_is_warned_of_wherever_it_is_opened(tmp_path, arch
             ShardFormatError, match=r"another archive.*concatenated=True reads both"
         ):
             len(opening())
-
-
-@pytest.mark.slow
-def test_a_million_members_open_at_once(tmp_path):
-    """A sidecar of a million members is opened without reading it."""
-    path, sidecar = tmp_path / "million.tar", tmp_path / "million.widx"
-    with path.open("wb") as stream:
-        for start in range(0, 1_000_000, 10_000):
-            stream.write(numbered(start, start + 10_000))
-        stream.write(END)
-    TarIndex.open(path, sidecar)
-    before = private_nbytes()
-    index = TarIndex.open(path, sidecar)
-    assert private_nbytes() - before < 2 << 20
-    assert index.fields(250_000) == [(".txt", 500_001 * 512, 0), (".cls", 500_002 * 512, 0)]
-
-
-def private_nbytes():
-    """Return this process's private memory in bytes."""
-    report = Path("/proc/self/smaps_rollup").read_text(encoding="ascii")
-    rows = [line.split() for line in report.splitlines() if line.startswith("Private_")]
-    return 1024 * sum(int(row[1]) for row in rows)
