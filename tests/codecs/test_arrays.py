@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from wids.codecs.arrays import decode_npy, decode_npz, encode_npy, encode_npz
+from wids.codecs.arrays import decode_npy, decode_npz, encode_npz
 from wids.codecs.safetensors import decode_safetensors, encode_safetensors
 from wids.errors import DecodeError
 
@@ -73,20 +73,6 @@ def test_unusual_npy_files_read_as_numpy_reads_them(array):
     assert got.dtype == array.dtype
     assert got.flags.f_contiguous == array.flags.f_contiguous
     assert got.tobytes() == array.tobytes()
-
-
-def test_npy_copies_nothing():
-    """The array is a view of the given bytes, and is writable only if they are."""
-    data = numpy_saves(np.arange(1000))
-    array = decode_npy(memoryview(data))
-    assert np.shares_memory(array, np.frombuffer(data, np.uint8))
-    assert not array.flags.writeable
-    assert decode_npy(memoryview(bytearray(data))).flags.writeable
-
-
-def test_bytes_after_the_array_are_ignored_as_by_numpy():
-    """A file may be longer than its array."""
-    assert decode_npy(numpy_saves(np.arange(3)) + b"more").tolist() == [0, 1, 2]
 
 
 def test_object_arrays_are_refused_with_the_name_of_the_opt_in():
@@ -191,14 +177,6 @@ def test_what_is_no_npz_is_refused(data):
         decode_npz(data, max_nbytes=1000)
 
 
-def test_objects_inside_npz_are_refused():
-    """Arrays of Python objects in an archive are refused."""
-    stream = io.BytesIO()
-    np.savez(stream, allow_pickle=True, x=np.array([{}], dtype=object))
-    with pytest.raises(PermissionError):
-        decode_npz(stream.getvalue(), max_nbytes=10_000)
-
-
 @given(
     st.dictionaries(
         st.text(max_size=5).filter(lambda name: name != "__metadata__"),
@@ -219,13 +197,6 @@ def test_safetensors_reads_and_writes_as_the_library_does(tensors):
     for name, array in expected.items():
         assert got[name].dtype == array.dtype
         np.testing.assert_array_equal(got[name], array)
-
-
-def test_safetensors_copies_nothing():
-    """The arrays lie in the given bytes."""
-    data = encode_safetensors({"w": np.arange(1000), "b": np.zeros(3, "f4")})
-    for array in decode_safetensors(memoryview(data)).values():
-        assert np.shares_memory(array, np.frombuffer(data, np.uint8))
 
 
 def test_types_without_a_numpy_name_come_as_torch_tensors():
@@ -302,14 +273,3 @@ def test_what_the_library_refuses_is_refused_here():
             library.deserialize(data[:cut])
         with pytest.raises(DecodeError):
             decode_safetensors(data[:cut])
-
-
-def test_objects_are_not_written():
-    """Each of the three formats refuses an array of Python objects."""
-    objects = np.array([{}], dtype=object)
-    with pytest.raises(ValueError, match="Object arrays"):
-        encode_npy(objects)
-    with pytest.raises(ValueError, match="Object arrays"):
-        encode_npz({"a": objects})
-    with pytest.raises(ValueError, match="expected one of the types .* got object"):
-        encode_safetensors({"a": objects})

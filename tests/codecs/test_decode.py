@@ -1,28 +1,22 @@
 """The table of decoders: what each extension becomes, and what answers a field that fails."""
 
-import concurrent.futures
-import contextlib
 import io
 import json
-import multiprocessing
 import pickle
-import random
 import re
-import subprocess
 import sys
-import tracemalloc
 import warnings
 
 import numpy as np
 import PIL.Image
 import pytest
 from helpers.pictures import draw, save
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from wids.codecs.arrays import encode_npy, encode_npz
-from wids.codecs.decode import SampleDecoder, decode_field
-from wids.codecs.formats import encode_field, pack_field
+from wids.codecs.decode import SampleDecoder
+from wids.codecs.formats import pack_field
 from wids.codecs.images import ImageDecoder
 from wids.codecs.safetensors import encode_safetensors
 from wids.codecs.tenbin import encode_tenbin
@@ -82,13 +76,6 @@ def test_the_fields_of_old_datasets_become_what_old_code_expects():
     }
 
 
-def test_the_sample_given_is_not_changed():
-    """Decoding makes a new dict."""
-    sample = {"__key__": "a", ".cls": b"1"}
-    SampleDecoder()(sample)
-    assert sample == {"__key__": "a", ".cls": b"1"}
-
-
 @pytest.mark.parametrize("wrap", [bytes, memoryview, io.BytesIO])
 def test_fields_may_be_bytes_views_or_streams(wrap):
     """Bytes, memoryviews and streams of the same field decode to the same value."""
@@ -132,11 +119,6 @@ def test_what_no_entry_names_stays_a_stream(extension):
     assert isinstance(value, io.BytesIO)
     if extension != ".txt.gz.gz":
         assert value.getvalue() == data
-
-
-def test_an_unknown_field_in_a_wrapper_is_unpacked():
-    """The stream of an unknown extension with a wrapper holds the decompressed bytes."""
-    assert decode_one(".bin.gz", pack_field(".gz", b"content")).getvalue() == b"content"
 
 
 @pytest.mark.parametrize(
@@ -226,12 +208,6 @@ def test_the_users_entries_come_first_and_the_longest_suffix_wins():
     assert decoded[".json"].getvalue() == b"[1]"
 
 
-def test_an_entry_may_name_the_wrapper_itself():
-    """A decoder for .txt.gz gets the compressed bytes."""
-    assert decode_one(".txt.gz", b"raw", decoders={".txt.gz": len}) == 3
-    assert decode_one(".txt.gz", b"raw", decoders={".gz": shout}) == "RAW"
-
-
 def test_an_error_names_the_field_and_the_sample():
     """The message has index, key, extension, shard and cause, but not the URL's query."""
     sample = {
@@ -247,12 +223,6 @@ def test_an_error_names_the_field_and_the_sample():
         assert part in message
     assert "secret" not in message
     assert isinstance(caught.value.__cause__, json.JSONDecodeError)
-
-
-def test_an_error_without_a_sample_names_the_field():
-    """The error of `decode_field` names the extension and the cause."""
-    with pytest.raises(DecodeError, match=r"field '\.cls': ValueError: invalid literal"):
-        decode_field(".cls", b"cat")
 
 
 def test_any_exception_of_a_decoder_is_a_decode_error():
@@ -332,47 +302,8 @@ def test_a_missing_library_is_named_with_its_extra(extension, module, extra, mon
     clear_loaded()
 
 
-def test_sound_and_video_stay_streams_unless_asked_for():
-    """Sound and video are binary streams by default."""
-    for extension in (".wav", ".mp3", ".mp4", ".webm"):
-        assert decode_one(extension, b"data").getvalue() == b"data"
-
-
-def test_the_bound_reaches_the_wrappers_and_archives():
-    """max_nbytes holds for .gz, .zst and .npz."""
-    packed = {
-        ".txt.gz": pack_field(".gz", bytes(2000)),
-        ".txt.zst": pack_field(".zst", bytes(2000)),
-        ".npz": encode_npz({"x": np.zeros(2000, "u1")}),
-    }
-    for extension, data in packed.items():
-        decode_one(extension, data, max_nbytes=4000)
-        with pytest.raises(DecodeError, match="max_nbytes"):
-            decode_one(extension, data, max_nbytes=1000)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("last", ["a", "\U0001f600"], ids=["narrow", "wide"])
-@pytest.mark.parametrize("extension", [".txt", ".json", ".msgpack", ".cbor"])
-def test_the_bound_counts_values_beside_the_bytes_that_they_come_from(extension: str, last: str):
-    """No packed text takes more memory than max_nbytes, its decompressed bytes included."""
-    # Random digits, of which a step of decompression makes little.
-    text = random.Random(0).randbytes(4 << 20).hex() + last
-    content = [text] if extension == ".json" else text  # texts are taken for written JSON
-    data = pack_field(".gz", encode_field(extension, content))
-    assert decode_one(f"{extension}.gz", data) == content
-    for ratio in (1.2, 2.2, 3.2, 5.2):
-        max_nbytes = int(len(text) * ratio)
-        tracemalloc.start()
-        with contextlib.suppress(DecodeError):
-            decode_one(f"{extension}.gz", data, max_nbytes=max_nbytes)
-        _, peak = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
-        assert peak < max_nbytes + (3 << 20)  # pieces of decompression
-
-
-def test_decoders_travel_between_processes():
-    """A pickled decoder decodes in another process, also a spawned one."""
+def test_decoders_are_pickled():
+    """A pickled decoder has the same settings, and decodes."""
     decoder = SampleDecoder(
         ImageDecoder("numpy", mode="L"), decoders={".up": shout}, on_error="collect", copy=False
     )
@@ -380,44 +311,6 @@ def test_decoders_travel_between_processes():
     again = pickle.loads(pickle.dumps(decoder))
     assert repr(again) == repr(decoder)
     assert again({".up": b"a", ".cls": b"x"})[".up"] == "A"
-    context = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as pool:
-        sample = {"__key__": "a", ".cls": b"4", ".json": b"[1]"}
-        assert pool.submit(SampleDecoder("numpy"), sample).result() == {
-            "__key__": "a",
-            ".cls": 4,
-            ".json": [1],
-        }
-
-
-def test_threads_may_share_a_decoder():
-    """Many threads get the same values from one decoder as one thread."""
-    decode = SampleDecoder("numpy")
-    samples = [
-        {"__key__": str(i), f".{i % 7}.cls": b"%d" % i, ".png": PNG, ".npy": encode_npy([i])}
-        for i in range(200)
-    ]
-    with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        for i, decoded in enumerate(pool.map(decode, samples)):
-            assert decoded[f".{i % 7}.cls"] == i
-            assert decoded[".npy"].tolist() == [i]
-            np.testing.assert_array_equal(decoded[".png"], PICTURE)
-
-
-def test_the_representation_is_short_and_stable():
-    """`repr` shows the settings that differ from the defaults, without addresses."""
-    assert repr(SampleDecoder()) == "SampleDecoder('PIL')"
-    shown = repr(SampleDecoder("numpy", decoders={".b": shout, ".a": None}, on_error=fail))
-    assert shown == "SampleDecoder('numpy', decoders for .a, .b, on_error=fail)"
-
-
-def test_many_extensions_do_not_fill_the_memory():
-    """The memo of extensions is bounded, and decoding works beyond the bound."""
-    decode = SampleDecoder()
-    for start in range(0, 30_000, 1000):
-        sample = {f".{number}.cls": b"1" for number in range(start, start + 1000)}
-        assert set(decode(sample).values()) == {1}
-    assert len(pickle.dumps(decode)) < 1000
 
 
 @given(st.text(max_size=30), st.binary(max_size=30))
@@ -429,24 +322,3 @@ def test_any_name_and_content_gives_a_value_or_a_decode_error(name, data):
             SampleDecoder("numpy", media=True)({f".{name}": data})
     except DecodeError:
         pass
-
-
-@pytest.mark.parametrize("extension", [".jpg", ".png", ".webp", ".npy", ".npz", ".json", ".mp4"])
-@given(data=st.binary(max_size=200))
-@settings(deadline=None)  # the first one waits for a library to be imported
-def test_rubbish_under_a_known_extension_is_a_decode_error(extension, data):
-    """Random bytes give a DecodeError or a value under each known extension."""
-    sample = SampleDecoder("numpy", on_error="collect", media=True)({extension: data})
-    assert extension in sample
-
-
-def test_importing_the_table_loads_no_heavy_library():
-    """Pillow, torch and the rest are imported when a field first needs them."""
-    code = (
-        "import sys, wids.codecs.decode, wids.codecs.formats;"
-        "heavy = {'PIL', 'torch', 'cv2', 'av', 'soundfile', 'msgpack', 'cbor2', 'orjson',"
-        "'zstandard', 'simplejpeg', 'safetensors'};"
-        "print(sorted(heavy & set(sys.modules)))"
-    )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout.strip() == "[]"

@@ -2,7 +2,6 @@
 
 import random
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -100,8 +99,3 @@ def test_sizes_that_no_picture_can_have_are_refused(make, error, message):
     """An impossible size raises when the framing is made."""
     with pytest.raises(error, match=message):
         make()
-
-
-def test_numpys_numbers_are_sizes():
-    """Integers of numpy are accepted as sizes."""
-    assert Resize(np.int64(8)).frame(16, 32) == ((0, 0, 16, 32), (8, 16))

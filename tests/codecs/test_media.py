@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from helpers.pictures import draw, psnr
 
-from wids.codecs.decode import SampleDecoder
 from wids.codecs.media import decode_audio, decode_video
 from wids.errors import DecodeError
 
@@ -157,14 +156,3 @@ def test_a_film_without_video_is_refused():
         output.mux(track.encode())
     with pytest.raises(DecodeError, match="video: expected a stream of pictures"):
         decode_video(stream.getvalue(), max_nbytes=BOUND)
-
-
-def test_samples_with_media_decode_to_arrays():
-    """With media=True the table holds sound and video, within the decoder's bound."""
-    pytest.importorskip("av")
-    sample = {"__key__": "a", ".flac": sound("FLAC"), ".mp4": film(3)}
-    decoded = SampleDecoder(media=True)(sample)
-    assert decoded[".flac"][0].shape == (4000,)
-    assert decoded[".mp4"][0].shape == (3, 48, 64, 3)
-    with pytest.raises(DecodeError, match="max_nbytes"):
-        SampleDecoder(media=True, max_nbytes=1000)(sample)

@@ -5,10 +5,9 @@ import sys
 
 import numpy as np
 import pytest
-from helpers.pictures import draw, psnr
+from helpers.pictures import draw
 from PIL import Image
 
-from wids.base.optional import load_if_present
 from wids.codecs.images import resample
 
 SIZES = [(60, 40), (224, 224), (300, 17), (7, 7), (1, 1), (400, 500)]
@@ -79,17 +78,3 @@ def test_resizing_starts_no_threads_of_its_own():
         [sys.executable, "-c", COUNT_THREADS], capture_output=True, text=True, check=True
     )
     assert done.stdout == "0\n"
-
-
-def test_it_works_with_pillow_alone(monkeypatch):
-    """Without torch and OpenCV the results are Pillow's."""
-    expected = resample(PICTURE, (60, 40), antialias=True, backend="pillow")
-    for module in ("torch", "cv2"):
-        monkeypatch.setitem(sys.modules, module, None)
-    load_if_present.cache_clear()
-    try:
-        np.testing.assert_array_equal(resample(PICTURE, (60, 40), antialias=True), expected)
-        plain = resample(PICTURE, (60, 40), antialias=False)
-    finally:
-        load_if_present.cache_clear()
-    assert psnr(plain, expected) < 40
