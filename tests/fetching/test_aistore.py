@@ -12,10 +12,8 @@ from helpers.stores import Gateway, aistore_gateway, use_s3
 
 import wids
 from wids.cli import main
-from wids.errors import FetchError, ShardChangedError
+from wids.errors import FetchError
 from wids.fetching.fetch import Fetcher
-from wids.fetching.responses import FileVersion
-from wids.specs.sources import load_spec
 
 
 @pytest.fixture
@@ -66,28 +64,6 @@ def test_a_bucket_is_listed_indexed_and_read_by_range(
     assert all(path.startswith("/s3/birds") for _, path, _ in gateway.requests)
 
 
-def test_a_pattern_is_listed(gateway: Gateway, client: Any) -> None:
-    """Patterns are matched with what the gateway lists, in natural order."""
-    for name in ("a-10", "a-9", "b-1"):
-        put(client, Key=f"many/{name}.tar", Body=SHARD)
-    urls = [shard["url"] for shard in load_spec("ais://birds/many/a-*.tar").shards]
-    assert urls == ["ais://birds/many/a-9.tar", "ais://birds/many/a-10.tar"]
-    with pytest.raises(FetchError, match="ais://nobody/: no such bucket"):
-        load_spec("ais://nobody/")
-
-
-def test_ranges_are_of_one_version(gateway: Gateway, client: Any) -> None:
-    """An object that is replaced between two requests raises an error that names it."""
-    put(client, Key="a.tar", Body=SHARD)
-    fetcher, version = Fetcher(QUICK), FileVersion(len(SHARD))
-    gateway.failures = 1
-    url = "ais://birds/a.tar"
-    assert fetcher.read_ranges(url, [(5, 10)], version=version) == [SHARD[5:10]]
-    put(client, Key="a.tar", Body=SHARD[::-1])
-    with pytest.raises(ShardChangedError, match=r"ais://birds/a\.tar: the file was replaced"):
-        fetcher.read_ranges(url, [(5, 10)], version=version)
-
-
 def test_the_token_is_for_the_gateway(
     gateway: Gateway, client: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,14 +73,6 @@ def test_the_token_is_for_the_gateway(
     monkeypatch.setenv("AIS_AUTHN_TOKEN", "let me in")
     assert Fetcher(QUICK).read("ais://birds/a.tar") == SHARD
     assert [sent for _, _, sent in gateway.requests] == [None, "Bearer let me in"]
-
-
-def test_nothing_is_put(gateway: Gateway, tmp_path: Path) -> None:
-    """Putting a file is refused before a request, and the error names the tool for it."""
-    (tmp_path / "a.tar").write_bytes(SHARD)
-    with pytest.raises(FetchError, match="upload that by `ais put`"):
-        Fetcher(QUICK).put("ais://birds/put/a.tar", tmp_path / "a.tar")
-    assert not gateway.requests
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,10 @@
 """`Fetcher`: documents, byte ranges, schemes, and the rules of redirects and credentials."""
 
 import base64
-import contextlib
 import datetime as dt
 import ipaddress
 import multiprocessing
 import os
-import pickle
 import signal
 import socket
 import ssl
@@ -18,8 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from helpers.downloads import IMPATIENT, QUICK, SHARD
-from helpers.server import Faults, ShardServer, answering, serve, stop
+from helpers.downloads import QUICK, SHARD
+from helpers.server import Faults, ShardServer, serve, stop
 from helpers.spawned import read_until_interrupted
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,7 +25,6 @@ from hypothesis import strategies as st
 from wids.errors import FetchError
 from wids.fetching.fetch import Fetcher, FetchPolicy, RangesNotServedError, open_url
 from wids.fetching.responses import FileVersion, coalesce
-from wids.fetching.transport import Source
 
 
 @pytest.fixture
@@ -99,18 +96,6 @@ def patient() -> Iterator[Fetcher]:
     fetcher.close()
 
 
-def test_many_ranges_use_few_connections(patient: Fetcher, shard_server: ShardServer) -> None:
-    """A batch of 64 far-off members makes at most 64 requests, several at once."""
-    url = shard_server.put("a.tar", bytes(range(256)) * 16_384)
-    ranges = [(number * 65_536, number * 65_536 + 1000) for number in range(64)]
-    shard_server.hold_until(2)
-    found = patient.read_ranges(url, ranges)
-    assert [len(data) for data in found] == [1000] * 64
-    assert len(shard_server.requests) == 64
-    assert shard_server.nbytes == 64_000
-    assert 1 < shard_server.connections <= 8
-
-
 def test_the_bound_on_connections_is_that_of_all_threads(
     patient: Fetcher, shard_server: ShardServer
 ) -> None:
@@ -128,7 +113,10 @@ def test_the_bound_on_connections_is_that_of_all_threads(
     assert patient.read_ranges(url, ranges[:1]) == found[0][:1]
 
 
-@pytest.mark.parametrize("kind", ["ranges", "segments", "count"])
+@pytest.mark.parametrize(
+    "kind",
+    ["segments", *(pytest.param(each, marks=pytest.mark.slow) for each in ("ranges", "count"))],
+)
 def test_an_interrupt_ends_a_process_whose_server_stalls(
     tmp_path: Path, shard_server: ShardServer, kind: str
 ) -> None:
@@ -151,64 +139,6 @@ def test_an_interrupt_ends_a_process_whose_server_stalls(
     process.kill()
     process.join()
     assert ended
-
-
-ABSURD = {
-    "length": "Content-Length: " + "1" * 5000,
-    "range": "Content-Range: bytes 0-1/" + "1" * 5000,
-    "date": "Retry-After: Mon, 01 Jan 2001 00:00:00 +9999999999999999",
-    "year": "Retry-After: Fri, 31 Dec 999999999999 23:59:59 GMT",
-}
-
-
-@pytest.mark.parametrize("header", ABSURD)
-def test_absurd_headers_are_no_surprise(header: str) -> None:
-    """Numbers in headers that are too long for Python raise our error, or are ignored."""
-    status = {"range": "206 Partial Content", "length": "200 OK"}.get(header, "503 Busy")
-    answer = f"HTTP/1.1 {status}\r\nConnection: close\r\n{ABSURD[header]}\r\n\r\n".encode()
-    with (
-        answering(lambda send, *_: send(answer)) as url,
-        pytest.raises(FetchError, match=r"a\.tar"),
-    ):
-        Fetcher(QUICK).read_ranges(url, [(0, 2)])
-
-
-def test_one_range_that_fails_ends_the_batch(fetcher: Fetcher, shard_server: ShardServer) -> None:
-    """After a failed range, no further range of the batch is requested."""
-    ranges = [(number * 20_000, number * 20_000 + 10) for number in range(2000)]
-    with pytest.raises(FetchError, match="404"):
-        fetcher.read_ranges(f"{shard_server.url}/missing.tar", ranges)
-    assert len(shard_server.requests) < 1900
-
-
-@pytest.mark.parametrize(
-    "faults",
-    [
-        Faults(times=1, cut_at=100),
-        Faults(times=2, status=503),
-        Faults(times=1, refuse=True),
-        Faults(no_length=True),
-        Faults(chunked=True),
-        Faults(no_etag=True),
-    ],
-    ids=["cut", "503", "refused", "no length", "chunked", "no ETag"],
-)
-def test_ranges_survive_faults(fetcher: Fetcher, shard_server: ShardServer, faults: Faults) -> None:
-    """A range is complete and correct, or there is an error."""
-    url = shard_server.put("a.tar", SHARD)
-    shard_server.faults = faults
-    ranges = [(1000, 3000), (100_000, 103_000)]
-    assert fetcher.read_ranges(url, ranges) == [SHARD[start:stop] for start, stop in ranges]
-
-
-def test_ranges_survive_a_server_that_stalls(shard_server: ShardServer) -> None:
-    """The rest of a range is requested again after a server stalls."""
-    url = shard_server.put("a.tar", SHARD)
-    shard_server.faults = Faults(times=1, stall_at=100)
-    ranges = [(1000, 3000), (100_000, 103_000)]
-    with contextlib.closing(Fetcher(IMPATIENT)) as fetcher:
-        found = fetcher.read_ranges(url, ranges)
-    assert found == [SHARD[start:stop] for start, stop in ranges]
 
 
 @pytest.mark.parametrize("faults", [Faults(stall_at=5000), Faults(status=503, retry_after="50")])
@@ -243,16 +173,6 @@ def test_a_server_without_ranges_is_told_apart(
         fetcher.read_ranges(url, [(start, start + 2000)])
 
 
-def test_a_server_that_cuts_its_ranges_from_a_compressed_form_is_told_apart(
-    fetcher: Fetcher, shard_server: ShardServer
-) -> None:
-    """Ranges of a compressed body raise an error by which the caller can fetch the whole shard."""
-    url = shard_server.put("a.tar", SHARD)
-    shard_server.faults = Faults(gzip=True)
-    with pytest.raises(RangesNotServedError, match=r"a\.tar: asked for .* gzip form"):
-        fetcher.read_ranges(url, [(1000, 3000)])
-
-
 @pytest.mark.parametrize("span", [(len(SHARD) - 10, len(SHARD) + 10), (10**9, 10**9 + 5)])
 def test_ranges_past_the_end_are_errors(
     fetcher: Fetcher, shard_server: ShardServer, span: tuple[int, int]
@@ -261,16 +181,6 @@ def test_ranges_past_the_end_are_errors(
     url = shard_server.put("a.tar", SHARD)
     with pytest.raises(FetchError, match=r"asked for bytes \["):
         fetcher.read_ranges(url, [span])
-
-
-def test_a_server_that_sends_another_range_is_not_believed(
-    fetcher: Fetcher, shard_server: ShardServer
-) -> None:
-    """A Content-Range other than the requested range raises an error."""
-    url = shard_server.put("a.tar", SHARD)
-    shard_server.faults = Faults(lie_range="start")
-    with pytest.raises(FetchError, match="asked for bytes from 1000, got 1007"):
-        fetcher.read_ranges(url, [(1000, 2000)])
 
 
 @given(
@@ -294,12 +204,6 @@ def test_spans_cover_each_range_once(
         for first, last in inside:
             assert first - reached <= max_gap_nbytes
             reached = max(reached, last)
-
-
-def test_impossible_ranges_are_refused(fetcher: Fetcher) -> None:
-    """A range that ends before it starts is refused."""
-    with pytest.raises(ValueError, match=r"got \[10, 5\)"):
-        fetcher.read_ranges("http://host/a", [(10, 5)])
 
 
 # Commands
@@ -489,15 +393,6 @@ def test_no_disguise_leads_from_https_to_http(
     assert shard_server.requests == []
 
 
-def test_http_may_lead_to_https(
-    fetcher: Fetcher, secure_server: ShardServer, shard_server: ShardServer
-) -> None:
-    """A redirect to https is followed."""
-    shard_server.put("a.tar", b"")
-    shard_server.faults = Faults(location=secure_server.put("a.tar", b"safe"))
-    assert fetcher.read(f"{shard_server.url}/a.tar") == b"safe"
-
-
 def test_an_unknown_certificate_is_refused_at_once(
     fetcher: Fetcher, secure_server: ShardServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -558,58 +453,6 @@ def test_ipv6_addresses_work(fetcher: Fetcher) -> None:
         pytest.skip("no IPv6 here")
     assert fetcher.read(state.put("a.tar", b"data")) == b"data"
     stop(server)
-
-
-# Life
-
-
-def test_a_fetcher_travels_without_its_connections(
-    fetcher: Fetcher, shard_server: ShardServer
-) -> None:
-    """A used fetcher can be pickled, and its copy fetches."""
-    url = shard_server.put("a.tar", b"data")
-    fetcher.read(url)
-    copy = pickle.loads(pickle.dumps(fetcher))
-    assert copy.read(url) == b"data"
-    copy.close()
-
-
-def test_closing_leaves_no_descriptor(shard_server: ShardServer, no_fd_leaks: None) -> None:
-    """Connections are closed with the fetcher."""
-    fetcher = Fetcher(QUICK)
-    url = shard_server.put("a.tar", SHARD)
-    fetcher.read_ranges(url, [(0, 10), (100_000, 100_010)])
-    fetcher.close()
-
-
-class FetcherOfFour(Fetcher):
-    """Four threads that come first are all there before one has made what they fetch with."""
-
-    def __init__(self) -> None:
-        super().__init__(QUICK)
-        self.all_there = threading.Barrier(4, timeout=60)
-
-    def _new_source(self, url: str, scheme: str) -> Source:
-        self.all_there.wait()
-        return super()._new_source(url, scheme)
-
-
-@pytest.mark.usefixtures("no_fd_leaks")
-def test_threads_that_come_first_at_once_share_connections(shard_server: ShardServer) -> None:
-    """Threads that start at once share one pool of connections, which `close` closes."""
-    fetcher = FetcherOfFour()
-    url = shard_server.put("spec.json", b"{}")
-    together = threading.Barrier(4, timeout=60)
-
-    def read_twice(_: int) -> bytes:
-        fetcher.read(url)
-        together.wait()
-        return fetcher.read(url)
-
-    with ThreadPoolExecutor(4) as pool:
-        assert list(pool.map(read_twice, range(4))) == [b"{}"] * 4
-    assert shard_server.connections <= 4
-    fetcher.close()
 
 
 # Ranges of a URL that was requested before

@@ -181,14 +181,6 @@ def test_an_absent_file_of_the_hub_is_named_as_it_was_asked_for(hub: Hub) -> Non
         fetcher.read("hf://datasets/me/birds/b.tar")
 
 
-def test_the_hub_may_be_busy_for_a_while(hub: Hub) -> None:
-    """Retry-After is obeyed, and the listing goes on at the page that failed."""
-    hub.page_length = 2
-    hub.commit({f"{number}.tar": b"x" for number in range(6)})
-    hub.failures = 2
-    assert len(Fetcher(QUICK).list_folder("hf://datasets/me/birds").files) == 6
-
-
 def test_a_private_repository_needs_a_token(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the token the error names HF_TOKEN; the token itself is never shown."""
     hub.commit({"a.tar": b"x"})

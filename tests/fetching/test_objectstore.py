@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.downloads import IMPATIENT, MD5, QUICK, SEGMENTS, SHARD, tar_of
+from helpers.downloads import MD5, QUICK, SEGMENTS, SHARD, tar_of
 from helpers.server import Faults, ShardServer
 from helpers.stores import use_s3
 
@@ -48,13 +48,6 @@ def cache(tmp_path: Path) -> ShardCache:
 def test_an_object_is_fetched_and_checked(cache: ShardCache, bucket: Any, key: str) -> None:
     """An object with any key is fetched, and its digest checked."""
     assert cache.get(ShardRef.of(bucket(key, SHARD), md5sum=MD5)).read_bytes() == SHARD
-
-
-@pytest.mark.parametrize("url", ["s3://shards", "s3://shards/", "s3:///a.tar"])
-def test_a_url_names_bucket_and_key(cache: ShardCache, bucket: Any, url: str) -> None:
-    """The error for a URL without bucket or key shows the expected form."""
-    with pytest.raises(FetchError, match="expected s3://<bucket>/<path>"):
-        cache.get(url)
 
 
 def test_large_objects_come_in_parallel(tmp_path: Path, bucket: Any) -> None:
@@ -114,28 +107,6 @@ def test_a_store_that_fails_for_a_while(
     shard_server.put("shards/a.tar", SHARD)
     shard_server.faults = faults
     assert cache.get(ShardRef.of("s3://shards/a.tar", md5sum=MD5)).read_bytes() == SHARD
-
-
-def test_a_store_that_stalls_is_asked_again(
-    tmp_path: Path, bucket: Any, shard_server: ShardServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The rest of an object is requested again after the store stalls."""
-    monkeypatch.setenv("AWS_ENDPOINT_URL", shard_server.url)
-    shard_server.put("shards/a.tar", SHARD)
-    shard_server.faults = Faults(times=1, stall_at=100_000)
-    cache = ShardCache(tmp_path / "cache", fetcher=Fetcher(IMPATIENT))
-    assert cache.get(ShardRef.of("s3://shards/a.tar", md5sum=MD5)).read_bytes() == SHARD
-
-
-def test_a_missing_library_is_named() -> None:
-    """Without obstore, the error says what to install."""
-    code = (
-        "import sys; sys.modules['obstore'] = None\n"
-        "from wids.fetching.fetch import Fetcher\n"
-        "Fetcher().read('gs://bucket/a.tar')"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
-    assert b"needs obstore (extra wids[gs]); pip install obstore" in done.stderr
 
 
 NO_CREDENTIALS = [

@@ -50,11 +50,7 @@ class Faults:
         refuse: Close each connection without an answer.
         rate: Bytes a second for each connection; None for no limit.
         rate_in_all: Bytes a second for all connections together.
-        slow_until: Keep to these rates until so many requests were under way at once; None for
-            always. So a test has further connections however late a busy machine asks for them.
         piece: Send so many bytes at a time.
-        most_at_once: Answer with `busy_status` while so many other requests are being answered.
-        busy_status: The status for it.
         delay: Wait so many seconds before each answer.
     """
 
@@ -82,10 +78,7 @@ class Faults:
     refuse: bool = False
     rate: float | None = None
     rate_in_all: float | None = None
-    slow_until: int | None = None
     piece: int = 1 << 16
-    most_at_once: int | None = None
-    busy_status: int = 503
     delay: float = 0.0
 
 
@@ -94,7 +87,7 @@ LOGIN_PAGE = b"<!DOCTYPE html><html><body><p>Please log in to go on</p></body></
 
 @dataclass
 class Request:
-    """One request as the server saw it; `at_once` counts it and those under way at its arrival."""
+    """One request as the server saw it."""
 
     method: str
     path: str
@@ -102,7 +95,6 @@ class Request:
     port: int
     status: int = 0
     nbytes: int = 0
-    at_once: int = 0
 
 
 @dataclass
@@ -120,7 +112,6 @@ class ShardServer:
     stopped: threading.Event = field(default_factory=threading.Event)
     lock: threading.Lock = field(default_factory=threading.Lock)
     next_send: float = 0.0
-    under_way: set[int] = field(default_factory=set)
     before_answer: Callable[[], None] = lambda: None
     hold: Callable[[Request], object] = lambda _: None
 
@@ -133,11 +124,6 @@ class ShardServer:
     def nbytes(self) -> int:
         """Body bytes sent so far."""
         return sum(request.nbytes for request in self.requests)
-
-    @property
-    def peak(self) -> int:
-        """Largest number of requests under way at once."""
-        return max(request.at_once for request in self.requests)
 
     def hold_until(self, count: int) -> None:
         """Answer nothing before so many requests have come."""
@@ -172,8 +158,6 @@ class ShardServer:
 
     def pause(self, nbytes: int, faults: Faults) -> None:
         """Wait as long as the limits ask for so many bytes."""
-        if faults.slow_until is not None and self.peak >= faults.slow_until:
-            return
         if faults.rate:
             self.stopped.wait(nbytes / faults.rate)
         if faults.rate_in_all:
@@ -206,18 +190,11 @@ class _Handler(BaseHTTPRequestHandler):
             self.command, self.path, dict(self.headers.items()), self.client_address[1]
         )
         with state.lock:
-            state.under_way.add(id(request))
-            request.at_once = len(state.under_way)
             state.requests.append(request)
             state.before_answer()
         state.hold(request)
-        if faults.most_at_once is not None and request.at_once > faults.most_at_once:
-            faults = Faults(status=faults.busy_status, retry_after=faults.retry_after)
-        try:
-            with suppress(ConnectionError):
-                self._answer(state, faults, request)
-        finally:
-            state.under_way.discard(id(request))
+        with suppress(ConnectionError):
+            self._answer(state, faults, request)
 
     def _answer(self, state: ShardServer, faults: Faults, request: Request) -> None:
         state.stopped.wait(faults.delay)
@@ -316,8 +293,6 @@ class _Handler(BaseHTTPRequestHandler):
             if state.stopped.is_set():
                 break
             request.nbytes += len(piece)  # before the client can have them
-            if start + len(piece) == len(body):
-                state.under_way.discard(id(request))  # before the client can send another
             self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece) if faults.chunked else piece)
         if faults.stall_at is not None:
             self.connection.settimeout(60)
