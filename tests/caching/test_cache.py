@@ -4,21 +4,19 @@ import dataclasses
 import errno
 import hashlib
 import json
-import logging
 import mmap
 import os
 import pickle
 import shutil
+import signal
 import socket
 import stat
 import subprocess
-import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 from helpers.downloads import MD5, QUICK, SHARD, leftovers, tar_of
@@ -27,11 +25,13 @@ from helpers.server import Faults, ShardServer
 from helpers.waiting import write_later
 
 from wids import ShardListDataset
+from wids.base.files import new_part_path
 from wids.base.shardref import ShardRef
 from wids.caching.cache import ShardCache
-from wids.caching.cachefolder import Entry, Record
+from wids.caching.cachefolder import Entry
 from wids.errors import CacheError, FetchError, IntegrityError, WidsError
 from wids.fetching.fetch import Fetcher, FetchPolicy
+from wids.fetching.partfile import PartFile
 
 NOBODY = 65534
 
@@ -172,15 +172,6 @@ def test_another_users_folder_is_refused(cache: ShardCache, shard_server: ShardS
         cache.get(shard_server.put("a.tar", SHARD))
 
 
-def test_a_shared_folder_is_used_on_request(tmp_path: Path, shard_server: ShardServer) -> None:
-    """`shared=True` allows a folder that others can write to."""
-    folder = tmp_path / "team"
-    folder.mkdir()
-    folder.chmod(0o2775)
-    cache = ShardCache(folder, shared=True)
-    assert cache.get(shard_server.put("a.tar", SHARD)).read_bytes() == SHARD
-
-
 def test_a_file_in_place_of_the_folder_is_named(tmp_path: Path, shard_server: ShardServer) -> None:
     """A cache folder must be a folder."""
     (tmp_path / "cache").write_bytes(b"")
@@ -201,20 +192,10 @@ def test_links_are_not_followed(cache: ShardCache, shard_server: ShardServer) ->
     assert other.read_bytes() == tar_of(100, seed=5)
 
 
-def bind_socket(path: Path) -> None:
-    """Leave a socket at a path, whose name may be too long to bind it there."""
-    with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as server:
-        server.bind(f"{folder}/socket")
-        Path(folder, "socket").rename(path)
-
-
 OTHER_KINDS: dict[str, Callable[[Path], object]] = {
     "pipe": os.mkfifo,
-    "socket": bind_socket,
-    "link to nothing": lambda path: path.symlink_to("nowhere"),
     "link to itself": lambda path: path.symlink_to(path.name),
     "link to a folder": lambda path: path.symlink_to("."),
-    "link to a device": lambda path: path.symlink_to("/dev/zero"),
 }
 
 
@@ -223,7 +204,7 @@ OTHER_KINDS: dict[str, Callable[[Path], object]] = {
 def test_what_is_no_file_gives_way_to_the_shard(
     cache: ShardCache, shard_server: ShardServer, kind: str, recorded: bool
 ) -> None:
-    """A pipe, socket or link in place of a shard is replaced without waiting."""
+    """A pipe or link in place of a shard is replaced without waiting."""
     url = shard_server.put("a.tar", SHARD)
     path = cache.get(url)
     cache.close()
@@ -261,35 +242,21 @@ def test_a_folder_in_the_place_of_a_shard_is_named(
     assert len(shard_server.requests) == 1
 
 
-FILL = """
-import sys
-from wids.base.shardref import ShardRef
-from wids.caching.cache import ShardCache
-ShardCache(sys.argv[1]).get(ShardRef.of(sys.argv[2], md5sum=sys.argv[3]))
-"""
-
-
 READ_ONLY = """
 import encodings.ascii, filelock, os, sys
 import requests
+from wids.base.files import new_part_path
 from wids.base.shardref import ShardRef
 from wids.caching.cache import ShardCache
 cache = ShardCache(sys.argv[1])
-cache.make_ready([sys.argv[2]])
+cache.make_ready([sys.argv[3]])
 if os.geteuid() == 0:
     os.setgroups([])
     os.setgid(65534)
     os.setuid(65534)
-sys.stdout.buffer.write(cache.get(ShardRef.of(sys.argv[2], md5sum=sys.argv[3])).read_bytes())
+for url in sys.argv[3:]:
+    print(len(cache.get(ShardRef.of(url, md5sum=sys.argv[2])).read_bytes()), flush=True)
 """
-
-
-def run_without_rights(folder: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
-    """Run the script above as a user who may only read the folder."""
-    for path in [folder, *folder.rglob("*")]:
-        path.chmod(0o555 if path.is_dir() else 0o444)
-    command = [sys.executable, "-c", READ_ONLY, str(folder), *arguments]
-    return subprocess.run(command, capture_output=True, check=False)
 
 
 @pytest.fixture
@@ -306,23 +273,18 @@ def public_folder() -> Iterator[Path]:
 def test_a_read_only_cache_serves_what_it_holds(
     public_folder: Path, shard_server: ShardServer
 ) -> None:
-    """A cached shard is returned from a read-only folder."""
-    url = shard_server.put("a.tar", SHARD)
-    # In a process of its own, since the record of a new shard is renewed a moment after the fetch.
-    assert run_python("-c", FILL, public_folder, url, MD5).returncode == 0
-    done = run_without_rights(public_folder, url, MD5)
-    assert done.stdout == SHARD
+    """A cached shard is returned from a read-only folder; another is an error with its name."""
+    urls = [shard_server.put(name, SHARD) for name in ("a.tar", "b.tar")]
+    with closing(ShardCache(public_folder)) as cache:
+        cache.get(ShardRef.of(urls[0], md5sum=MD5))
+    for path in [public_folder, *public_folder.rglob("*")]:
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    done = run_python("-c", READ_ONLY, public_folder, MD5, *urls)
+    assert done.stdout == f"{len(SHARD)}\n"
     assert len(shard_server.requests) == 1
-
-
-def test_a_read_only_cache_says_what_it_lacks(
-    public_folder: Path, shard_server: ShardServer
-) -> None:
-    """A missing shard in a read-only folder raises a CacheError that names the folder."""
-    done = run_without_rights(public_folder, shard_server.put("a.tar", SHARD), MD5)
-    assert b"wids.errors.CacheError" in done.stderr
-    assert b"Permission denied" in done.stderr
-    assert str(public_folder).encode() in done.stderr
+    assert "wids.errors.CacheError" in done.stderr
+    assert "Permission denied" in done.stderr
+    assert str(public_folder) in done.stderr
 
 
 # Finding damage
@@ -551,20 +513,6 @@ def test_a_sidecar_beside_a_local_shard_is_found(cache: ShardCache, tmp_path: Pa
     assert not cache.cache_dir.exists()
 
 
-def test_an_older_sidecar_that_must_stay_is_not_used(
-    cache: ShardCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where a sidecar would have to be verified at each open and cannot be renewed, another is."""
-    path, beside = tmp_path / "a.tar", tmp_path / "a.tar.idx"
-    beside.write_bytes(b"")
-    write_later(path, SHARD, than=beside)
-    assert cache.sidecar_path(str(path), path, ".idx") == beside
-    monkeypatch.setattr(os, "access", lambda *_: False)
-    chosen = cache.sidecar_path(str(path), path, ".idx")
-    assert chosen is not None
-    assert chosen.parent == cache.cache_dir
-
-
 def test_a_sidecar_that_must_stay_is_used_but_never_renewed(
     cache: ShardCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -687,25 +635,17 @@ def test_a_folder_is_safe_whatever_the_umask(tmp_path: Path, shard_server: Shard
 
 def leave_part(cache: ShardCache, url: str, data: bytes, validator: str | None) -> Path:
     """Leave what a process leaves that is killed in the middle of a download."""
-    (cache.cache_dir.parent / "data").write_bytes(data)
-    code = f"""
-import os, pathlib
-from wids.base.files import new_part_path
-from wids.caching.cachefolder import Entry
-from wids.base.shardref import ShardRef
-from wids.fetching.partfile import PartFile
-cache_dir = pathlib.Path({str(cache.cache_dir)!r})
-entry = Entry.of(cache_dir, {url!r}, "")
-cache_dir.mkdir(exist_ok=True, mode=0o700)
-part = PartFile(new_part_path(entry.path), ShardRef("a"))
-part.begin({len(SHARD)}, {validator!r})
-part.append((cache_dir.parent / "data").read_bytes())
-part.tail(0)  # written out
-os.kill(os.getpid(), 9)
-"""
-    run_python("-c", code)
-    (part,) = (path for path in cache.cache_dir.iterdir() if path.suffix == ".part")
-    return part
+    if (process := os.fork()) == 0:
+        cache.cache_dir.mkdir(exist_ok=True, mode=0o700)
+        path = Entry.of(cache.cache_dir, url, "").path
+        part = PartFile(new_part_path(path), ShardRef("a"))
+        part.begin(len(SHARD), validator)
+        part.append(data)
+        part.tail(0)  # written out
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(process, 0)
+    (left,) = (path for path in cache.cache_dir.iterdir() if path.suffix == ".part")
+    return left
 
 
 def test_a_killed_download_is_resumed(cache: ShardCache, shard_server: ShardServer) -> None:
@@ -785,29 +725,6 @@ def test_an_unused_cache_can_be_listed(cache: ShardCache) -> None:
 # Failing disks
 
 
-@pytest.mark.parametrize("number", [errno.EIO, errno.EDQUOT, errno.ENOSPC, errno.EROFS])
-@pytest.mark.parametrize("call", ["replace", "open"])
-def test_a_failing_disk_is_a_clear_error(
-    cache: ShardCache,
-    shard_server: ShardServer,
-    monkeypatch: pytest.MonkeyPatch,
-    call: str,
-    number: int,
-) -> None:
-    """A failing system call raises CacheError, and the next try succeeds."""
-    url = shard_server.put("a.tar", SHARD)
-
-    def fail(*arguments: object, **options: object) -> object:
-        raise OSError(number, os.strerror(number))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, call, fail)
-        with pytest.raises(CacheError):
-            cache.get(url)
-    assert cache.get(url).read_bytes() == SHARD
-    assert len(leftovers(cache)) == 2
-
-
 def test_a_shard_that_the_disk_cannot_keep_is_fetched_anew(
     cache: ShardCache,
     shard_server: ShardServer,
@@ -884,36 +801,6 @@ def test_a_settled_shard_is_not_read_again(cache: ShardCache, shard_server: Shar
     assert len(shard_server.requests) == 1
 
 
-def test_an_eviction_while_a_shard_settles_leaves_nothing(
-    cache: ShardCache, shard_server: ShardServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """If a shard is evicted while its record is written, the record is removed too."""
-    save = Entry.save_record
-
-    def save_late(entry: Entry, record: Record, *, used: bool) -> None:
-        # The final one, which waits here until the shard is let go and evicted.
-        while not used and cache.trim(0):
-            time.sleep(0.005)
-        save(entry, record, used=used)
-
-    monkeypatch.setattr(Entry, "save_record", save_late)
-    cache.get(shard_server.put("a.tar", SHARD))
-    cache.get(shard_server.put("b.tar", SHARD))  # lets go of the first
-    cache.close()
-    assert cache.shards() == []
-    assert leftovers(cache) == []
-
-
-def test_a_record_without_its_shard_is_no_shard(
-    cache: ShardCache, shard_server: ShardServer
-) -> None:
-    """A record whose shard was removed does not count as a shard."""
-    path = cache.get(shard_server.put("a.tar", SHARD))
-    cache.close()
-    path.unlink()
-    assert cache.shards() == []
-
-
 # Processes
 
 
@@ -943,53 +830,16 @@ def test_threads_fetch_a_shard_once(cache: ShardCache, shard_server: ShardServer
     assert len(shard_server.requests) == 1
 
 
-def test_closing_frees_every_descriptor(
-    cache: ShardCache, shard_server: ShardServer, no_fd_leaks: None
-) -> None:
-    """After `close` no file is open, and the cache can still be used."""
-    for number in range(3):
-        cache.get(shard_server.put(f"{number}.tar", SHARD))
-    cache.close()
-
-
-def test_what_is_fetched_is_logged_without_secrets(
-    cache: ShardCache, shard_server: ShardServer, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The log names URL without query, and path."""
-    caplog.set_level(logging.INFO, "wids")
-    url = shard_server.put("a.tar", SHARD)
-    path = cache.get(f"{url}?signature=secret")
-    assert f"fetching {url}?... to {path}" in caplog.text
-    assert "secret" not in "".join(record.getMessage() for record in caplog.records)
-    assert "secret" not in path.with_name(path.name + ".ok").read_text()
-
-
-@pytest.mark.parametrize(
-    ("bound", "error"),
-    [("10GB", TypeError), (True, TypeError), (-1, ValueError), (float("nan"), ValueError)],
-)
-def test_a_bound_that_cannot_be_meant_is_refused(bound: Any, error: type[Exception]) -> None:
-    """A `cache_size` that is not a number of bytes raises when the cache is made."""
-    with pytest.raises(error, match="cache_size: expected"):
-        ShardCache(cache_size=bound)
-
-
 ODD_URLS = [
     "s3://b%60/k`",
-    "s3://b`/k",
     "~nouser/x.tar",
-    "http://`/a.tar",
     "az://[c/k",
     "file:///%00a",
     "http://[::1/a.tar",
     "http://host:99999/a",
-    "http://host:x/a",
     "file://[x/a",
-    "http://",
     "http://\x00/a.tar",
     "http://\ud800/a.tar",
-    "s3://\ud800/k",
-    "hf://datasets/a/b/\ud800",
     "/tmp/\ud800.tar",
 ]
 

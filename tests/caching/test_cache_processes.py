@@ -49,9 +49,7 @@ CROWDS = {
     "case",
     [
         "healthy",
-        "cut once",
-        pytest.param("slow", marks=pytest.mark.slow),
-        pytest.param("503 once", marks=pytest.mark.slow),
+        *(pytest.param(case, marks=pytest.mark.slow) for case in ("cut once", "slow", "503 once")),
     ],
 )
 def test_sixty_four_processes_make_one_download(
@@ -74,8 +72,8 @@ def test_sixty_four_processes_make_one_download(
 @pytest.mark.parametrize(
     ("case", "faults"),
     [
-        ("locks do nothing", Faults(rate=2e6)),
         ("no lock can be made", Faults(times=1, cut_at=100_000)),
+        pytest.param("locks do nothing", Faults(rate=2e6), marks=pytest.mark.slow),
     ],
 )
 def test_without_locks_every_process_still_reads_right(

@@ -4,8 +4,6 @@ import hashlib
 import io
 import logging
 import sys
-import threading
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,10 +11,9 @@ import pytest
 from helpers.downloads import SHARD
 from helpers.server import Faults, ShardServer
 
-from wids.base.progress import progress_bar
 from wids.base.shardref import ShardRef
 from wids.caching.cache import ShardCache
-from wids.caching.download import Progress, starts_tar
+from wids.caching.download import starts_tar
 from wids.errors import IntegrityError, ShardFormatError
 from wids.fetching.transport import StoppedError
 from wids.tar.tarindex import TarIndex
@@ -61,17 +58,6 @@ def test_a_long_download_draws_a_bar(
     assert drawn.endswith("\r")
 
 
-def test_a_thread_in_the_background_draws_none(
-    cache: ShardCache, shard_server: ShardServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A download in a background thread draws no bar."""
-    terminal = on_terminal(monkeypatch)
-    thread = threading.Thread(target=fetch_slowly, args=(cache, shard_server))
-    thread.start()
-    thread.join()
-    assert terminal.getvalue() == ""
-
-
 def test_without_a_terminal_lines_are_logged(
     cache: ShardCache, shard_server: ShardServer, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -82,29 +68,6 @@ def test_without_a_terminal_lines_are_logged(
     url = f"{shard_server.url}/train-000.tar"
     assert lines[0].startswith(f"fetching {url} to ")
     assert lines[-1].startswith(f"fetched {url}: {len(SHARD)} bytes, ")
-
-
-def test_a_long_download_says_how_far_it_is(caplog: pytest.LogCaptureFixture) -> None:
-    """During a long download the log has lines with the bytes so far."""
-    display = Progress("a.tar", report_seconds=0)
-    display.reserve(100)
-    with caplog.at_level(logging.INFO, "wids"):
-        display.progress(60)
-    assert caplog.messages == ["fetching a.tar: 60 of 100 bytes"]
-
-
-def test_a_bar_survives_a_new_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bar follows a download that begins again or resumes a part."""
-    terminal = on_terminal(monkeypatch)
-    display = Progress("a.tar")
-    display.reserve(100)
-    for nbytes in (60, 10, 100):
-        display.progress(nbytes)
-    display.reserve(100)
-    time.sleep(1.1)  # until a bar is drawn
-    display.progress(100)
-    display.close()
-    assert "100/100" in terminal.getvalue()
 
 
 @pytest.mark.parametrize("asked", [1, 3])
@@ -119,12 +82,6 @@ def test_a_download_can_be_given_up(
     assert not cache.holds(url)
     assert cache.arrived_nbytes(url) == 0
     assert cache.get(url).read_bytes() == SHARD
-
-
-def test_no_console_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without standard error (pythonw), nothing is drawn and nothing fails."""
-    monkeypatch.setattr(sys, "stderr", None)
-    assert progress_bar(total=3) is None
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,8 @@
 import bz2
 import gzip
 import hashlib
-import io
 import logging
 import lzma
-import sys
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,12 +13,9 @@ import zstandard
 from helpers.downloads import SHARD, leftovers, tar_of
 from helpers.server import ShardServer
 
-from wids.base.optional import load
 from wids.base.shardref import ShardRef
 from wids.caching.cache import ShardCache
-from wids.caching.unpack import compression_of, unpack
 from wids.errors import FetchError, IntegrityError, ShardFormatError
-from wids.fetching.partfile import PartFile
 
 
 def zst(data: bytes) -> bytes:
@@ -173,25 +167,3 @@ def test_a_small_shard_of_zeros_is_no_bomb(cache: ShardCache, tmp_path: Path) ->
     shard = tar_of(3)[: -1024 * 5] + bytes(20 << 20)
     (tmp_path / "a.tar.gz").write_bytes(gzip.compress(shard))
     assert cache.get(str(tmp_path / "a.tar.gz")).read_bytes() == shard
-
-
-def test_compressions_are_known_by_their_first_bytes() -> None:
-    """Each compression of shards is recognised by its first bytes."""
-    archive = io.BytesIO()
-    with zipfile.ZipFile(archive, "w") as stream:
-        stream.writestr("a", b"")
-    packed = [gzip.compress(b""), bz2.compress(b""), lzma.compress(b""), zst(b"")]
-    found = [compression_of(data) for data in [*packed, archive.getvalue(), SHARD]]
-    assert found == ["gzip", "bzip2", "xz", "zstd", "zip", None]
-
-
-def test_missing_zstandard_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the library, the error says what to install."""
-    load.cache_clear()  # it remembers what was found before
-    monkeypatch.setitem(sys.modules, "zstandard", None)
-    (tmp_path / "a.tar.zst").write_bytes(zst(SHARD))
-    with (
-        PartFile(tmp_path / "part", ShardRef("a")) as part,
-        pytest.raises(ShardFormatError, match=r"wids\[zstd\].*pip install zstandard"),
-    ):
-        unpack(tmp_path / "a.tar.zst", part, "a.tar.zst")
