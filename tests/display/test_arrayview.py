@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from wids.codecs.formats import FORMAT_OF, Format
-from wids.display.arrayview import MAX_ELEMENTS, describe_array, summarise_arrays
+from wids.display.arrayview import MAX_ELEMENTS, describe_array
 
 numbers = arrays.arrays(
     st.one_of(arrays.boolean_dtypes(), arrays.integer_dtypes(), arrays.floating_dtypes()),
@@ -79,12 +78,6 @@ def test_values_along_one_axis_make_a_curve() -> None:
     assert "curve" not in describe_array("", np.array(["x"] * 20))
 
 
-def test_complex_numbers_are_measured_by_their_size() -> None:
-    """Complex numbers are described by their modulus."""
-    figures = describe_array("", np.array([3 + 4j, 0]))
-    assert (figures["min"], figures["max"], figures["mean"]) == (0, 5, 2.5)
-
-
 @pytest.mark.parametrize("dtype", ["u2", "u4", "u8"])
 def test_any_bits_are_figures_without_a_warning(dtype: str) -> None:
     """Any bits, signalling NaNs included, give statistics without a warning."""
@@ -92,15 +85,6 @@ def test_any_bits_are_figures_without_a_warning(dtype: str) -> None:
     signalling = {2: 0x7C01, 4: 0x7F800001, 8: 0x7FF0000000000001}[nbytes]
     array = np.array([signalling, 0], dtype).view(f"f{nbytes}")
     assert describe_array("", array)["nan"] == 1
-
-
-@pytest.mark.parametrize(
-    "values", [[-1.7e308, 1.7e308], [1e16, np.nextafter(1e16, 2e16)], [0.0, 5e-324], [3.5, 3.5]]
-)
-def test_histograms_of_extreme_ranges(values: list[float]) -> None:
-    """Ranges too wide or too narrow have no histogram; a single value has one bin."""
-    histogram = describe_array("", np.array(values))["histogram"]
-    assert histogram is None or histogram["counts"] == [2]
 
 
 def test_large_arrays_are_sampled_over_their_length() -> None:
@@ -113,13 +97,3 @@ def test_large_arrays_are_sampled_over_their_length() -> None:
     assert sum(figures["histogram"]["counts"]) == MAX_ELEMENTS
     whole = array[:MAX_ELEMENTS].reshape(1024, -1)
     assert not describe_array("", np.asfortranarray(whole))["sampled"]
-
-
-def test_a_format_in_the_table_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One or several arrays of each format are shown as its decoder returns them."""
-    for suffix, value in ((".row", np.arange(3)), (".rows", {"a": np.arange(3)})):
-        added = Format((suffix,), "array", lambda _, value=value: lambda data: value)
-        monkeypatch.setitem(FORMAT_OF, suffix, added)
-        (shown,) = summarise_arrays(suffix, b"")["arrays"]
-        assert shown["values"] == [0, 1, 2]
-        assert shown["name"] == ("" if suffix == ".row" else "a")

@@ -96,19 +96,6 @@ def test_shapes_of_a_document_that_makes_no_tree_are_found(count: int) -> None:
     assert (shapes["left_out"], shapes["whole"]) == (max(count - 300, 0), True)
 
 
-@pytest.mark.slow
-def test_a_document_that_is_not_searched_says_so() -> None:
-    """Documents of too many bytes or values are not taken for those without shapes."""
-    large = json.dumps({"boxes": [[1, 2, 3, 4]], "rest": "x" * (9 << 20)}).encode()
-    unsearched = {"drawn": [], "left_out": 0, "whole": False}
-    assert view_field(".json", large).summary["shapes"] == unsearched
-    assert "shapes" not in view_field(".json", large.replace(b"boxes", b"lists")).summary
-    late = json.dumps({"rest": [[]] * 800_000, "boxes": [[1, 2, 3, 4]]}, separators=(",", ":"))
-    assert view_field(".json", late.encode()).summary["shapes"]["whole"]
-    many = find_shapes({"boxes": [[1, 2, 3, 4]], "rest": [[]] * 3_000_000})
-    assert (len(many.drawn), many.whole) == (1, False)
-
-
 def test_hostile_documents_are_searched_within_bounds() -> None:
     """Documents that hold themselves, and masks without end, are searched up to a bound."""
     endless: list[Any] = [{"bbox": [1, 2, 3, 4]}]
@@ -236,25 +223,6 @@ def sample() -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("orientation", range(5, 9))
-def test_a_card_turns_a_mask_with_the_stored_pixels(orientation: int) -> None:
-    """A mask as large as the stored image is turned with it, here as by Pillow."""
-    labels = np.zeros((100, 200), np.uint8)
-    labels[:50, :100] = 3
-    exif = Image.Exif()
-    exif[EXIF_ORIENTATION] = orientation
-    Image.new("L", (200, 100), 90).save(jpeg := BytesIO(), "JPEG", exif=exif)
-    fields = {".jpg": jpeg.getvalue(), ".seg.png": save(Image.fromarray(labels), "PNG")}
-    page = wids.show({"__key__": "k", **fields})._repr_html_()
-    first = re.findall(r"base64,([^\"]+)", page)[1]
-    over = np.asarray(Image.open(BytesIO(base64.b64decode(first))).convert("RGB"), int)
-    marked = Image.fromarray(labels)
-    marked.getexif()[EXIF_ORIENTATION] = orientation
-    expected = np.asarray(ImageOps.exif_transpose(marked)) > 0
-    assert over.shape[:2] == expected.shape
-    assert ((np.abs(over - 90).max(axis=-1) > 8) == expected).mean() > 0.98
-
-
 def card_over(jpeg: bytes, document: Any) -> np.ndarray:
     """Return the pixels of a notebook's picture with the shapes of a document."""
     sample = {"__key__": "k", ".jpg": jpeg, ".json": json.dumps(document).encode()}
@@ -285,30 +253,6 @@ def test_a_card_turns_shapes_of_the_stored_pixels(document: Any, orientation: in
         drawn = np.flatnonzero((np.abs(over - 90).max(axis=-1) > 40).any(axis=axis))
         wanted = np.flatnonzero(expected.any(axis=axis))
         assert drawn[[0, -1]] == pytest.approx(wanted[[0, -1]], abs=3)
-
-
-def test_a_card_leaves_shapes_that_lie_in_the_image_as_shown() -> None:
-    """A box that lies in the image as shown is drawn there, whether or not in the stored one."""
-    over = card_over(turned_jpeg(6), {"bbox": [10, 20, 40, 60]})
-    drawn = np.abs(over - 90).max(axis=-1) > 40
-    assert np.flatnonzero(drawn.any(axis=0))[[0, -1]] == pytest.approx([10, 50], abs=2)
-    assert np.flatnonzero(drawn.any(axis=1))[[0, -1]] == pytest.approx([20, 80], abs=2)
-
-
-@pytest.mark.parametrize(
-    ("document", "said"),
-    [
-        ({"boxes": [[n % 80, n % 70, 10, 10] for n in range(2_000)]}, "300 of 2,000 shapes are"),
-        ({"boxes": [[1, 1, 9, 9]], "more": "x" * 5_000_000}, "Not searched to its end"),
-    ],
-    ids=["many", "long"],
-)
-def test_a_card_says_what_shapes_are_left_out(document: Any, said: str) -> None:
-    """Beside the picture stands how many shapes are drawn, or that not all was searched."""
-    sample = {"__key__": "k", ".png": GREY, ".json": json.dumps(document).encode()}
-    assert said in wids.show(sample)._repr_html_()
-    few = {"__key__": "k", ".png": GREY, ".json": b'{"boxes": [[1, 1, 9, 9]]}'}
-    assert "shapes" not in wids.show(few)._repr_html_()
 
 
 def test_a_card_has_the_overlay_beside_the_picture() -> None:

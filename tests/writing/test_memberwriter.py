@@ -1,6 +1,5 @@
 """`MemberWriter` writes plain archives, readable by every tar; equal calls give equal bytes."""
 
-import contextlib
 import io
 import tarfile
 
@@ -8,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wids.writing.memberwriter import MemberWriter, SampleArchive, member_header, member_nbytes
+from wids.writing.memberwriter import MemberWriter, member_header, member_nbytes
 
 TOO_LONG = "x" * 130 + ".txt"  # one component: ustar cannot say it
 
@@ -44,19 +43,6 @@ def test_metadata_is_fixed():
     assert seen == (0o444, 0, 0, "", "", 0)
 
 
-def test_mtime_can_be_chosen():
-    """A given modification time is written for every member."""
-    with tarfile.open(fileobj=io.BytesIO(archive_of([("a.txt", b"x")], 1_700_000_000))) as reader:
-        assert reader.next().mtime == 1_700_000_000
-
-
-def test_archive_ends_with_two_zero_blocks_and_nothing_else():
-    """Two zero blocks end the archive without further padding."""
-    archive = archive_of([("a.txt", b"x")])
-    assert len(archive) == 512 + 512 + 1024
-    assert archive_of([]) == bytes(1024)
-
-
 def test_length_is_known_before_the_end():
     """`nbytes` and `member_nbytes` give the size in the archive, also for long names."""
     stream = io.BytesIO()
@@ -67,56 +53,6 @@ def test_length_is_known_before_the_end():
             writer.write(name, data)
             assert writer.nbytes - before == member_nbytes(name, data)
     assert writer.nbytes == len(stream.getvalue())
-
-
-def test_large_data_is_passed_on_without_a_copy():
-    """A large member is passed to the stream without a copy."""
-    data = b"L" * 2_500_000
-    seen = []
-
-    class Sink:
-        def write(self, block: bytes | memoryview) -> None:
-            seen.append(block)
-
-    MemberWriter(Sink()).write("large.bin", data)
-    views = [block for block in seen if isinstance(block, memoryview)]
-    assert all(view.obj is data for view in views)
-    assert sum(map(len, views)) == len(data)
-
-
-def test_any_buffer_may_be_written_and_changed_afterwards():
-    """A buffer may be changed after it was written."""
-    stream = io.BytesIO()
-    changing = bytearray(b"before")
-    with MemberWriter(stream) as writer:
-        writer.write("a", changing)
-        changing[:] = b"after!"
-        writer.write("b", memoryview(b"xyz")[1:])
-        large = bytearray(b"L" * 3_000_001)
-        writer.write("c", large)
-        large[:] = bytes(3_000_001)
-    assert read_back(stream.getvalue()) == [
-        ("a", b"before"),
-        ("b", b"yz"),
-        ("c", b"L" * 3_000_001),
-    ]
-
-
-def test_archive_left_by_an_error_does_not_look_whole():
-    """After an error in the block, the end of the archive is not written."""
-    stream = io.BytesIO()
-    with contextlib.suppress(KeyError), MemberWriter(stream) as writer:
-        writer.write("a.txt", b"x")
-        raise KeyError
-    assert not stream.getvalue().endswith(bytes(1024))
-
-
-def test_closed_writer_refuses():
-    """Writing to a closed writer is an error."""
-    writer = MemberWriter(io.BytesIO())
-    writer.close()
-    with pytest.raises(ValueError, match=r"a\.txt.*closed"):
-        writer.write("a.txt", b"")
 
 
 names = st.text(
@@ -147,11 +83,3 @@ def test_members_of_another_archive_are_taken_over_in_one_piece():
     assert nbytes == len(whole)
     with pytest.raises(ValueError, match="closed"):
         writer.write_raw(whole[:1024])
-
-
-def test_a_sample_taken_over_keeps_its_key_from_coming_again():
-    """A key copied as raw blocks cannot be written again."""
-    archive = SampleArchive(io.BytesIO(), "x.tar")
-    archive.write_raw("a", memoryview(archive_of([("a.txt", b"one")]))[:1024])
-    with pytest.raises(ValueError, match="'a' is in x.tar already"):
-        archive.write("a", [("a.cls", b"1")])

@@ -15,9 +15,7 @@ from typing import Any
 import pytest
 from helpers.cacheprocesses import LONG
 
-from wids.cli import main
 from wids.specs.build import build_spec, merge_specs
-from wids.specs.sources import load_spec
 from wids.writing.shardwriter import ShardWriter
 
 # Writes 300 samples into shards of 20, goes on where an earlier run was killed.
@@ -98,13 +96,6 @@ def test_whole_shards_are_not_written_again(tmp_path: Path):
     assert encoded == [f"text {n}" for n in range(6, 10)]
 
 
-def test_finished_run_is_resumed_without_effect(tmp_path: Path, undisturbed: dict[str, str]):
-    """Running a finished program again changes nothing."""
-    write(tmp_path / "x", samples(10))
-    write(tmp_path / "x", samples(10), resume=True)
-    assert contents(tmp_path / "x") == undisturbed
-
-
 def test_skip_written_says_where_to_begin(tmp_path: Path, undisturbed: dict[str, str]):
     """`skip_written` returns the number of samples that are already written."""
     crash(tmp_path / "x", samples(7))
@@ -141,13 +132,6 @@ def test_a_source_that_has_changed_is_refused(tmp_path: Path, changed: Any):
         ValueError, match=rf"resume: sample 1: 000001\.{extension} is not what .*x-0"
     ):
         write(tmp_path, rows, resume=True)
-
-
-def test_a_sample_without_a_key_is_named_among_those_that_are_there(tmp_path: Path):
-    """It is an error of the sample, not of the code that compares it."""
-    crash(tmp_path, samples(4))
-    with pytest.raises(ValueError, match=r"sample 0 is None, .* have '000000'"):
-        write(tmp_path, [{"txt": "text 0"}], resume=True)
 
 
 def test_fewer_samples_are_refused(tmp_path: Path):
@@ -251,14 +235,6 @@ class TestAnewOverOldShards:
         )
         assert not (tmp_path / "x.json.journal").exists()
 
-    def test_cut_off_before_its_first_shard(self, tmp_path: Path):
-        """Old shards do not count if the new run ended before its first shard."""
-        write(tmp_path, [{"__key__": f"{n:06}", "txt": "old"} for n in range(6)])
-        crash(tmp_path, samples(2))
-        writer = write(tmp_path, samples(6), resume=True)
-        write(tmp_path / "whole", samples(6))
-        assert contents(tmp_path / "whole")["x-0.tar"] == writer.shardlist[0]["sha256"]
-
 
 class TestParallelWriters:
     """`rank` and `num_replicas`, and merging their specs."""
@@ -286,31 +262,6 @@ class TestParallelWriters:
         write(tmp_path / "b", samples(9, first=50), rank=1, num_replicas=2, resume=True)
         assert contents(tmp_path / "a") == contents(tmp_path / "b")
 
-    @pytest.mark.parametrize(("rank", "num_replicas"), [(-1, 2), (2, 2)])
-    def test_rank_out_of_range_is_refused(self, rank: int, num_replicas: int):
-        """A rank out of range is an error that names it."""
-        with pytest.raises(ValueError, match=f"got {rank} of {num_replicas}"):
-            ShardWriter("x-%d.tar", rank=rank, num_replicas=num_replicas)
-
-    def test_merge_command(self, tmp_path: Path, monkeypatch, capsys):
-        """`wids merge` writes one spec, which can be opened from any folder."""
-        monkeypatch.chdir(tmp_path)
-        for rank in range(2):
-            write(Path(), samples(4, first=100 * rank), rank=rank, num_replicas=2)
-        parts = [str(path) for path in sorted(Path().glob("*.json"))]
-        output = Path("specs/all.json")
-        assert main(["merge", *parts, "-o", str(output)]) == 0
-        spec = load_spec(output)
-        assert (spec.name, spec.shards.nsamples.sum()) == ("all", 8)
-        assert json.loads(output.read_text())["shardlist"][0]["url"] == "../x-0.tar"
-
-    def test_merging_a_shard_twice_is_refused(self, tmp_path: Path, capsys):
-        """Merging specs with a common shard is an error."""
-        write(tmp_path, samples(4))
-        spec = str(tmp_path / "x.json")
-        assert main(["merge", spec, spec, "-o", str(tmp_path / "y.json")]) == 1
-        assert "listed twice" in capsys.readouterr().err
-
 
 @pytest.mark.parametrize(("old", "told"), [(3, []), (6, ["1 shard of"]), (10, ["3 shards of"])])
 def test_shards_of_a_longer_run_are_warned_of_and_kept(tmp_path: Path, old: int, told: list[str]):
@@ -325,30 +276,3 @@ def test_shards_of_a_longer_run_are_warned_of_and_kept(tmp_path: Path, old: int,
     ]
     assert {path: path.read_bytes() for path in before} == before
     assert len(json.loads((tmp_path / "x.json").read_text())["shardlist"]) == 1
-
-
-def test_a_writer_among_several_is_warned_of_its_own_numbers_only(tmp_path: Path):
-    """A writer of several does not warn of the shards of other ranks."""
-    for rank in (0, 1):
-        write(tmp_path, samples(6, 6 * rank), rank=rank, num_replicas=2)
-    with pytest.warns(UserWarning, match=r"x-2\.tar: 1 shard"):
-        write(tmp_path, samples(3), rank=0, num_replicas=2)
-    write(tmp_path, samples(6), rank=0, num_replicas=2)
-
-
-@pytest.mark.filterwarnings("always")
-@pytest.mark.parametrize("command", ["import", "reshard"])
-def test_the_command_line_tells_of_a_longer_run_in_one_line(
-    command: str, tmp_path: Path, monkeypatch, capsys
-):
-    """The command prints the warning in one line and exits with 0."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "in").mkdir()
-    write(tmp_path / "in", samples(4))
-    source = {"import": ["in/x-0.tar", "in/x-1.tar"], "reshard": ["in/x.json"]}[command]
-    for maxcount, told in (("1", []), ("2", ["out/y-2.tar"])):
-        capsys.readouterr()
-        assert main([command, *source, "-o", "out/y-%d.tar", "--maxcount", maxcount]) == 0
-        lines = [line for line in capsys.readouterr().err.splitlines() if "earlier run" in line]
-        assert [line.split(":")[:2] for line in lines] == [["wids", f" {name}"] for name in told]
-    assert len(list(tmp_path.glob("out/*.tar"))) == 4

@@ -46,22 +46,6 @@ def test_file_and_stream_get_the_bytes_of_a_shard(tmp_path: Path):
     assert members_of(shard)["dir/003.seg.png"] == b"PNGPNGPNG"
 
 
-def test_write_tells_what_the_sample_takes(tmp_path: Path):
-    """The sizes that `write` returns add up to the size of the file."""
-    taken = write_all(tmp_path / "a.tar")
-    assert sum(taken) + 1024 == (tmp_path / "a.tar").stat().st_size
-
-
-def test_lengths_are_known_on_the_way():
-    """`nsamples` and `nbytes` are those of the archive if it were closed now."""
-    stream = io.BytesIO()
-    with TarWriter(stream) as writer:
-        assert (writer.nsamples, writer.nbytes) == (0, 1024)
-        writer.write(SAMPLES[0])
-        assert writer.nsamples == 1
-    assert writer.nbytes == len(stream.getvalue())
-
-
 def test_options_mean_what_they_mean_to_shards():
     """`mtime` and `encoders` apply to the members."""
     stream = io.BytesIO()
@@ -141,31 +125,6 @@ def test_reader_that_goes_away_is_an_error():
 
 
 @pytest.mark.parametrize(
-    ("sample", "message"),
-    [
-        ({"txt": "one"}, "needs a '__key__'"),
-        ({"__key__": "a.b", "txt": "one"}, "dot in its last part"),
-        ({"__key__": "dir/000", "txt": "again"}, r"in .*a\.tar already \(sample 0"),
-        ({"__key__": "a", "txt": "1", ".txt": "2"}, "comes twice"),
-        ({"__key__": "a", "npy": "text"}, r"'\.npy'.*str could not be encoded"),
-        ({"__key__": "a"}, "no fields"),
-    ],
-)
-def test_bad_sample_is_refused_before_a_byte_is_written(
-    tmp_path: Path, sample: dict[str, Any], message: str
-):
-    """A refused sample writes nothing, and the archive can be continued."""
-    with TarWriter(tmp_path / "a.tar") as writer:
-        writer.write(SAMPLES[0])
-        before = writer.nbytes
-        with pytest.raises(ValueError, match=message):
-            writer.write(sample)
-        assert writer.nbytes == before
-        writer.write(SAMPLES[1])
-    assert len(members_of((tmp_path / "a.tar").read_bytes())) == 6
-
-
-@pytest.mark.parametrize(
     ("target", "message"),
     [
         ("s3://bucket/a.tar", "local file"),
@@ -185,13 +144,3 @@ def test_target_that_takes_no_bytes_is_refused(target: Any):
     """A text stream is refused at once."""
     with pytest.raises(TypeError, match="mode 'wb'"):
         TarWriter(target)
-
-
-def test_closed_writer_refuses_and_closes_again_quietly(tmp_path: Path, no_fd_leaks: None):
-    """A sample after `close` is an error, a second `close` is not."""
-    writer = TarWriter(tmp_path / "a.tar")
-    writer.write(SAMPLES[0])
-    writer.close()
-    writer.close()
-    with pytest.raises(ValueError, match=r"a\.tar is closed"):
-        writer.write(SAMPLES[1])
