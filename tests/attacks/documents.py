@@ -233,6 +233,6 @@ DOCUMENTS = Family(
         "mutated": field_attack(_mutated),
         "honest": field_attack(_json_right),
     },
-    usual=21,
+    usual=14,
 )
 PICKLES = Family({"pickled": field_attack(_pickled, refused=True)}, usual=6)

@@ -101,4 +101,4 @@ def _opened(scene: Scene) -> Callable[[], str]:
     return attempt
 
 
-LOCATIONS = Family({"opened": _opened}, usual=30, setup=_offline)
+LOCATIONS = Family({"opened": _opened}, usual=20, setup=_offline)

@@ -223,4 +223,4 @@ def _served(scene: Scene) -> Callable[[], str]:
 
 
 KINDS: dict[str, Attack] = {"local": _local, "served": _served}
-PACKS = Family(KINDS, usual=20)
+PACKS = Family(KINDS, usual=12)

@@ -116,4 +116,4 @@ def _said(server: Browsing, url: str, headers: dict[str, str]) -> str:
     return str(server.session.get(url, headers=headers, timeout=30).text[:3000])
 
 
-PAGE = Family({"question": _question}, usual=30, setup=_served)
+PAGE = Family({"question": _question}, usual=20, setup=_served)

@@ -1,7 +1,6 @@
 """HTTP servers that lie about lengths, ranges, versions and encodings, or drip their answers."""
 
 import gzip
-import json
 import random
 import threading
 import zlib
@@ -246,80 +245,6 @@ def _encoded(scene: Scene) -> Callable[[], str]:
     return lambda: _document(url, HURRIED) if document else _whole(url, scene, HURRIED)
 
 
-def _redirects(scene: Scene) -> Callable[[], str]:
-    """Redirect to control characters, files, other schemes and loops."""
-    chance = scene.chance
-    targets = [
-        b"\x0bhttp://127.0.0.1:1/", b"\x01http://127.0.0.1:1/a", b"ht\ttp://127.0.0.1:1/",
-        b"file:///etc/passwd",
-        b"FILE:/etc/passwd", b"ftp://127.0.0.1:1/", b"//127.0.0.1:1/", b"/a.tar", b"", b"?",
-        b"a" * 60_000, b"\xff\xfe",
-        b"http://[::1", b"http://127.0.0.1:99999/", b"http://user:pw@127.0.0.1:1/", b"gopher://x",
-        b"data:,x", b"javascript:1",
-        b"pipe:touch broken_into", b"s3://b/k", b"http://\0/", b"http:///x",
-        b"http://127.0.0.1:1/\r X: y", b"///", b"\\\\x\\y",
-    ]  # fmt: skip
-    codes = [b"301", b"302", b"303", b"307", b"308", b"300"]
-    chosen = [
-        (chance.choice(codes), b"".join(chance.choices(targets, k=chance.choice([1, 1, 1, 2]))))
-        for _ in range(3)
-    ]
-    served = [0]
-
-    def answer(
-        send: Callable[[bytes], None], _stopped: threading.Event, _head: list[bytes]
-    ) -> None:
-        code, target = chosen[served[0] % 3]
-        served[0] += 1
-        send(b"HTTP/1.1 " + code + b" x\r\nLocation: " + target + b"\r\nContent-Length: 0\r\n\r\n")
-
-    url = scene.cleanup.enter_context(answering(answer))
-    return lambda: _whole(url, scene, HURRIED)
-
-
-def _specs(scene: Scene) -> Callable[[], str]:
-    """Serve a spec that is none, or names files of this machine; and class names that are none."""
-    chance = scene.chance
-    state = ShardServer(
-        faults=Faults(**chance.choice([{}, {}, {"gzip": True}, {"chunked": True}, {"html": True}]))
-    )
-    server = serve(state)
-    scene.cleanup.callback(stop, server)
-    state.put("a.tar", SHARD)
-    state.put(
-        "classes.txt", chance.choice([b"\xff" * 999, b"[" * 99_999, b"a\n" * 10**6, bytes(9)])
-    )
-    row = {"url": "a.tar", "nsamples": NUM_SAMPLES}
-    values = [
-        {"shardlist": [row]}, {"shardlist": [row | {"filesize": chance.choice([1, -1, 2**62,
-        len(SHARD)])}]},
-        {"shardlist": [row | {"md5sum": "0" * 32}]},
-        {"shardlist": [{"url": "file:///etc/passwd"}]}, [row], 7,
-        {"shardlist": [{"url": "/etc/passwd", "nsamples": 1}]},
-        {"datasets": [{"source_url": "s.json"}]},
-        {"datasets": [{"source_url": "/dev/zero"}]},
-        {"datasets": [{"source_url": "file:///dev/zero"}]},
-        {"base": "file:///etc", "shardlist": [{"url": "passwd", "nsamples": 1}]}, {"base": "/etc",
-        "shardlist": ["passwd"]},
-        {"shardlist": [row | {"index": chance.choice(["a.tar", "/etc/passwd", "file:///x",
-        "b.widx", "\0"])}]},
-        {"shardlist": [{"url": "pipe:touch broken_into", "nsamples": 1}]},
-    ]  # fmt: skip
-    url = state.put(
-        "s.json", json.dumps(chance.choice(values)).encode() + b" " * chance.choice([0, 10**6])
-    )
-
-    def attempt() -> str:
-        with ShardList(url, transformations="bytes", cache_dir=scene.cache) as dataset:
-            dataset.cache.fetcher = Fetcher(PATIENT)
-            sample = dataset[0]
-        if sample[".bin"] != SHARD[512:2512]:
-            raise Wrong(f"another sample: {sample!r:.300}")
-        return RIGHT
-
-    return attempt
-
-
 def _ranges(scene: Scene) -> Callable[[], str]:
     """Answer each request by another one of the faults, with a good sidecar or a bad one."""
     chance = scene.chance
@@ -351,8 +276,6 @@ KINDS: dict[str, Attack] = {
     "faulty": _faulty,
     "scripted": _scripted,
     "encoded": _encoded,
-    "redirects": _redirects,
-    "specs": _specs,
     "ranges": _ranges,
 }
-SERVERS = Family(KINDS, usual=12)
+SERVERS = Family(KINDS, usual=8)

@@ -125,4 +125,4 @@ def _served(scene: Scene) -> Callable[[], str]:
 
 
 KINDS: dict[str, Attack] = {"local": _local, "served": _served}
-SIDECARS = Family(KINDS, usual=20)
+SIDECARS = Family(KINDS, usual=12)

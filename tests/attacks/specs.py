@@ -217,25 +217,6 @@ def _pattern(scene: Scene) -> Callable[[], str]:
     return attempt
 
 
-def _file_names(scene: Scene) -> str:
-    """Put the good shard under an odd name, and name it in a spec, a folder or a glob."""
-    chance = scene.chance
-    names = ["a\nb.tar", "a\rb.tar", "a\x1b[2J.tar", os.fsdecode(b"\xff\xfe.tar"), "a b.tar",
-    "{a,b}.tar", "[a].tar",
-             "a?b.tar", "a#b.tar", "%2e%2e.tar", "-rf.tar", "~x.tar", "a:b.tar", "ä" * 60 + ".tar",
-             "'.tar",
-             "http:x.tar", "*.tar", "a.TAR", ".tar", "..tar", "a\\b.tar"]  # fmt: skip
-    name = chance.choice(names)
-    (scene.folder / "a.tar").rename(scene.folder / name)
-    way = chance.randrange(3)
-    if way == 0:
-        return str(scene.folder)
-    if way == 1:
-        return str(scene.folder / "*")
-    spec = {"shardlist": [{"url": name, "nsamples": chance.choice([3, 3, 4, None])}]}
-    return str(scene.write("s.json", json.dumps(spec).encode()))
-
-
 SPECS = Family(
     {
         "values": _text(_changed_value),
@@ -246,7 +227,6 @@ SPECS = Family(
         "device": _tried(_device),
         "packed": _tried(_packed),
         "pattern": _pattern,
-        "file names": _tried(_file_names),
     },
-    usual=27,
+    usual=16,
 )

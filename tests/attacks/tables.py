@@ -101,14 +101,6 @@ def _offsets(chance: random.Random) -> bytes:
     return _replaced(data, struct.pack(form, 0, 1, 3, 3), struct.pack(form, *wrong))
 
 
-def _dictionary(chance: random.Random) -> bytes:
-    """Let an index lie outside of its dictionary."""
-    codes = pa.DictionaryArray.from_arrays(pa.array([1, 0, 1], pa.int32()), [TEXT, "b"])
-    wrong = [1, 0, 1]
-    wrong[chance.randrange(3)] = chance.choice(OFFSETS)
-    return _replaced(_stored(codes), struct.pack("<3i", 1, 0, 1), struct.pack("<3i", *wrong))
-
-
 def _changed_bytes(chance: random.Random) -> bytes:
     """Change some bytes of a good file."""
     kind = chance.choice([pa.string(), pa.string_view(), pa.large_string()])
@@ -165,13 +157,6 @@ def _repeated(chance: random.Random) -> bytes:
     return sink.getvalue()
 
 
-def _repeated_by_arrow(chance: random.Random) -> bytes:
-    sink, table = io.BytesIO(), _coded(chance)
-    with pa.ipc.new_file(sink, table.schema) as writer:
-        writer.write_table(table)
-    return sink.getvalue()
-
-
 def _paged(chance: random.Random) -> bytes:
     """Compress pages of gigabytes, and state another size in the metadata."""
     table = pa.table({"key": [f"{n}" for n in range(50)], "caption": ["x" * 1_000_000] * 50})
@@ -213,14 +198,12 @@ TABLES = Family(
     {
         "string view": _joined("t.arrow", _string_view),
         "offsets": _joined("t.arrow", _offsets),
-        "dictionary": _joined("t.arrow", _dictionary),
         "bytes": _joined("t.arrow", _changed_bytes),
         "compressed": _joined("t.arrow", _compressed, plain=False),
         "rows": _joined("t.arrow", _many_rows),
         "repeated": _joined("t.parquet", _repeated, plain=False),
-        "repeated by arrow": _joined("t.arrow", _repeated_by_arrow),
         "pages": _joined("t.parquet", _paged, plain=False),
         "parquet": _joined("t.parquet", _changed_parquet, plain=False),
     },
-    usual=10,
+    usual=8,
 )

@@ -191,17 +191,6 @@ def _many_globals(chance: random.Random) -> bytes:
     return b"".join(one) * chance.choice([1, 10, 100]) + END
 
 
-def _many_fields(chance: random.Random) -> bytes:
-    """Make one sample of thousands of fields, or fields of one sample all over the shard."""
-    count = chance.choice([FEW, MANY, HUGE])
-    spread = chance.random() < 0.5
-    parts = []
-    for number in range(count):
-        key = b"a" if not spread else b"k%d" % (number % 7)
-        parts.append(header(key + b".%d" % number, 0))
-    return b"".join(parts) + END
-
-
 def _odd_names(chance: random.Random) -> bytes:
     names = [
         b"../../etc/passwd.txt", b"/etc/passwd.txt", b"a/../b.txt", b".", b"..", b".hidden", b"a.",
@@ -217,11 +206,6 @@ def _odd_names(chance: random.Random) -> bytes:
 
 def _mutated(chance: random.Random) -> bytes:
     return mutate(chance, chance.choice(seeds(chance)))
-
-
-def _cut(chance: random.Random) -> bytes:
-    content = chance.choice([numbered(0, _many(chance)), *seeds(chance)])
-    return content[: chance.randrange(len(content) + 1)]
 
 
 def _compressed(scene: Scene) -> Callable[[], str]:
@@ -264,10 +248,8 @@ KINDS: dict[str, Attack] = {
     "records that lie": _tar(_records_that_lie),
     "concatenated": _tar(_concatenated),
     "many globals": _tar(_many_globals),
-    "many fields": _tar(_many_fields),
     "odd names": _tar(_odd_names),
     "mutated": _tar(_mutated),
-    "cut": _tar(_cut),
 }
-TARS = Family(KINDS, usual=28)
+TARS = Family(KINDS, usual=24)
 COMPRESSED_TARS = Family({"compressed": _compressed}, usual=3)

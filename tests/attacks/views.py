@@ -206,6 +206,6 @@ VIEWS = Family(
         "nested": _tried(_nested),
         "rows": _tried(_rows),
     },
-    usual=18,
+    usual=12,
     setup=_quiet,
 )
