@@ -57,18 +57,3 @@ def test_doubled_indexes_give_samples_of_their_own(shards):
     first, second = dataset.__getitems__([3, 3])
     first[".txt"] = None
     assert second == dataset[3]
-
-
-def test_announcing_reads_nothing_and_breaks_nothing(make_shard, shards):
-    """Any samples can be announced; closed and empty shards ignore it."""
-    shard = wids.Shard(
-        make_shard("b.tar", [{"__key__": str(i), ".bin": b"x" * 9000 * i} for i in range(9)])
-    )
-    shard.announce([8, 0, 3, 3])
-    shard.announce([2], fields=(".png",))
-    shard.announce([])
-    with pytest.raises(IndexError):
-        shard.announce([9])
-    shard.close()
-    shard.announce([1])
-    wids.Shard(shards[1]).announce([])

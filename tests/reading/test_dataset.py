@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from helpers.workers import key_and_class
-from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset
+from torch.utils.data import DataLoader
 
 import wids
 from wids import ShardListDataset
@@ -165,13 +165,6 @@ def test_names_and_options_reach_the_samples(spec: Path) -> None:
     assert (listed[0]["__dataset__"], listed.dataset_name) == ("given", "given")
 
 
-def test_a_loader_can_stack_samples_that_nobody_named(spec: Path) -> None:
-    """Every sample has a dataset name, because a DataLoader cannot collate None."""
-    dataset = ShardListDataset(json.loads(_absolute(spec))["shardlist"], fields=[".cls"])
-    batch = next(iter(DataLoader(dataset, batch_size=3)))
-    assert batch["__dataset__"] == [dataset.dataset_name] * 3
-
-
 # Transformations.
 
 
@@ -255,7 +248,8 @@ def test_a_shard_rewritten_with_its_old_date_is_indexed_anew(
 
 
 @pytest.mark.parametrize(
-    "method", ["fork", "spawn", pytest.param("forkserver", marks=pytest.mark.slow)]
+    "method",
+    ["fork", *(pytest.param(each, marks=pytest.mark.slow) for each in ("spawn", "forkserver"))],
 )
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_workers_read_what_the_parent_reads(spec: Path, method: str) -> None:
@@ -267,15 +261,6 @@ def test_workers_read_what_the_parent_reads(spec: Path, method: str) -> None:
 
 
 # As torch knows it.
-
-
-def test_it_is_a_torch_dataset(spec: Path) -> None:
-    """With torch installed, the class is a torch Dataset, and torch's views work with it."""
-    dataset = ShardListDataset(spec)
-    assert isinstance(dataset, Dataset)
-    assert Subset(dataset, [4])[0]["__index__"] == 4
-    assert ConcatDataset([dataset, dataset])[8]["__index__"] == 0
-    assert len(dataset + dataset) == 16
 
 
 # Keys and groups.
@@ -339,16 +324,6 @@ def test_concatenated_archives_are_read_where_asked_for(concatenated: Path) -> N
     assert [sample["__key__"] for sample in pickle.loads(pickle.dumps(every))] == keys == [*"abc"]
     with pytest.raises(wids.ShardFormatError, match="concatenated=True"):
         ShardListDataset(concatenated)[0]
-
-
-def test_the_header_is_what_the_spec_says_beside_its_shards(spec: Path) -> None:
-    """`header` has the top-level keys of the spec without its shards."""
-    document = json.loads(spec.read_text()) | {"class_names": ["cat", "dog"], "name": "pets"}
-    spec.write_text(json.dumps(document))
-    header = ShardListDataset(spec).header
-    assert header["class_names"] == ["cat", "dog"]
-    assert header["name"] == "pets"
-    assert "shardlist" not in header
 
 
 def test_fields_that_the_first_shard_lacks_are_warned_of(spec):

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader, Dataset
 
 from wids import DecodeError, ImageDecoder, Resize, SampleDecoder, ShardListDataset
-from wids.codecs.arrays import encode_npy, encode_npz
+from wids.codecs.arrays import encode_npy
 from wids.errors import ShardChangedError, WidsWarning
 from wids.reading.ragged import Ragged, RaggedText
 
@@ -249,32 +249,6 @@ def test_decoders_of_the_user_count_and_nothing_is_kept(shards, tmp_path):
     assert kept(tmp_path) == []
     assert ShardListDataset(shards).column(".txt")[3] == "text 3"
     assert ShardListDataset(shards, decoders={".txt": shouted}).column(".txt")[3] == "TEXT 3"
-
-
-def test_a_path_leads_into_arrays_too(make_shard):
-    """A path can have keys and indexes."""
-    samples = [
-        {"__key__": f"k{i}", ".npz": encode_npz({"a": np.full((2, 2), i)})} for i in range(3)
-    ]
-    dataset = ShardListDataset([make_shard("a.tar", samples)])
-    assert dataset.column(".npz", "a", 1, 0).tolist() == [0, 1, 2]
-    with pytest.warns(WidsWarning, match="no sample has a value 'a.2' in field '.npz'"):
-        assert dataset.column(".npz", "a", 2, fill=-1).tolist() == [-1, -1, -1]
-
-
-def test_what_is_as_large_as_the_data_is_not_kept(make_shard, tmp_path):
-    """A column of full pictures is not stored."""
-    noughts = encode_npy(np.zeros((5 << 20,), np.uint64))
-    path = make_shard("big.tar", [{"__key__": f"k{i}", ".npy": noughts} for i in range(2)])
-    assert ShardListDataset([path]).column(".npy").shape == (2, 5 << 20)
-    assert kept(tmp_path) == []
-
-
-def test_without_a_cache_folder_columns_are_read_each_time(shards, tmp_path):
-    """Without a usable cache folder, columns are computed each time."""
-    (tmp_path / "file").touch()
-    dataset = ShardListDataset(shards, cache_dir=tmp_path / "file")
-    assert dataset.column(".cls").tolist() == ShardListDataset(shards).column(".cls").tolist()
 
 
 def test_columns_count_for_the_bound_of_the_folder(shards, tmp_path):

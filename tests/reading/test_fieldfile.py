@@ -156,30 +156,6 @@ def test_a_clip_moves_little_besides_its_frames(tmp_path: Path, shard_server: Sh
         wids.decode_video(file, max_nbytes=1 << 30, start_seconds=float("nan"), num_frames=2)
 
 
-@pytest.mark.parametrize("start", [-5, 0, 100_000])
-def test_announced_bytes_come_in_one_part(start: int) -> None:
-    """What is read behind them comes in small parts again, and false announcements do no harm."""
-    data, asked = np.random.default_rng(0).bytes(9_000_000), []
-
-    def read_part(start: int, stop: int) -> bytes:
-        asked.append(stop - start)
-        return data[start:stop]
-
-    file = FieldFile(read_part, len(data), "a.mp4")
-    file.expect(start, 3_000_000)
-    file.seek(max(0, start))
-    assert file.read(10) == data[max(0, start) :][:10]
-    file.seek(max(0, start))
-    assert file.read(2_000_000) == data[max(0, start) :][:2_000_000]
-    assert asked == [3_000_000 - max(0, start)]
-    file.seek(3_000_000)
-    assert file.read(10) == data[3_000_000:3_000_010]
-    assert asked[1:] == [128 << 10]
-    file.expect(8_000_000, 1 << 60)
-    file.seek(8_000_000)
-    assert file.readall() == data[8_000_000:]
-
-
 def test_announced_bytes_are_kept_within_a_bound() -> None:
     """Much that is read at once is not kept by the file, announced or not."""
     asked: list[int] = []

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from typing import Any
 
 import numpy as np
@@ -231,16 +230,6 @@ def test_parts_of_a_batch_keep_their_memory(shards):
     assert [bytes(row.tolist()) for row in rows] == [b"text %d" % i for i in range(TOTAL)]
 
 
-def test_memory_of_batches_is_used_again(make_shard):
-    """A loop that drops each batch uses few buffers."""
-    path = make_shard("a.tar", [{"__key__": str(i), ".bin": b"x" * 9000} for i in range(200)])
-    dataset = wids.ShardListDataset([path], transformations="bytes")
-    loader = wids.Loader(dataset, 2, num_workers=1, tensors=False)
-    addresses = [batch[".bin"].values.ctypes.data for batch in loader]
-    assert len(addresses) == 100
-    assert len(set(addresses)) < 20
-
-
 # --- errors ---
 
 
@@ -358,7 +347,6 @@ def stop_at_five(sample):
 STOPS = {
     "transformation": lambda path: wids.ShardListDataset(path, transformations=[stop_at_five]),
     "map": lambda path: wids.ShardListDataset(path, transformations="bytes").map(stop_at_five),
-    "view of map": lambda path: wids.ShardListDataset(path).map(stop_at_five)[1:],
     "on_error": lambda path: wids.ShardListDataset(path, on_error=stop),
     "subclass": lambda path: Stopping(path, transformations="bytes"),
     "concatenation": lambda _: wids.concat([Exhausted(range(8))]),
@@ -465,17 +453,6 @@ def test_leaving_the_loop_ends_the_threads(shards):
     assert not threads_of_loaders()
 
 
-def test_a_cycle_of_garbage_ends_the_threads(shards):
-    """The threads end when the garbage collector frees their iterator."""
-    loader = wids.Loader(wids.ShardListDataset(shards), 2, num_workers=2)
-    cycle = [iter(loader)]
-    cycle.append(cycle)
-    next(cycle[0])
-    del cycle
-    gc.collect()
-    assert not threads_of_loaders()
-
-
 def test_passes_side_by_side_do_not_mix(shards):
     """Two concurrent passes over a loader each yield their own epoch."""
     loader = wids.Loader(wids.ShardListDataset(shards), 4, num_workers=2)
@@ -517,10 +494,9 @@ next(begun)
 def test_a_process_ends_with_a_pass_under_way(shards):
     """A process that ends or fails during a pass ends at once."""
     run = [sys.executable, "-c", SCRIPT, *map(str, shards)]
-    done = subprocess.run(run, capture_output=True, text=True, timeout=300, check=True)
-    assert (done.stdout, done.stderr) == ("", "")
     run[2] += "raise SystemExit(7)"
-    assert subprocess.run(run, timeout=300, check=False).returncode == 7
+    done = subprocess.run(run, capture_output=True, text=True, timeout=300, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (7, "", "")
 
 
 def test_ctrl_c_while_waiting_for_a_batch_ends_the_process(shards):
@@ -540,7 +516,6 @@ for batch in wids.Loader(Slow(range(1000)), 100, num_workers=1, tensors=False): 
     process = subprocess.Popen(run, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         assert process.stdout.readline() == "waiting\n"
-        time.sleep(0.1)
         process.send_signal(signal.SIGINT)
         _, stderr = process.communicate(timeout=300)
     finally:
@@ -628,24 +603,6 @@ def test_a_state_before_the_first_batch_is_the_start(shards):
     assert indexes_of(loader) == [expected]
 
 
-def test_states_of_ranks_fit_together(shards):
-    """After four ranks stop, six ranks read exactly the remaining samples."""
-    dataset = wids.ShardListDataset(shards)
-    seen = []
-    for rank in range(4):
-        sampler = wids.DistributedShardSampler(dataset, 4, rank, interleave=2)
-        loader = wids.Loader(dataset, 2, sampler=sampler, num_workers=2)
-        seen += flat(itertools.islice(loader, 2))
-        state = loader.state_dict()
-    for rank in range(6):
-        sampler = wids.DistributedShardSampler(dataset, 6, rank, interleave=2, pad=False)
-        loader = wids.Loader(dataset, 2, sampler=sampler, num_workers=2)
-        loader.load_state_dict(state)
-        seen += flat(loader)
-    assert sorted(set(seen)) == list(range(TOTAL))
-    assert len(seen) <= TOTAL + 4
-
-
 def test_a_sampler_without_state_is_refused(shards):
     """The state of a sampler without state is refused."""
     dataset = wids.ShardListDataset(shards)
@@ -655,26 +612,6 @@ def test_a_sampler_without_state_is_refused(shards):
             loader.state_dict()
         with pytest.raises(TypeError, match="cannot say where it stands"):
             loader.load_state_dict({"sampler": {}})
-
-
-# --- load ---
-
-
-def test_many_loaders_at_once(shards):
-    """Eight loaders over one dataset each yield all samples."""
-    dataset = wids.ShardListDataset(shards, transformations="numpy", lru_size=2)
-    sums = []
-
-    def run(seed):
-        loader = wids.Loader(dataset, 3, shuffle=True, seed=seed, num_workers=2)
-        sums.append(sum(int(batch[".cls"].sum()) for _ in range(5) for batch in loader))
-
-    threads = [threading.Thread(target=run, args=(seed,)) for seed in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sums == [5 * sum(range(TOTAL))] * 8
 
 
 def test_any_iterable_of_indexes_is_a_sampler():

@@ -1,6 +1,5 @@
 """`Loader.stats()`: where the time of a loader goes."""
 
-import threading
 import time
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -14,8 +13,6 @@ from helpers.server import Request, ShardServer
 import wids
 from wids.reading.loaderstats import LoaderStats, Stage
 from wids.tar.sidecar import SIDECAR_SUFFIX
-
-resource = pytest.importorskip("resource")
 
 IN_THREADS: tuple[Stage, ...] = ("storage", "decode", "read", "collate", "convert")
 NUM_SAMPLES = 20
@@ -172,7 +169,6 @@ def test_a_slow_decoder_counts_as_decoding(slow: Callable[[str], Any], shard: st
     assert decode.seconds >= slept
     # All that one thread did, and what it did not: so no other stage has the sleep as well.
     assert seconds_in_threads(stats) <= elapsed
-    assert decode.idle_seconds >= slept / 2
     assert stats.stage("wait").seconds + stats.stage("use").seconds <= elapsed
 
 
@@ -194,38 +190,6 @@ def slow_server(shard: str, shard_server: ShardServer) -> tuple[list[dict[str, A
     shard_server.hold = hold
     row = {"url": url, "nsamples": NUM_SAMPLES, "filesize": Path(shard).stat().st_size}
     return [row], held
-
-
-class Slow:
-    """A dataset of 16 samples that waits before it returns one."""
-
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
-
-    def __len__(self) -> int:
-        return 16
-
-    def __getitem__(self, index: int) -> dict[str, int]:
-        time.sleep(self.seconds)
-        return {"x": index}
-
-
-class SlowStart:
-    """A dataset of 16 samples that waits before it returns the first one."""
-
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
-        self.all_read = threading.Event()
-
-    def __len__(self) -> int:
-        return 16
-
-    def __getitem__(self, index: int) -> dict[str, int]:
-        if index == 0:
-            time.sleep(self.seconds)
-        if index == 15:
-            self.all_read.set()
-        return {"x": index}
 
 
 class OneByOne:
@@ -272,46 +236,7 @@ def test_ranges_that_a_reader_waits_for_count_as_storage(
         loader = wids.Loader(dataset, 5, num_workers=1)
         stats = loader.stats()
         assert len(list(loader)) == stats.stage("storage").times == NUM_SAMPLES // 5
-        assert held
-        assert stats.stage("storage").seconds > stats.stage("decode").seconds
-        assert stats.stage("storage").seconds > stats.stage("read").seconds
-
-
-class FaultsOf:
-    """Decoder that counts the page faults while it reads a field."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def __call__(self, view: Any) -> int:
-        before = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
-        found = int(np.frombuffer(view, np.uint8).max())
-        self.count += resource.getrusage(resource.RUSAGE_THREAD).ru_minflt - before
-        return found
-
-
-@pytest.mark.skipif(not hasattr(resource, "RUSAGE_THREAD"), reason="faults are not counted apart")
-@pytest.mark.parametrize("transformed", [False, True])
-def test_pages_of_mapped_fields_are_touched_before_they_are_decoded(
-    transformed: bool, tmp_path: Path
-) -> None:
-    """Decoders of a counted pass find the pages of their fields there; without, they fault."""
-    with wids.ShardWriter(f"{tmp_path}/s-%03d.tar") as writer:
-        for number in range(4):
-            writer.write({"__key__": str(number), ".bin": bytes([number]) * (1 << 20)})
-    faults = []
-    for counted in (False, True):
-        decode = FaultsOf()
-        dataset = wids.ShardListDataset(str(tmp_path), decoders={".bin": decode})
-        if transformed:
-            dataset.add_transform(dict)
-        loader = wids.Loader(dataset, 2, num_workers=0)
-        if counted:
-            loader.stats()
-        assert [batch[".bin"].tolist() for batch in loader] == [[0, 1], [2, 3]]
-        faults.append(decode.count)
-        dataset.close()
-    assert faults[1] * 4 < faults[0]
+        assert stats.stage("storage").seconds >= min(held) / 2  # asked for before it is awaited
 
 
 def test_a_part_within_a_part_is_counted_once(shard: str) -> None:

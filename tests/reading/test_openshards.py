@@ -3,9 +3,7 @@
 import errno
 import resource
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 
 import pytest
 from hypothesis import given
@@ -100,14 +98,6 @@ def test_useless_shards_go_once_they_are_idle() -> None:
     assert (sorted(opened.by_number), opened.accesses) == ([2], 4)
     use(opened, 2)
     assert (opened.drop(lambda shard: True), len(opened.by_number)) == (1, 0)
-
-
-def test_threads_that_share_it_get_right_shards() -> None:
-    """Many threads get the right shards despite concurrent evictions."""
-    opened = opening(2)
-    with ThreadPoolExecutor(8) as pool:
-        asked = [i % 7 for i in range(4000)]
-        assert list(pool.map(partial(use, opened), asked)) == asked
 
 
 def test_a_limit_below_one_is_refused() -> None:

@@ -5,18 +5,16 @@ import io
 import json
 import pickle
 import random
-import re
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.server import Faults, ShardServer
+from helpers.server import ShardServer
 
 import wids
 from wids import ShardCache, ShardFormatError, ShardListDataset, TarIndex
-from wids.base.shardref import ShardRef
 from wids.cli import main
 from wids.errors import WidsWarning
 from wids.tar.sidecar import SIDECAR_SUFFIX
@@ -161,29 +159,6 @@ def test_a_server_that_compresses_its_ranges_gives_the_whole_shard(
         assert [dataset[index][".cls"] for index in (7, 8, 27)] == [b"7", b"8", b"7"]
 
 
-def test_what_is_fetched_whole_is_said_in_one_form(remote: Open, shard_server: Any) -> None:
-    """Whatever the cause: which shard, that it is fetched whole, why, and what to do."""
-    url = f"{shard_server.url}/0.tar"
-    beginning = re.escape(f"{url}: this shard, and others like it, are fetched whole: ")
-    causes = {
-        "there is no usable sidecar": lambda: remote(sidecars=False)[7],
-        "its sidecar was made with": lambda: remote(key_rule="last_dot")[7],
-        "asked for a byte range, the server sent": lambda: remote()[7],
-        "the spec does not say how many samples": lambda: ShardListDataset([url]),
-    }
-    for number, (cause, read) in enumerate(causes.items()):
-        shard_server.files.clear()
-        shard_server.faults = Faults(ignore_range=cause.startswith("asked"))
-        remote()  # serves the shards
-        if "no usable" in cause or "not say" in cause:
-            del shard_server.files[f"/0.tar{SIDECAR_SUFFIX}"]
-        with pytest.warns(WidsWarning, match=f"^{beginning}{cause}"):
-            read()
-        # Moved and not removed, because a thread may still write a file there.
-        cache = ShardCache().cache_dir
-        cache.rename(cache.with_name(f"old-{number}"))
-
-
 def test_a_shard_in_steady_use_is_fetched_whole(remote: Open, shard_server: Any) -> None:
     """After half of a shard came piecemeal all of it comes, if the cache has room for it."""
     dataset = remote()
@@ -194,35 +169,6 @@ def test_a_shard_in_steady_use_is_fetched_whole(remote: Open, shard_server: Any)
     for index in range(20):
         bounded[index]
     assert not list(Path(bounded.cache_dir).glob("*.tar"))
-
-
-def test_a_batch_over_many_shards_keeps_to_its_bounds(
-    make_shard: Callable[..., Path], shard_server: Any
-) -> None:
-    """Sixty-four samples of forty shards: at most 64 requests, 8 at once, sidecars included."""
-    rows = []
-    for number in range(40):
-        rng = random.Random(number)
-        samples = [
-            {"__key__": f"{i}", ".bin": rng.randbytes(20_000), ".cls": "1"} for i in range(4)
-        ]
-        path = make_shard(f"{number}.tar", samples)
-        TarIndex.from_tar(path).save(Path(f"{path}{SIDECAR_SUFFIX}"))
-        for each in (path, Path(f"{path}{SIDECAR_SUFFIX}")):
-            shard_server.put(each.name, each.read_bytes())
-        rows.append((f"{shard_server.url}/{path.name}", 4))
-    bounds = {"cache_size": 1000}  # no shard is fetched whole
-    with ShardListDataset(rows, remote="range", transformations="bytes", **bounds) as dataset:
-        shard_server.faults = Faults(rate=2e6)
-        shard_server.hold_until(5)
-        drawn = random.Random(1).sample(range(160), 64)
-        dataset.__getitems__(drawn)
-        assert 4 < shard_server.connections <= 8
-        shard_server.requests.clear()
-        batch = dataset.__getitems__(drawn)
-    assert [sample["__index__"] for sample in batch] == drawn
-    assert len(shard_server.requests) <= 64
-    assert shard_server.connections <= 8
 
 
 def test_concatenated_archives_are_served_by_range(
@@ -244,16 +190,6 @@ def test_concatenated_archives_are_served_by_range(
         pytest.raises(ShardFormatError, match="another archive"),
     ):
         ShardListDataset([(url, 1)], **options)[-1]
-
-
-def test_the_cache_knows_what_it_holds(remote: Open, shards: list[Path]):
-    """A shard is held once it was fetched whole, in the version that the spec asks for."""
-    with remote(remote="whole") as dataset:
-        entry = dataset.shards[0]
-        assert not dataset.cache.holds(entry["url"])
-        assert dataset[0][".cls"] == b"0"
-        assert dataset.cache.holds(entry)
-        assert not dataset.cache.holds(ShardRef.of(entry["url"], sha256="0" * 64))
 
 
 def test_commands_that_look_fetch_what_they_show(

@@ -24,11 +24,6 @@ def taken(window: Window, step: int) -> list[int]:
 ONE_BY_ONE = [Visit(shard, 10 * shard, 10 * shard + 9) for shard in range(8)]
 
 
-def test_all_come_where_there_is_no_bound() -> None:
-    """Without a bound, all shards are taken in order."""
-    assert taken(window_of(ONE_BY_ONE, room=None), step=0) == list(range(8))
-
-
 def test_room_is_kept_for_those_who_lag_behind() -> None:
     """A quarter of the room stays free at each step."""
     window = window_of(ONE_BY_ONE, room=40)
@@ -61,26 +56,6 @@ def test_a_shard_needed_again_keeps_its_room() -> None:
     assert list(window) == [0, 1, 2]
     taken(window, 20)
     assert list(window) == [0, 2]
-
-
-def test_a_jump_forward_skips_what_was_passed() -> None:
-    """Shards whose steps have passed are not taken."""
-    assert taken(window_of(ONE_BY_ONE, room=40), step=45) == [4, 5, 6]
-
-
-def test_the_number_is_bounded_too() -> None:
-    """The number of shards is bounded, and later ones are not looked up."""
-    asked = []
-
-    def visits():
-        for visit in ONE_BY_ONE:
-            asked.append(visit.shard_index)
-            yield [visit]
-
-    window = Window(visits(), lambda _: 0, None, most=2)
-    assert taken(window, 0) == [0, 1]
-    assert asked == [0, 1]
-    assert len(window) == 2
 
 
 @given(
