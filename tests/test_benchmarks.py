@@ -5,7 +5,6 @@ import io
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -99,57 +98,10 @@ def test_loader_carries_every_byte(images: Path, tmp_path: Path):
         assert [(one["samples"], one["nbytes"]) for one in row["passes"]] == [(70, whole)] * 2
 
 
-@pytest.mark.slow
-def test_decode_loader_delivers_pictures_of_every_library(images: Path, tmp_path: Path):
-    """Each row has all samples with 224 x 224 x 3 bytes, and the docs stay unchanged."""
-    document = (REPOSITORY / "docs" / "decoding.md").read_bytes()
-    peers = ["jpeg", "jpeg-workers", "files"]
-    results = results_of("decode_loader.py", images, tmp_path / "out", peers)
-    (rows,) = results["tables"].values()
-    assert [row["peer"] for row in rows] == peers
-    for row in rows:
-        assert {one["nbytes"] for one in row["passes"]} == {70 * 224 * 224 * 3}
-    assert (REPOSITORY / "docs" / "decoding.md").read_bytes() == document
-
-
 def test_the_tables_in_the_docs_are_current():
     """docs/benchmarks.md and the recorded tables show the results of benchmarks/results."""
     done = run("table.py", "--check")
     assert done.returncode == 0, done.stderr
-
-
-@pytest.mark.slow
-def test_results_are_recorded_only_on_request(tmp_path: Path):
-    """A run without --record changes neither results nor docs."""
-    folder = tmp_path / "benchmarks"
-    shutil.copytree(BENCHMARKS, folder, ignore=shutil.ignore_patterns("__pycache__"))
-    before = contents_of(folder)
-    small = (folder / "reshard.py", "--count", "40", "--rounds", "1")
-    done = run(*small)
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / ".bench" / "results" / "reshard.json").exists()
-    assert contents_of(folder) == before
-    done = run(*small, "--record")
-    assert done.returncode == 0, done.stderr
-    after = contents_of(folder)
-    assert "reshard.json" in {path.name for path in after if after[path] != before.get(path)}
-
-
-def contents_of(folder: Path) -> dict[Path, bytes]:
-    paths = folder.rglob("*")
-    return {p: p.read_bytes() for p in paths if p.is_file() and p.suffix != ".pyc"}
-
-
-def test_the_docs_name_every_script():
-    """Each benchmark has a recorded table, and a docstring with question and command."""
-    page = (REPOSITORY / "docs" / "benchmarks.md").read_text()
-    recorded = (BENCHMARKS / "results" / "README.md").read_text()
-    for name in ("random_read", "epoch_loader", "loader", "write_shards", "create_spec"):
-        docstring = (BENCHMARKS / f"{name}.py").read_text().split('"""')[1]
-        assert docstring.split("\n", 1)[0].endswith("?")
-        assert f"python benchmarks/{name}.py" in docstring
-        assert f"`{name}`" in page
-        assert re.search(rf"<!-- table: {name}\b", recorded)
 
 
 @pytest.mark.slow
@@ -164,27 +116,6 @@ def test_orders_are_trained_with_batchnorm():
     accuracies = [float(accuracy) for accuracy in re.findall(r"([\d.]+) \+-", done.stdout)]
     assert len(accuracies) == 6
     assert all(10 < accuracy < 100 for accuracy in accuracies)  # of 20 classes by chance 5
-
-
-@pytest.mark.slow
-def test_batches_are_compared_in_a_small_form(tmp_path: Path):
-    """Rows of wids go on exactly, keep to the bound, the shapes and the weights, and end alike."""
-    rows = ("wids-cost", "wids-shape", "wids-plain", "wids-mixture")
-    small = ("--samples", "4000", "--rounds", "1", "--out", tmp_path, "--rows", *rows)
-    done = run("sampler_peers.py", *small)
-    assert done.returncode == 0, done.stderr
-    by_row = json.loads((tmp_path / "sampler_peers.json").read_text())["tables"]
-    assert tuple(by_row) == rows
-    for row in by_row.values():
-        assert row["resumed"] == "exact"
-        assert row["batches"][0] == row["batches"][1]
-        assert row["microseconds"] > 0
-    assert by_row["wids-cost"]["most_cost"] <= 16_384
-    assert by_row["wids-cost"]["real"] > 0.9
-    assert by_row["wids-shape"]["one_shape"] == 1
-    assert by_row["wids-plain"]["not_seen"] == 0
-    assert by_row["wids-mixture"]["parts"] == [2400, 1200, 400]
-    assert max(by_row["wids-mixture"]["draws"]) <= 1
 
 
 @pytest.mark.slow

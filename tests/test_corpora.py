@@ -7,21 +7,17 @@ makes archives of all kinds, and needs none of these.
 import gzip
 import hashlib
 import json
-import shutil
 import tarfile
 from collections import Counter
-from pathlib import Path
 
 import msgpack
 import numpy as np
-import pytest
 from helpers.shards import SHARED_DATA
 
 import wids
 from wids.codecs.documents import decode_msgpack
 from wids.codecs.tenbin import decode_tenbin_named, encode_tenbin
 from wids.errors import ShardFormatError
-from wids.specs.build import build_spec
 from wids.tar.tarscan import scan_tar
 
 ARCHIVES = SHARED_DATA / "tar"
@@ -106,37 +102,6 @@ def test_files_of_webdataset_read_and_rewrite_to_the_same_bytes():
         ]
         again = encode_tenbin([a for _, a in named], [name for name, _ in named])
         assert again == data
-
-
-@pytest.mark.filterwarnings("ignore:.*follow the end of the archive:wids.WidsWarning")
-def test_real_archives_are_indexed_or_named(tmp_path: Path):
-    """Each of hundreds of real tars is indexed or reported."""
-    archives = sorted((ARCHIVES).rglob("*.tar"))
-    copies = []
-    for number, archive in enumerate(archives):
-        copies.append(str(tmp_path / f"{number}.tar"))
-        shutil.copyfile(archive, copies[-1])
-    built = build_spec(copies, folder=tmp_path, workers=2, digests=(), skip_broken=True)
-    assert len(built.spec.shards) + len(built.failures) == len(archives)
-    assert len(built.spec.shards) > len(archives) // 2
-
-
-def test_real_shards_read_as_tarfile_reads_them() -> None:
-    """Every sample of the real WebDataset shards equals what Python's tarfile gives."""
-    for path in sorted((ARCHIVES / "webdataset").glob("*.tar")):
-        expected: dict[str, dict[str, bytes]] = {}
-        with tarfile.open(path) as archive:
-            for member in archive:
-                if member.isfile():
-                    folder, slash, name = member.name.rpartition("/")
-                    key, _, extension = name.partition(".")
-                    fields = expected.setdefault(folder + slash + key, {})
-                    fields["." + extension] = archive.extractfile(member).read()
-        dataset = wids.ShardListDataset(path, transformations="bytes")
-        assert [sample["__key__"] for sample in dataset] == list(expected)
-        for sample in dataset:
-            fields = {key: value for key, value in sample.items() if key.startswith(".")}
-            assert fields == expected[sample["__key__"]]
 
 
 def test_real_msgpack_members_are_read():

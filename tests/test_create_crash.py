@@ -17,7 +17,6 @@ from helpers.shards import REPOSITORY, write_shard
 from helpers.waiting import eventually
 
 import wids
-from wids.base.files import OutputFile
 from wids.cli import main
 from wids.specs.journal import Journal
 
@@ -148,22 +147,3 @@ class TestNotes:
         rules = {} if options else {"rules": {"key_rule": "last_dot"}}
         self.note(time.time_ns(), nsamples=1 if options else 2, **rules)
         assert self.created("--resume", *options)["nsamples"] == (2 if options else 1)
-
-    def test_rules_are_noted(self, folder: Path):
-        """A run of unusual rules that is resumed with them reads no shard again."""
-        options = ["create", "x-{00..01}.tar", "-o", "a.json", "--grouping", "shard"]
-        being_written = OutputFile(folder / "a.wpack")
-        try:
-            assert main([*options, "--pack", "a.wpack"]) == 1
-        finally:
-            being_written.discard()
-        journal = Journal(Path("a.json.indexing"))
-        journal.note({**journal.entries()["x-00.tar"], "md5sum": "0" * 32})
-        assert main([*options, "--resume"]) == 0
-        assert json.loads(Path("a.json").read_text())["shardlist"][0]["md5sum"] == "0" * 32
-
-    def test_line_that_was_cut_off_is_left_out(self, folder: Path):
-        """A truncated line of the journal is ignored."""
-        Path("a.json.indexing").write_text('{"url": "x-00.tar", "nsam')
-        self.note(time.time_ns())
-        assert self.created("--resume")["md5sum"] == "0" * 32

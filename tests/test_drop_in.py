@@ -469,19 +469,6 @@ def test_a_shard_is_indexed_once_per_machine(spec: Path) -> None:
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
 
 
-def test_it_works_without_torch(spec: Path) -> None:
-    """The library can be imported without torch."""
-    code = (
-        "import sys; sys.modules['torch'] = None\n"
-        f"import wids; d = wids.ShardListDataset({str(spec)!r}); print(d[29]['.txt'])\n"
-        "print(sum(wids.ChunkedSampler(d)))"
-    )
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False
-    )
-    assert (result.stdout, result.stderr) == ("29\n435\n", "")
-
-
 @pytest.mark.parametrize("url", ["pipe:touch {marker}", "file:x';touch {marker};'"])
 def test_a_url_never_runs_a_command(tmp_path: Path, url: str) -> None:
     """A `pipe:` URL or a quote in a URL runs no command."""

@@ -1,7 +1,6 @@
 """`wids import` and `wids export` keep all data, and nothing is written outside the folder."""
 
 import csv
-import hashlib
 import json
 import tarfile
 from collections.abc import Callable
@@ -16,7 +15,6 @@ from wids.base.files import host_token
 from wids.cli import main
 from wids.importing.folders import open_image_folder
 from wids.importing.options import ImportOptions
-from wids.importing.tables import open_tables
 from wids.tools import exporters
 from wids.tools.exporters import export_table
 
@@ -60,15 +58,6 @@ class TestImageFolder:
         assert document["classes"] == ["ant", "cat", "dog"]
         assert main(["check", "out/x.json", "--decode"]) == 0
 
-    def test_two_imports_give_the_same_files(self, pictures: Path):
-        """Two imports give the same shards, digests and spec."""
-        digests = []
-        for out in ("a", "b"):
-            assert main(["import", "pictures", "-o", f"{out}/x-%03d.tar"]) == 0
-            files = sorted(Path(out).iterdir())
-            digests.append([hashlib.sha256(path.read_bytes()).hexdigest() for path in files])
-        assert digests[0] == digests[1]
-
     def test_two_files_of_one_key_are_named(self, pictures: Path, capsys):
         """The error for two files with one key names both."""
         for name in ("a.b.jpg", "a_b.jpg"):
@@ -100,73 +89,6 @@ class TestImageFolder:
             for sample in open_image_folder([str(pictures)], ImportOptions()).samples
         }
         assert (keys["cat/more/f"], keys["eel/f"], len(keys)) == (1, 3, 6)
-
-    @pytest.mark.parametrize(
-        ("target", "error"),
-        [
-            (".", "this link leads back to"),
-            ("../nowhere.jpg", "the target of this link does not exist"),
-        ],
-    )
-    def test_links_that_lead_astray_are_named(self, pictures: Path, target: str, error: str):
-        """A broken link is an error that names it."""
-        (pictures / "cat" / "link.jpg").symlink_to(target)
-        with pytest.raises((ValueError, FileNotFoundError), match=f"link.jpg: {error}"):
-            list(open_image_folder([str(pictures)], ImportOptions()).samples)
-
-    def test_folder_without_classes_is_refused(self, pictures: Path, capsys):
-        """A folder without classes is refused with the expected layout."""
-        command = ["import", "--from", "imagefolder", "pictures/dog", "-o", "out/x-%03d.tar"]
-        assert main(command) == 1
-        assert "one folder per class" in capsys.readouterr().err
-
-    def test_resumed_import_is_the_same(self, pictures: Path):
-        """Resuming a finished import changes nothing."""
-        command = ["import", "pictures", "-o", "out/x-%03d.tar", "--maxcount", "2", "--resume"]
-        assert main(command) == 0
-        before = {path: path.stat().st_mtime_ns for path in Path("out").glob("*.tar")}
-        assert main(command) == 0
-        assert {path: path.stat().st_mtime_ns for path in Path("out").glob("*.tar")} == before
-
-
-ROWS = [
-    {"id": "one", "path": "pictures/dog/a.jpg", "label": "2", "caption": "ein Hund", "n": "1"},
-    {"id": "two", "path": "pictures/ant/d.jpg", "label": "0", "caption": "größer", "n": "2"},
-]
-
-
-def write_table(path: Path) -> None:
-    """Write the rows in the format of the suffix, by its own library."""
-    if path.suffix in {".csv", ".tsv"}:
-        with path.open("w", newline="", encoding="utf-8") as stream:
-            table = csv.DictWriter(
-                stream, ROWS[0], delimiter="\t" if path.suffix == ".tsv" else ","
-            )
-            table.writeheader()
-            table.writerows(ROWS)
-    elif path.suffix == ".jsonl":
-        path.write_text("\n".join(json.dumps(row) for row in ROWS) + "\n\n")
-    else:
-        arrow = pytest.importorskip("pyarrow")
-        pytest.importorskip("pyarrow.parquet").write_table(arrow.Table.from_pylist(ROWS), path)
-
-
-class TestTables:
-    """Tables of files."""
-
-    @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".parquet"])
-    def test_rows_become_samples(self, pictures: Path, suffix: str):
-        """A sample has the file, the named columns, and the other columns as JSON."""
-        write_table(Path(f"table{suffix}"))
-        options = ["--field", "label=cls", "--field", "caption=txt"]
-        assert main(["import", f"table{suffix}", "-o", "out/x-%d.tar", *options]) == 0
-        samples = fields_of("out/x.json")
-        assert [sample["__key__"] for sample in samples] == ["one", "two"]
-        assert [sample[".jpg"] for sample in samples] == [jpeg(0), jpeg(150)]
-        assert [sample[".cls"] for sample in samples] == [b"2", b"0"]
-        assert [sample[".txt"].decode() for sample in samples] == ["ein Hund", "größer"]
-        number = 1 if suffix in {".csv", ".tsv"} else "1"  # a CSV has no types, and 1 is a number
-        assert json.loads(samples[0][".json"]) == {"path": "pictures/dog/a.jpg", "n": number}
 
 
 class TestExport:
@@ -237,16 +159,6 @@ class TestExport:
             assert main(["export", "a/x.json", "files"]) == 1
         assert {path: path.read_bytes() for path in Path("files").rglob("*.*")} == before
 
-    def test_a_table_of_unknown_kind_is_no_folder(self, pictures: Path, capsys):
-        """`t.xlsx` is refused; a folder with a dot needs a slash or must exist."""
-        main(["import", "pictures", "-o", "a/x-%03d.tar"])
-        assert main(["export", "a/x.json", "t.xlsx"]) == 1
-        assert ".parquet" in capsys.readouterr().err
-        assert not Path("t.xlsx").exists()
-        assert main(["export", "a/x.json", "v1.2/"]) == 0
-        assert main(["export", "a/x.json", "v1.2"]) == 0
-        assert Path("v1.2/dog/a.jpg").exists()
-
     @pytest.mark.parametrize("key", ["../escape", "/etc/escape", "a/../../escape"])
     def test_names_cannot_lead_out_of_the_folder(
         self, tmp_path: Path, make_shard: MakeShard, key: str, capsys
@@ -314,15 +226,6 @@ def test_keys_that_clash_in_a_table_name_the_row(tmp_path: Path, monkeypatch, ca
     assert found[2] == ("000000002", {"id": "a", "n": 3})
 
 
-def test_samples_of_several_tables_are_counted_through(tmp_path: Path, monkeypatch, capsys):
-    """An error names the first of the tables, how many follow, and the number of the sample."""
-    monkeypatch.chdir(tmp_path)
-    for name in ("a.csv", "b.csv", "c.csv"):
-        Path(name).write_text("id,n\n1,2\n")
-    assert main(["import", "a.csv", "b.csv", "c.csv", "-o", "out/x-%d.tar"]) == 1
-    assert "a.csv and 2 more: sample 1: sample '1' is in" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     "output", ["http://host/out", "s3://me:secret@bucket/out/", "gs://b/t.csv"]
 )
@@ -344,22 +247,6 @@ def test_exporting_nothing_is_an_error(output: str, make_shard: MakeShard, monke
     assert main(["export", "e.tar", output]) == 1
     assert "no samples" in capsys.readouterr().err
     assert not Path(output).exists()
-
-
-def test_urls_in_a_table_of_files_are_named_as_such(tmp_path: Path):
-    """A URL in a column of files is refused as a URL."""
-    (tmp_path / "x.csv").write_text("path\nhttps://host.example/a.jpg\n")
-    with pytest.raises(ValueError, match=r"x\.csv: row 0: 'https://host.example/a.jpg' is a URL"):
-        list(open_tables([tmp_path / "x.csv"]).samples)
-
-
-def test_mark_at_the_beginning_of_a_table_is_no_part_of_it(tmp_path: Path):
-    """A byte order mark is ignored, also in JSON lines."""
-    for name, data in (("a.csv", "n\nx\n"), ("a.jsonl", '{"n": "x"}\n')):
-        (tmp_path / name).write_text(data, encoding="utf-8-sig")
-        assert [sample[".json"] for sample in open_tables([tmp_path / name]).samples] == [
-            {"n": "x"}
-        ]
 
 
 def test_values_are_named_as_in_filters(

@@ -10,19 +10,16 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytest
 from helpers.cacheprocesses import LONG
-from helpers.server import ShardServer
 
 import wids
-from wids.base.keptbytes import KeptBytes
 from wids.reading.batches import BufferPool
-from wids.reading.loaderstats import LoaderStats
-from wids.tar.sidecar import SIDECAR_SUFFIX
-from wids.tar.tarindex import TarIndex
+
+if TYPE_CHECKING:
+    import numpy as np
 
 SHARDS, PER_SHARD, THREADS = 9, 11, 8
 ROUNDS = 4 if LONG == 1 else 10
@@ -186,81 +183,3 @@ def test_memory_of_batches_is_lent_once() -> None:
         assert all((part == expected).all() for part, expected in alive)
 
     together(work)
-
-
-def test_kept_bytes_stay_within_their_bound() -> None:
-    """The sum of what is kept is right after any order of reads and writes."""
-    kept: KeptBytes[int, bytes] = KeptBytes(5000)
-
-    def work(chosen: random.Random) -> None:
-        for _ in range(100 * ROUNDS):
-            key = chosen.randrange(40)
-            if chosen.random() < 0.5:
-                kept.put(key, bytes([key]) * (key * 10), key * 10)
-            else:
-                assert kept.get(key) in (None, bytes([key]) * (key * 10))
-
-    together(work)
-    left = [value for key in range(40) if (value := kept.get(key)) is not None]
-    assert kept.nbytes == sum(map(len, left)) <= 5000
-
-
-def test_an_index_is_read_as_it_is_made(shards: list[str]) -> None:
-    """Threads that read a fresh index, its keys and its columns at once find what it holds."""
-    for path in shards[: ROUNDS // 3]:
-        known = wids.TarIndex.from_tar(path)
-        fresh = wids.TarIndex.load(f"{path}.widx")
-
-        def work(
-            chosen: random.Random, fresh: wids.TarIndex = fresh, known: wids.TarIndex = known
-        ) -> None:
-            for _ in range(ROUNDS):
-                place = chosen.randrange(PER_SHARD)
-                assert fresh.fields(place) == known.fields(place)
-                assert fresh.find(known.keys[place]) == place
-                rows = np.array(sorted(chosen.sample(range(PER_SHARD), 3)))
-                found = fresh.find_spans(rows, (".cls", ".txt"))
-                assert found.tolist() == known.find_spans(rows, (".cls", ".txt")).tolist()
-            assert fresh.names == known.names
-
-        together(work)
-
-
-def test_statistics_of_a_loader_add_up() -> None:
-    """Times of many threads are all counted, while others ask for figures."""
-    stats = LoaderStats()
-
-    def work(chosen: random.Random) -> None:
-        for number in range(50 * ROUNDS):
-            with stats.timed(chosen.choice(("read", "collate"))):
-                pass
-            if number % 200 == 0:
-                assert stats.stage("read").seconds >= 0
-
-    together(work)
-    assert stats.stage("read").times + stats.stage("collate").times == THREADS * 50 * ROUNDS
-
-
-def test_parts_of_a_prefetch(shard_server: ShardServer, make_shard: Callable[..., Path]) -> None:
-    """Threads expect, await and release samples that others want, too, and read the right bytes."""
-    samples = [{"__key__": f"{i}", ".bin": random.Random(i).randbytes(900)} for i in range(60)]
-    path = make_shard("a.tar", samples)
-    TarIndex.from_tar(path).save(f"{path}{SIDECAR_SUFFIX}")
-    for each in (path, Path(f"{path}{SIDECAR_SUFFIX}")):
-        shard_server.put(each.name, each.read_bytes())
-    rows = [(f"{shard_server.url}/a.tar", 60)]
-    with wids.ShardListDataset(rows, remote="range", transformations="bytes") as dataset:
-        (prefetch,) = dataset.prefetches()
-
-        def work(chosen: random.Random) -> None:
-            for number in range(ROUNDS):
-                indexes = [chosen.randrange(60) for _ in range(4)]
-                part = prefetch.expect(number, np.array(indexes))
-                assert part is not None
-                prefetch.wait_for(part)
-                for index, sample in zip(indexes, dataset.__getitems__(indexes), strict=True):
-                    assert sample[".bin"] == samples[index][".bin"]
-                prefetch.release(part)
-
-        together(work)
-        prefetch.close()

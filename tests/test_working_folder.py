@@ -3,12 +3,9 @@
 import json
 import pickle
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
-from helpers.workers import read_all
 
 from wids import Shard, ShardListDataset, TarIndex
 from wids.caching.cache import StartingFolder
@@ -65,17 +62,6 @@ def test_a_dataset_reads_the_same_from_another_folder(
         assert moved.column(".txt") is not None
         assert ".txt" in repr(moved) or way == "localname"
     assert list(Path().iterdir()) == []
-
-
-def test_a_process_that_starts_elsewhere_reads_the_same(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A spawned worker reads the same although its parent changed the folder."""
-    dataset = ShardListDataset("data", transformations="bytes")
-    monkeypatch.chdir(home / "elsewhere")
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        samples = pool.submit(read_all, dataset).result()
-    assert [sample[".txt"].decode() for sample in samples] == TEXTS
 
 
 def test_an_index_is_pickled_after_a_move(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

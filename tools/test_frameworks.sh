@@ -1,5 +1,5 @@
 #!/bin/sh
-# Run the samplers, and the recipes of docs/frameworks.md, inside Lightning, Accelerate, the Hugging
+# Run the recipes of docs/frameworks.md inside Lightning, Accelerate, the Hugging
 # Face Trainer and Ray Train, two gloo ranks each, and hand datasets over to data engines, in a
 # virtual environment of their own (.venv-frameworks, made on first use and for other constraints).
 # Usage: tools/test_frameworks.sh [NAME ...]; by default all of: lightning accelerate trainer ray
@@ -50,14 +50,8 @@ for name in ${*:-lightning accelerate trainer ray files mount raydata dask datas
             fresh && "$python" "$tests/lightning_ddp.py" fabric
             two_ranks recipes.py lightning
             two_ranks recipes.py fabric ;;
-        accelerate)
-            two_ranks accelerate_ddp.py
-            two_ranks recipes.py accelerate ;;
-        trainer)
-            two_ranks trainer_ddp.py
-            two_ranks recipes.py trainer ;;
+        accelerate | trainer) two_ranks recipes.py "$name" ;;
         ray)
-            fresh && "$python" "$tests/ray_train.py"
             fresh && "$python" "$tests/recipes.py" ray
             "$python" "$tests/ray_executor.py" ;;
         files | mount | raydata | dask | datasets | grain)

@@ -43,19 +43,17 @@ def seen_by(folder, epoch):
     return ranks
 
 
-def check_epoch(folder, epoch, num_ranks, name, repeats=None):
+def check_epoch(folder, epoch, num_ranks, name):
     """Fail unless all ranks saw equally much, and together each sample, with few repeats."""
     ranks = seen_by(folder, epoch)
     counts = Counter(index for indexes in ranks for index in indexes)
     sizes = [len(indexes) for indexes in ranks]
-    if repeats is None:
-        repeats = -TOTAL % num_ranks
     print(f"{name}: epoch {epoch}: per rank {sizes}, distinct {len(counts)} of {TOTAL}", flush=True)
     problems = {
         "ranks": len(ranks) != num_ranks,
         "equal": len(set(sizes)) != 1,
         "complete": set(counts) != set(range(TOTAL)),
-        "repeats": sum(counts.values()) - TOTAL > repeats,
+        "repeats": sum(counts.values()) - TOTAL > -TOTAL % num_ranks,
     }
     if any(problems.values()):
         raise SystemExit(f"{name}: epoch {epoch} is not exact: {problems}")
