@@ -1,6 +1,5 @@
 """Decoding of batches for a device, on the processor where there is no GPU."""
 
-import numpy as np
 import pytest
 import torch
 from helpers.pictures import draw, many_scans, psnr, save
@@ -8,7 +7,6 @@ from PIL import Image
 
 import wids
 import wids.reading.devicedecoder as devicedecoder_module
-from wids.codecs.deviceimages import DeviceImage, fit_images
 from wids.codecs.images import jpeg_size
 
 PICTURES = [
@@ -76,14 +74,6 @@ def test_type_and_memory_format_are_as_asked(dataset, dtype, channels_last):
     assert pictures.is_contiguous(memory_format=layout)
 
 
-def test_other_fields_are_moved_as_they_are(dataset):
-    """Numbers become tensors on the device; texts and keys stay lists."""
-    batch = batch_of(dataset, wids.DeviceDecoder("cpu", size=CROP))
-    assert batch[".cls"].tolist() == [0, 1, 2, 3, 4]
-    assert batch[".txt"] == ["n0", "n1", "n2", "n3", "n4"]
-    assert batch["__key__"] == ["k0", "k1", "k2", "k3", "k4"]
-
-
 def test_random_crops_have_one_size(dataset):
     """Crops of random boxes fill a batch, and differ from pass to pass."""
     decoder = wids.DeviceDecoder("cpu", size=wids.RandomResizedCrop(16))
@@ -91,27 +81,6 @@ def test_random_crops_have_one_size(dataset):
     first, second = (next(iter(loader))[".jpg"] for _ in range(2))
     assert first.shape == second.shape == (5, 3, 16, 16)
     assert not torch.equal(first, second)
-
-
-def test_a_saved_loader_goes_on_where_it_was(dataset):
-    """The state of a loader counts the batches that were used, not those decoded ahead."""
-    decoder = wids.DeviceDecoder("cpu", size=CROP)
-    sampler = wids.DistributedShardSampler(dataset, num_replicas=1, rank=0, seed=3)
-    loader = wids.Loader(dataset, 1, sampler=sampler, device=decoder)
-    expected = [batch["__key__"] for batch in loader]
-    loader.set_epoch(0)
-    batches = iter(loader)
-    used = [next(batches)["__key__"], next(batches)["__key__"]]
-    state = loader.state_dict()
-    batches.close()
-    resumed = wids.Loader(
-        dataset,
-        1,
-        sampler=wids.DistributedShardSampler(dataset, num_replicas=1, rank=0, seed=3),
-        device=decoder,
-    )
-    resumed.load_state_dict(state)
-    assert used + [batch["__key__"] for batch in resumed] == expected
 
 
 @pytest.mark.parametrize("damaged", [b"", b"no picture", PICTURES[0][:300]])
@@ -168,24 +137,6 @@ def test_a_jpeg_of_very_many_scans_never_reaches_the_gpu(monkeypatch):
     with pytest.raises(wids.DecodeError, match="key 'bomb'.*8192 x 8192 pixels with over 64 scans"):
         decoder({".jpg": [data, bomb], "__key__": ["good", "bomb"]})
     assert given == [data, data]
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize("antialias", [True, False])
-def test_the_kernel_of_a_gpu_gives_what_torch_gives(antialias):
-    """All pictures of a batch are resized at once as torch resizes each by itself."""
-    rng = np.random.default_rng(0)
-    sizes = rng.integers(1, 500, (20, 2)).tolist()
-    tensors = [torch.randint(0, 256, (3, *size), dtype=torch.uint8) for size in sizes]
-    boxes = [(width // 3, height // 4, width, height) for height, width in sizes]
-    levels = torch.rand(3), torch.rand(3) + 0.5
-    results = []
-    for device in ("cpu", "cuda"):
-        images = [DeviceImage.of(tensor.to(device)) for tensor in tensors]
-        out = torch.empty(20, 3, 33, 47, device=device)
-        fit_images(images, boxes, out, *(level.to(device) for level in levels), antialias=antialias)
-        results.append(out.cpu())
-    torch.testing.assert_close(*results, rtol=1e-4, atol=1e-2)
 
 
 def test_without_a_size_batches_are_only_moved(dataset):

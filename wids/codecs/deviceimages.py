@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from wids.base.optional import load, load_if_present
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DEVICE_BACKENDS",
-    "DeviceImage",
     "JpegDevice",
     "fit_images",
     "jpeg_device",
@@ -28,47 +27,18 @@ __all__ = [
 _OPTIONS = ":fancy_upsampling=1"
 
 
-class DeviceImage(NamedTuple):
-    """A decoded image in the memory of a device: three channels of bytes.
-
-    Attributes:
-        address: Address of the first byte of the first channel.
-        shape: Height and width, in pixels.
-        strides: Bytes from a channel, a row and a column to the next.
-        owner: The tensor or other object with `__cuda_array_interface__` that keeps the memory.
-    """
-
-    address: int
-    shape: tuple[int, int]
-    strides: tuple[int, int, int]
-    owner: Any
-
-    @classmethod
-    def of(cls, tensor: Any) -> DeviceImage:
-        """Return the image of a uint8 tensor of shape (3, height, width), with any strides."""
-        _, height, width = tensor.shape
-        return cls(tensor.data_ptr(), (height, width), tensor.stride(), tensor)
-
-    def tensor(self, device: Any) -> Any:
-        """Return the image as a uint8 tensor of shape (3, height, width), without a copy."""
-        torch = load("torch", "torch")
-        if isinstance(self.owner, torch.Tensor):
-            return self.owner
-        return torch.as_tensor(self.owner, device=device).permute(2, 0, 1)
-
-
 class JpegDevice(Protocol):
     """A decoder of JPEGs on a GPU; each thread makes its own."""
 
-    def __call__(self, encoded: Sequence[Bytes]) -> list[DeviceImage | None]:
+    def __call__(self, encoded: Sequence[Bytes]) -> list[Any]:
         """Decode on the current stream.
 
         Args:
             encoded: Files of grey or YCbCr JPEGs, each as an array of bytes.
 
         Returns:
-            An RGB image on the device for each file, None for those that cannot be decoded. The
-            images may be used on the same stream.
+            An RGB image on the device for each file, a uint8 tensor of shape (3, height, width),
+            and None for those that cannot be decoded. The images may be used on the same stream.
         """
 
 
@@ -119,21 +89,17 @@ class _NvImageCodec:
         )
         self._device = device
 
-    def __call__(self, encoded: Sequence[Bytes]) -> list[DeviceImage | None]:
+    def __call__(self, encoded: Sequence[Bytes]) -> list[Any]:
         torch = load("torch", "torch")
         images = self._decoder.decode(
             list(encoded),
             params=self._params,
             cuda_stream=torch.cuda.current_stream(self._device).cuda_stream,
         )
-        return [None if image is None else _device_image(image) for image in images]
-
-
-def _device_image(image: Any) -> DeviceImage:
-    """Return an image of nvImageCodec without a tensor, which would take longer to make."""
-    height, width, channels = image.shape
-    address, _ = image.__cuda_array_interface__["data"]
-    return DeviceImage(address, (height, width), (1, width * channels, channels), image)
+        return [
+            None if each is None else torch.as_tensor(each, device=self._device).permute(2, 0, 1)
+            for each in images
+        ]
 
 
 class _Torchvision:
@@ -143,26 +109,25 @@ class _Torchvision:
         self._vision = vision
         self._device = device
 
-    def __call__(self, encoded: Sequence[Bytes]) -> list[DeviceImage | None]:
+    def __call__(self, encoded: Sequence[Bytes]) -> list[Any]:
         try:
             return self._decode(encoded)
         except RuntimeError:
             # One damaged image makes it refuse the whole batch.
             return [self._decode_one(each) for each in encoded]
 
-    def _decode_one(self, encoded: Bytes) -> DeviceImage | None:
+    def _decode_one(self, encoded: Bytes) -> Any | None:
         try:
             return self._decode([encoded])[0]
         except RuntimeError:
             return None
 
-    def _decode(self, encoded: Sequence[Bytes]) -> list[DeviceImage | None]:
+    def _decode(self, encoded: Sequence[Bytes]) -> list[Any]:
         torch = load("torch", "torch")
         tensors = [torch.from_numpy(each) for each in encoded]
-        images = self._vision.decode_jpeg(
-            tensors, mode=self._vision.ImageReadMode.RGB, device=self._device
-        )
-        return [DeviceImage.of(image) for image in images]
+        mode = self._vision.ImageReadMode.RGB
+        images: list[Any] = self._vision.decode_jpeg(tensors, mode=mode, device=self._device)
+        return images
 
 
 _BACKENDS: dict[str, tuple[str, Callable[[Any, Any], JpegDevice]]] = {
@@ -173,7 +138,7 @@ DEVICE_BACKENDS = ("auto", *_BACKENDS)
 
 
 def fit_images(
-    images: Sequence[DeviceImage],
+    images: Sequence[Any],
     boxes: Sequence[Box],
     out: Any,
     mean: Any,
@@ -188,7 +153,7 @@ def fit_images(
     two directions. torch does it image by image.
 
     Args:
-        images: Images in the memory of the device of `out`.
+        images: uint8 tensors of shape (3, height, width), on the device of `out`.
         boxes: The part of each image to keep: left, top, right, bottom.
         out: Floating-point tensor of shape (len(images), 3, out_height, out_width) for the result,
             in any memory format.
@@ -197,26 +162,15 @@ def fit_images(
         antialias: Whether all pixels count when an image shrinks; else four neighbours.
 
     >>> import torch
-    >>> from wids.codecs.deviceimages import DeviceImage
     >>> grey = torch.full((3, 4, 6), 100, dtype=torch.uint8)
     >>> out = torch.empty(1, 3, 2, 2)
-    >>> image = DeviceImage.of(grey)
-    >>> fit_images([image], [(1, 0, 5, 4)], out, torch.zeros(3), torch.full((3,), 50.0))
+    >>> fit_images([grey], [(1, 0, 5, 4)], out, torch.zeros(3), torch.full((3,), 50.0))
     >>> out.unique()
     tensor([2.])
     """
-    if not images:
-        return
-    for target, image, box in zip(out, images, boxes, strict=True):
-        pixels = image.tensor(out.device)
-        target.copy_(_fit_one(pixels, box, target.shape[1:], mean, std, antialias=antialias))
-
-
-def _fit_one(
-    pixels: Any, box: Box, size: Sequence[int], mean: Any, std: Any, *, antialias: bool
-) -> Any:
-    left, top, right, bottom = box
-    part = pixels[None, :, top:bottom, left:right].float()
     interpolate = load("torch.nn.functional", "torch").interpolate
-    resized = interpolate(part, tuple(size), mode="bilinear", antialias=antialias)[0]
-    return (resized - mean[:, None, None]) / std[:, None, None]
+    for target, image, (left, top, right, bottom) in zip(out, images, boxes, strict=True):
+        part = image[None, :, top:bottom, left:right].float()
+        size = tuple(target.shape[1:])
+        resized = interpolate(part, size, mode="bilinear", antialias=antialias)[0]
+        target.copy_((resized - mean[:, None, None]) / std[:, None, None])

@@ -18,7 +18,6 @@ from wids.base.threads import DaemonThreadPool, result_of
 from wids.codecs.decode import decode_error
 from wids.codecs.deviceimages import (
     DEVICE_BACKENDS,
-    DeviceImage,
     JpegDevice,
     fit_images,
     jpeg_device,
@@ -43,8 +42,8 @@ PICTURES = (".jpg", ".jpeg", ".png", ".webp")
 class DeviceDecoder:
     """Moves each batch of a `Loader(device=...)` to a device, and decodes its images there.
 
-    JPEGs are decoded by torchvision or nvImageCodec; then one kernel crops, resizes and normalises
-    all images of a batch. Other formats, and JPEGs that the GPU's library does not take, are
+    JPEGs are decoded by torchvision or nvImageCodec; then torch crops, resizes and normalises all
+    images of a batch. Other formats, and JPEGs that the GPU's library does not take, are
     decoded by the processor, and cropped and resized with the others. Everything else in a batch is
     moved as it is, from page-locked memory.
 
@@ -195,7 +194,7 @@ class DeviceDecoder:
 
     def _decode(self, name: str, column: Any, batch: Mapping[str, Any], tools: _Tools) -> Any:
         encoded = _encoded(name, column)
-        images: dict[int, DeviceImage | None] = {}
+        images: dict[int, Any] = {}
         if tools.jpegs is not None:
             slots = [slot for slot, data in enumerate(encoded) if jpeg_size(data.data) is not None]
             images.update(zip(slots, tools.jpegs([encoded[slot] for slot in slots]), strict=True))
@@ -205,15 +204,14 @@ class DeviceDecoder:
             for slot, data in enumerate(encoded)
             if images.get(slot) is None
         }
-        decoded = [
-            images.get(slot) or self._finish_here(started[slot], name, slot, batch)
-            for slot in range(len(encoded))
-        ]
+        for slot, each in started.items():
+            images[slot] = self._finish_here(each, name, slot, batch)
+        decoded = [images[slot] for slot in range(len(encoded))]
         return self._fit(name, decoded, batch, tools)
 
     def _finish_here(
         self, started: Future[Any], name: str, slot: int, batch: Mapping[str, Any]
-    ) -> DeviceImage:
+    ) -> Any:
         try:
             pixels = result_of(started)
         except Exception as error:
@@ -222,10 +220,10 @@ class DeviceDecoder:
         tensor = torch.from_numpy(pixels)
         if self.device.type == "cuda":
             tensor = tensor.pin_memory().to(self.device, non_blocking=True)
-        return DeviceImage.of(tensor.permute(2, 0, 1))
+        return tensor.permute(2, 0, 1)
 
     def _fit(
-        self, name: str, decoded: Sequence[DeviceImage], batch: Mapping[str, Any], tools: _Tools
+        self, name: str, decoded: Sequence[Any], batch: Mapping[str, Any], tools: _Tools
     ) -> Any:
         torch = load("torch", "torch")
         boxes, size = self._frames(name, decoded, batch)
@@ -240,14 +238,14 @@ class DeviceDecoder:
         return out
 
     def _frames(
-        self, name: str, decoded: Sequence[DeviceImage], batch: Mapping[str, Any]
+        self, name: str, decoded: Sequence[Any], batch: Mapping[str, Any]
     ) -> tuple[list[Box], tuple[int, int]]:
         """Return the crop box of each image, and the common final size: width, height."""
         if self.size is None:
             raise TypeError("a DeviceDecoder without a size decodes nothing")
         frames = [
             within_sample(
-                _labels(batch, slot).get("__index__"), self.size.frame, *image.shape[::-1]
+                _labels(batch, slot).get("__index__"), self.size.frame, *image.shape[:0:-1]
             )
             for slot, image in enumerate(decoded)
         ]
