@@ -47,6 +47,9 @@ _POLL_SECONDS = 0.05
 # A full disk stays full for a while, and each attempt would add a line to the log.
 _AFTER_FULL_DISK_SECONDS = 10.0
 _JOIN_SECONDS = 1.0
+# After this time the shards ahead are marked as used again. It must be far shorter than the time in
+# which the whole cache is evicted; each time costs a system call per shard.
+_TOUCH_SECONDS = 2.0
 
 
 class FetchProgress(Protocol):
@@ -77,9 +80,6 @@ class FetchAhead:
         ends: Running total of their samples; int64, shape `(num_shards,)`.
         sampler: Sampler that draws the indexes.
         index_map: From the sampler's indexes to those that `ends` counts, as for `Lookahead`.
-        touch_seconds: Time after which the shards ahead are marked as used again. It must be far
-            shorter than the time in which the whole cache is evicted; each time costs a system call
-            per shard.
 
     Attributes:
         num_fetched: Number of shards fetched ahead so far.
@@ -98,11 +98,8 @@ class FetchAhead:
         ends: np.ndarray[Any, np.dtype[np.int64]],
         sampler: ChunkedSampler,
         index_map: IndexMap | None = None,
-        *,
-        touch_seconds: float = 2.0,
     ) -> None:
         self.num_fetched: int = 0
-        self._touch_seconds = touch_seconds
         cache = self._cache = opener.cache
         self._shards = shards
         self._ends = ends
@@ -197,20 +194,16 @@ class FetchAhead:
             self._start_window()
             return True
         self._step = step
-        shard_index = self._window.take(step) if self._may_begin() else None
-        if shard_index is not None or time.monotonic() - self._touched > self._touch_seconds:
+        estimable = self._unbounded or self._sizes.estimable
+        may_begin = not self._coming or (len(self._coming) < _MOST_AT_ONCE and estimable)
+        shard_index = self._window.take(step) if may_begin else None
+        if shard_index is not None or time.monotonic() - self._touched > _TOUCH_SECONDS:
             self._touch()
         if shard_index is not None and shard_index not in self._coming:
             coming = self._coming[shard_index] = self._pool.submit(self._fetch, shard_index)
             news = self._news
             coming.add_done_callback(lambda _: news.set())
         return False
-
-    def _may_begin(self) -> bool:
-        """Return whether to start another download now."""
-        if not self._coming:
-            return True
-        return len(self._coming) < _MOST_AT_ONCE and (self._unbounded or self._sizes.estimable)
 
     def _touch(self) -> None:
         """Mark the shards in the window as used, from the last to the first."""
@@ -374,7 +367,11 @@ class Window:
 
     def _next(self, step: int) -> Visit | None:
         """Return the next shard to take, without taking it."""
-        while self._coming or self._look_ahead():
+        while True:
+            if not self._coming:
+                self._coming.extend(next(self._visits, []))
+            if not self._coming:
+                return None
             visit = self._coming[0]
             held = self._held.get(visit.shard_index)
             if held is None and visit.last >= step:
@@ -382,11 +379,6 @@ class Window:
             self._coming.popleft()
             if held is not None and visit.last > held.last:
                 self._held[visit.shard_index] = held._replace(last=visit.last)
-        return None
-
-    def _look_ahead(self) -> bool:
-        self._coming.extend(next(self._visits, []))
-        return bool(self._coming)
 
     def _fits(self, visit: Visit, step: int) -> bool:
         if self._room is None:

@@ -168,7 +168,9 @@ class Loader:
         self.timeout = check_number("timeout", timeout, 0)
         self.prefetch_factor = check_integer("prefetch_factor", prefetch_factor, 1)
         given = tensors is not None and check_flag("tensors", tensors)
-        self.tensors = _has_torch() and collate_fn is None if tensors is None else given
+        self.tensors = (
+            find_spec("torch") is not None and collate_fn is None if tensors is None else given
+        )
         # Kept over all epochs, because the first batches in new memory take much longer.
         self._pools = Pools()
         self._stats: LoaderStats | None = None
@@ -485,7 +487,3 @@ def _check_choice(
             "batch_sampler excludes batch_size, shuffle, sampler and drop_last: it says which "
             "indexes make a batch"
         )
-
-
-def _has_torch() -> bool:
-    return find_spec("torch") is not None

@@ -147,7 +147,10 @@ class LoaderStats:
     @property
     def waiting(self) -> float:
         """Share of the loop's time in which it waited for batches, in `[0, 1]`."""
-        return self._share_of_loop("draw", "wait")
+        seconds = self._loop_seconds()
+        return (
+            (self.stage("draw").seconds + self.stage("wait").seconds) / seconds if seconds else 0.0
+        )
 
     @property
     def busy(self) -> float:
@@ -184,10 +187,6 @@ class LoaderStats:
 
     def _loop_seconds(self) -> float:
         return sum(self.stage(name).seconds for name in _IN_LOOP)
-
-    def _share_of_loop(self, *stages: Stage) -> float:
-        seconds = self._loop_seconds()
-        return sum(self.stage(name).seconds for name in stages) / seconds if seconds else 0.0
 
     def _share_of_threads(self, *stages: Stage) -> float:
         there = self._loop_seconds() * max(1, self._num_threads)

@@ -239,7 +239,9 @@ def join(parts: list[Values]) -> Values:
     if len(texts) == len(parts):
         return RaggedText(*_concatenated(texts))
     ragged = [part for part in parts if isinstance(part, Ragged)]
-    if len(ragged) == len(parts) and len({_element(part.values) for part in ragged}) == 1:
+    # Elements of one type and shape fit into one array.
+    elements = {(part.values.dtype, part.values.shape[1:]) for part in ragged}
+    if len(ragged) == len(parts) and len(elements) == 1:
         return Ragged(*_concatenated(ragged))
     return pack(list(chain.from_iterable(map(_items, parts))))
 
@@ -269,11 +271,6 @@ def take(values: Values, rows: npt.NDArray[np.int64]) -> Values:
         return type(values)(values.values[positions], offsets)
     spans = zip(starts.tolist(), (starts + sizes).tolist(), strict=True)
     return type(values)(np.concatenate([values.values[a:b] for a, b in spans]), offsets)
-
-
-def _element(values: npt.NDArray[Any]) -> tuple[Any, ...]:
-    """Return type and shape of an element; elements with equal ones fit into one array."""
-    return values.dtype, values.shape[1:]
 
 
 def _join_arrays(parts: list[npt.NDArray[Any]]) -> npt.NDArray[Any] | None:

@@ -179,7 +179,11 @@ class ShardOpener:
         url = ref.url
         attempts = 0
         while True:
-            path = self._get(ref)
+            began = time.monotonic()
+            try:
+                path = self.cache.get(ref)
+            finally:
+                self.waits.seconds += time.monotonic() - began
             before = _identity(path)
             try:
                 return Shard(path, self._index(ref, path, packed))
@@ -198,13 +202,6 @@ class ShardOpener:
         """Return whether samples of a shard can be read without fetching it whole."""
         url = ref.url
         return self.cache.is_local(url) or self.by_range or self.cache.holds(ref)
-
-    def _get(self, ref: ShardRef) -> Path:
-        began = time.monotonic()
-        try:
-            return self.cache.get(ref)
-        finally:
-            self.waits.seconds += time.monotonic() - began
 
     def _index(self, ref: ShardRef, path: Path, packed: TarIndex | None) -> TarIndex:
         """Return the tar index of a local file: from the pack or a sidecar, else of its headers."""
@@ -419,26 +416,21 @@ class ShardOpener:
         logger.info(
             "the spec does not say how many samples %d shards hold: counting them", len(shards)
         )
-        counts = self._count_alone(shards, alone_seconds)
+        # In this thread, until one has no sidecar or time is up: starting threads takes longer than
+        # reading thirty sidecars from a local disk. On a slow disk, several threads wait together.
+        counts: list[int] = []
+        give_up = time.monotonic() + alone_seconds
+        for shard in shards:
+            count = self._kept_count(shard) if time.monotonic() <= give_up else None
+            if count is None:
+                break
+            counts.append(count)
         rest = shards[len(counts) :]
         if rest:
             count_one = partial(self._count_one, on_uncounted, why)
             with DaemonThreadPool(2 * num_cores(), "wids-shards") as pool:
                 found = pool.map(count_one, rest)
                 counts += progress(found, total=len(rest), desc="indexing shards", unit="shard")
-        return counts
-
-    def _count_alone(self, shards: Sequence[ShardRef], seconds: float) -> list[int]:
-        """Count shards from their sidecars in this thread, until one has none or time is up."""
-        # Starting threads takes longer than reading thirty sidecars from a local disk. On a slow
-        # disk, several threads wait at the same time.
-        counts: list[int] = []
-        give_up = time.monotonic() + seconds
-        for shard in shards:
-            count = self._kept_count(shard) if time.monotonic() <= give_up else None
-            if count is None:
-                break
-            counts.append(count)
         return counts
 
     def _kept_count(self, ref: ShardRef) -> int | None:
