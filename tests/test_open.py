@@ -100,12 +100,13 @@ import pickle, sys, wids
 kinds = every_kind(wids.open("train.json"))
 values = [[sample[".cls"] for sample in samples] for samples in kinds]
 assert not any(name.split(".")[0] == "torch" for name in sys.modules)
+assert not any(name.startswith("wids.wids") for name in sys.modules)
 sys.stdout.buffer.write(pickle.dumps((kinds, values)))
 """
 
 
 def test_without_torch_all_are_read_and_pickled(spec: Path) -> None:
-    """No kind of sequence needs torch; all are torch Datasets where they are unpickled with it."""
+    """No kind of sequence needs torch or an old module; all are torch Datasets where it is."""
     code = f"from __future__ import annotations\n{inspect.getsource(every_kind)}{WITHOUT_TORCH}"
     result = subprocess.run([sys.executable, "-c", code], stdout=PIPE, check=True)
     for samples, values in zip(*pickle.loads(result.stdout), strict=True):

@@ -11,7 +11,7 @@ from helpers.specimens import film, tone, turned_jpeg
 from PIL import Image
 
 from wids.codecs.formats import pack_field
-from wids.codecs.headers import has_fact, read_header
+from wids.codecs.headers import read_header
 from wids.errors import DecodeError
 
 PROFILE = bytes(range(256)) * 300  # as long as those of printers, in several segments
@@ -95,13 +95,3 @@ def test_damaged_headers_are_errors(extension: str) -> None:
     for data in (b"", found[:4], b"<html>" + bytes(2000)):
         with pytest.raises((DecodeError, OSError, ValueError, SyntaxError)):
             read_header(extension, data)
-
-
-def test_facts_have_names() -> None:
-    """Each kind of field has its own; no other field has any."""
-    assert has_fact(".seg.png", "height")
-    assert has_fact(".mp3", "duration")
-    assert has_fact(".mp4", "nframes")
-    assert not has_fact(".jpg", "duration")
-    assert not has_fact(".json", "width")
-    assert not has_fact(".jpg", 0)

@@ -96,14 +96,6 @@ def test_video_reads_as_pyav_reads_it(extension, container, codec):
     assert all(psnr(frame, draw(64, 48, seed)) > 20 for seed, frame in enumerate(frames))
 
 
-def test_frames_can_be_skipped():
-    """stride=3 gives every third frame, at a third of the rate."""
-    data = film()
-    frames, rate = decode_video(data, max_nbytes=BOUND, stride=3)
-    np.testing.assert_array_equal(frames, decode_video(data, max_nbytes=BOUND)[0][::3])
-    assert rate == pytest.approx(10 / 3)
-
-
 @pytest.mark.parametrize(
     ("extension", "container", "codec"),
     [(".mp4", "mp4", "mpeg4"), (".webm", "webm", "libvpx"), (".avi", "avi", "mpeg4")],

@@ -1,8 +1,5 @@
 """Resizing: every way against Pillow, and what antialiasing is for."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 from helpers.pictures import draw
@@ -54,27 +51,3 @@ def test_colours_are_weighed_by_their_alpha():
     pixels[:, :4] = (255, 0, 0, 255)  # opaque red beside transparent green
     pixels[:, 4:] = (0, 255, 0, 0)
     assert resample(pixels, (3, 3), antialias=True)[1, 1].tolist()[:2] == [255, 0]
-
-
-COUNT_THREADS = """
-import os, sys, threading
-import numpy as np, torch
-from wids.codecs.images import resample
-
-torch.set_num_threads(8)
-pixels = np.zeros((375, 500, 3), np.uint8)
-before = len(os.listdir("/proc/self/task"))
-for part in (pixels, pixels[10:300, 20:400], pixels[10:300, 20:400, 0]):
-    resample(part, (224, 224), antialias=True)
-print(len(os.listdir("/proc/self/task")) - before)
-"""
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="counts threads in /proc")
-def test_resizing_starts_no_threads_of_its_own():
-    """Resizing uses the calling thread alone, for any crop."""
-    pytest.importorskip("torch")
-    done = subprocess.run(
-        [sys.executable, "-c", COUNT_THREADS], capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "0\n"

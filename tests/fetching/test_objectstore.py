@@ -3,13 +3,12 @@
 import hashlib
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from helpers.downloads import MD5, QUICK, SEGMENTS, SHARD, tar_of
+from helpers.interpreters import run_python
 from helpers.server import Faults, ShardServer
 from helpers.stores import use_s3
 
@@ -133,14 +132,9 @@ def test_missing_credentials_are_named_at_once(
     assert "gave up" not in str(caught.value)
 
 
-def _in_process(code: str) -> subprocess.CompletedProcess[str]:
-    """Run code in a process of its own, which ends within a minute."""
-    command = [sys.executable, "-W", "ignore", "-c", code]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-
-
 LOADING = """
-import sys
+import warnings
+warnings.simplefilter("ignore")
 import torch.utils.data
 from wids import ShardListDataset
 
@@ -171,7 +165,7 @@ def test_workers_read_objects_or_say_how_to(
     spec = str(tmp_path / "a.json") if local else bucket("a.json", text.encode())
     program = tmp_path / "program.py"
     program.write_text(LOADING.format(spec=spec, folder=str(tmp_path / "cache"), way=way))
-    done = _in_process(f"import runpy; runpy.run_path({str(program)!r}, run_name='__main__')")
+    done = run_python(program)
     if way == "fork" and not local:
         assert "s3://shards/a.tar: obstore was used before this process was forked" in done.stderr
         assert "multiprocessing_context='spawn' or 'forkserver'" in done.stderr

@@ -7,11 +7,8 @@ from typing import Any
 
 import pytest
 from helpers.downloads import tar_of
-from hypothesis import given
-from hypothesis import strategies as st
 
 import wids
-from wids.specs.textcolumns import TextColumn
 
 
 def said_at_opening(rows: Any, **options: Any) -> list[str]:
@@ -76,10 +73,3 @@ def test_a_shard_listed_twice_is_said(tmp_path: Path) -> None:
     assert "as shard 2 and 1 further entries; these 6 samples" in message
     (message,) = said_at_opening([str(tmp_path), str(tmp_path / "b.tar")])
     assert f"{tmp_path / 'b.tar'}: is listed a second time" in message
-
-
-@given(st.lists(st.text("ab", max_size=3), max_size=12))
-def test_repeated_rows_are_those_that_a_set_finds(rows: list[str]) -> None:
-    """The repeated rows of a column are those whose text came before."""
-    expected = [row for row, text in enumerate(rows) if text in rows[:row]]
-    assert TextColumn(rows).repeated_rows().tolist() == expected

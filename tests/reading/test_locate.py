@@ -1,9 +1,6 @@
 """`Locator` maps a global index to a shard and a local index."""
 
-import pickle
-
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -41,26 +38,3 @@ def test_many_shards_are_found_like_few(num_shards: int, seed: int, longest: int
         shard_index, local_index = locator(index)
         assert shard_index == np.searchsorted(np.cumsum(lengths), index, side="right")
         assert index == lengths[:shard_index].sum() + local_index
-
-
-@pytest.mark.parametrize("index", [3, -4, 10**20])
-def test_an_index_out_of_range_names_itself_and_the_length(index: int) -> None:
-    """The error names the index and the number of samples."""
-    with pytest.raises(IndexError, match=f"index {index} is out of range .* of 3 samples"):
-        Locator(np.array([1, 2]))(index)
-
-
-def test_nothing_can_be_found_among_no_shards() -> None:
-    """A locator over no shards has no samples."""
-    locator = Locator(np.array([], dtype=np.int64))
-    assert locator.total == 0
-    with pytest.raises(IndexError):
-        locator(0)
-
-
-@pytest.mark.parametrize("num_shards", [3, 10_000])
-def test_a_locator_survives_pickling(num_shards: int) -> None:
-    """A copy that went through pickle finds the same places."""
-    locator = Locator(np.full(num_shards, 7))
-    copy = pickle.loads(pickle.dumps(locator))
-    assert [copy(index) for index in (0, 6, 7, -1)] == [locator(i) for i in (0, 6, 7, -1)]

@@ -59,20 +59,6 @@ def test_a_column_is_read_by_position(folder: Path, extension: str) -> None:
     assert shard.read_heads(asked, extension, 7) == heads
 
 
-@pytest.mark.parametrize("cut_at", [0.1, 0.5, 0.99])
-def test_a_column_of_a_file_that_becomes_shorter_is_an_error(
-    folder: Path, tmp_path: Path, cut_at: float
-) -> None:
-    """A shard that is cut while its column is read gives an error; a map would end the process."""
-    path = Path(shutil.copy(folder / "a.tar", tmp_path / "a.tar"))
-    shard = FileShard(wids.Shard(path))
-    fields = read_field(shard, ".bin")
-    assert next(fields) == DATA[0]
-    os.truncate(path, int(path.stat().st_size * cut_at))
-    with pytest.raises(wids.ShardFormatError, match=r"a\.tar: expected .* open it again"):
-        list(fields)
-
-
 READS: list[Callable[[Any], Any]] = [
     lambda dataset: dataset[11],
     lambda dataset: dataset.__getitems__([0, 11]),

@@ -77,19 +77,3 @@ def test_a_damaged_sample_is_refused_and_the_others_are_read_for_ever(shard, sid
                 read(7)
         with pytest.raises(ShardFormatError, match="sample 7 does not fit"):
             opened.index.find_spans(np.arange(10), (".cls",))
-
-
-def test_a_sidecar_that_is_whole_is_read_the_same_before_and_after_it_is_trusted(shard, sidecar):
-    """Samples have the same bytes before and after the sidecar is trusted."""
-    opened, oracle = Shard(shard, TarIndex.load(sidecar)), Shard(shard)
-    data = shard.read_bytes()
-    for _ in range(4):
-        for place in range(MANY):
-            sample = opened.read(place, copy=True)
-            assert sample == oracle.read(place, copy=True)
-            assert opened[place] == sample
-            some = opened.read(place, (".txt", ".png"))
-            assert some == {key: sample[key] for key in ("__key__", ".txt") if key in sample}
-            for extension, offset, size in oracle.index.fields(place):
-                assert sample[extension] == data[offset : offset + size]
-                assert type(sample[extension]) is bytes
