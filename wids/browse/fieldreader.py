@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from wids.reading.samplesequence import ShardedSequence
     from wids.tar.shard import ReadableShard
     from wids.tar.tarindex import TarIndex
-    from wids.views.storage import StoredField
+    from wids.views.plan import StoredField
 
 __all__ = ["PATIENCE", "FieldKey", "FieldReader", "LocatedField", "LocatedSample", "Uncounted"]
 

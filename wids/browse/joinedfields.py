@@ -12,8 +12,8 @@ import numpy as np
 
 from wids.errors import SpecError
 from wids.views.fieldhomes import may_give
-from wids.views.plan import datasets_in, joined_names, slots_of
-from wids.views.storage import StoredField, stored_fields
+from wids.views.plan import StoredField, datasets_in, joined_names, slots_of
+from wids.views.storage import stored_fields
 from wids.views.tablerows import TableRows
 
 if TYPE_CHECKING:

@@ -697,17 +697,15 @@ class ShardList:
         found = opened.shard.index.fields(local_index)
         return {name: size for name, _, size in found if wanted is None or name in wanted}
 
-    def names_at(self, index: int) -> list[str]:
-        """Return the names of the wanted fields of a sample.
+    def stored_at(self, index: int) -> tuple[str, list[tuple[str, int, int]]]:
+        """Return the key of a sample, and name, offset and size of each of its fields.
 
         Args:
-            index: Global index.
-
-        Raises:
-            IndexError: There is no such sample.
-            WidsError: Its shard cannot be read.
+            index: Its index.
         """
-        return list(self.field_sizes(index))
+        opened, local_index = self._opened_at(index)
+        members = opened.shard.index
+        return members.key(local_index), members.fields(local_index)
 
     def open_field(self, index: int, extension: str) -> FieldFile:
         """Open one field of a sample as a file, of which only the parts that are used are read.

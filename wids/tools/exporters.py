@@ -34,7 +34,7 @@ from wids.reading.samplesequence import is_sharded
 from wids.specs.merging import class_names
 from wids.tools.copyspec import header_of, skipped_members
 from wids.views.columnnames import check_known, column_named, value_text
-from wids.views.storage import StoredField, stored_fields
+from wids.views.storage import stored_fields
 from wids.views.tablejoin import refuse_joined
 from wids.views.tablerows import TableRows
 
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from wids.reading.samplesequence import SampleSequence, ShardedSequence
+    from wids.views.plan import StoredField
 
 __all__ = ["export_files", "export_members", "export_table", "extensions_of"]
 

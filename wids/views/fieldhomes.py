@@ -23,9 +23,9 @@ from wids.views.plan import (
     Slots,
     Source,
     Surround,
-    given_names,
+    fields_after,
+    fields_of,
     likely_names,
-    names_of,
     other_key,
     window_of,
 )
@@ -219,10 +219,12 @@ class _Field:
     def held(self, home: Home, some: Integers) -> Mask:
         """Return which of some samples have the field in a home, as None, too."""
         step, source, names, _ = home
-        if step is not None:
-            given = (given_names(self.slots, step, at) for at in self.indexes[some].tolist())
-            return np.fromiter((names[0] in each for each in given), np.bool_, len(some))
-        return _having(self.slots, source, self.indexes[some], self.rows[some], names)
+        if step is None:
+            return _having(self.slots, source, self.indexes[some], self.rows[some], names)
+        none = () if step.absent is None else step.absent.names
+        fields = (fields_of(self.slots, at, step.slot) for at in self.indexes[some].tolist())
+        given = (names[0] in (none if each is None else each) for each in fields)
+        return np.fromiter(given, np.bool_, len(some))
 
     def read(self, home: Home, some: Any = slice(None)) -> Values:
         """Return the field of some samples from one home, after comparing the keys of a join."""
@@ -284,15 +286,14 @@ def _first_of(
     """Return places of samples, and the first of several fields that each of them has."""
     found: list[tuple[Integers, Values]] = []
     rest = np.arange(len(indexes))
-    stored: list[list[str]] = []
+    stored: list[dict[str, Any]] = []
     if reading.fill is None:
         at = zip(rows.tolist(), indexes.tolist(), strict=True)
-        how: Any = {"stored": True, "windows": reading.windows}
-        stored = [names_of(slots, source, *each, **how) for each in at]
+        stored = [fields_after(slots, source, *each, windows=reading.windows) for each in at]
     for name in names:
         asked = rest
         if reading.fill is None:
-            has = (name in stored[place] for place in rest.tolist())
+            has = (stored[place].get(name) is not None for place in rest.tolist())
             asked = rest[np.fromiter(has, np.bool_, len(rest))]
         if not len(asked):
             continue
@@ -325,9 +326,9 @@ def _having(
     slots: Slots, source: Source, indexes: Integers, rows: Integers, names: Sequence[str]
 ) -> Mask:
     """Return which samples of a source have any of some fields, as None, too."""
-    wanted = frozenset(names)
     at = zip(rows.tolist(), indexes.tolist(), strict=True)
-    has = (not wanted.isdisjoint(names_of(slots, source, *each)) for each in at)
+    fields = (fields_after(slots, source, *each) for each in at)
+    has = (any(name in each for name in names) for each in fields)
     return np.fromiter(has, np.bool_, len(rows))
 
 

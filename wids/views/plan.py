@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wids.base.arguments import check_extension, to_list
+from wids.base.urls import display_url
 from wids.errors import SpecError
 from wids.reading.collate import Window
 from wids.reading.pipeline import no_end
@@ -47,13 +48,15 @@ __all__ = [
     "Slots",
     "Source",
     "Step",
+    "StoredField",
     "Surround",
     "checked_names",
     "chosen",
     "concatenated",
     "datasets_in",
+    "fields_after",
+    "fields_of",
     "first_names",
-    "given_names",
     "has_function",
     "in_both",
     "joined",
@@ -62,7 +65,6 @@ __all__ = [
     "likely_names",
     "names_after",
     "names_at",
-    "names_of",
     "other_key",
     "pruned",
     "slots_of",
@@ -77,7 +79,7 @@ Integers = npt.NDArray[np.int64]
 
 # What a dataset has and a list has not.
 _OF_DATASETS = {"column_at", "fetch_ahead", "gather", "gather_bytes", "gather_fields"} | {
-    *("is_near", "key_at", "key_hashes", "keys_at", "locate", "locate_sample", "names_at"),
+    *("is_near", "key_at", "key_hashes", "keys_at", "locate", "locate_sample", "stored_at"),
     *("open_field", "read_raw", "with_options"),
 }
 # `__key__`, `__dataset__`, `__index__`, `__shard__` and `__shardindex__` are in both samples.
@@ -258,6 +260,10 @@ class Add:
                     return both
         except (TypeError, KeyError):
             pass
+        return self.added(left, right, number)
+
+    def added(self, left: Any, right: Any, number: int) -> Any:
+        """Return anything by the names of the fields of two samples as `merged` does."""
         if right is None:
             if self.absent is None:
                 return left
@@ -537,6 +543,55 @@ class Slot:
 Slots = tuple[Slot, ...]
 
 
+class StoredField(NamedTuple):
+    """A field of a sample and its storage location.
+
+    Attributes:
+        extension: Its name in the sample.
+        name: Its name there, which a join may have changed.
+        home: The dataset of its shard, or the rows of its table.
+        position: Index of the sample there.
+        offset, nbytes: Where its bytes are in the shard; -1 for a value of a table.
+    """
+
+    extension: str
+    name: str
+    home: ShardedSequence | TableRows
+    position: int
+    offset: int = -1
+    nbytes: int = -1
+
+    @property
+    def location(self) -> str:
+        """Location of the shard or the table, without credentials."""
+        if isinstance(self.home, TableRows):
+            return self.home.table.name
+        return display_url(self.home.locate(self.position).shard.url)
+
+    @property
+    def version(self) -> str:
+        """Text that changes with the content of the shard or the table."""
+        if isinstance(self.home, TableRows):
+            origin = self.home.table.origin
+            return "" if origin is None else origin.stamp.digest
+        shard, _, _ = self.home.locate_sample(self.position)
+        return f"{shard.nbytes} {shard.version}"
+
+    def size(self) -> int:
+        """Return the size in bytes that it has in a shard."""
+        return len(self.read()) if isinstance(self.home, TableRows) else self.nbytes
+
+    def read(self, start: int = 0, stop: int | None = None) -> memoryview:
+        """Return the bytes `[start, stop)` of the field, as many of them as it has."""
+        if isinstance(self.home, TableRows):
+            return memoryview(self.home.read_raw(self.position, (self.name,))[self.name])[
+                start:stop
+            ]
+        shard, local_index, _ = self.home.locate_sample(self.position)
+        stop = self.nbytes if stop is None else min(stop, self.nbytes)
+        return memoryview(shard.read_part(local_index, self.name, min(start, stop), stop))
+
+
 def slots_of(samples: Any) -> Slots:
     """Return the plan of a view, a dataset or a list."""
     slots: Slots | None = getattr(samples, "slots", None)
@@ -757,55 +812,75 @@ def _shifted(slot: Slot, shifts: list[int]) -> Rows:
     return Rows.of(np.concatenate(blocks)) if blocks else Rows.over(range(0))
 
 
-def names_at(slots: Slots, index: int, number: int = 0) -> list[str]:
-    """Return the names of the fields of a sample, also of those that a join gives as None."""
+def fields_of(slots: Slots, index: int, number: int = 0, **how: Any) -> dict[str, Any] | None:
+    """Return what `fields_after` returns after all steps; None without a counterpart."""
     found = slots[number].find(index)
-    return [] if found is None else names_of(slots, *found, index)
+    return None if found is None else fields_after(slots, *found, index, **how)
 
 
-def names_of(
+def fields_after(
     slots: Slots,
     source: Source,
     row: int,
     index: int,
     *,
-    stored: bool = False,
+    more: Collection[str] = (),
     windows: bool = False,
-) -> list[str]:
-    """Return the names of the fields of a sample after the steps of its source.
+) -> dict[str, Any]:
+    """Return where the fields of a sample are stored, by the names that it has them under.
+
+    Functions of `map` are passed over.
 
     Args:
         slots: The plan.
         source: The source, which may have the first of its steps alone.
         row: Row of the sample in it.
         index: Index of the sample.
-        stored: Whether those that are None are left out.
-        windows: Whether those of its neighbours count.
+        more: Further names of fields of the source itself, which its dataset does not read.
+        windows: Whether the fields of its neighbours count.
+
+    Returns:
+        A `StoredField` for each name, None for a field that a join gives as None; and the key.
+
+    Raises:
+        SpecError: The keys of two sides of a join differ, or both have a field.
+        WidsError: A shard cannot be opened.
     """
-    how: Any = {"stored": stored, "windows": windows}
-    is_table = isinstance(source.leaf, TableRows)
-    names = [*(source.leaf.values_at if stored and is_table else source.leaf.names_at)(row)]
+    for step in reversed(source.steps):
+        if isinstance(step, Rename):
+            more = {old for name in more for old in step.originals(name)}
+    fields = _stored_in(source.leaf, row, more)
     for step in source.steps:
         if isinstance(step, Rename):
-            names = step.renamed(names)
-        if isinstance(step, Add) and stored and step.replace:
-            given = step.renamed(given_names(slots, step, index))
-            names = [name for name in names if name not in given]
-        if isinstance(step, Add) and not stored:
-            names += step.renamed(given_names(slots, step, index))
-            continue
-        for slot in slots_under(step) if windows or isinstance(step, Add) else ():
-            if (other := slots[slot].find(index)) is not None:
-                theirs = names_of(slots, *other, index, **how)
-                names += step.renamed(theirs) if isinstance(step, Add) else theirs
-    return list(dict.fromkeys(names))
+            fields = step.applied(fields, index)
+        elif isinstance(step, Add):
+            fields = step.added(fields, fields_of(slots, index, step.slot, windows=windows), index)
+        elif isinstance(step, Surround) and windows:
+            for slot in slots_under(step):
+                theirs = fields_of(slots, index, slot, windows=True) or {}
+                own = {name: each for name, each in fields.items() if each is not None}
+                fields = fields | theirs | own
+    return fields
 
 
-def given_names(slots: Slots, step: Add, index: int) -> Sequence[str]:
-    """Return the fields that a step gives to a sample, also as None, by their names in its slot."""
-    if slots[step.slot].at(index) < 0:
-        return () if step.absent is None else step.absent.names
-    return names_at(slots, index, step.slot)
+def _stored_in(leaf: Any, row: int, more: Collection[str]) -> dict[str, Any]:
+    """Return the fields of a row of a dataset or a table, and its key if it has one."""
+    if isinstance(leaf, TableRows):
+        key = {} if leaf.key is None else {"__key__": leaf.read_raw(row, ())["__key__"]}
+        held = leaf.values_at(row)
+        return key | {n: StoredField(n, n, leaf, row) if n in held else None for n in leaf.fields}
+    key, fields = leaf.stored_at(row)
+    wanted = leaf.wanted_fields
+    return {"__key__": key} | {
+        name: StoredField(name, name, leaf, row, offset, nbytes)
+        for name, offset, nbytes in fields
+        if wanted is None or name in wanted or name in more
+    }
+
+
+def names_at(slots: Slots, index: int, number: int = 0) -> list[str]:
+    """Return the names of the fields of a sample, also of those that a join gives as None."""
+    return [name for name in fields_of(slots, index, number) or () if name != "__key__"]
 
 
 def first_names(slots: Slots) -> list[str]:

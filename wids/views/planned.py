@@ -18,23 +18,23 @@ from wids.reading.pipeline import no_end, note_decoded_field, note_missing_dot, 
 from wids.reading.ragged import Ragged, Values, join, take
 from wids.reading.samplesequence import is_sharded
 from wids.views.classes import agreed, names_of_classes
-from wids.views.fieldhomes import Reading, as_bytes, compare_keys, read_field
+from wids.views.fieldhomes import Reading, as_bytes, read_field
 from wids.views.plan import (
     Add,
     Rename,
     Slot,
     Slots,
     Source,
+    StoredField,
     Surround,
-    given_names,
+    fields_of,
     has_function,
     leaves_of,
-    names_at,
 )
 from wids.views.tablerows import TableRows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from wids.ordering.lookahead import IndexMap
@@ -280,7 +280,7 @@ class Planned:
         groups: dict[Any, list[int]] = {}
         for source, places, rows in slot.groups(indexes):
             for place, row in zip(places.tolist(), rows.tolist(), strict=True):
-                names = () if source is None else tuple(source.leaf.names_at(row))
+                names = () if source is None else tuple(source.leaf.field_sizes(row))
                 groups.setdefault((id(source and source.steps), names), []).append(place)
         parts = [np.array(places, np.int64) for places in groups.values()]
         batches = [self._fields(slot, indexes[places], None, turn) for places in parts]
@@ -329,49 +329,20 @@ class Planned:
             fields: Extensions to read; None for those that the datasets read.
         """
         position = checked_position(index, self._count)
-        return self._raw(self.slots[0], position, position, fields)
-
-    def _raw(
-        self, slot: Slot, index: int, number: int, fields: Sequence[str] | None
-    ) -> dict[str, Any]:
-        found = slot.find(index)
-        if found is None:
-            return {}
-        source, row = found
-        given = {
-            step.slot: list(given_names(self.slots, step, index))
-            for step in source.steps
-            if isinstance(step, Add)
-        }
-        # Each side is asked for its own, as it may leave fields of the same name unread.
-        mine = set(fields or ())
-        wanted: dict[int, list[str]] = {}
-        for step in reversed(source.steps if fields is not None else ()):
-            if isinstance(step, Rename):
-                mine = {old for name in mine for old in step.originals(name)}
-            elif isinstance(step, Add):
-                own = given[step.slot]
-                wanted[step.slot] = [name for name in own if step.rename.get(name, name) in mine]
-                mine = mine.difference(step.renamed(own))
-        sample: dict[str, Any] = source.leaf.read_raw(row, None if fields is None else [*mine])
+        source, row = self._found(position)
+        sample: dict[str, Any] = source.leaf.read_raw(row, ())
         if "__index__" in sample:
-            sample["__index__"] = number
+            sample["__index__"] = position
             if source.label is not None:
                 sample["__dataset__"] = source.label
-        for step in source.steps:
-            if isinstance(step, Rename):
-                sample = step.applied(sample, number)
-            if not isinstance(step, Add):
-                continue
-            if step.replace:
-                # What is stored has no None, so that an old value would come back.
-                for name in step.renamed(given[step.slot]):
-                    sample.pop(name, None)
-            other = self.slots[step.slot]
-            right = self._raw(other, index, number, wanted.get(step.slot)) or None
-            if right is not None:
-                sample = step.merged(sample, right, number)
-        return sample
+        wanted = self._stored(position, fields)
+        # One read of each dataset and table.
+        names: dict[Any, list[str]] = {}
+        for field in wanted.values():
+            names.setdefault((field.home, field.position), []).append(field.name)
+        raw = {place: place[0].read_raw(place[1], names[place]) for place in names}
+        found = {name: raw[each.home, each.position][each.name] for name, each in wanted.items()}
+        return sample | found
 
     def field_sizes(self, index: int) -> dict[str, int]:
         """Return the size in bytes of each field of a sample, in storage order.
@@ -379,18 +350,8 @@ class Planned:
         Args:
             index: Global index; a negative one counts from the end.
         """
-        from wids.views.storage import stored_fields  # imported here, as it is rarely needed
-
-        fields = stored_fields(self, checked_position(index, self._count))
-        return {each.extension: each.size() for each in fields}
-
-    def names_at(self, index: int) -> list[str]:
-        """Return the names of the fields of a sample, also of those that a join gives as None.
-
-        Args:
-            index: Global index.
-        """
-        return names_at(self.slots, checked_position(index, self._count))
+        stored = self._stored(checked_position(index, self._count))
+        return {name: field.size() for name, field in stored.items()}
 
     def open_field(self, index: int, extension: str) -> FieldFile:
         """Open one field of a sample as a file that can be sought in.
@@ -405,22 +366,26 @@ class Planned:
         Raises:
             KeyError: The sample has no such field.
         """
-        from wids.views.storage import stored_fields
-
         position = checked_position(index, self._count)
-        found = {each.extension: each for each in stored_fields(self, position)}
-        source, row = self._found(position)
-        for step in source.steps:
-            if isinstance(step, Add):
-                compare_keys(self.slots, step, source, np.array([position]), np.array([row]))
-        home, place, name = source.leaf, row, extension  # perhaps one that `fields=` leaves out
-        if extension in found:
-            field = found[extension]
-            home, place, name = field.home, field.position, field.name
-        elif any(isinstance(step, Rename) for step in source.steps):
-            raise KeyError(f"sample {index}: no field {extension!r}; it has {', '.join(found)}")
-        file: FieldFile = home.open_field(place, name)
+        field = self._stored(position, (extension,)).get(extension)
+        if field is None:
+            raise KeyError(
+                f"sample {index}: no field {extension!r}; it has "
+                f"{', '.join(self._stored(position)) or 'none'}, and extensions begin with a dot"
+            )
+        file: FieldFile = field.home.open_field(field.position, field.name)
         return file
+
+    def _stored(self, index: int, fields: Collection[str] | None = None) -> dict[str, StoredField]:
+        """Return where the fields of a sample are stored, also those that `fields` alone names."""
+        found = fields_of(self.slots, index) or {}
+        if fields is not None and (more := set(fields) - found.keys()):
+            found = fields_of(self.slots, index, more=more) or {}
+        return {
+            name: field
+            for name, field in found.items()
+            if isinstance(field, StoredField) and (fields is None or name in fields)
+        }
 
     # Keys and shards.
 

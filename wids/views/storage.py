@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from wids.base.urls import display_url
 from wids.codecs.formats import FORMAT_OF, field_kind, format_suffix, wrapper_of
-from wids.errors import SpecError
 from wids.reading.samplesequence import ShardedSequence, is_sharded
-from wids.views.plan import Add, Rename, Slots, given_names, slots_of
+from wids.views.plan import Add, Rename, StoredField, fields_of, slots_of
 from wids.views.tablerows import TableRows
 
 if TYPE_CHECKING:
@@ -22,7 +20,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ChosenShard",
-    "StoredField",
     "chosen_shards",
     "places",
     "shard_counts",
@@ -123,55 +120,6 @@ def shard_counts(samples: Any) -> list[tuple[int, ShardRef, int]]:
     return [(first, ref, count) for first, ref, count in found.values()]
 
 
-class StoredField(NamedTuple):
-    """A field of a sample and its storage location.
-
-    Attributes:
-        extension: Its name in the sample.
-        name: Its name there, which a join may have changed.
-        home: The dataset of its shard, or the rows of its table.
-        position: Index of the sample there.
-        offset, nbytes: Where its bytes are in the shard; -1 for a value of a table.
-    """
-
-    extension: str
-    name: str
-    home: ShardedSequence | TableRows
-    position: int
-    offset: int = -1
-    nbytes: int = -1
-
-    @property
-    def location(self) -> str:
-        """Location of the shard or the table, without credentials."""
-        if isinstance(self.home, TableRows):
-            return self.home.table.name
-        return display_url(self.home.locate(self.position).shard.url)
-
-    @property
-    def version(self) -> str:
-        """Text that changes with the content of the shard or the table."""
-        if isinstance(self.home, TableRows):
-            origin = self.home.table.origin
-            return "" if origin is None else origin.stamp.digest
-        shard, _, _ = self.home.locate_sample(self.position)
-        return f"{shard.nbytes} {shard.version}"
-
-    def size(self) -> int:
-        """Return the size in bytes that it has in a shard."""
-        return len(self.read()) if isinstance(self.home, TableRows) else self.nbytes
-
-    def read(self, start: int = 0, stop: int | None = None) -> memoryview:
-        """Return the bytes `[start, stop)` of the field, as many of them as it has."""
-        if isinstance(self.home, TableRows):
-            return memoryview(self.home.read_raw(self.position, (self.name,))[self.name])[
-                start:stop
-            ]
-        shard, local_index, _ = self.home.locate_sample(self.position)
-        stop = self.nbytes if stop is None else min(stop, self.nbytes)
-        return memoryview(shard.read_part(local_index, self.name, min(start, stop), stop))
-
-
 def stored_fields(samples: Any, index: int) -> list[StoredField]:
     """Return the fields of a sample with their locations, the left side of a join first.
 
@@ -183,7 +131,12 @@ def stored_fields(samples: Any, index: int) -> list[StoredField]:
         SpecError: Both sides of a join have the field.
         WidsError: A shard cannot be opened.
     """
-    return _fields(slots_of(samples), 0, index)
+    fields = fields_of(slots_of(samples), index) or {}
+    return [
+        field._replace(extension=name)
+        for name, field in fields.items()
+        if isinstance(field, StoredField)
+    ]
 
 
 def written_names(samples: Any, index: int) -> dict[str, str]:
@@ -209,44 +162,3 @@ def written_names(samples: Any, index: int) -> dict[str, str]:
         if suffix in FORMAT_OF and new != old and not is_told:
             found[new] = f"{new}{suffix}{wrapper}"
     return found
-
-
-def _fields(slots: Slots, number: int, index: int) -> list[StoredField]:
-    found = slots[number].find(index)
-    if found is None:
-        return []
-    source, row = found
-    fields = list(_of_leaf(source.leaf, row))
-    for step in source.steps:
-        if isinstance(step, Rename):
-            by_name = step.applied({field.extension: field for field in fields}, index)
-            fields = [field._replace(extension=name) for name, field in by_name.items()]
-        if not isinstance(step, Add):
-            continue
-        right = [
-            field._replace(extension=step.rename.get(field.extension, field.extension))
-            for field in _fields(slots, step.slot, index)
-        ]
-        # What a join gives as None is stored nowhere, and takes the place of an old value.
-        given = step.renamed(given_names(slots, step, index)) if step.replace else []
-        names = {field.extension for field in right}.union(given)
-        twice = [field.extension for field in fields if field.extension in names]
-        if twice and not step.replace:
-            raise SpecError(
-                f"sample {index}: both sides of the join have {twice[0]!r}; join them with "
-                "rename= or replace=True"
-            )
-        fields = [field for field in fields if field.extension not in names] + right
-    return fields
-
-
-def _of_leaf(leaf: Any, row: int) -> Iterator[StoredField]:
-    if isinstance(leaf, TableRows):
-        for name in leaf.values_at(row):
-            yield StoredField(name, name, leaf, row)
-        return
-    shard, local_index, _ = leaf.locate_sample(row)
-    wanted = leaf.wanted_fields
-    for name, offset, nbytes in shard.index.fields(local_index):
-        if wanted is None or name in wanted:
-            yield StoredField(name, name, leaf, row, offset, nbytes)

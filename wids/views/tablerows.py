@@ -186,10 +186,6 @@ class TableRows:
         raw = self.read_raw(row)
         return {name: len(value) for name, value in raw.items() if name != "__key__"}
 
-    def names_at(self, _row: int) -> list[str]:
-        """Return the names of the fields, which are those of each row."""
-        return list(self.fields)
-
     def open_field(self, row: int, extension: str) -> FieldFile:
         """Open a value, as it would be stored in a shard, as a file that can be sought in.
 
