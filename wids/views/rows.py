@@ -383,65 +383,55 @@ class Rows:
             path: The file; None if it holds other lists, too.
 
         Raises:
-            ValueError: They do not fit together.
+            ValueError: They are none of a list of rows.
         """
-        known: dict[str, Any] = about if isinstance(about, dict) else {}
-        kind: Any = known.get("kind")
-        count: Any = known.get("count")
-        ascending, shift, name = (known.get(each) for each in ("ascending", "shift", "arrays"))
+        kind, count, ascending, shift, name = map(
+            about.get, ("kind", "count", "ascending", "shift", "arrays")
+        )
         prefix = f"{name}."
         own = {
             each.removeprefix(prefix): arrays[each] for each in arrays if each.startswith(prefix)
         }
-        _check_layout(kind, own, where)
-        numbers = (count, shift)
-        if not all(type(each) is int and abs(each) < _MOST_ROWS for each in numbers) or (
-            type(ascending) is not bool or not isinstance(count, int) or count < 0
-        ):
-            raise ValueError(f"{where}: malformed description of row numbers: {about!r:.200}")
-        return cls(kind, own, count, ascending, int(shift or 0), path)
+        layout = _LAYOUT.get(kind, {}) if isinstance(kind, str) else {}
+        fits = own.keys() == layout.keys() and all(
+            array.ndim == 1 and array.dtype in layout[each] for each, array in own.items()
+        )
+        whole = all(type(each) is int and abs(each) < _MOST_ROWS for each in (count, shift))
+        if not (layout and fits and whole and count >= 0 and type(ascending) is bool):
+            raise ValueError(f"{where}: expected a list of row numbers, found {about!r:.200}")
+        return cls(kind, own, count, ascending, shift, path)
 
     def check(self, total: int, *, gaps: bool = False) -> None:
-        """Check arrays that were read from a file, so that every place is inside them.
+        """Check a list that was read from a file.
 
         Args:
             total: Each number must be less than this.
             gaps: Whether -1 may be among them.
 
         Raises:
-            ValueError: A number is out of range, or the arrays contradict each other.
+            ValueError: A number is out of range, or they are not what the list says of itself.
         """
-        if not self.count and self.kind != "sparse":
-            return
-        held = _HELD[self.kind](self.arrays)
-        if self.kind == "sparse":
-            places = self.arrays["places"]
-            fits = held is not None and (not held or int(places[-1]) < self.count)
-        else:
-            fits = held == self.count
-        if not fits:
-            raise ValueError(
-                f"expected {self.count} row numbers, the arrays of the form {self.kind!r} do not "
-                "hold them"
-            )
-        least, top, before, ascending = 0, 0, -1, True
-        runs = self.as_runs()
-        if runs is not None:  # whose numbers may be more than fit into memory
+        least, top, before, count, ascending = 0, 0, -1, 0, True
+        if (runs := self.as_runs()) is not None:  # whose numbers may be more than fit into memory
             starts, lengths = runs
-            inside = starts.min() >= 0 and bool((starts <= total - lengths).all())
-            least, top = (0, 0) if inside else (-2, 0)
+            inside = bool(((lengths > 0) & (starts >= 0) & (starts <= total - lengths)).all())
+            least, count = (0 if inside else -2), int(lengths.sum())
             ascending = inside and bool((starts[1:] >= (starts + lengths)[:-1]).all())
         elif self.kind == "range":
-            ends = (self.at(0), self.at(self.count - 1))
+            ends = (self.at(0), self.at(self.count - 1)) if self.count else (0, 0)
             least, top, ascending = min(ends), max(ends), self._range().step > 0
+            count = len(self._range())
         else:
-            for block in self.blocks():
+            for block in filter(len, self.blocks()):
                 least, top = min(least, int(block.min())), max(top, int(block.max()))
+                if top >= total or least < -gaps:  # as of billions that are all -1
+                    break
                 ascending = ascending and bool((np.diff(block, prepend=before) > 0).all())
-                before = int(block[-1])
-        if least < (-1 if gaps else 0) or top >= total or (self.ascending and not ascending):
+                before, count = int(block[-1]), count + len(block)
+        in_range = least >= -gaps and (top < total or not count)
+        if not in_range or count != self.count or (self.ascending and not ascending):
             raise ValueError(
-                f"expected row numbers from 0 to {total - 1}"
+                f"expected {self.count} row numbers from 0 to {total - 1}"
                 f"{', ascending' if self.ascending else ''}, found others"
             )
 
@@ -706,63 +696,6 @@ _ARRAYS: dict[str, Callable[[npt.NDArray[Any], np.dtype[Any]], Arrays]] = {
     "low": _as_low,
     "bits": _as_bits,
 }
-
-
-# How many numbers the arrays of a form hold; None if they contradict each other.
-
-
-def _held_in_runs(arrays: Arrays) -> int | None:
-    ends = arrays["ends"]
-    return int(ends[-1]) if (np.diff(ends, prepend=0) > 0).all() else None
-
-
-def _held_low(arrays: Arrays) -> int | None:
-    ends, low = arrays["ends"], arrays["low"]
-    fits = int(ends[-1]) == len(low) and (np.diff(ends, prepend=0) >= 0).all()
-    return len(low) if fits else None
-
-
-def _held_in_bits(arrays: Arrays) -> int | None:
-    counts = _span_counts(arrays["words"].view(np.uint8))
-    ranks = (np.cumsum(counts, axis=1) - counts).reshape(-1)
-    ends = np.cumsum(counts.sum(axis=1))
-    fits = np.array_equal(ranks, arrays["ranks"]) and np.array_equal(ends, arrays["ends"])
-    return int(ends[-1]) if fits else None
-
-
-def _held_sparse(arrays: Arrays) -> int | None:
-    places, numbers = arrays["places"], arrays["numbers"]
-    fits = len(places) == len(numbers) and (np.diff(places, prepend=-1) > 0).all()
-    return len(places) if fits and (numbers >= 0).all() else None
-
-
-_HELD: dict[str, Callable[[Arrays], int | None]] = {
-    "range": lambda arrays: len(range(*arrays["bounds"].tolist())),
-    "runs": _held_in_runs,
-    "low": _held_low,
-    "bits": _held_in_bits,
-    "listed": lambda arrays: len(arrays["numbers"]),
-    "sparse": _held_sparse,
-}
-
-
-def _check_layout(kind: Any, arrays: Arrays, where: str) -> None:
-    """Raise ValueError unless arrays have the names and types of a form and are not empty."""
-    layout = _LAYOUT.get(kind if isinstance(kind, str) else "", {})
-    fits = arrays.keys() == layout.keys() and all(
-        array.ndim == 1 and (len(array) or kind == "sparse") and array.dtype in layout[name]
-        for name, array in arrays.items()
-    )
-    sizes = {name: len(array) for name, array in arrays.items()}
-    if fits and kind == "bits":
-        spans = sizes["ends"] * _SPANS
-        fits = sizes["ranks"] == spans and sizes["words"] == 2 * spans
-    if fits and kind in ("runs", "sparse"):
-        fits = len(set(sizes.values())) == 1
-    if not layout or not fits:
-        raise ValueError(f"{where}: expected the arrays of a list of row numbers, found {kind!r}")
-    if kind == "range" and (sizes["bounds"] != 3 or not arrays["bounds"][2]):
-        raise ValueError(f"{where}: expected the bounds of a range, found {arrays['bounds']}")
 
 
 _INT64, _INT32 = np.dtype(np.int64), np.dtype(np.int32)
